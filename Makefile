@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+# Every target works from a fresh clone: it makes .venv, installs what it needs, and does its job.
+
+VENV := .venv
+BIN := $(VENV)/bin
+# The first of these that runs, is new enough and can make virtual environments.
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
+	"$$p" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' \
+	>/dev/null 2>&1 && { echo "$$p"; break; }; done)
+PYTEST_ARGS ?=
+BENCH_ARGS ?=
+CLUSTER ?= muster
+NODES ?= 4
+
+.DEFAULT_GOAL := help
+.PHONY: help install controlplane demo test unit e2e check lint format types \
+	imports crds crds-fresh bench local-up local-down constraints clean
+
+help: ## print the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(VENV)/stamp-muster ## create .venv with muster and everything it needs
+
+$(BIN)/python:
+	@python='$(PYTHON)'; test -n "$$python" || { \
+		echo "make: no Python 3.11 or newer with the venv module was found." >&2; \
+		echo "Install one (Debian: apt install python3 python3-venv; macOS: brew install python@3.13)," >&2; \
+		echo "or name it: make PYTHON=/path/to/python3 $(or $(MAKECMDGOALS),install)" >&2; exit 1; }; \
+	echo "Making $(VENV) with $$python ..."; \
+	"$$python" -m venv $(VENV)
+
+$(VENV)/stamp-packages: constraints.txt | $(BIN)/python
+	@echo "Installing the packages pinned in constraints.txt ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		--require-hashes -r constraints.txt
+	@touch $@
+
+$(VENV)/stamp-muster: pyproject.toml $(VENV)/stamp-packages
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		--no-deps --no-build-isolation --editable .
+	@touch $@
+
+# Asked anew each time: the binaries live in the user's cache, which may have been emptied.
+controlplane: install
+	@$(BIN)/python -m muster.local binaries >$(VENV)/controlplane.json
+
+demo: controlplane ## run TFJobs as gangs on a local control plane and tell what happens
+	@$(BIN)/muster demo
+
+test: unit e2e ## run all tests: the fast ones first, then those on a real API server
+
+unit: install ## run the tests that need no cluster
+	$(BIN)/python -m pytest -m "not e2e" $(PYTEST_ARGS)
+
+e2e: controlplane ## run the tests on a real API server
+	$(BIN)/python -m pytest -m e2e $(PYTEST_ARGS)
+
+check: install ## lint, format, types, import contracts, generated files: what CI runs
+	@$(MAKE) --no-print-directory --keep-going lint format types imports crds-fresh
+
+lint: install
+	$(BIN)/ruff check
+
+format: install
+	$(BIN)/ruff format --check
+
+types: install
+	$(BIN)/mypy
+
+imports: install
+	$(BIN)/lint-imports
+
+crds-fresh: install
+	$(BIN)/muster crds --check
+
+crds: install ## write crds/ from the models
+	$(BIN)/muster crds
+
+bench: controlplane ## measure starting speed against bare loops
+	$(BIN)/python -m bench $(BENCH_ARGS)
+
+local-up: controlplane ## start a local control plane with simulated nodes
+	@$(BIN)/muster local up --name $(CLUSTER) --nodes $(NODES)
+
+local-down: install ## stop it and delete its files
+	@$(BIN)/muster local down --name $(CLUSTER)
+
+# The index is left out on purpose: the hashes say what may be installed, not where it lies.
+constraints: | $(BIN)/python ## pin the newest packages that pyproject.toml allows
+	@command -v $(BIN)/uv >/dev/null || $(BIN)/python -m pip install --quiet uv
+	echo hatchling | $(BIN)/uv pip compile pyproject.toml - --extra local --extra dev \
+		--universal --python-version 3.11 --upgrade --generate-hashes --quiet \
+		--no-emit-index-url --no-emit-find-links --no-annotate --no-header \
+		--output-file constraints.txt >/dev/null
+	@printf '%s\n' '# SPDX-License-Identifier: Apache-2.0' \
+		'# Written by `make constraints`: the packages of pyproject.toml and its build, Python 3.11 and up.' \
+		| cat - constraints.txt >constraints.new && mv constraints.new constraints.txt
+
+clean: ## delete .venv and what the tools leave behind
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find operator tests -name __pycache__ -type d -prune -exec rm -rf {} +
