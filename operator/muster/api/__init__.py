@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Vocabulary: what users write. Pydantic models and names; no behaviour."""

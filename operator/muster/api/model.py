@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One job and what belongs to it, parsed once and then trusted.
+
+The values here are what both cores and the tables of rules speak about. They are made from the
+documents of the API server by `frameworks.base.load` (jobs) and `runtime.cache` (the rest).
+Times are seconds since the epoch; resource amounts are plain integers in the units of
+`api.quantity`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Json = dict[str, Any]
+"""A document as the API server speaks it. Never changed once it is held by a value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One replica role of a job, defaults applied."""
+
+    type: str
+    """The name in canonical spelling, e.g. `Worker`."""
+    replicas: int
+    restart_policy: str
+    """`Always`, `OnFailure`, `Never` or `ExitCode`."""
+    template: Json
+    """The pod template, as the user wrote it."""
+
+    @property
+    def role(self) -> str:
+        """The lower-case name that labels, pod names and environments carry."""
+        return self.type.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulingPolicy:
+    """`runPolicy.schedulingPolicy`; what the user left out is None or empty."""
+
+    min_available: int | None = None
+    queue: str = ""
+    min_resources: Mapping[str, str] | None = None
+    priority_class: str = ""
+    schedule_timeout_seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunPolicy:
+    """`runPolicy`, with the legacy top-level fields already folded in."""
+
+    clean_pod_policy: str = "None"
+    ttl_seconds_after_finished: int | None = None
+    active_deadline_seconds: int | None = None
+    backoff_limit: int | None = None
+    suspend: bool = False
+    managed_by: str | None = None
+    scheduling: SchedulingPolicy = field(default_factory=SchedulingPolicy)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One entry of `status.conditions`."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+    updated: float
+    transitioned: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaStatus:
+    """Counts of one role's pods; `restarts` is how many were replaced so far."""
+
+    active: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    restarts: int = 0
+    selector: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Where a gang stands and why: `status.gang`, the group's condition, one event.
+
+    `since` is when this reason was first given; the runtime keeps it from verdict to verdict.
+    """
+
+    scheduler: str
+    state: str
+    """Waiting, Reserved, Placed, Running, Degraded or Released."""
+    pod_group: str = ""
+    min_member: int = 0
+    placed: int = 0
+    ready: int = 0
+    reason: str = ""
+    message: str = ""
+    summary: str = ""
+    """The short form that `kubectl get` shows in the column GANG."""
+    since: float | None = None
+    position: int | None = None
+    eta: float | None = None
+    shortage: Mapping[str, str] = field(default_factory=dict)
+    blocked_by: tuple[str, ...] = ()
+    ever_possible: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """`status` of a job, as it was last written."""
+
+    conditions: tuple[Condition, ...] = ()
+    replicas: Mapping[str, ReplicaStatus] = field(default_factory=dict)
+    """By replica type, e.g. `Worker`."""
+    start_time: float | None = None
+    completion_time: float | None = None
+    state: str = ""
+    reason: str = ""
+    """Why the state is Invalid or Blocked, in a sentence; else empty."""
+    gang: Verdict | None = None
+    observed_generation: int | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of one kind only (e.g. `mpiVersion`), carried over untouched."""
+
+    def condition(self, type_: str) -> Condition | None:
+        """Return the condition of that type, or None."""
+        return next((c for c in self.conditions if c.type == type_), None)
+
+    def is_true(self, type_: str) -> bool:
+        """Say whether the condition is there and True."""
+        condition = self.condition(type_)
+        return condition is not None and condition.status == "True"
+
+    @property
+    def finished(self) -> bool:
+        """Say whether the job has ended, well or badly; nothing changes that any more."""
+        return self.is_true("Succeeded") or self.is_true("Failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something in the job that must be mended by its author before it can run."""
+
+    path: str
+    """The field, e.g. `spec.tfReplicaSpecs[Worker].replicas`."""
+    detail: str
+    """`<Kind>: <detail>`, e.g. `Required value: must be specified`."""
+
+    def __str__(self) -> str:
+        """Return the text that upstream's field errors have."""
+        return f"{self.path}: {self.detail}" if self.path else self.detail
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """An event to be said once per generation about how the job was read."""
+
+    type: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job, whatever its kind, parsed, normalised and with the defaults of its kind."""
+
+    kind: str
+    api_version: str
+    """What ownerReferences carry, e.g. `kubeflow.org/v1`."""
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    created: float
+    deleting: bool
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    replicas: tuple[Replica, ...]
+    """In canonical order; empty if the job has problems that forbid reading them."""
+    run_policy: RunPolicy
+    options: Mapping[str, Any]
+    """The kind's own spec fields by their YAML names, defaults applied, e.g. `successPolicy`."""
+    status: JobStatus
+    problems: tuple[Problem, ...] = ()
+    notices: tuple[Notice, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """`<kind>/<namespace>/<name>`: how the work queue and the caches know the job."""
+        return f"{self.kind}/{self.namespace}/{self.name}"
+
+    @property
+    def total(self) -> int:
+        """The number of pods that the spec asks for."""
+        return sum(replica.replicas for replica in self.replicas)
+
+    def replica(self, type_: str) -> Replica | None:
+        """Return the role of that name (canonical spelling), or None."""
+        return next((r for r in self.replicas if r.type == type_), None)
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerEnd:
+    """How a container of a pod ended, or why it does not start."""
+
+    container: str
+    exit_code: int | None
+    """None while it waits."""
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    """What Muster needs of a pod, and no more."""
+
+    namespace: str
+    name: str
+    uid: str
+    owner_uid: str
+    """uid of the controller owner, or empty."""
+    role: str
+    """Value of the replica-type label, or empty."""
+    index: int | None
+    """Value of the replica-index label."""
+    phase: str
+    deleting: bool
+    node: str
+    created: float
+    ready: bool = False
+    restarts: int = 0
+    """Sum of the restartCounts of its containers and init containers."""
+    reason: str = ""
+    """`status.reason`, e.g. Evicted, OutOfcpu."""
+    message: str = ""
+    ends: tuple[ContainerEnd, ...] = ()
+    """Terminated containers and those that wait with an error, in the order of the spec."""
+    gated: bool = False
+    labels: Mapping[str, str] = field(default_factory=dict)
+    scheduler_name: str = ""
+
+    def exit_code(self, container: str) -> int | None:
+        """Return the exit code of that container if it has terminated, else None."""
+        return next((e.exit_code for e in self.ends if e.container == container), None)
+
+    @property
+    def terminal(self) -> bool:
+        """Say whether the pod has ended and holds no resources."""
+        return self.phase in ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectView:
+    """A service, config map or any other child of which only identity and owner matter."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    owner_uid: str
+    deleting: bool = False
+    labels: Mapping[str, str] = field(default_factory=dict)
+    data: Mapping[str, str] = field(default_factory=dict)
+    """`data` of a ConfigMap."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """A gang object (PodGroup, PodDisruptionBudget) as it is on the server."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    owner_uid: str
+    deleting: bool
+    spec: Json
+    phase: str = ""
+    conditions: tuple[Mapping[str, Any], ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict)

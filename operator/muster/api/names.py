@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one door for names: groups, labels, annotations, states, reasons, and what a name may be.
+
+Every string that another program reads (a label key, a condition reason, an event reason) stands
+here once. Closed sets are `StrEnum`s, so that a misspelt member is an error of the type checker.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Final
+
+GROUP: Final = "kubeflow.org"
+SCHEDULING_GROUP: Final = "scheduling.incubator.k8s.io"
+SCHEDULING_VERSION: Final = "v1alpha1"
+SCHEDULING_API: Final = f"{SCHEDULING_GROUP}/{SCHEDULING_VERSION}"
+LEGACY_SCHEDULING_API: Final = "scheduling.sigs.dev/v1alpha2"
+SCHEDULER_PLUGINS_API: Final = "scheduling.x-k8s.io/v1alpha1"
+VOLCANO_API: Final = "scheduling.volcano.sh/v1beta1"
+
+# Labels of children.
+OPERATOR_NAME: Final = "training.kubeflow.org/operator-name"
+JOB_NAME: Final = "training.kubeflow.org/job-name"
+REPLICA_TYPE: Final = "training.kubeflow.org/replica-type"
+REPLICA_INDEX: Final = "training.kubeflow.org/replica-index"
+JOB_ROLE: Final = "training.kubeflow.org/job-role"
+JOB_ROLE_MASTER: Final = "master"
+
+# Links between a pod and its group.
+GROUP_NAME: Final = "scheduling.k8s.io/group-name"
+GROUP_MIN_MEMBER: Final = "scheduling.k8s.io/group-min-member"
+SCHEDULER_PLUGINS_GROUP: Final = "scheduling.x-k8s.io/pod-group"
+LIGHTWEIGHT_GROUP: Final = "pod-group.scheduling.sigs.k8s.io/name"
+LIGHTWEIGHT_MIN_AVAILABLE: Final = "pod-group.scheduling.sigs.k8s.io/min-available"
+VOLCANO_TASK: Final = "volcano.sh/task-spec"
+KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
+
+# Annotations of Muster's own.
+RESTART: Final = "muster.kubeflow.org/restart"
+RESTART_GANG: Final = "gang"
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+
+# Schedulers, backends, queues.
+MUSTER_SCHEDULER: Final = "muster"
+KUBE_BATCH_SCHEDULER: Final = "kube-batch"
+VOLCANO_SCHEDULER: Final = "volcano"
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+SCHEDULER_NAMES: Final = (MUSTER_SCHEDULER, KUBE_BATCH_SCHEDULER)
+DEFAULT_QUEUE: Final = "default"
+
+# spec.runPolicy.managedBy.
+MANAGED_BY_TRAINING_OPERATOR: Final = "kubeflow.org/training-operator"
+MANAGED_BY_MPI_OPERATOR: Final = "kubeflow.org/mpi-operator"
+MANAGED_BY_MULTIKUEUE: Final = "kueue.x-k8s.io/multikueue"
+
+# The variable and the ConfigMap that hold the cluster of a large TFJob once.
+TF_CLUSTER_ENV: Final = "MUSTER_TF_CLUSTER"
+TF_CLUSTER_SUFFIX: Final = "tf-config"
+TF_CLUSTER_KEY: Final = "cluster"
+
+
+class RestartPolicy(StrEnum):
+    """`restartPolicy` of a replica spec."""
+
+    ALWAYS = "Always"
+    ON_FAILURE = "OnFailure"
+    NEVER = "Never"
+    EXIT_CODE = "ExitCode"
+
+
+class CleanPodPolicy(StrEnum):
+    """`cleanPodPolicy` of a run policy."""
+
+    ALL = "All"
+    RUNNING = "Running"
+    NONE = "None"
+
+
+class Condition(StrEnum):
+    """Types of `status.conditions`; the reason is `<Kind><type>`, see `reason`."""
+
+    CREATED = "Created"
+    RUNNING = "Running"
+    RESTARTING = "Restarting"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    SUSPENDED = "Suspended"
+
+
+class Suffix(StrEnum):
+    """What follows the kind in a reason and is not a condition type."""
+
+    RESUMED = "Resumed"
+    FAILED_VALIDATION = "FailedValidation"
+
+
+class JobState(StrEnum):
+    """`status.state`, one word for people."""
+
+    CREATED = "Created"
+    QUEUED = "Queued"
+    RUNNING = "Running"
+    RESTARTING = "Restarting"
+    SUSPENDED = "Suspended"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    INVALID = "Invalid"
+    BLOCKED = "Blocked"
+
+
+class GangState(StrEnum):
+    """`status.gang.state`."""
+
+    WAITING = "Waiting"
+    QUEUED = "Queued"
+    RESERVED = "Reserved"
+    PLACED = "Placed"
+    RUNNING = "Running"
+    DEGRADED = "Degraded"
+    RELEASED = "Released"
+
+
+class GroupPhase(StrEnum):
+    """`status.phase` of a PodGroup in the dialect of kube-batch."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    UNKNOWN = "Unknown"
+
+
+class Verdict(StrEnum):
+    """Why a gang does not run: `status.gang.reason`."""
+
+    NOT_ENOUGH_RESOURCES = "NotEnoughResources"
+    NOT_ENOUGH_TASKS = "NotEnoughTasks"
+    WAITING_FOR_RESERVATION = "WaitingForReservation"
+    QUEUE_OVERUSED = "QueueOverused"
+    PRIORITY_TOO_LOW = "PriorityTooLow"
+    SCHEDULING_GATED = "SchedulingGated"
+    WAITING_FOR_VOLUME = "WaitingForVolume"
+    FRAGMENTED = "Fragmented"
+    NO_MATCHING_NODE = "NoMatchingNode"
+    NO_NODE_LARGE_ENOUGH = "NoNodeLargeEnough"
+    EXCEEDS_CLUSTER = "ExceedsCluster"
+    EXCEEDS_QUEUE_CAPABILITY = "ExceedsQueueCapability"
+    EXCEEDS_RESOURCE_QUOTA = "ExceedsResourceQuota"
+    QUEUE_NOT_FOUND = "QueueNotFound"
+    PRIORITY_CLASS_NOT_FOUND = "PriorityClassNotFound"
+    FOREIGN_SCHEDULER = "ForeignScheduler"
+    UNSUPPORTED_CONSTRAINT = "UnsupportedConstraint"
+    GANG_SCHEDULER_MISSING = "GangSchedulerMissing"
+    GROUP_MISSING = "GroupMissing"
+    UNSCHEDULABLE = "Unschedulable"
+
+    @property
+    def ever_possible(self) -> bool:
+        """Say whether a change of load alone can end this wait."""
+        return self not in HOPELESS
+
+
+HOPELESS: Final = frozenset(
+    {
+        Verdict.NO_MATCHING_NODE,
+        Verdict.NO_NODE_LARGE_ENOUGH,
+        Verdict.EXCEEDS_CLUSTER,
+        Verdict.EXCEEDS_QUEUE_CAPABILITY,
+        Verdict.EXCEEDS_RESOURCE_QUOTA,
+        Verdict.QUEUE_NOT_FOUND,
+        Verdict.PRIORITY_CLASS_NOT_FOUND,
+        Verdict.FOREIGN_SCHEDULER,
+        Verdict.UNSUPPORTED_CONSTRAINT,
+    }
+)
+"""Reasons that no change of load can remove: `everPossible` is false."""
+
+UNSCHEDULABLE: Final = "Unschedulable"
+"""Condition type of a PodGroup, and reason of PodScheduled=False and of the event."""
+
+
+class Event(StrEnum):
+    """Event reasons that do not carry the kind."""
+
+    SUCCESSFUL_CREATE_POD = "SuccessfulCreatePod"
+    FAILED_CREATE_POD = "FailedCreatePod"
+    SUCCESSFUL_DELETE_POD = "SuccessfulDeletePod"
+    FAILED_DELETE_POD = "FailedDeletePod"
+    SUCCESSFUL_CREATE_SERVICE = "SuccessfulCreateService"
+    FAILED_CREATE_SERVICE = "FailedCreateService"
+    SUCCESSFUL_DELETE_SERVICE = "SuccessfulDeleteService"
+    FAILED_DELETE_SERVICE = "FailedDeleteService"
+    SUCCESSFUL_DELETE_POD_GROUP = "SuccessfulDeletePodGroup"
+    FAILED_DELETE_POD_GROUP = "FailedDeletePodGroup"
+    SUCCESSFUL_DELETE_PDB = "SuccessfulDeletePdb"
+    FAILED_DELETE_PDB = "FailedDeletePdb"
+    SUCCESSFUL_DELETE_JOB = "SuccessfulDeleteJob"
+    FAILED_DELETE_JOB = "FailedDeleteJob"
+    JOB_TERMINATED = "JobTerminated"
+    EXITED_WITH_CODE = "ExitedWithCode"
+    EXIT_CODE_UNKNOWN = "ExitCodeUnknown"
+    SET_POD_TEMPLATE_RESTART_POLICY = "SetPodTemplateRestartPolicy"
+    SET_POD_TEMPLATE_SCHEDULER_NAME = "SetPodTemplateSchedulerName"
+    GROUP_NAME_OVERWRITTEN = "GroupNameOverwritten"
+    SCHEDULING_POLICY_IGNORED = "SchedulingPolicyIgnored"
+    LEGACY_FIELD_IGNORED = "LegacyFieldIgnored"
+    PRIORITY_CLASS_NOT_FOUND = "PriorityClassNotFound"
+    ERR_RESOURCE_EXISTS = "ErrResourceExists"
+    UNSCHEDULABLE = "Unschedulable"
+    FAILED_SCHEDULING = "FailedScheduling"
+    SCHEDULED = "Scheduled"
+    EVICT = "Evict"
+
+
+LOST_RACES: Final = frozenset(
+    {"OutOfcpu", "OutOfmemory", "OutOfpods", "NodeAffinity", "UnexpectedAdmissionError"}
+)
+"""`status.reason` of a pod that the kubelet refused: replaced, and no restart of the job."""
+
+EVICTED: Final = "Evicted"
+"""`status.reason` of a pod that its node threw out."""
+
+_DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_DNS_1035_TEXT: Final = (
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an "
+    "alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', "
+    "regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
+)
+
+
+def dns1035(value: str) -> tuple[str, ...]:
+    """Return why the value is no DNS-1035 label, in Kubernetes' words; empty if it is one."""
+    reasons = [] if len(value) <= 63 else ["must be no more than 63 characters"]
+    if not _DNS_1035.fullmatch(value):
+        reasons.append(_DNS_1035_TEXT)
+    return tuple(reasons)
+
+
+def reason(kind: str, suffix: Condition | Suffix) -> str:
+    """Return the reason of a condition or event of a job, e.g. `TFJobRunning`."""
+    return f"{kind}{suffix}"
+
+
+def flat(job: str) -> str:
+    """Return the job's name as child names and labels carry it."""
+    return job.replace("/", "-")
+
+
+def child(job: str, role: str, index: int) -> str:
+    """Return the name of a job's pod and of its service, e.g. `mnist-worker-0`."""
+    return f"{flat(job)}-{role}-{index}"

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a pod asks of its node, by Kubernetes' rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from muster.api import quantity
+from muster.api.model import Json
+
+Amounts = dict[str, int]
+"""Resource name -> amount in the unit of `api.quantity`. Resources asked for 0 are left out."""
+
+_POD_LEVEL = ("cpu", "memory", "hugepages-")
+
+
+def requests(spec: Json) -> Amounts:
+    """Return the effective request of one pod with this spec.
+
+    max(containers + sidecars, the largest step of the init containers) + overhead, where a limit
+    stands in for a missing request per resource, and the pod's own `resources`, if it has any,
+    replace the sum for cpu, memory and huge pages. The pod slot is not counted.
+    Raises ValueError for what is no quantity.
+    """
+    amounts = _running(spec)
+    resources = spec.get("resources") or {}
+    pod = {name: amount for name, amount in _amounts(resources.get("requests")).items()
+           if name.startswith(_POD_LEVEL)}  # fmt: skip
+    limits = _amounts(resources.get("limits"))
+    amounts = {**limits, **amounts, **pod}
+    total = _sum((amounts, _amounts(spec.get("overhead"))))
+    return {name: amount for name, amount in total.items() if amount}
+
+
+def _running(spec: Json) -> Amounts:
+    """Return the larger of what start-up needs at its peak and what runs afterwards."""
+    sidecars: Amounts = {}
+    peak: Amounts = {}
+    for container in spec.get("initContainers") or ():
+        step = _sum((sidecars, _container(container)))
+        peak = _larger(peak, step)
+        if container.get("restartPolicy") == "Always":
+            sidecars = step
+    containers = (_container(container) for container in spec.get("containers") or ())
+    return _larger(peak, _sum((sidecars, *containers)))
+
+
+def _container(container: Json) -> Amounts:
+    resources = container.get("resources") or {}
+    return _amounts(resources.get("limits")) | _amounts(resources.get("requests"))
+
+
+def _amounts(listed: Mapping[str, str | float] | None) -> Amounts:
+    return {name: quantity.units(name, text) for name, text in (listed or {}).items()}
+
+
+def _sum(parts: Iterable[Amounts]) -> Amounts:
+    total: Amounts = {}
+    for part in parts:
+        for name, amount in part.items():
+            total[name] = total.get(name, 0) + amount
+    return total
+
+
+def _larger(one: Amounts, other: Amounts) -> Amounts:
+    return {name: max(one.get(name, 0), other.get(name, 0)) for name in one | other}

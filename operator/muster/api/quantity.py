@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one door for resource quantities: Kubernetes' texts in, plain integers out, and back.
+
+Units: cpu in milli-CPU; memory, storage and huge pages in bytes; everything else (devices, pods,
+object counts) in thousandths, so that no quantity is ever a float.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from functools import lru_cache
+from typing import Final
+
+LIMIT: Final = 2**53
+"""No amount is larger: more than any node has, and a thousand of them still fit 64 bits."""
+
+PATTERN: Final = (
+    r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
+    r"(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
+)
+"""What the API server takes for a quantity, as upstream's schemas say it."""
+
+_TEXT = re.compile(
+    r"(?P<sign>[+-]?)(?P<number>[0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
+    r"(?:(?P<suffix>[KMGTPE]i|[numkMGTPE])|[eE](?P<exponent>[+-]?[0-9]{1,3}))?"
+)
+_DECIMAL = {
+    "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000), "": Fraction(1),
+    "k": Fraction(10**3), "M": Fraction(10**6), "G": Fraction(10**9), "T": Fraction(10**12),
+    "P": Fraction(10**15), "E": Fraction(10**18),
+}  # fmt: skip
+_BINARY = {f"{letter}i": Fraction(1024**power) for power, letter in enumerate("KMGTPE", start=1)}
+_SCALE = _DECIMAL | _BINARY
+_BYTES = frozenset({"memory", "storage", "ephemeral-storage"})
+
+
+def parse(quantity: str | float) -> Fraction:
+    """Return the exact value of a quantity as it stands in a document.
+
+    Raises ValueError, naming the text, for everything Kubernetes does not accept.
+    """
+    match = _TEXT.fullmatch(str(quantity)) if not isinstance(quantity, bool) else None
+    if match is None:
+        raise ValueError(f'"{quantity}" is not a quantity; write for example 500m, 2 or 16Gi')
+    scale = _SCALE[match["suffix"] or ""] * Fraction(10) ** int(match["exponent"] or 0)
+    number = Fraction(match["number"].rstrip(".")) * scale
+    return -number if match["sign"] == "-" else number
+
+
+def in_bytes(resource: str) -> bool:
+    """Say whether amounts of the resource are bytes (otherwise they are thousandths)."""
+    name = resource.removeprefix("requests.").removeprefix("limits.")
+    return name in _BYTES or name.startswith("hugepages-")
+
+
+@lru_cache(maxsize=4096, typed=True)
+def units(resource: str, quantity: str | float) -> int:
+    """Return the amount in the resource's unit, rounded up, at most LIMIT.
+
+    Raises ValueError, naming the text, for what is no quantity or is negative.
+    """
+    value = parse(quantity)
+    if value < 0:
+        raise ValueError(f'"{quantity}" is negative; an amount of {resource} is 0 or more')
+    amount = value if in_bytes(resource) else value * 1000
+    return min(-(-amount.numerator // amount.denominator), LIMIT)
+
+
+def format(resource: str, amount: int) -> str:  # noqa: A001 - always used as quantity.format
+    """Return the shortest exact text of an amount in the resource's unit, e.g. `1500m`, `16Gi`."""
+    if not in_bytes(resource):
+        return f"{amount}m" if amount % 1000 else str(amount // 1000)
+    texts = [str(amount)]
+    texts += [_scaled(amount, suffix) for suffix in reversed(_BINARY)]
+    texts += [_scaled(amount, suffix) for suffix in "EPTGMk"]
+    return min((text for text in texts if text), key=len)
+
+
+def _scaled(amount: int, suffix: str) -> str:
+    whole, rest = divmod(amount, _SCALE[suffix].numerator)
+    return f"{whole}{suffix}" if whole and not rest else ""
