@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules: what a gang backend is, and the table of backends.
+
+A backend answers three questions: the group document, the link from a pod to it, and whether
+pods may be created yet. Nothing outside this package branches on a backend's name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from muster.api import names
+from muster.gang.base import GangBackend
+from muster.gang.coscheduling import SCHEDULER_PLUGINS
+from muster.gang.incubator import EMBEDDED, KUBE_BATCH, KUBE_BATCH_OBJECTS
+from muster.gang.model import GangFacts, GroupApi, Link, Permission, Update
+from muster.gang.native import KUBERNETES
+from muster.gang.volcano import VOLCANO
+
+__all__ = [
+    "BACKENDS",
+    "EMBEDDED",
+    "KUBERNETES",
+    "KUBE_BATCH",
+    "KUBE_BATCH_OBJECTS",
+    "NONE",
+    "SCHEDULER_PLUGINS",
+    "VOLCANO",
+    "GangBackend",
+    "GangFacts",
+    "GroupApi",
+    "Link",
+    "Permission",
+    "Update",
+    "choose",
+]
+
+NONE = GangBackend(name="none")
+
+BACKENDS = {
+    backend.name: backend
+    for backend in (NONE, EMBEDDED, VOLCANO, SCHEDULER_PLUGINS, KUBE_BATCH, KUBERNETES)
+}
+
+
+def choose(
+    value: str | None,
+    *,
+    kube_batch_object: str = "auto",
+    scheduler_names: Sequence[str] = names.SCHEDULER_NAMES,
+) -> GangBackend:
+    """Return the backend that `--gang-scheduler-name=<value>` means; None is the absent flag.
+
+    Any string that is no backend's name is the name of a scheduler-plugins instance.
+    `scheduler_names` are those that the embedded allocator answers to; pods get the first.
+    Raises ValueError for an unknown `kube_batch_object`.
+    """
+    if kube_batch_object not in KUBE_BATCH_OBJECTS:
+        known = ", ".join(KUBE_BATCH_OBJECTS)
+        raise ValueError(f'"{kube_batch_object}" is none of {known}')
+    if value is None:
+        value = EMBEDDED.name
+    backend = BACKENDS.get(value.lower() or NONE.name)
+    if backend is None:
+        return dataclasses.replace(
+            SCHEDULER_PLUGINS, scheduler_name=value, scheduler_names=(value,)
+        )
+    if backend.embedded:
+        first, *others = scheduler_names
+        return dataclasses.replace(backend, scheduler_name=first, scheduler_names=(first, *others))
+    return KUBE_BATCH_OBJECTS[kube_batch_object] if backend is KUBE_BATCH else backend

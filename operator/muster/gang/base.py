@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a gang backend is: one frozen value that answers three questions about a job.
+
+Which group object must exist, how a pod is tied to it, and may pods be created yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
+
+from muster.api import names
+from muster.api.model import GroupView, Job, Json, Notice, PodView, Replica, Verdict
+from muster.gang import demand, notices, reading
+from muster.gang.model import GangFacts, GroupApi, Link, Permission
+
+
+def _no_link(_job: Job, _replica: Replica) -> Link:
+    return Link()
+
+
+def _always(_group: GroupView | None) -> bool:
+    return True
+
+
+def _nothing_before(_job: Job, _facts: GangFacts) -> tuple[Json, ...]:
+    return ()
+
+
+def _no_notices(_job: Job, _facts: GangFacts) -> tuple[Notice, ...]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class GangBackend:
+    """One way to start a job's pods all together or not at all."""
+
+    name: str
+    scheduler_name: str = ""
+    """Given to pods whose template names no scheduler; empty: left empty."""
+    scheduler_names: tuple[str, ...] = ()
+    """Names in a template that mean this backend's scheduler; empty: its name is not known."""
+    embedded: bool = False
+    apis: tuple[GroupApi, ...] = ()
+    """APIs that can hold the group, preferred first; one of them must be served."""
+    companions: tuple[str, ...] = ()
+    """Kinds that must be served beside the group, under its own apiVersion."""
+    cure: str = ""
+    """How to get the API when it is missing, in a sentence."""
+    permissions: tuple[Permission, ...] = ()
+    """What the operator must be allowed to do for it, beside what every job needs."""
+    pods_first_on_delete: bool = False
+    """Delete the pods before the group, and create nothing until the old group is gone."""
+    mark: Callable[[Job, Replica], Link] = _no_link
+    """The link without schedulerName."""
+    admits: Callable[[GroupView | None], bool] = _always
+    read: reading.Reader | None = None
+    """How its state shows on group and pods; None: it does not."""
+    before: Callable[[Job, GangFacts], tuple[Json, ...]] = _nothing_before
+    """Documents that must exist before the group, in order of creation."""
+    warn: Callable[[Job, GangFacts], tuple[Notice, ...]] = _no_notices
+    """What only this backend has to say about a job."""
+
+    def served(self, api_versions: Container[tuple[str, str]]) -> GroupApi | None:
+        """Return the first of its APIs that is there, or None.
+
+        `api_versions` holds (apiVersion, kind) of what the cluster serves.
+        """
+        return next((api for api in self.apis if self._complete(api, api_versions)), None)
+
+    def _complete(self, api: GroupApi, served: Container[tuple[str, str]]) -> bool:
+        return all((api.api_version, kind) in served for kind in (api.kind, *self.companions))
+
+    def api(self, api_version: str = "") -> GroupApi:
+        """Return the row of that apiVersion, else the preferred one.
+
+        Raises IndexError for a backend without groups.
+        """
+        return next((a for a in self.apis if a.api_version == api_version), self.apis[0])
+
+    def group(self, job: Job, facts: GangFacts) -> Json | None:
+        """Return the wanted group document, whole; None for a backend without groups."""
+        if not self.apis:
+            return None
+        api = self.api(facts.api_version)
+        values = ((field.key, field.value(job, facts)) for field in api.fields)
+        return {
+            "apiVersion": api.api_version,
+            "kind": api.kind,
+            "metadata": metadata(job, facts, annotated=api.annotated),
+            "spec": {key: value for key, value in values if value is not None},
+        }
+
+    def link(self, job: Job, replica: Replica) -> Link:
+        """Return what ties a pod of that role to the group; a template's schedulerName stays."""
+        link = self.mark(job, replica)
+        if not self.scheduler_name or demand.scheduler(replica):
+            return link
+        spec = {**link.spec, "schedulerName": self.scheduler_name}
+        return Link(link.annotations, link.labels, spec)
+
+    def may_create_pods(self, group: GroupView | None) -> bool:
+        """Say whether the backend lets new pods appear now, as far as its group tells.
+
+        A group that is on its way out admits nobody: pods wait for its successor.
+        """
+        return not (self.apis and group and group.deleting) and self.admits(group)
+
+    def difference(self, observed: GroupView, wanted: Json) -> Json | None:
+        """Return a JSON merge patch of the spec fields that Muster owns, None if they agree."""
+        spec = wanted["spec"]
+        patch: Json = {}
+        for field in self.api(observed.api_version).fields:
+            there, value = observed.spec.get(field.key), spec.get(field.key)
+            if there != value and not (field.kept and there):
+                patch[field.key] = value
+        return {"spec": patch} if patch else None
+
+    def notices(self, job: Job, facts: GangFacts) -> tuple[Notice, ...]:
+        """Return what the job's author should know, once per generation."""
+        carried = {f.policy for f in self.api(facts.api_version).fields} if self.apis else set()
+        found = [*notices.ignored(job, self.name, carried)]
+        if self.apis:
+            found += notices.schedulers(job, self.scheduler_names)
+            found += notices.overwritten(job, self.mark)
+            found += notices.lowered(job, facts)
+        if "priorityClass" in carried:
+            found += notices.priority(job, facts)
+        return (*found, *self.warn(job, facts))
+
+    def verdict(
+        self,
+        group: GroupView | None,
+        job: Job,
+        facts: GangFacts,
+        pods: Sequence[PodView],
+        now: float,
+    ) -> Verdict | None:
+        """Return what the backend's own state says of the gang; None if there is nothing to say.
+
+        `message` of a Pending PodView is expected to be that of its PodScheduled condition. The
+        embedded allocator gives its verdicts itself, so its row always returns None.
+        """
+        if self.read is None:
+            return None
+        counts = reading.tally(job, pods, demand.minimum(job, facts))
+        return reading.verdict(self.name, group, counts, now, self.read)
+
+
+def labels(job: Job, facts: GangFacts) -> dict[str, str]:
+    """Return the labels by which everything of the job is found."""
+    return {names.OPERATOR_NAME: facts.operator_name, names.JOB_NAME: names.flat(job.name)}
+
+
+def metadata(job: Job, facts: GangFacts, *, annotated: bool) -> Json:
+    """Return the metadata of an object that is named after the job and owned by it."""
+    meta: Json = {
+        "name": names.flat(job.name),
+        "namespace": job.namespace,
+        "labels": labels(job, facts),
+        "ownerReferences": [owner(job)],
+    }
+    copied = {key: value for key, value in job.annotations.items() if key != names.LAST_APPLIED}
+    if annotated and copied:
+        meta["annotations"] = copied
+    return meta
+
+
+def owner(job: Job) -> Json:
+    """Return the ownerReference that every object of the job carries."""
+    return {
+        "apiVersion": job.api_version,
+        "kind": job.kind,
+        "name": job.name,
+        "uid": job.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }

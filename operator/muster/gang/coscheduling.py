@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The coscheduling plugin of scheduler-plugins, under whatever name it is installed."""
+
+from __future__ import annotations
+
+from muster.api import names
+from muster.api.model import Job, Replica
+from muster.gang import base, demand, reading
+from muster.gang.model import Field, GroupApi, Link, Permission
+
+_GROUP, _VERSION = names.SCHEDULER_PLUGINS_API.split("/")
+
+
+def _mark(job: Job, _replica: Replica) -> Link:
+    return Link(labels={names.SCHEDULER_PLUGINS_GROUP: names.flat(job.name)})
+
+
+SCHEDULER_PLUGINS = base.GangBackend(
+    name="scheduler-plugins",
+    apis=(
+        GroupApi(
+            _GROUP,
+            _VERSION,
+            "PodGroup",
+            "podgroups",
+            (
+                Field("minMember", demand.minimum_from_one, "minAvailable"),
+                Field("minResources", demand.resources, "minResources"),
+                Field("scheduleTimeoutSeconds", demand.timeout, "scheduleTimeoutSeconds"),
+            ),
+        ),
+    ),
+    cure="Install scheduler-plugins with its CRDs, or choose another --gang-scheduler-name",
+    permissions=(
+        Permission(_GROUP, "podgroups", ("get", "list", "watch", "create", "patch", "delete")),
+    ),
+    mark=_mark,
+    # Its controller's PodGroup status counts same-named groups of all namespaces, so the pods
+    # are the better witness.
+    read=reading.by_pods,
+)

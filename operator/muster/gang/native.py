@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kubernetes' own gangs: a Workload, a PodGroup that refers to it, and a field in the pods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from muster.api import names
+from muster.api.model import GroupView, Job, Json, Notice, Replica
+from muster.gang import base, demand, reading
+from muster.gang.model import Field, GangFacts, GroupApi, Link, Permission, Update
+
+_GROUP = "scheduling.k8s.io"
+_TEMPLATE = "gang"
+_VERBS = ("get", "list", "watch", "create", "delete")
+MIXED_SCHEDULER_NAMES = "MixedSchedulerNames"
+
+
+def _policy(job: Job, facts: GangFacts) -> Json:
+    return {"gang": {"minCount": demand.minimum_from_one(job, facts)}}
+
+
+def _template_ref(job: Job, _facts: GangFacts) -> Json:
+    names_ = {"workloadName": names.flat(job.name), "podGroupTemplateName": _TEMPLATE}
+    return {"workload": names_}
+
+
+_FIELDS = (
+    Field("schedulingPolicy", _policy, "minAvailable"),
+    Field("podGroupTemplateRef", _template_ref),
+    Field("priorityClassName", demand.priority_class, "priorityClass"),
+)
+
+
+def _api(version: str) -> GroupApi:
+    update = Update.REPLACE_BEFORE_PODS
+    kind, plural = "PodGroup", "podgroups"
+    return GroupApi(_GROUP, version, kind, plural, _FIELDS, annotated=False, update=update)
+
+
+def _workload(job: Job, facts: GangFacts) -> tuple[Json, ...]:
+    group, _, _ = job.api_version.partition("/")
+    template: Json = {"name": _TEMPLATE, "schedulingPolicy": _policy(job, facts)}
+    if priority := demand.priority_class(job, facts):
+        template["priorityClassName"] = priority
+    return (
+        {
+            "apiVersion": facts.api_version or APIS[0].api_version,
+            "kind": "Workload",
+            "metadata": base.metadata(job, facts, annotated=False),
+            "spec": {
+                "controllerRef": {"apiGroup": group, "kind": job.kind, "name": job.name},
+                "podGroupTemplates": [template],
+            },
+        },
+    )
+
+
+def _mixed(job: Job) -> bool:
+    return len({demand.scheduler(replica) for replica in job.replicas}) > 1
+
+
+def _mark(job: Job, _replica: Replica) -> Link:
+    if _mixed(job):
+        return Link()
+    return Link(spec={"schedulingGroup": {"podGroupName": names.flat(job.name)}})
+
+
+def _warn(job: Job, _facts: GangFacts) -> tuple[Notice, ...]:
+    return tuple(_warnings(job))
+
+
+def _warnings(job: Job) -> Iterator[Notice]:
+    if _mixed(job):
+        text = (
+            "The templates name different schedulers, so the pods start without a gang; "
+            "give all of them the same schedulerName"
+        )
+        yield Notice("Warning", MIXED_SCHEDULER_NAMES, text)
+        return
+    for replica in job.replicas:
+        group = (replica.template.get("spec") or {}).get("schedulingGroup") or {}
+        if group.get("podGroupName", job.name) != job.name:
+            there = group["podGroupName"]
+            text = f'{replica.type}: schedulingGroup "{there}" is overwritten with "{job.name}"'
+            yield Notice("Warning", names.Event.GROUP_NAME_OVERWRITTEN, text)
+
+
+def _exists(group: GroupView | None) -> bool:
+    return group is not None
+
+
+def _read(group: GroupView, counts: reading.Tally) -> reading.Reading | None:
+    waits = reading.condition(group, "PodGroupScheduled", "False")
+    if not waits or counts.running >= counts.needed:
+        return reading.by_pods(group, counts)
+    state = names.GangState.DEGRADED if counts.ran else names.GangState.QUEUED
+    return reading.Reading(state, waits.get("reason", ""), waits.get("message", ""))
+
+
+APIS = (_api("v1beta1"), _api("v1alpha2"))
+KUBERNETES = base.GangBackend(
+    name="kubernetes",
+    apis=APIS,
+    companions=("Workload",),
+    cure=(
+        "Kubernetes 1.36 or later has it, with the feature gates GenericWorkload and "
+        "GangScheduling and the API scheduling.k8s.io/v1beta1 or v1alpha2 switched on; "
+        "elsewhere choose another --gang-scheduler-name"
+    ),
+    permissions=(Permission(_GROUP, "workloads", _VERBS), Permission(_GROUP, "podgroups", _VERBS)),
+    pods_first_on_delete=True,
+    mark=_mark,
+    admits=_exists,
+    before=_workload,
+    read=_read,
+    warn=_warn,
+)

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A foreign scheduler's own words about a gang, made into a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from muster.api import names
+from muster.api.model import GroupView, Job, PodView, Verdict
+
+GROUP_GRACE = 30.0
+"""Seconds that pods may wait without a group before it is reported missing."""
+
+_SUMMARY_LENGTH = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """State, reason and message of a verdict."""
+
+    state: names.GangState
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What a job's pods say of its gang."""
+
+    needed: int
+    """Pods that must run together."""
+    wanted: int
+    """Pods of the whole job."""
+    placed: int
+    """Pods that have a node or have succeeded."""
+    running: int
+    """Pods that run or have succeeded."""
+    ready: int
+    ran: bool
+    """The gang was whole before, by the job's last status."""
+    waiting: Sequence[PodView]
+    """Pending pods without a node, the oldest first."""
+
+
+Reader = Callable[[GroupView, Tally], Reading | None]
+
+
+def tally(job: Job, pods: Sequence[PodView], needed: int) -> Tally:
+    """Count the job's pods; those that are being deleted do not count."""
+    live = [pod for pod in pods if pod.owner_uid == job.uid and not pod.deleting]
+    done = sum(pod.phase == "Succeeded" for pod in live)
+    waiting = (pod for pod in live if pod.phase == "Pending" and not pod.node)
+    conditions = names.Condition.RUNNING, names.Condition.RESTARTING
+    return Tally(
+        needed=max(1, needed),
+        wanted=job.total,
+        placed=done + sum(bool(pod.node) and not pod.terminal for pod in live),
+        running=done + sum(pod.phase == "Running" for pod in live),
+        ready=sum(pod.ready for pod in live),
+        ran=any(job.status.is_true(condition) for condition in conditions),
+        waiting=sorted(waiting, key=lambda pod: (pod.created, pod.name)),
+    )
+
+
+def by_pods(_group: GroupView, counts: Tally) -> Reading | None:
+    """Read the gang from its pods alone; None while no scheduler has looked at them."""
+    if counts.running >= counts.needed:
+        return Reading(names.GangState.RUNNING)
+    if counts.ran:
+        message = f"{counts.running} of the {counts.needed} pods that must run together run"
+        return Reading(names.GangState.DEGRADED, names.Verdict.NOT_ENOUGH_TASKS, message)
+    if counts.placed >= counts.needed:
+        return Reading(names.GangState.PLACED)
+    if counts.needed > counts.wanted:
+        message = f"{counts.needed} pods must start together, but the job has {counts.wanted}"
+        return Reading(names.GangState.QUEUED, names.Verdict.NOT_ENOUGH_TASKS, message)
+    refused = next((pod for pod in counts.waiting if pod.message), None)
+    if refused is None:
+        return None
+    return Reading(names.GangState.QUEUED, names.Verdict.UNSCHEDULABLE, refused.message)
+
+
+def condition(group: GroupView, type_: str, status: str = "True") -> Mapping[str, str] | None:
+    """Return the group's condition of that type and status, or None."""
+    found = (c for c in group.conditions if c.get("type") == type_ and c.get("status") == status)
+    return next(found, None)
+
+
+def verdict(
+    scheduler: str, group: GroupView | None, counts: Tally, now: float, read: Reader
+) -> Verdict | None:
+    """Return the verdict, None if there is nothing to say yet."""
+    reading = read(group, counts) if group else _missing(counts, now)
+    if reading is None:
+        return None
+    return Verdict(
+        scheduler=scheduler,
+        state=reading.state,
+        pod_group=group.name if group else "",
+        min_member=counts.needed,
+        placed=counts.placed,
+        ready=counts.ready,
+        reason=reading.reason,
+        message=reading.message,
+        summary=_summary(reading, counts),
+    )
+
+
+def _missing(counts: Tally, now: float) -> Reading | None:
+    if not counts.waiting or now - counts.waiting[0].created < GROUP_GRACE:
+        return None
+    message = "the group object is missing, so the scheduler holds the job's pods back"
+    return Reading(names.GangState.QUEUED, names.Verdict.GROUP_MISSING, message)
+
+
+def _summary(reading: Reading, counts: Tally) -> str:
+    if reading.state in (names.GangState.RUNNING, names.GangState.DEGRADED):
+        return f"{counts.running}/{counts.wanted} running"
+    told = reading.message or reading.reason
+    text = f"{counts.placed}/{counts.wanted} placed" + (f": {told}" if told else "")
+    return text if len(text) <= _SUMMARY_LENGTH else f"{text[: _SUMMARY_LENGTH - 1]}…"
