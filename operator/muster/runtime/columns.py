@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The numbers of all nodes as growing arrays, changed in place event by event.
+
+A node has a slot, a row of every array; a resource has a column. Both only ever get more, apart
+from slots that are given to the next node when theirs has gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from muster.runtime.matching import barrier, preference
+from muster.runtime.shapes import NodeView, PodShape, Requests, Taint
+from muster.scheduler.model import (
+    BASE_RESOURCES,
+    PODS,
+    SLOT,
+    CodeArray,
+    FloatArray,
+    IntArray,
+)
+
+_State = tuple[bool, bool, tuple[Taint, ...]]
+
+
+class Vocabulary:
+    """Resource name <-> column, and request -> vector. Columns are only ever added."""
+
+    def __init__(self) -> None:
+        self.names = list(BASE_RESOURCES)
+        self._columns = {name: column for column, name in enumerate(self.names)}
+        self._vectors: dict[Requests, IntArray] = {}
+
+    def learn(self, amounts: Requests) -> None:
+        """Give a column to each resource that has none."""
+        for name, _ in amounts:
+            if name not in self._columns:
+                self._columns[name] = len(self.names)
+                self.names.append(name)
+                self._vectors.clear()
+
+    def vector(self, amounts: Requests) -> IntArray:
+        """Return (R,) amounts; resources left out are 0."""
+        known = self._vectors.get(amounts)
+        if known is None:
+            self.learn(amounts)
+            known = np.zeros(len(self.names), np.int64)
+            for name, amount in amounts:
+                known[self._columns[name]] = amount
+            known.flags.writeable = False
+            self._vectors[amounts] = known
+        return known
+
+    def column(self, name: str) -> int:
+        """Return the column of a resource that was learnt."""
+        return self._columns[name]
+
+    def request(self, amounts: Requests) -> IntArray:
+        """Return (R,) what a pod with these requests takes, its slot included."""
+        return self.vector((*amounts, (BASE_RESOURCES[PODS], SLOT)))
+
+
+class NodeColumns:
+    """Allocatable, used, releasing and load of every node, by slot."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.views: dict[str, NodeView] = {}
+        self.slots: dict[str, int] = {}
+        self._vocabulary = vocabulary
+        self._free: list[int] = []
+        self.allocatable = np.zeros((16, len(vocabulary.names)), np.int64)
+        self.used = self.allocatable.copy()
+        self.releasing = self.allocatable.copy()
+        self.load = np.zeros((16, 2), np.int64)
+        self._order: tuple[tuple[str, ...], Mapping[str, int], IntArray] | None = None
+
+    def put(self, view: NodeView) -> int:
+        """Take in a node and return its slot; a new one has nothing used."""
+        self._vocabulary.learn(view.allocatable)
+        slot = self.slots.get(view.name)
+        if slot is None:
+            slot = self._free.pop() if self._free else len(self.slots)
+            self.slots[view.name] = slot
+            self._order = None
+        self.fit()
+        self.views[view.name] = view
+        self.allocatable[slot] = self._vocabulary.vector(view.allocatable)
+        return slot
+
+    def drop(self, name: str) -> None:
+        """Forget a node."""
+        slot = self.slots.pop(name)
+        del self.views[name]
+        for array in (self.allocatable, self.used, self.releasing, self.load):
+            array[slot] = 0
+        self._free.append(slot)
+        self._order = None
+
+    def fit(self) -> None:
+        """Make the arrays as large as the slots and columns need."""
+        rows, columns = self.allocatable.shape
+        wanted = len(self.slots) + len(self._free)
+        if wanted <= rows and len(self._vocabulary.names) == columns:
+            return
+        rows = max(rows, 2 * wanted if wanted > rows else 0)
+        shape = (rows, len(self._vocabulary.names))
+        self.allocatable = grown(self.allocatable, shape)
+        self.used = grown(self.used, shape)
+        self.releasing = grown(self.releasing, shape)
+        self.load = grown(self.load, (rows, 2))
+
+    def order(self) -> tuple[tuple[str, ...], Mapping[str, int], IntArray]:
+        """Return the names in order, their positions, and the slot at each position."""
+        if self._order is None:
+            names = tuple(sorted(self.slots))
+            index = {name: position for position, name in enumerate(names)}
+            slots = np.array([self.slots[name] for name in names], np.int64)
+            self._order = (names, index, slots)
+        return self._order
+
+
+class ShapeRow:
+    """Which nodes suit one pod shape, and how well they meet its preferences, by slot."""
+
+    def __init__(self, shape: PodShape, nodes: NodeColumns) -> None:
+        self.shape = shape
+        self.texts: list[str] = []
+        rows = len(nodes.allocatable)
+        self.barred: CodeArray = np.zeros(rows, np.int16)
+        self.preferred: FloatArray | None = np.zeros(rows) if shape.preferred else None
+        self._codes = {"": 0}
+        self._alike: dict[_State, int] = {}
+        self._plain = not (shape.selector or shape.affinity is not None or shape.node_name)
+        for name, slot in nodes.slots.items():
+            self._set(slot, nodes.views[name])
+
+    def put(self, slot: int, node: NodeView) -> None:
+        """Look at a node that is new or has changed."""
+        if slot >= len(self.barred):
+            self.barred = grown(self.barred, (2 * slot,))
+            if self.preferred is not None:
+                self.preferred = grown(self.preferred, (2 * slot,))
+        self._set(slot, node)
+
+    def code(self, text: str) -> int:
+        """Return the number that stands for the text in `barred`."""
+        if text not in self._codes:
+            self.texts.append(text)
+            self._codes[text] = len(self.texts)
+        return self._codes[text]
+
+    def _set(self, slot: int, node: NodeView) -> None:
+        if self.preferred is not None:
+            self.preferred[slot] = preference(self.shape, node)
+        if not self._plain:
+            self.barred[slot] = self.code(barrier(self.shape, node))
+            return
+        # Without a selector, nodes in the same state are all the same to it.
+        state = (node.ready, node.unschedulable, node.taints)
+        code = self._alike.get(state)
+        if code is None:
+            code = self._alike[state] = self.code(barrier(self.shape, node))
+        self.barred[slot] = code
+
+
+def grown(array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """Return a larger array that begins with this one and is 0 elsewhere."""
+    larger = np.zeros(tuple(shape), array.dtype)
+    larger[tuple(slice(0, length) for length in array.shape)] = array
+    return larger

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a node suits a pod's constraints, by the rules of the Kubernetes scheduler."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from muster.runtime.shapes import Expression, NodeView, PodShape, Taint, Term, Toleration
+
+NOT_READY: Final = "node(s) were not ready"
+UNSCHEDULABLE: Final = "node(s) were unschedulable"
+OTHER_NAME: Final = "node(s) didn't match the requested node name"
+NO_MATCH: Final = "node(s) didn't match Pod's node affinity/selector"
+PORTS_TAKEN: Final = "node(s) didn't have free ports for the requested pod ports"
+
+_CORDON: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+_INTEGER: Final = re.compile(r"[+-]?[0-9]+")
+
+
+def barrier(shape: PodShape, node: NodeView) -> str:
+    """Return why the node does not suit the shape, in kube-scheduler's words; empty if it does.
+
+    Resources and ports in use are not looked at.
+    """
+    if not node.ready:
+        return NOT_READY
+    if node.unschedulable and not _tolerated(_CORDON, shape.tolerations):
+        return UNSCHEDULABLE
+    if shape.node_name and shape.node_name != node.name:
+        return OTHER_NAME
+    for taint in node.taints:
+        if not _tolerated(taint, shape.tolerations):
+            return f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
+    return "" if _selected(shape, node) else NO_MATCH
+
+
+def preference(shape: PodShape, node: NodeView) -> float:
+    """Return the share of the shape's preferred terms that the node matches, 0 - 100."""
+    weights = sum(weight for weight, _ in shape.preferred)
+    matched = sum(weight for weight, term in shape.preferred if _holds(term, node))
+    return 100 * matched / weights if weights else 0.0
+
+
+def _tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
+    return any(toleration.covers(taint) for toleration in tolerations)
+
+
+def _selected(shape: PodShape, node: NodeView) -> bool:
+    if any(node.labels.get(key) != value for key, value in shape.selector):
+        return False
+    return shape.affinity is None or any(_holds(term, node) for term in shape.affinity)
+
+
+def _holds(term: Term, node: NodeView) -> bool:
+    if not term.labels and not term.fields:
+        return False
+    names = {"metadata.name": node.name}
+    return all(_meets(e, node.labels) for e in term.labels) and all(
+        _meets(e, names) for e in term.fields
+    )
+
+
+def _meets(expression: Expression, labels: Mapping[str, str]) -> bool:
+    value = labels.get(expression.key)
+    return _OPERATORS.get(expression.operator, _never)(value, expression.values)
+
+
+def _never(_value: str | None, _values: tuple[str, ...]) -> bool:
+    return False
+
+
+def _greater(value: str | None, values: tuple[str, ...], sign: int) -> bool:
+    if value is None or len(values) != 1:
+        return False
+    if not _INTEGER.fullmatch(value) or not _INTEGER.fullmatch(values[0]):
+        return False
+    return (int(value) - int(values[0])) * sign > 0
+
+
+_OPERATORS: Final[Mapping[str, Callable[[str | None, tuple[str, ...]], bool]]] = {
+    "In": lambda value, values: value in values,
+    "NotIn": lambda value, values: value not in values,
+    "Exists": lambda value, _: value is not None,
+    "DoesNotExist": lambda value, _: value is None,
+    "Gt": lambda value, values: _greater(value, values, 1),
+    "Lt": lambda value, values: _greater(value, values, -1),
+}

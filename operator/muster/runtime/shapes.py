@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes and pods as the scheduler's columns need them: documents in, narrow values out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from muster.api import podtemplate, quantity
+from muster.api.model import Json
+from muster.scheduler.model import HostPort
+
+Requests = tuple[tuple[str, int], ...]
+"""(resource, amount) in the units of `api.quantity`, sorted by name, the pod slot left out."""
+
+LEAST_CPU: Final = 100
+LEAST_MEMORY: Final = 200 * 1024 * 1024
+"""What a container counts for in scores that asks for nothing, as in kube-scheduler."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """A taint that keeps pods away (effect NoSchedule or NoExecute)."""
+
+    key: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """A pod's leave to ignore taints; an empty key or effect stands for any."""
+
+    key: str
+    exists: bool
+    value: str
+    effect: str
+
+    def covers(self, taint: Taint) -> bool:
+        """Say whether the taint does not matter to a pod with this toleration."""
+        if self.effect and self.effect != taint.effect:
+            return False
+        if self.key and self.key != taint.key:
+            return False
+        return self.exists or self.value == taint.value
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """One requirement on a label (or field): key, operator, values."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """Requirements that must all hold; a term without any holds nowhere."""
+
+    labels: tuple[Expression, ...] = ()
+    fields: tuple[Expression, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """What the scheduler needs of a node."""
+
+    name: str
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    unschedulable: bool
+    ready: bool
+    pressure: tuple[bool, bool, bool]
+    """Of memory, disk, process ids."""
+    allocatable: Requests
+    """`pods` included."""
+
+    @property
+    def usable(self) -> bool:
+        """Say whether a pod without tolerations may come here."""
+        return self.ready and not self.unschedulable and not self.taints
+
+
+@dataclass(frozen=True, slots=True)
+class PodUse:
+    """What a pod that has a node takes of it."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    requests: Requests
+    load: tuple[int, int]
+    """cpu and memory for scores."""
+    ports: frozenset[HostPort]
+    deleting: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PodShape:
+    """What a pod template asks of its node. Equal templates have equal shapes."""
+
+    requests: Requests
+    load: tuple[int, int] = (LEAST_CPU, LEAST_MEMORY)
+    ports: frozenset[HostPort] = frozenset()
+    selector: tuple[tuple[str, str], ...] = ()
+    affinity: tuple[Term, ...] | None = None
+    """Required terms, one of which must hold; None: no such constraint."""
+    preferred: tuple[tuple[int, Term], ...] = ()
+    """(weight, term)"""
+    tolerations: tuple[Toleration, ...] = ()
+    node_name: str = ""
+    unsupported: str = ""
+    """A constraint that the scheduler does not know, in words."""
+
+
+def parse_node(doc: Json) -> NodeView:
+    """Return what the scheduler needs of a node. Raises ValueError for a bad quantity."""
+    spec, status = doc.get("spec") or {}, doc.get("status") or {}
+    states = {c["type"]: c["status"] == "True" for c in status.get("conditions") or ()}
+    amounts = status.get("allocatable") or {}
+    return NodeView(
+        name=doc["metadata"]["name"],
+        labels=doc["metadata"].get("labels") or {},
+        taints=tuple(
+            Taint(t["key"], t.get("value") or "", t["effect"])
+            for t in spec.get("taints") or ()
+            if t["effect"] != "PreferNoSchedule"
+        ),
+        unschedulable=bool(spec.get("unschedulable")),
+        ready=states.get("Ready", False),
+        pressure=(
+            states.get("MemoryPressure", False),
+            states.get("DiskPressure", False),
+            states.get("PIDPressure", False),
+        ),
+        allocatable=tuple(sorted((r, quantity.units(r, text)) for r, text in amounts.items())),
+    )
+
+
+def parse_use(doc: Json) -> PodUse | None:
+    """Return what a pod takes on its node; None if it has no node or has ended.
+
+    Raises ValueError for a bad quantity.
+    """
+    spec, metadata = doc["spec"], doc["metadata"]
+    node = spec.get("nodeName")
+    if not node or (doc.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+        return None
+    requests = podtemplate.requests(spec)
+    return PodUse(
+        namespace=metadata.get("namespace", ""),
+        name=metadata["name"],
+        uid=metadata.get("uid", ""),
+        node=node,
+        requests=tuple(sorted(requests.items())),
+        load=_load(spec, requests),
+        ports=_ports(spec),
+        deleting="deletionTimestamp" in metadata,
+    )
+
+
+def shape_of(template: Json) -> PodShape:
+    """Return the shape of a pod template, or of a whole pod. ValueError for a bad quantity."""
+    spec = template.get("spec") or {}
+    requests = podtemplate.requests(spec)
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    preferred = affinity.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
+    return PodShape(
+        requests=tuple(sorted(requests.items())),
+        load=_load(spec, requests),
+        ports=_ports(spec),
+        selector=tuple(sorted((spec.get("nodeSelector") or {}).items())),
+        affinity=required and tuple(map(_term, required.get("nodeSelectorTerms") or ())),
+        preferred=tuple((p["weight"], _term(p.get("preference") or {})) for p in preferred),
+        tolerations=tuple(map(_toleration, spec.get("tolerations") or ())),
+        node_name=spec.get("nodeName") or "",
+        unsupported=_unsupported(spec),
+    )
+
+
+def _term(doc: Json) -> Term:
+    return Term(
+        labels=tuple(map(_expression, doc.get("matchExpressions") or ())),
+        fields=tuple(map(_expression, doc.get("matchFields") or ())),
+    )
+
+
+def _expression(doc: Json) -> Expression:
+    return Expression(doc["key"], doc["operator"], tuple(doc.get("values") or ()))
+
+
+def _toleration(doc: Json) -> Toleration:
+    return Toleration(
+        key=doc.get("key") or "",
+        exists=doc.get("operator") == "Exists",
+        value=doc.get("value") or "",
+        effect=doc.get("effect") or "",
+    )
+
+
+def _load(spec: Json, requests: Mapping[str, int]) -> tuple[int, int]:
+    """Return cpu and memory requests plus a little for each container that names none."""
+    resources = [c.get("resources") or {} for c in spec.get("containers") or ()]
+    named = [{**(r.get("limits") or {}), **(r.get("requests") or {})} for r in resources]
+    cpu, memory = (sum(r not in names for names in named) for r in ("cpu", "memory"))
+    return (
+        requests.get("cpu", 0) + cpu * LEAST_CPU,
+        requests.get("memory", 0) + memory * LEAST_MEMORY,
+    )
+
+
+def _containers(spec: Json) -> Iterable[Json]:
+    yield from spec.get("containers") or ()
+    for container in spec.get("initContainers") or ():
+        if container.get("restartPolicy") == "Always":
+            yield container
+
+
+def _ports(spec: Json) -> frozenset[HostPort]:
+    # The API server gives a host port to every port of a pod on the host's network.
+    host = bool(spec.get("hostNetwork"))
+    return frozenset(
+        HostPort(
+            protocol=port.get("protocol") or "TCP",
+            address="*" if port.get("hostIP") in (None, "", "0.0.0.0") else port["hostIP"],  # noqa: S104
+            port=port.get("hostPort") or port["containerPort"],
+        )
+        for container in _containers(spec)
+        for port in container.get("ports") or ()
+        if port.get("hostPort") or host
+    )
+
+
+def _unsupported(spec: Json) -> str:
+    affinity = spec.get("affinity") or {}
+    names = [
+        name
+        for name in ("podAffinity", "podAntiAffinity")
+        if (affinity.get(name) or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
+    ]
+    spread: Iterable[Any] = spec.get("topologySpreadConstraints") or ()
+    if any(c.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule" for c in spread):
+        names.append("topologySpreadConstraints")
+    if spec.get("resourceClaims"):
+        names.append("resourceClaims")
+    return ", ".join(names)

@@ -1,0 +1,366 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cluster as columns, kept up to date event by event, and frozen for one scheduling cycle.
+
+Everything here runs in one thread. What `snapshot` returns shares nothing that is written later.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+
+from muster.runtime.columns import NodeColumns, ShapeRow, Vocabulary
+from muster.runtime.matching import PORTS_TAKEN
+from muster.runtime.shapes import NodeView, PodShape, PodUse, Requests
+from muster.scheduler.model import (
+    UNLIMITED,
+    FloatArray,
+    Gang,
+    HostPort,
+    Lot,
+    Nodes,
+    Queue,
+    Refusal,
+    Shape,
+    Snapshot,
+)
+
+Key = tuple[str, str]
+"""(namespace, name) of a pod."""
+
+IDLE_SHAPES: Final = 64
+"""How many shapes that nobody waits with keep their rows for the next job that looks alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoleInput:
+    """The tasks of one replica role, told apart by an index. Fields as in `model.Lot`."""
+
+    role: str
+    shape: PodShape
+    priority: int = 0
+    waiting: Sequence[int] = ()
+    returning: Sequence[int] = ()
+    gated: int = 0
+    held: Sequence[tuple[int, str]] = ()
+    succeeded: int = 0
+    previous: Mapping[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class GangInput:
+    """One gang. Fields as in `model.Gang`; amounts by resource name."""
+
+    key: str
+    uid: str
+    queue: str
+    created: float
+    min_member: int
+    roles: tuple[RoleInput, ...]
+    priority: int = 0
+    min_resources: Mapping[str, int] | None = None
+    admitted: bool = False
+    hold_until: float | None = None
+    refusal: Refusal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueInput:
+    """One queue; resources without a capability are unlimited."""
+
+    name: str
+    weight: int = 1
+    capability: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A gang as it was taken in, and what it was made into."""
+
+    source: GangInput
+    gang: Gang
+    request: FloatArray
+    """(R,): allocated and wanted."""
+    shapes: tuple[tuple[int, PodShape], ...]
+    """Of the lots with tasks that wait or return."""
+
+
+class ClusterColumns:
+    """The incremental mirror of nodes, pods and gangs."""
+
+    def __init__(self) -> None:
+        self.assumed: dict[Key, str] = {}
+        """Placements whose pods have not been seen on their node yet."""
+        self._vocabulary = Vocabulary()
+        self._width = len(self._vocabulary.names)
+        self._nodes = NodeColumns(self._vocabulary)
+        self._uses: dict[Key, PodUse] = {}
+        self._residents: dict[str, dict[Key, PodUse]] = {}
+        self._ports: dict[str, Counter[HostPort]] = {}
+        self._shapes: dict[PodShape, int] = {}
+        self._last_shape = 0
+        self._rows: dict[int, ShapeRow] = {}
+        self._frozen: dict[int, Shape] = {}
+        self._fixed: Nodes | None = None
+        self._gangs: dict[str, _Known] = {}
+        self._sums: dict[str, tuple[FloatArray, FloatArray]] = {}
+
+    def node_changed(self, before: NodeView | None, after: NodeView | None) -> None:
+        """Take in that a node came (before None), changed, or went (after None)."""
+        if before == after:
+            return
+        self._frozen.clear()
+        self._fixed = None
+        if after is None:
+            if before is not None and before.name in self._nodes.slots:
+                self._nodes.drop(before.name)
+            return
+        new = after.name not in self._nodes.slots
+        slot = self._nodes.put(after)
+        for row in self._rows.values():
+            row.put(slot, after)
+        if new:
+            for use in self._residents.get(after.name, {}).values():
+                self._count(use, 1)
+
+    def pod_changed(self, before: PodUse | None, after: PodUse | None) -> None:
+        """Take in what a pod holds now; it replaces an assumption about the same pod."""
+        if after is not None:
+            self._put(after)
+            self.assumed.pop((after.namespace, after.name), None)
+        elif before is not None:
+            key = (before.namespace, before.name)
+            if key in self._uses and self._uses[key].uid == before.uid:
+                self._remove(key)
+
+    def assume(self, namespace: str, name: str, node: str, shape: PodShape) -> None:
+        """Count a placement as used until the pod is seen on its node, or `forget`.
+
+        Without effect if the pod is seen on a node already.
+        """
+        key = (namespace, name)
+        if key in self._uses and key not in self.assumed:
+            return
+        self._put(
+            PodUse(namespace, name, "", node, shape.requests, shape.load, shape.ports, False)
+        )
+        self.assumed[key] = node
+
+    def forget(self, namespace: str, name: str) -> None:
+        """Give up an assumption; without effect if there is none."""
+        key = (namespace, name)
+        if self.assumed.pop(key, None) is not None:
+            self._remove(key)
+
+    def snapshot(
+        self, gangs: Sequence[GangInput], queues: Sequence[QueueInput], now: float
+    ) -> Snapshot:
+        """Freeze the present state. Gangs whose object is the one of last time cost nothing."""
+        self._learn(gangs, queues)
+        known = [self._gang(gang) for gang in gangs]
+        if len(known) != len(self._gangs):
+            for key in self._gangs.keys() - {gang.key for gang in gangs}:
+                self._account(self._gangs.pop(key), -1)
+        wanted = {id_: shape for entry in known for id_, shape in entry.shapes}
+        shapes = {id_: self._shape(id_, wanted[id_]) for id_ in sorted(wanted)}
+        self._prune(wanted)
+        return Snapshot(
+            now=now,
+            resources=tuple(self._vocabulary.names),
+            nodes=self._freeze(),
+            shapes=shapes,
+            gangs=tuple(entry.gang for entry in known),
+            queues={queue.name: self._queue(queue) for queue in queues},
+        )
+
+    def _put(self, use: PodUse) -> None:
+        key = (use.namespace, use.name)
+        before = self._uses.get(key)
+        if before == use:
+            return
+        if before is not None:
+            self._remove(key)
+        self._uses[key] = use
+        self._residents.setdefault(use.node, {})[key] = use
+        if use.ports:
+            self._ports.setdefault(use.node, Counter()).update(use.ports)
+        self._count(use, 1)
+
+    def _remove(self, key: Key) -> None:
+        use = self._uses.pop(key)
+        residents = self._residents[use.node]
+        del residents[key]
+        if not residents:
+            del self._residents[use.node]
+        if use.ports:
+            self._ports[use.node] -= Counter(use.ports)
+            if not self._ports[use.node]:
+                del self._ports[use.node]
+        self._count(use, -1)
+
+    def _count(self, use: PodUse, sign: int) -> None:
+        slot = self._nodes.slots.get(use.node)
+        if slot is None:
+            return
+        request = self._vocabulary.request(use.requests)
+        self._nodes.fit()
+        self._nodes.used[slot] += sign * request
+        if use.deleting:
+            self._nodes.releasing[slot] += sign * request
+        self._nodes.load[slot] += (sign * use.load[0], sign * use.load[1])
+
+    def _learn(self, gangs: Iterable[GangInput], queues: Iterable[QueueInput]) -> None:
+        for gang in gangs:
+            known = self._gangs.get(gang.key)
+            if known is None or known.source is not gang:
+                self._vocabulary.learn(_sorted(gang.min_resources))
+                for role in gang.roles:
+                    self._vocabulary.learn(role.shape.requests)
+        for queue in queues:
+            self._vocabulary.learn(_sorted(queue.capability))
+        if len(self._vocabulary.names) != self._width:
+            # Vectors of all kinds got longer.
+            self._width = len(self._vocabulary.names)
+            self._nodes.fit()
+            self._gangs.clear()
+            self._sums.clear()
+            self._frozen.clear()
+            self._fixed = None
+
+    def _gang(self, source: GangInput) -> _Known:
+        known = self._gangs.get(source.key)
+        if known is not None and known.source is source:
+            return known
+        allocated = np.zeros(self._width, np.int64)
+        request = np.zeros(self._width, np.float64)
+        lots, shapes = [], []
+        for role in source.roles:
+            lot = self._lot(role)
+            vector = self._vocabulary.request(role.shape.requests)
+            wanted = len(lot.waiting) + len(lot.returning)
+            allocated += len(lot.held) * vector
+            request += (len(lot.held) + wanted) * vector.astype(np.float64)
+            lots.append(lot)
+            if wanted:
+                shapes.append((lot.shape, role.shape))
+        gang = Gang(
+            key=source.key,
+            uid=source.uid,
+            queue=source.queue,
+            created=source.created,
+            min_member=source.min_member,
+            lots=tuple(lots),
+            allocated=allocated,
+            priority=source.priority,
+            min_resources=self._vocabulary.vector(_sorted(source.min_resources)),
+            admitted=source.admitted,
+            hold_until=source.hold_until,
+            refusal=source.refusal,
+        )
+        if known is not None:
+            self._account(known, -1)
+        known = self._gangs[source.key] = _Known(source, gang, request, tuple(shapes))
+        self._account(known, 1)
+        return known
+
+    def _account(self, known: _Known, sign: int) -> None:
+        zero = np.zeros(self._width, np.float64)
+        allocated, request = self._sums.get(known.gang.queue, (zero, zero))
+        self._sums[known.gang.queue] = (
+            allocated + sign * known.gang.allocated,
+            request + sign * known.request,
+        )
+
+    def _lot(self, role: RoleInput) -> Lot:
+        shape = self._shapes.get(role.shape)
+        if shape is None:
+            self._last_shape += 1
+            shape = self._shapes[role.shape] = self._last_shape
+        return Lot(
+            role=role.role,
+            shape=shape,
+            priority=role.priority,
+            waiting=role.waiting,
+            returning=role.returning,
+            gated=role.gated,
+            held=role.held,
+            succeeded=role.succeeded,
+            previous=role.previous,
+        )
+
+    def _queue(self, source: QueueInput) -> Queue:
+        zero = np.zeros(self._width, np.float64)
+        allocated, request = self._sums.get(source.name, (zero, zero))
+        capability = np.full(self._width, UNLIMITED)
+        for name, amount in source.capability.items():
+            capability[self._vocabulary.column(name)] = amount
+        return Queue(source.name, max(source.weight, 1), capability, allocated, request)
+
+    def _shape(self, id_: int, source: PodShape) -> Shape:
+        row = self._rows.pop(id_, None) or ShapeRow(source, self._nodes)
+        self._rows[id_] = row  # the last one is the youngest
+        frozen = self._frozen.get(id_)
+        if frozen is None:
+            _, _, slots = self._nodes.order()
+            frozen = self._frozen[id_] = Shape(
+                request=self._vocabulary.request(source.requests),
+                load=np.array(source.load, np.int64),
+                barred=row.barred[slots],
+                texts=tuple(row.texts),
+                preferred=None if row.preferred is None else row.preferred[slots],
+                ports=source.ports,
+                unsupported=source.unsupported,
+            )
+        return self._without_taken(frozen, row) if source.ports else frozen
+
+    def _without_taken(self, shape: Shape, row: ShapeRow) -> Shape:
+        """Bar the nodes on which one of the shape's host ports is taken."""
+        code = row.code(PORTS_TAKEN)
+        barred = shape.barred.copy()
+        _, index, _ = self._nodes.order()
+        for name, taken in self._ports.items():
+            position = index.get(name)
+            if position is None or barred[position]:
+                continue
+            if any(wanted.meets(port) for port in taken for wanted in shape.ports):
+                barred[position] = code
+        return replace(shape, barred=barred, texts=tuple(row.texts))
+
+    def _prune(self, wanted: Mapping[int, PodShape]) -> None:
+        for id_ in list(self._rows)[: -len(wanted) - IDLE_SHAPES]:
+            del self._rows[id_]
+            self._frozen.pop(id_, None)
+        if len(self._shapes) > 4 * (len(self._gangs) + IDLE_SHAPES):
+            living = {lot.shape for entry in self._gangs.values() for lot in entry.gang.lots}
+            self._shapes = {s: id_ for s, id_ in self._shapes.items() if id_ in living}
+
+    def _freeze(self) -> Nodes:
+        columns = self._nodes
+        names, index, slots = columns.order()
+        if self._fixed is None:
+            views = [columns.views[name] for name in names]
+            self._fixed = Nodes(
+                names=names,
+                index=index,
+                allocatable=columns.allocatable[slots],
+                used=columns.used[slots],
+                releasing=columns.releasing[slots],
+                load=columns.load[slots],
+                usable=np.array([view.usable for view in views], np.bool_),
+                pressure=np.array([view.pressure for view in views], np.bool_).reshape(-1, 3),
+            )
+            return self._fixed
+        return replace(
+            self._fixed,
+            used=columns.used[slots],
+            releasing=columns.releasing[slots],
+            load=columns.load[slots],
+        )
+
+
+def _sorted(amounts: Mapping[str, int] | None) -> Requests:
+    return tuple(sorted((amounts or {}).items()))

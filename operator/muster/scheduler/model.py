@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scheduler's values: a snapshot of the cluster as columns, and the decisions made on it.
+
+Letters in shapes: N nodes (sorted by name), R resources. Units: memory, storage and huge pages in
+bytes, every other resource in thousandths (a pod slot is 1000). Arrays are never written to once
+they are part of a value. Times are seconds since the epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+IntArray = npt.NDArray[np.int64]
+CodeArray = npt.NDArray[np.int16]
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+
+BASE_RESOURCES: Final = ("pods", "cpu", "memory")
+"""The columns every snapshot begins with."""
+PODS, CPU, MEMORY = range(3)
+SLOT: Final = 1000
+"""What one pod takes of the column `pods`."""
+UNLIMITED: Final = float("inf")
+
+
+class State(StrEnum):
+    """How far a gang has come."""
+
+    WAITING = "Waiting"
+    RESERVED = "Reserved"
+    PLACED = "Placed"
+    RUNNING = "Running"
+    DEGRADED = "Degraded"
+    RELEASED = "Released"
+
+
+class Reason(StrEnum):
+    """Why a gang is not whole; the empty one where nothing is in the way."""
+
+    NONE = ""
+    NOT_ENOUGH_RESOURCES = "NotEnoughResources"
+    NOT_ENOUGH_TASKS = "NotEnoughTasks"
+    WAITING_FOR_RESERVATION = "WaitingForReservation"
+    QUEUE_OVERUSED = "QueueOverused"
+    PRIORITY_TOO_LOW = "PriorityTooLow"
+    SCHEDULING_GATED = "SchedulingGated"
+    WAITING_FOR_VOLUME = "WaitingForVolume"
+    FRAGMENTED = "Fragmented"
+    NO_MATCHING_NODE = "NoMatchingNode"
+    NO_NODE_LARGE_ENOUGH = "NoNodeLargeEnough"
+    EXCEEDS_CLUSTER = "ExceedsCluster"
+    EXCEEDS_QUEUE_CAPABILITY = "ExceedsQueueCapability"
+    EXCEEDS_RESOURCE_QUOTA = "ExceedsResourceQuota"
+    QUEUE_NOT_FOUND = "QueueNotFound"
+    PRIORITY_CLASS_NOT_FOUND = "PriorityClassNotFound"
+    FOREIGN_SCHEDULER = "ForeignScheduler"
+    UNSUPPORTED_CONSTRAINT = "UnsupportedConstraint"
+
+    @property
+    def ever_possible(self) -> bool:
+        """Say whether a change of load alone can end this wait."""
+        return self not in _HOPELESS
+
+
+_HOPELESS: Final = frozenset(
+    {
+        Reason.NO_MATCHING_NODE,
+        Reason.NO_NODE_LARGE_ENOUGH,
+        Reason.EXCEEDS_CLUSTER,
+        Reason.EXCEEDS_QUEUE_CAPABILITY,
+        Reason.EXCEEDS_RESOURCE_QUOTA,
+        Reason.QUEUE_NOT_FOUND,
+        Reason.PRIORITY_CLASS_NOT_FOUND,
+        Reason.FOREIGN_SCHEDULER,
+        Reason.UNSUPPORTED_CONSTRAINT,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A reason for machines and a sentence for people."""
+
+    reason: Reason
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostPort:
+    """A port that a pod takes on its node."""
+
+    protocol: str
+    address: str
+    """An IP address, or `*`, which meets every other."""
+    port: int
+
+    def meets(self, other: HostPort) -> bool:
+        """Say whether the two cannot be on one node."""
+        if self.port != other.port or self.protocol != other.protocol:
+            return False
+        return self.address == other.address or "*" in (self.address, other.address)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Nodes:
+    """The nodes, sorted by name."""
+
+    names: tuple[str, ...]
+    index: Mapping[str, int]
+    """Name -> position in `names`."""
+    allocatable: IntArray
+    """(N, R)"""
+    used: IntArray
+    """(N, R): requests of all pods on it that have not ended, whoever scheduled them."""
+    releasing: IntArray
+    """(N, R): the part of `used` that belongs to pods being deleted."""
+    load: IntArray
+    """(N, 2), cpu and memory: as `used`, but a container without a request counts a little, so
+    that scores can tell a node with many such pods from an empty one."""
+    usable: BoolArray
+    """(N,): ready, schedulable, no taint against everybody."""
+    pressure: BoolArray
+    """(N, 3): of memory, disk, process ids."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shape:
+    """What the tasks made of one template have in common."""
+
+    request: IntArray
+    """(R,), the pod slot included."""
+    load: IntArray
+    """(2,), as `Nodes.load`."""
+    barred: CodeArray
+    """(N,): 0 where the node suits the constraints, else 1 + the position in `texts`."""
+    texts: tuple[str, ...]
+    """Why nodes are barred, in kube-scheduler's words: `node(s) were unschedulable`."""
+    preferred: FloatArray | None = None
+    """(N,): share of the preferred terms that the node matches, 0 - 100; None: no such terms."""
+    ports: frozenset[HostPort] = frozenset()
+    unsupported: str = ""
+    """A constraint that nobody here understands, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lot:
+    """The tasks of one replica role: same shape, same priority, told apart by an index."""
+
+    role: str
+    shape: int
+    """Key into `Snapshot.shapes`."""
+    priority: int = 0
+    waiting: Sequence[int] = ()
+    """Indices of tasks that want a node now; a `range` does."""
+    returning: Sequence[int] = ()
+    """Indices that are wanted while the pod before them is still ending."""
+    gated: int = 0
+    """How many tasks have scheduling gates."""
+    held: Sequence[tuple[int, str]] = ()
+    """(index, node) of the tasks that have a node, promised ones included."""
+    succeeded: int = 0
+    previous: Mapping[int, str] = field(default_factory=dict)
+    """Index -> the node that the task's last pod had."""
+
+    @property
+    def total(self) -> int:
+        """The number of tasks."""
+        wanted = len(self.waiting) + len(self.returning) + self.gated
+        return wanted + len(self.held) + self.succeeded
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Gang:
+    """A group of tasks that starts whole: `min_member` of them or none."""
+
+    key: str
+    """namespace/name"""
+    uid: str
+    queue: str
+    created: float
+    """A gang that is queued again keeps its age."""
+    min_member: int
+    lots: tuple[Lot, ...]
+    """In the order of the roles."""
+    allocated: IntArray
+    """(R,): requests of the tasks that have a node."""
+    min_resources: IntArray
+    """(R,): the gang waits while the usable cluster is smaller than this."""
+    priority: int = 0
+    admitted: bool = False
+    """It was whole before, so its missing members come first."""
+    hold_until: float | None = None
+    """When that right ends; None: with the admission."""
+    refusal: Refusal | None = None
+    """It must not be placed, for a reason found outside."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Queue:
+    """A queue, and what its gangs hold and want."""
+
+    name: str
+    weight: int
+    capability: FloatArray
+    """(R,), UNLIMITED where not set."""
+    allocated: FloatArray
+    """(R,)"""
+    request: FloatArray
+    """(R,): allocated and wanted."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """All that a cycle knows."""
+
+    now: float
+    resources: tuple[str, ...]
+    """R names, beginning with BASE_RESOURCES."""
+    nodes: Nodes
+    shapes: Mapping[int, Shape]
+    """Of every lot with tasks that wait or return."""
+    gangs: tuple[Gang, ...]
+    queues: Mapping[str, Queue]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A task and the node that it was given."""
+
+    role: str
+    index: int
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """A running task that must go so that another gang fits."""
+
+    gang: str
+    role: str
+    index: int
+    node: str
+    action: str
+    """The scheduling action that wants it: preempt, reclaim, defragment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Where a gang stands and why."""
+
+    state: State
+    reason: Reason
+    message: str
+    """The long sentence, for conditions and events; empty where there is nothing to say."""
+    summary: str
+    """The short one, for a table's column."""
+    min_member: int
+    placed: int
+    """Tasks with a node, new placements included."""
+    ready: int
+    """Tasks that had a node before this cycle."""
+    total: int
+    """Tasks wanted."""
+    shortage: Mapping[str, int] = field(default_factory=dict)
+    """Resource -> what the whole gang lacks."""
+    position: int = 0
+    """Place in its queue, from 1; 0 if it does not wait."""
+    ever_possible: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is to be done for one gang: all of it, or nothing."""
+
+    gang: str
+    """Its key."""
+    verdict: Verdict
+    placements: tuple[Placement, ...] = ()
+    evictions: tuple[Eviction, ...] = ()
