@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files under manifests/ fit together and grant no more than they must."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parent.parent.parent
+MANIFESTS = ROOT / "manifests"
+OVERLAYS = {
+    "embedded": "embedded",
+    "volcano": "volcano",
+    "scheduler-plugins": "scheduler-plugins",
+    "kube-batch": "kube-batch",
+    "kubernetes": "kubernetes",
+    "none": "none",
+    "namespaced": "embedded",
+}
+FOLDERS = sorted(path.parent for path in MANIFESTS.rglob("kustomization.yaml"))
+GROUPS = {
+    "embedded": {"scheduling.incubator.k8s.io"},
+    "volcano": {"scheduling.volcano.sh"},
+    "scheduler-plugins": {"scheduling.x-k8s.io"},
+    "kube-batch": {"scheduling.incubator.k8s.io", "scheduling.sigs.dev"},
+    "kubernetes": {"scheduling.k8s.io"},
+    "none": set(),
+}
+
+Document = dict[str, Any]
+
+
+def load(path: Path) -> list[Document]:
+    """Documents of one YAML file."""
+    return [document for document in yaml.safe_load_all(path.read_text()) if document]
+
+
+def kustomization(folder: Path) -> Document:
+    """Read the one document that says what the folder is made of."""
+    for name in ("kustomization.yaml", "Kustomization"):
+        if (folder / name).exists():
+            (document,) = load(folder / name)
+            return document
+    raise AssertionError(f"{folder} has no kustomization")
+
+
+def documents(folder: Path) -> list[Document]:
+    """Everything a kustomization pulls in, before its patches."""
+    found = []
+    whole = kustomization(folder)
+    for entry in [*whole.get("resources", []), *whole.get("components", [])]:
+        path = (folder / entry).resolve()
+        found += documents(path) if path.is_dir() else load(path)
+    return found
+
+
+def rules(overlay: str) -> list[Document]:
+    """Rules of all roles of an overlay."""
+    return [
+        rule
+        for document in documents(MANIFESTS / "overlays" / overlay)
+        if document["kind"] in {"ClusterRole", "Role"}
+        for rule in document["rules"]
+    ]
+
+
+def test_every_overlay_is_known() -> None:
+    """The tests below miss none."""
+    assert {path.name for path in (MANIFESTS / "overlays").iterdir()} == set(OVERLAYS)
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: str(path.relative_to(MANIFESTS)))
+def test_every_file_is_used_and_exists(folder: Path) -> None:
+    """A kustomization names each YAML file beside it, and only what is there."""
+    whole = kustomization(folder)
+    named = [*whole.get("resources", []), *whole.get("components", [])]
+    assert [entry for entry in named if not (folder / entry).exists()] == []
+    beside = {path.name for path in folder.glob("*.yaml")} - {"kustomization.yaml"}
+    assert beside == {entry for entry in named if not entry.startswith("..")}
+
+
+def test_every_crd_is_installed() -> None:
+    """`crds/Kustomization` names all; `kubectl apply -f crds/` passes over it for its name."""
+    beside = {path.name for path in (ROOT / "crds").glob("*.yaml")}
+    assert set(kustomization(ROOT / "crds")["resources"]) == beside
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_no_role_grants_everything_or_secrets(overlay: str) -> None:
+    """Never a wildcard; nothing of Secrets, exec, or the power to widen roles."""
+    for rule in rules(overlay):
+        words = {*rule["apiGroups"], *rule["resources"], *rule["verbs"]}
+        assert not any("*" in word for word in words)
+        assert not words & {"secrets", "pods/exec", "escalate", "bind", "impersonate"}
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_each_overlay_grants_only_its_own_scheduler(overlay: str) -> None:
+    """Groups of other gang schedulers are out of reach."""
+    granted = {
+        group
+        for rule in rules(overlay)
+        for group in rule["apiGroups"]
+        if "podgroups" in rule["resources"]
+    }
+    assert granted == GROUPS[OVERLAYS[overlay]]
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_every_binding_finds_its_role_and_account(overlay: str) -> None:
+    """No role is left unbound, no binding points at nothing."""
+    whole = documents(MANIFESTS / "overlays" / overlay)
+    named = {(document["kind"], document["metadata"]["name"]) for document in whole}
+    bindings = [document for document in whole if document["kind"].endswith("RoleBinding")]
+    roles = {(binding["roleRef"]["kind"], binding["roleRef"]["name"]) for binding in bindings}
+    assert roles == {(kind, name) for kind, name in named if kind in {"ClusterRole", "Role"}}
+    assert {
+        (subject["name"], subject["namespace"])
+        for binding in bindings
+        for subject in binding["subjects"]
+    } == {("muster", "muster-system")}
+
+
+def test_the_container_has_no_power() -> None:
+    """Non-root, nothing to write, no capability."""
+    (deployment,) = load(MANIFESTS / "base" / "deployment.yaml")
+    pod = deployment["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "health"}
+    assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "health"}

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What holds for the repository as a whole: its layout, its notices, the commands it promises."""
+
+from __future__ import annotations
+
+import operator
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+TOP_LEVEL = {
+    ".ci",
+    ".gitignore",
+    ".pre-commit-config.yaml",
+    "CHANGELOG.md",
+    "LICENSE",
+    "Makefile",
+    "README.md",
+    "constraints.txt",
+    "crds",
+    "examples",
+    "manifests",
+    "operator",
+    "pyproject.toml",
+    "tests",
+    "tools",
+}
+TARGETS = {
+    "help",
+    "install",
+    "demo",
+    "test",
+    "e2e",
+    "check",
+    "crds",
+    "bench",
+    "local-up",
+    "local-down",
+    "clean",
+}
+WITHOUT_NOTICE = re.compile(r"(^|/)LICENSE$|\.(sum|mod|json|txt\.gz)$|/py\.typed$")
+
+
+def tracked() -> list[str]:
+    """Paths under version control, relative to the root; the test is skipped outside a clone."""
+    answer = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if answer.returncode != 0:
+        pytest.skip("not a git clone")
+    return [path for path in answer.stdout.split("\0") if path and (ROOT / path).exists()]
+
+
+def documented_targets() -> set[str]:
+    """Targets that `make` prints."""
+    return set(re.findall(r"^([a-z0-9-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def commands(text: str, program: str) -> list[list[str]]:
+    """Words after `program` for each command line of the text that calls it."""
+    blocks = re.compile(r"^```(?:sh|console)?\n(.*?)^```", re.MULTILINE | re.DOTALL)
+    lines = [
+        line.removeprefix("$ ") for block in blocks.findall(text) for line in block.splitlines()
+    ]
+    spans = re.findall(r"`([^`\n]+)`", blocks.sub("", text))
+    return [
+        shlex.split(line, comments=True)[1:]
+        for line in [*lines, *spans]
+        if line.split(maxsplit=1)[:1] == [program]
+    ]
+
+
+def test_the_source_root_is_no_package() -> None:
+    """`operator/` must not shadow the standard library's module of that name."""
+    assert not (ROOT / "operator" / "__init__.py").exists()
+    assert operator.itemgetter(1)("ab") == "b"
+
+
+def test_top_level_is_the_documented_one() -> None:
+    """A new file at the top is a decision, not an accident."""
+    assert {path.split("/")[0] for path in tracked()} - TOP_LEVEL == set()
+
+
+def test_every_file_starts_with_its_licence() -> None:
+    """The SPDX line is the first, or the second after a `#!`."""
+    missing = []
+    for path in tracked():
+        if WITHOUT_NOTICE.search(path):
+            continue
+        lines = (ROOT / path).read_text().splitlines() or [""]
+        first = lines[1] if lines[0].startswith("#!") else lines[0]
+        if "SPDX-License-Identifier: Apache-2.0" not in first:
+            missing.append(path)
+    assert missing == []
+
+
+def test_make_prints_the_promised_targets() -> None:
+    """`make` alone lists them; each exists."""
+    assert documented_targets() >= TARGETS
+    printed = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert all(f"make {target} " in printed for target in TARGETS)
+
+
+def test_constraints_name_no_index() -> None:
+    """Pins and hashes say what is installed; where it comes from is the user's choice."""
+    text = (ROOT / "constraints.txt").read_text()
+    assert not re.search(r"://|--index|--extra-index|--find-links|file:", text)
+    assert text.count("==") <= text.count("--hash=sha256:")
+
+
+def test_readme_names_only_make_targets_that_exist() -> None:
+    """Every `make x` in the README, the two main commands among them."""
+    named = {words[0] for words in commands((ROOT / "README.md").read_text(), "make") if words}
+    assert {"demo", "test"} <= named
+    assert named <= documented_targets()
+
+
+def test_readme_names_only_commands_that_exist() -> None:
+    """Every `muster x --flag` in the README is known to the program's own help."""
+    wanted = commands((ROOT / "README.md").read_text(), "muster")
+    assert wanted
+    for words in wanted:
+        plain = [word for word in words if not word.startswith("-")]
+        shown = subprocess.run(
+            [sys.executable, "-m", "muster.cli", *plain[:2], "--help"],
+            cwd=ROOT / "operator",
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert shown.returncode == 0, f"muster {' '.join(words)}: {shown.stderr}"
+        flags = {word.split("=")[0] for word in words if word.startswith("--")}
+        known = set(re.findall(r"--?[A-Za-z][A-Za-z-]*", shown.stdout))
+        assert flags <= known, f"muster {' '.join(words)}"
