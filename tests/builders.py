@@ -19,7 +19,7 @@ def make_template(*, requests=None, scheduler="", priority="", metadata=None, **
     return {"metadata": metadata or {}, "spec": spec}
 
 
-def make_replica(*, type="Worker", replicas=1, restart_policy="Never", template=None):
+def make_replica(*, type="Worker", replicas=1, restart_policy="Never", template=None):  # noqa: A002
     """Return one role of a job."""
     return model.Replica(type, replicas, restart_policy, template or make_template())
 

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a group follows its job: real differences of owned fields, and nothing else."""
+
+import dataclasses
+
+import pytest
+
+from builders import make_group, make_job, make_replica
+from muster import gang
+
+FACTS = gang.GangFacts(operator_name="op", priorities={"high": 1})
+BACKENDS = [backend for backend in gang.BACKENDS.values() if backend.apis]
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=lambda backend: backend.name)
+def test_no_difference_to_what_was_written(backend):
+    """A group that is as it was written needs no update."""
+    wanted = backend.group(make_job(), FACTS)
+    assert backend.difference(make_group(document=wanted), wanted) is None
+
+
+def test_scaling_changes_the_minimum():
+    """Only what differs is patched, in spec."""
+    group = make_group(document=gang.EMBEDDED.group(make_job(), FACTS))
+    wider = gang.EMBEDDED.group(make_job(replicas=[make_replica(replicas=5)]), FACTS)
+    assert gang.EMBEDDED.difference(group, wider) == {"spec": {"minMember": 5}}
+
+
+def test_a_field_that_the_job_gave_up_is_removed():
+    """An owned field without a value is patched away."""
+    before = make_job(scheduling={"priority_class": "high"})
+    group = make_group(document=gang.EMBEDDED.group(before, FACTS))
+    wanted = gang.EMBEDDED.group(make_job(), FACTS)
+    assert gang.EMBEDDED.difference(group, wanted) == {"spec": {"priorityClassName": None}}
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=lambda backend: backend.name)
+def test_foreign_fields_stay(backend):
+    """What others wrote into the group is not Muster's business."""
+    wanted = backend.group(make_job(), FACTS)
+    group = make_group(document=wanted)
+    group = dataclasses.replace(group, spec={**group.spec, "networkTopology": {"mode": "hard"}})
+    assert backend.difference(group, wanted) is None
+
+
+def test_queue_on_a_volcano_group_is_kept():
+    """A queue that stands on the group wins, whoever set it; an empty one is filled."""
+    wanted = gang.VOLCANO.group(make_job(), FACTS)
+    set_by_others = make_group(document={**wanted, "spec": {**wanted["spec"], "queue": "theirs"}})
+    assert gang.VOLCANO.difference(set_by_others, wanted) is None
+    unset = make_group(document={**wanted, "spec": {"minMember": 2}})
+    assert gang.VOLCANO.difference(unset, wanted) == {"spec": {"queue": "default"}}
+
+
+@pytest.mark.parametrize(
+    ("backend", "api_version", "update"),
+    [
+        ("embedded", "", gang.Update.PATCH),
+        ("volcano", "", gang.Update.PATCH),
+        ("scheduler-plugins", "", gang.Update.PATCH),
+        ("kube-batch", "scheduling.sigs.dev/v1alpha2", gang.Update.PATCH),
+        ("kube-batch", "policy/v1", gang.Update.REPLACE),
+        ("kubernetes", "scheduling.k8s.io/v1alpha2", gang.Update.REPLACE_BEFORE_PODS),
+    ],
+)
+def test_how_a_difference_is_applied(backend, api_version, update):
+    """Patches where the API takes them, a new object where it does not."""
+    assert gang.BACKENDS[backend].api(api_version).update is update
+
+
+def test_native_difference_is_the_new_count():
+    """A changed minCount shows, so that the group can be made anew."""
+    group = make_group(document=gang.KUBERNETES.group(make_job(), FACTS))
+    wider = gang.KUBERNETES.group(make_job(replicas=[make_replica(replicas=5)]), FACTS)
+    assert gang.KUBERNETES.difference(group, wider) == {
+        "spec": {"schedulingPolicy": {"gang": {"minCount": 5}}}
+    }
+
+
+def test_an_annotation_added_later_is_no_difference():
+    """Updates touch the spec only."""
+    group = make_group(document=gang.VOLCANO.group(make_job(), FACTS))
+    wanted = gang.VOLCANO.group(make_job(annotations={"team": "vision"}), FACTS)
+    assert gang.VOLCANO.difference(group, wanted) is None

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What authors are told about their gang settings."""
+
+import pytest
+
+from builders import make_job, make_replica, make_template
+from muster import gang
+
+FACTS = gang.GangFacts(operator_name="op", priorities={"high": 1})
+
+
+def reasons(backend, job, facts=FACTS):
+    """Return the reasons of all notices, in order."""
+    return [notice.reason for notice in backend.notices(job, facts)]
+
+
+@pytest.mark.parametrize(
+    ("flag", "template", "warned"),
+    [
+        ("embedded", "", False),
+        ("embedded", "muster", False),
+        ("embedded", "kube-batch", False),
+        ("embedded", "scheduler-plugins-scheduler", True),
+        ("embedded", "default-scheduler", True),
+        ("volcano", "volcano", False),
+        ("volcano", "kube-batch", True),
+        ("kube-batch", "kube-batch", False),
+        ("kube-batch", "muster", True),
+        ("scheduler-plugins-scheduler", "scheduler-plugins-scheduler", False),
+        ("scheduler-plugins-scheduler", "default-scheduler", True),
+        ("default-scheduler", "scheduler-plugins-scheduler", True),
+        ("scheduler-plugins", "scheduler-plugins-scheduler", False),
+        ("scheduler-plugins", "default-scheduler", False),
+        ("scheduler-plugins", "volcano", True),
+        ("kubernetes", "kube-batch", True),
+        ("none", "volcano", False),
+    ],
+)
+def test_another_scheduler(flag, template, warned):
+    """One warning per job, and only if a template's scheduler cannot be the backend's."""
+    replica = make_replica(template=make_template(scheduler=template))
+    job = make_job(replicas=[make_replica(type="PS", template=replica.template), replica])
+    wanted = ["SetPodTemplateSchedulerName"] if warned else []
+    assert reasons(gang.choose(flag), job) == wanted
+
+
+def test_text_of_another_scheduler():
+    """The text that users of training-operator know."""
+    job = make_job(replicas=[make_replica(template=make_template(scheduler="mine"))])
+    (notice,) = gang.VOLCANO.notices(job, FACTS)
+    assert notice.type == "Warning"
+    assert notice.message == (
+        "Another scheduler is specified when gang-scheduling is enabled and it will not be "
+        "overwritten"
+    )
+
+
+def marked(**metadata):
+    """Return a job whose template carries that metadata."""
+    return make_job(replicas=[make_replica(template=make_template(metadata=metadata))])
+
+
+@pytest.mark.parametrize(
+    ("backend", "job", "message"),
+    [
+        (
+            gang.EMBEDDED,
+            marked(annotations={"scheduling.k8s.io/group-name": "other"}),
+            'Worker: annotation scheduling.k8s.io/group-name "other" is overwritten with "mnist"',
+        ),
+        (
+            gang.SCHEDULER_PLUGINS,
+            marked(labels={"scheduling.x-k8s.io/pod-group": "other"}),
+            'Worker: label scheduling.x-k8s.io/pod-group "other" is overwritten with "mnist"',
+        ),
+        (
+            gang.KUBERNETES,
+            make_job(
+                replicas=[
+                    make_replica(template=make_template(schedulingGroup={"podGroupName": "other"}))
+                ]
+            ),
+            'Worker: schedulingGroup "other" is overwritten with "mnist"',
+        ),
+    ],
+)
+def test_group_name_overwritten(backend, job, message):
+    """A template's own mark that differs is overwritten, and that is said."""
+    (notice,) = backend.notices(job, FACTS)
+    assert (notice.type, notice.reason, notice.message) == (
+        "Warning",
+        "GroupNameOverwritten",
+        message,
+    )
+
+
+def test_the_right_group_name_is_no_notice():
+    """A template that already names the job's group, as old manifests do, is fine."""
+    job = marked(annotations={"scheduling.k8s.io/group-name": "mnist"})
+    assert reasons(gang.KUBE_BATCH, job) == []
+
+
+EVERYTHING = {
+    "min_available": 1,
+    "queue": "q",
+    "min_resources": {"cpu": "1"},
+    "priority_class": "high",
+    "schedule_timeout_seconds": 9,
+}
+
+
+@pytest.mark.parametrize(
+    ("flag", "dropped"),
+    [
+        ("embedded", ""),
+        ("volcano", "scheduleTimeoutSeconds"),
+        ("scheduler-plugins", "queue, priorityClass"),
+        ("kube-batch", "minResources, scheduleTimeoutSeconds"),
+        ("kubernetes", "queue, minResources, scheduleTimeoutSeconds"),
+        ("none", "minAvailable, queue, minResources, priorityClass, scheduleTimeoutSeconds"),
+    ],
+)
+def test_fields_that_the_backend_cannot_express(flag, dropped):
+    """One Normal event names the fields and the backend."""
+    found = gang.choose(flag).notices(make_job(scheduling=EVERYTHING), FACTS)
+    texts = [(notice.type, notice.reason, notice.message) for notice in found]
+    text = f"schedulingPolicy: the gang scheduler {flag} knows no {dropped}"
+    assert texts == ([("Normal", "SchedulingPolicyIgnored", text)] if dropped else [])
+
+
+@pytest.mark.parametrize(
+    ("flag", "told"),
+    [("embedded", ["PriorityClassNotFound"]), ("volcano", ["PriorityClassNotFound"]),
+     ("scheduler-plugins", [])],
+)  # fmt: skip
+def test_priority_class_that_does_not_exist(flag, told):
+    """Said where the group would carry it; the API server judges the pods' own."""
+    job = make_job(replicas=[make_replica(template=make_template(priority="gone"))])
+    assert reasons(gang.choose(flag), job) == told
+
+
+def test_lowered_minimum():
+    """A minAvailable that counts a pod of a later stage is lowered, and that is said."""
+    facts = gang.GangFacts("op", minimum=4, later=1)
+    job = make_job(replicas=[make_replica(replicas=5)], scheduling={"min_available": 5})
+    (notice,) = gang.VOLCANO.notices(job, facts)
+    assert notice.reason == "MinAvailableLowered"
+    assert notice.message == (
+        "minAvailable 5 counts pods that are created only when the others are ready; "
+        "it is 4 until then"
+    )
+
+
+def test_mixed_scheduler_names():
+    """A native gang with two schedulers would be refused whole, so none is made; that is said."""
+    job = make_job(
+        replicas=[
+            make_replica(type="PS", template=make_template(scheduler="mine")),
+            make_replica(),
+        ]
+    )
+    assert reasons(gang.KUBERNETES, job) == ["MixedSchedulerNames"]

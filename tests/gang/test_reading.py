@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A foreign scheduler's state in the words of status.gang."""
+
+import dataclasses
+
+import pytest
+
+from builders import make_group, make_job, make_pod
+from muster import gang
+from muster.api import model
+
+FACTS = gang.GangFacts(operator_name="op")
+RUNNING = model.JobStatus(conditions=(model.Condition("Running", "True", "", "", 0.0, 0.0),))
+
+
+def unschedulable(reason, message):
+    """Return the condition that Volcano and kube-batch write."""
+    return {"type": "Unschedulable", "status": "True", "reason": reason, "message": message}
+
+
+def pods(*phases, message=""):
+    """Return the job's pods in these phases; those that run have a node."""
+    return [
+        make_pod(
+            name=f"mnist-worker-{index}",
+            index=index,
+            phase=phase,
+            node="node-1" if phase != "Pending" else "",
+            ready=phase == "Running",
+            message=message if phase == "Pending" else "",
+        )
+        for index, phase in enumerate(phases)
+    ]
+
+
+def judge(backend, group, members=(), job=None, now=10.0):
+    """Return (state, reason, message) of the verdict, or None."""
+    verdict = backend.verdict(group, job or make_job(), FACTS, members, now)
+    return verdict and (verdict.state, verdict.reason, verdict.message)
+
+
+LATER = "Volcano has not admitted the group to its queue yet"
+
+
+@pytest.mark.parametrize(
+    ("phase", "condition", "verdict"),
+    [
+        ("", None, ("Queued", "NotAdmitted", LATER)),
+        ("Pending", None, ("Queued", "NotAdmitted", LATER)),
+        (
+            "Pending",
+            unschedulable("NotEnoughResources", "queue is Overused"),
+            ("Queued", "QueueOverused", "queue is Overused"),
+        ),
+        (
+            "Pending",
+            unschedulable("", "queue resource quota insufficient: cpu"),
+            ("Queued", "QueueOverused", "queue resource quota insufficient: cpu"),
+        ),
+        (
+            "Inqueue",
+            unschedulable("NotEnoughTasks", "1 of 2"),
+            ("Queued", "NotEnoughTasks", "1 of 2"),
+        ),
+        (
+            "Inqueue",
+            unschedulable("NotEnoughPodsOfTask", "worker"),
+            ("Queued", "NotEnoughPodsOfTask", "worker"),
+        ),
+        ("Inqueue", None, None),
+        ("Running", unschedulable("NotEnoughResources", "old"), ("Running", "", "")),
+        ("Completed", None, ("Running", "", "")),
+        ("Unknown", unschedulable("PodFailed", "gone"), ("Degraded", "PodFailed", "gone")),
+    ],
+)
+def test_volcano(phase, condition, verdict):
+    """Volcano's phases and conditions."""
+    group = make_group(phase=phase, conditions=(condition,) if condition else ())
+    assert judge(gang.VOLCANO, group) == verdict
+
+
+NO_GPU = "0/4 nodes are available: 4 Insufficient nvidia.com/gpu."
+
+
+@pytest.mark.parametrize(
+    ("members", "job", "verdict"),
+    [
+        (pods(), make_job(), None),
+        (pods("Pending", "Pending"), make_job(), None),
+        (
+            pods("Pending", "Pending", message=NO_GPU),
+            make_job(),
+            ("Queued", "Unschedulable", NO_GPU),
+        ),
+        (pods("Running", "Running"), make_job(), ("Running", "", "")),
+        (pods("Running", "Succeeded"), make_job(), ("Running", "", "")),
+        (
+            pods("Running", "Pending", message=NO_GPU),
+            make_job(status=RUNNING),
+            ("Degraded", "NotEnoughTasks", "1 of the 2 pods that must run together run"),
+        ),
+        (
+            pods("Pending"),
+            make_job(scheduling={"min_available": 10}),
+            ("Queued", "NotEnoughTasks", "10 pods must start together, but the job has 2"),
+        ),
+    ],
+)
+def test_scheduler_plugins_is_read_from_the_pods(members, job, verdict):
+    """Its group status is not trusted; the pods' own conditions are."""
+    group = make_group(phase="Finished")
+    assert judge(gang.SCHEDULER_PLUGINS, group, members, job) == verdict
+
+
+def test_placed_but_not_running():
+    """Pods with nodes that start their containers are placed."""
+    members = [dataclasses.replace(pod, node="node-1") for pod in pods("Pending", "Pending")]
+    assert judge(gang.SCHEDULER_PLUGINS, make_group(), members) == ("Placed", "", "")
+
+
+@pytest.mark.parametrize(
+    ("phase", "state"), [("Pending", "Queued"), ("Unknown", "Degraded"), ("Running", None)]
+)
+def test_kube_batch(phase, state):
+    """kube-batch's phase tells a waiting gang from one that lost a member."""
+    group = make_group(phase=phase, conditions=(unschedulable("NotEnoughResources", "1/2"),))
+    verdict = judge(gang.KUBE_BATCH, group)
+    assert verdict == (state and (state, "NotEnoughResources", "1/2"))
+
+
+@pytest.mark.parametrize(
+    ("status", "state"), [(model.JobStatus(), "Queued"), (RUNNING, "Degraded")]
+)
+def test_kubernetes(status, state):
+    """The native scheduler's condition, in its own words."""
+    condition = {
+        "type": "PodGroupScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": NO_GPU,
+    }
+    group = make_group(conditions=(condition,))
+    verdict = judge(gang.KUBERNETES, group, pods("Pending", "Pending"), make_job(status=status))
+    assert verdict == (state, "Unschedulable", NO_GPU)
+
+
+@pytest.mark.parametrize(("now", "missing"), [(29.0, False), (30.0, True)])
+def test_group_that_is_missing(now, missing):
+    """Half a minute of waiting pods without a group is reported; before, it may be on its way."""
+    verdict = judge(gang.SCHEDULER_PLUGINS, None, pods("Pending"), now=now)
+    assert (verdict is not None and verdict[1] == "GroupMissing") is missing
+
+
+@pytest.mark.parametrize("backend", [gang.NONE, gang.EMBEDDED], ids=lambda backend: backend.name)
+def test_backends_that_give_no_verdict(backend):
+    """Without gangs there is nothing to say, and the allocator says its part itself."""
+    assert judge(backend, make_group(phase="Pending"), pods("Pending", message=NO_GPU)) is None
+
+
+def test_pods_of_others_and_pods_that_go_do_not_count():
+    """Only the job's own living pods are members."""
+    members = [
+        *pods("Running"),
+        make_pod(name="mnist-worker-1", phase="Running", node="n", owner_uid="another"),
+        make_pod(name="mnist-worker-2", phase="Running", node="n", deleting=True),
+    ]
+    verdict = gang.SCHEDULER_PLUGINS.verdict(
+        make_group(), make_job(status=RUNNING), FACTS, members, 0.0
+    )
+    assert (verdict.state, verdict.placed, verdict.ready, verdict.min_member) == (
+        "Degraded",
+        1,
+        1,
+        2,
+    )
+
+
+@pytest.mark.parametrize(
+    ("members", "summary"),
+    [
+        (pods("Running", "Running"), "2/2 running"),
+        (pods("Pending", message=NO_GPU), f"0/2 placed: {NO_GPU}"),
+        (pods("Pending", message="x" * 300), "0/2 placed: " + "x" * 107 + "…"),
+    ],
+)
+def test_summary(members, summary):
+    """The column GANG: counts, then why, cut to a readable length."""
+    verdict = gang.SCHEDULER_PLUGINS.verdict(make_group(), make_job(), FACTS, members, 0.0)
+    assert verdict.summary == summary
