@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`muster local`: flags to `options.Options`, and what each sub-command prints."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from muster.local import binaries, cluster, components, layout, options
+
+T = TypeVar("T")
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+def add_to(subparsers: Subparsers) -> None:
+    """Add the command `local`; after parsing, `args.run(args)` is the exit code."""
+    text = "a real API server on this machine, with simulated nodes"
+    add_actions(subparsers.add_parser("local", help=text, description=text))
+
+
+def add_actions(parser: argparse.ArgumentParser) -> None:
+    """Add up, down and the others to a parser."""
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    _add_up(actions)
+    for name, text, run in (
+        ("down", "end a cluster and remove its files", _down),
+        ("status", "what runs", _status),
+        ("env", 'print exports for the shell: eval "$(muster local env)"', _env),
+    ):
+        action = _action(actions, name, text, run)
+        _add_name(action)
+    logs = _action(actions, "logs", "print the output of a component", _logs)
+    _add_name(logs)
+    logs.add_argument("component", choices=components.SERVERS, metavar="COMPONENT")
+    found = _action(actions, "binaries", "get the programs; print component -> command line", _binaries)
+    _add_version(found)
+
+
+def _add_up(actions: Subparsers) -> None:
+    up = _action(actions, "up", "bring up a cluster", _up)
+    _add_name(up)
+    add = up.add_argument
+    add("--nodes", type=int, default=4, help="how many simulated nodes (default 4)")
+    add(
+        "--node",
+        action="append",
+        default=[],
+        metavar="RESOURCE=QUANTITY,...",
+        type=_checked(options.parse_shape),
+        help="what a node has, such as cpu=8,memory=32Gi,nvidia.com/gpu=4,pods=110; "
+        "given several times: the nodes take turns",
+    )
+    add(
+        "--node-label",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE[:EFFECT]",
+        type=_checked(lambda text: options.parse_labels([text]) and text),
+        help="label of every node; with an effect such as NoSchedule, a taint",
+    )
+    add("--kubeconfig", type=Path, metavar="FILE", help="write the kubeconfig here too")
+    add("--no-kwok", action="store_true", help="nodes are only written down, pods do not run")
+    add("--no-scheduler", action="store_true", help="without kube-scheduler")
+    add(
+        "--default-run-seconds",
+        metavar="SECONDS",
+        default=options.DEFAULT_RUN_SECONDS,
+        type=_checked(options.parse_run_seconds),
+        help="how long a simulated pod runs that does not say so itself, or `forever` (default "
+        f"{options.DEFAULT_RUN_SECONDS})",
+    )
+    _add_version(up)
+
+
+def _add_name(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--name",
+        default=options.DEFAULT_NAME,
+        type=_checked(options.parse_name),
+        help=f"name of the cluster (default {options.DEFAULT_NAME})",
+    )
+
+
+def _add_version(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--kubernetes-version",
+        metavar="V",
+        default=options.KUBERNETES_VERSION,
+        type=_checked(options.parse_version),
+        help=f"default {options.KUBERNETES_VERSION}",
+    )
+
+
+def _action(
+    actions: Subparsers,
+    name: str,
+    text: str,
+    run: Callable[[argparse.Namespace], int],
+) -> argparse.ArgumentParser:
+    parser = actions.add_parser(name, help=text, description=text)
+    parser.set_defaults(run=_reported(run))
+    return parser
+
+
+def _checked(parse: Callable[[str], T]) -> Callable[[str], T]:
+    def check(text: str) -> T:
+        try:
+            return parse(text)
+        except options.OptionError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return check
+
+
+def _reported(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
+    def reported(args: argparse.Namespace) -> int:
+        try:
+            return run(args)
+        except (cluster.ClusterError, binaries.BinariesError) as error:
+            print(f"muster local: {error}", file=sys.stderr)
+            return 1
+
+    return reported
+
+
+def _up(args: argparse.Namespace) -> int:
+    labels, taints = options.parse_labels(args.node_label)
+    wanted = options.Options(
+        name=args.name,
+        nodes=args.nodes,
+        labels=labels,
+        taints=taints,
+        kubeconfig=args.kubeconfig,
+        kwok=not args.no_kwok,
+        scheduler=not args.no_scheduler,
+        kubernetes_version=args.kubernetes_version,
+        run_seconds=args.default_run_seconds,
+        **({"shapes": tuple(args.node)} if args.node else {}),
+    )
+    made = cluster.up(wanted, _say)
+    print(f"kubeconfig: {wanted.kubeconfig or made.kubeconfig}")
+    name = "" if args.name == options.DEFAULT_NAME else f" --name {args.name}"
+    print(f'to use it:  eval "$(muster local env{name})"')
+    return 0
+
+
+def _down(args: argparse.Namespace) -> int:
+    there = cluster.down(args.name)
+    _say(f"{args.name} is down" if there else f"there is no cluster {args.name}")
+    return 0
+
+
+def _status(args: argparse.Namespace) -> int:
+    found = cluster.find(args.name)
+    if not found:
+        print(f"there is no cluster {args.name}; others: {' '.join(cluster.names()) or 'none'}")
+        return 1
+    pids = found.pids()
+    for name, pid in pids.items():
+        print(f"{name:24}  {f'running, pid {pid}' if pid else 'stopped'}")
+    print(f"{'kubeconfig':24}  {found.kubeconfig}")
+    return 0 if all(pids.values()) else 1
+
+
+def _env(args: argparse.Namespace) -> int:
+    found = cluster.find(args.name)
+    if not found:
+        raise cluster.ClusterError(f"there is no cluster {args.name}: muster local up")
+    print(f"export KUBECONFIG={shlex.quote(str(found.kubeconfig))}")
+    print(f'export PATH={shlex.quote(str(found.files.bin))}:"$PATH"')
+    return 0
+
+
+def _logs(args: argparse.Namespace) -> int:
+    path = layout.Layout.of(args.name).log(args.component)
+    if not path.exists():
+        raise cluster.ClusterError(f"{args.name} has no {args.component}")
+    sys.stdout.write(path.read_text(errors="replace"))
+    return 0
+
+
+def _binaries(args: argparse.Namespace) -> int:
+    print(json.dumps(binaries.find(args.kubernetes_version), indent=2))
+    return 0
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A cluster that runs: what is known of it, and its components one by one."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from muster.local import client, components, locks, options, processes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from muster.local.layout import Layout
+    from muster.local.options import Options
+
+LOOPBACK = "127.0.0.1"
+START_SECONDS = 90.0
+
+_LAST_WORDS = 8  # lines
+
+
+class ClusterError(Exception):
+    """A cluster could not be brought up; the message says why, with the component's words."""
+
+
+class PortTakenError(ClusterError):
+    """Somebody else took the API server's port first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A local cluster, by its files. `commands`: command line of each program, without flags."""
+
+    files: Layout
+    options: Options
+    port: int
+    commands: dict[str, list[str]]
+
+    @property
+    def server(self) -> str:
+        """URL of the API server."""
+        return f"https://{LOOPBACK}:{self.port}"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig."""
+        return self.files.kubeconfig
+
+    @property
+    def components(self) -> tuple[str, ...]:
+        """Names of its components, in the order of their start."""
+        return components.wanted(self.options)
+
+    def env(self) -> dict[str, str]:
+        """Variables that let kubectl find this cluster, and a shell find kubectl."""
+        path = os.pathsep.join([str(self.files.bin), os.environ.get("PATH", os.defpath)])
+        return {"KUBECONFIG": str(self.kubeconfig), "PATH": path}
+
+    def client(self) -> client.Client:
+        """The API server, spoken to as administrator; to be closed by the caller."""
+        pki = self.files.pki
+        names = (pki / "ca.crt", pki / "admin.crt", pki / "admin.key")
+        return client.Client(self.server, *names)
+
+    def pids(self) -> dict[str, int | None]:
+        """Process of each component; None where it does not run."""
+        records = {name: processes.read(self.files.pid(name)) for name in self.components}
+        return {
+            name: one.pid if one and processes.alive(one) else None
+            for name, one in records.items()
+        }
+
+    def start(self, component: str) -> None:
+        """Start a component that does not run. It may need a moment to be of use."""
+        with locks.held(self.files.lock) as lock:
+            if self.pids()[component] is None:
+                self.launch(component, lock)
+
+    def stop(self, component: str, *, grace: float = 5.0) -> None:
+        """End a component and wait for that; with `grace=0` as if it had crashed."""
+        one = processes.read(self.files.pid(component))
+        if one:
+            processes.stop([one], grace=grace)
+
+    def launch(self, component: str, lock: int) -> None:
+        """Start a component for the holder of the cluster's lock."""
+        flags = components.arguments(component, self.files, self.options, self.port)
+        processes.start(
+            [*self.commands[component], *flags],
+            cwd=self.files.home,
+            log=self.files.log(component),
+            record=self.files.pid(component),
+            lock=lock,
+        )
+
+    def wait_ready(self, seconds: float = START_SECONDS) -> None:
+        """Wait until the API server calls itself ready; ClusterError if it does not in time."""
+        api = self.client()
+        deadline = time.monotonic() + seconds
+        try:
+            while not api.ready():
+                self.check(components.ETCD, components.API_SERVER)
+                if time.monotonic() > deadline:
+                    words = self.last_words(components.API_SERVER)
+                    raise ClusterError(f"the API server is not ready in {seconds:.0f} s:\n{words}")
+                time.sleep(0.05)
+        finally:
+            api.close()
+
+    def check(self, *names: str) -> None:
+        """Raise ClusterError if one of these components (default: any) has ended."""
+        pids = self.pids()
+        for name in names or self.components:
+            if pids[name] is None:
+                words = self.last_words(name)
+                taken = name == components.API_SERVER and "address already in use" in words
+                kind = PortTakenError if taken else ClusterError
+                raise kind(f"{name} ended. Its last words:\n{words}")
+
+    def last_words(self, component: str) -> str:
+        """End of a component's log."""
+        try:
+            log = self.files.log(component).read_text(errors="replace")
+        except FileNotFoundError:
+            return "(none)"
+        return "\n".join(log.splitlines()[-_LAST_WORDS:])
+
+    def save(self) -> None:
+        """Record the cluster as one that was brought up whole."""
+        wanted = dataclasses.asdict(self.options)
+        record = {"options": wanted, "port": self.port, "commands": self.commands}
+        text = json.dumps(record, default=str)  # paths
+        fresh = self.files.record.with_suffix(".new")
+        fresh.write_text(text)
+        fresh.replace(self.files.record)
+
+
+def load(files: Layout) -> Cluster | None:
+    """The cluster recorded in `files`; None if none was brought up whole."""
+    try:
+        record = json.loads(files.record.read_text())
+        asked = options.restore(record["options"])
+        return Cluster(files, asked, record["port"], record["commands"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a local cluster is asked to be: values only, parsed and checked once."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+KUBERNETES_VERSION = "1.36.3"
+DEFAULT_NAME = "default"
+DEFAULT_RUN_SECONDS = "5"
+FOREVER = "forever"
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
+_QUANTITY = re.compile(r"\d+(\.\d+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?")
+_LABEL = re.compile(
+    r"(?P<key>([a-z0-9.-]+/)?[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?)"
+    r"=(?P<value>([A-Za-z0-9]([\w.-]*[A-Za-z0-9])?)?)"
+    r"(:(?P<effect>NoSchedule|PreferNoSchedule|NoExecute))?",
+)
+_VERSION = re.compile(r"v?(\d+\.\d+\.\d+(-[a-z]+\.\d+)?)")
+
+
+class OptionError(ValueError):
+    """An option that cannot be meant; the message says what to write instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """A taint that every simulated node carries."""
+
+    key: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """A cluster as asked for. `shapes` are cycled through: node i has shape i modulo their number.
+
+    `run_seconds`: how long a simulated pod runs that does not say it itself, or `forever`.
+    `tied`: the cluster is taken down as soon as the calling process ends, however it ends.
+    `kubeconfig`: a further place to write the administrator's kubeconfig to.
+    `crds`: folder of the CRDs to install; by default those that come with Muster.
+    """
+
+    name: str = DEFAULT_NAME
+    nodes: int = 4
+    shapes: tuple[Mapping[str, str], ...] = (
+        {"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": "4", "pods": "110"},
+    )
+    labels: Mapping[str, str] | None = None
+    taints: tuple[Taint, ...] = ()
+    kubeconfig: Path | None = None
+    crds: Path | None = None
+    kwok: bool = True
+    scheduler: bool = True
+    kubernetes_version: str = KUBERNETES_VERSION
+    run_seconds: str = DEFAULT_RUN_SECONDS
+    tied: bool = False
+
+
+def parse_name(text: str) -> str:
+    """Check a cluster's name: it is part of paths and of a certificate."""
+    if not _NAME.fullmatch(text):
+        msg = f"{text!r} is no cluster name: lower-case letters, digits and '-', at most 40"
+        raise OptionError(msg)
+    return text
+
+
+def parse_shape(text: str) -> Mapping[str, str]:
+    """`cpu=8,memory=32Gi,nvidia.com/gpu=4,pods=110` as resource name -> quantity."""
+    shape = {"pods": "110", "ephemeral-storage": "100Gi"}
+    for part in filter(None, text.split(",")):
+        resource, _, quantity = part.partition("=")
+        if not resource or not _QUANTITY.fullmatch(quantity):
+            msg = f"{part!r} is no RESOURCE=QUANTITY, such as cpu=8 or memory=32Gi"
+            raise OptionError(msg)
+        shape[resource] = quantity
+    for needed in ("cpu", "memory"):
+        if needed not in shape:
+            msg = f"a node needs {needed}: write {needed}=..., such as cpu=8,memory=32Gi"
+            raise OptionError(msg)
+    return shape
+
+
+def parse_labels(texts: list[str]) -> tuple[Mapping[str, str], tuple[Taint, ...]]:
+    """`k=v` gives a label, `k=v:NoSchedule` a taint (a label's value can hold no colon)."""
+    labels: dict[str, str] = {}
+    taints: list[Taint] = []
+    for text in texts:
+        match = _LABEL.fullmatch(text)
+        if not match:
+            msg = f"{text!r} is no label KEY=VALUE and no taint KEY=VALUE:NoSchedule"
+            raise OptionError(msg)
+        key, value, effect = match["key"], match["value"], match["effect"]
+        if effect:
+            taints.append(Taint(key, value, effect))
+        else:
+            labels[key] = value
+    return labels, tuple(taints)
+
+
+def parse_version(text: str) -> str:
+    """`v1.36.3` or `1.36.3` as `1.36.3`."""
+    match = _VERSION.fullmatch(text)
+    if not match:
+        msg = f"{text!r} is no Kubernetes version; write it as in {KUBERNETES_VERSION}"
+        raise OptionError(msg)
+    return match[1]
+
+
+def parse_run_seconds(text: str) -> str:
+    """A number of seconds, or `forever` (also written -1)."""
+    if text in {FOREVER, "-1"}:
+        return FOREVER
+    if not re.fullmatch(r"\d+(\.\d+)?", text):
+        msg = f"{text!r} is no number of seconds and not {FOREVER!r}"
+        raise OptionError(msg)
+    return text
+
+
+def restore(record: dict[str, Any]) -> Options:
+    """Options as `dataclasses.asdict` and JSON left them; TypeError if they are of another kind."""
+    paths = {key: Path(record[key]) if record[key] else None for key in ("kubeconfig", "crds")}
+    parsed = {
+        "shapes": tuple(record["shapes"]),
+        "taints": tuple(Taint(**taint) for taint in record["taints"]),
+    }
+    return Options(**{**record, **paths, **parsed})

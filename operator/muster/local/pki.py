@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A certificate authority for one cluster, and the identities it vouches for."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_VALID = datetime.timedelta(days=3650)
+_SKEW = datetime.timedelta(days=1)  # a machine whose clock is set back still trusts it
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A certificate and its key, both PEM."""
+
+    certificate: bytes
+    key: bytes
+
+    def write(self, folder: Path, name: str) -> None:
+        """Write `name`.crt and `name`.key; the key for the owner's eyes only."""
+        (folder / f"{name}.crt").write_bytes(self.certificate)
+        _write_secret(folder / f"{name}.key", self.key)
+
+
+class Authority:
+    """A fresh certificate authority; its key lives in memory only and is gone with it."""
+
+    def __init__(self, name: str) -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"muster-local-{name}")])
+        builder = _builder(self._name, self._name, self._key).add_extension(
+            x509.BasicConstraints(ca=True, path_length=0),
+            critical=True,
+        )
+        self._certificate = builder.sign(self._key, hashes.SHA256())
+
+    @property
+    def certificate(self) -> bytes:
+        """The authority's own certificate, PEM."""
+        return _pem(self._certificate)
+
+    def client(self, user: str, *groups: str) -> Pair:
+        """Identity of a user as Kubernetes reads it: common name and organisations."""
+        names = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
+        names.append(x509.NameAttribute(NameOID.COMMON_NAME, user))
+        return self._issue(x509.Name(names), ExtendedKeyUsageOID.CLIENT_AUTH, ())
+
+    def server(self) -> Pair:
+        """Identity of the API server on this machine, and inside the simulated cluster."""
+        hosts = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"]
+        addresses = ["127.0.0.1", "::1", "10.96.0.1"]
+        alternatives: list[x509.GeneralName] = [x509.DNSName(host) for host in hosts]
+        alternatives += [x509.IPAddress(ipaddress.ip_address(ip)) for ip in addresses]
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kube-apiserver")])
+        return self._issue(name, ExtendedKeyUsageOID.SERVER_AUTH, alternatives)
+
+    def _issue(
+        self,
+        subject: x509.Name,
+        usage: x509.ObjectIdentifier,
+        alternatives: list[x509.GeneralName] | tuple[()],
+    ) -> Pair:
+        key = ec.generate_private_key(ec.SECP256R1())
+        builder = _builder(subject, self._name, key).add_extension(
+            x509.ExtendedKeyUsage([usage]),
+            critical=False,
+        )
+        if alternatives:
+            names = x509.SubjectAlternativeName(alternatives)
+            builder = builder.add_extension(names, critical=False)
+        return Pair(_pem(builder.sign(self._key, hashes.SHA256())), _key_pem(key))
+
+
+def write_signing_key(path: Path) -> None:
+    """Write a fresh key to sign service-account tokens with, PEM."""
+    _write_secret(path, _key_pem(ec.generate_private_key(ec.SECP256R1())))
+
+
+def _write_secret(path: Path, data: bytes) -> None:
+    path.touch(mode=0o600)
+    path.write_bytes(data)
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _SKEW)
+        .not_valid_after(now + _VALID)
+    )
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.TraditionalOpenSSL,
+        serialization.NoEncryption(),
+    )
