@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs as users write them: one small model per kind over what all kinds have in common.
+
+The models say which types and values a field takes; the CRDs are generated from them and
+`problems` turns what they refuse into errors with the field's path. Fields they do not know are
+ignored, defaults are applied elsewhere, and a pod template stays the document it is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic.alias_generators import to_camel
+from pydantic_core import ErrorDetails
+
+from muster.api import names, quantity
+from muster.api.model import Json, Problem
+
+POD_TEMPLATE: Final = "x-muster-pod-template"
+"""Marks, in a model's JSON schema, where the schema of a pod template belongs."""
+
+
+def _quantity(value: object) -> object:
+    quantity.parse(value if isinstance(value, str | int) else repr(value))
+    return value
+
+
+Int32 = Annotated[int, Field(json_schema_extra={"format": "int32"})]
+Int64 = Annotated[int, Field(json_schema_extra={"format": "int64"})]
+Count = Annotated[int, Field(ge=0, json_schema_extra={"format": "int32"})]
+LongCount = Annotated[int, Field(ge=0, json_schema_extra={"format": "int64"})]
+Quantity = Annotated[
+    Any,
+    AfterValidator(_quantity),
+    WithJsonSchema({"x-kubernetes-int-or-string": True, "pattern": quantity.PATTERN}),
+]
+OpenObject = Annotated[
+    Json, WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
+]
+PodTemplate = Annotated[Json, WithJsonSchema({POD_TEMPLATE: True})]
+CleanPodPolicy = Literal["All", "None", "Running"]
+RestartPolicy = Literal["Always", "ExitCode", "Never", "OnFailure"]
+
+
+class Model(BaseModel):
+    """The manners of every model here: camelCase outside, exact types, nothing to change."""
+
+    model_config = ConfigDict(alias_generator=to_camel, strict=True, extra="ignore", frozen=True)
+
+
+class SchedulingPolicy(Model):
+    """How the job's pods are scheduled together."""
+
+    min_available: Count | None = Field(
+        None, description="Pods that must start together; default: all pods of the job."
+    )
+    queue: str | None = Field(None, max_length=253, description="Queue the job waits in.")
+    min_resources: dict[str, Quantity] | None = Field(
+        None,
+        description="What must be free before the job starts; default: what its pods ask for.",
+    )
+    priority_class: str | None = Field(None, description="PriorityClass of the job as a whole.")
+    schedule_timeout_seconds: Count | None = Field(
+        None, description="How long one wait for a place may last."
+    )
+
+
+class RunPolicy(Model):
+    """The life of the job as a whole."""
+
+    clean_pod_policy: CleanPodPolicy | None = Field(
+        None, description="Which pods to delete when the job finishes; default: None."
+    )
+    ttl_seconds_after_finished: Count | None = Field(
+        None, description="Delete the job that long after it finished; default: never."
+    )
+    active_deadline_seconds: LongCount | None = Field(
+        None, description="Fail the job when it runs longer."
+    )
+    backoff_limit: Count | None = Field(
+        None, description="Restarts before the job fails; default: no limit."
+    )
+    suspend: bool = Field(default=False, description="Take the pods down, or do not start them.")
+    managed_by: str | None = Field(
+        None, max_length=253, description="The controller in charge of this job."
+    )
+    scheduling_policy: SchedulingPolicy | None = None
+
+
+class ReplicaSpec(Model):
+    """One role of the job: how many pods, of what shape, and what happens when one fails."""
+
+    replicas: Count | None = Field(None, description="Number of pods; default: 1.")
+    restart_policy: RestartPolicy | None = Field(
+        None, description="What happens when a pod fails; ExitCode restarts codes from 128 on."
+    )
+    template: PodTemplate | None = None
+
+
+class JobSpec(Model):
+    """What the spec of every kind has beside its map of replica specs."""
+
+    run_policy: RunPolicy | None = None
+
+
+class TFJobSpec(JobSpec):
+    """A TensorFlow job, with the fields that older versions kept at the top."""
+
+    tf_replica_specs: dict[str, ReplicaSpec] = Field(
+        max_length=16, description="Chief, Master, PS, Worker, Evaluator."
+    )
+    success_policy: Literal["", "AllWorkers"] | None = Field(
+        None, description="Empty: worker 0 decides; AllWorkers: every worker must succeed."
+    )
+    enable_dynamic_worker: bool | None = Field(
+        None, description="Workers may come and go; a failed one does not fail the job."
+    )
+    clean_pod_policy: CleanPodPolicy | None = Field(
+        None, description="Write runPolicy.cleanPodPolicy instead."
+    )
+    ttl_seconds_after_finished: Count | None = Field(
+        None, description="Write runPolicy.ttlSecondsAfterFinished instead."
+    )
+    active_deadline_seconds: LongCount | None = Field(
+        None, description="Write runPolicy.activeDeadlineSeconds instead."
+    )
+    backoff_limit: Count | None = Field(None, description="Write runPolicy.backoffLimit instead.")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of job as the API server knows it."""
+
+    name: str
+    plural: str
+    versions: tuple[str, ...]
+    """Served versions, the storage version first."""
+    spec: type[JobSpec]
+    spec_field: str
+    """The map of replica specs, e.g. `tfReplicaSpecs`."""
+    types: tuple[str, ...]
+    """Replica types in canonical order."""
+    single: tuple[str, ...]
+    """Replica types that run exactly once."""
+    managers: tuple[str, ...]
+    """Values that `runPolicy.managedBy` may have, in order."""
+
+
+KINDS: Final[Mapping[str, Kind]] = {
+    "TFJob": Kind(
+        name="TFJob",
+        plural="tfjobs",
+        versions=("v1", "v1beta2", "v1beta1", "v1alpha2"),
+        spec=TFJobSpec,
+        spec_field="tfReplicaSpecs",
+        types=("Chief", "Master", "PS", "Worker", "Evaluator"),
+        single=("Chief", "Master"),
+        managers=(names.MANAGED_BY_TRAINING_OPERATOR, names.MANAGED_BY_MULTIKUEUE),
+    ),
+}
+"""Every kind of job that Muster serves, by its name."""
+
+_MAPS = ("ReplicaSpecs", "minResources")
+"""Ends of the names of fields whose keys are the user's: a path has them in brackets."""
+
+_TYPES: Final[Mapping[str, str]] = {
+    "bool_type": "boolean",
+    "dict_type": "object",
+    "int_type": "integer",
+    "list_type": "array",
+    "model_type": "object",
+    "string_type": "string",
+}
+"""Pydantic's type errors -> the type by its name in JSON."""
+
+
+def problems(error: ValidationError, root: str = "spec") -> tuple[Problem, ...]:
+    """Return what a model refused, with paths that begin at `root`, in the order of the fields."""
+    details = error.errors(include_url=False)
+    return tuple(Problem(_path(root, detail["loc"]), _detail(detail)) for detail in details)
+
+
+def required(detail: str = "must be required") -> str:
+    """Return the detail of a Problem for what is missing."""
+    return f"Required value: {detail}"
+
+
+def unsupported(value: object, supported: Iterable[str]) -> str:
+    """Return the detail of a Problem for a value outside its set."""
+    listed = ", ".join(f'"{name}"' for name in supported)
+    return f"Unsupported value: {_shown(value)}: supported values: {listed}"
+
+
+def invalid(value: object, detail: str) -> str:
+    """Return the detail of a Problem for a value that cannot be."""
+    return f"Invalid value: {_shown(value)}: {detail}"
+
+
+def forbidden(detail: str) -> str:
+    """Return the detail of a Problem for what must not be there, or not so."""
+    return f"Forbidden: {detail}"
+
+
+def _path(root: str, steps: tuple[int | str, ...]) -> str:
+    path, inside = root, False
+    for step in steps:
+        path += f"[{step}]" if inside or isinstance(step, int) else f".{step}"
+        inside = not inside and str(step).endswith(_MAPS)
+    return path
+
+
+def _detail(error: ErrorDetails) -> str:
+    kind, context, value = error["type"], error.get("ctx", {}), error["input"]
+    if kind == "missing":
+        return required()
+    if kind == "literal_error":
+        return unsupported(value, re.findall("'([^']*)'", context["expected"]))
+    if kind == "greater_than_equal":
+        return invalid(value, f"must be greater than or equal to {context['ge']}")
+    if kind == "value_error":
+        return f"Invalid value: {context['error']}"
+    if kind in _TYPES:
+        return invalid(value, f"must be of type {_TYPES[kind]}")
+    return invalid(value, error["msg"][:1].lower() + error["msg"][1:])
+
+
+def _shown(value: object) -> str:
+    """Return a value as the API server's errors quote it; a list or map by its type."""
+    if isinstance(value, str | int | float | bool | None):
+        return json.dumps(value)
+    return '"array"' if isinstance(value, list) else '"object"'
