@@ -63,10 +63,9 @@ def documented_targets() -> set[str]:
 
 def commands(text: str, program: str) -> list[list[str]]:
     """Words after `program` for each command line of the text that calls it."""
-    blocks = re.compile(r"^```(?:sh|console)?\n(.*?)^```", re.MULTILINE | re.DOTALL)
-    lines = [
-        line.removeprefix("$ ") for block in blocks.findall(text) for line in block.splitlines()
-    ]
+    blocks = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+    shown = [block for language, block in blocks.findall(text) if language in {"sh", "console"}]
+    lines = [line.removeprefix("$ ") for block in shown for line in block.splitlines()]
     spans = re.findall(r"`([^`\n]+)`", blocks.sub("", text))
     return [
         shlex.split(line, comments=True)[1:]

@@ -48,11 +48,13 @@ def kustomization(folder: Path) -> Document:
 
 
 def documents(folder: Path) -> list[Document]:
-    """Everything a kustomization pulls in, before its patches."""
+    """Everything a kustomization pulls in beside the CRDs, before its patches."""
     found = []
     whole = kustomization(folder)
     for entry in [*whole.get("resources", []), *whole.get("components", [])]:
         path = (folder / entry).resolve()
+        if path == ROOT / "crds":
+            continue
         found += documents(path) if path.is_dir() else load(path)
     return found
 
