@@ -93,9 +93,8 @@ def _add_version(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kubernetes-version",
         metavar="V",
-        default=options.KUBERNETES_VERSION,
         type=_checked(options.parse_version),
-        help=f"default {options.KUBERNETES_VERSION}",
+        help=f"default: what is found on this machine, else {options.KUBERNETES_VERSION}",
     )
 
 

@@ -41,7 +41,8 @@ def install(
     _each(crds, lambda crd: api.apply(f"{_CRDS}/{crd['metadata']['name']}", crd))
     _make_namespace(api)
     now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    wanted = [nodes.document(index, options, now) for index in range(options.nodes)]
+    version = api.get("/version")["gitVersion"]
+    wanted = [nodes.document(index, options, version, now) for index in range(options.nodes)]
     _each(wanted, lambda node: api.create("/api/v1/nodes", node))
     _wait("the CRDs", lambda: _established(api, crds), check)
     if any(crd["metadata"]["name"] == _QUEUE_CRD for crd in crds):

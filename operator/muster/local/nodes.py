@@ -31,8 +31,11 @@ def name(index: int) -> str:
     return f"node-{index + 1}"
 
 
-def document(index: int, options: Options, now: str) -> Document:
-    """Node `index` (from 0) of the cluster. Without kwok it is born Ready, at `now` (RFC 3339)."""
+def document(index: int, options: Options, version: str, now: str) -> Document:
+    """Node `index` (from 0) of a cluster of that version (`v1.36.3`).
+
+    Without kwok it is born Ready, at `now` (RFC 3339).
+    """
     pods = ipaddress.IPv4Address(_FIRST_PODS + index * 256)
     spec: Document = {"podCIDR": f"{pods}/24", "podCIDRs": [f"{pods}/24"]}
     if options.taints:
@@ -49,7 +52,7 @@ def document(index: int, options: Options, now: str) -> Document:
             "annotations": {"kwok.x-k8s.io/node": "fake"} if options.kwok else {},
         },
         "spec": spec,
-        "status": _status(index, options, now),
+        "status": _status(index, options, version, now),
     }
 
 
@@ -67,9 +70,8 @@ def _labels(index: int, options: Options) -> dict[str, str]:
     }
 
 
-def _status(index: int, options: Options, now: str) -> Document:
+def _status(index: int, options: Options, version: str, now: str) -> Document:
     capacity = {"ephemeral-storage": "100Gi", **options.shapes[index % len(options.shapes)]}
-    version = f"v{options.kubernetes_version}"
     status: Document = {
         "capacity": capacity,
         "allocatable": capacity,

@@ -45,6 +45,7 @@ class Options:
 
     `run_seconds`: how long a simulated pod runs that does not say it itself, or `forever`.
     `tied`: the cluster is taken down as soon as the calling process ends, however it ends.
+    `kubernetes_version`: None takes what is found on the machine, else `KUBERNETES_VERSION`.
     `kubeconfig`: a further place to write the administrator's kubeconfig to.
     `crds`: folder of the CRDs to install; by default those that come with Muster.
     """
@@ -60,7 +61,7 @@ class Options:
     crds: Path | None = None
     kwok: bool = True
     scheduler: bool = True
-    kubernetes_version: str = KUBERNETES_VERSION
+    kubernetes_version: str | None = None
     run_seconds: str = DEFAULT_RUN_SECONDS
     tied: bool = False
 
