@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The CRDs: fresh, small enough for kubectl, and the same in every version."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from muster.api import crds, jobs, status
+from muster.api.model import Condition, JobStatus, ReplicaStatus, Verdict
+
+ROOT = Path(__file__).parents[2]
+ANNOTATION_LIMIT = 262_144
+"""Bytes that the annotations of an object may have; kubectl apply keeps a copy of it there."""
+
+
+@pytest.fixture(scope="module")
+def documents() -> dict[str, dict[str, Any]]:
+    """Return the documents, made once."""
+    return crds.documents()
+
+
+def versions(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the schema of each version of a CRD by its name."""
+    listed = document["spec"]["versions"]
+    return {item["name"]: item["schema"]["openAPIV3Schema"] for item in listed}
+
+
+def test_the_files_are_fresh() -> None:
+    """`make crds` was run after the last change of a model."""
+    checked_in = {path.name: path.read_text() for path in (ROOT / "crds").glob("*.yaml")}
+    assert checked_in == crds.render()
+
+
+def test_kubectl_apply_can_remember_them(documents: dict[str, dict[str, Any]]) -> None:
+    """Plain client-side apply stores the whole document in an annotation."""
+    sizes = {name: len(json.dumps(doc, separators=(",", ":"))) for name, doc in documents.items()}
+    assert max(sizes.values()) < ANNOTATION_LIMIT - 4096, sizes
+
+
+def test_a_file_reads_back_as_its_document(documents: dict[str, dict[str, Any]]) -> None:
+    """The YAML is only a way to write it."""
+    for name, text in crds.render().items():
+        assert text.startswith("# SPDX-License-Identifier: Apache-2.0\n")
+        assert yaml.safe_load(text) == documents[name]
+
+
+@pytest.mark.parametrize("kind", jobs.KINDS.values(), ids=jobs.KINDS)
+def test_versions_differ_by_defaults_only(
+    kind: jobs.Kind, documents: dict[str, dict[str, Any]]
+) -> None:
+    """So nothing is pruned on the way from one version to another."""
+    schemas = versions(documents[f"kubeflow.org_{kind.plural}.yaml"])
+    assert tuple(schemas) == kind.versions
+    stored = schemas[kind.versions[0]]
+    for schema in schemas.values():
+        assert without_defaults(schema) == without_defaults(stored)
+
+
+def without_defaults(node: Any) -> Any:
+    """Return a schema without its string defaults."""
+    if not isinstance(node, dict):
+        return node
+    return {
+        key: without_defaults(value)
+        for key, value in node.items()
+        if key != "default" or not isinstance(value, str)
+    }
+
+
+def test_old_tfjob_versions_keep_their_old_default(documents: dict[str, dict[str, Any]]) -> None:
+    """Pods that still run are cleaned up, as the operators of that time did."""
+    schemas = versions(documents["kubeflow.org_tfjobs.yaml"])
+    defaults = {
+        name: schema["properties"]["spec"]["properties"]["cleanPodPolicy"].get("default")
+        for name, schema in schemas.items()
+    }
+    assert defaults == {
+        "v1": None,
+        "v1beta2": "Running",
+        "v1beta1": "Running",
+        "v1alpha2": "Running",
+    }
+
+
+def test_one_version_is_stored(documents: dict[str, dict[str, Any]]) -> None:
+    """All are served; the first one listed is stored."""
+    for document in documents.values():
+        listed = document["spec"]["versions"]
+        assert [item["storage"] for item in listed] == [True] + [False] * (len(listed) - 1)
+        assert all(item["served"] for item in listed)
+
+
+def undeclared(schema: dict[str, Any], value: Any, path: str = "") -> Iterator[str]:
+    """Yield the fields of a value that the schema would prune."""
+    if schema.get("x-kubernetes-preserve-unknown-fields"):
+        return
+    if isinstance(value, list):
+        for item in value:
+            yield from undeclared(schema["items"], item, f"{path}[]")
+    if isinstance(value, dict):
+        for key, item in value.items():
+            child = schema.get("properties", {}).get(key, schema.get("additionalProperties"))
+            if child is None:
+                yield f"{path}.{key}"
+            else:
+                yield from undeclared(child, item, f"{path}.{key}")
+
+
+SEEDS = [
+    document
+    for path in sorted((ROOT / "tests" / "seeds").glob("*.yaml"))
+    for document in yaml.safe_load_all(path.read_text())
+    if document["kind"] in ("TFJob", "PodGroup")
+]
+
+
+@pytest.mark.parametrize(
+    "seed", SEEDS, ids=lambda seed: seed["apiVersion"] + seed["metadata"]["name"]
+)
+def test_manifests_of_the_past_lose_nothing(
+    seed: dict[str, Any], documents: dict[str, dict[str, Any]]
+) -> None:
+    """Every field they have is declared in the version they name."""
+    group, version = seed["apiVersion"].split("/")
+    schema = versions(documents[f"{group}_{seed['kind'].lower()}s.yaml"])[version]
+    assert list(undeclared(schema["properties"]["spec"], seed["spec"])) == []
+
+
+def test_a_misspelt_field_is_not_declared(documents: dict[str, dict[str, Any]]) -> None:
+    """In no version, however deep."""
+    container = {"name": "tensorflow", "imagePulPolicy": "Always"}
+    spec = {"tfReplicaSpecs": {"Worker": {"template": {"spec": {"containers": [container]}}}}}
+    for schema in versions(documents["kubeflow.org_tfjobs.yaml"]).values():
+        (path,) = undeclared(schema["properties"]["spec"], spec)
+        assert path == ".tfReplicaSpecs.Worker.template.spec.containers[].imagePulPolicy"
+
+
+def test_a_whole_status_is_kept(documents: dict[str, dict[str, Any]]) -> None:
+    """Every field that can be written is declared, in every version."""
+    verdict = Verdict(
+        scheduler="muster", state="Waiting", pod_group="g", min_member=4, placed=1, ready=1,
+        reason="NotEnoughResources", message="m", summary="s", since=1.0, position=1, eta=2.0,
+        shortage={"cpu": "1"}, blocked_by=("queue/default",), ever_possible=False,
+    )  # fmt: skip
+    written = status.write(
+        JobStatus(
+            conditions=(Condition("Created", "True", "TFJobCreated", "m", 1.0, 1.0),),
+            replicas={"Worker": ReplicaStatus(1, 1, 1, 1, "selector", ("uid",))},
+            start_time=1.0, completion_time=2.0, state="Queued", reason="r", gang=verdict,
+            observed_generation=1, extra={"mpiVersion": "v1"},
+        )
+    )  # fmt: skip
+    for schema in versions(documents["kubeflow.org_tfjobs.yaml"]).values():
+        assert list(undeclared(schema["properties"]["status"], written)) == []
+
+
+def test_the_groups_of_kube_batch_have_no_status_subresource(
+    documents: dict[str, dict[str, Any]],
+) -> None:
+    """Its users' tools write spec and status through one door."""
+    for name in ("podgroups", "queues"):
+        (version,) = documents[f"scheduling.incubator.k8s.io_{name}.yaml"]["spec"]["versions"]
+        assert "subresources" not in version

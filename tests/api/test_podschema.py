@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The schema of a pod template says what Kubernetes would."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from muster.api import podschema
+
+
+@pytest.fixture(scope="module")
+def template() -> dict[str, Any]:
+    """Return the schema, made once."""
+    return podschema.template()
+
+
+def at(schema: dict[str, Any], path: str) -> dict[str, Any]:
+    """Return the schema of a field; `[]` steps into a list, `{}` into a map."""
+    for step in path.split("."):
+        name = step.rstrip("[]{}")
+        schema = schema["properties"][name] if name else schema
+        schema = schema["items"] if step.endswith("[]") else schema
+        schema = schema["additionalProperties"] if step.endswith("{}") else schema
+    return schema
+
+
+@pytest.mark.parametrize(
+    ("path", "schema"),
+    [
+        ("spec.containers[].image", {"type": "string"}),
+        ("spec.containers[].ports[].containerPort", {"type": "integer"}),
+        ("spec.containers[].args[]", {"type": "string"}),
+        ("spec.containers[].stdin", {"type": "boolean"}),
+        ("spec.nodeSelector{}", {"type": "string"}),
+        ("spec.containers[].livenessProbe.httpGet.port", {"x-kubernetes-int-or-string": True}),
+        (
+            "spec.initContainers[].startupProbe.tcpSocket.port",
+            {"x-kubernetes-int-or-string": True},
+        ),
+        ("spec.containers[].resources.limits{}", podschema.QUANTITY),
+        ("spec.containers[].resources.requests{}", podschema.QUANTITY),
+        ("spec.overhead{}", podschema.QUANTITY),
+        ("spec.volumes[].emptyDir.sizeLimit", podschema.QUANTITY),
+        (
+            "spec.volumes[].ephemeral.volumeClaimTemplate.spec.resources.requests{}",
+            podschema.QUANTITY,
+        ),
+        ("spec.containers[].env[].valueFrom.resourceFieldRef.divisor", podschema.QUANTITY),
+        ("metadata.labels{}", {"type": "string"}),
+        ("metadata.creationTimestamp", {"type": "string", "format": "date-time"}),
+    ],
+)
+def test_a_field_has_its_type(template: dict[str, Any], path: str, schema: dict[str, Any]) -> None:
+    """Also where Python's models know only str or object."""
+    assert at(template, path) == schema
+
+
+@pytest.mark.parametrize(
+    ("path", "required"),
+    [
+        ("spec", ["containers"]),
+        ("spec.containers[]", ["name"]),
+        ("spec.containers[].volumeMounts[]", ["mountPath", "name"]),
+        ("spec.containers[].lifecycle.preStop.httpGet", ["port"]),
+        ("spec.topologySpreadConstraints[]", ["maxSkew", "topologyKey", "whenUnsatisfiable"]),
+    ],
+)
+def test_required_fields_are_upstreams(
+    template: dict[str, Any], path: str, required: list[str]
+) -> None:
+    """What a pod cannot be without, a template cannot be without."""
+    assert at(template, path)["required"] == required
+
+
+def test_every_node_is_structural(template: dict[str, Any]) -> None:
+    """A type or int-or-string everywhere, and open objects in metadata lists only."""
+    opened: list[str] = []
+    pending = [("", template)]
+    while pending:
+        path, node = pending.pop()
+        assert ("type" in node) != ("x-kubernetes-int-or-string" in node), path
+        assert "description" not in node, path
+        if "x-kubernetes-preserve-unknown-fields" in node:
+            opened.append(path.rsplit(".", 1)[1])
+        children = dict(node.get("properties", {}))
+        children |= {
+            name: node[name] for name in ("items", "additionalProperties") if name in node
+        }
+        pending += [
+            (path if name in ("items", "additionalProperties") else f"{path}.{name}", child)
+            for name, child in children.items()
+        ]
+    assert set(opened) == {"managedFields", "ownerReferences"}
