@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 from muster.local import build, components, download, options, processes
@@ -29,7 +30,7 @@ class BinariesError(Exception):
 def find(version: str | None = None) -> dict[str, list[str]]:
     """Command line of each program, gotten first if need be; the version is any if None."""
     found = _places(version)
-    for more in (_cached, _downloaded, _built):
+    for more in (_cached, _obtained):
         if missing(found):
             found = more(found, version)
     return {name: [str(found[name])] for name in components.PROGRAMS}
@@ -77,15 +78,34 @@ def _is_program(path: Path) -> bool:
 
 
 def _cached(found: Found, version: str | None) -> Found:
-    wanted = version or options.KUBERNETES_VERSION
-    if wanted == options.KUBERNETES_VERSION:
+    if version in {None, options.KUBERNETES_VERSION}:
         found = merge(found, build.folder())
-    return merge(found, download.folder(wanted))
+    if version:
+        return merge(found, download.folder(version))
+    return merge(found, download.newest(options.KUBERNETES_VERSION.rpartition(".")[0]))
 
 
-def _downloaded(found: Found, version: str | None) -> Found:
-    return found
+def _obtained(found: Found, version: str | None) -> Found:
+    wanted = version or _version_found(found) or options.KUBERNETES_VERSION
+    try:
+        exact = version is not None
+        return merge(found, download.fetch(missing(found), wanted, exact=exact))
+    except download.DownloadError as error:
+        no_download = str(error)
+    if version not in {None, options.KUBERNETES_VERSION}:
+        raise BinariesError(
+            f"Kubernetes {version} cannot be downloaded ({no_download}), and only "
+            f"{options.KUBERNETES_VERSION} can be built"
+        )
+    print(f"no download ({no_download}); building instead", file=sys.stderr)
+    try:
+        return merge(found, build.build())
+    except build.BuildError as error:
+        raise BinariesError(
+            f"no {', '.join(missing(found))}.\ndownload: {no_download}\nbuild: {error}\n"
+            f"Or name a folder that has all of {', '.join(components.PROGRAMS)} by {ASSETS}."
+        ) from error
 
 
-def _built(found: Found, version: str | None) -> Found:
-    return merge(found, build.build())
+def _version_found(found: Found) -> str:
+    return _version_of(found[_CORE[0]].parent) if _CORE[0] in found else ""

@@ -13,8 +13,6 @@ from pathlib import Path
 
 from muster.local import components, layout, locks, options, progress
 
-KWOK_VERSION = "0.8.0"
-
 _PROGRAM = "controlplane"
 _FILES = ("main.go", "go.mod", "go.sum")
 _MAJOR, _MINOR, _ = options.KUBERNETES_VERSION.split(".")
@@ -23,7 +21,7 @@ _VARIABLES = {
     "k8s.io/component-base/version.gitMajor": _MAJOR,
     "k8s.io/component-base/version.gitMinor": _MINOR,
     "k8s.io/component-base/version.gitTreeState": "clean",
-    "sigs.k8s.io/kwok/pkg/consts.Version": f"v{KWOK_VERSION}",
+    "sigs.k8s.io/kwok/pkg/consts.Version": f"v{options.KWOK_VERSION}",
 }
 _LDFLAGS = " ".join(["-s -w", *(f"-X {name}={value}" for name, value in _VARIABLES.items())])
 _GO_FLAGS = ("-trimpath", "-buildvcs=false", "-mod=readonly", f"-ldflags={_LDFLAGS}")
@@ -50,7 +48,9 @@ def folder() -> Path:
     digest = hashlib.sha256(_LDFLAGS.encode())
     for name in _FILES:
         digest.update((_module() / name).read_bytes())
-    return layout.cache_root() / f"v{options.KUBERNETES_VERSION}" / f"built-{digest.hexdigest()[:16]}"
+    return (
+        layout.cache_root() / f"v{options.KUBERNETES_VERSION}" / f"built-{digest.hexdigest()[:16]}"
+    )
 
 
 def build() -> Path:
@@ -90,7 +90,12 @@ def _run_go(argv: list[str]) -> None:
     with (
         progress.shown(text, lambda: f"{len(lines)} packages" if lines else ""),
         subprocess.Popen(
-            argv, cwd=_module(), env=env, text=True, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
+            argv,
+            cwd=_module(),
+            env=env,
+            text=True,
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
         ) as process,
     ):
         assert process.stderr is not None
@@ -100,7 +105,7 @@ def _run_go(argv: list[str]) -> None:
 
 
 def explain(output: str) -> str:
-    """What a failed build's output means, what to do about it, and its last lines."""
+    """Tell what a failed build's output means, what to do about it, and its last lines."""
     cure = next((cure for words, cure in _CURES if re.search(words, output)), "the build failed")
     tail = "\n".join(output.splitlines()[-5:])
     return f"{cure.format(go=_go_wanted())}\n{tail}"

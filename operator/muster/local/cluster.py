@@ -54,7 +54,9 @@ def up(wanted: Options, say: Say = lambda _: None) -> Cluster:
     """
     files = layout.Layout.of(options.parse_name(wanted.name))
     commands = binaries.find(wanted.kubernetes_version)
-    with locks.held(files.lock, lambda: say(f"waiting: another start or stop of {files.name}")) as lock:
+    with locks.held(
+        files.lock, lambda: say(f"waiting: another start or stop of {files.name}")
+    ) as lock:
         running = load(files)
         if running and all(running.pids().values()):
             say(f"{files.name} is up already; `muster local down` first to change it")
@@ -80,7 +82,7 @@ def down(name: str) -> bool:
 
 
 def find(name: str) -> Cluster | None:
-    """The cluster of this name; None if none was brought up whole."""
+    """Find the cluster of this name; None if none was brought up whole."""
     return load(layout.Layout.of(options.parse_name(name)))
 
 
@@ -91,8 +93,8 @@ def names() -> list[str]:
 
 
 def free_port() -> int:
-    """A port of the loopback address that nobody holds now. ClusterError if there is none."""
-    for port in random.sample(_PORTS, len(_PORTS)):  # noqa: S311 - no secret
+    """Find a port of the loopback address that nobody holds now; ClusterError if none."""
+    for port in random.sample(_PORTS, len(_PORTS)):
         with socket.socket() as probe:
             try:
                 probe.bind((LOOPBACK, port))
@@ -172,7 +174,7 @@ def _start_api(made: Cluster, authority: pki.Authority, lock: int) -> Cluster:
 
 
 def _write_kubeconfigs(made: Cluster, authority: pki.Authority) -> None:
-    users = {made.files.kubeconfig: components.ADMIN}
+    users: dict[Path, tuple[str, ...]] = {made.files.kubeconfig: components.ADMIN}
     users |= {made.files.kubeconfig_of(name): user for name, user in components.USERS.items()}
     for path, user in users.items():
         identity = authority.client(*user)

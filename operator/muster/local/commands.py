@@ -17,7 +17,7 @@ T = TypeVar("T")
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - it has no other name
 
 
 def add_to(subparsers: Subparsers) -> None:
@@ -40,7 +40,9 @@ def add_actions(parser: argparse.ArgumentParser) -> None:
     logs = _action(actions, "logs", "print the output of a component", _logs)
     _add_name(logs)
     logs.add_argument("component", choices=components.SERVERS, metavar="COMPONENT")
-    found = _action(actions, "binaries", "get the programs; print component -> command line", _binaries)
+    found = _action(
+        actions, "binaries", "get the programs; print component -> command line", _binaries
+    )
     _add_version(found)
 
 
@@ -133,6 +135,7 @@ def _reported(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Na
 def _up(args: argparse.Namespace) -> int:
     labels, taints = options.parse_labels(args.node_label)
     wanted = options.Options(
+        shapes=tuple(args.node) or options.DEFAULT_SHAPES,
         name=args.name,
         nodes=args.nodes,
         labels=labels,
@@ -142,7 +145,6 @@ def _up(args: argparse.Namespace) -> int:
         scheduler=not args.no_scheduler,
         kubernetes_version=args.kubernetes_version,
         run_seconds=args.default_run_seconds,
-        **({"shapes": tuple(args.node)} if args.node else {}),
     )
     made = cluster.up(wanted, _say)
     print(f"kubeconfig: {wanted.kubeconfig or made.kubeconfig}")

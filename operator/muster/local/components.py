@@ -43,7 +43,7 @@ def wanted(options: Options) -> tuple[str, ...]:
 
 
 def arguments(component: str, layout: Layout, options: Options, port: int) -> list[str]:
-    """Flags of one component; `port` is the API server's."""
+    """List the flags of one component; `port` is the API server's."""
     if component == ETCD:
         return _etcd()
     if component == API_SERVER:

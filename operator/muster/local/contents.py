@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
+import functools
 import time
 from concurrent import futures
 from pathlib import Path
@@ -40,11 +41,12 @@ def install(
     crds = [doc for path in _crd_files(options.crds) for doc in _documents(path)]
     _each(crds, lambda crd: api.apply(f"{_CRDS}/{crd['metadata']['name']}", crd))
     _make_namespace(api)
-    now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    now = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     version = api.get("/version")["gitVersion"]
     wanted = [nodes.document(index, options, version, now) for index in range(options.nodes)]
     _each(wanted, lambda node: api.create("/api/v1/nodes", node))
-    _wait("the CRDs", lambda: _established(api, crds), check)
+    for crd in crds:
+        _wait(f"CRD {crd['metadata']['name']}", functools.partial(_served, api, crd), check)
     if any(crd["metadata"]["name"] == _QUEUE_CRD for crd in crds):
         _wait("the default queue", lambda: _queue_made(api), check)
     done(f"{len(crds)} CRDs, default queue" if crds else "no CRDs found")
@@ -76,17 +78,15 @@ def _make_namespace(api: Client) -> None:
     api.apply(f"/api/v1/namespaces/{stages.NAMESPACE}", document)
 
 
-def _established(api: Client, crds: list[Document]) -> bool:
-    wanted = {crd["metadata"]["name"] for crd in crds}
-    if not wanted:
-        return True
-    found = {crd["metadata"]["name"] for crd in api.get(_CRDS)["items"] if _is_established(crd)}
-    return wanted <= found
-
-
-def _is_established(crd: Document) -> bool:
-    conditions = crd.get("status", {}).get("conditions", ())
-    return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
+def _served(api: Client, crd: Document) -> bool:
+    spec = crd["spec"]
+    for version in spec["versions"]:
+        if version["served"]:
+            there = _or_none(api.get, f"/apis/{spec['group']}/{version['name']}")
+            names = {one["name"] for one in there["resources"]} if there else set()
+            if spec["names"]["plural"] not in names:
+                return False
+    return True
 
 
 def _queue_made(api: Client) -> bool:
@@ -96,21 +96,21 @@ def _queue_made(api: Client) -> bool:
         "metadata": {"name": "default"},
         "spec": {"weight": 1},
     }
-    return _succeeds(lambda: api.apply(f"{_QUEUES}/default", document))
+    return _or_none(api.apply, f"{_QUEUES}/default", document) is not None
 
 
 def _account_made(api: Client) -> bool:
-    return _succeeds(lambda: api.get("/api/v1/namespaces/default/serviceaccounts/default"))
+    path = "/api/v1/namespaces/default/serviceaccounts/default"
+    return _or_none(api.get, path) is not None
 
 
-def _succeeds(call: Callable[[], object]) -> bool:
+def _or_none(call: Callable[..., Document], *arguments: object) -> Document | None:
     try:
-        call()
+        return call(*arguments)
     except ApiError as error:
         if error.status == 404:
-            return False
+            return None
         raise
-    return True
 
 
 def _nodes_ready(api: Client, count: int) -> bool:

@@ -62,7 +62,7 @@ class Cluster:
         return {"KUBECONFIG": str(self.kubeconfig), "PATH": path}
 
     def client(self) -> client.Client:
-        """The API server, spoken to as administrator; to be closed by the caller."""
+        """Connect to the API server as administrator; the caller closes it."""
         pki = self.files.pki
         names = (pki / "ca.crt", pki / "admin.crt", pki / "admin.key")
         return client.Client(self.server, *names)
@@ -141,7 +141,7 @@ class Cluster:
 
 
 def load(files: Layout) -> Cluster | None:
-    """The cluster recorded in `files`; None if none was brought up whole."""
+    """Read the cluster recorded in `files`; None if none was brought up whole."""
     try:
         record = json.loads(files.record.read_text())
         asked = options.restore(record["options"])

@@ -107,7 +107,7 @@ def _status(index: int, options: Options, version: str, now: str) -> Document:
 
 
 def architecture() -> str:
-    """This machine's architecture in Kubernetes' words."""
+    """Name this machine's architecture in Kubernetes' words."""
     return _MACHINES.get(platform.machine(), platform.machine())
 
 

@@ -12,8 +12,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 KUBERNETES_VERSION = "1.36.3"
+KWOK_VERSION = "0.8.0"
 DEFAULT_NAME = "default"
 DEFAULT_RUN_SECONDS = "5"
+DEFAULT_SHAPES: tuple[Mapping[str, str], ...] = (
+    {"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": "4", "pods": "110"},
+)
 FOREVER = "forever"
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
@@ -52,9 +56,7 @@ class Options:
 
     name: str = DEFAULT_NAME
     nodes: int = 4
-    shapes: tuple[Mapping[str, str], ...] = (
-        {"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": "4", "pods": "110"},
-    )
+    shapes: tuple[Mapping[str, str], ...] = DEFAULT_SHAPES
     labels: Mapping[str, str] | None = None
     taints: tuple[Taint, ...] = ()
     kubeconfig: Path | None = None
@@ -117,7 +119,7 @@ def parse_version(text: str) -> str:
 
 
 def parse_run_seconds(text: str) -> str:
-    """A number of seconds, or `forever` (also written -1)."""
+    """Check a number of seconds, or `forever` (also written -1)."""
     if text in {FOREVER, "-1"}:
         return FOREVER
     if not re.fullmatch(r"\d+(\.\d+)?", text):
@@ -127,7 +129,7 @@ def parse_run_seconds(text: str) -> str:
 
 
 def restore(record: dict[str, Any]) -> Options:
-    """Options as `dataclasses.asdict` and JSON left them; TypeError if they are of another kind."""
+    """Read options as `dataclasses.asdict` and JSON left them; TypeError if of another kind."""
     paths = {key: Path(record[key]) if record[key] else None for key in ("kubeconfig", "crds")}
     parsed = {
         "shapes": tuple(record["shapes"]),

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import ipaddress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,8 +16,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 if TYPE_CHECKING:
     from pathlib import Path
 
-_VALID = datetime.timedelta(days=3650)
-_SKEW = datetime.timedelta(days=1)  # a machine whose clock is set back still trusts it
+_VALID = dt.timedelta(days=3650)
+_SKEW = dt.timedelta(days=1)  # a machine whose clock is set back still trusts it
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def _builder(
     issuer: x509.Name,
     key: ec.EllipticCurvePrivateKey,
 ) -> x509.CertificateBuilder:
-    now = datetime.datetime.now(datetime.UTC)
+    now = dt.datetime.now(dt.UTC)
     return (
         x509.CertificateBuilder()
         .subject_name(subject)

@@ -125,7 +125,7 @@ def wait_gone(identities: Iterable[Identity], *, seconds: float) -> list[Identit
 
 
 def run(argv: Sequence[str], *, seconds: float) -> str:
-    """Standard output of a short command; OSError or subprocess.SubprocessError if it fails."""
+    """Give a short command's output; OSError or subprocess.SubprocessError if it fails."""
     done = subprocess.run(argv, capture_output=True, text=True, timeout=seconds, check=True)
     return done.stdout
 

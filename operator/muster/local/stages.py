@@ -34,7 +34,7 @@ _RUN_SECONDS = (
     f" | $times[[{_ATTEMPT_JQ}, ($times | length) - 1] | min]"
 )
 _MANY = (
-    f'(.metadata.annotations // {{}}'
+    f"(.metadata.annotations // {{}}"
     f' | ((.["{PREFIX}exit-codes"] // "") + (.["{PREFIX}run-seconds"] // "")) | contains(","))'
 )
 # Go templates. The attempt counts from 0.
@@ -43,14 +43,14 @@ _ATTEMPT = (
     " (int (toString (index .status.containerStatuses 0).restartCount)))"
 )
 _COUNTER = (
-    'metadata: {namespace: muster-local, name: {{ $job := .metadata.namespace }}'
+    "metadata: {namespace: muster-local, name: {{ $job := .metadata.namespace }}"
     "{{ range .metadata.ownerReferences }}{{ if .controller }}{{ $job = .uid }}{{ end }}{{ end }}"
     '{{ printf "%s.%s" $job .metadata.name | Quote }}}'
 )
 
 
 def render(run_seconds: str) -> str:
-    """kwok's configuration, JSON documents in YAML; `run_seconds` as in `options.Options`."""
+    """Render kwok's configuration, as YAML; `run_seconds` as in `options.Options`."""
     text = resources.files(__package__).joinpath("stages.yaml").read_text()
     documents = [_fill(document, run_seconds) for document in yaml.safe_load(text)]
     return "---\n".join(json.dumps(document, indent=1) + "\n" for document in documents)
