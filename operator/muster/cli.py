@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`muster <command>`, and the names and arguments under which Deployments call its ancestors."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.metadata
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from muster.api import crds
+from muster.local import commands
+from muster.runtime import flags, settings
+
+ANCESTORS = ("manager", "training-operator", "mpi-operator", "tf-operator")
+"""Programs that the image answers to; called by such a name, `muster` is `muster run`."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the answer is the exit code, 2 for arguments that cannot be meant."""
+    program, *arguments = sys.argv if argv is None else ("muster", *argv)
+    words = _words(program, arguments)
+    if words[:1] == ["run"]:
+        return _run(words[1:])
+    args = _parser().parse_args(words)
+    code: int = args.run(args)
+    return code
+
+
+def _words(program: str, arguments: Sequence[str]) -> list[str]:
+    """Put `run` before the arguments of a Deployment that was written for an ancestor.
+
+    mpi-operator's brings flags alone and leaves the command to the image.
+    """
+    flags_alone = bool(arguments) and arguments[0].startswith("-")
+    asks_for_help = arguments[:1] in (["-h"], ["--help"], ["--version"])
+    if Path(program).name.startswith(ANCESTORS) or (flags_alone and not asks_for_help):
+        return ["run", *arguments]
+    return list(arguments)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="muster",
+        description="Distributed training jobs on Kubernetes, all together or not at all.",
+    )
+    parser.add_argument("--version", action="version", version=_version())
+    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
+    subparsers.add_parser("run", help="run the operator", add_help=False)
+    commands.add_to(subparsers)
+    demo = subparsers.add_parser("demo", help="show a gang waiting and starting on this machine")
+    demo.set_defaults(run=_demo)
+    made = subparsers.add_parser("crds", help="write the CustomResourceDefinitions")
+    made.add_argument("--check", action="store_true", help="write nothing; fail if a file differs")
+    made.add_argument("--folder", type=Path, default=Path("crds"), help="where (crds)")
+    made.set_defaults(run=_crds)
+    version = subparsers.add_parser("version", help="print the version")
+    version.set_defaults(run=_print_version)
+    return parser
+
+
+def _run(arguments: Sequence[str]) -> int:
+    if set(arguments) & {"-h", "-help", "--help"}:
+        print(settings.usage())
+        return 0
+    try:
+        chosen = settings.parse(arguments, os.environ)
+    except flags.FlagError as error:
+        print(f"muster run: {error}", file=sys.stderr)
+        return 2
+    if chosen.version:
+        print(_version())
+        return 0
+    # What the operator needs takes long to import, and no other command needs it.
+    code: int = importlib.import_module("muster.runtime.app").main(chosen)
+    return code
+
+
+def _demo(_args: argparse.Namespace) -> int:
+    code: int = importlib.import_module("muster.local.demo").main()
+    return code
+
+
+def _crds(args: argparse.Namespace) -> int:
+    """Write the files, or name those that are not as they would be written."""
+    stale = []
+    for name, text in crds.render().items():
+        path: Path = args.folder / name
+        if path.exists() and path.read_text() == text:
+            continue
+        stale.append(path)
+        if not args.check:
+            args.folder.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+    for path in stale:
+        print(f"{path}: {'is not fresh; run muster crds' if args.check else 'written'}")
+    return int(bool(args.check and stale))
+
+
+def _print_version(_args: argparse.Namespace) -> int:
+    print(_version())
+    return 0
+
+
+def _version() -> str:
+    try:
+        return f"muster {importlib.metadata.version('muster')}"
+    except importlib.metadata.PackageNotFoundError:
+        return "muster (from source)"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
