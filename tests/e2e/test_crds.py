@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The CRDs on a real API server: what plain `kubectl apply` takes, and what it says otherwise."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from muster.local import cluster, options
+
+pytestmark = pytest.mark.e2e
+
+ROOT = Path(__file__).parents[2]
+SEEDS = sorted((ROOT / "tests" / "seeds").glob("tfjob-*.yaml"))
+WORKER: dict[str, Any] = {
+    "replicas": 2,
+    "template": {"spec": {"containers": [{"name": "tensorflow", "image": "mnist"}]}},
+}
+
+
+class Kubectl:
+    """kubectl as a user types it."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        """Remember where the cluster is."""
+        self._environment = {**os.environ, **environment}
+
+    def __call__(self, *words: str, stdin: object = None) -> str:
+        """Return everything it printed; a document given is its standard input."""
+        done = subprocess.run(
+            ["kubectl", *words],
+            env=self._environment,
+            input=None if stdin is None else json.dumps(stdin),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        return done.stdout
+
+    def apply(self, document: dict[str, Any], *words: str) -> str:
+        """Apply a document."""
+        return self("apply", "-f", "-", *words, stdin=document)
+
+    def get(self, *words: str) -> dict[str, Any]:
+        """Return an object as the server has it."""
+        document: dict[str, Any] = json.loads(self("get", *words, "-o", "json"))
+        return document
+
+
+@pytest.fixture(scope="module")
+def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
+    """Bring up an API server with the CRDs applied client-side, as the README tells users to."""
+    name = f"crds-{os.getpid()}"
+    empty = tmp_path_factory.mktemp("no-crds")
+    wanted = options.Options(
+        name=name, nodes=0, kwok=False, scheduler=False, crds=empty, tied=True
+    )
+    up = cluster.up(wanted)
+    try:
+        run = Kubectl(up.env())
+        said = run("apply", "-f", str(ROOT / "crds"))
+        assert said.count("created") == 3, said
+        said = run("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+        assert said.count("condition met") == 3, said
+        run("create", "namespace", "kubeflow")
+        yield run
+    finally:
+        cluster.down(name)
+
+
+def job(name: str, version: str = "v1", **spec: Any) -> dict[str, Any]:
+    """Return a TFJob with one worker role, unless the spec says otherwise."""
+    return {
+        "apiVersion": f"kubeflow.org/{version}",
+        "kind": "TFJob",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"tfReplicaSpecs": {"Worker": WORKER}, **spec},
+    }
+
+
+def worker(**fields: Any) -> dict[str, Any]:
+    """Return a map of replica specs whose worker differs by these fields."""
+    return {"Worker": {**WORKER, **fields}}
+
+
+def container(**fields: Any) -> dict[str, Any]:
+    """Return a map of replica specs whose worker's container differs by these fields."""
+    replica = copy.deepcopy(WORKER)
+    replica["template"]["spec"]["containers"][0] |= fields
+    return {"Worker": replica}
+
+
+@pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: seed.stem)
+def test_manifests_of_the_past_apply_unchanged(kubectl: Kubectl, seed: Path) -> None:
+    """Whatever version they are written in, and nothing in them is lost."""
+    assert "created (server dry run)" in kubectl("apply", "--dry-run=server", "-f", str(seed))
+
+
+def test_the_old_clean_up_is_kept_for_old_versions(kubectl: Kubectl) -> None:
+    """It is stored, so that it is there whatever version is read later."""
+    kubectl.apply(job("old", version="v1beta1"))
+    kubectl.apply(job("new"))
+    assert kubectl.get("tfjobs.v1.kubeflow.org", "old")["spec"]["cleanPodPolicy"] == "Running"
+    assert "cleanPodPolicy" not in kubectl.get("tfjob", "new")["spec"]
+
+
+def test_what_people_paste_is_accepted(kubectl: Kubectl) -> None:
+    """Nulls, metadata that no pod inherits, roles in lower case, two chiefs."""
+    replica = copy.deepcopy(WORKER)
+    replica["template"]["metadata"] = {
+        "creationTimestamp": None,
+        "generateName": "x",
+        "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "x"}],
+    }
+    replica["template"]["spec"]["containers"][0]["resources"] = None
+    one = {**WORKER, "replicas": 1}
+    replicas = {"worker": replica, "Chief": one, "master": one, "PS": None}
+    said = kubectl.apply(job("pasted", tfReplicaSpecs=replicas), "--dry-run=server")
+    assert "created" in said
+
+
+MISTAKES = [
+    ({"cleanpodPolicy": "None"}, 'unknown field "spec.cleanpodPolicy"'),
+    (
+        {"tfReplicaSpecs": container(imagePulPolicy="Always")},
+        'unknown field "spec.tfReplicaSpecs.Worker.template.spec.containers[0].imagePulPolicy"',
+    ),
+    (
+        {"tfReplicaSpecs": container(resources={"limits": {"memory": "1GB"}})},
+        'containers[0].resources.limits.memory: Invalid value: "1GB"',
+    ),
+    ({"tfReplicaSpecs": container(args="one")}, "must be of type array"),
+    ({"tfReplicaSpecs": worker(template={"spec": {}})}, "spec.containers: Required value"),
+    (
+        {"tfReplicaSpecs": worker(restartPolicy="onfailure")},
+        'supported values: "Always", "ExitCode", "Never", "OnFailure"',
+    ),
+    ({"tfReplicaSpecs": worker(replicas=-1)}, "should be greater than or equal to 0"),
+    (
+        {"tfReplicaSpecs": {"Wroker": WORKER}},
+        "unknown replica type Wroker; write one of Chief, Master, PS, Worker, Evaluator",
+    ),
+    (
+        {"tfReplicaSpecs": {"Worker": WORKER, "worker": WORKER}},
+        "a replica type stands here twice in different case; write it once",
+    ),
+    (
+        {"tfReplicaSpecs": {"chief": WORKER}},
+        "Chief and Master are one pod each; set replicas to 1 or leave them out",
+    ),
+    ({"successPolicy": "All"}, 'supported values: "", "AllWorkers"'),
+    (
+        {"runPolicy": {"cleanPodPolicy": "running"}},
+        'supported values: "All", "None", "Running"',
+    ),
+    ({"runPolicy": {"backoffLimit": -1}}, "should be greater than or equal to 0"),
+    (
+        {"runPolicy": {"managedBy": "me"}},
+        'supported values: "kubeflow.org/training-operator", "kueue.x-k8s.io/multikueue"',
+    ),
+    ({"tfReplicaSpecs": None}, "spec.tfReplicaSpecs: Required value"),
+]
+
+
+@pytest.mark.parametrize("version", ["v1", "v1alpha2"])
+@pytest.mark.parametrize(("spec", "said"), MISTAKES)
+def test_a_mistake_is_told_at_apply(
+    kubectl: Kubectl, version: str, spec: dict[str, Any], said: str
+) -> None:
+    """In every version, with the field and what to write instead."""
+    assert said in kubectl.apply(job("mistake", version=version, **spec), "--dry-run=server")
+
+
+def test_a_queue_can_be_set_and_taken_away_but_not_changed(kubectl: Kubectl) -> None:
+    """The rule is one of transition: it needs a queue before and after."""
+    policy = {"schedulingPolicy": {"queue": "a"}}
+    other = {"schedulingPolicy": {"queue": "b"}}
+    assert "created" in kubectl.apply(job("queued", runPolicy=policy))
+    said = kubectl.apply(job("queued", runPolicy=other))
+    assert "spec.runPolicy.schedulingPolicy.queue is immutable" in said
+    assert "configured" in kubectl.apply(job("queued"))
+    assert "configured" in kubectl.apply(job("queued", runPolicy=other))
+
+
+def test_the_manager_stays(kubectl: Kubectl) -> None:
+    """It can neither be changed nor set nor taken away later."""
+    ours = {"managedBy": "kubeflow.org/training-operator"}
+    theirs = {"managedBy": "kueue.x-k8s.io/multikueue"}
+    assert "created" in kubectl.apply(job("managed", runPolicy=ours))
+    for policy in (theirs, {}):
+        assert "field is immutable" in kubectl.apply(job("managed", runPolicy=policy))
+    assert "created" in kubectl.apply(job("unmanaged"))
+    assert "field is immutable" in kubectl.apply(job("unmanaged", runPolicy=ours))
+
+
+def test_what_was_wrong_before_the_rules_stays_writable(kubectl: Kubectl) -> None:
+    """Rules and enums ratchet: a job of an older installation can still be edited and mended."""
+    crd = yaml.safe_load((ROOT / "crds" / "kubeflow.org_tfjobs.yaml").read_text())
+    lax = copy.deepcopy(crd)
+    for version in lax["spec"]["versions"]:
+        spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+        del spec["tfReplicaSpecs"]["x-kubernetes-validations"]
+        del spec["successPolicy"]["enum"]
+    assert "configured" in kubectl.apply(lax)
+    old = job("lax", tfReplicaSpecs={"Chief": WORKER}, successPolicy="Any")
+    accepted = ""
+    while "created" not in accepted:  # the server takes a moment to serve a changed schema
+        accepted = kubectl.apply(old)
+    assert "configured" in kubectl.apply(crd)
+    refused = job("strict", tfReplicaSpecs={"Chief": WORKER})
+    while "Forbidden" not in kubectl.apply(refused, "--dry-run=server"):
+        pass
+    edited = copy.deepcopy(old)
+    edited["spec"]["tfReplicaSpecs"]["Chief"]["restartPolicy"] = "Never"
+    assert "configured" in kubectl.apply(edited)
+    edited["spec"]["tfReplicaSpecs"]["Chief"]["replicas"] = 1
+    assert "configured" in kubectl.apply(edited)
+    assert "Forbidden" in kubectl.apply(old)
+
+
+def test_the_columns_tell_people_the_state(kubectl: Kubectl) -> None:
+    """State and gang at a glance, the reason on request."""
+    kubectl.apply(job("shown"))
+    gang = {"summary": "0/2 placed", "reason": "NotEnoughResources"}
+    patch = json.dumps({"status": {"state": "Queued", "gang": gang}})
+    kubectl("patch", "tfjob", "shown", "--subresource=status", "--type=merge", "-p", patch)
+    head, row = kubectl("get", "tfjob", "shown", "-o", "wide").splitlines()
+    assert head.split() == ["NAME", "STATE", "GANG", "REASON", "AGE"]
+    assert row.split()[:-1] == ["shown", "Queued", "0/2", "placed", "NotEnoughResources"]
+    assert "REASON" not in kubectl("get", "tfjob", "shown")
+
+
+def test_groups_and_queues_take_kube_batchs_fields(kubectl: Kubectl) -> None:
+    """Spec and status go through one door, and a wrong quantity is told."""
+    group = {
+        "apiVersion": "scheduling.incubator.k8s.io/v1alpha1",
+        "kind": "PodGroup",
+        "metadata": {"name": "qj-1", "namespace": "default"},
+        "spec": {"minMember": 6, "queue": "q", "minResources": {"cpu": 6}},
+        "status": {"phase": "Pending", "running": 0},
+    }
+    assert "created" in kubectl.apply(group)
+    assert kubectl.get("podgroup", "qj-1")["status"] == group["status"]
+    queue = {
+        "apiVersion": "scheduling.incubator.k8s.io/v1alpha1",
+        "kind": "Queue",
+        "metadata": {"name": "q"},
+        "spec": {"weight": 2, "capability": {"cpu": "1x"}},
+    }
+    assert "spec.capability.cpu" in kubectl.apply(queue)
+    queue["spec"] = {"weight": 2, "capability": {"cpu": "100"}}
+    assert "created" in kubectl.apply(queue)
