@@ -83,25 +83,29 @@ def _pairs(
         if not token.startswith("-") or token in ("-", "--"):
             hint = f"; write {switched}={token}" if switched else ""
             raise FlagError(f'unexpected argument "{token}"{hint}')
-        name, assigned, value = token.lstrip("-").partition("=")
+        name, assigned, value = _split(token)
         flag = known.get(name)
         if flag is None and not name.startswith(tuple(prefixes)):
             raise FlagError(_unknown(name, known))
         switched = ""
-        if not assigned and (flag.switch if flag else not _is_value(left, known)):
+        follows = bool(left) and not _is_flag(left[0], known, prefixes)
+        if not assigned and (flag.switch if flag else not follows):
             value, switched = "true", f"--{name}"
         elif not assigned:
-            if not _is_value(left, known):
+            if not follows:
                 raise FlagError(f"--{name} needs a value: --{name}=…")
             value = left.pop(0)
         yield name, value
 
 
-def _is_value(left: Sequence[str], known: Mapping[str, Flag]) -> bool:
-    if not left:
-        return False
-    name = left[0].lstrip("-").partition("=")[0]
-    return not (left[0].startswith("-") and name in known)
+def _split(token: str) -> tuple[str, bool, str]:
+    name, assigned, value = token.lstrip("-").partition("=")
+    return name, bool(assigned), value
+
+
+def _is_flag(token: str, known: Mapping[str, Flag], prefixes: Sequence[str]) -> bool:
+    name, _, _ = _split(token)
+    return token.startswith("-") and (name in known or name.startswith(tuple(prefixes)))
 
 
 def _unknown(name: str, known: Mapping[str, Flag]) -> str:

@@ -245,22 +245,29 @@ def parse(arguments: Sequence[str], environ: Mapping[str, str]) -> Settings:
 
 
 def _gang(given: flags.Given) -> str | None:
-    """Return the one value that the three gang flags agree on."""
-    named: dict[str, str] = {
+    """Return the one value that the three gang flags agree on, None if there is none."""
+    enabled = given.values.get("enabled")
+    values: dict[str, str] = {
         key: given.values[key] for key in ("name", "scheduling") if key in given.values
     }
-    if "enabled" in given.values and not given.values["enabled"]:
-        named["enabled"] = gangs.NONE.name
-    elif "enabled" in given.values and not named:
+    if enabled and not values:
         return gangs.KUBE_BATCH.name
-    if len({gangs.choose(value) for value in named.values()}) > 1:
-        first, second, *_ = (given.flags[key] for key in named)
-        raise flags.FlagError(f"{first} and {second} contradict each other; give one of them")
-    value = next(iter(named.values()), None)
-    if given.values.get("enabled") and value is not None and gangs.choose(value) == gangs.NONE:
-        first, second = given.flags["enabled"], given.flags[next(iter(named))]
-        raise flags.FlagError(f"{first} and {second} contradict each other; give one of them")
-    return value
+    if enabled is False:
+        values["enabled"] = gangs.NONE.name
+    meanings = {key: gangs.choose(value) for key, value in values.items()}
+    first = next(iter(values), None)
+    for key, meaning in meanings.items():
+        if first and meaning != meanings[first]:
+            raise _contradiction(given, first, key)
+        if enabled and meaning == gangs.NONE:
+            raise _contradiction(given, "enabled", key)
+    return values[first] if first else None
+
+
+def _contradiction(given: flags.Given, one: str, other: str) -> flags.FlagError:
+    return flags.FlagError(
+        f"{given.flags[one]} and {given.flags[other]} contradict each other; give one of them"
+    )
 
 
 def _check_lease(settings: Settings) -> None:

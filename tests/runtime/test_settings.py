@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the operator's flags, and those of its ancestors, come to."""
+
+import dataclasses
+
+import pytest
+
+from muster.runtime import flags, settings
+
+
+def parse(*arguments, **environ):
+    """Return the settings that the arguments come to."""
+    return settings.parse(arguments, environ)
+
+
+def backend(*arguments):
+    """Return (backend, schedulerName) that the arguments choose."""
+    chosen = parse(*arguments).backend
+    return chosen.name, chosen.scheduler_name
+
+
+def test_nothing_given():
+    """Without any argument every setting has its documented default."""
+    assert parse() == settings.Settings()
+    assert backend() == ("embedded", "muster")
+
+
+MPI_OPERATOR = ["-alsologtostderr", "--lock-namespace=mpi-operator"]
+
+DEPLOYMENTS = {
+    "training-operator with scheduler-plugins": (
+        ["--gang-scheduler-name=scheduler-plugins"],
+        ("scheduler-plugins", ""),
+        (),
+    ),
+    "training-operator with volcano": (
+        ["--gang-scheduler-name=volcano"],
+        ("volcano", "volcano"),
+        (),
+    ),
+    "mpi-operator, scheduler-plugins as default scheduler": (
+        [
+            "--gang-scheduling=default-scheduler",
+            "-alsologtostderr",
+            "--lock-namespace=mpi-operator",
+        ],
+        ("scheduler-plugins", "default-scheduler"),
+        ("--alsologtostderr",),
+    ),
+    "mpi-operator, scheduler-plugins as second scheduler": (
+        ["--gang-scheduling=scheduler-plugins-scheduler", *MPI_OPERATOR],
+        ("scheduler-plugins", "scheduler-plugins-scheduler"),
+        ("--alsologtostderr",),
+    ),
+    "mpi-operator with volcano": (
+        ["--gang-scheduling=volcano", *MPI_OPERATOR],
+        ("volcano", "volcano"),
+        ("--alsologtostderr",),
+    ),
+    "tf-operator with kube-batch": (
+        ["--alsologtostderr", "-v=1", "--enable-gang-scheduling=true"],
+        ("kube-batch", "kube-batch"),
+        ("--alsologtostderr",),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "chosen", "ignored"), DEPLOYMENTS.values(), ids=DEPLOYMENTS.keys()
+)
+def test_documented_deployments_keep_their_arguments(arguments, chosen, ignored):
+    """The arguments that the ancestors' documents tell users to set mean what they meant."""
+    wanted = dict(item.lstrip("-").split("=") for item in arguments if "=" in item)
+    read = parse(*arguments)
+    assert (read.backend.name, read.backend.scheduler_name) == chosen
+    assert read.ignored == ignored
+    assert read.lock_namespace == wanted.get("lock-namespace", "")
+    assert read.verbosity == int(wanted.get("v", 0))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "chosen"),
+    [
+        (["--gang-scheduler-name=embedded"], "embedded"),
+        (["--gang-scheduler-name="], "none"),
+        (["--gang-scheduler-name", "None"], "none"),
+        (["--gang-scheduler-name=VOLCANO"], "volcano"),
+        (["--gang-scheduling="], "none"),
+        (["--enable-gang-scheduling"], "kube-batch"),
+        (["--enable-gang-scheduling=false"], "none"),
+        (["--enable-gang-scheduling", "--gang-scheduler-name=volcano"], "volcano"),
+        (["--enable-gang-scheduling=true", "--gang-scheduling=volcano"], "volcano"),
+        (["--enable-gang-scheduling=false", "--gang-scheduler-name=none"], "none"),
+        (["--gang-scheduling=Volcano", "--gang-scheduler-name=volcano"], "volcano"),
+        (["--gang-scheduling=", "--gang-scheduler-name=none"], "none"),
+        (["--gang-scheduler-name=kubernetes"], "kubernetes"),
+    ],
+)
+def test_gang_flags(arguments, chosen):
+    """Three flags of three operators, one meaning."""
+    assert backend(*arguments)[0] == chosen
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("--gang-scheduler-name=volcano", "--gang-scheduling=kube-batch"),
+        ("--gang-scheduler-name=scheduler-plugins", "--gang-scheduling=default-scheduler"),
+        ("--gang-scheduler-name=volcano", "--enable-gang-scheduling=false"),
+        ("--gang-scheduling=volcano", "--enable-gang-scheduling=false"),
+        ("--enable-gang-scheduling=true", "--gang-scheduler-name=none"),
+    ],
+)
+def test_gang_flags_that_contradict_each_other(first, second):
+    """Two different meanings are an error that names both flags, in any order."""
+    for arguments in ((first, second), (second, first)):
+        with pytest.raises(flags.FlagError) as raised:
+            parse(*arguments)
+        assert str(raised.value) == f"{first} and {second} contradict each other; give one of them"
+
+
+def test_the_pair_that_contradicts_is_named():
+    """Of three flags only the two that differ are named."""
+    with pytest.raises(flags.FlagError, match="-name=volcano and --enable-gang-scheduling=false"):
+        parse(
+            "--gang-scheduler-name=volcano",
+            "--gang-scheduling=volcano",
+            "--enable-gang-scheduling=false",
+        )
+
+
+def test_kube_batch_object():
+    """--kube-batch-object reaches the backend."""
+    chosen = parse("--enable-gang-scheduling", "--kube-batch-object=pdb").backend
+    assert [api.kind for api in chosen.apis] == ["PodDisruptionBudget"]
+
+
+FIELDS = [
+    ("--namespace=team", "namespaces", ("team",)),
+    ("--namespace=", "namespaces", ()),
+    ("--enable-scheme=tfjob", "kinds", ("TFJob",)),
+    ("--enable-scheme=PyTorchJob", "kinds", ("PyTorchJob",)),
+    ("--cluster-domain=cluster.local", "cluster_domain", "cluster.local"),
+    ("--kubeconfig=/k", "kubeconfig", "/k"),
+    ("--kubeConfig=/k", "kubeconfig", "/k"),
+    ("--context=prod", "context", "prod"),
+    ("--master=https://10.0.0.1", "master", "https://10.0.0.1"),
+    ("--metrics-bind-address=:9090", "metrics_bind", ":9090"),
+    ("--metrics-bind-address=0", "metrics_bind", "0"),
+    ("--listen-address=127.0.0.1:1", "metrics_bind", "127.0.0.1:1"),
+    ("--monitoring-port=8443", "metrics_bind", ":8443"),
+    ("--monitoring-port=0", "metrics_bind", "0"),
+    ("--health-probe-bind-address=:9091", "health_bind", ":9091"),
+    ("--leader-elect", "leader_elect", True),
+    ("--leader-elect=false", "leader_elect", False),
+    ("--leader-election-id=other", "leader_election_id", "other"),
+    ("--lock-namespace=kube-system", "lock_namespace", "kube-system"),
+    ("--lock-object-namespace=kube-system", "lock_namespace", "kube-system"),
+    ("--leader-elect-lease-duration=1m", "lease_duration", 60.0),
+    ("--leader-elect-renew-deadline=12s", "renew_deadline", 12.0),
+    ("--leader-elect-retry-period=1s", "retry_period", 1.0),
+    ("--scheduler-name=batch", "scheduler_names", ("batch",)),
+    ("--scheduler-conf=/conf.yaml", "scheduler_conf", "/conf.yaml"),
+    ("--schedule-period=500ms", "schedule_period", 0.5),
+    ("--default-queue=shared", "default_queue", "shared"),
+    ("--priority-class=false", "priority_class", False),
+    ("--pending-pods-budget=0", "pending_pods_budget", 0),
+    ("--member-hold=30s", "member_hold", 30.0),
+    ("--on-hold-expired=release", "on_hold_expired", "release"),
+    ("--placement=bind", "placement", "bind"),
+    ("--concurrency=8", "concurrency", 8),
+    ("-v=4", "verbosity", 4),
+    ("--v=4", "verbosity", 4),
+    ("--zap-log-level=debug", "verbosity", 1),
+    ("--zap-log-level=5", "verbosity", 5),
+    ("--pytorch-init-container-image=i", "pytorch_init_image", "i"),
+    ("--pytorch-init-container-max-tries=5", "pytorch_init_tries", 5),
+    ("--pytorch-init-container-template-file=/f", "pytorch_init_template", "/f"),
+    ("--mpi-kubectl-delivery-image=i", "mpi_delivery_image", "i"),
+    ("--version", "version", True),
+]
+
+
+@pytest.mark.parametrize(("argument", "field", "value"), FIELDS)
+def test_flag(argument, field, value):
+    """Each flag sets its own field and no other."""
+    assert parse(argument) == dataclasses.replace(settings.Settings(), **{field: value})
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        "--controller-threads=4",
+        "--threadiness=2",
+        "--kube-api-qps=50",
+        "--kube-api-burst=100",
+        "--controller-queue-rate-limit=10",
+        "--controller-queue-burst=100",
+        "--webhook-server-port=9443",
+        "--webhook-service-name=training-operator",
+        "--webhook-secret-name=cert",
+        "--zap-devel",
+        "--zap-encoder=json",
+        "--zap-stacktrace-level=error",
+        "--zap-time-encoding=iso8601",
+        "--resyc-period=12h",
+        "--json-log-format=false",
+        "-logtostderr",
+        "-stderrthreshold=INFO",
+    ],
+)
+def test_accepted_without_effect(argument):
+    """Flags that mean nothing here are accepted and remembered, and change nothing else."""
+    name = "--" + argument.lstrip("-").split("=")[0]
+    assert parse(argument) == dataclasses.replace(settings.Settings(), ignored=(name,))
+
+
+def test_several_values():
+    """Namespaces, kinds and scheduler names may be given several times, and count once."""
+    read = parse(
+        "--namespace=a", "--namespace=b,a", "--enable-scheme=tfjob", "--enable-scheme=TFJOB",
+        "--scheduler-name=muster", "--scheduler-name=other",
+    )  # fmt: skip
+    assert read.namespaces == ("a", "b")
+    assert read.kinds == ("TFJob",)
+    assert read.scheduler_names == ("muster", "other")
+
+
+def test_environment():
+    """What the ancestors take from the environment, unless a flag says otherwise."""
+    environ = {
+        "KUBEFLOW_NAMESPACE": "kubeflow",
+        "CUSTOM_CLUSTER_DOMAIN": "tf.training.org",
+        "POD_NAMESPACE": "muster-system",
+    }
+    read = parse(**environ)
+    assert read.namespaces == ("kubeflow",)
+    assert read.cluster_domain == "tf.training.org"
+    assert read.lock_namespace == "muster-system"
+    read = parse("--namespace=team", "--cluster-domain=", "--lock-namespace=locks", **environ)
+    assert (read.namespaces, read.cluster_domain, read.lock_namespace) == (("team",), "", "locks")
+    assert parse("--namespace=", **environ).namespaces == ()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--gang-schedulername=x"], "did you mean --gang-scheduler-name?"),
+        (["--alsologtostder"], "did you mean --alsologtostderr?"),
+        (["--enable-scheme=mxjob"], "--enable-scheme=mxjob: write one of TFJob, PyTorchJob"),
+        (["--namespace=Team_1"], "--namespace=Team_1: write the name of a namespace"),
+        (["--schedule-period=1"], "--schedule-period=1: write a duration like"),
+        (["--schedule-period=0s"], "--schedule-period=0s: write a duration longer than 0"),
+        (["--placement=nail"], "--placement=nail: write one of create, bind"),
+        (["--kube-batch-object=x"], "--kube-batch-object=x: write one of auto, podgroup, pdb"),
+        (["--zap-log-level=loud"], "--zap-log-level=loud: write one of debug"),
+        (["--scheduler-name="], "--scheduler-name=: write a name"),
+        (["--leader-elect-renew-deadline=20s"], "--leader-elect-lease-duration must be longer"),
+        (["--leader-elect-retry-period=10s"], "--leader-elect-retry-period"),
+    ],
+)
+def test_errors(arguments, message):
+    """A wrong argument is refused with its flag and what to write."""
+    with pytest.raises(flags.FlagError) as raised:
+        parse(*arguments)
+    assert message in str(raised.value)
+
+
+def test_usage_lists_every_flag():
+    """The help names each flag that is accepted, with a text for those that mean something."""
+    text = settings.usage()
+    for section in settings.SECTIONS.values():
+        assert all(flag.text and f"--{flag.name} " in text for flag in section)
+    assert all(f"--{flag.name}" in text for flag in settings.WITHOUT_EFFECT)

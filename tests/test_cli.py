@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands, and the names under which the ancestors' Deployments call them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from muster import cli
+from muster.api import crds
+
+OPERATOR = Path(cli.__file__).parents[1]
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments", "words"),
+    [
+        ("muster", ["run", "--leader-elect"], ["run", "--leader-elect"]),
+        ("/usr/bin/muster", ["local", "up"], ["local", "up"]),
+        ("/manager", [], ["run"]),
+        ("/manager", ["--gang-scheduler-name=volcano"], ["run", "--gang-scheduler-name=volcano"]),
+        (
+            "/opt/kubeflow/tf-operator.v1beta2",
+            ["--alsologtostderr", "-v=1"],
+            ["run", "--alsologtostderr", "-v=1"],
+        ),
+        ("/opt/mpi-operator", ["-v=1"], ["run", "-v=1"]),
+        (
+            "muster",
+            ["--gang-scheduling=volcano", "-alsologtostderr"],
+            ["run", "--gang-scheduling=volcano", "-alsologtostderr"],
+        ),
+        ("muster", ["--help"], ["--help"]),
+        ("muster", ["--version"], ["--version"]),
+        ("muster", [], []),
+    ],
+)
+def test_deployments_of_the_ancestors(program, arguments, words):
+    """Called as an ancestor, or with flags alone as mpi-operator's image is: the operator."""
+    assert cli._words(program, arguments) == words
+
+
+@pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["local", "up", "--help"]])
+def test_help(words):
+    """Each level explains itself on standard output."""
+    shown = subprocess.run(
+        [sys.executable, "-m", "muster.cli", *words],
+        cwd=OPERATOR,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert shown.stdout.lower().startswith("usage: muster")
+
+
+def test_argument_that_cannot_be_meant(capsys):
+    """An unknown flag ends with code 2 and suggests the nearest."""
+    assert cli.main(["run", "--gang-schedulr-name=volcano"]) == 2
+    assert "did you mean --gang-scheduler-name?" in capsys.readouterr().err
+
+
+def test_gang_flags_that_contradict_each_other(capsys):
+    """Two gang flags of different meaning end with code 2 and both names."""
+    assert cli.main(["run", "--gang-scheduling=volcano", "--gang-scheduler-name=none"]) == 2
+    told = capsys.readouterr().err
+    assert "--gang-scheduler-name=none and --gang-scheduling=volcano" in told
+
+
+@pytest.mark.parametrize("words", [["version"], ["run", "--version"], ["--version=true"]])
+def test_version(words, capsys):
+    """The version is printed wherever one asks for it, and nothing is started."""
+    assert cli.main(words) == 0
+    assert capsys.readouterr().out.startswith("muster")
+
+
+def test_crds_are_written_and_checked(tmp_path, capsys):
+    """`crds` writes the files, `--check` fails as long as one differs, and mends nothing."""
+    folder = ["--folder", str(tmp_path)]
+    assert cli.main(["crds", "--check", *folder]) == 1
+    assert list(tmp_path.iterdir()) == []
+    assert cli.main(["crds", *folder]) == 0
+    assert {path.name for path in tmp_path.iterdir()} == set(crds.render())
+    assert cli.main(["crds", "--check", *folder]) == 0
+    stale = tmp_path / next(iter(crds.render()))
+    stale.write_text("old")
+    capsys.readouterr()
+    assert cli.main(["crds", "--check", *folder]) == 1
+    assert capsys.readouterr().out == f"{stale}: is not fresh; run muster crds\n"
+    assert stale.read_text() == "old"
