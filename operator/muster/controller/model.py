@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the controller core sees of one job, and what it can ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from muster.api.model import GroupView, Job, Json, ObjectView, PodView, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The API server refused to create something of this job (quota, admission)."""
+
+    kind: str
+    name: str
+    reason: str
+    """`Forbidden`, `Invalid` … as in the server's Status."""
+    message: str
+    until: float
+    """When it may be tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The settings of the operator that shape what a job becomes."""
+
+    cluster_domain: str = ""
+    placement: str = "create"
+    """`create`: pods are created on their nodes; `bind`: they are bound afterwards."""
+    default_queue: str = "default"
+    scheduler_names: tuple[str, ...] = ("muster", "kube-batch")
+    """Schedulers that the embedded allocator answers for."""
+    priorities: Mapping[str, int] = field(default_factory=dict)
+    """Value of each PriorityClass that exists."""
+    group_api_version: str = ""
+    """apiVersion of the group objects that the cluster serves; empty: the backend's choice."""
+    missing: str = ""
+    """Why the gang scheduler's API cannot be used, in a sentence; empty if it can."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Everything one pass over one job may look at."""
+
+    job: Job
+    now: float
+    pods: tuple[PodView, ...] = ()
+    """Pods that the job controls, and same-named ones that it does not."""
+    services: tuple[ObjectView, ...] = ()
+    configs: tuple[ObjectView, ...] = ()
+    group: GroupView | None = None
+    placements: Mapping[str, str] | None = None
+    """Pod name -> node, for the pods that may be created now; a pod mapped to "" is created
+    unbound. None: the gang scheduler does not decide before creation, all may be created."""
+    verdict: Verdict | None = None
+    """The embedded allocator's latest word on the gang, None if it has not looked yet."""
+    refusal: Refusal | None = None
+    replacing: frozenset[str] = frozenset()
+    """uids of pods that were ended by the scheduler (eviction, hold expired), not by the program."""
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Create an object; that it exists already is no error."""
+
+    doc: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete exactly the object with this uid; that it is gone is no error."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """Apply a JSON merge patch to an object's main resource."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    body: Json
+
+
+@dataclass(frozen=True, slots=True)
+class SetStatus:
+    """Replace the job's status. At most one per pass, after every other write."""
+
+    status: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """Say something about the job in an event. Counts only if the status write succeeded."""
+
+    type: str
+    """`Normal` or `Warning`."""
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequeueAfter:
+    """Look at the job again at that time at the latest."""
+
+    at: float
+    """Seconds since the epoch."""
+
+
+Action = Create | Delete | Patch | SetStatus | Emit | RequeueAfter

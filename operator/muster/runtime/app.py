@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operator as a process: its parts put together, started in order, stopped cleanly."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import uuid
+
+from muster.controller.model import Context
+from muster.frameworks import FRAMEWORKS
+from muster.frameworks.base import Framework
+from muster.runtime import handlers, kube, metrics, policyfile
+from muster.runtime.cache import Cache
+from muster.runtime.gangs import GangRules
+from muster.runtime.kube import ConfigurationError, FencedError, Kube
+from muster.runtime.leader import Leader, Timings
+from muster.runtime.loop import Loop, LoopSettings
+from muster.runtime.metrics import Metrics
+from muster.runtime.passes import Passes
+from muster.runtime.recorder import Recorder
+from muster.runtime.settings import Settings
+from muster.runtime.work import WorkQueue
+
+log = logging.getLogger(__name__)
+
+PASSES_AT_ONCE = 64
+AUDIT_SECONDS = 300.0
+"""How often the list of jobs is compared with the server, for deletions that no watch told."""
+
+
+class Operator:
+    """All parts of one running operator."""
+
+    def __init__(self, settings: Settings, connection: Kube) -> None:
+        self.settings = settings
+        self.kube = connection
+        self.backend = settings.backend
+        self.frameworks = _enabled(settings)
+        self.metrics = Metrics()
+        self.recorder = Recorder(connection)
+        self.queue = WorkQueue(self._pass, width=PASSES_AT_ONCE, quiet=(FencedError,))
+        self.cache = Cache(
+            connection,
+            self.backend,
+            self.frameworks,
+            settings.namespaces,
+            self._touched,
+            self._stirred,
+        )
+        self.policy = policyfile.PolicyFile(settings.scheduler_conf)
+        self.loop = (
+            Loop(
+                connection,
+                self.cache,
+                self.policy.get,
+                self._loop_settings,
+                self.metrics,
+                self._touched,
+            )
+            if self.backend.embedded
+            else None
+        )
+        self.passes = Passes(
+            connection,
+            self.cache,
+            self.backend,
+            self._context,
+            self.recorder,
+            self.metrics,
+            self.loop,
+        )
+        self.working = False
+        self.problem = "starting"
+
+    async def serve(self) -> int:
+        """Run until a signal, or until the lease is lost; return the exit code."""
+        stop = asyncio.Event()
+        settings = self.settings
+        runners = await metrics.serve(
+            self.metrics, settings.metrics_bind, settings.health_bind, self._unready
+        )
+        following = asyncio.create_task(self.cache.run(), name="cache")
+        source = asyncio.create_task(
+            handlers.run(self.kube, self.cache, self.frameworks, settings.namespaces, stop),
+            name="kopf",
+        )
+        leader = self._leader()
+        work = asyncio.create_task(self._lead(leader), name="work")
+        parts = {following, source, work}
+        done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+        code = 0 if done == {source} and source.exception() is None else 1
+        for task in done:
+            if task.exception() is not None:
+                log.error("%s ended: %s", task.get_name(), task.exception())
+        stop.set()
+        for task in (work, following):
+            task.cancel()
+        await asyncio.gather(*parts, return_exceptions=True)
+        if leader is not None:
+            await leader.release()
+        for runner in runners:
+            await runner.cleanup()
+        await self.kube.close()
+        return code
+
+    async def _lead(self, leader: Leader | None) -> None:
+        """Work while this process leads; returning means that it does not any more."""
+        if leader is not None:
+            await leader.acquire()
+        await self.cache.synced()
+        self.working, self.problem = True, ""
+        log.info("working: gang scheduler %s", self.backend.name)
+        async with asyncio.TaskGroup() as tasks:
+            running = [
+                tasks.create_task(self.queue.run()),
+                tasks.create_task(self.recorder.run()),
+                tasks.create_task(self._audit()),
+            ]
+            if self.loop is not None:
+                self.loop.stir()
+                running.append(tasks.create_task(self.loop.run()))
+            if leader is not None:
+                await leader.hold()
+                for task in running:
+                    task.cancel()
+
+    async def _audit(self) -> None:
+        while True:
+            await asyncio.sleep(AUDIT_SECONDS)
+            for framework in self.frameworks:
+                await self.cache.list_jobs(framework)
+            self.metrics.dropped_events.set(self.recorder.dropped)
+
+    async def _pass(self, key: str) -> float | None:
+        after = await self.passes.run(key)
+        if after is None and self.cache.find(key) is None:
+            self.queue.forget(key)
+        return after
+
+    def _touched(self, key: str) -> None:
+        self.queue.add(key)
+
+    def _stirred(self) -> None:
+        if self.loop is not None:
+            self.loop.stir()
+
+    def _leader(self) -> Leader | None:
+        settings = self.settings
+        if not settings.leader_elect:
+            return None
+        identity = f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4().hex[:8]}"
+        namespace = settings.lock_namespace or self.kube.namespace
+        timings = Timings(settings.lease_duration, settings.renew_deadline, settings.retry_period)
+        return Leader(self.kube, namespace, settings.leader_election_id, identity, timings)
+
+    def _context(self) -> Context:
+        missing = ""
+        if self.backend.apis and self.cache.group_api is None:
+            missing = self.backend.cure
+        return Context(
+            cluster_domain=self.settings.cluster_domain,
+            placement=self.settings.placement,
+            default_queue=self.settings.default_queue,
+            scheduler_names=self.settings.scheduler_names,
+            priorities=self.cache.priorities,
+            missing=missing,
+            group_api=self.cache.group_api.api_version if self.cache.group_api else "",
+        )
+
+    def _loop_settings(self) -> LoopSettings:
+        settings = self.settings
+        rules = GangRules(
+            frozenset(settings.scheduler_names), settings.default_queue, self.cache.priorities
+        )
+        return LoopSettings(
+            rules,
+            settings.schedule_period,
+            settings.pending_pods_budget,
+            settings.member_hold,
+        )
+
+    def _unready(self) -> str:
+        if self.backend.apis and self.cache.group_api is None and not self.problem:
+            return f"the API of the gang scheduler is not served: {self.backend.cure}"
+        return self.problem
+
+
+def _enabled(settings: Settings) -> tuple[Framework, ...]:
+    kinds = {kind.lower() for kind in settings.kinds}
+    return tuple(f for f in FRAMEWORKS.values() if not kinds or f.kind.lower() in kinds)
+
+
+def main(settings: Settings) -> int:
+    """Run the operator; return the exit code of the process."""
+    level = logging.DEBUG if settings.verbosity >= 4 else logging.INFO
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname).1s %(name)s %(message)s")
+    for noisy in ("kopf", "asyncio", "aiohttp"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    if settings.ignored:
+        log.info("accepted and ignored: %s", " ".join(settings.ignored))
+    return asyncio.run(_run(settings))
+
+
+async def _run(settings: Settings) -> int:
+    try:
+        connection = await kube.connect(
+            settings.kubeconfig, settings.master, settings.context or None, width=settings.concurrency
+        )
+    except ConfigurationError as error:
+        log.error("%s", error)  # noqa: TRY400 -- the sentence is enough
+        return 2
+    return await Operator(settings, connection).serve()

@@ -1,0 +1,433 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of the cluster: mirrors of its objects, and the indices the passes read.
+
+Everything here lives in the event loop's thread. A change calls `touched(job key)` for the job
+it belongs to and, where an allocator is inside, updates its columns and calls `stirred()`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from muster.api import names
+from muster.api.model import GroupView, Job, Json, ObjectView, PodView
+from muster.controller.model import Refusal
+from muster.frameworks.base import Framework, load
+from muster.gang import GangBackend, GroupApi
+from muster.runtime import gangs, shapes, views
+from muster.runtime.kube import ApiError, Kube, Resource
+from muster.runtime.mirror import Mirror
+from muster.runtime.shapes import NodeView, PodUse
+from muster.runtime.snapshot import ClusterColumns, QueueInput
+
+log = logging.getLogger(__name__)
+
+PODS = Resource("", "v1", "pods")
+SERVICES = Resource("", "v1", "services")
+CONFIG_MAPS = Resource("", "v1", "configmaps")
+NODES = Resource("", "v1", "nodes", namespaced=False)
+PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False)
+QUEUES = Resource("scheduling.incubator.k8s.io", "v1alpha1", "queues", namespaced=False)
+OURS = {"labelSelector": names.OPERATOR_NAME}
+RESOURCES = {
+    ("v1", "Pod"): PODS,
+    ("v1", "Service"): SERVICES,
+    ("v1", "ConfigMap"): CONFIG_MAPS,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PodEntry:
+    """A pod as the controller sees it, and what it takes of its node."""
+
+    view: PodView
+    use: PodUse | None
+
+
+@dataclass(slots=True)
+class _JobEntry:
+    framework: Framework
+    document: Json
+    version: int
+    job: Job | None = None
+
+
+class Cache:
+    """The observed state of everything that a pass or a scheduling cycle looks at."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        backend: GangBackend,
+        frameworks: Iterable[Framework],
+        namespaces: Sequence[str],
+        touched: Callable[[str], None],
+        stirred: Callable[[], None],
+    ) -> None:
+        self.kube = kube
+        self.backend = backend
+        self.frameworks = {framework.kind: framework for framework in frameworks}
+        self.namespaces = tuple(namespaces) or ("",)
+        self.columns = ClusterColumns()
+        self.priorities: dict[str, int] = {}
+        self.queues: dict[str, QueueInput] = {}
+        self.group_api: GroupApi | None = None
+        """The API that holds the groups, once it is known to be served."""
+        self._touched, self._stirred = touched, stirred
+        self._jobs: dict[str, _JobEntry] = {}
+        self._refusals: dict[str, tuple[int, Refusal]] = {}
+        self._revisions: dict[str, int] = {}
+        self._key_of: dict[str, str] = {}
+        self._pods: dict[tuple[str, str], PodView] = {}
+        self._pods_of: dict[str, dict[str, PodView]] = {}
+        self._children_of: dict[str, dict[tuple[str, str], ObjectView]] = {}
+        self._children: dict[tuple[str, str, str], ObjectView] = {}
+        self._groups: dict[tuple[str, str], GroupView] = {}
+        self.mirrors = self._make_mirrors()
+        self._group_mirrors: list[Mirror[GroupView]] = []
+
+    # Jobs, as the event source brings them.
+
+    def job_seen(self, kind: str, document: Json, *, gone: bool = False) -> None:
+        """Take in one version of a job, or its end."""
+        metadata = document["metadata"]
+        key = f"{kind}/{metadata['namespace']}/{metadata['name']}"
+        version = int(metadata["resourceVersion"])
+        known = self._jobs.get(key)
+        if known is not None and known.version > version:
+            return
+        if gone:
+            self.forget_job(key, metadata["uid"])
+            return
+        if known is not None and known.version == version:
+            return
+        self._jobs[key] = _JobEntry(self.frameworks[kind], document, version)
+        self._key_of[metadata["uid"]] = key
+        self._touched(key)
+        self._stirred()
+
+    def forget_job(self, key: str, uid: str) -> None:
+        """Drop a job that is gone from the server."""
+        entry = self._jobs.get(key)
+        if entry is None or entry.document["metadata"]["uid"] != uid:
+            return
+        del self._jobs[key]
+        for index in (self._key_of, self._refusals, self._revisions):
+            index.pop(uid, None)
+        self._touched(key)
+        self._stirred()
+
+    def job(self, key: str) -> Job | None:
+        """Return the job, parsed and with its defaults, or None."""
+        entry = self._jobs.get(key)
+        if entry is None:
+            return None
+        if entry.job is None:
+            entry.job = load(entry.framework, entry.document)
+        return entry.job
+
+    def jobs(self) -> Iterator[Job]:
+        """Yield every job."""
+        for key in list(self._jobs):
+            job = self.job(key)
+            if job is not None:
+                yield job
+
+    def document(self, key: str) -> Json:
+        """Return the job's document as it was last seen. Raises KeyError."""
+        return self._jobs[key].document
+
+    def find(self, key: str) -> Json | None:
+        """Return the job's document as it was last seen, or None."""
+        entry = self._jobs.get(key)
+        return entry.document if entry is not None else None
+
+    def refuse(self, job: Job, refusal: Refusal) -> None:
+        """Remember that the server refused a child of this generation of the job."""
+        self._refusals[job.uid] = (job.generation, refusal)
+        self._touched(job.key)
+        self._stirred()
+
+    def refusal(self, job: Job, now: float) -> Refusal | None:
+        """Return the refusal that is in force, if any.
+
+        One that an edit of the job can mend is over with the next generation; any is over when
+        its time is up, except that an invalid template is not tried again unchanged.
+        """
+        generation, refusal = self._refusals.get(job.uid, (0, None))
+        if refusal is None:
+            return None
+        over = now >= refusal.until and refusal.reason != "Invalid"
+        if generation != job.generation or over:
+            del self._refusals[job.uid]
+            return None
+        return refusal
+
+    # What belongs to a job.
+
+    def pods(self, job: Job, wanted: Iterable[str]) -> tuple[PodView, ...]:
+        """Return the pods that the job controls, and others that have a name it wants."""
+        own = self._pods_of.get(job.uid, {})
+        taken = (self._pods.get((job.namespace, name)) for name in wanted if name not in own)
+        return (*own.values(), *(pod for pod in taken if pod is not None))
+
+    def own_pods(self, uid: str) -> Mapping[str, PodView]:
+        """Return the pods that the job with that uid controls, by name."""
+        return self._pods_of.get(uid, {})
+
+    def children(self, job: Job, kind: str, wanted: Iterable[str]) -> tuple[ObjectView, ...]:
+        """Return the services or config maps of the job, and others with a name it wants."""
+        own = {n: v for (k, n), v in self._children_of.get(job.uid, {}).items() if k == kind}
+        taken = (
+            self._children.get((kind, job.namespace, name)) for name in wanted if name not in own
+        )
+        return (*own.values(), *(child for child in taken if child is not None))
+
+    def group(self, job: Job) -> GroupView | None:
+        """Return the group object that has the job's name, whoever owns it."""
+        return self._groups.get((job.namespace, names.flat(job.name)))
+
+    # What was just written, or read outside of the watches.
+
+    def put(self, document: Json) -> None:
+        """Take in an object as the server returned it from a write."""
+        kind = document.get("kind", "")
+        if kind in self.frameworks:
+            self.job_seen(kind, document)
+            return
+        namespace = document["metadata"].get("namespace", "")
+        for mirror in (*self.mirrors.get(kind, ()), *self._group_mirrors_of(kind)):
+            if mirror.namespace in ("", namespace):
+                mirror.apply(document)
+
+    def gone(self, kind: str, namespace: str, name: str, uid: str) -> None:
+        """Take in that an object is not there any more, as a write has shown."""
+        if kind in self.frameworks:
+            self.forget_job(f"{kind}/{namespace}/{name}", uid)
+            return
+        for mirror in (*self.mirrors.get(kind, ()), *self._group_mirrors_of(kind)):
+            if mirror.namespace in ("", namespace):
+                mirror.discard(namespace, name, uid)
+
+    def revision(self, uid: str) -> int:
+        """Return a number that grows with every change of the pods of that owner."""
+        return self._revisions.get(uid, 0)
+
+    def _group_mirrors_of(self, kind: str) -> Sequence[Mirror[GroupView]]:
+        api = self.group_api
+        return self._group_mirrors if api is not None and api.kind == kind else ()
+
+    # Following the server.
+
+    async def run(self) -> None:
+        """Follow everything but the jobs, for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            for mirrors in self.mirrors.values():
+                for mirror in mirrors:
+                    tasks.create_task(mirror.run())
+            if self.backend.apis:
+                tasks.create_task(self._follow_groups())
+
+    async def synced(self) -> None:
+        """Return once every mirror, and every job that exists, has been read."""
+        for mirrors in self.mirrors.values():
+            for mirror in mirrors:
+                await mirror.synced.wait()
+        for framework in self.frameworks.values():
+            await self.list_jobs(framework)
+
+    async def list_jobs(self, framework: Framework) -> None:
+        """Read all jobs of one kind, and forget those that are gone."""
+        found: set[str] = set()
+        for namespace in self.namespaces:
+            path = Resource(names.GROUP, framework.versions[0], framework.plural).path(namespace)
+            try:
+                page = await self.kube.get(path)
+            except ApiError as error:
+                log.warning("cannot list %s: %s", framework.plural, error.message)
+                return
+            newest = int(page["metadata"]["resourceVersion"])
+            for item in page.get("items") or ():
+                item.setdefault("kind", framework.kind)
+                item.setdefault("apiVersion", f"{names.GROUP}/{framework.versions[0]}")
+                found.add(item["metadata"]["uid"])
+                self.job_seen(framework.kind, item)
+            for key, entry in list(self._jobs.items()):
+                uid = entry.document["metadata"]["uid"]
+                in_scope = namespace in ("", entry.document["metadata"]["namespace"])
+                same = entry.framework.kind == framework.kind and in_scope
+                if same and uid not in found and entry.version <= newest:
+                    self.forget_job(key, uid)
+
+    async def _follow_groups(self) -> None:
+        """Look for the group's API until it is served, then follow the groups.
+
+        An API that vanishes is noticed by its mirrors and looked for again.
+        """
+        while True:
+            self.group_api = self.backend.served(await self._served())
+            if self.group_api is None:
+                await asyncio.sleep(DISCOVERY_PAUSE)
+                continue
+            api = self.group_api
+            log.info("groups are %s %s", api.api_version, api.kind)
+            resource = Resource(api.group, api.version, api.plural)
+            parse = views.group_of(api.api_version, api.kind)
+            self._group_mirrors = [
+                Mirror(self.kube, resource, parse, self._group_changed, namespace=namespace)
+                for namespace in self.namespaces
+            ]
+            for key in list(self._jobs):
+                self._touched(key)
+            await self._until_gone()
+
+    async def _until_gone(self) -> None:
+        tasks = [asyncio.create_task(mirror.run()) for mirror in self._group_mirrors]
+        try:
+            while True:
+                await asyncio.sleep(DISCOVERY_PAUSE)
+                broken = any(mirror.problem for mirror in self._group_mirrors)
+                if broken and self.backend.served(await self._served()) is None:
+                    self._groups.clear()
+                    for key in list(self._jobs):
+                        self._touched(key)
+                    return
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _served(self) -> set[tuple[str, str]]:
+        """Return (apiVersion, kind) of what the cluster serves in the backend's groups."""
+        found: set[tuple[str, str]] = set()
+        for version in {api.api_version for api in self.backend.apis}:
+            try:
+                listing = await self.kube.get(f"/apis/{version}")
+            except ApiError as error:
+                if error.code != 404:
+                    log.warning("cannot look for %s: %s", version, error.message)
+                continue
+            found |= {(version, entry["kind"]) for entry in listing.get("resources") or ()}
+        return found
+
+    def _make_mirrors(self) -> dict[str, list[Mirror[Any]]]:
+        embedded = self.backend.embedded
+        mirrors: dict[str, list[Mirror[Any]]] = {
+            "Pod": self._each(PODS, self._parse_pod, self._pod_changed, OURS)
+            if not embedded
+            else [Mirror(self.kube, PODS, self._parse_pod, self._pod_changed)],
+            "Service": self._each(SERVICES, views.child_of("Service"), self._child_changed, OURS),
+            "ConfigMap": self._each(
+                CONFIG_MAPS, views.child_of("ConfigMap"), self._child_changed, OURS
+            ),
+            "PriorityClass": [
+                Mirror(self.kube, PRIORITY_CLASSES, _priority, self._priority_changed)
+            ],
+        }
+        if embedded:
+            mirrors["Node"] = [Mirror(self.kube, NODES, shapes.parse_node, self._node_changed)]
+            mirrors["Queue"] = [Mirror(self.kube, QUEUES, gangs.parse_queue, self._queue_changed)]
+        return mirrors
+
+    def _each(
+        self,
+        resource: Resource,
+        parse: Callable[[Json], Any],
+        changed: Callable[[Any, Any], None],
+        params: Mapping[str, str],
+    ) -> list[Mirror[Any]]:
+        return [
+            Mirror(self.kube, resource, parse, changed, namespace=namespace, params=params)
+            for namespace in self.namespaces
+        ]
+
+    def _parse_pod(self, document: Json) -> PodEntry:
+        use = shapes.parse_use(document) if self.backend.embedded else None
+        return PodEntry(views.pod(document), use)
+
+    # What changed.
+
+    def _pod_changed(self, before: PodEntry | None, after: PodEntry | None) -> None:
+        old, new = before and before.view, after and after.view
+        if old is not None and (new is None or new.uid != old.uid or new.owner_uid != old.owner_uid):
+            self._unlink(old)
+            self._pods.pop((old.namespace, old.name), None)
+        if new is not None:
+            self._pods[new.namespace, new.name] = new
+            self._pods_of.setdefault(new.owner_uid, {})[new.name] = new
+        if old != new:
+            for view in (old, new):
+                if view is not None and view.owner_uid:
+                    self._revisions[view.owner_uid] = self.revision(view.owner_uid) + 1
+                self._touch_owner(view)
+        if self.backend.embedded:
+            self.columns.pod_changed(before and before.use, after and after.use)
+            if old != new:
+                self._stirred()
+
+    def _unlink(self, view: PodView) -> None:
+        siblings = self._pods_of.get(view.owner_uid, {})
+        siblings.pop(view.name, None)
+        if not siblings:
+            self._pods_of.pop(view.owner_uid, None)
+
+    def _child_changed(self, before: ObjectView | None, after: ObjectView | None) -> None:
+        if before is not None:
+            self._children_of.get(before.owner_uid, {}).pop((before.kind, before.name), None)
+            self._children.pop((before.kind, before.namespace, before.name), None)
+        if after is not None:
+            self._children[after.kind, after.namespace, after.name] = after
+            self._children_of.setdefault(after.owner_uid, {})[after.kind, after.name] = after
+        if before != after:
+            self._touch_owner(before)
+            self._touch_owner(after)
+
+    def _group_changed(self, before: GroupView | None, after: GroupView | None) -> None:
+        view = after or before
+        assert view is not None
+        if after is None:
+            self._groups.pop((view.namespace, view.name), None)
+        else:
+            self._groups[after.namespace, after.name] = after
+        if before != after:
+            self._touch_owner(before)
+            self._touch_owner(after)
+
+    def _node_changed(self, before: NodeView | None, after: NodeView | None) -> None:
+        self.columns.node_changed(before, after)
+        if before != after:
+            self._stirred()
+
+    def _queue_changed(self, before: QueueInput | None, after: QueueInput | None) -> None:
+        if before is not None:
+            self.queues.pop(before.name, None)
+        if after is not None:
+            self.queues[after.name] = after
+        if before != after:
+            self._stirred()
+
+    def _priority_changed(
+        self, before: tuple[str, int] | None, after: tuple[str, int] | None
+    ) -> None:
+        if before is not None:
+            self.priorities.pop(before[0], None)
+        if after is not None:
+            self.priorities[after[0]] = after[1]
+        self._stirred()
+
+    def _touch_owner(self, view: PodView | ObjectView | GroupView | None) -> None:
+        key = self._key_of.get(view.owner_uid) if view is not None else None
+        if key is not None:
+            self._touched(key)
+
+
+DISCOVERY_PAUSE = 3.0
+
+
+def _priority(document: Json) -> tuple[str, int]:
+    return document["metadata"]["name"], int(document.get("value") or 0)
+
+

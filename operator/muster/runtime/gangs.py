@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs and their pods in, the allocator's view of their gangs out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from muster.api import names, quantity
+from muster.api.model import Job, Json, PodView, Replica
+from muster.runtime.shapes import PodShape, shape_of
+from muster.runtime.snapshot import GangInput, QueueInput, RoleInput
+
+WHOLE = frozenset({"Placed", "Running", "Degraded"})
+"""States of `status.gang` that a gang only has after it was admitted."""
+
+
+@dataclass(frozen=True, slots=True)
+class GangRules:
+    """Settings that turn a job into a gang."""
+
+    scheduler_names: frozenset[str]
+    default_queue: str
+    priorities: Mapping[str, int] = field(default_factory=dict)
+
+
+def parse_queue(document: Json) -> QueueInput:
+    """Return a Queue object as the allocator needs it."""
+    spec = document.get("spec") or {}
+    capability = spec.get("capability") or {}
+    return QueueInput(
+        document["metadata"]["name"],
+        max(1, int(spec.get("weight") or 1)),
+        {resource: quantity.units(resource, text) for resource, text in capability.items()},
+    )
+
+
+def ours(replica: Replica, rules: GangRules) -> bool:
+    """Say whether the allocator places the pods of this role."""
+    spec = replica.template.get("spec") or {}
+    name = spec.get("schedulerName") or ""
+    return not name or name in rules.scheduler_names
+
+
+def gated(replica: Replica) -> bool:
+    """Say whether new pods of this role carry scheduling gates."""
+    return bool((replica.template.get("spec") or {}).get("schedulingGates"))
+
+
+def pod_name(job: Job, replica: Replica, index: int) -> str:
+    """Return the name of that pod."""
+    return f"{names.flat(job.name)}-{replica.role}-{index}"
+
+
+def minimum(job: Job) -> int:
+    """Return how many pods of the job must start together."""
+    asked = job.run_policy.scheduling.min_available
+    return job.total if asked is None else asked
+
+
+def gang(
+    job: Job,
+    pods: Mapping[str, PodView],
+    placed: Mapping[str, str],
+    previous: Mapping[str, str],
+    rules: GangRules,
+    shapes: Mapping[str, PodShape],
+    hold_until: float | None,
+) -> GangInput | None:
+    """Return the gang of a job, None if the allocator places none of its pods.
+
+    `placed` and `previous` map pod names to the node that is promised, or that the last pod of
+    that name had; `shapes` the roles to their shapes.
+    """
+    mine = [replica for replica in job.replicas if ours(replica, rules)]
+    if not any(replica.replicas for replica in mine):
+        return None
+    foreign = job.total - sum(replica.replicas for replica in mine)
+    roles = tuple(_role(job, r, pods, placed, previous, rules, shapes[r.type]) for r in mine)
+    scheduling = job.run_policy.scheduling
+    admitted = any(not pod.terminal and pod.node for pod in pods.values()) or _was_whole(job)
+    return GangInput(
+        key=job.key,
+        uid=job.uid,
+        queue=scheduling.queue or rules.default_queue,
+        created=job.created,
+        min_member=max(0, minimum(job) - foreign),
+        roles=roles,
+        priority=rules.priorities.get(_priority_class(job), 0),
+        min_resources=_amounts(scheduling.min_resources),
+        admitted=admitted,
+        hold_until=hold_until,
+    )
+
+
+def shapes_of(job: Job) -> dict[str, PodShape]:
+    """Return the shape of each role. Raises ValueError for a quantity that is none."""
+    return {replica.type: shape_of(replica.template) for replica in job.replicas}
+
+
+def _was_whole(job: Job) -> bool:
+    return job.status.gang is not None and job.status.gang.state in WHOLE
+
+
+def _priority_class(job: Job) -> str:
+    named = (_template_class(replica) for replica in job.replicas)
+    return job.run_policy.scheduling.priority_class or next(filter(None, named), "")
+
+
+def _template_class(replica: Replica) -> str:
+    return (replica.template.get("spec") or {}).get("priorityClassName") or ""
+
+
+def _amounts(resources: Mapping[str, str] | None) -> Mapping[str, int] | None:
+    if resources is None:
+        return None
+    return {resource: quantity.units(resource, text) for resource, text in resources.items()}
+
+
+def _role(
+    job: Job,
+    replica: Replica,
+    pods: Mapping[str, PodView],
+    placed: Mapping[str, str],
+    previous: Mapping[str, str],
+    rules: GangRules,
+    shape: PodShape,
+) -> RoleInput:
+    priority = rules.priorities.get(_template_class(replica), 0)
+    if not pods and not placed and not previous:
+        fresh = replica.replicas
+        if gated(replica):
+            return RoleInput(replica.role, shape, priority, gated=fresh)
+        return RoleInput(replica.role, shape, priority, waiting=range(fresh))
+    sorted_out = _sort_out(job, replica, pods, placed)
+    wanting = (*sorted_out.waiting, *sorted_out.returning)
+    before = ((index, previous.get(pod_name(job, replica, index))) for index in wanting)
+    return RoleInput(
+        role=replica.role,
+        shape=shape,
+        priority=priority,
+        waiting=tuple(sorted_out.waiting),
+        returning=tuple(sorted_out.returning),
+        gated=sorted_out.gated,
+        held=tuple(sorted_out.held),
+        succeeded=sorted_out.succeeded,
+        previous={index: node for index, node in before if node},
+    )
+
+
+@dataclass(slots=True)
+class _Sorted:
+    waiting: list[int] = field(default_factory=list)
+    returning: list[int] = field(default_factory=list)
+    gated: int = 0
+    held: list[tuple[int, str]] = field(default_factory=list)
+    succeeded: int = 0
+
+
+def _sort_out(
+    job: Job, replica: Replica, pods: Mapping[str, PodView], placed: Mapping[str, str]
+) -> _Sorted:
+    out = _Sorted()
+    new_are_gated = gated(replica)
+    for index in range(replica.replicas):
+        name = pod_name(job, replica, index)
+        pod, promised = pods.get(name), placed.get(name)
+        if pod is not None and pod.phase == "Succeeded":
+            out.succeeded += 1
+        elif promised:
+            out.held.append((index, promised))
+        elif pod is None:
+            if new_are_gated:
+                out.gated += 1
+            else:
+                out.waiting.append(index)
+        elif pod.deleting or pod.terminal:
+            out.returning.append(index)
+        elif pod.node:
+            out.held.append((index, pod.node))
+        elif pod.gated:
+            out.gated += 1
+        else:
+            out.waiting.append(index)
+    return out
+
+
+def names_of(job: Job, replicas: Sequence[Replica]) -> list[str]:
+    """Return the names of all pods of these roles, in creation order."""
+    return [pod_name(job, r, index) for r in replicas for index in range(r.replicas)]

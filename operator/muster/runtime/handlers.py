@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kopf, the event source for the jobs: its handlers only hand documents to the cache."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import kopf
+
+from muster.api import names
+from muster.api.model import Json
+from muster.frameworks.base import Framework
+from muster.runtime.cache import Cache
+from muster.runtime.kube import Kube
+
+
+def registry(kube: Kube, cache: Cache, frameworks: Iterable[Framework]) -> kopf.OperatorRegistry:
+    """Return a registry with one raw-event handler per kind and our own connection."""
+    made = kopf.OperatorRegistry()
+
+    async def login(**_: Any) -> kopf.AiohttpSession:
+        return kopf.AiohttpSession(
+            server=kube.host, aiohttp_session=kube.session, default_namespace=kube.namespace
+        )
+
+    kopf.on.login(registry=made)(login)
+    for framework in frameworks:
+        handler = functools.partial(_seen, cache, framework.kind)
+        # on.event writes nothing on the user's objects: no finalizer, no annotation.
+        kopf.on.event(
+            names.GROUP,
+            framework.versions[0],
+            framework.plural,
+            id=framework.plural,
+            registry=made,
+        )(handler)
+    return made
+
+
+async def run(
+    kube: Kube,
+    cache: Cache,
+    frameworks: Iterable[Framework],
+    namespaces: Sequence[str],
+    stop: asyncio.Event,
+) -> None:
+    """Run Kopf until it is stopped by a signal or by `stop`."""
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.watching.reconnect_backoff = 0.1
+    settings.queueing.idle_timeout = 1.0
+    await kopf.operator(
+        registry=registry(kube, cache, frameworks),
+        settings=settings,
+        standalone=True,
+        clusterwide=not namespaces,
+        namespaces=list(namespaces),
+        stop_flag=stop,
+    )
+
+
+async def _seen(cache: Cache, kind: str, event: Json, **_: Any) -> None:
+    cache.job_seen(kind, event["object"], gone=event["type"] == "DELETED")

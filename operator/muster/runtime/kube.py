@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one door to the API server: connection, credentials, retries, order of urgency."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import tenacity
+from kubernetes.aio import client as aio_client
+from kubernetes.aio import config as aio_config
+from kubernetes.aio.client.rest import RESTClientObject
+from pydantic_core import from_json, to_json
+
+from muster.api.model import Json
+from muster.runtime.gate import Gate, Urgency
+
+log = logging.getLogger(__name__)
+
+RETRIED = frozenset({429, 500, 502, 503, 504})
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+"""Merges lists of built-in kinds by their keys, e.g. one condition among others."""
+ATTEMPTS = 8
+CONNECTIONS = 256
+LEASE_PREFIX = "/apis/coordination.k8s.io/"
+
+
+class ApiError(Exception):
+    """The API server answered with an error.
+
+    `code` is the HTTP status, `reason` the word of the server's Status object (`NotFound`,
+    `AlreadyExists`, `Forbidden` …), `retry_after` the seconds it asked to wait, if it did.
+    """
+
+    def __init__(self, code: int, reason: str, message: str, retry_after: float | None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.retry_after = retry_after
+
+    def passing(self, method: str) -> bool:
+        """Say whether the same request may succeed a moment later.
+
+        A conflict passes only for a creation (two at once met at a ResourceQuota); elsewhere
+        it means that the object is not the one the request was made for.
+        """
+        return self.code in RETRIED or (method == "POST" and self.reason == "Conflict")
+
+
+class FencedError(Exception):
+    """This process may not write: it is not, or no longer, the leader."""
+
+
+class ConfigurationError(Exception):
+    """No usable connection to an API server is configured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """Where a kind of object lives on the server."""
+
+    group: str
+    version: str
+    plural: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        """Return `group/version`, or the version alone for the core group."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """Return the URL path of the collection, or of one object in it."""
+        parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
+        if self.namespaced and namespace:
+            parts += ["namespaces", namespace]
+        parts.append(self.plural)
+        parts += [part for part in (name, subresource) if part]
+        return "/".join(parts)
+
+
+class Kube:
+    """One connection pool to one API server.
+
+    Reads go straight through; writes pass the gate in their order of urgency. A write that
+    would leave after `lease_until` is refused with `FencedError`.
+    """
+
+    def __init__(
+        self, host: str, session: aiohttp.ClientSession, namespace: str, width: int
+    ) -> None:
+        self.host = host.rstrip("/")
+        self.session = session
+        self.namespace = namespace
+        """Namespace this process runs in, or that the kubeconfig's context names."""
+        self.gate = Gate(width)
+        self.lease_until = math.inf
+        """`time.monotonic()` up to which this process is sure to be the leader."""
+        self.writes: dict[str, int] = {}
+        """Writes that were sent, by method and resource, retries included."""
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.session.close()
+
+    async def get(self, path: str, **params: str) -> Json:
+        """Read one document. Raises ApiError."""
+        return await self._retried("GET", path, None, "", params)
+
+    async def create(self, path: str, body: Json, urgency: Urgency) -> Json:
+        """Create the object and return it as stored. Raises ApiError, FencedError."""
+        return await self._write("POST", path, body, "application/json", urgency)
+
+    async def patch(
+        self, path: str, body: Json, urgency: Urgency, content_type: str = MERGE_PATCH
+    ) -> Json:
+        """Apply a patch and return the object. Raises ApiError, FencedError."""
+        return await self._write("PATCH", path, body, content_type, urgency)
+
+    async def replace(self, path: str, body: Json, urgency: Urgency) -> Json:
+        """Replace the object and return it as stored. Raises ApiError, FencedError."""
+        return await self._write("PUT", path, body, "application/json", urgency)
+
+    async def delete(
+        self,
+        path: str,
+        uid: str,
+        urgency: Urgency,
+        *,
+        grace: int | None = None,
+        propagation: str = "Background",
+    ) -> Json | None:
+        """Delete exactly the object with that uid; None if it was gone already.
+
+        Raises ApiError, FencedError.
+        """
+        options: Json = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": propagation,
+            "preconditions": {"uid": uid},
+        }
+        if grace is not None:
+            options["gracePeriodSeconds"] = grace
+        try:
+            return await self._write("DELETE", path, options, "application/json", urgency)
+        except ApiError as error:
+            # 409 here is the uid precondition: another object has the name by now.
+            if error.code in (404, 409):
+                return None
+            raise
+
+    async def watch(self, path: str, params: Mapping[str, str]) -> AsyncIterator[Json]:
+        """Yield the events of one watch request until the server ends it. Raises ApiError."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=330)
+        async with self.session.get(
+            self.host + path, params={**params, "watch": "true"}, timeout=timeout
+        ) as response:
+            if response.status >= 400:
+                raise _error(response, await response.read())
+            rest = b""
+            async for chunk in response.content.iter_any():
+                *lines, rest = (rest + chunk).split(b"\n") if b"\n" in chunk else (rest + chunk,)
+                for line in lines:
+                    yield from_json(line)
+
+    async def _write(
+        self, method: str, path: str, body: Json, content_type: str, urgency: Urgency
+    ) -> Json:
+        async with self.gate.enter(urgency):
+            if urgency is Urgency.LEADERSHIP:
+                return await self._send(method, path, to_json(body), content_type, {})
+            return await self._retried(method, path, to_json(body), content_type, {})
+
+    async def _retried(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        content_type: str,
+        params: Mapping[str, str],
+    ) -> Json:
+        # The usual case costs nothing of the retry machinery.
+        try:
+            return await self._send(method, path, body, content_type, params)
+        except (ApiError, aiohttp.ClientConnectionError, TimeoutError) as error:
+            if not _passing(method, error):
+                raise
+            await asyncio.sleep(_pause(error, 1))
+        retrying = tenacity.AsyncRetrying(
+            retry=tenacity.retry_if_exception(lambda error: _passing(method, error)),
+            wait=lambda state: _pause(
+                state.outcome.exception() if state.outcome else None, state.attempt_number + 1
+            ),
+            stop=tenacity.stop_after_attempt(ATTEMPTS - 1),
+            reraise=True,
+        )
+        result: Json = await retrying(self._send, method, path, body, content_type, params)
+        return result
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        content_type: str,
+        params: Mapping[str, str],
+    ) -> Json:
+        headers = {}
+        if body is not None:
+            if time.monotonic() > self.lease_until and not path.startswith(LEASE_PREFIX):
+                raise FencedError(f"not the leader any more: {method} {path}")
+            headers["Content-Type"] = content_type
+            self.writes[method] = self.writes.get(method, 0) + 1
+        async with self.session.request(
+            method, self.host + path, data=body, headers=headers, params=params or None
+        ) as response:
+            content = await response.read()
+            if response.status >= 400:
+                raise _error(response, content)
+            document: Json = from_json(content)
+            return document
+
+
+async def connect(
+    kubeconfig: str = "", master: str = "", context: str | None = None, width: int = 64
+) -> Kube:
+    """Open a connection as kubectl would, or as a pod does. Raises ConfigurationError."""
+    configuration = aio_client.Configuration()
+    namespace = await _load(configuration, kubeconfig, context)
+    if master:
+        configuration.host = master
+    rest = RESTClientObject(configuration)
+
+    async def authorize(
+        request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        for setting in (await configuration.auth_settings()).values():
+            if setting["in"] == "header" and setting["value"]:
+                request.headers[setting["key"]] = setting["value"]
+        return await handler(request)
+
+    needs_header = bool(configuration.api_key or configuration.username)
+    session = aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=CONNECTIONS, ssl=rest.ssl_context),
+        timeout=aiohttp.ClientTimeout(total=60, sock_connect=10),
+        headers={"User-Agent": "muster", "Accept": "application/json"},
+        middlewares=(authorize,) if needs_header else (),
+        read_bufsize=2**20,
+        trust_env=True,
+    )
+    return Kube(configuration.host, session, namespace, width)
+
+
+async def _load(configuration: Any, kubeconfig: str, context: str | None) -> str:
+    inside = "KUBERNETES_SERVICE_HOST" in os.environ
+    try:
+        if not kubeconfig and "KUBECONFIG" not in os.environ and inside:
+            aio_config.load_incluster_config(client_configuration=configuration)
+            return _pod_namespace()
+        loader = await aio_config.load_kube_config(
+            config_file=kubeconfig or os.environ.get("KUBECONFIG"),
+            context=context,
+            client_configuration=configuration,
+            persist_config=False,
+        )
+    except (aio_config.ConfigException, OSError) as error:
+        hint = "give --kubeconfig, set KUBECONFIG, or run inside a cluster"
+        raise ConfigurationError(f"no connection to a cluster: {error}; {hint}") from error
+    active = loader.current_context or {}
+    return str(active.get("context", {}).get("namespace") or "default")
+
+
+def _pod_namespace() -> str:
+    path = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+    try:
+        with open(path, encoding="utf-8") as file:  # noqa: PTH123 -- one line, once
+            return file.read().strip()
+    except OSError:
+        return "default"
+
+
+def _error(response: aiohttp.ClientResponse, content: bytes) -> ApiError:
+    try:
+        status = from_json(content)
+    except ValueError:
+        status = {}
+    if not isinstance(status, dict):
+        status = {}
+    after = response.headers.get("Retry-After")
+    return ApiError(
+        response.status,
+        str(status.get("reason") or response.reason or ""),
+        str(status.get("message") or content[:500].decode(errors="replace")),
+        float(after) if after is not None and after.isdigit() else None,
+    )
+
+
+def _passing(method: str, error: BaseException) -> bool:
+    if isinstance(error, ApiError):
+        return error.passing(method)
+    return isinstance(error, aiohttp.ClientConnectionError | TimeoutError)
+
+
+def _pause(error: BaseException | None, attempt: int) -> float:
+    """Return the seconds to wait: what the server asked for, else 0.1 s doubling up to 10 s."""
+    asked = error.retry_after if isinstance(error, ApiError) else None
+    return asked if asked is not None else min(10.0, 0.05 * 2.0**attempt)

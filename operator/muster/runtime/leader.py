@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Leader election by a Lease: one process writes, standbys wait.
+
+The rules are those of client-go's leader election: a holder renews every `retry` seconds and
+gives up when it could not for `renew` seconds; others take over once nobody has renewed for
+`duration` seconds by their own clock. renew < duration, so a lost lease stops all writing
+before anyone else may start. A clean stop releases the lease, and a standby takes over at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import aiohttp
+
+from muster.api.model import Json
+from muster.runtime.gate import Urgency
+from muster.runtime.kube import ApiError, Kube, Resource
+
+log = logging.getLogger(__name__)
+
+LEASES = Resource("coordination.k8s.io", "v1", "leases")
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Seconds, as client-go names them."""
+
+    duration: float = 15.0
+    renew: float = 10.0
+    retry: float = 2.0
+
+
+class Leader:
+    """Competes for one Lease. `await acquire()`, then `await hold()` until it is lost."""
+
+    def __init__(
+        self, kube: Kube, namespace: str, name: str, identity: str, timings: Timings
+    ) -> None:
+        self._kube = kube
+        self._path = LEASES.path(namespace)
+        self._namespace, self._name = namespace, name
+        self._identity = identity
+        self._timings = timings
+        self._seen: tuple[str, float] = ("", 0.0)
+
+    async def acquire(self) -> None:
+        """Return as soon as this process is the leader and may write."""
+        log.info("waiting to lead: lease %s/%s", self._namespace, self._name)
+        while not await self._attempt():
+            await asyncio.sleep(self._timings.retry)
+        log.info("leading as %s", self._identity)
+
+    async def hold(self) -> None:
+        """Renew until the lease is lost; returns then, and nothing may be written any more."""
+        while (left := self._kube.lease_until - time.monotonic()) > 0:
+            await asyncio.sleep(min(self._timings.retry, left))
+            left = self._kube.lease_until - time.monotonic()
+            # A process that was stopped for long must not renew as if nothing had happened.
+            if left <= 0:
+                break
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._attempt()
+        log.error("lost the lease %s/%s", self._namespace, self._name)
+
+    async def release(self) -> None:
+        """Give the lease back so that a standby need not wait for it to run out."""
+        try:
+            lease = await self._kube.get(f"{self._path}/{self._name}")
+            if lease["spec"].get("holderIdentity") == self._identity:
+                lease["spec"] = {**lease["spec"], "holderIdentity": "", "leaseDurationSeconds": 1}
+                await self._put(lease)
+        except (ApiError, aiohttp.ClientError, TimeoutError) as error:
+            log.warning("the lease was not released: %s", error)
+
+    async def _attempt(self) -> bool:
+        started = time.monotonic()
+        try:
+            won = await self._try()
+            if won:
+                self._kube.lease_until = started + self._timings.renew
+            return won
+        except ApiError as error:
+            if error.code not in (404, 409):
+                log.warning("lease %s/%s: %s", self._namespace, self._name, error.message)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            log.warning("lease %s/%s: %s", self._namespace, self._name, error)
+        return False
+
+    async def _try(self) -> bool:
+        try:
+            lease = await self._kube.get(f"{self._path}/{self._name}")
+        except ApiError as error:
+            if error.code != 404:
+                raise
+            await self._kube.create(self._path, self._document(0), Urgency.LEADERSHIP)
+            return True
+        spec = lease["spec"]
+        holder = spec.get("holderIdentity") or ""
+        if holder not in ("", self._identity) and not self._expired(lease):
+            return False
+        changes = int(spec.get("leaseTransitions") or 0) + (holder != self._identity)
+        fresh = self._document(changes)["spec"]
+        if holder == self._identity:
+            fresh["acquireTime"] = spec.get("acquireTime", fresh["acquireTime"])
+        await self._put({**lease, "spec": fresh})
+        return True
+
+    def _expired(self, lease: Json) -> bool:
+        version = lease["metadata"]["resourceVersion"]
+        if version != self._seen[0]:
+            self._seen = (version, time.monotonic())
+        duration = float(lease["spec"].get("leaseDurationSeconds") or self._timings.duration)
+        return time.monotonic() - self._seen[1] >= duration
+
+    async def _put(self, lease: Json) -> None:
+        await self._kube.replace(f"{self._path}/{self._name}", lease, Urgency.LEADERSHIP)
+
+    def _document(self, changes: int) -> Json:
+        now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        return {
+            "apiVersion": LEASES.api_version,
+            "kind": "Lease",
+            "metadata": {"name": self._name, "namespace": self._namespace},
+            "spec": {
+                "holderIdentity": self._identity,
+                "leaseDurationSeconds": int(self._timings.duration),
+                "acquireTime": now,
+                "renewTime": now,
+                "leaseTransitions": changes,
+            },
+        }

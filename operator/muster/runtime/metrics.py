@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is counted, and the two small servers that show it: /metrics, /healthz and /readyz."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from muster.api.model import Job
+from muster.frameworks.base import Framework
+from muster.runtime.flags import Address
+
+LABELS = ("job_namespace", "framework")
+TRANSITIONS = {
+    "Created": "created",
+    "Succeeded": "successful",
+    "Failed": "failed",
+    "Restarting": "restarted",
+}
+OBJECTS = {
+    ("Pod", "created"): "created_pods",
+    ("Pod", "deleted"): "deleted_pods",
+    ("Pod", "refused"): "failed_pods",
+    ("PodGroup", "created"): "created_pod_groups",
+    ("PodGroup", "deleted"): "deleted_pod_groups",
+    ("Service", "created"): "succeeded_service_creation",
+    ("Service", "refused"): "failed_service_creation",
+}
+
+
+class Metrics:
+    """The operator's counters, by the names that training-operator's dashboards know."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._jobs = {
+            word: Counter(f"training_operator_jobs_{word}", f"Jobs {word}.", LABELS, registry=self.registry)
+            for word in (*TRANSITIONS.values(), "deleted")
+        }
+        self._objects = {
+            key: Counter(name, f"{key[0]}s {key[1]}.", registry=self.registry)
+            for key, name in OBJECTS.items()
+        }
+        self.gang_wait = self._histogram(
+            "muster_gang_wait_seconds", "From a gang's creation to its placement."
+        )
+        self.cycle = self._histogram("muster_cycle_seconds", "One scheduling cycle.")
+        self.snapshot = self._histogram("muster_snapshot_seconds", "Making one snapshot.")
+        self.binds = Counter(
+            "muster_binds", "Bindings of existing pods.", ("result",), registry=self.registry
+        )
+        self.holds = Gauge(
+            "muster_holds_active", "Gangs whose missing members have a protected slot.",
+            registry=self.registry,
+        )
+        self.dropped_events = Gauge(
+            "muster_events_dropped", "Events that were not written.", registry=self.registry
+        )
+
+    def created(self, kind: str) -> None:
+        """Count an object that this process created."""
+        self._count(kind, "created")
+
+    def deleted(self, kind: str) -> None:
+        """Count an object that this process deleted."""
+        self._count(kind, "deleted")
+
+    def refused(self, kind: str) -> None:
+        """Count an object that the server would not take."""
+        self._count(kind, "refused")
+
+    def said(self, job: Job, framework: Framework, reason: str) -> None:
+        """Count a transition of a job by the event that tells of it."""
+        word = TRANSITIONS.get(reason.removeprefix(job.kind))
+        if reason == "SuccessfulDeleteJob":
+            word = "deleted"
+        if word is not None:
+            self._jobs[word].labels(job.namespace, framework.metric).inc()
+
+    def _count(self, kind: str, verb: str) -> None:
+        counter = self._objects.get((kind, verb))
+        if counter is not None:
+            counter.inc()
+
+    def _histogram(self, name: str, text: str) -> Histogram:
+        buckets = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60, 300, 1800, 7200)
+        return Histogram(name, text, buckets=buckets, registry=self.registry)
+
+
+async def serve(
+    metrics: Metrics,
+    metrics_bind: Address | None,
+    health_bind: Address | None,
+    unready: Callable[[], str],
+) -> list[web.AppRunner]:
+    """Start the servers; `unready` says why the process cannot work, or nothing.
+
+    An address of None leaves that server out; one address for both makes one server. Raises
+    OSError when an address is taken.
+    """
+
+    async def show(_request: web.Request) -> web.Response:
+        body = generate_latest(metrics.registry)
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def healthy(_request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def ready(_request: web.Request) -> web.Response:
+        reason = unready()
+        return web.Response(text=f"{reason or 'ok'}\n", status=503 if reason else 200)
+
+    health = [web.get("/healthz", healthy), web.get("/readyz", ready)]
+    routes: dict[Address, list[web.RouteDef]] = {}
+    for address, handlers in ((metrics_bind, [web.get("/metrics", show)]), (health_bind, health)):
+        if address is not None:
+            routes.setdefault(address, []).extend(handlers)
+    return [await _start(address, handlers) for address, handlers in routes.items()]
+
+
+async def _start(address: Address, handlers: list[web.RouteDef]) -> web.AppRunner:
+    app = web.Application()
+    app.add_routes(handlers)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, address.host or None, address.port).start()
+    return runner

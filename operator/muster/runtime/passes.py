@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One pass over one job: observe, let the controller core decide, carry out what it asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from muster.api import names
+from muster.api.model import Job, Json, Verdict
+from muster.controller import children, reconcile
+from muster.controller.model import (
+    Action,
+    Context,
+    Create,
+    Delete,
+    Emit,
+    Observed,
+    Patch,
+    Refusal,
+    RequeueAfter,
+    SetStatus,
+)
+from muster.frameworks.base import Framework
+from muster.gang import GangBackend
+from muster.runtime import cache as caches
+from muster.runtime.gate import Urgency
+from muster.runtime.kube import ApiError, Kube, Resource
+from muster.runtime.metrics import Metrics
+from muster.runtime.recorder import Recorder
+
+log = logging.getLogger(__name__)
+
+FIRST_RETRY, LAST_RETRY = 2.0, 60.0
+REFUSED = frozenset({400, 403, 422})
+SOON = 0.05
+
+
+class Allocator(Protocol):
+    """What a pass needs to know of the embedded allocator."""
+
+    def placements(self, job: Job) -> Mapping[str, str]:
+        """Return pod name -> node ("" = unbound) for the pods that may be created now."""
+
+    def verdict(self, job: Job) -> Verdict | None:
+        """Return the latest word on the gang."""
+
+
+class Passes:
+    """Carries out passes; `run` is the work of the queue."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        cache: caches.Cache,
+        backend: GangBackend,
+        context: Callable[[], Context],
+        recorder: Recorder,
+        metrics: Metrics,
+        allocator: Allocator | None,
+    ) -> None:
+        self._kube, self._cache, self._backend = kube, cache, backend
+        self._context = context
+        self._recorder, self._metrics = recorder, metrics
+        self._allocator = allocator
+        self._retries: dict[str, int] = {}
+
+    async def run(self, key: str) -> float | None:
+        """Do one pass; return the seconds until the next one at the latest.
+
+        Raises ApiError and connection errors that outlasted the retries.
+        """
+        job = self._cache.job(key)
+        if job is None:
+            self._retries.pop(key, None)
+            return None
+        framework = self._cache.frameworks[job.kind]
+        observed = self._observe(job, framework)
+        actions = reconcile.reconcile(observed, framework, self._backend, self._context())
+        return await self._carry_out(job, actions)
+
+    def _observe(self, job: Job, framework: Framework) -> Observed:
+        cache, allocator = self._cache, self._allocator
+        pods = [wanted.name for wanted in children.wanted_pods(job)]
+        configs = children.config_names(job, framework)
+        return Observed(
+            job=job,
+            now=time.time(),
+            pods=cache.pods(job, pods),
+            services=cache.children(job, "Service", pods),
+            configs=cache.children(job, "ConfigMap", configs),
+            group=cache.group(job),
+            placements=allocator.placements(job) if allocator else None,
+            verdict=allocator.verdict(job) if allocator else None,
+            refusal=cache.refusal(job, time.time()),
+        )
+
+    async def _carry_out(self, job: Job, actions: Sequence[Action]) -> float | None:
+        """Do the actions in order; neighbours of one sort go out together.
+
+        A creation that the server refuses ends the pass: the next one knows of the refusal and
+        decides what becomes of the rest. Events wait for the status to be written.
+        """
+        again: float | None = None
+        for (sort, _), run in itertools.groupby(actions, key=_sort):
+            batch = list(run)
+            if sort is Emit:
+                self._say(job, batch)
+            elif sort is RequeueAfter:
+                again = min(a.at for a in batch if isinstance(a, RequeueAfter)) - time.time()
+            elif sort is SetStatus:
+                if not await self._set_status(job, batch[-1]):
+                    return SOON
+            elif not await self._write(job, batch):
+                return SOON
+        return None if again is None else max(0.0, again)
+
+    async def _write(self, job: Job, batch: Sequence[Action]) -> bool:
+        refused = asyncio.Event()
+        if len(batch) == 1:
+            await self._one(job, batch[0], refused)
+        else:
+            async with asyncio.TaskGroup() as tasks:
+                for action in batch:
+                    tasks.create_task(self._one(job, action, refused))
+        return not refused.is_set()
+
+    async def _one(self, job: Job, action: Action, refused: asyncio.Event) -> None:
+        match action:
+            case Create():
+                if not refused.is_set():
+                    await self._create(job, action, refused)
+            case Delete():
+                await self._delete(action)
+            case Patch():
+                await self._patch(action)
+            case _:
+                raise TypeError(f"not a write: {action}")
+
+    async def _create(self, job: Job, action: Create, refused: asyncio.Event) -> None:
+        document = action.doc
+        kind, metadata = document["kind"], document["metadata"]
+        resource = self._resource(document["apiVersion"], kind)
+        urgency = Urgency.SUPPORT if kind in ("Service", "ConfigMap") else Urgency.PLACEMENT
+        path = resource.path(metadata["namespace"])
+        try:
+            stored = await self._kube.create(path, document, urgency)
+        except ApiError as error:
+            if error.reason == "AlreadyExists":
+                name = metadata["name"]
+                stored = await self._kube.get(resource.path(metadata["namespace"], name))
+            elif error.code in REFUSED:
+                self._refuse(job, document, error)
+                refused.set()
+                return
+            else:
+                raise
+        else:
+            self._metrics.created(kind)
+        self._cache.put(stored)
+
+    def _refuse(self, job: Job, document: Json, error: ApiError) -> None:
+        count = self._retries.get(job.key, 0)
+        self._retries[job.key] = count + 1
+        pause = min(FIRST_RETRY * 2.0**count, LAST_RETRY)
+        kind, name = document["kind"], document["metadata"]["name"]
+        self._metrics.refused(kind)
+        log.warning("%s: %s %s refused: %s", job.key, kind, name, error.message)
+        refusal = Refusal(kind, name, error.reason, error.message, time.time() + pause)
+        self._cache.refuse(job, refusal)
+
+    async def _delete(self, action: Delete) -> None:
+        resource = self._resource(action.api_version, action.kind)
+        path = resource.path(action.namespace, action.name)
+        left = await self._kube.delete(path, action.uid, Urgency.PLACEMENT)
+        if left is None or left.get("kind") == "Status":
+            self._cache.gone(action.kind, action.namespace, action.name, action.uid)
+        else:
+            self._cache.put(left)
+            self._metrics.deleted(action.kind)
+
+    async def _patch(self, action: Patch) -> None:
+        resource = self._resource(action.api_version, action.kind)
+        path = resource.path(action.namespace, action.name)
+        self._cache.put(await self._kube.patch(path, action.body, Urgency.SUPPORT))
+
+    async def _set_status(self, job: Job, action: Action) -> bool:
+        assert isinstance(action, SetStatus)
+        document = self._cache.document(job.key)
+        patch = difference(document.get("status") or {}, action.status)
+        if not patch:
+            return True
+        # The version makes sure that the status was derived from what is stored.
+        version = {"resourceVersion": document["metadata"]["resourceVersion"]}
+        framework = self._cache.frameworks[job.kind]
+        resource = Resource(names.GROUP, framework.versions[0], framework.plural)
+        path = resource.path(job.namespace, job.name, "status")
+        try:
+            stored = await self._kube.patch(
+                path, {"metadata": version, "status": patch}, Urgency.STATUS
+            )
+        except ApiError as error:
+            if error.code == 404:
+                self._cache.forget_job(job.key, job.uid)
+                return False
+            if error.code == 409:
+                return False
+            raise
+        self._cache.put(stored)
+        return True
+
+    def _say(self, job: Job, batch: Sequence[Action]) -> None:
+        entry = self._cache.find(job.key)
+        about = entry if entry is not None else _reference(job)
+        for action in batch:
+            assert isinstance(action, Emit)
+            if self._recorder.emit(about, action.type, action.reason, action.message):
+                self._metrics.said(job, self._cache.frameworks[job.kind], action.reason)
+                log.info("%s: %s: %s", job.key, action.reason, action.message)
+
+    def _resource(self, api_version: str, kind: str) -> Resource:
+        known = caches.RESOURCES.get((api_version, kind))
+        if known is not None:
+            return known
+        group, _, version = api_version.rpartition("/")
+        framework = self._cache.frameworks.get(kind)
+        if framework is not None:
+            return Resource(group, version, framework.plural)
+        for api in self._backend.apis:
+            if (api.api_version, api.kind) == (api_version, kind):
+                return Resource(group, version, api.plural)
+        return Resource(group, version, f"{kind.lower()}s")
+
+
+def difference(before: Json, after: Json) -> Json:
+    """Return the JSON merge patch that turns one document into the other."""
+    patch: Json = {key: None for key in before if key not in after}
+    for key, value in after.items():
+        old = before.get(key)
+        if isinstance(value, dict) and isinstance(old, dict):
+            inner = difference(old, value)
+            if inner:
+                patch[key] = inner
+        elif key not in before or old != value:
+            patch[key] = value
+    return patch
+
+
+def _sort(action: Action) -> tuple[type, str]:
+    return type(action), action.doc["kind"] if isinstance(action, Create) else ""
+
+
+def _reference(job: Job) -> Json:
+    return {
+        "apiVersion": job.api_version,
+        "kind": job.kind,
+        "metadata": {"namespace": job.namespace, "name": job.name, "uid": job.uid},
+    }

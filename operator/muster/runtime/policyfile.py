@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scheduling policy file: read at the start, read again when it changes."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+import yaml
+
+from muster.scheduler import policy
+from muster.scheduler.policy import Policy, PolicyError
+
+log = logging.getLogger(__name__)
+
+
+class PolicyFile:
+    """Gives the policy in force; a change that is wrong is told and leaves the last good one.
+
+    Raises PolicyError or OSError when it is made, if the file is not usable then.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._stamp: tuple[float, int] = (0.0, 0)
+        self._policy = policy.DEFAULT
+        if path:
+            self._stamp = self._look()
+            self._policy = self._read()
+
+    def get(self) -> Policy:
+        """Return the policy, after a look whether the file has changed."""
+        if self._path:
+            try:
+                stamp = self._look()
+                if stamp != self._stamp:
+                    self._stamp = stamp
+                    self._policy = self._read()
+                    log.info("policy read again from %s", self._path)
+            except (OSError, PolicyError) as error:
+                log.error("%s: %s; the last good policy stays", self._path, error)  # noqa: TRY400
+        return self._policy
+
+    def _look(self) -> tuple[float, int]:
+        found = os.stat(self._path)  # noqa: PTH116 -- once per cycle, cheap
+        return found.st_mtime, found.st_ino
+
+    def _read(self) -> Policy:
+        with open(self._path, encoding="utf-8") as file:  # noqa: PTH123 -- as above
+            try:
+                document = yaml.safe_load(file)
+            except yaml.YAMLError as error:
+                raise PolicyError("", f"not YAML: {error}") from error
+        if not isinstance(document, dict):
+            raise PolicyError("", "the file must hold a mapping with the keys actions and tiers")
+        return policy.parse(document)

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Events about jobs: the last thing that is written, dropped rather than delaying anything."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections import OrderedDict
+from datetime import UTC, datetime
+
+import aiohttp
+
+from muster.api.model import Json
+from muster.runtime.gate import Urgency
+from muster.runtime.kube import ApiError, FencedError, Kube, Resource
+
+log = logging.getLogger(__name__)
+
+EVENTS = Resource("", "v1", "events")
+BACKLOG = 2000
+REMEMBERED, MEMORY_SECONDS = 20_000, 3600.0
+LONGEST_MESSAGE = 1024
+COMPONENT = "muster"
+
+
+class Recorder:
+    """Writes events in the background.
+
+    What was said of an object within the last hour is not said again, so a pass may repeat
+    itself freely. `dropped` counts what found no room.
+    """
+
+    def __init__(self, kube: Kube) -> None:
+        self._kube = kube
+        self._queue: asyncio.Queue[tuple[str, Json]] = asyncio.Queue(BACKLOG)
+        self._said: OrderedDict[tuple[str, str, str], float] = OrderedDict()
+        self.dropped = 0
+
+    def emit(self, about: Json, kind: str, reason: str, message: str) -> bool:
+        """Say it, unless it was said lately. Returns whether it is news."""
+        metadata = about["metadata"]
+        now = time.monotonic()
+        token = (metadata.get("uid", ""), reason, message)
+        if now - self._said.get(token, -MEMORY_SECONDS) < MEMORY_SECONDS:
+            return False
+        self._said[token] = now
+        if len(self._said) > REMEMBERED:
+            self._said.popitem(last=False)
+        namespace = metadata.get("namespace", "default")
+        try:
+            self._queue.put_nowait((namespace, _document(about, kind, reason, message)))
+        except asyncio.QueueFull:
+            self.dropped += 1
+        return True
+
+    async def run(self) -> None:
+        """Write for ever, a few at a time."""
+        async with asyncio.TaskGroup() as writers:
+            for _ in range(4):
+                writers.create_task(self._writer())
+
+    async def _writer(self) -> None:
+        while True:
+            namespace, document = await self._queue.get()
+            try:
+                await self._kube.create(EVENTS.path(namespace), document, Urgency.EVENT)
+            except (ApiError, FencedError, aiohttp.ClientError, TimeoutError) as error:
+                self.dropped += 1
+                log.debug("event not written: %s", error)
+
+
+def _document(about: Json, kind: str, reason: str, message: str) -> Json:
+    metadata = about["metadata"]
+    now = datetime.now(UTC)
+    stamp = now.isoformat(timespec="seconds").replace("+00:00", "Z")
+    digest = hashlib.sha256(f"{now.timestamp()}{reason}{message}".encode()).hexdigest()[:12]
+    namespace = metadata.get("namespace", "default")
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{metadata['name'][:200]}.{digest}", "namespace": namespace},
+        "involvedObject": {
+            "apiVersion": about["apiVersion"],
+            "kind": about["kind"],
+            "namespace": namespace,
+            "name": metadata["name"],
+            "uid": metadata.get("uid", ""),
+            "resourceVersion": metadata.get("resourceVersion", ""),
+        },
+        "type": kind,
+        "reason": reason,
+        "message": message[:LONGEST_MESSAGE],
+        "source": {"component": COMPONENT},
+        "reportingComponent": COMPONENT,
+        "firstTimestamp": stamp,
+        "lastTimestamp": stamp,
+        "count": 1,
+    }

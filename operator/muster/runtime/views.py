@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Documents of the API server in, narrow values out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from functools import lru_cache, partial
+from typing import Any
+
+from muster.api import names
+from muster.api.model import ContainerEnd, GroupView, Json, ObjectView, PodView
+
+WAITING_IS_NORMAL = frozenset({"", "ContainerCreating", "PodInitializing"})
+
+
+@lru_cache(maxsize=4096)
+def epoch(text: str) -> float:
+    """Return the seconds since the epoch of an RFC 3339 time; 0 if it is not one."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return 0.0
+
+
+def controller_of(metadata: Json) -> str:
+    """Return the uid of the controller owner, or an empty string."""
+    for reference in metadata.get("ownerReferences") or ():
+        if reference.get("controller"):
+            return str(reference.get("uid", ""))
+    return ""
+
+
+def pod(document: Json) -> PodView:
+    """Return the view of a pod."""
+    metadata, spec = document["metadata"], document.get("spec") or {}
+    status = document.get("status") or {}
+    labels = metadata.get("labels") or {}
+    index = labels.get(names.REPLICA_INDEX, "")
+    containers = status.get("containerStatuses") or ()
+    return PodView(
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        uid=metadata["uid"],
+        owner_uid=controller_of(metadata),
+        role=labels.get(names.REPLICA_TYPE, ""),
+        index=int(index) if index.isdecimal() else None,
+        phase=status.get("phase") or "Pending",
+        deleting="deletionTimestamp" in metadata,
+        node=spec.get("nodeName") or "",
+        created=epoch(metadata.get("creationTimestamp") or ""),
+        ready=_is_true(status.get("conditions") or (), "Ready"),
+        restarts=_restarts(containers) + _restarts(status.get("initContainerStatuses") or ()),
+        reason=status.get("reason") or "",
+        message=status.get("message") or _unscheduled(status.get("conditions") or ()),
+        ends=tuple(_ends(containers)) if containers else (),
+        gated=bool(spec.get("schedulingGates")),
+        labels=labels,
+        scheduler_name=spec.get("schedulerName") or "",
+    )
+
+
+def child_of(kind: str) -> Callable[[Json], ObjectView]:
+    """Return the parser of a service or config map; list items do not carry their kind."""
+    return partial(child, kind)
+
+
+def child(kind: str, document: Json) -> ObjectView:
+    """Return the view of a service or config map."""
+    metadata = document["metadata"]
+    return ObjectView(
+        kind=kind,
+        namespace=metadata.get("namespace", ""),
+        name=metadata["name"],
+        uid=metadata["uid"],
+        owner_uid=controller_of(metadata),
+        deleting="deletionTimestamp" in metadata,
+        labels=metadata.get("labels") or {},
+        data=document.get("data") or {},
+    )
+
+
+def group_of(api_version: str, kind: str) -> Callable[[Json], GroupView]:
+    """Return the parser of a group object; list items do not carry their kind."""
+    return partial(group, api_version, kind)
+
+
+def group(api_version: str, kind: str, document: Json) -> GroupView:
+    """Return the view of a PodGroup or PodDisruptionBudget."""
+    metadata = document["metadata"]
+    status = document.get("status") or {}
+    return GroupView(
+        api_version=api_version,
+        kind=kind,
+        namespace=metadata.get("namespace", ""),
+        name=metadata["name"],
+        uid=metadata["uid"],
+        owner_uid=controller_of(metadata),
+        deleting="deletionTimestamp" in metadata,
+        spec=document.get("spec") or {},
+        phase=status.get("phase") or "",
+        conditions=tuple(status.get("conditions") or ()),
+        annotations=metadata.get("annotations") or {},
+    )
+
+
+def _is_true(conditions: Iterable[Json], kind: str) -> bool:
+    return any(c.get("type") == kind and c.get("status") == "True" for c in conditions)
+
+
+def _unscheduled(conditions: Iterable[Json]) -> str:
+    return next(
+        (
+            c.get("message") or ""
+            for c in conditions
+            if c.get("type") == "PodScheduled" and c.get("status") == "False"
+        ),
+        "",
+    )
+
+
+def _restarts(statuses: Iterable[Json]) -> int:
+    return sum(status.get("restartCount") or 0 for status in statuses)
+
+
+def _ends(statuses: Iterable[Json]) -> Iterable[ContainerEnd]:
+    for status in statuses:
+        state: dict[str, Any] = status.get("state") or {}
+        ended, waiting = state.get("terminated"), state.get("waiting")
+        if ended is not None:
+            code = int(ended.get("exitCode") or 0)
+            yield _end(status, code, ended)
+        elif waiting is not None and (waiting.get("reason") or "") not in WAITING_IS_NORMAL:
+            yield _end(status, None, waiting)
+
+
+def _end(status: Json, code: int | None, state: Json) -> ContainerEnd:
+    reason, message = state.get("reason") or "", state.get("message") or ""
+    return ContainerEnd(status["name"], code, reason, message)

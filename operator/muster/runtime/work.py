@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The work queue: one pass per job at a time, many jobs at once, in the order they asked.
+
+A job that asks again while its pass runs gets one more pass afterwards. A pass that fails is
+repeated with a pause that doubles. A pass that took long makes the job wait as long before its
+next one, so that a job of a thousand pods leaves room for the small ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+log = logging.getLogger(__name__)
+
+FIRST_BACKOFF, LAST_BACKOFF = 0.5, 300.0
+REST_FACTOR, SHORTEST_REST, LONGEST_REST = 0.5, 0.02, 2.0
+
+
+@dataclass(slots=True)
+class _Slot:
+    running: bool = False
+    queued: bool = False
+    again: bool = False
+    rest_until: float = 0.0
+    failures: int = 0
+    timer: asyncio.TimerHandle | None = None
+    due: float = 0.0
+
+
+class WorkQueue:
+    """Runs `work(key)` for the keys that were added; its result is when to look again.
+
+    `work` returns the seconds until the next pass at the latest, or None. `ended`, a set of
+    exception types, are not failures of the job and stop the pass silently.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[str], Awaitable[float | None]],
+        *,
+        width: int,
+        quiet: tuple[type[BaseException], ...] = (),
+    ) -> None:
+        self._work = work
+        self._width = width
+        self._quiet = quiet
+        self._slots: dict[str, _Slot] = {}
+        self._queue: asyncio.Queue[str] = asyncio.Queue()
+        self.passes = 0
+
+    def __len__(self) -> int:
+        """Return how many keys wait for a pass at this moment."""
+        return self._queue.qsize()
+
+    def add(self, key: str) -> None:
+        """Ask for a pass as soon as possible."""
+        slot = self._slots.setdefault(key, _Slot())
+        if slot.running:
+            slot.again = True
+        elif not slot.queued:
+            rest = slot.rest_until - asyncio.get_running_loop().time()
+            if rest > 0:
+                self.add_after(key, rest)
+            else:
+                self._enqueue(key, slot)
+
+    def add_after(self, key: str, seconds: float) -> None:
+        """Ask for a pass in so many seconds at the latest; an earlier one takes its place."""
+        loop = asyncio.get_running_loop()
+        slot = self._slots.setdefault(key, _Slot())
+        due = loop.time() + seconds
+        if slot.queued or (slot.timer is not None and slot.due <= due):
+            return
+        self._cancel(slot)
+        slot.due = due
+        slot.timer = loop.call_at(due, self._expire, key, slot)
+
+    def forget(self, key: str) -> None:
+        """Drop what is kept of a key that is gone for good."""
+        slot = self._slots.get(key)
+        if slot is not None and not slot.running and not slot.queued:
+            self._cancel(slot)
+            del self._slots[key]
+
+    async def run(self) -> None:
+        """Work for ever."""
+        async with asyncio.TaskGroup() as workers:
+            for _ in range(self._width):
+                workers.create_task(self._worker())
+
+    def _expire(self, key: str, slot: _Slot) -> None:
+        slot.timer = None
+        if slot.running:
+            slot.again = True
+        elif not slot.queued:
+            self._enqueue(key, slot)
+
+    def _enqueue(self, key: str, slot: _Slot) -> None:
+        self._cancel(slot)
+        slot.queued = True
+        self._queue.put_nowait(key)
+
+    @staticmethod
+    def _cancel(slot: _Slot) -> None:
+        if slot.timer is not None:
+            slot.timer.cancel()
+            slot.timer = None
+
+    async def _worker(self) -> None:
+        while True:
+            key = await self._queue.get()
+            slot = self._slots[key]
+            slot.queued, slot.running, slot.again = False, True, False
+            started = asyncio.get_running_loop().time()
+            try:
+                after = await self._attempt(key, slot)
+            finally:
+                slot.running = False
+            self._settle(key, slot, started, after)
+
+    async def _attempt(self, key: str, slot: _Slot) -> float | None:
+        self.passes += 1
+        try:
+            after = await self._work(key)
+        except self._quiet as error:
+            log.info("pass over %s stopped: %s", key, error)
+            return None
+        except Exception:
+            slot.failures += 1
+            pause = min(FIRST_BACKOFF * 2.0 ** (slot.failures - 1), LAST_BACKOFF)
+            log.exception("pass over %s failed, again in %.1f s", key, pause)
+            slot.again = False
+            return pause
+        slot.failures = 0
+        return after
+
+    def _settle(self, key: str, slot: _Slot, started: float, after: float | None) -> None:
+        now = asyncio.get_running_loop().time()
+        rest = min(max((now - started) * REST_FACTOR, SHORTEST_REST), LONGEST_REST)
+        slot.rest_until = now + rest
+        if slot.again:
+            self.add_after(key, rest)
+        elif after is not None:
+            self.add_after(key, after)

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The work queue: one pass per job at a time, none lost, failures with a growing pause."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from muster.runtime import work
+from muster.runtime.work import WorkQueue
+
+
+async def _with(queue: WorkQueue, play: Callable[[], Awaitable[None]]) -> None:
+    running = asyncio.create_task(queue.run())
+    try:
+        async with asyncio.timeout(10):
+            await play()
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+def test_one_pass_at_a_time_and_one_more_for_what_came_meanwhile() -> None:
+    """Ten requests during a pass make exactly one more pass, after it."""
+    running = most = passes = 0
+    twice = asyncio.Event()
+
+    async def one(_key: str) -> None:
+        nonlocal running, most, passes
+        running += 1
+        most = max(most, running)
+        passes += 1
+        if passes == 1:
+            for _ in range(10):
+                queue.add("a")
+                await asyncio.sleep(0)
+        running -= 1
+        if passes == 2:
+            twice.set()
+
+    async def play() -> None:
+        queue.add("a")
+        await twice.wait()
+        await asyncio.sleep(4 * work.SHORTEST_REST)
+
+    queue = WorkQueue(one, width=4)
+    asyncio.run(_with(queue, play))
+    assert (most, passes) == (1, 2)
+
+
+def test_the_earlier_of_two_times_counts() -> None:
+    """A later wish does not put off an earlier one, and one pass serves both."""
+    done = asyncio.Event()
+
+    async def one(_key: str) -> None:
+        done.set()
+
+    async def play() -> None:
+        queue.add_after("a", 0.05)
+        queue.add_after("a", 60.0)
+        await done.wait()
+
+    queue = WorkQueue(one, width=1)
+    asyncio.run(_with(queue, play))
+    assert queue.passes == 1
+
+
+def test_a_failure_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass that raises is repeated, with pauses that double, and others go on meanwhile."""
+    monkeypatch.setattr(work, "FIRST_BACKOFF", 0.01)
+    times: list[float] = []
+    done = asyncio.Event()
+
+    async def one(key: str) -> None:
+        if key == "good":
+            return
+        times.append(asyncio.get_running_loop().time())
+        if len(times) == 4:
+            done.set()
+            return
+        raise RuntimeError("no luck")
+
+    async def play() -> None:
+        queue.add("bad")
+        queue.add("good")
+        await done.wait()
+
+    queue = WorkQueue(one, width=1)
+    asyncio.run(_with(queue, play))
+    gaps = [b - a for a, b in zip(times, times[1:], strict=False)]
+    assert gaps[2] > gaps[0]
+
+
+def test_a_long_pass_makes_room_for_short_ones() -> None:
+    """A job that is always changing does not keep others from their turn."""
+    order: list[str] = []
+    done = asyncio.Event()
+
+    async def one(key: str) -> None:
+        order.append(key)
+        if key == "large":
+            queue.add("large")
+            await asyncio.sleep(0.05)
+        if order.count("small") == 3:
+            done.set()
+        elif key == "small":
+            queue.add("small")
+
+    async def play() -> None:
+        queue.add("large")
+        queue.add("small")
+        await done.wait()
+
+    queue = WorkQueue(one, width=1)
+    asyncio.run(_with(queue, play))
+    assert order.count("large") <= 4
