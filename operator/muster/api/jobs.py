@@ -201,11 +201,6 @@ def invalid(value: object, detail: str) -> str:
     return f"Invalid value: {_shown(value)}: {detail}"
 
 
-def forbidden(detail: str) -> str:
-    """Return the detail of a Problem for what must not be there, or not so."""
-    return f"Forbidden: {detail}"
-
-
 def _path(root: str, steps: tuple[int | str, ...]) -> str:
     path, inside = root, False
     for step in steps:
