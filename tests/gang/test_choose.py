@@ -93,6 +93,7 @@ def test_native_gangs_need_both_kinds(version):
 def test_backends_with_an_api_tell_the_cure_and_the_permissions(backend):
     """Whoever needs an API says how to get it, and what rights it takes, without wildcards."""
     assert bool(backend.apis) == bool(backend.cure) == bool(backend.permissions)
+    assert all(word in backend.cure for api in backend.apis[:1] for word in (api.kind, api.group))
     for permission in backend.permissions:
         assert "*" not in (permission.group, permission.resource, *permission.verbs)
     groups = {(api.group, api.plural) for api in backend.apis}

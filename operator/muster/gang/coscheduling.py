@@ -30,7 +30,10 @@ SCHEDULER_PLUGINS = base.GangBackend(
             ),
         ),
     ),
-    cure="Install scheduler-plugins with its CRDs, or choose another --gang-scheduler-name",
+    cure=(
+        f"PodGroup of {names.SCHEDULER_PLUGINS_API} comes with scheduler-plugins: install its "
+        "CRDs, or choose another --gang-scheduler-name"
+    ),
     permissions=(
         Permission(_GROUP, "podgroups", ("get", "list", "watch", "create", "patch", "delete")),
     ),

@@ -75,7 +75,9 @@ EMBEDDED = base.GangBackend(
     scheduler_names=names.SCHEDULER_NAMES,
     embedded=True,
     apis=(OWN,),
-    cure="Apply Muster's own CRDs: kubectl apply -f crds/",
+    cure=(
+        f"PodGroup and Queue of {names.SCHEDULING_API} come with Muster: kubectl apply -f crds/"
+    ),
     permissions=(
         Permission(names.SCHEDULING_GROUP, "podgroups", MANAGE),
         Permission(names.SCHEDULING_GROUP, "queues", (*READ, "patch")),
@@ -99,8 +101,8 @@ KUBE_BATCH = base.GangBackend(
     scheduler_names=(names.KUBE_BATCH_SCHEDULER,),
     apis=(*POD_GROUPS, DISRUPTION_BUDGET),
     cure=(
-        "Install kube-batch with its CRDs, or let Muster write PodDisruptionBudgets instead: "
-        "--kube-batch-object=pdb"
+        f"PodGroup of {names.SCHEDULING_API} comes with kube-batch: install its CRDs, or let "
+        "Muster write PodDisruptionBudgets instead, with --kube-batch-object=pdb"
     ),
     permissions=(
         Permission(names.SCHEDULING_GROUP, "podgroups", MANAGE),

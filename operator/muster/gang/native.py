@@ -104,9 +104,9 @@ KUBERNETES = base.GangBackend(
     apis=APIS,
     companions=("Workload",),
     cure=(
-        "Kubernetes 1.36 or later has it, with the feature gates GenericWorkload and "
-        "GangScheduling and the API scheduling.k8s.io/v1beta1 or v1alpha2 switched on; "
-        "elsewhere choose another --gang-scheduler-name"
+        "Workload and PodGroup of scheduling.k8s.io/v1beta1 or v1alpha2 come with Kubernetes "
+        "1.36 or later: switch the API on, with the feature gates GenericWorkload and "
+        "GangScheduling, or choose another --gang-scheduler-name"
     ),
     permissions=(Permission(_GROUP, "workloads", _VERBS), Permission(_GROUP, "podgroups", _VERBS)),
     pods_first_on_delete=True,

@@ -65,7 +65,10 @@ VOLCANO = base.GangBackend(
             ),
         ),
     ),
-    cure="Install Volcano, or choose another --gang-scheduler-name",
+    cure=(
+        f"PodGroup of {names.VOLCANO_API} comes with Volcano: install it, or choose another "
+        "--gang-scheduler-name"
+    ),
     permissions=(
         Permission(_GROUP, "podgroups", ("get", "list", "watch", "create", "patch", "delete")),
         Permission(_GROUP, "queues", ("get", "list", "watch")),
