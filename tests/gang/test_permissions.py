@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a backend says it must be allowed to do, against the roles that are shipped for it."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from muster import gang
+
+MANIFESTS = Path(__file__).parents[2] / "manifests"
+
+
+def granted(*paths):
+    """Return the (group, resource, verb) of every cluster role in these files."""
+    documents = (doc for path in paths for doc in yaml.safe_load_all(path.read_text()) if doc)
+    return {
+        (group, resource, verb)
+        for document in documents
+        if document["kind"] == "ClusterRole"
+        for rule in document["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+@pytest.mark.parametrize("name", [name for name in gang.BACKENDS if name != "none"])
+def test_shipped_roles_grant_what_the_backend_needs(name):
+    """Nothing that a backend asks for is missing from its component and the base."""
+    roles = granted(
+        MANIFESTS / "base" / "roles.yaml", MANIFESTS / "components" / name / "roles.yaml"
+    )
+    needed = {(p.group, p.resource, v) for p in gang.BACKENDS[name].permissions for v in p.verbs}
+    assert needed <= roles
+
+
+@pytest.mark.parametrize("name", [name for name in gang.BACKENDS if name != "none"])
+def test_components_grant_no_more(name):
+    """A component of roles holds only what the backend asks for, and pods to count the room."""
+    roles = granted(MANIFESTS / "components" / name / "roles.yaml")
+    needed = {(p.group, p.resource, v) for p in gang.BACKENDS[name].permissions for v in p.verbs}
+    assert {rule for rule in roles - needed if rule[1] != "pods"} == set()
