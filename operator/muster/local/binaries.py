@@ -8,6 +8,7 @@ that they are of one version.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -29,7 +30,7 @@ class BinariesError(Exception):
 
 def find(version: str | None = None) -> dict[str, list[str]]:
     """Command line of each program, gotten first if need be; the version is any if None."""
-    found = _places(version)
+    found = _assets(version) or _places(version)
     for more in (_cached, _obtained):
         if missing(found):
             found = more(found, version)
@@ -49,19 +50,31 @@ def merge(found: Found, folder: Path) -> Found:
     return {**there, **found}
 
 
+def _assets(version: str | None) -> Found:
+    """Take the folder of KUBEBUILDER_ASSETS; what an envtest archive lacks is downloaded."""
+    folder = Path(os.environ.get(ASSETS) or os.devnull)
+    if not _is_program(folder / _CORE[0]) or version not in {None, _version_of(folder)}:
+        return {}
+    rest = [name for name in _CORE if not _is_program(folder / name)]
+    there = {name: folder / name for name in components.PROGRAMS if _is_program(folder / name)}
+    if not rest:
+        return there
+    try:
+        more = download.fetch(rest, _version_of(folder), exact=True)
+    except download.DownloadError as error:
+        print(f"{ASSETS} is not used: no {', '.join(rest)} in it ({error})", file=sys.stderr)
+        return {}
+    return {**there, **{name: more / name for name in rest}}
+
+
 def _places(version: str | None) -> Found:
     found: Found = {}
-    for folder in _folders():
+    for folder in map(Path, filter(None, os.environ.get("PATH", "").split(os.pathsep))):
         if version and _is_program(folder / _CORE[0]) and _version_of(folder) != version:
             continue
         found = merge(found, folder)
     # A kubectl alone, as most machines have one, may be of whatever age.
     return found if _CORE[0] in found else {}
-
-
-def _folders() -> list[Path]:
-    folders = [os.environ.get(ASSETS, ""), *os.environ.get("PATH", "").split(os.pathsep)]
-    return [Path(folder) for folder in folders if folder]
 
 
 def _version_of(folder: Path) -> str:
@@ -79,7 +92,8 @@ def _is_program(path: Path) -> bool:
 
 def _cached(found: Found, version: str | None) -> Found:
     if version in {None, options.KUBERNETES_VERSION}:
-        found = merge(found, build.folder())
+        with contextlib.suppress(build.BuildError):  # no sources: then none were built
+            found = merge(found, build.folder())
     if version:
         return merge(found, download.folder(version))
     return merge(found, download.newest(options.KUBERNETES_VERSION.rpartition(".")[0]))

@@ -21,7 +21,6 @@ from muster.local import (
     layout,
     locks,
     options,
-    pki,
     processes,
     stages,
 )
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from muster.local import pki
     from muster.local.layout import Layout
     from muster.local.options import Options
 
@@ -73,12 +73,13 @@ def up(wanted: Options, say: Say = lambda _: None) -> Cluster:
 def down(name: str) -> bool:
     """End a cluster, whole or not, and remove its files; False if there was none."""
     files = layout.Layout.of(options.parse_name(name))
-    if not files.home.exists():
+    if not files.home.exists() and not files.lock.exists():
         return False
     with locks.held(files.lock):
+        there = files.home.exists()
         _sweep(files)
         files.lock.unlink()
-    return True
+    return there
 
 
 def find(name: str) -> Cluster | None:
@@ -130,7 +131,8 @@ def _bring_up(
     files.make()
     if wanted.tied:
         _start_guard(files, lock)
-    authority = _prepare(files, wanted, commands)
+    authority = _authority(files)
+    _prepare(files, wanted, commands)
     made = _start_api(Cluster(files, wanted, free_port(), commands), authority, lock)
     watch.lap("API server")
     for component in made.components[2:]:
@@ -146,16 +148,24 @@ def _bring_up(
     return made
 
 
-def _prepare(files: Layout, wanted: Options, commands: dict[str, list[str]]) -> pki.Authority:
+def _authority(files: Layout) -> pki.Authority:
+    try:  # an extra, which the operator itself does without
+        from muster.local import pki  # noqa: PLC0415
+    except ImportError as error:
+        advice = "making certificates takes the package cryptography: pip install 'muster[local]'"
+        raise ClusterError(f"{advice} ({error})") from error
     authority = pki.Authority(files.name)
     (files.pki / "ca.crt").write_bytes(authority.certificate)
     authority.server().write(files.pki, "apiserver")
     authority.client(*components.ADMIN).write(files.pki, "admin")
     pki.write_signing_key(files.pki / "service-accounts.key")
+    return authority
+
+
+def _prepare(files: Layout, wanted: Options, commands: dict[str, list[str]]) -> None:
     files.stages.write_text(stages.render(wanted.run_seconds))
     for name, command in commands.items():
         (files.bin / name).symlink_to(command[0])
-    return authority
 
 
 def _start_api(made: Cluster, authority: pki.Authority, lock: int) -> Cluster:

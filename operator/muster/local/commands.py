@@ -17,7 +17,7 @@ T = TypeVar("T")
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - it has no other name
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
 
 
 def add_to(subparsers: Subparsers) -> None:
@@ -50,7 +50,12 @@ def _add_up(actions: Subparsers) -> None:
     up = _action(actions, "up", "bring up a cluster", _up)
     _add_name(up)
     add = up.add_argument
-    add("--nodes", type=int, default=4, help="how many simulated nodes (default 4)")
+    add(
+        "--nodes",
+        default=4,
+        type=_checked(options.parse_count),
+        help="how many simulated nodes (default 4)",
+    )
     add(
         "--node",
         action="append",
@@ -128,6 +133,8 @@ def _reported(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Na
         except (cluster.ClusterError, binaries.BinariesError) as error:
             print(f"muster local: {error}", file=sys.stderr)
             return 1
+        except KeyboardInterrupt:
+            return 130
 
     return reported
 

@@ -15,6 +15,8 @@ KUBERNETES_VERSION = "1.36.3"
 KWOK_VERSION = "0.8.0"
 DEFAULT_NAME = "default"
 DEFAULT_RUN_SECONDS = "5"
+MOST_NODES = 30_000
+"""As many as have a range of pod addresses of their own."""
 DEFAULT_SHAPES: tuple[Mapping[str, str], ...] = (
     {"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": "4", "pods": "110"},
 )
@@ -71,9 +73,17 @@ class Options:
 def parse_name(text: str) -> str:
     """Check a cluster's name: it is part of paths and of a certificate."""
     if not _NAME.fullmatch(text):
-        msg = f"{text!r} is no cluster name: lower-case letters, digits and '-', at most 40"
-        raise OptionError(msg)
+        raise OptionError(
+            f"{text!r} is no cluster name: lower-case letters, digits and '-', at most 40"
+        )
     return text
+
+
+def parse_count(text: str) -> int:
+    """Read how many nodes there are to be."""
+    if not text.isdecimal() or int(text) > MOST_NODES:
+        raise OptionError(f"{text!r} is no number of nodes from 0 to {MOST_NODES}")
+    return int(text)
 
 
 def parse_shape(text: str) -> Mapping[str, str]:
@@ -82,13 +92,13 @@ def parse_shape(text: str) -> Mapping[str, str]:
     for part in filter(None, text.split(",")):
         resource, _, quantity = part.partition("=")
         if not resource or not _QUANTITY.fullmatch(quantity):
-            msg = f"{part!r} is no RESOURCE=QUANTITY, such as cpu=8 or memory=32Gi"
-            raise OptionError(msg)
+            raise OptionError(f"{part!r} is no RESOURCE=QUANTITY, such as cpu=8 or memory=32Gi")
         shape[resource] = quantity
     for needed in ("cpu", "memory"):
         if needed not in shape:
-            msg = f"a node needs {needed}: write {needed}=..., such as cpu=8,memory=32Gi"
-            raise OptionError(msg)
+            raise OptionError(
+                f"a node needs {needed}: write {needed}=..., such as cpu=8,memory=32Gi"
+            )
     return shape
 
 
@@ -99,8 +109,7 @@ def parse_labels(texts: list[str]) -> tuple[Mapping[str, str], tuple[Taint, ...]
     for text in texts:
         match = _LABEL.fullmatch(text)
         if not match:
-            msg = f"{text!r} is no label KEY=VALUE and no taint KEY=VALUE:NoSchedule"
-            raise OptionError(msg)
+            raise OptionError(f"{text!r} is no label KEY=VALUE and no taint KEY=VALUE:NoSchedule")
         key, value, effect = match["key"], match["value"], match["effect"]
         if effect:
             taints.append(Taint(key, value, effect))
@@ -113,8 +122,9 @@ def parse_version(text: str) -> str:
     """`v1.36.3` or `1.36.3` as `1.36.3`."""
     match = _VERSION.fullmatch(text)
     if not match:
-        msg = f"{text!r} is no Kubernetes version; write it as in {KUBERNETES_VERSION}"
-        raise OptionError(msg)
+        raise OptionError(
+            f"{text!r} is no Kubernetes version; write it as in {KUBERNETES_VERSION}"
+        )
     return match[1]
 
 
@@ -123,8 +133,7 @@ def parse_run_seconds(text: str) -> str:
     if text in {FOREVER, "-1"}:
         return FOREVER
     if not re.fullmatch(r"\d+(\.\d+)?", text):
-        msg = f"{text!r} is no number of seconds and not {FOREVER!r}"
-        raise OptionError(msg)
+        raise OptionError(f"{text!r} is no number of seconds and not {FOREVER!r}")
     return text
 
 

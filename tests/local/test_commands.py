@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The flags of `muster local`, and what it says where there is no cluster."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from muster.local import cluster, commands, options
+
+
+def run(*argv: str) -> int:
+    """Run a command line as the program does."""
+    parser = argparse.ArgumentParser()
+    commands.add_to(parser.add_subparsers())
+    args = parser.parse_args(["local", *argv])
+    return args.run(args)
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keep the clusters of these tests apart from any other."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[options.Options]:
+    """Collect what `up` would bring up, and end there."""
+    collected: list[options.Options] = []
+
+    def up(wanted: options.Options, _say: object) -> cluster.Cluster:
+        collected.append(wanted)
+        raise cluster.ClusterError("enough")
+
+    monkeypatch.setattr(cluster, "up", up)
+    return collected
+
+
+def test_up_without_flags_asks_for_the_default_cluster(asked: list[options.Options]) -> None:
+    """Four nodes, with kwok and scheduler."""
+    assert run("up") == 1
+    assert asked == [options.Options(labels={})]
+
+
+def test_every_flag_of_up_is_heard(asked: list[options.Options]) -> None:
+    """In the order of the help text."""
+    run(
+        *("up", "--name", "x", "--nodes", "7"),
+        *("--node", "cpu=1,memory=1Gi", "--node", "cpu=2,memory=2Gi,nvidia.com/gpu=1"),
+        *("--node-label", "a=b", "--node-label", "t=u:NoSchedule"),
+        *("--kubeconfig", "/tmp/k", "--no-kwok", "--no-scheduler"),
+        *("--default-run-seconds", "-1", "--kubernetes-version", "v1.35.0"),
+    )
+    assert asked[0] == options.Options(
+        name="x",
+        nodes=7,
+        shapes=(
+            options.parse_shape("cpu=1,memory=1Gi"),
+            options.parse_shape("cpu=2,memory=2Gi,nvidia.com/gpu=1"),
+        ),
+        labels={"a": "b"},
+        taints=(options.Taint("t", "u", "NoSchedule"),),
+        kubeconfig=Path("/tmp/k"),
+        kwok=False,
+        scheduler=False,
+        run_seconds="forever",
+        kubernetes_version="1.35.0",
+    )
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("up", "--nodes", "many"),
+        ("up", "--node", "cpu"),
+        ("up", "--node-label", "x"),
+        ("up", "--name", "../x"),
+        ("logs", "kubelet"),
+        (),
+    ],
+)
+def test_a_flag_that_cannot_be_meant_ends_with_a_usage_error(argv: tuple[str, ...]) -> None:
+    """Before anything is started."""
+    with pytest.raises(SystemExit) as ended:
+        run(*argv)
+    assert ended.value.code == 2
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "words"),
+    [
+        (("down",), 0, "there is no cluster default"),
+        (("status", "--name", "x"), 1, "there is no cluster x; others: none"),
+        (("env",), 1, "there is no cluster default: muster local up"),
+        (("logs", "etcd"), 1, "default has no etcd"),
+    ],
+)
+def test_without_a_cluster_it_is_said_that_there_is_none(
+    argv: tuple[str, ...], code: int, words: str, capsys: pytest.CaptureFixture[str], state: Path
+) -> None:
+    """And no file is made."""
+    assert run(*argv) == code
+    out = capsys.readouterr()
+    assert words in out.out + out.err
+    assert list(state.rglob("*")) == []

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Downloads, from a server on this machine, are used only if their checksum is right."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import http.server
+import io
+import json
+import socket
+import tarfile
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from muster.local import components, download, layout, nodes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PLATFORM = f"linux-{nodes.architecture()}"
+FOLDER = PLATFORM.replace("-", "/")
+ARCHIVE = f"/archives/envtest-v1.36.2-{PLATFORM}.tar.gz"
+ARCHIVED = ("etcd", "kube-apiserver", "kubectl")
+LOOSE = ("kube-controller-manager", "kube-scheduler")
+
+
+class Site:
+    """A web server whose pages are a dictionary, laid out like the official ones."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.pages: dict[str, bytes] = {}
+        self.asked: list[str] = []
+        self.put_archive({f"controller-tools/envtest/{name}": name for name in ARCHIVED})
+        for name in LOOSE:
+            path = f"/release/v1.36.2/bin/{FOLDER}/{name}"
+            self.pages[path] = name.encode()
+            self.pages[f"{path}.sha256"] = hashlib.sha256(name.encode()).hexdigest().encode()
+        self.pages["/dl/kwok"] = b"kwok"
+        self.put_kwok("sha256:" + hashlib.sha256(b"kwok").hexdigest())
+
+    def put_archive(self, files: dict[str, str], digest: str = "") -> None:
+        """Publish an archive of 1.36.2, under this checksum or its own."""
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+            for name, text in files.items():
+                info = tarfile.TarInfo(name)
+                info.size = len(text)
+                tar.addfile(info, io.BytesIO(text.encode()))
+        self.pages[ARCHIVE] = buffer.getvalue()
+        entry = {
+            "hash": digest or hashlib.sha512(buffer.getvalue()).hexdigest(),
+            "selfLink": self.url + ARCHIVE,
+        }
+        releases = {
+            version: {f"envtest-{version}-{PLATFORM}.tar.gz": entry}
+            for version in ("v1.35.9", "v1.36.0", "v1.36.2")
+        }
+        self.pages["/index.yaml"] = yaml.safe_dump({"releases": releases}).encode()
+
+    def put_kwok(self, digest: str | None) -> None:
+        """Publish the list of kwok's files, with this checksum."""
+        asset = {
+            "name": f"kwok-{PLATFORM}",
+            "browser_download_url": f"{self.url}/dl/kwok",
+            "digest": digest,
+        }
+        self.pages["/kwok"] = json.dumps({"assets": [asset]}).encode()
+
+    def sources(self) -> download.Sources:
+        """Put this site in place of the official ones."""
+        return download.Sources(
+            f"{self.url}/index.yaml", f"{self.url}/release", f"{self.url}/kwok"
+        )
+
+    def fetch(self, version: str = "1.36.2", *, exact: bool = True) -> Path:
+        """Download all programs from here."""
+        return download.fetch(components.PROGRAMS, version, exact=exact, sources=self.sources())
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """Serve a site, and give downloads a cache of their own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    pages: list[Site] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            pages[0].asked.append(self.path)
+            body = pages[0].pages.get(self.path)
+            self.send_response(404 if body is None else 200)
+            self.send_header("Content-Length", str(len(body or b"")))
+            self.end_headers()
+            self.wfile.write(body or b"")
+
+        def log_message(self, *args: object) -> None:
+            """Say nothing."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        pages.append(Site(f"http://127.0.0.1:{server.server_port}"))
+        try:
+            yield pages[0]
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_all_programs_are_downloaded_and_can_be_run(site: Site) -> None:
+    """From three kinds of places into one folder, with nothing else beside them."""
+    folder = site.fetch()
+    assert folder == download.folder("1.36.2")
+    assert {path.name: path.read_text() for path in folder.iterdir()} == {
+        name: name for name in components.PROGRAMS
+    }
+    assert all(path.stat().st_mode & 0o111 == 0o111 for path in folder.iterdir())
+
+
+def test_what_is_there_is_not_downloaded_again(site: Site) -> None:
+    """A second time only the index is read, and not even that by who looks into the cache."""
+    site.fetch()
+    site.asked.clear()
+    site.fetch()
+    assert site.asked == ["/index.yaml"]
+
+
+def test_an_archive_with_a_wrong_checksum_is_not_used(site: Site) -> None:
+    """The message names both checksums; no program of it is left in the cache."""
+    site.put_archive({f"x/{name}": "evil" for name in ARCHIVED}, digest="0" * 128)
+    with pytest.raises(download.DownloadError, match=r"instead of 0{128}; not used"):
+        site.fetch()
+    assert list(download.folder("1.36.2").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", LOOSE)
+def test_a_program_with_a_wrong_checksum_is_not_used(site: Site, name: str) -> None:
+    """The published checksum is of other bytes than those served."""
+    site.pages[f"/release/v1.36.2/bin/{FOLDER}/{name}"] += b"!"
+    with pytest.raises(download.DownloadError, match=f"{name} has the checksum"):
+        site.fetch()
+    assert not (download.folder("1.36.2") / name).exists()
+
+
+def test_kwok_with_a_wrong_checksum_is_not_used(site: Site) -> None:
+    """The same for kwok, whose checksum comes from the list of its files."""
+    site.pages["/dl/kwok"] = b"evil"
+    with pytest.raises(download.DownloadError, match="/dl/kwok has the checksum"):
+        site.fetch()
+    assert not (download.folder("1.36.2") / "kwok").exists()
+
+
+@pytest.mark.parametrize("digest", [None, "", "md5:abc"])
+def test_a_program_without_a_checksum_is_not_used(site: Site, digest: str | None) -> None:
+    """Nothing unchecked ever gets into the cache."""
+    site.put_kwok(digest)
+    with pytest.raises(download.DownloadError, match="with a checksum"):
+        site.fetch()
+
+
+def test_a_checksum_of_no_known_kind_is_refused(site: Site) -> None:
+    """Its length tells the kind."""
+    site.put_archive({"etcd": "etcd"}, digest="abc")
+    with pytest.raises(download.DownloadError, match="is no checksum"):
+        site.fetch()
+
+
+def test_an_archive_that_lacks_a_program_is_refused(site: Site) -> None:
+    """Its checksum being right."""
+    site.put_archive({"x/etcd": "etcd", "x/kubectl": "kubectl"})
+    with pytest.raises(download.DownloadError, match="does not hold kube-apiserver"):
+        site.fetch()
+
+
+def test_files_beside_the_programs_stay_in_the_archive(site: Site) -> None:
+    """Nor can a path in it lead out of the folder."""
+    site.put_archive({f"../../{name}": name for name in ARCHIVED} | {"../../evil": "evil"})
+    folder = site.fetch()
+    assert {path.name for path in folder.iterdir()} == set(components.PROGRAMS)
+    assert not list(layout.cache_root().rglob("evil"))
+
+
+def test_another_patch_release_will_do_unless_one_was_asked_for(site: Site) -> None:
+    """Not for every patch release is there an archive."""
+    assert site.fetch("1.36.7", exact=False) == download.folder("1.36.2")
+    assert download.newest("1.36") == download.folder("1.36.2")
+
+
+def test_a_version_asked_for_that_is_not_there_is_refused_with_what_is(site: Site) -> None:
+    """The message lists the releases of the same minor."""
+    with pytest.raises(download.DownloadError, match=r"there are: v1\.36\.0, v1\.36\.2"):
+        site.fetch("1.36.7")
+
+
+def test_a_missing_page_is_told_with_its_url(site: Site) -> None:
+    """So that one can try it by hand."""
+    del site.pages[ARCHIVE]
+    with pytest.raises(download.DownloadError, match=f"{ARCHIVE}: Not Found"):
+        site.fetch()
+
+
+def test_that_nothing_can_be_reached_is_known_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refused connection, as on a machine without network."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        port = taken.getsockname()[1]
+    sources = download.Sources(f"http://127.0.0.1:{port}/index.yaml")
+    with pytest.raises(download.DownloadError, match="refused"):
+        download.fetch(["etcd"], "1.36.2", exact=True, sources=sources)
+
+
+def test_a_server_that_never_answers_is_given_up_in_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A firewall that drops packets must not hold up the build that can be done instead."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(download, "_REACH_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        sources = download.Sources(f"http://127.0.0.1:{silent.getsockname()[1]}/index.yaml")
+        start = time.monotonic()
+        with pytest.raises(download.DownloadError, match=r"timed out|no answer"):
+            download.fetch(["etcd"], "1.36.2", exact=True, sources=sources)
+        assert time.monotonic() - start < 5

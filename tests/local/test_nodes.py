@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Simulated nodes carry what real ones do."""
+
+from __future__ import annotations
+
+from muster.local import nodes, options
+
+NOW = "2026-01-02T03:04:05Z"
+SMALL = {"cpu": "4", "memory": "8Gi", "pods": "10"}
+LARGE = {"cpu": "64", "memory": "512Gi", "nvidia.com/gpu": "8", "pods": "110"}
+
+
+def document(index: int, **asked: object) -> dict:
+    """Node `index` of a cluster with these options."""
+    return nodes.document(index, options.Options(**asked), "v1.36.3", NOW)
+
+
+def test_a_node_has_the_capacity_asked_for_and_storage() -> None:
+    """All of the capacity can be allocated."""
+    status = document(0, shapes=(SMALL,))["status"]
+    assert status["capacity"] == status["allocatable"] == {"ephemeral-storage": "100Gi", **SMALL}
+
+
+def test_shapes_take_turns() -> None:
+    """Several shapes give a mixed cluster."""
+    cpus = [document(i, shapes=(SMALL, LARGE))["status"]["capacity"]["cpu"] for i in range(4)]
+    assert cpus == ["4", "64", "4", "64"]
+
+
+def test_well_known_labels_are_there() -> None:
+    """Hostname, system, architecture, region and zone."""
+    labels = document(0)["metadata"]["labels"]
+    assert labels["kubernetes.io/hostname"] == "node-1"
+    assert labels["kubernetes.io/os"] == "linux"
+    assert labels["kubernetes.io/arch"] == nodes.architecture()
+    assert labels["topology.kubernetes.io/zone"] == "local-a"
+
+
+def test_zones_take_turns() -> None:
+    """So that spreading over zones has something to spread over."""
+    zones = [document(i)["metadata"]["labels"]["topology.kubernetes.io/zone"] for i in range(4)]
+    assert zones == ["local-a", "local-b", "local-c", "local-a"]
+
+
+def test_no_two_nodes_share_an_address_or_pod_range() -> None:
+    """Up to as many nodes as are allowed."""
+    made = [document(i) for i in (0, 1, 255, 256, 65535 // 3, options.MOST_NODES - 1)]
+    assert len({node["spec"]["podCIDR"] for node in made}) == len(made)
+    assert len({node["status"]["addresses"][0]["address"] for node in made}) == len(made)
+    assert all(node["spec"]["podCIDR"].startswith("10.") for node in made)
+
+
+def test_labels_and_taints_asked_for_are_on_every_node() -> None:
+    """Beside the well-known ones."""
+    node = document(
+        3, labels={"rack": "7"}, taints=(options.Taint("dedicated", "ml", "NoSchedule"),)
+    )
+    assert node["metadata"]["labels"]["rack"] == "7"
+    assert node["spec"]["taints"] == [{"key": "dedicated", "value": "ml", "effect": "NoSchedule"}]
+
+
+def test_kwok_makes_its_nodes_ready_itself() -> None:
+    """A node of kwok's is marked as such and is not born Ready."""
+    node = document(0)
+    assert node["metadata"]["annotations"] == {"kwok.x-k8s.io/node": "fake"}
+    assert not nodes.ready(node)
+
+
+def test_without_kwok_a_node_is_born_ready() -> None:
+    """Nobody else would make it so."""
+    node = document(0, kwok=False)
+    assert node["metadata"]["annotations"] == {}
+    assert nodes.ready(node)
+
+
+def test_a_node_with_the_not_ready_taint_is_not_ready() -> None:
+    """Whatever its condition says: nothing would be placed on it."""
+    node = document(0, kwok=False)
+    node["spec"]["taints"] = [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]
+    assert not nodes.ready(node)

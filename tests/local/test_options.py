@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Flags of `muster local` become checked values."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from muster.local import options
+
+
+def test_a_shape_names_resources_and_gets_what_every_node_has() -> None:
+    """Pods and ephemeral storage need not be said."""
+    shape = options.parse_shape("cpu=8,memory=32Gi,nvidia.com/gpu=4")
+    assert shape == {
+        "cpu": "8",
+        "memory": "32Gi",
+        "nvidia.com/gpu": "4",
+        "pods": "110",
+        "ephemeral-storage": "100Gi",
+    }
+
+
+def test_a_shape_may_say_how_many_pods_fit() -> None:
+    """What is said wins over what every node has."""
+    assert options.parse_shape("cpu=500m,memory=1G,pods=3")["pods"] == "3"
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("cpu=8", "a node needs memory"),
+        ("memory=8Gi", "a node needs cpu"),
+        ("cpu=8,memory=lots", "such as cpu=8"),
+        ("cpu,memory=1Gi", "such as cpu=8"),
+        ("=8,memory=1Gi", "such as cpu=8"),
+    ],
+)
+def test_a_shape_that_cannot_be_meant_is_refused_with_advice(text: str, advice: str) -> None:
+    """The message says what to write instead."""
+    with pytest.raises(options.OptionError, match=advice):
+        options.parse_shape(text)
+
+
+def test_labels_and_taints_are_told_apart_by_the_effect() -> None:
+    """A label's value can hold no colon, so a colon means a taint."""
+    labels, taints = options.parse_labels(
+        ["rack=7", "gpu.example.com/kind=a100", "empty=", "dedicated=ml:NoSchedule"]
+    )
+    assert labels == {"rack": "7", "gpu.example.com/kind": "a100", "empty": ""}
+    assert taints == (options.Taint("dedicated", "ml", "NoSchedule"),)
+
+
+@pytest.mark.parametrize("text", ["rack", "rack=a b", "rack=7:Sometimes", "-x=1", "=1"])
+def test_what_is_neither_label_nor_taint_is_refused(text: str) -> None:
+    """The API server would refuse it much later."""
+    with pytest.raises(options.OptionError, match="no label KEY=VALUE"):
+        options.parse_labels([text])
+
+
+@pytest.mark.parametrize("text", ["", "-a", "A", "a/b", "..", "a" * 41])
+def test_a_name_that_is_no_safe_folder_is_refused(text: str) -> None:
+    """A cluster's name becomes a path."""
+    with pytest.raises(options.OptionError, match="no cluster name"):
+        options.parse_name(text)
+
+
+@pytest.mark.parametrize("text", ["a", "e2e-1", "a" * 40])
+def test_names_that_are_fine(text: str) -> None:
+    """A valid name is given back as it is."""
+    assert options.parse_name(text) == text
+
+
+@pytest.mark.parametrize("text", ["v1.36.3", "1.36.3"])
+def test_a_version_is_known_with_and_without_its_letter(text: str) -> None:
+    """Both ways of writing are common."""
+    assert options.parse_version(text) == "1.36.3"
+
+
+@pytest.mark.parametrize("text", ["1.36", "latest", "1.36.3/../x"])
+def test_a_version_must_be_whole(text: str) -> None:
+    """It becomes part of a URL and a path."""
+    with pytest.raises(options.OptionError, match="no Kubernetes version"):
+        options.parse_version(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("5", "5"), ("0.5", "0.5"), ("-1", "forever"), ("forever", "forever")]
+)
+def test_run_seconds_are_a_number_or_forever(text: str, seconds: str) -> None:
+    """-1 is another word for forever."""
+    assert options.parse_run_seconds(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "-2", "5s", "soon"])
+def test_run_seconds_that_are_none_are_refused(text: str) -> None:
+    """The unit is always seconds."""
+    with pytest.raises(options.OptionError, match="no number of seconds"):
+        options.parse_run_seconds(text)
+
+
+@pytest.mark.parametrize("text", ["-1", "x", "30001", ""])
+def test_the_number_of_nodes_is_bounded(text: str) -> None:
+    """Beyond, nodes would share addresses."""
+    with pytest.raises(options.OptionError, match="no number of nodes"):
+        options.parse_count(text)
+
+
+def test_options_survive_being_recorded() -> None:
+    """What was asked for is read back the same from JSON."""
+    asked = options.Options(
+        name="x",
+        labels={"a": "b"},
+        taints=(options.Taint("k", "v", "NoExecute"),),
+        kubeconfig=Path("/tmp/k"),
+        kwok=False,
+    )
+    record = json.loads(json.dumps(dataclasses.asdict(asked), default=str))
+    assert options.restore(record) == asked
