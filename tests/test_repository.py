@@ -66,6 +66,7 @@ def commands(text: str, program: str) -> list[list[str]]:
     blocks = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
     shown = [block for language, block in blocks.findall(text) if language in {"sh", "console"}]
     lines = [line.removeprefix("$ ") for block in shown for line in block.splitlines()]
+    lines += re.findall(r"\$\(\.venv/bin/([^)]+)\)", "\n".join(lines))
     spans = re.findall(r"`([^`\n]+)`", blocks.sub("", text))
     return [
         shlex.split(line, comments=True)[1:]
@@ -136,3 +137,24 @@ def test_readme_names_only_commands_that_exist() -> None:
         flags = {word.split("=")[0] for word in words if word.startswith("--")}
         known = set(re.findall(r"--?[A-Za-z][A-Za-z-]*", shown.stdout))
         assert flags <= known, f"muster {' '.join(words)}"
+
+
+def test_the_operator_needs_only_its_dependencies() -> None:
+    """The image holds no package of the extras, and `muster run` must start there."""
+    extras = ["cryptography", "hypothesis", "pytest", "mypy"]
+    program = f"""
+import sys
+sys.modules.update(dict.fromkeys({extras}))
+import muster.cli
+import muster.runtime.app
+muster.cli.main(["run", "--help"])
+"""
+    answer = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT / "operator",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert "--gang-scheduler-name" in answer.stdout
