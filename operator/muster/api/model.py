@@ -80,6 +80,9 @@ class ReplicaStatus:
     failed: int = 0
     restarts: int = 0
     selector: str = ""
+    restarted: tuple[str, ...] = ()
+    """uids of pods that `restarts` already counts and that are still there; only these may be
+    deleted, so that a crash between the two writes loses no restart."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ class Observed:
     """The embedded allocator's latest word on the gang, None if it has not looked yet."""
     refusal: Refusal | None = None
     replacing: frozenset[str] = frozenset()
-    """uids of pods that were ended by the scheduler (eviction, hold expired), not by the program."""
+    """uids of pods that the scheduler ended (eviction, hold expired), not the program."""
 
 
 @dataclass(frozen=True, slots=True)

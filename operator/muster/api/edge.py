@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The JSON edge: values of unknown shape in, values of a known type out; nothing raises."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+
+def parse_time(value: object) -> float | None:
+    """Return an RFC 3339 text as seconds since the epoch, or None if it is none."""
+    if not isinstance(value, str):
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def format_time(seconds: float) -> str:
+    """Return seconds since the epoch as RFC 3339 in UTC, fractions cut off."""
+    return datetime.fromtimestamp(math.floor(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def mapping(value: object) -> Mapping[str, Any]:
+    """Return the value if it is a JSON object, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def sequence(value: object) -> list[Any]:
+    """Return the value if it is a JSON array, else an empty one."""
+    return value if isinstance(value, list) else []
+
+
+def text(value: object) -> str:
+    """Return the value if it is a string, else an empty one."""
+    return value if isinstance(value, str) else ""
+
+
+def integer(value: object) -> int | None:
+    """Return the value if it is a whole number, else None."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a job creates: its pods, their services, the config maps they refer to.
+
+What is common to a role is built once, in its `Mold`; documents share those parts and are never
+changed afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from muster.api import names
+from muster.api.model import Job, Json, Replica
+from muster.controller.model import Context
+from muster.frameworks.base import Framework, framework_container, with_port
+from muster.gang import GangBackend
+from muster.gang.base import owner
+
+_POD_POLICY: Final = {names.RestartPolicy.EXIT_CODE: names.RestartPolicy.NEVER}
+"""Replica restart policies that no pod knows, and what its pods get instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class WantedPod:
+    """One pod that the job's spec asks for, whether it exists or not."""
+
+    name: str
+    role: str
+    index: int
+    template: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Mold:
+    """All that the pods and services of one role have in common."""
+
+    job: Job
+    replica: Replica
+    identity: Mapping[str, str]
+    """The labels by which the role's objects are found, without the index."""
+    metadata: Json
+    """Metadata of its pods, without name and labels."""
+    labels: Mapping[str, str]
+    """Labels of its pods, without the index."""
+    spec: Json
+    containers: tuple[Json, ...]
+    entries: Callable[[int], Sequence[Json]]
+    """Index -> environment entries."""
+    targets: frozenset[int]
+    """Positions of the containers that get the environment."""
+    ports: tuple[Json, ...]
+    """Ports of its services."""
+    masters: frozenset[int]
+    """Indices of the pods that carry the master label."""
+    on_node: bool
+    """May its pods be created with a nodeName?"""
+
+    @property
+    def scheduler(self) -> str:
+        """Name of the scheduler that its pods ask for; empty: the cluster's default."""
+        name: str = self.spec.get("schedulerName") or ""
+        return name
+
+    def name(self, index: int) -> str:
+        """Return the name of a pod and of its service."""
+        return names.child(self.job.name, self.replica.role, index)
+
+    def pod(self, index: int, node: str = "") -> Json:
+        """Return the pod of that index, on the node unless that is empty."""
+        spec = {**self.spec, "containers": self._containers(index)}
+        if node and self.on_node:
+            spec["nodeName"] = node
+        labels = {**self.labels, names.REPLICA_INDEX: str(index)}
+        if index in self.masters:
+            labels[names.JOB_ROLE] = names.JOB_ROLE_MASTER
+        metadata = {**self.metadata, "name": self.name(index), "labels": labels}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+    def service(self, index: int) -> Json:
+        """Return the headless service of the pod of that index."""
+        selector = {**self.identity, names.REPLICA_INDEX: str(index)}
+        return {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {
+                "name": self.name(index),
+                "namespace": self.job.namespace,
+                "labels": selector,
+                "ownerReferences": self.metadata["ownerReferences"],
+            },
+            "spec": {"clusterIP": "None", "selector": selector, "ports": list(self.ports)},
+        }
+
+    def _containers(self, index: int) -> list[Json]:
+        entries = self.entries(index)
+        if not entries:
+            return list(self.containers)
+        own = {entry["name"] for entry in entries}
+        return [
+            _with_env(container, entries, own) if position in self.targets else container
+            for position, container in enumerate(self.containers)
+        ]
+
+
+def mold(
+    job: Job, framework: Framework, replica: Replica, backend: GangBackend, context: Context
+) -> Mold:
+    """Return what the pods and services of one role have in common."""
+    template = replica.template
+    meta, spec = template.get("metadata") or {}, template["spec"]
+    link = backend.link(job, replica)
+    environment = framework.environment(job, replica, context.cluster_domain)
+    listening = framework_container(framework, template)
+    ported = with_port(framework, listening)
+    containers = tuple(ported if c is listening else c for c in spec["containers"])
+    identity = {**labels(job, framework), names.REPLICA_TYPE: replica.role}
+    annotations = {**(meta.get("annotations") or {}), **link.annotations}
+    policy = _POD_POLICY.get(names.RestartPolicy(replica.restart_policy), replica.restart_policy)
+    return Mold(
+        job=job,
+        replica=replica,
+        identity=identity,
+        metadata={
+            "namespace": job.namespace,
+            "ownerReferences": [owner(job)],
+            **({"annotations": annotations} if annotations else {}),
+            **({"finalizers": meta["finalizers"]} if meta.get("finalizers") else {}),
+        },
+        labels={**(meta.get("labels") or {}), **link.labels, **identity},
+        spec={**spec, **link.spec, "restartPolicy": str(policy)},
+        containers=containers,
+        entries=environment.entries,
+        targets=_targets(containers, environment.container),
+        ports=tuple(_service_port(port) for port in ported["ports"]),
+        masters=frozenset(
+            index for index in range(replica.replicas) if framework.is_master(job, replica, index)
+        ),
+        on_node=context.placement == "create" and not spec.get("schedulingGates"),
+    )
+
+
+def molds(
+    job: Job, framework: Framework, backend: GangBackend, context: Context
+) -> Mapping[str, Mold]:
+    """Return the mold of every role, by role, in canonical order."""
+    return {r.role: mold(job, framework, r, backend, context) for r in job.replicas}
+
+
+def labels(job: Job, framework: Framework) -> dict[str, str]:
+    """Return the labels by which everything of the job is found."""
+    return {
+        names.OPERATOR_NAME: framework.operator_name,
+        names.JOB_NAME: names.flat(job.name),
+    }
+
+
+def config_maps(job: Job, framework: Framework, context: Context) -> Iterator[Json]:
+    """Yield the ConfigMaps that the job's pods refer to."""
+    for name, data in framework.configs(job, context.cluster_domain).items():
+        yield {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {
+                "name": name,
+                "namespace": job.namespace,
+                "labels": labels(job, framework),
+                "ownerReferences": [owner(job)],
+            },
+            "data": dict(data),
+        }
+
+
+def config_names(job: Job, framework: Framework) -> tuple[str, ...]:
+    """Return the names of the ConfigMaps that the job's pods refer to."""
+    return tuple(framework.configs(job, ""))
+
+
+def wanted_pods(job: Job) -> Iterator[WantedPod]:
+    """Yield the pods that the spec asks for, in the order in which they are created."""
+    for replica in job.replicas:
+        for index in range(replica.replicas):
+            name = names.child(job.name, replica.role, index)
+            yield WantedPod(name, replica.role, index, replica.template)
+
+
+def _targets(containers: tuple[Json, ...], name: str | None) -> frozenset[int]:
+    if name is None:
+        return frozenset(range(len(containers)))
+    found = (i for i, container in enumerate(containers) if container.get("name") == name)
+    return frozenset(list(found)[:1])
+
+
+def _with_env(container: Json, entries: Sequence[Json], own: set[str]) -> Json:
+    kept = [entry for entry in container.get("env") or () if entry.get("name") not in own]
+    return {**container, "env": [*kept, *entries]}
+
+
+def _service_port(port: Json) -> Json:
+    number = port["containerPort"]
+    return {"name": port.get("name") or f"port-{number}", "port": number}

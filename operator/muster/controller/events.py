@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is said about a job in events; those of one pass about like objects are put together."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from muster.api import names
+from muster.api.model import ContainerEnd, JobStatus, ReplicaStatus
+from muster.controller.model import Action, Create, Delete, Emit
+from muster.controller.roster import Fate, Member
+from muster.controller.scope import Scope
+from muster.controller.status import transitions
+
+MOST_APART: Final = 32
+"""Up to so many objects get an event each, beyond it one event tells of them all."""
+LONGEST: Final = 1024
+"""Characters that the API server takes for an event's message."""
+
+_NORMAL: Final = "Normal"
+_WARNING: Final = "Warning"
+_CREATED: Final = {
+    "Pod": names.Event.SUCCESSFUL_CREATE_POD,
+    "Service": names.Event.SUCCESSFUL_CREATE_SERVICE,
+}
+_DELETED: Final = {
+    "Pod": names.Event.SUCCESSFUL_DELETE_POD,
+    "Service": names.Event.SUCCESSFUL_DELETE_SERVICE,
+}
+_REFUSED: Final = {
+    "Pod": names.Event.FAILED_CREATE_POD,
+    "Service": names.Event.FAILED_CREATE_SERVICE,
+}
+_ALARMS: Final = frozenset({names.Condition.FAILED, names.Condition.RESTARTING})
+
+
+def warning(reason: str, message: str) -> Emit:
+    """Return a Warning, its message cut to what the server takes."""
+    return Emit(_WARNING, reason, _cut(message))
+
+
+def normal(reason: str, message: str) -> Emit:
+    """Return a Normal event, its message cut to what the server takes."""
+    return Emit(_NORMAL, reason, _cut(message))
+
+
+def of_writes(actions: Iterable[Action]) -> Iterator[Emit]:
+    """Tell of the pods and services that a pass creates and deletes."""
+    made: defaultdict[str, list[str]] = defaultdict(list)
+    gone: defaultdict[str, list[str]] = defaultdict(list)
+    for action in actions:
+        if isinstance(action, Create):
+            made[action.doc["kind"]].append(action.doc["metadata"]["name"])
+        elif isinstance(action, Delete):
+            gone[action.kind].append(action.name)
+    for verb, table, named in (("Created", _CREATED, made), ("Deleted", _DELETED, gone)):
+        for kind, reason in table.items():
+            for text in _together(f"{verb} {{}}{kind.lower()}{{}}: {{}}", named[kind]):
+                yield normal(reason, text)
+
+
+def _together(form: str, listed: Sequence[str]) -> Iterator[str]:
+    if len(listed) <= MOST_APART:
+        yield from (form.format("", "", name) for name in listed)
+    else:
+        yield form.format(f"{len(listed)} ", "s", f"{listed[0]} … {listed[-1]}")
+
+
+def of_transitions(before: JobStatus, after: JobStatus) -> Iterator[Emit]:
+    """Tell of the conditions that became true, and of a resumption.
+
+    A restart is told by `of_restarts`, each time anew.
+    """
+    for condition in transitions(before.conditions, after.conditions):
+        resumed = condition.type == names.Condition.SUSPENDED and condition.status == "False"
+        told = condition.status == "True" and condition.type != names.Condition.RESTARTING
+        if told or resumed:
+            alarm = condition.type in _ALARMS
+            yield (warning if alarm else normal)(condition.reason, condition.message)
+
+
+def of_gang(before: JobStatus, after: JobStatus) -> Iterator[Emit]:
+    """Tell once, for every change of reason, why the gang does not run."""
+    told = before.gang.reason if before.gang else ""
+    if after.gang and after.gang.reason and after.gang.reason != told:
+        yield warning(names.Event.UNSCHEDULABLE, after.gang.message or after.gang.reason)
+
+
+def of_exits(scope: Scope, counted: Mapping[str, ReplicaStatus], *, over: bool) -> Iterator[Emit]:
+    """Tell with which codes the framework's containers ended.
+
+    Level-triggered without memory: a role's ends are told when its counts of ended pods change,
+    so that an end may be told again beside a later one, but none is left out. A large job's
+    good ends are told together when the job is over.
+    """
+    large = scope.job.total > MOST_APART
+    whole = large and over
+    ends: defaultdict[int, list[Member]] = defaultdict(list)
+    for member in scope.roster.having(Fate.STAYS, Fate.RESTARTS, Fate.PERMANENT):
+        code = member.pod.exit_code(scope.framework.container)
+        if code is None or (large and not code and not over):
+            continue
+        if whole or _ends_changed(scope, counted, member):
+            ends[code].append(member)
+    for code, members in sorted(ends.items()):
+        listed = [f"{member.pod.namespace}.{member.pod.name}" for member in members]
+        for text in _together(f"Pod{{1}}: {{0}}{{2}} exited with code {code}", listed):
+            yield normal(names.Event.EXITED_WITH_CODE, text)
+
+
+def _ends_changed(scope: Scope, counted: Mapping[str, ReplicaStatus], member: Member) -> bool:
+    type_ = member.replica.type
+    before, after = scope.job.status.replicas.get(type_, ReplicaStatus()), counted[type_]
+    return (before.succeeded, before.failed) != (after.succeeded, after.failed)
+
+
+def of_restarts(scope: Scope) -> Iterator[Emit]:
+    """Tell of the failed pods whose replacement starts in this pass."""
+    failed = scope.roster.having(Fate.RESTARTS)
+    if not failed:
+        return
+    job, container = scope.job, scope.framework.container
+    reason = names.reason(job.kind, names.Condition.RESTARTING)
+    for type_ in dict.fromkeys(member.replica.type for member in failed):
+        yield warning(reason, restarting(job.name, type_))
+    for member in failed[:MOST_APART]:
+        exits = member.replica.restart_policy == names.RestartPolicy.EXIT_CODE
+        if exits and member.pod.exit_code(container) is None:
+            why = f" ({member.pod.reason})" if member.pod.reason else ""
+            text = f"Pod {member.pod.name} failed without an exit code of container {container}"
+            yield warning(names.Event.EXIT_CODE_UNKNOWN, f"{text}{why}; it is replaced")
+
+
+def restarting(job: str, type_: str) -> str:
+    """Return the message of a restart."""
+    return f"job {job} is restarting because {type_} replica(s) failed."
+
+
+def of_notices(scope: Scope) -> Iterator[Emit]:
+    """Tell the author, once per generation, how the job was read."""
+    if not scope.fresh:
+        return
+    for notice in (*scope.job.notices, *scope.backend.notices(scope.job, scope.facts)):
+        yield Emit(notice.type, notice.reason, _cut(notice.message))
+    if any(role.template["spec"].get("restartPolicy") for role in scope.job.replicas):
+        yield warning(
+            names.Event.SET_POD_TEMPLATE_RESTART_POLICY,
+            "Restart policy in pod template will be overwritten by restart policy in replica spec",
+        )
+
+
+def of_refusal(scope: Scope) -> Iterator[Emit]:
+    """Tell why the server did not take an object."""
+    refusal = scope.refusal
+    if refusal is not None:
+        reason = _REFUSED.get(refusal.kind, f"FailedCreate{refusal.kind}")
+        yield warning(reason, f"Error creating: {refusal.message}")
+
+
+def of_abnormal_pods(scope: Scope) -> Iterator[Emit]:
+    """Tell why containers of living pods ended badly or do not start."""
+    told = 0
+    for member in scope.roster.having(Fate.STAYS):
+        if member.pod.terminal:
+            continue
+        for end in member.pod.ends:
+            if told < MOST_APART and (end.exit_code or (end.exit_code is None and end.message)):
+                told += 1
+                yield warning(end.reason or "Error", _abnormal(member.pod.name, end))
+
+
+def _abnormal(pod: str, end: ContainerEnd) -> str:
+    start = f"Error pod {pod} container {end.container}"
+    if end.exit_code is None:
+        return f"{start} waiting message: {end.message}"
+    return f"{start} exitCode: {end.exit_code} terminated message: {end.message}"
+
+
+def _cut(message: str) -> str:
+    return message if len(message) <= LONGEST else f"{message[: LONGEST - 3]}..."

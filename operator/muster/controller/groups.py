@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The job's gang: its group object, and where the gang stands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+from muster.api import names
+from muster.api.model import GroupView, ReplicaStatus, Verdict
+from muster.controller.events import normal
+from muster.controller.model import Action, Create, Delete, Emit, Patch
+from muster.controller.roster import Fate
+from muster.controller.scope import Scope
+from muster.gang import Update
+
+CREATION_REFUSED: Final = "CreationRefused"
+POD_GROUP_IMMUTABLE: Final = "PodGroupImmutable"
+_ONCE_WHOLE: Final = frozenset({names.GangState.RUNNING, names.GangState.DEGRADED})
+
+
+def ready_for_pods(scope: Scope) -> bool:
+    """Say whether the backend lets pods be created, as far as its API and its group tell."""
+    if scope.backend.apis and scope.context.missing:
+        return False
+    return scope.backend.may_create_pods(scope.observed.group)
+
+
+def writes(scope: Scope) -> Iterator[Action]:
+    """Yield what brings the group object to what it should be."""
+    group, wanted = scope.observed.group, scope.backend.group(scope.job, scope.facts)
+    if wanted is None:
+        yield from removal(scope)
+    elif scope.context.missing:
+        return
+    elif group is None:
+        documents = (*scope.backend.before(scope.job, scope.facts), wanted)
+        yield from (Create(document) for document in documents)
+    elif not group.deleting:
+        difference = scope.backend.difference(group, wanted)
+        yield from _update(scope, group, difference) if difference else ()
+
+
+def _update(scope: Scope, group: GroupView, difference: Mapping[str, object]) -> Iterator[Action]:
+    update = scope.backend.api(group.api_version).update
+    if update is Update.PATCH:
+        yield Patch(group.api_version, group.kind, group.namespace, group.name, dict(difference))
+    elif update is Update.REPLACE or not scope.roster.own:
+        yield _delete(group)
+    elif scope.fresh:
+        text = "The group cannot change while pods exist; the new value applies after a restart"
+        yield normal(POD_GROUP_IMMUTABLE, text)
+
+
+def removal(scope: Scope) -> Iterator[Action]:
+    """Yield the group's deletion, if there is one of ours."""
+    group = scope.observed.group
+    if group and group.owner_uid == scope.job.uid and not group.deleting:
+        yield _delete(group)
+
+
+def told_removal(scope: Scope) -> Iterator[Emit]:
+    """Yield what is said when the group of a job goes, once."""
+    for action in removal(scope):
+        if isinstance(action, Delete):
+            text = "Job has been terminated. Deleting PodGroup"
+            yield normal(names.Event.JOB_TERMINATED, text)
+            gone = f"Deleted {action.kind}: {action.name}"
+            yield normal(names.Event.SUCCESSFUL_DELETE_POD_GROUP, gone)
+
+
+def _delete(group: GroupView) -> Delete:
+    return Delete(group.api_version, group.kind, group.namespace, group.name, group.uid)
+
+
+def was_whole(scope: Scope) -> bool:
+    """Say whether the gang has run before, so that missing members are replacements."""
+    status = scope.job.status
+    if status.is_true(names.Condition.RUNNING) or status.is_true(names.Condition.RESTARTING):
+        return True
+    return status.gang is not None and status.gang.state in _ONCE_WHOLE
+
+
+def is_whole(scope: Scope) -> bool:
+    """Say whether enough pods exist for the gang."""
+    there = sum(member.pod.phase != "Failed" for member in scope.roster.having(Fate.STAYS))
+    return there >= max(1, scope.minimum)
+
+
+def standing(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | None:
+    """Return where the gang stands; None without a gang scheduler, or with nothing to say."""
+    if not scope.backend.apis:
+        return None
+    last = scope.job.status.gang
+    found = _obstacle(scope) or (
+        _embedded(scope, counted) if scope.backend.embedded else _foreign(scope)
+    )
+    if found is None:
+        return None
+    same = last is not None and last.reason == found.reason
+    since = last.since if last and same else (found.since or scope.now)
+    return replace(
+        found,
+        since=float(math.floor(since)) if found.reason and since is not None else None,
+        eta=None if found.eta is None else float(math.floor(found.eta)),
+    )
+
+
+def _obstacle(scope: Scope) -> Verdict | None:
+    """Return the verdict on a gang that the API server itself holds up."""
+    if scope.context.missing:
+        return _waits(scope, names.Verdict.GANG_SCHEDULER_MISSING, scope.context.missing)
+    refusal = scope.refusal
+    if refusal is None or is_whole(scope):
+        return None
+    quota = "exceeded quota" in refusal.message
+    reason = names.Verdict.EXCEEDS_RESOURCE_QUOTA if quota else CREATION_REFUSED
+    return _waits(scope, reason, refusal.message)
+
+
+def _waits(scope: Scope, reason: str, message: str) -> Verdict:
+    return Verdict(
+        scheduler=_scheduler(scope),
+        state=names.GangState.DEGRADED if was_whole(scope) else names.GangState.WAITING,
+        pod_group=names.flat(scope.job.name),
+        min_member=scope.minimum,
+        reason=reason,
+        message=message,
+        summary=f"0/{scope.job.total} placed: {message}"[:120],
+    )
+
+
+def _scheduler(scope: Scope) -> str:
+    return scope.backend.scheduler_name or scope.backend.name
+
+
+def _foreign(scope: Scope) -> Verdict | None:
+    """Return what a foreign scheduler says; its last word holds until it says another."""
+    observed = scope.observed
+    found = scope.backend.verdict(
+        observed.group, scope.job, scope.facts, observed.pods, observed.now
+    )
+    return found or scope.job.status.gang
+
+
+def _embedded(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | None:
+    """Return the allocator's latest word, overtaken by what the pods show."""
+    last = scope.job.status.gang
+    word = scope.observed.verdict or last
+    needed, total = max(1, scope.minimum), scope.job.total
+    ready = sum(replica.active + replica.succeeded for replica in counted.values())
+    placed = _placed(scope)
+    if word is None:
+        if not placed:
+            return None
+        word = Verdict(_scheduler(scope), names.GangState.PLACED, names.flat(scope.job.name))
+    word = replace(word, min_member=scope.minimum, ready=ready)
+    if ready >= needed:
+        return _calm(word, names.GangState.RUNNING, total, f"{ready}/{total} running")
+    stale = word.state in _ONCE_WHOLE
+    if stale or (ready and was_whole(scope) and word.state != names.GangState.RELEASED):
+        return _degraded(word, needed, total)
+    if placed >= needed:
+        return _calm(word, names.GangState.PLACED, placed, f"{placed}/{total} placed")
+    return word
+
+
+def _placed(scope: Scope) -> int:
+    living = scope.roster.having(Fate.STAYS)
+    return sum(bool(m.pod.node) and m.pod.phase != "Failed" for m in living)
+
+
+def _calm(word: Verdict, state: names.GangState, placed: int, summary: str) -> Verdict:
+    """Return the verdict on a gang that lacks nothing."""
+    return Verdict(
+        scheduler=word.scheduler,
+        state=state,
+        pod_group=word.pod_group,
+        min_member=word.min_member,
+        placed=placed,
+        ready=word.ready,
+        summary=summary,
+    )
+
+
+def _degraded(word: Verdict, needed: int, total: int) -> Verdict:
+    message = f"{word.ready} of the {needed} pods that must run together run"
+    return replace(
+        word,
+        state=names.GangState.DEGRADED,
+        placed=word.ready,
+        reason=word.reason or names.Verdict.NOT_ENOUGH_TASKS,
+        message=word.message or message,
+        summary=f"{word.ready}/{total} running",
+    )

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes that bring a job's pods, services and config maps to what they should be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from muster.api.model import ObjectView, PodView
+from muster.controller import children, groups
+from muster.controller.children import Mold
+from muster.controller.model import Action, Create, Delete, Patch
+from muster.controller.roster import Fate, is_leftover, is_orphan
+from muster.controller.scope import Scope
+from muster.gang.base import owner
+
+
+def delete(view: PodView | ObjectView) -> Delete:
+    """Return the deletion of exactly this pod, service or config map."""
+    kind = view.kind if isinstance(view, ObjectView) else "Pod"
+    return Delete("v1", kind, view.namespace, view.name, view.uid)
+
+
+def deletions(views: Iterable[PodView | ObjectView]) -> Iterator[Delete]:
+    """Yield the deletions of those that are not being deleted yet."""
+    return (delete(view) for view in views if not view.deleting)
+
+
+def own(scope: Scope, views: Iterable[ObjectView]) -> tuple[ObjectView, ...]:
+    """Return the services or config maps that the job controls."""
+    return tuple(view for view in views if view.owner_uid == scope.job.uid)
+
+
+def conflict(scope: Scope) -> str:
+    """Return why an object of somebody else stands in the way, in a sentence, or nothing."""
+    group = scope.observed.group
+    blocking: list[tuple[str, str]] = [("Pod", pod.name) for pod in scope.roster.foreign]
+    blocking += [
+        (view.kind, view.name)
+        for view in (*scope.observed.configs, *scope.observed.services)
+        if view.owner_uid != scope.job.uid
+        and not is_leftover(scope.observed, scope.framework, view)
+        and not is_orphan(scope.job, scope.framework, view)
+    ]
+    if scope.backend.apis and group and group.owner_uid != scope.job.uid and not group.deleting:
+        blocking.append((group.kind, group.name))
+    if not blocking:
+        return ""
+    kind, name = min(blocking)
+    return (
+        f'Resource "{name}" of Kind "{kind}" already exists and is not managed by {scope.job.kind}'
+    )
+
+
+def adoptions(scope: Scope) -> Iterator[Patch]:
+    """Yield what makes the job the owner of matching objects that have none."""
+    for pod in scope.roster.orphans:
+        yield _adopt(scope, "Pod", pod)
+    for view in (*scope.observed.configs, *scope.observed.services):
+        if is_orphan(scope.job, scope.framework, view) and not view.deleting:
+            yield _adopt(scope, view.kind, view)
+
+
+def _adopt(scope: Scope, kind: str, view: PodView | ObjectView) -> Patch:
+    # The uid makes the server refuse the patch if another object has taken the name.
+    metadata = {"uid": view.uid, "ownerReferences": [owner(scope.job)]}
+    return Patch("v1", kind, view.namespace, view.name, {"metadata": metadata})
+
+
+def config_writes(scope: Scope) -> Iterator[Action]:
+    """Yield what creates the config maps that the pods refer to, and keeps them true."""
+    there = {view.name: view for view in own(scope, scope.observed.configs)}
+    taken = {view.name for view in scope.observed.configs}
+    for document in children.config_maps(scope.job, scope.framework, scope.context):
+        name, data = document["metadata"]["name"], document["data"]
+        view = there.get(name)
+        if view is None:
+            if name not in taken:
+                yield Create(document)
+        elif view.data != data and not view.deleting:
+            gone = dict.fromkeys(key for key in view.data if key not in data)
+            yield Patch("v1", "ConfigMap", view.namespace, name, {"data": {**gone, **data}})
+
+
+def removals(scope: Scope) -> Iterator[Delete]:
+    """Yield the deletions of pods that are not wanted, or are to be replaced."""
+    replaced = (member.pod for member in scope.roster.having(Fate.COUNTED, Fate.LOST))
+    return deletions((*replaced, *scope.roster.surplus))
+
+
+def creations(scope: Scope, molds: Mapping[str, Mold]) -> Iterator[Create]:
+    """Yield the missing pods that may be created now, in canonical order."""
+    taken, places = scope.roster.names, scope.roster.places
+    for role, mold in molds.items():
+        nodes = _nodes(scope, mold)
+        for index in range(mold.replica.replicas):
+            name = mold.name(index)
+            if name in taken or (role, index) in places:
+                continue
+            if nodes is None:
+                yield Create(mold.pod(index))
+            elif name in nodes:
+                yield Create(mold.pod(index, nodes[name]))
+
+
+def _nodes(scope: Scope, mold: Mold) -> Mapping[str, str] | None:
+    """Return the nodes of the pods that may be created; None: all may, without a node.
+
+    Pods that name a scheduler which is not the allocator's are that scheduler's affair.
+    """
+    ours = mold.scheduler in (scope.backend.scheduler_name, *scope.context.scheduler_names)
+    if scope.backend.embedded and ours:
+        return scope.observed.placements or {}
+    return None
+
+
+def service_writes(
+    scope: Scope, molds: Mapping[str, Mold], fresh: Iterable[Create]
+) -> Iterator[Action]:
+    """Yield the missing services of pods that exist or are being created, and the surplus."""
+    pods = {pod.name for pod in scope.roster.own} | {c.doc["metadata"]["name"] for c in fresh}
+    taken = {view.name for view in scope.observed.services}
+    wanted: set[str] = set()
+    for mold in molds.values():
+        for index in range(mold.replica.replicas):
+            name = mold.name(index)
+            wanted.add(name)
+            if name in pods and name not in taken:
+                yield Create(mold.service(index))
+    unwanted = (v for v in own(scope, scope.observed.services) if v.name not in wanted)
+    yield from deletions(unwanted)
+
+
+def teardown(
+    scope: Scope, doomed: Sequence[PodView], *, lonely_services: bool = True
+) -> Iterator[Delete]:
+    """Yield the deletion of these pods and their services.
+
+    `lonely_services`: services whose pod is not there go too.
+    """
+    going = {pod.name for pod in doomed}
+    staying = {pod.name for pod in scope.roster.own} - going
+    yield from deletions(doomed)
+    for view in own(scope, scope.observed.services):
+        without = lonely_services and view.name not in staying
+        if (view.name in going or without) and not view.deleting:
+            yield delete(view)
+
+
+def end_of_configs(scope: Scope) -> Iterator[Delete]:
+    """Yield the deletion of the config maps, once no pod is left that may refer to them."""
+    if not scope.roster.own:
+        yield from deletions(own(scope, scope.observed.configs))
+
+
+def may_create(scope: Scope) -> bool:
+    """Say whether new pods may appear, as far as the server and the gang scheduler tell."""
+    refusal = scope.refusal
+    held = refusal is not None and refusal.kind != "Service"
+    return not held and groups.ready_for_pods(scope)
+
+
+def taken_down(scope: Scope) -> bool:
+    """Say whether a gang that the server did not let become whole is to be undone."""
+    return (
+        scope.refusal is not None
+        and bool(scope.backend.apis)
+        and not groups.is_whole(scope)
+        and not groups.was_whole(scope)
+    )

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`runPolicy`, field by field: what each asks for at this moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from muster.api import names
+from muster.api.model import Job, PodView, ReplicaStatus
+from muster.controller.roster import Member
+
+OURS: Final = frozenset({None, names.MANAGED_BY_TRAINING_OPERATOR})
+"""Values of managedBy under which this operator reconciles the job."""
+
+
+def is_ours(job: Job) -> bool:
+    """Say whether the job is to be reconciled at all."""
+    return not job.deleting and job.run_policy.managed_by in OURS
+
+
+def backoff_reached(
+    job: Job, counted: Mapping[str, ReplicaStatus], members: tuple[Member, ...]
+) -> bool:
+    """Say whether the job was restarted too often.
+
+    The total is the restarts that the status counts, and those that the kubelet made inside
+    pods that still live; pods that are never restarted do not count.
+    """
+    limit = job.run_policy.backoff_limit
+    if limit is None:
+        return False
+    total = sum(replica.restarts for replica in counted.values()) + sum(
+        member.pod.restarts
+        for member in members
+        if not member.pod.terminal and member.replica.restart_policy != names.RestartPolicy.NEVER
+    )
+    return total >= max(limit, 1)
+
+
+def deadline(job: Job, start: float) -> float | None:
+    """Return when the job has run too long, or None."""
+    allowed = job.run_policy.active_deadline_seconds
+    return None if allowed is None else start + allowed
+
+
+def expiry(job: Job) -> float | None:
+    """Return when a finished job is to be deleted, or None; not while it is suspended."""
+    ttl, done = job.run_policy.ttl_seconds_after_finished, job.status.completion_time
+    return None if ttl is None or done is None or job.run_policy.suspend else done + ttl
+
+
+def keeps(job: Job, pod: PodView) -> bool:
+    """Say whether cleanPodPolicy keeps this pod of a finished job."""
+    policy = job.run_policy.clean_pod_policy
+    if policy == names.CleanPodPolicy.RUNNING:
+        return pod.terminal
+    return policy != names.CleanPodPolicy.ALL

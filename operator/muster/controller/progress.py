@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far the job has come: the status that follows from what its pods show."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from muster.api import names
+from muster.api.model import Condition, JobStatus, ReplicaStatus
+from muster.controller import groups, policies
+from muster.controller.events import restarting
+from muster.controller.roster import Fate
+from muster.controller.scope import Scope
+from muster.controller.status import (
+    condition,
+    counts,
+    ended,
+    state,
+    with_condition,
+    with_conditions,
+)
+from muster.frameworks.base import End, Outcome
+
+
+def running(scope: Scope) -> JobStatus:
+    """Return the status of a job that is not suspended, ended if its pods or its policy say so."""
+    before = _resumed(scope)
+    counted = counts(scope.job, scope.framework, scope.roster, before.replicas)
+    if before.start_time is None:
+        before = replace(before, start_time=float(math.floor(scope.now)))
+    after = replace(
+        before,
+        replicas=counted,
+        conditions=with_conditions(before.conditions, _changes(scope, before, counted)),
+        gang=groups.standing(scope, counted),
+        reason="",
+        observed_generation=scope.job.generation,
+    )
+    if after.finished:
+        after = replace(ended(after, scope.now), gang=scope.job.status.gang)
+    return replace(after, state=state(after))
+
+
+def suspended(scope: Scope) -> JobStatus:
+    """Return the status of a suspended job; it holds its pods until the last is gone."""
+    job, before = scope.job, scope.job.status
+    message = f"{job.kind} {job.name} is suspended."
+    reason = names.reason(job.kind, names.Condition.SUSPENDED)
+    conditions = with_condition(before.conditions, _created(scope))
+    was_active = names.Condition.RUNNING, names.Condition.RESTARTING
+    if any(before.is_true(type_) for type_ in was_active):
+        stopped = condition(names.Condition.RUNNING, reason, message, scope.now, "False")
+        conditions = with_condition(conditions, stopped)
+    conditions = with_condition(
+        conditions, condition(names.Condition.SUSPENDED, reason, message, scope.now)
+    )
+    after = replace(
+        before,
+        conditions=conditions,
+        replicas=_held(scope),
+        gang=None,
+        reason="",
+        observed_generation=job.generation,
+    )
+    return replace(after, state=state(after))
+
+
+def _held(scope: Scope) -> Mapping[str, ReplicaStatus]:
+    """Return the counts of a suspended job: what still runs is active until it is gone."""
+    still = [member for member in scope.roster.members if member.pod.phase == "Running"]
+    return {
+        type_: replace(
+            counted,
+            active=sum(member.replica.type == type_ for member in still),
+            restarted=(),
+        )
+        for type_, counted in scope.job.status.replicas.items()
+    }
+
+
+def with_completion(status: JobStatus, now: float) -> JobStatus:
+    """Return the status of a finished job with the completion time that it lacks."""
+    ends = (status.condition(end) for end in (End.SUCCEEDED, End.FAILED))
+    time = next((c.transitioned for c in ends if c and c.status == "True"), 0.0)
+    return replace(status, completion_time=time or float(math.floor(now)))
+
+
+def _created(scope: Scope) -> Condition:
+    job = scope.job
+    reason = names.reason(job.kind, names.Condition.CREATED)
+    return condition(
+        names.Condition.CREATED, reason, f"{job.kind} {job.name} is created.", scope.now
+    )
+
+
+def _resumed(scope: Scope) -> JobStatus:
+    """Return the status with Created set, and a suspension ended that is over.
+
+    A resumed job starts with a clean sheet: its restarts count from 0 again.
+    """
+    job, before = scope.job, scope.job.status
+    conditions = with_condition(before.conditions, _created(scope))
+    if not before.is_true(names.Condition.SUSPENDED):
+        return replace(before, conditions=conditions)
+    reason = names.reason(job.kind, names.Suffix.RESUMED)
+    message = f"{job.kind} {job.name} is resumed."
+    resumed = condition(names.Condition.SUSPENDED, reason, message, scope.now, "False")
+    return replace(
+        before,
+        conditions=with_condition(conditions, resumed),
+        start_time=float(math.floor(scope.now)),
+        replicas={},
+    )
+
+
+def _changes(
+    scope: Scope, before: JobStatus, counted: Mapping[str, ReplicaStatus]
+) -> Iterator[Condition]:
+    """Yield the conditions to set: progress, then the end or the restart, if any."""
+    steps = _steps(scope, counted)
+    runs = [step for step in steps if step.end is End.RUNNING]
+    success = [step for step in steps if step.end is End.SUCCEEDED]
+    failure = success or list(_failure(scope, before, counted, steps))
+    if success or failure:
+        yield from (_set(scope, step) for step in (*runs, *failure))
+    elif any(replica.restarted for replica in counted.values()):
+        yield _restarting(scope, counted)
+    elif runs and _shows_running(scope, counted):
+        yield from (_set(scope, step) for step in runs)
+
+
+def _steps(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> tuple[Outcome, ...]:
+    members = scope.roster.members
+    kept = {m.replica.type for m in scope.roster.having(Fate.STAYS, Fate.PERMANENT)
+            if m.pod.phase == "Failed"}  # fmt: skip
+    excused = frozenset(counted) - kept
+    pods = tuple(member.pod for member in members)
+    return tuple(scope.framework.outcome(scope.job, counted, pods, excused))
+
+
+def _failure(
+    scope: Scope,
+    before: JobStatus,
+    counted: Mapping[str, ReplicaStatus],
+    steps: tuple[Outcome, ...],
+) -> Iterator[Outcome]:
+    """Yield the failure of the job, if there is one: by policy, else by its pods."""
+    job = scope.job
+    deadline = policies.deadline(job, before.start_time or scope.now)
+    if policies.backoff_reached(job, counted, scope.roster.members):
+        text = f"Job {job.name} has failed because it has reached the specified backoff limit"
+        yield Outcome(End.FAILED, text)
+    elif deadline is not None and scope.now >= deadline:
+        text = f"Job {job.name} has failed because it was active longer than specified deadline"
+        yield Outcome(End.FAILED, text)
+    else:
+        yield from (_explained(scope, step) for step in steps if step.end is End.FAILED)
+
+
+def _explained(scope: Scope, step: Outcome) -> Outcome:
+    """Return the failure, put down to a permanent exit code if there is one."""
+    permanent = scope.roster.having(Fate.PERMANENT)
+    if not permanent:
+        return step
+    type_ = permanent[0].replica.type
+    text = f'job "{scope.job.name}" is failing because "{type_}" replica(s) failed.'
+    return Outcome(End.FAILED, text)
+
+
+def _restarting(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Condition:
+    failed = [member.replica.type for member in scope.roster.having(Fate.RESTARTS)]
+    failed += [type_ for type_, replica in counted.items() if replica.restarted]
+    reason = names.reason(scope.job.kind, names.Condition.RESTARTING)
+    message = restarting(scope.job.name, failed[0])
+    return condition(names.Condition.RESTARTING, reason, message, scope.now)
+
+
+def _shows_running(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> bool:
+    """Say whether Running may be set; Kueue takes it for all pods being ready."""
+    if names.KUEUE_QUEUE not in scope.job.labels:
+        return True
+    ready = sum(m.pod.ready and m.pod.phase == "Running" for m in scope.roster.having(Fate.STAYS))
+    done = sum(replica.succeeded for replica in counted.values())
+    return ready + done >= scope.minimum
+
+
+def _set(scope: Scope, step: Outcome) -> Condition:
+    type_ = names.Condition(step.end)
+    reason = step.reason or names.reason(scope.job.kind, type_)
+    return condition(type_, reason, step.message, scope.now)

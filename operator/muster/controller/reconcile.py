@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One pass over one job: what is observed in, what is to be done out.
+
+The phases are tried in the order of a job's life; the first that applies decides the pass:
+finished, invalid, suspended, running. Every phase returns its writes first, then the status if
+it differs, then what is said about it, then the time of the next look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from muster.api import names, status
+from muster.api.model import JobStatus, PodView
+from muster.controller import children, events, groups, pods, policies, progress
+from muster.controller.model import (
+    Action,
+    Context,
+    Delete,
+    Emit,
+    Observed,
+    RequeueAfter,
+    SetStatus,
+)
+from muster.controller.scope import Scope, scope_of
+from muster.frameworks.base import Framework
+from muster.gang import GangBackend
+
+FIRST_WORD: float = 2.0
+"""Seconds that the allocator gets before a new job's first status is written without it."""
+BLOCKED_PAUSE: float = 30.0
+"""Seconds after which a job that somebody else's object blocks is looked at again."""
+
+
+def reconcile(
+    observed: Observed, framework: Framework, backend: GangBackend, context: Context
+) -> list[Action]:
+    """Return what to do about the job now, in order.
+
+    Nothing for a job that is being deleted or that somebody else manages.
+    """
+    job = observed.job
+    if not policies.is_ours(job):
+        return []
+    scope = scope_of(observed, framework, backend, context)
+    if job.status.finished:
+        return list(_finished(scope))
+    if job.problems:
+        return list(_invalid(scope))
+    if job.run_policy.suspend:
+        return list(_suspended(scope))
+    return list(_running(scope))
+
+
+# 1. Finished: clean up, then wait for the TTL.
+
+
+def _finished(scope: Scope) -> Iterator[Action]:
+    job = scope.job
+    expiry = policies.expiry(job)
+    if expiry is not None and scope.now >= expiry:
+        yield Delete(job.api_version, job.kind, job.namespace, job.name, job.uid)
+        yield events.normal(names.Event.SUCCESSFUL_DELETE_JOB, f"Deleted job: {job.name}")
+        return
+    doomed = [pod for pod in scope.roster.own if not policies.keeps(job, pod)]
+    lonely = job.run_policy.clean_pod_policy != names.CleanPodPolicy.NONE
+    deletes = list(pods.teardown(scope, doomed, lonely_services=lonely))
+    yield from deletes
+    yield from _end_of_group(scope, doomed)
+    yield from pods.end_of_configs(scope)
+    yield from events.of_writes(deletes)
+    if job.status.completion_time is None:
+        yield SetStatus(status.write(progress.with_completion(job.status, scope.now)))
+    elif expiry is not None:
+        yield RequeueAfter(expiry)
+
+
+def _end_of_group(scope: Scope, doomed: Sequence[PodView]) -> Iterator[Action]:
+    """Yield the end of the group, after these pods where the backend wants that."""
+    if not (doomed and scope.backend.pods_first_on_delete):
+        yield from groups.removal(scope)
+        yield from groups.told_removal(scope)
+
+
+# 2. Invalid: say so once, create nothing.
+
+
+def _invalid(scope: Scope) -> Iterator[Action]:
+    yield from _refuse_spec(scope, "; ".join(str(problem) for problem in scope.job.problems))
+
+
+def _refuse_spec(scope: Scope, reason: str) -> Iterator[Action]:
+    job = scope.job
+    after = replace(
+        job.status,
+        state=names.JobState.INVALID,
+        reason=reason,
+        observed_generation=job.generation,
+    )
+    if after != job.status:
+        yield SetStatus(status.write(after))
+        event = names.reason(job.kind, names.Suffix.FAILED_VALIDATION)
+        yield events.warning(event, f"{job.kind} failed validation because {reason}")
+
+
+# 3. Suspended: take everything down, whatever cleanPodPolicy says.
+
+
+def _suspended(scope: Scope) -> Iterator[Action]:
+    deletes = list(pods.teardown(scope, scope.roster.own))
+    yield from deletes
+    yield from _end_of_group(scope, scope.roster.own)
+    yield from pods.end_of_configs(scope)
+    yield from events.of_writes(deletes)
+    yield from _status_writes(scope, progress.suspended(scope), ())
+
+
+# 4. Running: deadline and backoff, group, config, pods, services, conditions.
+
+
+def _running(scope: Scope) -> Iterator[Action]:
+    after = progress.running(scope)
+    exits = events.of_exits(scope, after.replicas, over=after.finished)
+    if after.finished:
+        # Cleaning up waits for the pass that finds the end written: a crash in between must
+        # not bring back pods that were taken away.
+        yield from _status_writes(scope, after, exits)
+        return
+    refusal = scope.refusal
+    if refusal is not None and refusal.reason == "Invalid":
+        yield from _undo(scope)
+        yield from _refuse_spec(scope, refusal.message)
+        return
+    obstacle = pods.conflict(scope)
+    if obstacle:
+        after = replace(after, state=names.JobState.BLOCKED, reason=obstacle)
+        yield from pods.removals(scope)
+    else:
+        yield from _children(scope)
+    yield from _said(scope)
+    told = (*events.of_restarts(scope), *exits, *_of_conflict(scope, obstacle))
+    if _awaits_first_word(scope):
+        yield RequeueAfter(scope.job.created + FIRST_WORD)
+        return
+    yield from _status_writes(scope, after, told)
+    yield from _next_look(scope, after, blocked=bool(obstacle or scope.roster.leftovers))
+
+
+def _children(scope: Scope) -> Iterator[Action]:
+    yield from groups.writes(scope)
+    if pods.taken_down(scope):
+        yield from _undo(scope)
+        return
+    yield from pods.adoptions(scope)
+    molds = children.molds(scope.job, scope.framework, scope.backend, scope.context)
+    if pods.may_create(scope):
+        yield from pods.config_writes(scope)
+    creates = list(pods.creations(scope, molds)) if pods.may_create(scope) else []
+    writes = (
+        *pods.removals(scope),
+        *creates,
+        *pods.service_writes(scope, molds, creates),
+    )
+    yield from (*writes, *events.of_writes(writes))
+
+
+def _undo(scope: Scope) -> Iterator[Action]:
+    """Yield the deletion of what was created of a gang that the server did not let be whole."""
+    if not groups.was_whole(scope):
+        deletes = list(pods.teardown(scope, scope.roster.own))
+        yield from deletes
+        yield from events.of_writes(deletes)
+
+
+def _said(scope: Scope) -> Iterator[Emit]:
+    """Yield what does not depend on the status; the recorder drops what was said lately."""
+    yield from events.of_refusal(scope)
+    yield from events.of_abnormal_pods(scope)
+
+
+def _of_conflict(scope: Scope, obstacle: str) -> Iterator[Emit]:
+    if obstacle and obstacle != scope.job.status.reason:
+        yield events.warning(names.Event.ERR_RESOURCE_EXISTS, obstacle)
+
+
+def _awaits_first_word(scope: Scope) -> bool:
+    """Say whether the first status waits for the allocator, so that it is written once."""
+    if scope.job.status.conditions or scope.roster.own or scope.context.missing:
+        return False
+    young = scope.now < scope.job.created + FIRST_WORD
+    return young and scope.backend.embedded and scope.observed.verdict is None
+
+
+def _status_writes(scope: Scope, after: JobStatus, told: Iterable[Emit]) -> Iterator[Action]:
+    before = scope.job.status
+    if after != before:
+        yield SetStatus(status.write(after))
+        yield from events.of_notices(scope)
+        yield from events.of_transitions(before, after)
+        yield from events.of_gang(before, after)
+        yield from told
+
+
+def _next_look(scope: Scope, after: JobStatus, *, blocked: bool) -> Iterator[RequeueAfter]:
+    times: Sequence[float | None] = (
+        policies.deadline(scope.job, after.start_time or scope.now),
+        scope.refusal.until if scope.refusal else None,
+        scope.now + BLOCKED_PAUSE if blocked else None,
+    )
+    due = [at for at in times if at is not None]
+    if due:
+        yield RequeueAfter(min(due))

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every kind of job must be like; each breach is a `Problem` that says what to write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from muster.api import names, podtemplate, quantity
+from muster.api.edge import mapping, sequence, text
+from muster.api.model import Job, Problem
+from muster.frameworks.base import Framework
+
+MANAGERS: Final = (names.MANAGED_BY_TRAINING_OPERATOR, names.MANAGED_BY_MULTIKUEUE)
+
+
+def canonical(framework: Framework, key: object) -> str | None:
+    """Return the replica type that a key means in any case, or None."""
+    wanted = str(key).lower()
+    return next((type_ for type_ in framework.types if type_.lower() == wanted), None)
+
+
+def unsupported(path: str, value: str, supported: Iterable[str]) -> Problem:
+    """Return the problem of a value outside its set."""
+    listed = ", ".join(f'"{word}"' for word in sorted(supported))
+    return Problem(path, f'Unsupported value: "{value}": supported values: {listed}')
+
+
+def of_name(job: Job) -> Iterator[Problem]:
+    """Yield what is wrong with the name, alone or as the start of its children's names."""
+    reasons = names.dns1035(job.name)
+    if reasons:
+        detail = f'Invalid value: "{job.name}": should match: {",".join(reasons)}'
+        yield Problem("metadata.name", detail)
+        return
+    children = [names.child(job.name, r.role, max(r.replicas - 1, 0)) for r in job.replicas]
+    longest = max(children, key=len, default=job.name)
+    for reason in names.dns1035(longest):
+        yield Problem(
+            "metadata.name",
+            f'Invalid value: "{job.name}": will not able to create pod and service with invalid '
+            f'DNS label "{longest}": {reason}',
+        )
+
+
+def of_document(framework: Framework, spec: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield what forbids reading the roles: absent, unknown or doubled types, bad templates."""
+    path = f"spec.{framework.spec_field}"
+    roles = spec.get(framework.spec_field)
+    if not isinstance(roles, dict):
+        yield Problem(path, "Required value: must be required")
+        return
+    seen: dict[str, str] = {}
+    for key, role in roles.items():
+        type_ = canonical(framework, key)
+        if type_ is None:
+            yield unsupported(f"{path}[{key}]", str(key), framework.types)
+        elif type_ in seen:
+            detail = f'Duplicate value: "{key}": means the same as "{seen[type_]}"'
+            yield Problem(f"{path}[{key}]", detail)
+        else:
+            seen[type_] = str(key)
+            yield from of_template(framework, type_, role)
+
+
+def of_template(framework: Framework, type_: str, role: object) -> Iterator[Problem]:
+    """Yield what is wrong with the pod template of one role."""
+    spec = mapping(mapping(mapping(role).get("template")).get("spec"))
+    path = f"spec.{framework.spec_field}[{type_}].template"
+    containers = sequence(spec.get("containers"))
+    if not containers or not all(isinstance(c, dict) for c in containers):
+        yield Problem(f"{path}.spec.containers", "Required value: must be specified")
+        return
+    for index, container in enumerate(containers):
+        if not text(container.get("image")):
+            where = f"{path}.spec.containers[{index}].image"
+            yield Problem(where, "Required value: must be required")
+    if all(container.get("name") != framework.container for container in containers):
+        detail = f"must have at least one container with name {framework.container}"
+        yield Problem(f"{path}.spec.containers", f"Required value: {detail}")
+    yield from _shapes(path, mapping(role)["template"])
+
+
+def _shapes(path: str, template: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield the parts that are not of the type that Kubernetes gives them."""
+    meta, spec = template.get("metadata"), template["spec"]
+    yield from _typed(f"{path}.metadata", {"metadata": meta}, {"metadata": dict})
+    yield from _typed(f"{path}.metadata", mapping(meta), {"labels": dict, "annotations": dict})
+    wanted = {"schedulerName": str, "priorityClassName": str, "schedulingGates": list}
+    yield from _typed(f"{path}.spec", spec, wanted)
+    for index, container in enumerate(spec["containers"]):
+        where = f"{path}.spec.containers[{index}]"
+        yield from _typed(where, container, {"env": list, "ports": list, "name": str})
+        for key in ("env", "ports"):
+            if not all(isinstance(item, dict) for item in sequence(container.get(key))):
+                yield Problem(f"{where}.{key}", "Invalid value: must be a list of objects")
+    try:
+        podtemplate.requests(dict(spec))
+    except (ValueError, TypeError, AttributeError) as error:
+        yield Problem(f"{path}.spec", f"Invalid value: {error}")
+
+
+def _typed(
+    path: str, raw: Mapping[str, Any], wanted: Mapping[str, type[object]]
+) -> Iterator[Problem]:
+    for key, type_ in wanted.items():
+        if raw.get(key) is not None and not isinstance(raw[key], type_):
+            yield Problem(f"{path}.{key}", f"Invalid value: must be of type {type_.__name__}")
+
+
+def of_values(framework: Framework, job: Job) -> Iterator[Problem]:
+    """Yield values outside their sets and numbers below zero."""
+    policy = job.run_policy
+    if policy.managed_by is not None and policy.managed_by not in MANAGERS:
+        yield unsupported("spec.runPolicy.managedBy", policy.managed_by, MANAGERS)
+    if policy.clean_pod_policy not in set(names.CleanPodPolicy):
+        path = "spec.runPolicy.cleanPodPolicy"
+        yield unsupported(path, policy.clean_pod_policy, names.CleanPodPolicy)
+    for replica in job.replicas:
+        if replica.restart_policy not in set(names.RestartPolicy):
+            path = f"spec.{framework.spec_field}[{replica.type}].restartPolicy"
+            yield unsupported(path, replica.restart_policy, names.RestartPolicy)
+    yield from _negatives(framework, job)
+    for name, amount in (policy.scheduling.min_resources or {}).items():
+        yield from _quantity(f"spec.runPolicy.schedulingPolicy.minResources[{name}]", name, amount)
+
+
+def _negatives(framework: Framework, job: Job) -> Iterator[Problem]:
+    policy = job.run_policy
+    numbers = {
+        **{f"{framework.spec_field}[{r.type}].replicas": r.replicas for r in job.replicas},
+        "runPolicy.ttlSecondsAfterFinished": policy.ttl_seconds_after_finished,
+        "runPolicy.activeDeadlineSeconds": policy.active_deadline_seconds,
+        "runPolicy.backoffLimit": policy.backoff_limit,
+        "runPolicy.schedulingPolicy.minAvailable": policy.scheduling.min_available,
+    }
+    for path, number in numbers.items():
+        if number is not None and number < 0:
+            detail = f"Invalid value: {number}: must be greater than or equal to 0"
+            yield Problem(f"spec.{path}", detail)
+
+
+def _quantity(path: str, name: str, amount: str) -> Iterator[Problem]:
+    try:
+        quantity.units(name, amount)
+    except ValueError as error:
+        yield Problem(path, f'Invalid value: "{amount}": {error}')

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TFJob: parameter servers, workers, an optional chief; the cluster in `TF_CONFIG`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+from muster.api import names
+from muster.api.model import Job, Json, PodView, Problem, Replica, ReplicaStatus
+from muster.frameworks.base import (
+    NO_ENVIRONMENT,
+    End,
+    Environment,
+    Framework,
+    Outcome,
+    first_failure,
+    port_of,
+)
+
+SHARED_FROM: Final = 32
+"""Jobs with more replicas keep the cluster once, in a ConfigMap, instead of in every pod."""
+LONGEST_VARIABLE: Final = 131_072
+"""Bytes that Linux grants one `NAME=value` with its closing NUL (MAX_ARG_STRLEN)."""
+
+_MASTERS: Final = ("Chief", "Master")
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _port(replica: Replica) -> int:
+    return port_of(TENSORFLOW, replica)
+
+
+def _address(job: Job, replica: Replica, index: int, domain: str) -> str:
+    host = names.child(job.name, replica.role, index)
+    return f"{host}.{job.namespace}.svc{'.' + domain if domain else ''}:{_port(replica)}"
+
+
+def _addresses(job: Job, replica: Replica | None, domain: str) -> list[str]:
+    if replica is None:
+        return []
+    return [_address(job, replica, index, domain) for index in range(replica.replicas)]
+
+
+def _cluster(job: Job, domain: str) -> str:
+    """Return the JSON of every role's addresses, roles in alphabetical order."""
+    roles = sorted(job.replicas, key=lambda replica: replica.role)
+    return _compact({r.role: _addresses(job, r, domain) for r in roles})
+
+
+def _task(role: str, index: int) -> str:
+    return _compact({"type": role, "index": index})
+
+
+def _sparse(job: Job, replica: Replica, domain: str) -> Callable[[int], str]:
+    """Return what members of a job with dynamic workers are told: itself and its servers."""
+    servers = _addresses(job, job.replica("PS"), domain)
+
+    def value(index: int) -> str:
+        own = _address(job, replica, index, domain)
+        cluster: Json = {"worker": {}, "ps": []}
+        if replica.type == "Worker":
+            cluster = {"worker": {str(index): own}, "ps": servers}
+        elif replica.type == "PS":
+            cluster = {"worker": {}, "ps": [own]}
+        return f'{{"cluster":{_compact(cluster)},"task":{_task(replica.role, index)}}}'
+
+    return value
+
+
+def _full(cluster: str, role: str, index: int) -> str:
+    return f'{{"cluster":{cluster},"task":{_task(role, index)},"environment":"cloud"}}'
+
+
+def _environment(job: Job, replica: Replica, domain: str) -> Environment:
+    if job.total == 1:
+        return NO_ENVIRONMENT
+    if job.options["enableDynamicWorker"]:
+        return _told(_sparse(job, replica, domain))
+    if job.total <= SHARED_FROM:
+        cluster = _cluster(job, domain)
+        return _told(lambda index: _full(cluster, replica.role, index))
+    source = {"configMapKeyRef": {"name": _config_name(job), "key": names.TF_CLUSTER_KEY}}
+    shared: Json = {"name": names.TF_CLUSTER_ENV, "valueFrom": source}
+    reference = f"$({names.TF_CLUSTER_ENV})"
+    return _told(lambda index: _full(reference, replica.role, index), shared)
+
+
+def _told(value: Callable[[int], str], *before: Json) -> Environment:
+    return Environment(
+        entries=lambda index: (*before, {"name": "TF_CONFIG", "value": value(index)}),
+        container=TENSORFLOW.container,
+    )
+
+
+def _config_name(job: Job) -> str:
+    return f"{names.flat(job.name)}-{names.TF_CLUSTER_SUFFIX}"
+
+
+def _shares_cluster(job: Job) -> bool:
+    return job.total > SHARED_FROM and not job.options["enableDynamicWorker"]
+
+
+def _configs(job: Job, domain: str) -> Mapping[str, Mapping[str, str]]:
+    if not _shares_cluster(job):
+        return {}
+    return {_config_name(job): {names.TF_CLUSTER_KEY: _cluster(job, domain)}}
+
+
+def _is_master(job: Job, replica: Replica, index: int) -> bool:
+    if any(r.type in _MASTERS for r in job.replicas):
+        return replica.type in _MASTERS
+    return replica.type == "Worker" and index == 0
+
+
+def _outcome(
+    job: Job,
+    counts: Mapping[str, ReplicaStatus],
+    pods: Sequence[PodView],
+    excused: frozenset[str],
+) -> Sequence[Outcome]:
+    steps = tuple(_progress(job, counts, pods))
+    if any(step.end is End.SUCCEEDED for step in steps):
+        return steps
+    ignored = frozenset({"Worker"}) if job.options["enableDynamicWorker"] else frozenset()
+    failed = first_failure(job, counts, excused | ignored)
+    if failed is None:
+        return steps
+    count = counts[failed.type].failed
+    text = f"TFJob {job.namespace}/{job.name} has failed because {count} {failed.type} replica(s)"
+    return (*steps, Outcome(End.FAILED, f"{text} failed."))
+
+
+def _progress(
+    job: Job, counts: Mapping[str, ReplicaStatus], pods: Sequence[PodView]
+) -> Iterator[Outcome]:
+    """Yield what the deciding roles say: the chiefs if there are any, else the workers."""
+    masters = [r for r in job.replicas if r.type in _MASTERS]
+    for replica in masters or [r for r in job.replicas if r.type == "Worker"]:
+        count = counts[replica.type]
+        done = count.succeeded >= replica.replicas
+        if done or (not masters and _first_worker_decides(job, pods)):
+            yield Outcome(
+                End.SUCCEEDED, f"TFJob {job.namespace}/{job.name} successfully completed."
+            )
+        elif count.active:
+            yield Outcome(End.RUNNING, f"TFJob {job.namespace}/{job.name} is running.")
+
+
+def _first_worker_decides(job: Job, pods: Sequence[PodView]) -> bool:
+    """Say whether worker 0 has ended well and its end is the job's."""
+    return job.options["successPolicy"] != "AllWorkers" and any(
+        pod.phase == "Succeeded" and pod.exit_code(TENSORFLOW.container) == 0
+        for pod in pods
+        if pod.role == "worker" and pod.index == 0 and not pod.deleting
+    )
+
+
+def _validate(job: Job, domain: str) -> Sequence[Problem]:
+    return (*_one_chief(job), *_known_policy(job), *_variable_fits(job, domain))
+
+
+def _one_chief(job: Job) -> Iterator[Problem]:
+    path = f"spec.{TENSORFLOW.spec_field}"
+    masters = [replica for replica in job.replicas if replica.type in _MASTERS]
+    if len(masters) > 1:
+        yield Problem(path, "Forbidden: must not have more than 1 Chief or Master role")
+    for replica in masters:
+        if replica.replicas != 1:
+            yield Problem(f"{path}[{replica.type}].replicas", "Forbidden: must be 1")
+
+
+def _known_policy(job: Job) -> Iterator[Problem]:
+    policy = job.options["successPolicy"]
+    if policy not in ("", "AllWorkers"):
+        detail = f'Unsupported value: "{policy}": supported values: "", "AllWorkers"'
+        yield Problem("spec.successPolicy", detail)
+
+
+def _variable_fits(job: Job, domain: str) -> Iterator[Problem]:
+    if job.total <= SHARED_FROM:
+        return
+    longest = max(_longest(job, replica, domain) for replica in job.replicas if replica.replicas)
+    if longest > LONGEST_VARIABLE:
+        yield Problem(
+            f"spec.{TENSORFLOW.spec_field}",
+            f"Invalid value: {job.total}: TF_CONFIG would take {longest} bytes and Linux allows "
+            f"{LONGEST_VARIABLE} for one environment variable; use fewer replicas or shorter "
+            "names",
+        )
+
+
+def _longest(job: Job, replica: Replica, domain: str) -> int:
+    last = replica.replicas - 1
+    if job.options["enableDynamicWorker"]:
+        value = _sparse(job, replica, domain)(last)
+    else:
+        value = _full(_cluster(job, domain), replica.role, last)
+    return len(f"TF_CONFIG={value}") + 1
+
+
+TENSORFLOW: Final = Framework(
+    kind="TFJob",
+    plural="tfjobs",
+    versions=("v1", "v1beta2", "v1beta1", "v1alpha2"),
+    spec_field="tfReplicaSpecs",
+    types=("Chief", "Master", "PS", "Worker", "Evaluator"),
+    container="tensorflow",
+    port_name="tfjob-port",
+    port=2222,
+    restart_policy="Never",
+    operator_name="tfjob-controller",
+    metric="tensorflow",
+    options={"successPolicy": "", "enableDynamicWorker": False},
+    is_master=_is_master,
+    environment=_environment,
+    outcome=_outcome,
+    validate=_validate,
+    configs=_configs,
+)

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An API server of one job in memory: applies actions, plays the kubelet, observes.
+
+Documents go in and out; what the cores see is made by the views that the operator itself uses.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+
+from muster import gang
+from muster.api import edge, names
+from muster.controller import reconcile
+from muster.controller.model import (
+    Context,
+    Create,
+    Delete,
+    Emit,
+    Observed,
+    Patch,
+    RequeueAfter,
+    SetStatus,
+)
+from muster.frameworks import FRAMEWORKS, load
+from muster.runtime import views
+
+START = 1_700_000_000.0
+
+
+class World:
+    """One job, its children, a clock that stands still, and everything that was said."""
+
+    def __init__(self, document, *, backend=gang.NONE, context=None, **observed):
+        self.job = copy.deepcopy(document)
+        self.framework = FRAMEWORKS[document["kind"]]
+        self.backend = backend
+        self.context = context or Context()
+        self.now = START
+        self.extra = observed
+        self.objects = {}
+        self.said = []
+        self.requeue = None
+        self.writes = []
+        self._uids = itertools.count(1)
+        self.job.setdefault("status", {})
+        meta = self.job["metadata"]
+        meta.setdefault("namespace", "team")
+        meta.setdefault("uid", "job-uid")
+        meta.setdefault("generation", 1)
+        meta.setdefault("creationTimestamp", edge.format_time(START))
+
+    # What the operator does.
+
+    def observe(self):
+        """Return what one pass sees."""
+        job = load(self.framework, self.job)
+        pods = [views.pod(o) for o in self.of("Pod")]
+        return Observed(
+            job=job,
+            now=self.now,
+            pods=tuple(pods),
+            services=tuple(views.child("Service", o) for o in self.of("Service")),
+            configs=tuple(views.child("ConfigMap", o) for o in self.of("ConfigMap")),
+            group=next((_group(o) for o in self.of("PodGroup")), None),
+            **self.extra,
+        )
+
+    def decide(self):
+        """Return the actions of one pass, without doing them."""
+        if self.job is None:
+            return []
+        return reconcile.reconcile(self.observe(), self.framework, self.backend, self.context)
+
+    def step(self, *, upto=None):
+        """Do one pass, or only its first actions; return what was done."""
+        actions = self.decide()[:upto]
+        self.requeue = None
+        for action in actions:
+            self.apply(action)
+        return actions
+
+    def settle(self, *, passes=12):
+        """Do passes until one does nothing; fail if they never end."""
+        for _ in range(passes):
+            if not [a for a in self.step() if isinstance(a, Create | Delete | Patch | SetStatus)]:
+                return self
+        raise AssertionError(f"no fixpoint after {passes} passes: {self.decide()}")
+
+    def apply(self, action):
+        """Do one action as the API server would."""
+        if isinstance(action, Emit):
+            self.said.append(action)
+        elif isinstance(action, RequeueAfter):
+            self.requeue = action.at
+        else:
+            self.writes.append(action)
+            getattr(self, f"_{type(action).__name__.lower()}")(action)
+
+    def _create(self, action):
+        doc = copy.deepcopy(action.doc)
+        meta = doc["metadata"]
+        key = doc["kind"], meta["name"]
+        if key not in self.objects:
+            meta["uid"] = f"uid-{next(self._uids)}"
+            meta["creationTimestamp"] = edge.format_time(self.now)
+            self.objects[key] = doc
+
+    def _delete(self, action):
+        if action.kind == self.job["kind"] and action.uid == self.job["metadata"]["uid"]:
+            self.objects.clear()
+            self.job = None
+            return
+        found = self.objects.get((action.kind, action.name))
+        if found and found["metadata"]["uid"] == action.uid:
+            running = (found.get("status") or {}).get("phase") == "Running"
+            if action.kind == "Pod" and running:
+                found["metadata"]["deletionTimestamp"] = edge.format_time(self.now)
+            else:
+                del self.objects[action.kind, action.name]
+
+    def _patch(self, action):
+        merge(self.objects[action.kind, action.name], action.body)
+
+    def _setstatus(self, action):
+        self.job["status"] = copy.deepcopy(action.status)
+
+    # What the cluster does.
+
+    def of(self, kind):
+        """Return the objects of a kind."""
+        return [o for (k, _), o in self.objects.items() if k == kind]
+
+    def pod(self, name):
+        """Return a pod's document."""
+        return self.objects["Pod", name]
+
+    def names(self, kind="Pod"):
+        """Return the names of the objects of a kind, sorted."""
+        return sorted(o["metadata"]["name"] for o in self.of(kind))
+
+    def start(self, *pods):
+        """Let these pods run (all if none is named), ready."""
+        for name in pods or self.names():
+            self.pod(name)["status"] = {
+                "phase": "Running",
+                "conditions": [{"type": "Ready", "status": "True"}],
+            }
+
+    def end(self, name, code=0, *, reason=""):
+        """Let a pod's program exit; no code: its node was lost."""
+        status = {"phase": "Failed" if code or code is None else "Succeeded", "reason": reason}
+        if code is not None:
+            state = {"terminated": {"exitCode": code, "reason": "Completed"}}
+            status["containerStatuses"] = [{"name": self.framework.container, "state": state}]
+        self.pod(name)["status"] = status
+
+    def reap(self):
+        """Let everything that is being deleted be gone."""
+        for key, found in list(self.objects.items()):
+            if "deletionTimestamp" in found["metadata"]:
+                del self.objects[key]
+
+    def edit(self, **spec):
+        """Change fields of the job's spec; the generation grows."""
+        self.job["spec"].update(spec)
+        self.job["metadata"]["generation"] += 1
+
+    # What can be asked.
+
+    @property
+    def status(self):
+        """The job's status document."""
+        return self.job["status"]
+
+    @property
+    def conditions(self):
+        """Type and status of the conditions, in order, e.g. `Created T`."""
+        listed = self.status.get("conditions", ())
+        return [f"{c['type']} {c['status'][0]}" for c in listed]
+
+    def counts(self, type_="Worker"):
+        """Return active, succeeded, failed of a role."""
+        found = self.status["replicaStatuses"][type_]
+        return tuple(found.get(key, 0) for key in ("active", "succeeded", "failed"))
+
+    def reasons(self):
+        """Return the reasons of everything that was said, in order."""
+        return [emit.reason for emit in self.said]
+
+
+def _group(document):
+    return views.group(document["apiVersion"], document["kind"], document)
+
+
+def merge(document, patch):
+    """Apply a JSON merge patch in place."""
+    for key, value in patch.items():
+        if value is None:
+            document.pop(key, None)
+        elif isinstance(value, dict) and isinstance(document.get(key), dict):
+            merge(document[key], value)
+        else:
+            document[key] = value
+
+
+def tfjob(*, policy=None, name="mnist", labels=None, annotations=None, spec=None, **replicas):
+    """Return a TFJob document; roles by name: a number of pods, or the role's fields."""
+    roles = {}
+    for type_, role in (replicas or {"Worker": 2}).items():
+        fields = role if isinstance(role, dict) else {"replicas": role}
+        template = {"spec": {"containers": [{"name": "tensorflow", "image": "train:1"}]}}
+        roles[type_] = {"template": template, **fields}
+    metadata = {"name": name, "namespace": "team"}
+    if labels:
+        metadata["labels"] = labels
+    if annotations:
+        metadata["annotations"] = annotations
+    run_policy = {"runPolicy": policy} if policy else {}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "TFJob",
+        "metadata": metadata,
+        "spec": {"tfReplicaSpecs": roles, **run_policy, **(spec or {})},
+    }
+
+
+def unbound(world):
+    """Return placements that let every wanted pod be created without a node."""
+    return {name: "" for name in wanted(world)}
+
+
+def wanted(world):
+    """Return the names of the pods that the job wants."""
+    job = load(world.framework, world.job)
+    return [
+        names.child(job.name, replica.role, index)
+        for replica in job.replicas
+        for index in range(replica.replicas)
+    ]
