@@ -7,7 +7,6 @@ import contextlib
 import errno
 import os
 import random
-import shutil
 import socket
 import sys
 import time
@@ -25,7 +24,15 @@ from muster.local import (
     stages,
 )
 from muster.local.client import ApiError
-from muster.local.handle import LOOPBACK, Cluster, ClusterError, PortTakenError, load
+from muster.local.handle import (
+    LOOPBACK,
+    Cluster,
+    ClusterError,
+    PortTakenError,
+    load,
+    remove,
+    sweep,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,11 +68,11 @@ def up(wanted: Options, say: Say = lambda _: None) -> Cluster:
         if running and all(running.pids().values()):
             say(f"{files.name} is up already; `muster local down` first to change it")
             return running
-        _sweep(files)
+        sweep(files)
         try:
             return _bring_up(files, wanted, commands, lock, say)
         except BaseException:
-            _sweep(files)
+            sweep(files)
             files.lock.unlink()
             raise
 
@@ -73,13 +80,7 @@ def up(wanted: Options, say: Say = lambda _: None) -> Cluster:
 def down(name: str) -> bool:
     """End a cluster, whole or not, and remove its files; False if there was none."""
     files = layout.Layout.of(options.parse_name(name))
-    if not files.home.exists() and not files.lock.exists():
-        return False
-    with locks.held(files.lock):
-        there = files.home.exists()
-        _sweep(files)
-        files.lock.unlink()
-    return there
+    return remove(files)
 
 
 def find(name: str) -> Cluster | None:
@@ -204,20 +205,3 @@ def _start_guard(files: Layout, lock: int) -> None:
         record=files.pid(_GUARD),
         lock=lock,
     )
-
-
-def _sweep(files: Layout) -> None:
-    records = (files.home / "run").glob("*.pid")
-    found = [one for path in records if (one := processes.read(path))]
-    processes.stop([one for one in found if one.pid != os.getpid()], grace=0)
-    running = load(files)
-    if running and running.options.kubeconfig:
-        _remove_copy(running.options.kubeconfig, files.kubeconfig)
-    if files.home.exists():
-        shutil.rmtree(files.home)
-
-
-def _remove_copy(copy: Path, original: Path) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        if copy.read_bytes() == original.read_bytes():
-            copy.unlink()

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
+import shutil
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -130,6 +132,10 @@ class Cluster:
             return "(none)"
         return "\n".join(log.splitlines()[-_LAST_WORDS:])
 
+    def down(self) -> None:
+        """End all of it and remove its files."""
+        remove(self.files)
+
     def save(self) -> None:
         """Record the cluster as one that was brought up whole."""
         wanted = dataclasses.asdict(self.options)
@@ -148,3 +154,32 @@ def load(files: Layout) -> Cluster | None:
         return Cluster(files, asked, record["port"], record["commands"])
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
+
+
+def remove(files: Layout) -> bool:
+    """End a cluster, whole or not, and remove its files; False if there was none."""
+    if not files.home.exists() and not files.lock.exists():
+        return False
+    with locks.held(files.lock):
+        there = files.home.exists()
+        sweep(files)
+        files.lock.unlink()
+    return there
+
+
+def sweep(files: Layout) -> None:
+    """End what runs and remove what is there, for the holder of the cluster's lock."""
+    records = (files.home / "run").glob("*.pid")
+    found = [one for path in records if (one := processes.read(path))]
+    processes.stop([one for one in found if one.pid != os.getpid()], grace=0)
+    running = load(files)
+    if running and running.options.kubeconfig:
+        _remove_copy(running.options.kubeconfig, files.kubeconfig)
+    if files.home.exists():
+        shutil.rmtree(files.home)
+
+
+def _remove_copy(copy: Path, original: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        if copy.read_bytes() == original.read_bytes():
+            copy.unlink()

@@ -1,0 +1,412 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clusters really come up, run pods, stand beside each other, and leave nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import ssl
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from muster.local import cluster, components, handle, layout, options, processes, stages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from muster.local.cluster import Cluster
+
+pytestmark = pytest.mark.e2e
+
+LOCAL = [sys.executable, "-m", "muster.local"]
+RUN, CODES, REFUSE = (stages.PREFIX + name for name in ("run-seconds", "exit-codes", "refuse"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Keep these clusters apart from any other; none may be left at the end."""
+    with pytest.MonkeyPatch.context() as patch:
+        root = tmp_path_factory.mktemp("state")
+        patch.setenv("XDG_STATE_HOME", str(root))
+        yield root
+        for name in cluster.names():
+            cluster.down(name)
+
+
+@pytest.fixture(scope="module")
+def no_crds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a folder without CRDs, for tests that do not need them."""
+    return tmp_path_factory.mktemp("crds")
+
+
+@pytest.fixture(scope="module")
+def running(state: Path) -> Iterator[Cluster]:
+    """Bring up a cluster for the tests that only look; pods run for a second by default."""
+    made = cluster.up(options.Options(name="shared", nodes=3, run_seconds="1", tied=True))
+    assert made.files.home.is_relative_to(state)
+    yield made
+    made_home = made.files.home
+    assert cluster.down("shared")
+    assert not made_home.exists()
+
+
+def kubectl(made: Cluster, *argv: str, stdin: str | None = None) -> str:
+    """Run kubectl on a cluster; its output."""
+    done = subprocess.run(
+        ["kubectl", *argv],
+        env={**os.environ, **made.env()},
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def pod(name: str, policy: str, annotations: dict[str, str] | None = None, **spec: Any) -> str:
+    """JSON of a pod with one container."""
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "annotations": annotations or {}},
+            "spec": {
+                "restartPolicy": policy,
+                "containers": [{"name": "main", "image": "simulated"}],
+                **spec,
+            },
+        }
+    )
+
+
+def create(made: Cluster, document: str) -> None:
+    """Create an object."""
+    kubectl(made, "create", "-f", "-", stdin=document)
+
+
+def end_of(made: Cluster, name: str, phase: str) -> dict[str, Any]:
+    """Wait for the pod to end in this phase; its status."""
+    wanted = f"--for=jsonpath={{.status.phase}}={phase}"
+    kubectl(made, "wait", f"pod/{name}", wanted, "--timeout=30s")
+    return json.loads(kubectl(made, "get", "pod", name, "-o", "json"))["status"]
+
+
+def exit_codes(status: dict[str, Any]) -> list[int]:
+    """Exit codes of all containers of an ended pod."""
+    return [one["state"]["terminated"]["exitCode"] for one in status["containerStatuses"]]
+
+
+def left_processes(root: Path) -> list[str]:
+    """List processes that work in a folder, even one that was removed."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            found.append(str((process / "cwd").readlink()))
+    return [folder for folder in found if folder.startswith(str(root))]
+
+
+def test_nodes_are_ready_and_carry_what_real_ones_do(running: Cluster) -> None:
+    """Capacity, labels, an address, and a lease that kwok renews."""
+    nodes = json.loads(kubectl(running, "get", "nodes", "-o", "json"))["items"]
+    assert [node["metadata"]["name"] for node in nodes] == ["node-1", "node-2", "node-3"]
+    first = nodes[0]
+    assert first["status"]["allocatable"]["nvidia.com/gpu"] == "4"
+    assert first["status"]["nodeInfo"]["kubeletVersion"].startswith("v1.")
+    assert first["metadata"]["labels"]["topology.kubernetes.io/zone"] == "local-a"
+    assert "node-1" in kubectl(running, "get", "lease", "-n", "kube-node-lease", "-o", "name")
+
+
+def test_crds_and_the_default_queue_are_there(running: Cluster) -> None:
+    """They can be used as soon as `up` is done."""
+    assert "default" in kubectl(running, "get", "queues.scheduling.incubator.k8s.io")
+    assert kubectl(running, "get", "tfjobs.kubeflow.org", "-A") == ""
+
+
+def test_who_is_not_authenticated_may_read_nothing(running: Cluster) -> None:
+    """RBAC is on, and an unknown user has no role."""
+    trust = ssl.create_default_context(cafile=str(running.files.pki / "ca.crt"))
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(f"{running.server}/api/v1/nodes", context=trust)
+    with refused.value:
+        assert refused.value.code in {401, 403}
+
+
+def test_nothing_listens_beyond_this_machine(running: Cluster) -> None:
+    """All of the components' sockets are bound to the loopback address."""
+    pids = {f"pid={pid}," for pid in running.pids().values()}
+    lines = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True, check=True).stdout
+    ours = [line.split()[3] for line in lines.splitlines() if any(pid in line for pid in pids)]
+    assert ours == [f"127.0.0.1:{running.port}"]
+
+
+def test_a_pod_runs_and_succeeds(running: Cluster) -> None:
+    """All containers have a status, the pod an address, init containers are completed."""
+    spec = {
+        "containers": [{"name": "a", "image": "x"}, {"name": "b", "image": "z"}],
+        "initContainers": [{"name": "i", "image": "x"}],
+    }
+    create(running, pod("plain", "Never", **spec))
+    status = end_of(running, "plain", "Succeeded")
+    assert exit_codes(status) == [0, 0]
+    assert status["podIP"].startswith("10.128.")
+    assert status["hostIP"].startswith("10.64.")
+    assert status["initContainerStatuses"][0]["state"]["terminated"]["reason"] == "Completed"
+    ready = next(one for one in status["conditions"] if one["type"] == "Ready")
+    assert (ready["status"], ready["reason"]) == ("False", "PodCompleted")
+
+
+def test_who_serves_runs_on_while_others_end(running: Cluster) -> None:
+    """Parameter servers, restartPolicy Always, and who says forever."""
+    create(running, pod("always", "Always"))
+    create(running, pod("forever", "Never", {RUN: "forever"}))
+    server = json.loads(pod("ps-0", "Never"))
+    server["metadata"]["labels"] = {"training.kubeflow.org/replica-type": "ps"}
+    create(running, json.dumps(server))
+    for name in ("always", "forever", "ps-0"):
+        kubectl(running, "wait", f"pod/{name}", "--for=condition=Ready", "--timeout=30s")
+    create(running, pod("later", "Never"))
+    end_of(running, "later", "Succeeded")
+    phases = kubectl(
+        *(running, "get", "pods", "always", "forever", "ps-0"),
+        *("-o", "jsonpath={.items[*].status.phase}"),
+    )
+    assert phases == "Running Running Running"
+
+
+def test_restarts_in_place_go_through_the_exit_codes(running: Cluster) -> None:
+    """The last attempt's and the one's before are both to be seen."""
+    create(running, pod("again", "OnFailure", {RUN: "0.2", CODES: "1,137,0"}))
+    status = end_of(running, "again", "Succeeded")
+    only = status["containerStatuses"][0]
+    assert only["restartCount"] == 2
+    assert only["state"]["terminated"]["exitCode"] == 0
+    assert only["lastState"]["terminated"]["exitCode"] == 137
+
+
+def test_pods_made_anew_go_through_the_exit_codes(running: Cluster) -> None:
+    """A pod of the same name goes on where the last one ended; the last code repeats."""
+    seen = []
+    for phase in ("Failed", "Failed", "Succeeded", "Succeeded"):
+        create(running, pod("anew", "Never", {RUN: "0.2", CODES: "130, 2,0"}))
+        seen += exit_codes(end_of(running, "anew", phase))
+        kubectl(running, "delete", "pod", "anew")
+    assert seen == [130, 2, 0, 0]
+
+
+def test_pods_of_different_owners_are_counted_apart(running: Cluster) -> None:
+    """A job that is deleted and made again starts from the first exit code."""
+    seen = []
+    for _ in range(2):
+        create(
+            running,
+            json.dumps(
+                {
+                    "apiVersion": "v1",
+                    "kind": "ConfigMap",
+                    "metadata": {"name": "owner"},
+                }
+            ),
+        )
+        uid = kubectl(running, "get", "configmap", "owner", "-o", "jsonpath={.metadata.uid}")
+        owned = json.loads(pod("owned", "Never", {RUN: "0.2", CODES: "3,0"}))
+        owned["metadata"]["ownerReferences"] = [
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "name": "owner",
+                "uid": uid,
+                "controller": True,
+            }
+        ]
+        create(running, json.dumps(owned))
+        seen += exit_codes(end_of(running, "owned", "Failed"))
+        kubectl(running, "delete", "configmap", "owner")
+        kubectl(running, "wait", "pod/owned", "--for=delete", "--timeout=30s")
+    assert seen == [3, 3]
+
+
+def test_a_node_can_turn_a_pod_away(running: Cluster) -> None:
+    """As a kubelet does when it finds no room after all."""
+    create(running, pod("refused", "Never", {REFUSE: "OutOfcpu"}, nodeName="node-2"))
+    status = end_of(running, "refused", "Failed")
+    assert status["reason"] == "OutOfcpu"
+    assert "containerStatuses" not in status
+
+
+def test_a_deleted_pod_is_gone_at_once(running: Cluster) -> None:
+    """Nobody waits out its grace period of 30 seconds."""
+    create(running, pod("gone", "Always"))
+    kubectl(running, "wait", "pod/gone", "--for=condition=Ready", "--timeout=30s")
+    start = time.monotonic()
+    kubectl(running, "delete", "pod", "gone")
+    assert time.monotonic() - start < 5
+
+
+def test_kubernetes_own_controllers_work(running: Cluster) -> None:
+    """A batch Job gets its pod, with a service account, and completes."""
+    kubectl(running, "create", "job", "batch", "--image=simulated")
+    kubectl(running, "wait", "job/batch", "--for=condition=Complete", "--timeout=60s")
+
+
+def test_a_component_can_crash_and_be_started_again(running: Cluster) -> None:
+    """One by one, for tests of what happens then."""
+    before = running.pids()[components.SCHEDULER]
+    running.stop(components.SCHEDULER, grace=0)
+    assert running.pids()[components.SCHEDULER] is None
+    with pytest.raises(handle.ClusterError, match="kube-scheduler ended"):
+        running.check()
+    running.start(components.SCHEDULER)
+    assert running.pids()[components.SCHEDULER] not in {None, before}
+
+
+def test_a_cluster_that_is_up_is_answered_as_it_is(running: Cluster) -> None:
+    """A second `up` starts nothing."""
+    said: list[str] = []
+    assert cluster.up(options.Options(name="shared"), said.append).pids() == running.pids()
+    assert "is up already" in said[0]
+
+
+def test_another_cluster_stands_beside_the_first(running: Cluster, no_crds: Path) -> None:
+    """Of another shape; one going down leaves the other alone."""
+    asked = options.Options(
+        name="beside",
+        nodes=2,
+        shapes=(options.parse_shape("cpu=1,memory=1Gi"), options.parse_shape("cpu=2,memory=2Gi")),
+        labels={"rack": "7"},
+        taints=(options.Taint("dedicated", "ml", "NoSchedule"),),
+        kwok=False,
+        scheduler=False,
+        crds=no_crds,
+        tied=True,
+    )
+    beside = cluster.up(asked)
+    assert cluster.names() == ["beside", "shared"]
+    assert beside.port != running.port
+    assert set(beside.pids()) == {"etcd", "kube-apiserver", "kube-controller-manager"}
+    cpus = "jsonpath={.items[*].status.allocatable.cpu}"
+    assert kubectl(beside, "get", "nodes", "-l", "rack=7", "-o", cpus) == "1 2"
+    assert "dedicated" in kubectl(beside, "get", "nodes", "-o", "jsonpath={..taints[*].key}")
+    assert len(json.loads(kubectl(running, "get", "nodes", "-o", "json"))["items"]) == 3
+    beside.down()
+    assert cluster.names() == ["shared"]
+    assert all(running.pids().values())
+    running.check()
+
+
+def test_a_port_that_is_snatched_away_is_given_up_for_another(
+    no_crds: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody can hold a port between looking at it and listening on it."""
+    import socket
+
+    real = cluster.free_port
+    with socket.create_server(("127.0.0.1", 0)) as snatched:
+        ports = iter([snatched.getsockname()[1], real()])
+        monkeypatch.setattr(cluster, "free_port", lambda: next(ports))
+        made = cluster.up(options.Options(name="port", nodes=0, crds=no_crds, tied=True))
+        assert made.port != snatched.getsockname()[1]
+        made.down()
+
+
+@pytest.mark.parametrize("part", ["API server", "nodes"])
+def test_a_killed_start_is_recovered_by_the_next(part: str, state: Path) -> None:
+    """Whatever it had started is ended, and a whole cluster comes up."""
+    root = state / "muster" / "local" / "killed"
+    _kill_start_after(part)
+    assert left_processes(root)
+    assert cluster.find("killed") is None or part == "nodes"
+    subprocess.run([*LOCAL, "up", "--name", "killed", "--nodes", "1"], check=True, timeout=120)
+    status = subprocess.run(
+        [*LOCAL, "status", "--name", "killed"], capture_output=True, text=True, check=True
+    )
+    assert status.stdout.count("running, pid") == len(components.SERVERS)
+    subprocess.run([*LOCAL, "down", "--name", "killed"], check=True, timeout=60)
+    assert left_processes(root) == []
+    assert not root.exists()
+    assert not root.with_name("killed.lock").exists()
+
+
+def test_a_killed_start_is_cleared_away_by_down(state: Path) -> None:
+    """Without a start in between."""
+    root = state / "muster" / "local" / "killed"
+    _kill_start_after("API server")
+    subprocess.run([*LOCAL, "down", "--name", "killed"], check=True, timeout=60)
+    assert left_processes(root) == []
+    assert not root.exists()
+
+
+def _kill_start_after(part: str) -> None:
+    argv = [*LOCAL, "up", "--name", "killed", "--nodes", "1"]
+    with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as starter:
+        assert starter.stderr is not None
+        for line in starter.stderr:
+            if part in line:
+                break
+        starter.send_signal(signal.SIGKILL)
+
+
+def test_a_tied_cluster_ends_with_its_process(no_crds: Path) -> None:
+    """However that process ends; its files are gone too."""
+    code = (
+        "import sys; from pathlib import Path; from muster.local import cluster, options\n"
+        "cluster.up(options.Options(name='tied', nodes=0, crds=Path(sys.argv[1]), tied=True))\n"
+        "print('up', flush=True); sys.stdin.read()\n"
+    )
+    argv = [sys.executable, "-c", code, str(no_crds)]
+    files = layout.Layout.of("tied")
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as it:
+        assert it.stdout is not None
+        assert it.stdout.readline() == "up\n"
+        found = [processes.read(path) for path in (files.home / "run").glob("*.pid")]
+        it.kill()
+    started = [one for one in found if one]
+    assert len(started) == len(components.SERVERS) + 1  # and the guard
+    assert processes.wait_gone(started, seconds=30) == []
+    assert not files.home.exists()
+
+
+def test_the_commands_tell_what_there_is(no_crds: Path, tmp_path: Path) -> None:
+    """`env` for the shell, `logs`, and a kubeconfig where it was wanted, for as long."""
+    copy = tmp_path / "deep" / "kubeconfig"
+    asked = options.Options(name="told", nodes=0, crds=no_crds, kubeconfig=copy, tied=True)
+    made = cluster.up(asked)
+    script = f'eval "$({" ".join(LOCAL)} env --name told)"; kubectl version; kubectl get ns'
+    shell = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
+    assert "Server Version: v1." in shell.stdout
+    assert "muster-local" in shell.stdout
+    logs = subprocess.run(
+        [*LOCAL, "logs", "kube-apiserver", "--name", "told"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert f"127.0.0.1:{made.port}" in logs.stdout
+    assert copy.read_text() == made.kubeconfig.read_text()
+    made.down()
+    assert not copy.exists()
+
+
+def test_a_start_that_fails_says_why_and_leaves_nothing(tmp_path: Path, state: Path) -> None:
+    """A CRD that the API server refuses, say."""
+    crd = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "bad"},
+    }
+    (tmp_path / "bad.yaml").write_text(json.dumps(crd))
+    with pytest.raises(handle.ClusterError, match="spec"):
+        cluster.up(options.Options(name="bad", nodes=0, crds=tmp_path, tied=True))
+    root = state / "muster" / "local" / "bad"
+    assert not root.exists()
+    assert left_processes(root) == []
