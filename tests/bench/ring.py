@@ -76,7 +76,10 @@ def pod(namespace: str, name: str, node: str) -> Json:
     spec = {**template, "restartPolicy": "Never", "schedulerName": "bench"}
     if node:
         spec["nodeName"] = node
-    labels = {"training.kubeflow.org/job-name": name, "training.kubeflow.org/replica-type": "worker"}
+    labels = {
+        "training.kubeflow.org/job-name": name,
+        "training.kubeflow.org/replica-type": "worker",
+    }
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -86,7 +89,7 @@ def pod(namespace: str, name: str, node: str) -> Json:
 
 
 async def create_on_node(client: Kube, namespace: str, count: int) -> None:
-    """The least any client can do: one write per pod."""
+    """Do the least that any client can: one write per pod."""
 
     async def one(index: int) -> None:
         document = pod(namespace, f"pod-{index}", f"node-{1 + index % NODES}")
@@ -96,7 +99,7 @@ async def create_on_node(client: Kube, namespace: str, count: int) -> None:
 
 
 async def create_and_bind(client: Kube, namespace: str, count: int) -> None:
-    """What a controller and a scheduler do together: two writes per pod."""
+    """Do what a controller and a scheduler do together: two writes per pod."""
 
     async def one(index: int) -> None:
         path = PODS.format(namespace)
@@ -220,7 +223,10 @@ async def sweep(client: Kube, namespace: str) -> None:
 async def operator(config: Path, log: Path) -> AsyncIterator[int]:
     """Run the operator as its own process, ready to work."""
     command = [sys.executable, "-m", "muster", "run", f"--kubeconfig={config}"]
-    command += ["--metrics-bind-address=127.0.0.1:18080", "--health-probe-bind-address=127.0.0.1:18081"]
+    command += [
+        "--metrics-bind-address=127.0.0.1:18080",
+        "--health-probe-bind-address=127.0.0.1:18081",
+    ]
     with log.open("wb") as file:
         process = subprocess.Popen(command, stdout=file, stderr=file)
     try:
@@ -262,7 +268,9 @@ async def namespace_for(client: Kube, name: str) -> str:
                 return name
 
 
-async def measure(client: Kube, shape: tuple[int, int], pid: int, rounds: int) -> list[list[Result]]:
+async def measure(
+    client: Kube, shape: tuple[int, int], pid: int, rounds: int
+) -> list[list[Result]]:
     """Return the results of the three ways, round by round."""
     jobs, pods = shape
     table: list[list[Result]] = []
@@ -303,6 +311,9 @@ def show(shape: tuple[int, int], table: Sequence[Sequence[Result]]) -> None:
     print(f"           writes: {detail}")
 
 
+HEADER = (
+    "jobs x pods  bind s    node s  Muster s   /bind   /node   obj/pod writes/pod   CPU s    MiB"
+)
 OBJECTS = frozenset({"pods", "pods/binding", "services", "podgroups", "configmaps"})
 NOT_OURS = frozenset({"leases", "tfjobs", "endpointslices", "endpoints", "subjectaccessreviews"})
 
@@ -327,10 +338,10 @@ async def main() -> None:
     try:
         client = await kube.connect(str(made.kubeconfig), width=WIDTH)
         async with operator(made.kubeconfig, arguments.log) as pid:
-            print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, {NODES} nodes, medians of {arguments.rounds} rounds")
-            print(
-                "jobs x pods   bind s    node s  Muster s  /bind   /node  obj/pod  writes/pod   CPU s  peak MiB"
-            )
+            machine = f"{platform.machine()}, {os.cpu_count()} cores"
+            python = f"Python {platform.python_version()}"
+            print(f"{machine}, {python}, {NODES} nodes, medians of {arguments.rounds} rounds")
+            print(HEADER)
             for shape in shapes:
                 show(shape, await measure(client, shape, pid, arguments.rounds))
         await client.close()

@@ -167,7 +167,7 @@ class Operator:
             scheduler_names=self.settings.scheduler_names,
             priorities=self.cache.priorities,
             missing=missing,
-            group_api=self.cache.group_api.api_version if self.cache.group_api else "",
+            group_api_version=self.cache.group_api.api_version if self.cache.group_api else "",
         )
 
     def _loop_settings(self) -> LoopSettings:
@@ -207,7 +207,10 @@ def main(settings: Settings) -> int:
 async def _run(settings: Settings) -> int:
     try:
         connection = await kube.connect(
-            settings.kubeconfig, settings.master, settings.context or None, width=settings.concurrency
+            settings.kubeconfig,
+            settings.master,
+            settings.context or None,
+            width=settings.concurrency,
         )
     except ConfigurationError as error:
         log.error("%s", error)  # noqa: TRY400 -- the sentence is enough

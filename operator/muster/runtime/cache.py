@@ -16,7 +16,8 @@ from typing import Any
 from muster.api import names
 from muster.api.model import GroupView, Job, Json, ObjectView, PodView
 from muster.controller.model import Refusal
-from muster.frameworks.base import Framework, load
+from muster.frameworks import load
+from muster.frameworks.base import Framework
 from muster.gang import GangBackend, GroupApi
 from muster.runtime import gangs, shapes, views
 from muster.runtime.kube import ApiError, Kube, Resource
@@ -351,8 +352,11 @@ class Cache:
     # What changed.
 
     def _pod_changed(self, before: PodEntry | None, after: PodEntry | None) -> None:
-        old, new = before and before.view, after and after.view
-        if old is not None and (new is None or new.uid != old.uid or new.owner_uid != old.owner_uid):
+        old = None if before is None else before.view
+        new = None if after is None else after.view
+        if old is not None and (
+            new is None or new.uid != old.uid or new.owner_uid != old.owner_uid
+        ):
             self._unlink(old)
             self._pods.pop((old.namespace, old.name), None)
         if new is not None:
@@ -364,7 +368,9 @@ class Cache:
                     self._revisions[view.owner_uid] = self.revision(view.owner_uid) + 1
                 self._touch_owner(view)
         if self.backend.embedded:
-            self.columns.pod_changed(before and before.use, after and after.use)
+            self.columns.pod_changed(
+                None if before is None else before.use, None if after is None else after.use
+            )
             if old != new:
                 self._stirred()
 
@@ -429,5 +435,3 @@ DISCOVERY_PAUSE = 3.0
 
 def _priority(document: Json) -> tuple[str, int]:
     return document["metadata"]["name"], int(document.get("value") or 0)
-
-

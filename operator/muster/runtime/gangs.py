@@ -47,11 +47,6 @@ def gated(replica: Replica) -> bool:
     return bool((replica.template.get("spec") or {}).get("schedulingGates"))
 
 
-def pod_name(job: Job, replica: Replica, index: int) -> str:
-    """Return the name of that pod."""
-    return f"{names.flat(job.name)}-{replica.role}-{index}"
-
-
 def minimum(job: Job) -> int:
     """Return how many pods of the job must start together."""
     asked = job.run_policy.scheduling.min_available
@@ -134,7 +129,9 @@ def _role(
         return RoleInput(replica.role, shape, priority, waiting=range(fresh))
     sorted_out = _sort_out(job, replica, pods, placed)
     wanting = (*sorted_out.waiting, *sorted_out.returning)
-    before = ((index, previous.get(pod_name(job, replica, index))) for index in wanting)
+    before = (
+        (index, previous.get(names.child(job.name, replica.role, index))) for index in wanting
+    )
     return RoleInput(
         role=replica.role,
         shape=shape,
@@ -163,7 +160,7 @@ def _sort_out(
     out = _Sorted()
     new_are_gated = gated(replica)
     for index in range(replica.replicas):
-        name = pod_name(job, replica, index)
+        name = names.child(job.name, replica.role, index)
         pod, promised = pods.get(name), placed.get(name)
         if pod is not None and pod.phase == "Succeeded":
             out.succeeded += 1
@@ -187,4 +184,4 @@ def _sort_out(
 
 def names_of(job: Job, replicas: Sequence[Replica]) -> list[str]:
     """Return the names of all pods of these roles, in creation order."""
-    return [pod_name(job, r, index) for r in replicas for index in range(r.replicas)]
+    return [names.child(job.name, r.role, index) for r in replicas for index in range(r.replicas)]

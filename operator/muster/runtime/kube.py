@@ -244,7 +244,8 @@ async def connect(
     async def authorize(
         request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
-        for setting in (await configuration.auth_settings()).values():
+        settings: Any = await configuration.auth_settings()
+        for setting in settings.values():
             if setting["in"] == "header" and setting["value"]:
                 request.headers[setting["key"]] = setting["value"]
         return await handler(request)

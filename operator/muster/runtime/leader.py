@@ -52,7 +52,7 @@ class Leader:
     async def acquire(self) -> None:
         """Return as soon as this process is the leader and may write."""
         log.info("waiting to lead: lease %s/%s", self._namespace, self._name)
-        while not await self._attempt():
+        while not await self._attempt():  # noqa: ASYNC110 -- the lease has no event to wait for
             await asyncio.sleep(self._timings.retry)
         log.info("leading as %s", self._identity)
 
@@ -82,15 +82,16 @@ class Leader:
     async def _attempt(self) -> bool:
         started = time.monotonic()
         try:
-            won = await self._try()
-            if won:
-                self._kube.lease_until = started + self._timings.renew
-            return won
+            if not await self._try():
+                return False
         except ApiError as error:
             if error.code not in (404, 409):
                 log.warning("lease %s/%s: %s", self._namespace, self._name, error.message)
         except (aiohttp.ClientError, TimeoutError) as error:
             log.warning("lease %s/%s: %s", self._namespace, self._name, error)
+        else:
+            self._kube.lease_until = started + self._timings.renew
+            return True
         return False
 
     async def _try(self) -> bool:

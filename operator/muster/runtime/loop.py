@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import aiohttp
 
 from muster.api import names, quantity
 from muster.api.model import Job, Json, PodView, Verdict
+from muster.controller import policies
 from muster.runtime import gangs
 from muster.runtime.cache import PODS, Cache
 from muster.runtime.gangs import GangRules
@@ -33,6 +34,7 @@ from muster.scheduler.policy import Policy
 log = logging.getLogger(__name__)
 
 SHORTEST_PAUSE = 0.01
+FIRST_BACKOFF, LAST_BACKOFF = 0.1, 30.0
 BUSY_SHARE = 1.0
 """A cycle that took t seconds is followed by a pause of as long, at most a schedule period."""
 PENDING_AFTER = 0.5
@@ -55,6 +57,7 @@ class LoopSettings:
 class _State:
     """What is remembered of one job between cycles."""
 
+    namespace: str
     promised: dict[str, str] = field(default_factory=dict)
     """Pod name -> node."""
     previous: dict[str, str] = field(default_factory=dict)
@@ -107,6 +110,7 @@ class Loop:
 
     async def run(self) -> None:
         """Run cycles for ever. Raises nothing: a cycle that fails is told and tried again."""
+        pause = FIRST_BACKOFF
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -114,8 +118,12 @@ class Loop:
             try:
                 await self._cycle()
             except Exception:
-                log.exception("a scheduling cycle failed")
+                log.exception("a scheduling cycle failed, again in %.1f s", pause)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LAST_BACKOFF)
                 self.stir()
+                continue
+            pause = FIRST_BACKOFF
             took = time.monotonic() - started
             period = self._settings().schedule_period
             await asyncio.sleep(min(max(SHORTEST_PAUSE, took * BUSY_SHARE), period))
@@ -136,31 +144,32 @@ class Loop:
             job = self._cache.job(decision.gang)
             # The job may have changed while the cycle was under way: its next cycle will see.
             if job is not None and job is jobs[decision.gang]:
-                self._accept(job, decision, settings, now)
+                self._accept(job, decision, now)
         self._budget([d for d in decisions if not d.placements], jobs, settings, now)
         self._metrics.holds.set(sum(g.admitted and _missing(g) > 0 for g in inputs))
 
     def _candidates(self, now: float) -> Iterator[Job]:
         for job in self._cache.jobs():
-            framework = self._cache.frameworks[job.kind]
             if job.deleting or job.problems or job.status.finished or job.run_policy.suspend:
                 continue
-            if framework.manages(job) and self._cache.refusal(job, now) is None:
+            if policies.is_ours(job) and self._cache.refusal(job, now) is None:
                 yield job
 
     # One job's gang.
 
     def _input(self, job: Job, settings: LoopSettings, now: float) -> GangInput | None:
-        state = self._states.setdefault(job.uid, _State())
+        state = self._states.setdefault(job.uid, _State(job.namespace))
         pods = self._cache.own_pods(job.uid)
         self._settle(job, state, pods)
         hold = None if state.broken_since is None else state.broken_since + settings.member_hold
         held = hold is not None and now < hold
         revision = self._cache.revision(job.uid)
         token = (job, revision, len(state.promised), hold, held, settings.rules)
-        if len(token) == len(state.token) and all(
-            a is b or a == b for a, b in zip(token[1:], state.token[1:], strict=True)
-        ) and state.token[0] is job:
+        if (
+            len(token) == len(state.token)
+            and all(a is b or a == b for a, b in zip(token[1:], state.token[1:], strict=True))
+            and state.token[0] is job
+        ):
             return state.input
         state.token = token
         state.input = self._gang(job, state, pods, settings, hold)
@@ -216,20 +225,19 @@ class Loop:
     def _forget(self, living: set[str]) -> None:
         for uid in [uid for uid in self._states if uid not in living]:
             state = self._states.pop(uid)
-            namespace = state.token[0].namespace if state.token else ""  # type: ignore[attr-defined]
             for name in state.promised:
-                self._cache.columns.forget(namespace, name)
+                self._cache.columns.forget(state.namespace, name)
             if state.promised:
                 self.stir()
 
     # What was decided.
 
-    def _accept(self, job: Job, decision: Decision, settings: LoopSettings, now: float) -> None:
+    def _accept(self, job: Job, decision: Decision, now: float) -> None:
         state = self._states[job.uid]
         pods = self._cache.own_pods(job.uid)
         shapes = {r.role: state.shapes[1][r.type] for r in job.replicas}
         for placement in decision.placements:
-            name = f"{names.flat(job.name)}-{placement.role}-{placement.index}"
+            name = names.child(job.name, placement.role, placement.index)
             state.promised[name] = placement.node
             shape = shapes[placement.role]
             self._cache.columns.assume(job.namespace, name, placement.node, shape)
@@ -336,8 +344,8 @@ class Loop:
         except (ApiError, FencedError, aiohttp.ClientError, TimeoutError) as error:
             log.info("pod %s/%s was not marked: %s", pod.namespace, pod.name, error)
 
-    def _spawn(self, work: object) -> None:
-        task = asyncio.get_running_loop().create_task(work)  # type: ignore[arg-type]
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -11,7 +11,6 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from muster.api.model import Job
 from muster.frameworks.base import Framework
-from muster.runtime.flags import Address
 
 LABELS = ("job_namespace", "framework")
 TRANSITIONS = {
@@ -37,7 +36,9 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._jobs = {
-            word: Counter(f"training_operator_jobs_{word}", f"Jobs {word}.", LABELS, registry=self.registry)
+            word: Counter(
+                f"training_operator_jobs_{word}", f"Jobs {word}.", LABELS, registry=self.registry
+            )
             for word in (*TRANSITIONS.values(), "deleted")
         }
         self._objects = {
@@ -53,7 +54,8 @@ class Metrics:
             "muster_binds", "Bindings of existing pods.", ("result",), registry=self.registry
         )
         self.holds = Gauge(
-            "muster_holds_active", "Gangs whose missing members have a protected slot.",
+            "muster_holds_active",
+            "Gangs whose missing members have a protected slot.",
             registry=self.registry,
         )
         self.dropped_events = Gauge(
@@ -92,13 +94,13 @@ class Metrics:
 
 async def serve(
     metrics: Metrics,
-    metrics_bind: Address | None,
-    health_bind: Address | None,
+    metrics_bind: str,
+    health_bind: str,
     unready: Callable[[], str],
 ) -> list[web.AppRunner]:
     """Start the servers; `unready` says why the process cannot work, or nothing.
 
-    An address of None leaves that server out; one address for both makes one server. Raises
+    The address `0` leaves that server out; one address for both makes one server. Raises
     OSError when an address is taken.
     """
 
@@ -114,17 +116,18 @@ async def serve(
         return web.Response(text=f"{reason or 'ok'}\n", status=503 if reason else 200)
 
     health = [web.get("/healthz", healthy), web.get("/readyz", ready)]
-    routes: dict[Address, list[web.RouteDef]] = {}
+    routes: dict[str, list[web.RouteDef]] = {}
     for address, handlers in ((metrics_bind, [web.get("/metrics", show)]), (health_bind, health)):
-        if address is not None:
+        if address != "0":
             routes.setdefault(address, []).extend(handlers)
     return [await _start(address, handlers) for address, handlers in routes.items()]
 
 
-async def _start(address: Address, handlers: list[web.RouteDef]) -> web.AppRunner:
+async def _start(address: str, handlers: list[web.RouteDef]) -> web.AppRunner:
     app = web.Application()
     app.add_routes(handlers)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
-    await web.TCPSite(runner, address.host or None, address.port).start()
+    host, _, port = address.rpartition(":")
+    await web.TCPSite(runner, host.strip("[]") or None, int(port)).start()
     return runner

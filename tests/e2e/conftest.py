@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One cluster for all stories; a namespace, nodes and an operator for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from harness import COUNTER, Api, Operator, Refused, account_config
+from muster.local import cluster, options
+from muster.local.handle import Cluster
+
+StartOperator = Callable[..., Operator]
+
+
+@pytest.fixture(scope="session")
+def local_cluster() -> Iterator[Cluster]:
+    """A control plane without nodes: each test brings those it needs."""
+    name = "e2e"
+    made = cluster.up(options.Options(name=name, nodes=0, tied=True, run_seconds="1"))
+    yield made
+    cluster.down(name)
+
+
+@pytest.fixture
+def api(local_cluster: Cluster) -> Iterator[Api]:
+    """A namespace of its own; afterwards the cluster is as empty as before."""
+    made = Api(local_cluster, f"test-{next(COUNTER)}")
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": made.namespace}}
+    made.create(namespace)
+    made.wait("ServiceAccount", lambda found: "default" in found)
+    yield made
+    for kind in ("TFJob", "Job", "Pod", "Service", "PodGroup"):
+        made.send("DELETE", made.path(kind), {"gracePeriodSeconds": 0})
+    made.wait("Pod", lambda pods: not pods or None, what="no pods left") if made.list("Pod") else 0
+    made.send("DELETE", made.path("Node"))
+    try:
+        made.delete("Namespace", made.namespace)
+    except Refused as error:
+        assert error.code == 404
+
+
+@pytest.fixture
+def start_operator(
+    local_cluster: Cluster, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[StartOperator]:
+    """A function that starts an operator under the shipped roles of an overlay."""
+    running: list[Operator] = []
+
+    def start(*flags: str, overlay: str = "embedded", ready: bool = True) -> Operator:
+        config = account_config(local_cluster, tmp_path, overlay)
+        made = Operator(config, tmp_path / f"operator-{len(running)}.log", flags)
+        running.append(made)
+        made.start(ready=ready)
+        return made
+
+    yield start
+    for operator in running:
+        operator.stop()
+        text = operator.log.read_text()
+        print(f"--- {request.node.name}: {operator.flags}\n{text[-6000:]}")
+        assert "Traceback" not in text, text[-8000:]
+
+
+@pytest.fixture
+def operator(start_operator: StartOperator) -> Operator:
+    """An operator with the embedded allocator."""
+    return start_operator()

@@ -1,0 +1,505 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the end-to-end tests are written with: an API to act and wait on, an operator to run.
+
+Waiting is always for an event of a watch, never for time to pass.
+"""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import urllib3
+import yaml
+from muster.local import nodes, options
+from muster.local.cluster import free_port
+from muster.local.handle import Cluster
+
+Json = dict[str, Any]
+ROOT = Path(__file__).parents[2]
+PATIENCE = 60.0
+OPERATOR_NAMESPACE, ACCOUNT = "muster-system", "muster"
+
+PATHS: Mapping[str, str] = {
+    "Namespace": "/api/v1/namespaces",
+    "Node": "/api/v1/nodes",
+    "Pod": "/api/v1/namespaces/{ns}/pods",
+    "Service": "/api/v1/namespaces/{ns}/services",
+    "ServiceAccount": "/api/v1/namespaces/{ns}/serviceaccounts",
+    "ConfigMap": "/api/v1/namespaces/{ns}/configmaps",
+    "Event": "/api/v1/namespaces/{ns}/events",
+    "ResourceQuota": "/api/v1/namespaces/{ns}/resourcequotas",
+    "Job": "/apis/batch/v1/namespaces/{ns}/jobs",
+    "Lease": "/apis/coordination.k8s.io/v1/namespaces/{ns}/leases",
+    "TFJob": "/apis/kubeflow.org/v1/namespaces/{ns}/tfjobs",
+    "PodGroup": "/apis/scheduling.incubator.k8s.io/v1alpha1/namespaces/{ns}/podgroups",
+    "Queue": "/apis/scheduling.incubator.k8s.io/v1alpha1/queues",
+    "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
+    "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+}
+
+
+class Refused(Exception):
+    """The API server answered with an error."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Api:
+    """The administrator's view of one cluster, in one namespace of its own."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self.cluster = cluster
+        self.namespace = namespace
+        self._pool = cluster.client()._pool
+        self._server = cluster.server
+
+    def path(self, kind: str, name: str = "", sub: str = "") -> str:
+        """Return the path of the collection, of an object, or of its subresource."""
+        base = PATHS.get(kind, kind).format(ns=self.namespace)
+        return "/".join(filter(None, (base, name, sub)))
+
+    def send(
+        self, method: str, path: str, body: Json | None = None, kind: str = "application/json"
+    ) -> Json:
+        """Send one request; Refused if the server does not like it."""
+        answer = self._pool.request(
+            method,
+            self._server + path,
+            body=None if body is None else json.dumps(body),
+            headers={"Content-Type": kind},
+            timeout=30.0,
+        )
+        document: Json = json.loads(answer.data) if answer.data else {}
+        if answer.status >= 400:
+            raise Refused(answer.status, str(document.get("message")))
+        return document
+
+    def get(self, kind: str, name: str) -> Json:
+        """Read one object."""
+        return self.send("GET", self.path(kind, name))
+
+    def find(self, kind: str, name: str) -> Json | None:
+        """Read one object, None if it is not there."""
+        try:
+            return self.get(kind, name)
+        except Refused as error:
+            if error.code == 404:
+                return None
+            raise
+
+    def list(self, kind: str, selector: str = "") -> list[Json]:
+        """Read a collection, by creation and name."""
+        query = f"?labelSelector={selector}" if selector else ""
+        found = self.send("GET", self.path(kind) + query)["items"]
+        return sorted(
+            found, key=lambda o: (o["metadata"]["creationTimestamp"], o["metadata"]["name"])
+        )
+
+    def create(self, document: Json) -> Json:
+        """Create an object; of a namespaced kind in this namespace."""
+        path = self.path(document["kind"])
+        if "/namespaces/" in path:
+            document = {
+                **document,
+                "metadata": {**document["metadata"], "namespace": self.namespace},
+            }
+        if document["kind"] == "TFJob":
+            path = path.replace("kubeflow.org/v1/", f"{document['apiVersion']}/")
+        return self.send("POST", path, document)
+
+    def apply_file(self, path: Path) -> list[Json]:
+        """Apply the documents of a YAML file with kubectl, as a user does."""
+        self.kubectl("apply", "-n", self.namespace, "-f", str(path))
+        return [d for d in yaml.safe_load_all(path.read_text()) if d]
+
+    def kubectl(self, *words: str, check: bool = True) -> str:
+        """Run kubectl and return what it printed."""
+        done = subprocess.run(
+            ["kubectl", *words],
+            env={**os.environ, **self.cluster.env()},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0 or not check, done.stderr + done.stdout
+        return done.stdout + done.stderr
+
+    def patch(self, kind: str, name: str, body: Json, sub: str = "") -> Json:
+        """Apply a JSON merge patch."""
+        return self.send("PATCH", self.path(kind, name, sub), body, "application/merge-patch+json")
+
+    def delete(self, kind: str, name: str, *, grace: int | None = None) -> None:
+        """Delete one object."""
+        body: Json = {"propagationPolicy": "Background"}
+        if grace is not None:
+            body["gracePeriodSeconds"] = grace
+        self.send("DELETE", self.path(kind, name), body)
+
+    def wait(
+        self,
+        kind: str,
+        until: Callable[[dict[str, Json]], Any],
+        *,
+        seconds: float = PATIENCE,
+        what: str = "",
+    ) -> Any:
+        """Return what `until` says of the collection, by name, as soon as it is true.
+
+        `until` is asked at the start and after each event of the collection. AssertionError
+        with the last state if it stays false.
+        """
+        deadline = time.monotonic() + seconds
+        while True:
+            listing = self.send("GET", self.path(kind))
+            state = {o["metadata"]["name"]: o for o in listing["items"]}
+            if result := until(state):
+                return result
+            version = listing["metadata"]["resourceVersion"]
+            for event in self._events(kind, version, deadline):
+                name = event["object"]["metadata"]["name"]
+                if event["type"] == "DELETED":
+                    state.pop(name, None)
+                else:
+                    state[name] = event["object"]
+                if result := until(state):
+                    return result
+            if time.monotonic() >= deadline:
+                raise AssertionError(f"{what or kind}: not within {seconds} s\n{_short(state)}")
+
+    def _events(self, kind: str, version: str, deadline: float) -> Iterator[Json]:
+        left = max(1, int(deadline - time.monotonic()) + 1)
+        query = f"?watch=true&resourceVersion={version}&timeoutSeconds={left}"
+        timeout = urllib3.Timeout(connect=5, read=left + 5)
+        answer = self._pool.request(
+            "GET", self._server + self.path(kind) + query, preload_content=False, timeout=timeout
+        )
+        rest = b""
+        try:
+            for chunk in answer.stream(65536):
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in filter(None, lines):
+                    event = json.loads(line)
+                    if event["type"] == "ERROR":
+                        return
+                    yield event
+        except urllib3.exceptions.HTTPError:
+            return
+        finally:
+            answer.close()
+
+    # The questions that nearly every story asks.
+
+    def wait_condition(
+        self, job: str, kind: str, status: str = "True", seconds: float = PATIENCE
+    ) -> Json:
+        """Return the job once it has that condition."""
+        found: Json = self.wait(
+            "TFJob",
+            lambda jobs: jobs.get(job) if condition(jobs.get(job), kind) == status else None,
+            seconds=seconds,
+            what=f"{job} {kind}={status}",
+        )
+        return found
+
+    def wait_job(
+        self, job: str, until: Callable[[Json], Any], seconds: float = PATIENCE, what: str = ""
+    ) -> Json:
+        """Return the job once `until` is true of it."""
+        found: Json = self.wait(
+            "TFJob",
+            lambda jobs: jobs[job] if job in jobs and until(jobs[job]) else None,
+            seconds=seconds,
+            what=what or job,
+        )
+        return found
+
+    def wait_pods(
+        self, count: int, phase: str, job: str = "", seconds: float = PATIENCE
+    ) -> list[Json]:
+        """Return the pods (of one job) in that phase once there are so many."""
+
+        def enough(pods: dict[str, Json]) -> list[Json]:
+            found = [p for p in of_job(pods.values(), job) if phase_of(p) == phase]
+            return found if len(found) == count else []
+
+        found: list[Json] = self.wait(
+            "Pod", enough, seconds=seconds, what=f"{count} pods {phase} of {job or 'all'}"
+        )
+        return found
+
+    def pods(self, job: str = "") -> list[Json]:
+        """Return the pods (of one job)."""
+        return list(of_job(self.list("Pod"), job))
+
+    def events(self, reason: str = "", name: str = "") -> list[Json]:
+        """Return the events about objects of this namespace."""
+        return [
+            e
+            for e in self.list("Event")
+            if (not reason or e["reason"] == reason)
+            and (not name or e["involvedObject"]["name"] == name)
+        ]
+
+
+def _short(state: Mapping[str, Json]) -> str:
+    return "\n".join(
+        f"  {name}: {json.dumps(o.get('status'), sort_keys=True)[:1500]}"
+        for name, o in sorted(state.items())
+    )
+
+
+def condition(job: Json | None, kind: str) -> str | None:
+    """Return the status of that condition, None if it is not there."""
+    conditions = ((job or {}).get("status") or {}).get("conditions") or ()
+    return next((c["status"] for c in conditions if c["type"] == kind), None)
+
+
+def condition_types(job: Json) -> list[tuple[str, str]]:
+    """Return (type, status) of the conditions in their order."""
+    return [(c["type"], c["status"]) for c in job["status"]["conditions"]]
+
+
+def phase_of(pod: Json) -> str:
+    """Return the phase of a pod; `Terminating` once it is being deleted."""
+    if "deletionTimestamp" in pod["metadata"]:
+        return "Terminating"
+    return str(pod.get("status", {}).get("phase", "Pending"))
+
+
+def node_of(pod: Json) -> str:
+    """Return the node of a pod, or an empty string."""
+    return str(pod["spec"].get("nodeName", ""))
+
+
+def of_job(pods: Any, job: str) -> Iterator[Json]:
+    """Yield the pods of one job; all of them if none is named."""
+    for pod in pods:
+        if not job or pod["metadata"]["labels"].get("training.kubeflow.org/job-name") == job:
+            yield pod
+
+
+def tfjob(
+    name: str,
+    *,
+    workers: int = 2,
+    ps: int = 0,
+    chief: bool = False,
+    resources: Mapping[str, str] | None = None,
+    restart_policy: str | None = "Never",
+    run: str = "",
+    exits: str = "",
+    spec: Json | None = None,
+    annotations: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    template: Json | None = None,
+    **run_policy: Any,
+) -> Json:
+    """Return a TFJob.
+
+    `run` and `exits` are the simulated pods' run time and exit codes, `resources` what each pod
+    asks for, `template` more of the pod spec, `spec` more of the job spec.
+    """
+    told = {"run-seconds": run, "exit-codes": exits}
+    notes = {f"local.muster.kubeflow.org/{k}": v for k, v in told.items() if v}
+    container = {
+        "name": "tensorflow",
+        "image": "training:1",
+        "resources": {"limits": dict(resources or {"cpu": "1"})},
+    }
+    pod = {
+        "metadata": {"annotations": {**notes, **(annotations or {})}},
+        "spec": {"containers": [container], **(template or {})},
+    }
+    counts = {"Chief": int(chief), "PS": ps, "Worker": workers}
+    replicas: Json = {
+        role: {"replicas": count, "template": pod} for role, count in counts.items() if count
+    }
+    if restart_policy:
+        for replica in replicas.values():
+            replica["restartPolicy"] = restart_policy
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "TFJob",
+        "metadata": {"name": name, "labels": dict(labels or {})},
+        "spec": {
+            "tfReplicaSpecs": replicas,
+            **({"runPolicy": run_policy} if run_policy else {}),
+            **(spec or {}),
+        },
+    }
+
+
+def add_nodes(api: Api, *shapes: Mapping[str, str], prefix: str = "node") -> list[str]:
+    """Create simulated nodes, wait until they are Ready, return their names."""
+    made = []
+    for index, shape in enumerate(shapes):
+        wanted = options.Options(shapes=({"pods": "110", "memory": "64Gi", **shape},))
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        document = nodes.document(0, wanted, "v1.36.3", now)
+        name = f"{prefix}-{index + 1}"
+        document["metadata"]["name"] = name
+        document["metadata"]["labels"]["kubernetes.io/hostname"] = name
+        document["spec"] = {}
+        status = document["status"]
+        api.send("POST", api.path("Node"), document)
+        api.patch("Node", name, {"status": status}, "status")
+        made.append(name)
+
+    def ready(found: dict[str, Json]) -> bool:
+        return all(condition(found.get(name), "Ready") == "True" for name in made)
+
+    api.wait("Node", ready, what="nodes Ready")
+    return made
+
+
+@dataclass(slots=True)
+class Operator:
+    """One operator process that uses the shipped ServiceAccount."""
+
+    config: Path
+    log: Path
+    flags: Sequence[str]
+    health: int = field(default_factory=free_port)
+    metrics: int = field(default_factory=free_port)
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *, ready: bool = True) -> None:
+        """Start the process; return when it is ready to work."""
+        command = [
+            sys.executable,
+            "-m",
+            "muster",
+            "run",
+            f"--kubeconfig={self.config}",
+            f"--metrics-bind-address=127.0.0.1:{self.metrics}",
+            f"--health-probe-bind-address=127.0.0.1:{self.health}",
+            *self.flags,
+        ]
+        with self.log.open("ab") as file:
+            self.process = subprocess.Popen(command, stdout=file, stderr=file)
+        if ready:
+            self.wait_ready()
+
+    def wait_ready(self, seconds: float = 30.0) -> None:
+        """Return when /readyz says yes."""
+        deadline = time.monotonic() + seconds
+        while self.readiness() != "ok":
+            assert self.process is not None
+            assert self.process.poll() is None, self.log.read_text()[-4000:]
+            assert time.monotonic() < deadline, f"not ready: {self.readiness()}"
+            time.sleep(0.05)  # a readiness probe has no event to wait for
+
+    def readiness(self) -> str:
+        """Return what /readyz says, an empty string while nobody answers."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.health}/readyz") as answer:
+                return str(answer.read().decode().strip())
+        except urllib.error.HTTPError as error:
+            return str(error.read().decode().strip())
+        except OSError:
+            return ""
+
+    def scrape(self) -> str:
+        """Return what /metrics says."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics}/metrics") as answer:
+            return str(answer.read().decode())
+
+    def kill(self) -> None:
+        """End the process at once, as a crash does."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> int:
+        """End the process cleanly and return its exit code."""
+        assert self.process is not None
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Stop the process without its knowing, for as long as the block lasts."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
+
+
+def account_config(cluster: Cluster, folder: Path, overlay: str) -> Path:
+    """Install an overlay's roles and return a kubeconfig of its ServiceAccount."""
+    api = Api(cluster, OPERATOR_NAMESPACE)
+    rendered = api.kubectl("kustomize", str(ROOT / "manifests" / "overlays" / overlay))
+    documents = [d for d in yaml.safe_load_all(rendered) if d["kind"] in INSTALLED]
+    file = folder / f"{overlay}.yaml"
+    file.write_text(yaml.safe_dump_all(sorted(documents, key=lambda d: d["kind"] != "Namespace")))
+    api.kubectl("apply", "-f", str(file))
+    request = {"spec": {"expirationSeconds": 7200}}
+    answer = api.send("POST", api.path("ServiceAccount", ACCOUNT, "token"), request)
+    admin = yaml.safe_load(cluster.kubeconfig.read_text())
+    server = admin["clusters"][0]["cluster"]
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "muster",
+        "clusters": [{"name": "local", "cluster": _inlined(server)}],
+        "users": [{"name": "muster", "user": {"token": answer["status"]["token"]}}],
+        "contexts": [
+            {
+                "name": "muster",
+                "context": {
+                    "cluster": "local",
+                    "user": "muster",
+                    "namespace": OPERATOR_NAMESPACE,
+                },
+            }
+        ],
+    }
+    path = folder / f"{overlay}.kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+INSTALLED = frozenset(
+    {
+        "Namespace",
+        "ServiceAccount",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "Role",
+        "RoleBinding",
+    }
+)
+COUNTER = itertools.count()
+
+
+def _inlined(server: Json) -> Json:
+    if "certificate-authority" not in server:
+        return server
+    data = Path(server["certificate-authority"]).read_bytes()
+    return {
+        "server": server["server"],
+        "certificate-authority-data": base64.b64encode(data).decode(),
+    }

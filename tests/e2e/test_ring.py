@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The main job: a TFJob from apply to Succeeded."""
+
+from __future__ import annotations
+
+import pytest
+from harness import Api, Operator, add_nodes, condition_types, node_of, tfjob
+
+pytestmark = pytest.mark.e2e
+
+
+def test_a_tfjob_runs_as_a_gang_and_succeeds(api: Api, operator: Operator) -> None:
+    """Pods are born on their nodes, run, end; the conditions tell the same story."""
+    add_nodes(api, {"cpu": "4"}, {"cpu": "4"})
+    api.create(tfjob("mnist", workers=2, ps=1, run="1"))
+    api.wait_pods(3, "Running", "mnist")
+    assert all(node_of(pod) for pod in api.pods("mnist"))
+    assert len(api.list("Service")) == 3
+    assert api.get("PodGroup", "mnist")["spec"]["minMember"] == 3
+    job = api.wait_condition("mnist", "Succeeded")
+    assert condition_types(job) == [
+        ("Created", "True"),
+        ("Running", "False"),
+        ("Succeeded", "True"),
+    ]
+    assert job["status"]["state"] == "Succeeded"
