@@ -13,6 +13,10 @@ from muster.frameworks.base import Framework
 
 MANAGERS: Final = (names.MANAGED_BY_TRAINING_OPERATOR, names.MANAGED_BY_MULTIKUEUE)
 
+_Types = Mapping[str, type[object]]
+_METADATA: Final[_Types] = {"labels": dict, "annotations": dict, "finalizers": list}
+_SPEC: Final[_Types] = {"schedulerName": str, "priorityClassName": str, "schedulingGates": list}
+
 
 def canonical(framework: Framework, key: object) -> str | None:
     """Return the replica type that a key means in any case, or None."""
@@ -84,25 +88,35 @@ def of_template(framework: Framework, type_: str, role: object) -> Iterator[Prob
 def _shapes(path: str, template: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield the parts that are not of the type that Kubernetes gives them."""
     meta, spec = template.get("metadata"), template["spec"]
-    yield from _typed(f"{path}.metadata", {"metadata": meta}, {"metadata": dict})
-    yield from _typed(f"{path}.metadata", mapping(meta), {"labels": dict, "annotations": dict})
-    wanted = {"schedulerName": str, "priorityClassName": str, "schedulingGates": list}
-    yield from _typed(f"{path}.spec", spec, wanted)
+    yield from _typed(path, template, {"metadata": dict})
+    yield from _typed(f"{path}.metadata", mapping(meta), _METADATA)
+    yield from _typed(f"{path}.spec", spec, _SPEC)
     for index, container in enumerate(spec["containers"]):
         where = f"{path}.spec.containers[{index}]"
-        yield from _typed(where, container, {"env": list, "ports": list, "name": str})
-        for key in ("env", "ports"):
-            if not all(isinstance(item, dict) for item in sequence(container.get(key))):
-                yield Problem(f"{where}.{key}", "Invalid value: must be a list of objects")
+        yield from _typed(where, container, {"name": str})
+        yield from _listed(f"{where}.env", container.get("env"), {"name": str}, {})
+        yield from _listed(
+            f"{where}.ports", container.get("ports"), {"containerPort": int}, {"name": str}
+        )
     try:
         podtemplate.requests(dict(spec))
     except (ValueError, TypeError, AttributeError) as error:
         yield Problem(f"{path}.spec", f"Invalid value: {error}")
 
 
-def _typed(
-    path: str, raw: Mapping[str, Any], wanted: Mapping[str, type[object]]
-) -> Iterator[Problem]:
+def _listed(path: str, value: object, required: _Types, optional: _Types) -> Iterator[Problem]:
+    """Yield what is wrong with a list of objects that have these fields."""
+    if value is not None and not isinstance(value, list):
+        yield Problem(path, "Invalid value: must be of type list")
+    for index, item in enumerate(sequence(value)):
+        where, raw = f"{path}[{index}]", mapping(item)
+        yield from _typed(where, raw, {**required, **optional})
+        for key in required:
+            if raw.get(key) is None:
+                yield Problem(f"{where}.{key}", "Required value: must be specified")
+
+
+def _typed(path: str, raw: Mapping[str, Any], wanted: _Types) -> Iterator[Problem]:
     for key, type_ in wanted.items():
         if raw.get(key) is not None and not isinstance(raw[key], type_):
             yield Problem(f"{path}.{key}", f"Invalid value: must be of type {type_.__name__}")

@@ -1,0 +1,390 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`runPolicy` and restarts, to the tables: suspend, backoff, deadline, clean-up, TTL, exit codes."""
+
+from __future__ import annotations
+
+import pytest
+
+from muster import gang
+from muster.api import edge
+from muster.controller.model import Delete, SetStatus
+from world import START, World, tfjob
+
+SUSPEND = {"policy": {"suspend": True}}
+
+
+def suspended(world, *, suspend):
+    """Change only `suspend`."""
+    world.edit(runPolicy={**world.job["spec"].get("runPolicy", {}), "suspend": suspend})
+    return world
+
+
+def ran(**policy):
+    """Return a world whose two restartable workers run."""
+    role = {"replicas": 2, "restartPolicy": "OnFailure"}
+    world = World(tfjob(policy=policy, Worker=role)).settle()
+    world.start()
+    return world.settle()
+
+
+class TestSuspend:
+    """Suspend and resume: the exact sequences."""
+
+    def test_created_suspended(self):
+        """Nothing is created and the start is left open."""
+        world = World(tfjob(**SUSPEND), backend=gang.EMBEDDED).settle()
+        assert world.conditions == ["Created T", "Suspended T"]
+        assert "startTime" not in world.status
+        assert not world.objects
+        assert world.status["state"] == "Suspended"
+
+    def test_running_then_suspended(self):
+        """Running turns False with the suspension's reason; pods and services go."""
+        world = suspended(ran(), suspend=True).settle()
+        assert world.conditions == ["Created T", "Running F", "Suspended T"]
+        assert [c["reason"] for c in world.status["conditions"][1:]] == ["TFJobSuspended"] * 2
+        assert {c["message"] for c in world.status["conditions"][1:]} == {
+            "TFJob mnist is suspended."
+        }
+        assert not world.names("Service")
+
+    def test_active_is_zero_when_the_pods_are_gone_and_not_before(self):
+        """The pods hold their quota until the last one is gone."""
+        world = suspended(ran(), suspend=True).settle()
+        assert world.counts() == (2, 0, 0)
+        world.reap()
+        world.settle()
+        assert world.counts() == (0, 0, 0)
+        assert not world.objects
+
+    def test_resumed_and_running_again(self):
+        """The start time is new, and the list ends with Suspended F, then Running T."""
+        world = suspended(ran(), suspend=True).settle()
+        world.reap()
+        world.now += 100
+        suspended(world, suspend=False).settle()
+        assert world.conditions == ["Created T", "Running F", "Suspended F"]
+        assert world.status["conditions"][-1]["reason"] == "TFJobResumed"
+        assert world.status["conditions"][-1]["message"] == "TFJob mnist is resumed."
+        assert world.status["startTime"] == edge.format_time(START + 100)
+        world.start()
+        world.settle()
+        assert world.conditions == ["Created T", "Suspended F", "Running T"]
+        assert world.reasons().count("TFJobSuspended") == 1
+        assert world.reasons().count("TFJobResumed") == 1
+
+    def test_created_suspended_then_resumed(self):
+        """The same from a job that never ran."""
+        world = suspended(World(tfjob(**SUSPEND)).settle(), suspend=False).settle()
+        assert world.conditions == ["Created T", "Suspended F"]
+        assert world.status["startTime"] == edge.format_time(START)
+        assert len(world.names()) == 2
+
+    def test_suspension_takes_ended_pods_too(self):
+        """No cleanPodPolicy keeps a pod of a suspended job."""
+        world = ran(cleanPodPolicy="None")
+        world.end("mnist-worker-1")
+        suspended(world, suspend=True).settle()
+        world.reap()
+        assert not world.settle().names()
+
+    def test_restarts_start_anew_on_resume(self):
+        """A resumed job has its whole backoffLimit again."""
+        world = ran(backoffLimit=2)
+        world.end("mnist-worker-0", 1)
+        world.settle()
+        assert world.status["replicaStatuses"]["Worker"]["restarts"] == 1
+        suspended(world, suspend=True).settle()
+        world.reap()
+        suspended(world.settle(), suspend=False).settle()
+        assert "restarts" not in world.status["replicaStatuses"]["Worker"]
+
+    def test_a_finished_job_ignores_suspend(self):
+        """Its conditions stay, and it is cleaned up as its policy says."""
+        world = ran()
+        world.end("mnist-worker-0")
+        world.settle()
+        before = world.conditions
+        suspended(world, suspend=True).settle()
+        assert world.conditions == before
+        assert len(world.names()) == 2
+
+
+class TestBackoff:
+    """backoffLimit against restarts in the status and inside living pods."""
+
+    @pytest.mark.parametrize(
+        ("limit", "total", "fails"), [(0, 0, False), (0, 1, True), (3, 2, False), (3, 3, True)]
+    )
+    def test_restarts_inside_a_pod(self, limit, total, fails):
+        """The kubelet restarted a container `total` times."""
+        world = ran(backoffLimit=limit)
+        status = world.pod("mnist-worker-0")["status"]
+        status["containerStatuses"] = [{"name": "tensorflow", "restartCount": total}]
+        world.settle()
+        assert ("Failed T" in world.conditions) is fails
+
+    @pytest.mark.parametrize(
+        ("limit", "total", "fails"), [(0, 0, False), (0, 1, True), (3, 2, False), (3, 3, True)]
+    )
+    def test_replaced_pods(self, limit, total, fails):
+        """Pods were replaced `total` times under ExitCode, which upstream does not count."""
+        role = {"replicas": 1, "restartPolicy": "ExitCode"}
+        world = World(tfjob(policy={"backoffLimit": limit}, Worker=role)).settle()
+        for _ in range(total):
+            world.start()
+            world.settle()
+            world.end("mnist-worker-0", 137)
+            world.settle()
+        assert ("Failed T" in world.conditions) is fails
+        if fails:
+            assert world.status["conditions"][-1]["message"] == (
+                "Job mnist has failed because it has reached the specified backoff limit"
+            )
+            assert world.status["completionTime"]
+
+    def test_never_does_not_count(self):
+        """In-place restarts of init containers under Never are not the job's restarts."""
+        world = World(tfjob(policy={"backoffLimit": 1}, Worker=1)).settle()
+        world.start()
+        status = world.pod("mnist-worker-0")["status"]
+        status["initContainerStatuses"] = [{"name": "init", "restartCount": 5}]
+        world.settle()
+        assert "Failed T" not in world.conditions
+
+
+class TestDeadline:
+    """activeDeadlineSeconds, by a timer of its own."""
+
+    def test_to_the_second(self):
+        """The job goes on until the deadline, is due at it, and fails at it."""
+        world = ran(activeDeadlineSeconds=60)
+        assert world.requeue == START + 60
+        world.now = START + 59
+        assert "Failed T" not in world.settle().conditions
+        world.now = START + 60
+        world.settle()
+        assert world.conditions == ["Created T", "Running F", "Failed T"]
+        assert world.status["conditions"][-1]["message"] == (
+            "Job mnist has failed because it was active longer than specified deadline"
+        )
+
+    def test_zero_fails_at_once(self):
+        """No pod is ever created."""
+        world = World(tfjob(policy={"activeDeadlineSeconds": 0})).settle()
+        assert world.conditions == ["Created T", "Failed T"]
+        assert not [w for w in world.writes if not isinstance(w, SetStatus)]
+
+    def test_suspended_time_does_not_count(self):
+        """The clock starts anew on resume."""
+        world = suspended(ran(activeDeadlineSeconds=60), suspend=True).settle()
+        world.now += 1000
+        world.reap()
+        suspended(world.settle(), suspend=False).settle()
+        assert "Failed T" not in world.conditions
+        assert world.requeue == world.now + 60
+
+
+CLEANED = {
+    "None": ["mnist-ps-0", "mnist-worker-0", "mnist-worker-1"],
+    "Running": ["mnist-worker-0"],
+    "All": [],
+}
+
+
+class TestCleanUp:
+    """cleanPodPolicy at the end, with a Succeeded, a Running and a Pending pod."""
+
+    @pytest.mark.parametrize("policy", CLEANED)
+    def test_the_table(self, policy):
+        """Pods go or stay with their services; the group goes in every case."""
+        world = World(
+            tfjob(policy={"cleanPodPolicy": policy}, PS=1, Worker=2),
+            backend=gang.SCHEDULER_PLUGINS,
+        ).settle()
+        world.start("mnist-ps-0")
+        world.end("mnist-worker-0")
+        world.settle()
+        world.reap()
+        world.settle()
+        assert world.conditions[-1] == "Succeeded T"
+        assert world.names() == CLEANED[policy]
+        assert world.names("Service") == CLEANED[policy]
+        assert not world.names("PodGroup")
+
+    def test_what_runs_counts_as_succeeded(self):
+        """With the job's success, a server that still runs has succeeded."""
+        world = World(tfjob(PS=1, Worker=1)).settle()
+        world.start()
+        world.settle()
+        world.end("mnist-worker-0")
+        world.settle()
+        assert world.counts("PS") == (0, 1, 0)
+
+    def test_the_group_is_told_of_once(self):
+        """One pair of events for the end of the group, however often the job is looked at."""
+        world = World(tfjob(Worker=1), backend=gang.SCHEDULER_PLUGINS).settle()
+        world.end("mnist-worker-0")
+        world.settle()
+        world.settle()
+        assert world.reasons().count("JobTerminated") == 1
+        told = [emit.message for emit in world.said if emit.reason == "SuccessfulDeletePodGroup"]
+        assert told == ["Deleted PodGroup: mnist"]
+
+    def test_no_group_nothing_said(self):
+        """Without a group nothing is said to be deleted."""
+        world = World(tfjob(Worker=1)).settle()
+        world.end("mnist-worker-0")
+        world.settle()
+        assert "JobTerminated" not in world.reasons()
+
+    def test_failing_is_written_before_anything_is_cleaned(self):
+        """A crash after the first write of the end must leave the pods as they are."""
+        world = ran(cleanPodPolicy="All")
+        world.edit(runPolicy={"activeDeadlineSeconds": 0, "cleanPodPolicy": "All"})
+        first = [a for a in world.step() if isinstance(a, Delete | SetStatus)]
+        assert [type(action) for action in first] == [SetStatus]
+        world.settle()
+        world.reap()
+        assert not world.settle().names()
+
+
+class TestTimeToLive:
+    """ttlSecondsAfterFinished."""
+
+    @pytest.mark.parametrize("ttl", [0, 30])
+    def test_the_job_is_deleted_on_time(self, ttl):
+        """The job's own deletion comes at completion + ttl, not earlier."""
+        world = World(tfjob(policy={"ttlSecondsAfterFinished": ttl}, Worker=1)).settle()
+        world.end("mnist-worker-0")
+        world.step()
+        if ttl:
+            world.settle()
+            assert world.requeue == START + ttl
+            world.now = START + ttl - 1
+            assert not [a for a in world.decide() if isinstance(a, Delete)]
+            world.now = START + ttl
+        (delete,) = [a for a in world.decide() if isinstance(a, Delete)]
+        assert (delete.kind, delete.name, delete.uid) == ("TFJob", "mnist", "job-uid")
+        world.step()
+        assert world.said[-1].message == "Deleted job: mnist"
+
+    def test_not_while_suspended(self):
+        """A finished job that is suspended stays."""
+        policy = {"ttlSecondsAfterFinished": 0}
+        world = World(tfjob(policy=policy, Worker=1)).settle()
+        world.end("mnist-worker-0")
+        world.step()
+        suspended(world, suspend=True)
+        assert not [a for a in world.decide() if isinstance(a, Delete) and a.kind == "TFJob"]
+
+    def test_a_completion_time_that_is_missing_is_mended(self):
+        """A job that ended under another operator without the time gets it, and its TTL."""
+        world = World(tfjob(policy={"ttlSecondsAfterFinished": 10}, Worker=1)).settle()
+        world.end("mnist-worker-0")
+        world.step()
+        del world.status["completionTime"]
+        world.now += 5
+        world.settle()
+        assert world.status["completionTime"] == edge.format_time(START)
+        assert world.requeue == START + 10
+
+
+class TestExitCodes:
+    """restartPolicy against how a pod ended."""
+
+    @pytest.mark.parametrize("code", [1, 2, 3, 127])
+    def test_permanent(self, code):
+        """Small codes end the job."""
+        world = World(tfjob(Worker={"replicas": 2, "restartPolicy": "ExitCode"})).settle()
+        world.start()
+        world.end("mnist-worker-1", code)
+        world.settle()
+        assert world.conditions[-1] == "Failed T"
+
+    @pytest.mark.parametrize("code", [128, 130, 137, 138, 139, 143, 255, None])
+    def test_retryable(self, code):
+        """Large codes, and ends without a code, replace the pod and count a restart."""
+        world = World(tfjob(Worker={"replicas": 2, "restartPolicy": "ExitCode"})).settle()
+        world.start()
+        world.settle()
+        world.end("mnist-worker-1", code)
+        old = world.pod("mnist-worker-1")["metadata"]["uid"]
+        world.step()
+        assert world.conditions == ["Created T", "Restarting T"]
+        world.settle()
+        assert world.pod("mnist-worker-1")["metadata"]["uid"] != old
+        assert world.conditions == ["Created T", "Running T"]
+        assert world.status["replicaStatuses"]["Worker"] == {"active": 1, "restarts": 1}
+        assert world.reasons().count("TFJobRestarting") == 1
+        assert ("ExitCodeUnknown" in world.reasons()) is (code is None)
+
+    @pytest.mark.parametrize(
+        ("policy", "pod_policy"),
+        [
+            ("Always", "Always"),
+            ("OnFailure", "OnFailure"),
+            ("Never", "Never"),
+            ("ExitCode", "Never"),
+        ],
+    )
+    def test_the_pods_own_policy(self, policy, pod_policy):
+        """ExitCode is the operator's affair: the pod is never restarted in place."""
+        world = World(tfjob(Worker={"replicas": 1, "restartPolicy": policy})).settle()
+        assert world.pod("mnist-worker-0")["spec"]["restartPolicy"] == pod_policy
+
+    def test_a_refusal_of_the_kubelet_is_no_restart(self):
+        """A pod that its node turned away is replaced, whatever the policy, and not counted."""
+        world = World(tfjob(policy={"backoffLimit": 0}, Worker=2)).settle()
+        world.start()
+        world.settle()
+        for reason in ("OutOfcpu", "OutOfnvidia.com/gpu", "NodeAffinity"):
+            world.end("mnist-worker-1", None, reason=reason)
+            old = world.pod("mnist-worker-1")["metadata"]["uid"]
+            world.settle()
+            assert world.pod("mnist-worker-1")["metadata"]["uid"] != old
+        assert world.conditions == ["Created T", "Running T"]
+        assert world.status["replicaStatuses"]["Worker"] == {"active": 1}
+
+    @pytest.mark.parametrize("policy", ["Never", "OnFailure", "ExitCode"])
+    def test_a_deleted_worker_is_replaced_and_nothing_fails(self, policy):
+        """Deleting a running worker neither fails the job nor counts as a restart."""
+        world = World(tfjob(Worker={"replicas": 2, "restartPolicy": policy})).settle()
+        world.start()
+        world.settle()
+        doomed = world.pod("mnist-worker-0")["metadata"]
+        doomed["deletionTimestamp"] = edge.format_time(START)
+        world.settle()
+        assert world.counts() == (1, 0, 0)
+        world.end("mnist-worker-0", 143)
+        world.settle()
+        world.reap()
+        world.settle()
+        assert world.pod("mnist-worker-0")["metadata"]["uid"] != doomed["uid"]
+        assert world.conditions == ["Created T", "Running T"]
+        assert "restarts" not in world.status["replicaStatuses"]["Worker"]
+
+    def test_the_whole_gang_restarts_where_that_is_asked_for(self):
+        """One member dies, all are replaced together, one restart counts."""
+        world = World(
+            tfjob(
+                annotations={"muster.kubeflow.org/restart": "gang"},
+                PS={"replicas": 1},
+                Worker={"replicas": 3, "restartPolicy": "OnFailure"},
+            )
+        ).settle()
+        world.start()
+        world.settle()
+        old = {pod["metadata"]["uid"] for pod in world.of("Pod")}
+        world.end("mnist-worker-2", 1)
+        world.settle()
+        world.reap()
+        world.settle()
+        assert len(world.names()) == 4
+        assert not old & {pod["metadata"]["uid"] for pod in world.of("Pod")}
+        restarts = {t: r.get("restarts", 0) for t, r in world.status["replicaStatuses"].items()}
+        assert restarts == {"PS": 0, "Worker": 1}
+        assert world.conditions == ["Created T", "Restarting T"]
+        world.start()
+        world.settle()
+        assert world.conditions == ["Created T", "Running T"]

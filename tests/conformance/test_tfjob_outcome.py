@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When a TFJob is running, succeeded, failed or restarting: the decision table."""
+
+from __future__ import annotations
+
+import pytest
+
+from world import World, tfjob
+
+CHIEF, DECIDES = "chief", "worker 0 exits with 0"
+PHASES = ("Running", "Succeeded", "Failed")
+
+# Roles; successPolicy; then by role active/succeeded/failed; conditions besides Created.
+TABLE = {
+    "1 chief and worker done": (
+        {"Chief": 1, "Worker": 1},
+        "",
+        {"Chief": (0, 1, 0), "Worker": (0, 1, 0)},
+        ["Succeeded T"],
+    ),
+    "2 chief runs": ({"Chief": 1, "Worker": 1}, "", {"Chief": (1, 0, 0)}, ["Running T"]),
+    "3 chief failed": ({"Chief": 1, "Worker": 1}, "", {"Chief": (0, 0, 1)}, ["Failed T"]),
+    "4 worker failed": ({"Worker": 1}, "", {"Worker": (0, 0, 1)}, ["Failed T"]),
+    "5 worker done": ({"Worker": 1}, "", {"Worker": (0, 1, 0)}, ["Succeeded T"]),
+    "6 worker runs": ({"Worker": 1}, "", {"Worker": (1, 0, 0)}, ["Running T"]),
+    "7 half of the workers done": (
+        {"PS": 2, "Worker": 4},
+        "",
+        {"PS": (2, 0, 0), "Worker": (2, 2, 0)},
+        ["Running T"],
+    ),
+    "8 half of the workers failed": (
+        {"PS": 2, "Worker": 4},
+        "",
+        {"PS": (2, 0, 0), "Worker": (2, 0, 2)},
+        ["Running F", "Failed T"],
+    ),
+    "9 workers done and failed": (
+        {"PS": 2, "Worker": 4},
+        "",
+        {"PS": (2, 0, 0), "Worker": (0, 2, 2)},
+        ["Failed T"],
+    ),
+    "10 worker 0 decides": (
+        {"PS": 2, "Worker": 4},
+        DECIDES,
+        {"PS": (2, 0, 0), "Worker": (3, 1, 0)},
+        ["Succeeded T"],
+    ),
+    "11 all workers must be done": (
+        {"Worker": 4},
+        f"AllWorkers, {DECIDES}",
+        {"Worker": (3, 1, 0)},
+        ["Running T"],
+    ),
+    "12 all workers are done": (
+        {"Worker": 4},
+        f"AllWorkers, {DECIDES}",
+        {"Worker": (0, 4, 0)},
+        ["Succeeded T"],
+    ),
+    "13 one of all workers failed": (
+        {"Worker": 4},
+        f"AllWorkers, {DECIDES}",
+        {"Worker": (2, 1, 1)},
+        ["Running F", "Failed T"],
+    ),
+    "14 workers failed under a running chief": (
+        {"Chief": 1, "PS": 2, "Worker": 4},
+        "",
+        {"Chief": (1, 0, 0), "PS": (2, 0, 0), "Worker": (0, 0, 4)},
+        ["Running F", "Failed T"],
+    ),
+    "15 workers done under a running chief": (
+        {"Chief": 1, "PS": 2, "Worker": 4},
+        "",
+        {"Chief": (1, 0, 0), "PS": (2, 0, 0), "Worker": (0, 4, 0)},
+        ["Running T"],
+    ),
+    "16 a server failed": (
+        {"Chief": 1, "PS": 2, "Worker": 4},
+        "",
+        {"Chief": (1, 0, 0), "PS": (1, 0, 1), "Worker": (0, 4, 0)},
+        ["Running F", "Failed T"],
+    ),
+    "17 chief failed, workers done": (
+        {"Chief": 1, "PS": 2, "Worker": 4},
+        "",
+        {"Chief": (0, 0, 1), "PS": (2, 0, 0), "Worker": (0, 4, 0)},
+        ["Failed T"],
+    ),
+    "18 chief done, workers failed": (
+        {"Chief": 1, "PS": 2, "Worker": 4},
+        "",
+        {"Chief": (0, 1, 0), "PS": (2, 0, 0), "Worker": (0, 0, 4)},
+        ["Succeeded T"],
+    ),
+    "no worker and no chief never ends": (
+        {"PS": 2},
+        "",
+        {"PS": (0, 2, 0)},
+        [],
+    ),
+    "a master is a chief": (
+        {"Master": 1, "Worker": 1},
+        "",
+        {"Master": (0, 1, 0), "Worker": (1, 0, 0)},
+        ["Succeeded T"],
+    ),
+    "an evaluator that fails fails the job": (
+        {"Evaluator": 1, "Worker": 1},
+        "",
+        {"Evaluator": (0, 0, 1), "Worker": (1, 0, 0)},
+        ["Running F", "Failed T"],
+    ),
+}
+
+
+def put(world, counts, *, decides=False, code=1):
+    """Give the pods of each role these phases: active, succeeded, failed, the rest Pending.
+
+    Only where worker 0 is to decide does it come first, with its exit code.
+    """
+    for type_, numbers in counts.items():
+        phases = [p for p, n in zip(PHASES, numbers, strict=True) for _ in range(n)]
+        phases.sort(key=lambda phase: (phase != "Succeeded") == decides)
+        for index, phase in enumerate(phases):
+            name = f"mnist-{type_.lower()}-{index}"
+            world.pod(name)["status"] = {"phase": phase}
+            if phase == "Failed":
+                world.end(name, code)
+            elif decides and (type_, index) == ("Worker", 0):
+                world.end(name, 0)
+
+
+@pytest.mark.parametrize("row", TABLE)
+def test_the_table(row):
+    """The conditions are those of the table, and nothing runs that has ended."""
+    roles, policy, counts, wanted = TABLE[row]
+    spec = {"successPolicy": "AllWorkers"} if policy.startswith("AllWorkers") else {}
+    world = World(tfjob(**roles, spec=spec)).settle()
+    put(world, counts, decides=DECIDES in policy)
+    world.settle()
+    assert world.conditions == ["Created T", *wanted]
+
+
+def test_row_19_retryable_exit_codes_restart_the_job():
+    """Everything failed with 130 under ExitCode: the job is restarting."""
+    role = {"restartPolicy": "ExitCode"}
+    world = World(
+        tfjob(
+            Chief={"replicas": 1, **role},
+            PS={"replicas": 2, **role},
+            Worker={"replicas": 4, **role},
+        )
+    ).settle()
+    put(world, {"Chief": (0, 0, 1), "PS": (2, 0, 0), "Worker": (0, 0, 4)}, code=130)
+    world.step()
+    assert world.conditions == ["Created T", "Restarting T"]
+    assert world.counts() == (0, 0, 4)
+    assert world.status["conditions"][-1]["message"] == (
+        "job mnist is restarting because Chief replica(s) failed."
+    )
+
+
+def test_row_19_with_a_permanent_code_fails():
+    """The same with exit code 1: failed, in the words for a permanent exit code."""
+    role = {"restartPolicy": "ExitCode"}
+    world = World(tfjob(Chief={"replicas": 1, **role}, Worker={"replicas": 4, **role})).settle()
+    put(world, {"Chief": (0, 0, 1), "Worker": (0, 0, 4)})
+    world.step()
+    assert world.conditions == ["Created T", "Failed T"]
+    failed = world.status["conditions"][-1]
+    assert failed["message"] == 'job "mnist" is failing because "Chief" replica(s) failed.'
+    assert world.status["completionTime"]
+
+
+def test_dynamic_workers_may_fail():
+    """Failed workers do not fail a job with dynamic workers."""
+    world = World(tfjob(Worker=4, spec={"enableDynamicWorker": True})).settle()
+    put(world, {"Worker": (2, 0, 2)})
+    world.settle()
+    assert world.conditions == ["Created T", "Running T"]
+    assert world.counts() == (2, 0, 2)
+
+
+def test_only_roles_that_are_replaced_are_excused():
+    """A worker is restarting while a server with restartPolicy Never fails: the job fails."""
+    world = World(
+        tfjob(
+            PS={"replicas": 1},
+            Worker={"replicas": 2, "restartPolicy": "OnFailure"},
+        )
+    ).settle()
+    world.start()
+    world.settle()
+    world.end("mnist-worker-0", 1)
+    world.step()
+    assert "Restarting T" in world.conditions
+    world.end("mnist-ps-0", 1)
+    world.settle()
+    assert world.conditions[-1] == "Failed T"
+    assert world.status["conditions"][-1]["message"] == (
+        "TFJob team/mnist has failed because 1 PS replica(s) failed."
+    )
+
+
+def test_messages():
+    """The messages are those that clients of the operator match on."""
+    world = World(tfjob(Worker=1)).settle()
+    world.start()
+    world.settle()
+    world.end("mnist-worker-0")
+    world.settle()
+    told = {c["type"]: (c["reason"], c["message"]) for c in world.status["conditions"]}
+    assert told == {
+        "Created": ("TFJobCreated", "TFJob mnist is created."),
+        "Running": ("TFJobRunning", "TFJob team/mnist is running."),
+        "Succeeded": ("TFJobSucceeded", "TFJob team/mnist successfully completed."),
+    }
+
+
+def test_failure_names_role_and_count():
+    """A failure by counts says which role, and how many of it."""
+    world = World(tfjob(Worker=3)).settle()
+    put(world, {"Worker": (1, 0, 2)})
+    world.settle()
+    failed = world.status["conditions"][-1]
+    assert failed["reason"] == "TFJobFailed"
+    assert failed["message"] == "TFJob team/mnist has failed because 2 Worker replica(s) failed."
+
+
+def test_two_deciding_roles_are_rejected():
+    """Chief and Master together are invalid: no children, one warning."""
+    world = World(tfjob(Chief=1, Master=1)).settle()
+    assert world.status["state"] == "Invalid"
+    assert world.status["reason"] == (
+        "spec.tfReplicaSpecs: Forbidden: must not have more than 1 Chief or Master role"
+    )
+    assert not world.names()
+    assert world.reasons() == ["TFJobFailedValidation"]
