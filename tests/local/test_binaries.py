@@ -54,6 +54,16 @@ def test_the_assets_folder_comes_first(fill: Fill, monkeypatch: pytest.MonkeyPat
     assert binaries.find() == {name: [str(assets / name)] for name in components.PROGRAMS}
 
 
+def test_an_assets_folder_without_api_server_is_left_with_a_word(
+    fill: Fill, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A misspelt folder, most likely."""
+    monkeypatch.setenv(binaries.ASSETS, "/no/such/folder")
+    monkeypatch.setenv("PATH", str(fill("path")))
+    assert binaries.find()["etcd"][0].endswith("path/etcd")
+    assert "no kube-apiserver in /no/such/folder" in capsys.readouterr().err
+
+
 def test_path_comes_before_the_cache(fill: Fill, monkeypatch: pytest.MonkeyPatch) -> None:
     """What somebody installed is meant to be used."""
     fill("cache/muster/controlplane/v1.36.3/" + build.folder().name)

@@ -244,6 +244,17 @@ def test_a_node_can_turn_a_pod_away(running: Cluster) -> None:
     assert "containerStatuses" not in status
 
 
+def test_a_node_can_be_told_to_be_not_ready(running: Cluster) -> None:
+    """It is tainted by Kubernetes then, and comes back when it is told no more."""
+    key = f"{stages.PREFIX}ready"
+    kubectl(running, "annotate", "node", "node-3", f"{key}=false")
+    kubectl(running, "wait", "node/node-3", "--for=condition=Ready=false", "--timeout=30s")
+    taint = "--for=jsonpath={.spec.taints[*].key}=node.kubernetes.io/not-ready"
+    kubectl(running, "wait", "node/node-3", taint, "--timeout=30s")
+    kubectl(running, "annotate", "node", "node-3", f"{key}-")
+    kubectl(running, "wait", "node/node-3", "--for=condition=Ready", "--timeout=30s")
+
+
 def test_a_deleted_pod_is_gone_at_once(running: Cluster) -> None:
     """Nobody waits out its grace period of 30 seconds."""
     create(running, pod("gone", "Always"))
@@ -319,13 +330,12 @@ def test_a_port_that_is_snatched_away_is_given_up_for_another(
         made.down()
 
 
-@pytest.mark.parametrize("part", ["API server", "nodes"])
+@pytest.mark.parametrize("part", ["API server", "ready"])
 def test_a_killed_start_is_recovered_by_the_next(part: str, state: Path) -> None:
     """Whatever it had started is ended, and a whole cluster comes up."""
     root = state / "muster" / "local" / "killed"
     _kill_start_after(part)
     assert left_processes(root)
-    assert cluster.find("killed") is None or part == "nodes"
     subprocess.run([*LOCAL, "up", "--name", "killed", "--nodes", "1"], check=True, timeout=120)
     status = subprocess.run(
         [*LOCAL, "status", "--name", "killed"], capture_output=True, text=True, check=True
@@ -395,6 +405,16 @@ def test_the_commands_tell_what_there_is(no_crds: Path, tmp_path: Path) -> None:
     assert copy.read_text() == made.kubeconfig.read_text()
     made.down()
     assert not copy.exists()
+
+
+def test_a_file_that_is_there_is_not_written_over(tmp_path: Path) -> None:
+    """It may be the kubeconfig of every cluster that somebody has."""
+    precious = tmp_path / "config"
+    precious.write_text("clusters: []")
+    with pytest.raises(handle.ClusterError, match="is there already"):
+        cluster.up(options.Options(name="over", kubeconfig=precious))
+    assert precious.read_text() == "clusters: []"
+    assert "over" not in cluster.names()
 
 
 def test_a_start_that_fails_says_why_and_leaves_nothing(tmp_path: Path, state: Path) -> None:

@@ -52,8 +52,13 @@ def merge(found: Found, folder: Path) -> Found:
 
 def _assets(version: str | None) -> Found:
     """Take the folder of KUBEBUILDER_ASSETS; what an envtest archive lacks is downloaded."""
-    folder = Path(os.environ.get(ASSETS) or os.devnull)
-    if not _is_program(folder / _CORE[0]) or version not in {None, _version_of(folder)}:
+    if not os.environ.get(ASSETS):
+        return {}
+    folder = Path(os.environ[ASSETS])
+    if not _is_program(folder / _CORE[0]):
+        print(f"{ASSETS} is not used: no {_CORE[0]} in {folder}", file=sys.stderr)
+        return {}
+    if version not in {None, _version_of(folder)}:
         return {}
     rest = [name for name in _CORE if not _is_program(folder / name)]
     there = {name: folder / name for name in components.PROGRAMS if _is_program(folder / name)}

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -66,7 +67,7 @@ def build() -> Path:
 
 
 def _waiting() -> None:
-    print("waiting: another process builds the control plane", flush=True)
+    print("waiting: another process builds the control plane", file=sys.stderr, flush=True)
 
 
 def _build(go: str, target: Path) -> None:

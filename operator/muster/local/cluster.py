@@ -69,6 +69,7 @@ def up(wanted: Options, say: Say = lambda _: None) -> Cluster:
             say(f"{files.name} is up already; `muster local down` first to change it")
             return running
         sweep(files)
+        _refuse_to_overwrite(wanted.kubeconfig)
         try:
             return _bring_up(files, wanted, commands, lock, say)
         except BaseException:
@@ -106,6 +107,11 @@ def free_port() -> int:
             else:
                 return port
     raise ClusterError("every port of this machine is taken")
+
+
+def _refuse_to_overwrite(copy: Path | None) -> None:
+    if copy and copy.exists() and copy.stat().st_size:
+        raise ClusterError(f"{copy} is there already: remove it, or name another file")
 
 
 class _Stopwatch:

@@ -4,15 +4,26 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from muster.local import binaries, cluster, components, layout, options
+from muster.local import binaries, client, cluster, components, layout, nodes, options, stages
 
 T = TypeVar("T")
+
+_ANNOTATIONS = f"""what a pod on a simulated node does is told by annotations of it:
+  {stages.PREFIX}run-seconds: "2"       until it ends, or `forever`
+  {stages.PREFIX}exit-codes: "137,0"    how each attempt ends; the last repeats
+  {stages.PREFIX}refuse: OutOfcpu       its node turns it away for that reason
+A list in run-seconds is for the attempts as well. Restarts in place count as attempts, and so
+do pods made anew under the same name by the same owner. Parameter servers, MPI workers and pods
+with restartPolicy Always run for ever unless they say otherwise. A node is NotReady while it has
+  {stages.PREFIX}ready: "false"
+"""
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,6 +59,8 @@ def add_actions(parser: argparse.ArgumentParser) -> None:
 
 def _add_up(actions: Subparsers) -> None:
     up = _action(actions, "up", "bring up a cluster", _up)
+    up.formatter_class = argparse.RawDescriptionHelpFormatter
+    up.epilog = _ANNOTATIONS
     _add_name(up)
     add = up.add_argument
     add(
@@ -174,8 +187,19 @@ def _status(args: argparse.Namespace) -> int:
     pids = found.pids()
     for name, pid in pids.items():
         print(f"{name:24}  {f'running, pid {pid}' if pid else 'stopped'}")
+    print(f"{'nodes':24}  {_nodes(found)}")
+    print(f"{'server':24}  {found.server}")
     print(f"{'kubeconfig':24}  {found.kubeconfig}")
     return 0 if all(pids.values()) else 1
+
+
+def _nodes(found: cluster.Cluster) -> str:
+    try:
+        with contextlib.closing(found.client()) as api:
+            there = api.get("/api/v1/nodes")["items"]
+    except client.ApiError as error:
+        return f"unknown: {error}"
+    return f"{sum(map(nodes.ready, there))} of {len(there)} ready"
 
 
 def _env(args: argparse.Namespace) -> int:
