@@ -223,21 +223,19 @@ async def sweep(client: Kube, namespace: str) -> None:
 async def operator(config: Path, log: Path) -> AsyncIterator[int]:
     """Run the operator as its own process, ready to work."""
     command = [sys.executable, "-m", "muster", "run", f"--kubeconfig={config}"]
-    command += [
-        "--metrics-bind-address=127.0.0.1:18080",
-        "--health-probe-bind-address=127.0.0.1:18081",
-    ]
+    health = cluster.free_port()
+    command += ["--metrics-bind-address=0", f"--health-probe-bind-address=127.0.0.1:{health}"]
     with log.open("wb") as file:
         process = subprocess.Popen(command, stdout=file, stderr=file)
     try:
-        await ready(process)
+        await ready(process, health)
         yield process.pid
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(30)
 
 
-async def ready(process: subprocess.Popen[bytes]) -> None:
+async def ready(process: subprocess.Popen[bytes], port: int) -> None:
     """Return when /readyz of the operator says yes."""
     import aiohttp
 
@@ -246,7 +244,7 @@ async def ready(process: subprocess.Popen[bytes]) -> None:
             if process.poll() is not None:
                 raise SystemExit("the operator did not start; see its log")
             try:
-                async with session.get("http://127.0.0.1:18081/readyz") as response:
+                async with session.get(f"http://127.0.0.1:{port}/readyz") as response:
                     if response.status == 200:
                         return
             except aiohttp.ClientError:

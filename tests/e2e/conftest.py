@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from harness import COUNTER, Api, Operator, Refused, account_config
+
 from muster.local import cluster, options
 from muster.local.handle import Cluster
 
@@ -17,7 +19,7 @@ StartOperator = Callable[..., Operator]
 @pytest.fixture(scope="session")
 def local_cluster() -> Iterator[Cluster]:
     """A control plane without nodes: each test brings those it needs."""
-    name = "e2e"
+    name = f"e2e-{os.getpid()}"
     made = cluster.up(options.Options(name=name, nodes=0, tied=True, run_seconds="1"))
     yield made
     cluster.down(name)

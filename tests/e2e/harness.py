@@ -24,6 +24,7 @@ from typing import Any
 
 import urllib3
 import yaml
+
 from muster.local import nodes, options
 from muster.local.cluster import free_port
 from muster.local.handle import Cluster
