@@ -89,12 +89,23 @@ def test_a_flag_that_cannot_be_meant_ends_with_a_usage_error(argv: tuple[str, ..
     assert ended.value.code == 2
 
 
+def test_a_cluster_that_was_not_brought_up_whole_is_told_apart(
+    capsys: pytest.CaptureFixture[str], state: Path
+) -> None:
+    """And how to be rid of it."""
+    (state / "muster" / "local" / "half").mkdir(parents=True)
+    assert run("status", "--name", "half") == 1
+    assert "half was not brought up whole" in capsys.readouterr().out
+    assert run("down", "--name", "half") == 0
+    assert cluster.names() == []
+
+
 @pytest.mark.parametrize(
     ("argv", "code", "words"),
     [
         (("down",), 0, "there is no cluster default"),
-        (("status", "--name", "x"), 1, "there is no cluster x; others: none"),
-        (("env",), 1, "there is no cluster default: muster local up"),
+        (("status", "--name", "x"), 1, "there is no cluster x (`muster local up`); others: none"),
+        (("env",), 1, "there is no cluster default (`muster local up`)"),
         (("logs", "etcd"), 1, "default has no etcd"),
     ],
 )

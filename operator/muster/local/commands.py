@@ -182,7 +182,7 @@ def _down(args: argparse.Namespace) -> int:
 def _status(args: argparse.Namespace) -> int:
     found = cluster.find(args.name)
     if not found:
-        print(f"there is no cluster {args.name}; others: {' '.join(cluster.names()) or 'none'}")
+        print(_missing(args.name))
         return 1
     pids = found.pids()
     for name, pid in pids.items():
@@ -202,10 +202,17 @@ def _nodes(found: cluster.Cluster) -> str:
     return f"{sum(map(nodes.ready, there))} of {len(there)} ready"
 
 
+def _missing(name: str) -> str:
+    there = cluster.names()
+    if name in there:
+        return f"{name} was not brought up whole; `muster local up` or `down` clears it away"
+    return f"there is no cluster {name} (`muster local up`); others: {' '.join(there) or 'none'}"
+
+
 def _env(args: argparse.Namespace) -> int:
     found = cluster.find(args.name)
     if not found:
-        raise cluster.ClusterError(f"there is no cluster {args.name}: muster local up")
+        raise cluster.ClusterError(_missing(args.name))
     print(f"export KUBECONFIG={shlex.quote(str(found.kubeconfig))}")
     print(f'export PATH={shlex.quote(str(found.files.bin))}:"$PATH"')
     return 0

@@ -20,6 +20,33 @@ _VALID = dt.timedelta(days=3650)
 _SKEW = dt.timedelta(days=1)  # a machine whose clock is set back still trusts it
 
 
+def _key_usage(*, authority: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=authority,
+        crl_sign=authority,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+Extensions = tuple[tuple[x509.ExtensionType, bool], ...]
+"""Extensions of a certificate, each with whether it is critical."""
+
+_AUTHORITY_EXTENSIONS: Extensions = (
+    (x509.BasicConstraints(ca=True, path_length=0), True),
+    (_key_usage(authority=True), True),
+)
+_END_EXTENSIONS: Extensions = (
+    (x509.BasicConstraints(ca=False, path_length=None), True),
+    (_key_usage(authority=False), True),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Pair:
     """A certificate and its key, both PEM."""
@@ -39,11 +66,7 @@ class Authority:
     def __init__(self, name: str) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"muster-local-{name}")])
-        builder = _builder(self._name, self._name, self._key).add_extension(
-            x509.BasicConstraints(ca=True, path_length=0),
-            critical=True,
-        )
-        self._certificate = builder.sign(self._key, hashes.SHA256())
+        self._certificate = self._sign(self._name, self._key, _AUTHORITY_EXTENSIONS)
 
     @property
     def certificate(self) -> bytes:
@@ -54,7 +77,8 @@ class Authority:
         """Identity of a user as Kubernetes reads it: common name and organisations."""
         names = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
         names.append(x509.NameAttribute(NameOID.COMMON_NAME, user))
-        return self._issue(x509.Name(names), ExtendedKeyUsageOID.CLIENT_AUTH, ())
+        usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
+        return self._issue(x509.Name(names), ((usage, False),))
 
     def server(self) -> Pair:
         """Identity of the API server on this machine, and inside the simulated cluster."""
@@ -62,24 +86,39 @@ class Authority:
         addresses = ["127.0.0.1", "::1", "10.96.0.1"]
         alternatives: list[x509.GeneralName] = [x509.DNSName(host) for host in hosts]
         alternatives += [x509.IPAddress(ipaddress.ip_address(ip)) for ip in addresses]
+        usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kube-apiserver")])
-        return self._issue(name, ExtendedKeyUsageOID.SERVER_AUTH, alternatives)
+        extensions = ((usage, False), (x509.SubjectAlternativeName(alternatives), False))
+        return self._issue(name, extensions)
 
-    def _issue(
+    def _issue(self, subject: x509.Name, extensions: Extensions) -> Pair:
+        key = ec.generate_private_key(ec.SECP256R1())
+        certificate = self._sign(subject, key, (*_END_EXTENSIONS, *extensions))
+        return Pair(_pem(certificate), _key_pem(key))
+
+    def _sign(
         self,
         subject: x509.Name,
-        usage: x509.ObjectIdentifier,
-        alternatives: list[x509.GeneralName] | tuple[()],
-    ) -> Pair:
-        key = ec.generate_private_key(ec.SECP256R1())
-        builder = _builder(subject, self._name, key).add_extension(
-            x509.ExtendedKeyUsage([usage]),
-            critical=False,
+        key: ec.EllipticCurvePrivateKey,
+        extensions: Extensions,
+    ) -> x509.Certificate:
+        now = dt.datetime.now(dt.UTC)
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - _SKEW)
+            .not_valid_after(now + _VALID)
         )
-        if alternatives:
-            names = x509.SubjectAlternativeName(alternatives)
-            builder = builder.add_extension(names, critical=False)
-        return Pair(_pem(builder.sign(self._key, hashes.SHA256())), _key_pem(key))
+        # Which keys, by their identifiers: OpenSSL's strict checks, the default from
+        # Python 3.13 on, refuse a chain without them.
+        signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        subject_key = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+        for extension, critical in (*extensions, (signer, False), (subject_key, False)):
+            builder = builder.add_extension(extension, critical=critical)
+        return builder.sign(self._key, hashes.SHA256())
 
 
 def write_signing_key(path: Path) -> None:
@@ -90,23 +129,6 @@ def write_signing_key(path: Path) -> None:
 def _write_secret(path: Path, data: bytes) -> None:
     path.touch(mode=0o600)
     path.write_bytes(data)
-
-
-def _builder(
-    subject: x509.Name,
-    issuer: x509.Name,
-    key: ec.EllipticCurvePrivateKey,
-) -> x509.CertificateBuilder:
-    now = dt.datetime.now(dt.UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _SKEW)
-        .not_valid_after(now + _VALID)
-    )
 
 
 def _pem(certificate: x509.Certificate) -> bytes:
