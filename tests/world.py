@@ -227,7 +227,7 @@ def tfjob(*, policy=None, name="mnist", labels=None, annotations=None, spec=None
 
 def unbound(world):
     """Return placements that let every wanted pod be created without a node."""
-    return {name: "" for name in wanted(world)}
+    return dict.fromkeys(wanted(world), "")
 
 
 def wanted(world):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`runPolicy` and restarts, to the tables: suspend, backoff, deadline, clean-up, TTL, exit codes."""
+"""`runPolicy` and restarts, to the tables: suspend, backoff, deadline, clean-up, TTL, codes."""
 
 from __future__ import annotations
 

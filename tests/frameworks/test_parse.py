@@ -50,7 +50,7 @@ def test_two_spellings_of_one_role():
 
 
 def test_old_fields_act_as_the_run_policys():
-    """cleanPodPolicy and its like at the top of the spec hold."""
+    """CleanPodPolicy and its like at the top of the spec hold."""
     legacy = {
         "cleanPodPolicy": "Running",
         "ttlSecondsAfterFinished": 5,
@@ -77,8 +77,10 @@ TABLE = [
     ({"tfReplicaSpecs": None}, "spec.tfReplicaSpecs: Required value: must be required"),
     (
         {"tfReplicaSpecs": {"Boss": {}}},
-        'spec.tfReplicaSpecs[Boss]: Unsupported value: "Boss": supported values: '
-        '"Chief", "Evaluator", "Master", "PS", "Worker"',
+        (
+            'spec.tfReplicaSpecs[Boss]: Unsupported value: "Boss": supported values: '
+            '"Chief", "Evaluator", "Master", "PS", "Worker"'
+        ),
     ),
     (
         {"tfReplicaSpecs": {"Worker": None}},
@@ -90,13 +92,17 @@ TABLE = [
     ),
     (
         {"runPolicy": {"managedBy": "me"}},
-        'spec.runPolicy.managedBy: Unsupported value: "me": supported values: '
-        '"kubeflow.org/training-operator", "kueue.x-k8s.io/multikueue"',
+        (
+            'spec.runPolicy.managedBy: Unsupported value: "me": supported values: '
+            '"kubeflow.org/training-operator", "kueue.x-k8s.io/multikueue"'
+        ),
     ),
     (
         {"runPolicy": {"cleanPodPolicy": "Some"}},
-        'spec.runPolicy.cleanPodPolicy: Unsupported value: "Some": supported values: '
-        '"All", "None", "Running"',
+        (
+            'spec.runPolicy.cleanPodPolicy: Unsupported value: "Some": supported values: '
+            '"All", "None", "Running"'
+        ),
     ),
     *(
         (
@@ -107,8 +113,10 @@ TABLE = [
     ),
     (
         {"runPolicy": {"schedulingPolicy": {"minAvailable": -1}}},
-        "spec.runPolicy.schedulingPolicy.minAvailable: Invalid value: -1: must be greater than "
-        "or equal to 0",
+        (
+            "spec.runPolicy.schedulingPolicy.minAvailable: Invalid value: -1: must be greater "
+            "than or equal to 0"
+        ),
     ),
 ]
 
@@ -130,13 +138,17 @@ ROLES = [
     ),
     (
         {"restartPolicy": "Sometimes"},
-        'spec.tfReplicaSpecs[Worker].restartPolicy: Unsupported value: "Sometimes": '
-        'supported values: "Always", "ExitCode", "Never", "OnFailure"',
+        (
+            'spec.tfReplicaSpecs[Worker].restartPolicy: Unsupported value: "Sometimes": '
+            'supported values: "Always", "ExitCode", "Never", "OnFailure"'
+        ),
     ),
     (
         {"replicas": -1},
-        "spec.tfReplicaSpecs[Worker].replicas: Invalid value: -1: must be greater than or equal "
-        "to 0",
+        (
+            "spec.tfReplicaSpecs[Worker].replicas: Invalid value: -1: must be greater than or "
+            "equal to 0"
+        ),
     ),
 ]
 

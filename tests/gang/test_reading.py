@@ -10,7 +10,7 @@ from muster import gang
 from muster.api import model
 
 FACTS = gang.GangFacts(operator_name="op")
-RUNNING = model.JobStatus(conditions=(model.Condition("Running", "True", "", "", 0.0, 0.0),))
+RUNNING = model.JobStatus(gang=model.Verdict(scheduler="any", state="Running"))
 
 
 def unschedulable(reason, message):

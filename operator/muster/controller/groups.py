@@ -76,11 +76,12 @@ def _delete(group: GroupView) -> Delete:
 
 
 def was_whole(scope: Scope) -> bool:
-    """Say whether the gang has run before, so that missing members are replacements."""
-    status = scope.job.status
-    if status.is_true(names.Condition.RUNNING) or status.is_true(names.Condition.RESTARTING):
-        return True
-    return status.gang is not None and status.gang.state in _ONCE_WHOLE
+    """Say whether the gang has run before, so that missing members are replacements.
+
+    The condition Running does not tell: one running pod may be enough for it.
+    """
+    last = scope.job.status.gang
+    return last is not None and last.state in _ONCE_WHOLE
 
 
 def is_whole(scope: Scope) -> bool:
@@ -112,7 +113,7 @@ def _obstacle(scope: Scope) -> Verdict | None:
     """Return the verdict on a gang that the API server itself holds up."""
     if scope.context.missing:
         return _waits(scope, names.Verdict.GANG_SCHEDULER_MISSING, scope.context.missing)
-    refusal = scope.refusal
+    refusal = scope.hindrance
     if refusal is None or is_whole(scope):
         return None
     quota = "exceeded quota" in refusal.message

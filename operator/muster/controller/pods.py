@@ -154,15 +154,13 @@ def end_of_configs(scope: Scope) -> Iterator[Delete]:
 
 def may_create(scope: Scope) -> bool:
     """Say whether new pods may appear, as far as the server and the gang scheduler tell."""
-    refusal = scope.refusal
-    held = refusal is not None and refusal.kind != "Service"
-    return not held and groups.ready_for_pods(scope)
+    return scope.hindrance is None and groups.ready_for_pods(scope)
 
 
 def taken_down(scope: Scope) -> bool:
     """Say whether a gang that the server did not let become whole is to be undone."""
     return (
-        scope.refusal is not None
+        scope.hindrance is not None
         and bool(scope.backend.apis)
         and not groups.is_whole(scope)
         and not groups.was_whole(scope)

@@ -47,6 +47,12 @@ class Scope:
         return refusal if holds else None
 
     @property
+    def hindrance(self) -> Refusal | None:
+        """The refusal, if it keeps pods from being created; a service can follow its pod."""
+        refusal = self.refusal
+        return refusal if refusal is not None and refusal.kind != "Service" else None
+
+    @property
     def fresh(self) -> bool:
         """Say whether the spec has not been looked at before, so that its notices are due."""
         return self.job.status.observed_generation != self.job.generation

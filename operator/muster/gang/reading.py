@@ -13,6 +13,7 @@ GROUP_GRACE = 30.0
 """Seconds that pods may wait without a group before it is reported missing."""
 
 _SUMMARY_LENGTH = 120
+_ONCE_WHOLE = frozenset({names.GangState.RUNNING, names.GangState.DEGRADED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,8 @@ class Tally:
     """Pods that run or have succeeded."""
     ready: int
     ran: bool
-    """The gang was whole before, by the job's last status."""
+    """The gang was whole before, by its last verdict; the job's condition Running does not tell,
+    since one running pod may be enough for it."""
     waiting: Sequence[PodView]
     """Pending pods without a node, the oldest first."""
 
@@ -51,14 +53,14 @@ def tally(job: Job, pods: Sequence[PodView], needed: int) -> Tally:
     live = [pod for pod in pods if pod.owner_uid == job.uid and not pod.deleting]
     done = sum(pod.phase == "Succeeded" for pod in live)
     waiting = (pod for pod in live if pod.phase == "Pending" and not pod.node)
-    conditions = names.Condition.RUNNING, names.Condition.RESTARTING
+    last = job.status.gang
     return Tally(
         needed=max(1, needed),
         wanted=job.total,
         placed=done + sum(bool(pod.node) and not pod.terminal for pod in live),
         running=done + sum(pod.phase == "Running" for pod in live),
         ready=sum(pod.ready for pod in live),
-        ran=any(job.status.is_true(condition) for condition in conditions),
+        ran=last is not None and last.state in _ONCE_WHOLE,
         waiting=sorted(waiting, key=lambda pod: (pod.created, pod.name)),
     )
 

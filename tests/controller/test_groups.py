@@ -1,0 +1,418 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The gang: its group object, the allocator's word, refusals of the server."""
+
+from __future__ import annotations
+
+import pytest
+
+from muster import gang
+from muster.api.model import Verdict
+from muster.controller.model import Context, Create, Delete, Patch, Refusal, SetStatus
+from world import START, World, tfjob, unbound
+
+NODES = {"mnist-worker-0": "n0", "mnist-worker-1": "n1"}
+WAITS = Verdict(
+    scheduler="muster",
+    state="Waiting",
+    pod_group="mnist",
+    min_member=2,
+    reason="NotEnoughResources",
+    message="2/2 tasks in gang unschedulable: 0/1 nodes are available, 1 insufficient cpu",
+    summary="0/2 placed: 1 node lacks cpu",
+    position=3,
+    eta=START + 100.5,
+    shortage={"cpu": "2"},
+    blocked_by=("job team/big",),
+)
+PLACED = Verdict("muster", "Placed", "mnist", min_member=2, placed=2)
+
+
+def embedded(*, document=None, **observed):
+    """Return a world with the allocator inside."""
+    return World(document or tfjob(Worker=2), backend=gang.EMBEDDED, **observed)
+
+
+def running():
+    """Return a world whose gang of two runs."""
+    world = embedded(placements=NODES, verdict=PLACED).settle()
+    world.start()
+    return world.settle()
+
+
+class TestFirstWord:
+    """The first status of a job waits a moment for the allocator."""
+
+    def test_it_is_held_back_for_two_seconds(self):
+        """The group is created at once, the status is not; a timer ends the wait."""
+        world = embedded()
+        world.step()
+        assert world.names("PodGroup") == ["mnist"]
+        assert not world.status
+        assert world.requeue == START + 2
+        world.now = START + 2
+        world.settle()
+        assert world.conditions == ["Created T"]
+
+    def test_it_is_written_once_with_the_verdict(self):
+        """Created and the verdict in one write."""
+        world = embedded()
+        world.settle()
+        world.extra = {"verdict": WAITS, "placements": {}}
+        world.settle()
+        assert len([w for w in world.writes if isinstance(w, SetStatus)]) == 1
+        assert world.status["state"] == "Queued"
+
+    def test_other_backends_do_not_wait(self):
+        """Nobody speaks before the pods there."""
+        world = World(tfjob(Worker=2), backend=gang.SCHEDULER_PLUGINS)
+        world.step()
+        assert world.conditions == ["Created T"]
+
+
+class TestVerdict:
+    """What `status.gang` says along the way."""
+
+    def test_waiting(self):
+        """The allocator's word, field by field, and one event for the reason."""
+        world = embedded(verdict=WAITS, placements={}).settle()
+        assert world.status["gang"] == {
+            "scheduler": "muster",
+            "podGroup": "mnist",
+            "state": "Waiting",
+            "minMember": 2,
+            "placed": 0,
+            "ready": 0,
+            "reason": "NotEnoughResources",
+            "message": WAITS.message,
+            "summary": WAITS.summary,
+            "since": "2023-11-14T22:13:20Z",
+            "position": 3,
+            "eta": "2023-11-14T22:15:00Z",
+            "shortage": {"cpu": "2"},
+            "blockedBy": ["job team/big"],
+        }
+        assert world.reasons().count("Unschedulable") == 1
+        assert not world.names()
+
+    def test_since_is_when_the_reason_was_first_given(self):
+        """The same reason later keeps its time; another one starts anew."""
+        world = embedded(verdict=WAITS, placements={}).settle()
+        world.now += 60
+        world.extra["verdict"] = Verdict(
+            "muster", "Waiting", "mnist", 2, message="else", reason=WAITS.reason
+        )
+        world.settle()
+        assert world.status["gang"]["since"] == "2023-11-14T22:13:20Z"
+        world.extra["verdict"] = Verdict("muster", "Waiting", "mnist", 2, reason="QueueOverused")
+        world.settle()
+        assert world.status["gang"]["since"] == "2023-11-14T22:14:20Z"
+        assert world.reasons().count("Unschedulable") == 2
+
+    def test_waiting_pods_are_created_without_a_node(self):
+        """A pod that maps to nothing is created unbound; others not at all."""
+        world = embedded(verdict=WAITS, placements={"mnist-worker-0": ""}).settle()
+        assert world.names() == ["mnist-worker-0"]
+        assert "nodeName" not in world.pod("mnist-worker-0")["spec"]
+        assert world.status["state"] == "Queued"
+
+    def test_placed_then_running(self):
+        """Placed while the pods start, running when enough of them run."""
+        world = embedded(verdict=PLACED, placements=NODES).settle()
+        assert world.status["gang"]["state"] == "Placed"
+        assert world.status["state"] == "Created"
+        world.start("mnist-worker-0")
+        world.settle()
+        assert world.status["gang"]["state"] == "Placed"
+        world.start()
+        world.settle()
+        assert world.status["gang"] == {
+            "scheduler": "muster",
+            "podGroup": "mnist",
+            "state": "Running",
+            "minMember": 2,
+            "placed": 2,
+            "ready": 2,
+            "summary": "2/2 running",
+        }
+
+    def test_a_running_gang_that_loses_a_member_is_degraded(self):
+        """It says so, and runs again when the member is back."""
+        world = running()
+        del world.objects["Pod", "mnist-worker-1"]
+        world.extra["placements"] = {}
+        world.settle()
+        assert world.status["gang"]["state"] == "Degraded"
+        assert world.status["gang"]["summary"] == "1/2 running"
+        assert world.status["state"] == "Running"
+        world.extra["placements"] = {"mnist-worker-1": "n1"}
+        world.settle()
+        world.start()
+        world.settle()
+        assert world.status["gang"]["state"] == "Running"
+
+    def test_the_end_leaves_it_as_it_was(self):
+        """A finished job's verdict is not touched again."""
+        world = running()
+        before = world.status["gang"]
+        world.end("mnist-worker-0")
+        world.settle()
+        world.extra["verdict"] = WAITS
+        world.settle()
+        assert world.status["gang"] == before
+
+    def test_after_a_restart_of_the_operator(self):
+        """Nothing is written anew while the allocator has not looked again."""
+        world = running()
+        world.extra = {"placements": None, "verdict": None}
+        assert not [a for a in world.decide() if isinstance(a, SetStatus)]
+
+    def test_the_missing_scheduler(self):
+        """No pod, no group; the verdict names the cure; all goes on when the API is there."""
+        world = World(tfjob(Worker=2), backend=gang.VOLCANO, context=Context(missing="Get it."))
+        world.settle()
+        assert not world.objects
+        assert world.status["gang"]["reason"] == "GangSchedulerMissing"
+        assert world.status["gang"]["message"] == "Get it."
+        assert world.status["state"] == "Queued"
+        world.context = Context()
+        assert world.settle().names("PodGroup") == ["mnist"]
+
+
+class TestGroup:
+    """The group object."""
+
+    def test_volcano_is_waited_for(self):
+        """No pod before Inqueue, then all; a step back later takes none."""
+        world = World(tfjob(Worker=2), backend=gang.VOLCANO).settle()
+        group = world.objects["PodGroup", "mnist"]
+        assert not world.names()
+        group["status"] = {"phase": "Inqueue"}
+        assert len(world.settle().names()) == 2
+        group["status"] = {"phase": "Pending"}
+        assert len(world.settle().names()) == 2
+
+    def test_it_is_patched_on_a_difference_only(self):
+        """Lowering minAvailable patches minMember and nothing else; then silence."""
+        policy = {"schedulingPolicy": {"minAvailable": 10}}
+        world = World(tfjob(policy=policy, Worker=2), backend=gang.SCHEDULER_PLUGINS).settle()
+        world.edit(runPolicy={"schedulingPolicy": {"minAvailable": 1}})
+        (patch,) = [a for a in world.step() if isinstance(a, Patch)]
+        assert patch.body == {"spec": {"minMember": 1}}
+        assert (patch.kind, patch.name) == ("PodGroup", "mnist")
+        assert not [a for a in world.settle().decide() if isinstance(a, Patch)]
+
+    def test_it_is_created_again_when_it_is_missing(self):
+        """Somebody deleted it: the next pass has it back."""
+        world = World(tfjob(Worker=2), backend=gang.SCHEDULER_PLUGINS).settle()
+        del world.objects["PodGroup", "mnist"]
+        assert world.settle().names("PodGroup") == ["mnist"]
+
+    def test_another_backend_takes_it_away(self):
+        """Without gangs, a group from before goes."""
+        world = World(tfjob(Worker=2), backend=gang.EMBEDDED).settle()
+        world.backend = gang.NONE
+        assert not world.settle().names("PodGroup")
+
+    def test_while_the_old_one_is_going_nothing_is_created(self):
+        """A group with a deletion time admits nobody and is not patched."""
+        world = World(tfjob(Worker=2), backend=gang.SCHEDULER_PLUGINS)
+        world.step(upto=1)
+        world.objects["PodGroup", "mnist"]["metadata"]["deletionTimestamp"] = (
+            "2024-01-01T00:00:00Z"
+        )
+        assert not world.settle().names()
+        world.reap()
+        assert len(world.settle().names()) == 2
+
+
+class TestForeignScheduler:
+    """Templates that name a scheduler."""
+
+    def role(self, scheduler):
+        """Return a worker role that names this scheduler."""
+        container = {"name": "tensorflow", "image": "i"}
+        spec = {"schedulerName": scheduler, "containers": [container]}
+        return {"replicas": 2, "template": {"spec": spec}}
+
+    def test_the_pods_of_others_do_not_wait_for_the_allocator(self):
+        """They are created at once, unbound, with the name as it is, and a warning."""
+        world = embedded(document=tfjob(Worker=self.role("theirs")), placements={}).settle()
+        assert len(world.names()) == 2
+        assert {pod["spec"]["schedulerName"] for pod in world.of("Pod")} == {"theirs"}
+        assert "SetPodTemplateSchedulerName" in world.reasons()
+
+    def test_kube_batch_means_the_allocator(self):
+        """A job from the days of kube-batch is placed by the allocator."""
+        world = embedded(document=tfjob(Worker=self.role("kube-batch")), placements={}).settle()
+        assert not world.names()
+        world.extra["placements"] = NODES
+        world.settle()
+        assert {pod["spec"]["schedulerName"] for pod in world.of("Pod")} == {"kube-batch"}
+        assert {pod["spec"]["nodeName"] for pod in world.of("Pod")} == {"n0", "n1"}
+
+
+class TestPlacement:
+    """nodeName, or not."""
+
+    def test_binding_leaves_the_node_open(self):
+        """With placement=bind a placed pod is created without its node."""
+        world = embedded(placements=NODES, verdict=PLACED)
+        world.context = Context(placement="bind")
+        world.settle()
+        assert len(world.names()) == 2
+        assert not any("nodeName" in pod["spec"] for pod in world.of("Pod"))
+
+    def test_gated_pods_go_the_binding_way(self):
+        """The server refuses a node beside gates."""
+        container = {"name": "tensorflow", "image": "i"}
+        spec = {"containers": [container], "schedulingGates": [{"name": "g"}]}
+        world = embedded(
+            document=tfjob(Worker={"replicas": 2, "template": {"spec": spec}}), placements=NODES
+        ).settle()
+        assert not any("nodeName" in pod["spec"] for pod in world.of("Pod"))
+
+
+QUOTA = 'pods "mnist-worker-1" is forbidden: exceeded quota: small, requested: pods=1'
+
+
+def refusal(message=QUOTA, *, kind="Pod", reason="Forbidden", until=START + 5):
+    """Return a refusal of the server."""
+    return Refusal(kind, "mnist-worker-1", reason, message, until)
+
+
+class TestRefusal:
+    """The server does not take an object: all or nothing on the way out as well."""
+
+    def half(self, **fields):
+        """Return a gang of which one of two pods exists when the other is refused."""
+        world = embedded(placements=NODES, verdict=PLACED)
+        world.step()
+        del world.objects["Pod", "mnist-worker-1"]
+        world.extra["refusal"] = refusal(**fields)
+        return world
+
+    @pytest.mark.parametrize(
+        ("message", "reason"),
+        [(QUOTA, "ExceedsResourceQuota"), ("denied by policy", "CreationRefused")],
+    )
+    def test_a_half_gang_is_undone(self, message, reason):
+        """What was created goes, the reason is told, and the job tries again in time."""
+        world = self.half(message=message).settle()
+        assert not world.names()
+        assert not world.names("Service")
+        assert world.names("PodGroup") == ["mnist"]
+        assert world.status["gang"]["reason"] == reason
+        assert world.status["gang"]["message"] == message
+        assert world.status["state"] == "Queued"
+        assert world.requeue == START + 5
+        told = [e for e in world.said if e.reason == "FailedCreatePod"]
+        assert (told[0].type, told[0].message) == ("Warning", f"Error creating: {message}")
+        world.now = START + 5
+        assert len(world.settle().names()) == 2
+        assert world.status["gang"]["state"] == "Placed"
+
+    def test_a_gang_that_ran_keeps_its_other_members(self):
+        """A replacement that is refused takes nobody down; the gang says what it lacks."""
+        world = running()
+        del world.objects["Pod", "mnist-worker-1"]
+        world.extra["refusal"] = refusal()
+        world.settle()
+        assert world.names() == ["mnist-worker-0"]
+        assert world.status["gang"]["state"] == "Degraded"
+        assert world.status["gang"]["reason"] == "ExceedsResourceQuota"
+
+    def test_without_gangs_what_exists_stays(self):
+        """Nothing is promised, nothing is undone; no new pod until the time is up."""
+        world = World(tfjob(Worker=2))
+        world.step()
+        del world.objects["Pod", "mnist-worker-1"]
+        world.extra["refusal"] = refusal()
+        assert world.settle().names() == ["mnist-worker-0"]
+        world.now = START + 5
+        assert len(world.settle().names()) == 2
+
+    def test_a_refused_service_does_not_hold_the_pods(self):
+        """Services follow when the server takes them."""
+        world = embedded(placements=NODES, verdict=PLACED)
+        world.extra["refusal"] = refusal(kind="Service")
+        world.settle()
+        assert len(world.names()) == 2
+        assert "FailedCreateService" in world.reasons()
+
+    def test_an_invalid_template_is_not_tried_again(self):
+        """Invalid with the server's words, nothing left behind, no timer."""
+        text = 'Pod "mnist-worker-1" is invalid: spec.containers[0].ports: Invalid value: 99999'
+        world = self.half(message=text, reason="Invalid").settle()
+        assert not world.names()
+        assert world.status["state"] == "Invalid"
+        assert world.status["reason"] == text
+        assert world.reasons().count("TFJobFailedValidation") == 1
+        world.now += 3600
+        assert not [a for a in world.decide() if isinstance(a, Create | SetStatus)]
+        world.edit()
+        del world.extra["refusal"]
+        world.settle()
+        assert len(world.names()) == 2
+        assert world.status["state"] == "Created"
+
+
+QUEUED = {"kueue.x-k8s.io/queue-name": "q"}
+
+
+class TestKueue:
+    """Jobs of a Kueue queue say Running when all members are ready."""
+
+    def test_running_means_ready(self):
+        """Running pods are not enough; ready ones are."""
+        world = World(tfjob(labels=QUEUED, Worker=2)).settle()
+        world.start()
+        world.pod("mnist-worker-1")["status"]["conditions"] = []
+        assert world.settle().conditions == ["Created T"]
+        world.start()
+        assert world.settle().conditions == ["Created T", "Running T"]
+
+    def test_a_restart_takes_it_away(self):
+        """Running goes when a member is replaced, and comes back with all of them ready."""
+        role = {"replicas": 2, "restartPolicy": "OnFailure"}
+        world = World(tfjob(labels=QUEUED, Worker=role)).settle()
+        world.start()
+        world.settle()
+        world.end("mnist-worker-1", 1)
+        world.settle()
+        assert world.conditions == ["Created T", "Restarting T"]
+        world.start()
+        assert world.settle().conditions == ["Created T", "Running T"]
+
+    def test_what_has_succeeded_counts_as_ready(self):
+        """A worker that is done does not take Running back."""
+        spec = {"successPolicy": "AllWorkers"}
+        world = World(tfjob(labels=QUEUED, Worker=2, spec=spec)).settle()
+        world.end("mnist-worker-1")
+        world.start("mnist-worker-0")
+        assert world.settle().conditions == ["Created T", "Running T"]
+
+
+def test_evicted_members_do_not_count_as_restarts():
+    """A failed pod that the scheduler ended is replaced without a trace."""
+    world = World(tfjob(policy={"backoffLimit": 0}, Worker=2)).settle()
+    world.start()
+    world.settle()
+    world.end("mnist-worker-1", 143)
+    world.extra["replacing"] = frozenset({world.pod("mnist-worker-1")["metadata"]["uid"]})
+    world.settle()
+    assert world.conditions == ["Created T", "Running T"]
+    assert world.status["replicaStatuses"]["Worker"] == {"active": 1}
+
+
+def test_unbound_pods_under_no_gang_scheduler():
+    """Every wanted pod may be created when nobody decides before."""
+    world = World(tfjob(Worker=3))
+    assert set(unbound(world)) == set(world.settle().names())
+
+
+def test_deletions_carry_the_uid():
+    """What is deleted is exactly what was seen."""
+    world = running()
+    world.edit(runPolicy={"suspend": True})
+    uids = {o["metadata"]["uid"] for o in world.objects.values()}
+    assert {a.uid for a in world.step() if isinstance(a, Delete)} == uids
