@@ -18,7 +18,7 @@ StartOperator = Callable[..., Operator]
 
 @pytest.fixture(scope="session")
 def local_cluster() -> Iterator[Cluster]:
-    """A control plane without nodes: each test brings those it needs."""
+    """Start a control plane without nodes: each test brings those it needs."""
     name = f"e2e-{os.getpid()}"
     made = cluster.up(options.Options(name=name, nodes=0, tied=True, run_seconds="1"))
     yield made
@@ -27,7 +27,7 @@ def local_cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 def api(local_cluster: Cluster) -> Iterator[Api]:
-    """A namespace of its own; afterwards the cluster is as empty as before."""
+    """Give a namespace of its own; afterwards the cluster is as empty as before."""
     made = Api(local_cluster, f"test-{next(COUNTER)}")
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": made.namespace}}
     made.create(namespace)
@@ -47,7 +47,7 @@ def api(local_cluster: Cluster) -> Iterator[Api]:
 def start_operator(
     local_cluster: Cluster, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Iterator[StartOperator]:
-    """A function that starts an operator under the shipped roles of an overlay."""
+    """Give a function that starts an operator under the shipped roles of an overlay."""
     running: list[Operator] = []
 
     def start(*flags: str, overlay: str = "embedded", ready: bool = True) -> Operator:
@@ -67,5 +67,5 @@ def start_operator(
 
 @pytest.fixture
 def operator(start_operator: StartOperator) -> Operator:
-    """An operator with the embedded allocator."""
+    """Start an operator with the embedded allocator."""
     return start_operator()

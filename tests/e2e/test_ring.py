@@ -15,7 +15,7 @@ def test_a_tfjob_runs_as_a_gang_and_succeeds(api: Api, operator: Operator) -> No
     api.create(tfjob("mnist", workers=2, ps=1, run="1"))
     api.wait_pods(3, "Running", "mnist")
     assert all(node_of(pod) for pod in api.pods("mnist"))
-    assert len(api.list("Service")) == 3
+    api.wait("Service", lambda services: len(services) == 3)
     assert api.get("PodGroup", "mnist")["spec"]["minMember"] == 3
     job = api.wait_condition("mnist", "Succeeded")
     assert condition_types(job) == [

@@ -93,8 +93,8 @@ class Operator:
         done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
         code = 0 if done == {source} and source.exception() is None else 1
         for task in done:
-            if task.exception() is not None:
-                log.error("%s ended: %s", task.get_name(), task.exception())
+            if (error := task.exception()) is not None:
+                log.error("%s ended", task.get_name(), exc_info=error)
         stop.set()
         for task in (work, following):
             task.cancel()

@@ -22,8 +22,10 @@ def registry(kube: Kube, cache: Cache, frameworks: Iterable[Framework]) -> kopf.
     made = kopf.OperatorRegistry()
 
     async def login(**_: Any) -> kopf.AiohttpSession:
+        # Kopf closes what it is given, at its end or when the server no longer knows us.
+        session = kube.new_session()
         return kopf.AiohttpSession(
-            server=kube.host, aiohttp_session=kube.session, default_namespace=kube.namespace
+            server=kube.host, aiohttp_session=session, default_namespace=kube.namespace
         )
 
     kopf.on.login(registry=made)(login)

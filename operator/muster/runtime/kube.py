@@ -8,7 +8,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,10 +96,16 @@ class Kube:
     """
 
     def __init__(
-        self, host: str, session: aiohttp.ClientSession, namespace: str, width: int
+        self,
+        host: str,
+        new_session: Callable[[], aiohttp.ClientSession],
+        namespace: str,
+        width: int,
     ) -> None:
         self.host = host.rstrip("/")
-        self.session = session
+        self.new_session = new_session
+        """Makes one more authenticated pool of connections, for somebody who will close it."""
+        self.session = new_session()
         self.namespace = namespace
         """Namespace this process runs in, or that the kubeconfig's context names."""
         self.gate = Gate(width)
@@ -251,15 +257,18 @@ async def connect(
         return await handler(request)
 
     needs_header = bool(configuration.api_key or configuration.username)
-    session = aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=CONNECTIONS, ssl=rest.ssl_context),
-        timeout=aiohttp.ClientTimeout(total=60, sock_connect=10),
-        headers={"User-Agent": "muster", "Accept": "application/json"},
-        middlewares=(authorize,) if needs_header else (),
-        read_bufsize=2**20,
-        trust_env=True,
-    )
-    return Kube(configuration.host, session, namespace, width)
+
+    def new_session() -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=CONNECTIONS, ssl=rest.ssl_context),
+            timeout=aiohttp.ClientTimeout(total=60, sock_connect=10),
+            headers={"User-Agent": "muster", "Accept": "application/json"},
+            middlewares=(authorize,) if needs_header else (),
+            read_bufsize=2**20,
+            trust_env=True,
+        )
+
+    return Kube(configuration.host, new_session, namespace, width)
 
 
 async def _load(configuration: Any, kubeconfig: str, context: str | None) -> str:

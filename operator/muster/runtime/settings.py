@@ -42,9 +42,9 @@ class Settings:
     leader_election_id: str = "muster"
     lock_namespace: str = ""
     """Namespace of the leader Lease; empty: the operator's own."""
-    lease_duration: float = 15.0
-    renew_deadline: float = 10.0
-    retry_period: float = 5.0
+    lease_duration: float = 12.0
+    renew_deadline: float = 8.0
+    retry_period: float = 2.0
     scheduler_names: tuple[str, ...] = names.SCHEDULER_NAMES
     scheduler_conf: str = ""
     """Path of the scheduler's policy file; empty: the built-in policy."""
@@ -180,9 +180,9 @@ PROCESS = (
          "lock_namespace", _namespaces),
     Flag("lock-object-namespace", "the same, as kube-batch spells it", "lock_namespace",
          _namespaces),
-    Flag("leader-elect-lease-duration", "others wait that long for a leader (15s)",
+    Flag("leader-elect-lease-duration", "others wait that long for a leader (12s)",
          "lease_duration", flags.span),
-    Flag("leader-elect-renew-deadline", "a leader that cannot renew stops after (10s)",
+    Flag("leader-elect-renew-deadline", "a leader that cannot renew stops after (8s)",
          "renew_deadline", flags.span),
     Flag("leader-elect-retry-period", "time between two tries (5s)", "retry_period", flags.span),
     Flag("concurrency", "requests to the API server under way at once (64)", "concurrency",

@@ -146,7 +146,16 @@ class ClusterColumns:
         if key in self._uses and key not in self.assumed:
             return
         self._put(
-            PodUse(namespace, name, "", node, shape.requests, shape.load, shape.ports, False)
+            PodUse(
+                namespace=namespace,
+                name=name,
+                uid="",
+                node=node,
+                requests=shape.requests,
+                load=shape.load,
+                ports=shape.ports,
+                deleting=False,
+            )
         )
         self.assumed[key] = node
 
@@ -238,6 +247,7 @@ class ClusterColumns:
         allocated = np.zeros(self._width, np.int64)
         request = np.zeros(self._width, np.float64)
         lots, shapes = [], []
+        ready = missing = 0
         for role in source.roles:
             lot = self._lot(role)
             vector = self._vocabulary.request(role.shape.requests)
@@ -245,6 +255,8 @@ class ClusterColumns:
             allocated += len(lot.held) * vector
             request += (len(lot.held) + wanted) * vector.astype(np.float64)
             lots.append(lot)
+            ready += len(lot.held) + lot.succeeded
+            missing += wanted + lot.gated
             if wanted:
                 shapes.append((lot.shape, role.shape))
         gang = Gang(
@@ -255,6 +267,8 @@ class ClusterColumns:
             min_member=source.min_member,
             lots=tuple(lots),
             allocated=allocated,
+            ready=ready,
+            missing=missing,
             priority=source.priority,
             min_resources=self._vocabulary.vector(_sorted(source.min_resources)),
             admitted=source.admitted,
