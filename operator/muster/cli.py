@@ -52,6 +52,8 @@ def _parser() -> argparse.ArgumentParser:
     subparsers.add_parser("run", help="run the operator", add_help=False)
     commands.add_to(subparsers)
     demo = subparsers.add_parser("demo", help="show a gang waiting and starting on this machine")
+    demo.add_argument("--keep", action="store_true", help="leave the cluster up at the end")
+    demo.add_argument("--out", type=Path, metavar="FILE.svg", help="where to draw what happened")
     demo.set_defaults(run=_demo)
     made = subparsers.add_parser("crds", help="write the CustomResourceDefinitions")
     made.add_argument("--check", action="store_true", help="write nothing; fail if a file differs")
@@ -79,8 +81,9 @@ def _run(arguments: Sequence[str]) -> int:
     return code
 
 
-def _demo(_args: argparse.Namespace) -> int:
-    code: int = importlib.import_module("muster.local.demo").main()
+def _demo(args: argparse.Namespace) -> int:
+    demo = importlib.import_module("muster.local.demo")
+    code: int = demo.main(keep=args.keep, out=args.out)
     return code
 
 

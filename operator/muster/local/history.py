@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was seen of jobs and pods, and what it comes to: who was where, from when to when.
+
+Functions of values: sights in the order in which they came, seconds since the beginning.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from muster.api import names, status
+from muster.api.edge import mapping, sequence
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from muster.api.model import JobStatus
+
+GPU = "nvidia.com/gpu"
+ENDED = frozenset({names.JobState.SUCCEEDED, names.JobState.FAILED, names.JobState.INVALID})
+"""States that a job does not leave by itself."""
+
+_OVER = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True)
+class JobSight:
+    """A job as it looked at `at`. `pods`: how many it wants; `gone`: it was deleted."""
+
+    at: float
+    name: str
+    pods: int
+    status: JobStatus
+    gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PodSight:
+    """A pod as it looked at `at`. `node` is empty while it has none; `gone`: it was deleted."""
+
+    at: float
+    uid: str
+    name: str
+    job: str
+    node: str
+    phase: str
+    gpus: int
+    exit_code: int | None = None
+    gone: bool = False
+
+
+Sight = JobSight | PodSight
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """The time of one pod on its node. `end` is None, and `ending` empty, while it is there.
+
+    `ending`: Succeeded, Failed, or Deleted for one that was taken away before it ended.
+    """
+
+    pod: str
+    job: str
+    node: str
+    gpus: int
+    start: float
+    end: float | None = None
+    ending: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """One job from its first sight on: `whole` when all pods that it wants had a node."""
+
+    job: str
+    pods: int
+    gpus: int
+    came: float
+    whole: float | None
+    end: float | None
+    state: str
+
+
+def job_sight(at: float, document: Mapping[str, Any], *, gone: bool = False) -> JobSight:
+    """Read a job's document."""
+    specs = (value for key, value in document["spec"].items() if key.endswith("ReplicaSpecs"))
+    pods = sum(role.get("replicas", 1) for spec in specs for role in spec.values())
+    seen = status.read(document.get("status"))
+    return JobSight(at, document["metadata"]["name"], pods, seen, gone)
+
+
+def pod_sight(at: float, document: Mapping[str, Any], *, gone: bool = False) -> PodSight:
+    """Read a pod's document; `job` is empty for a pod of no job."""
+    meta, spec, state = document["metadata"], document["spec"], mapping(document.get("status"))
+    return PodSight(
+        at=at,
+        uid=meta["uid"],
+        name=meta["name"],
+        job=mapping(meta.get("labels")).get(names.JOB_NAME, ""),
+        node=spec.get("nodeName", ""),
+        phase=state.get("phase", ""),
+        gpus=sum(_gpus(container) for container in spec["containers"]),
+        exit_code=_exit_code(state),
+        gone=gone,
+    )
+
+
+def stays(sights: Iterable[Sight]) -> tuple[Stay, ...]:
+    """Return every pod's time on its node, in the order of their starts."""
+    found: dict[str, Stay] = {}
+    for pod in sights:
+        if not isinstance(pod, PodSight) or not pod.job:
+            continue
+        known = found.get(pod.uid)
+        if known is None and pod.node and not pod.gone:
+            known = Stay(pod.name, pod.job, pod.node, pod.gpus, pod.at)
+        if known is not None:
+            found[pod.uid] = _ended(known, pod)
+    return tuple(sorted(found.values(), key=lambda stay: (stay.start, stay.job, stay.pod)))
+
+
+def lives(sights: Sequence[Sight]) -> tuple[Life, ...]:
+    """Return every job's life, in the order of their first sights."""
+    known = stays(sights)
+    of_job: dict[str, list[JobSight]] = defaultdict(list)
+    for sight in sights:
+        if isinstance(sight, JobSight) and not sight.gone:
+            of_job[sight.name].append(sight)
+    return tuple(
+        _life(seen, [stay for stay in known if stay.job == job]) for job, seen in of_job.items()
+    )
+
+
+def _life(seen: Sequence[JobSight], stays_of: Sequence[Stay]) -> Life:
+    last = seen[-1]
+    starts = _first_starts(stays_of)
+    ends = [sight.at for sight in seen if sight.status.state in ENDED]
+    return Life(
+        job=last.name,
+        pods=last.pods,
+        gpus=sum({stay.pod: stay.gpus for stay in stays_of}.values()),
+        came=seen[0].at,
+        whole=max(starts[: last.pods]) if 0 < last.pods <= len(starts) else None,
+        end=ends[0] if ends else None,
+        state=last.status.state,
+    )
+
+
+def _first_starts(stays_of: Iterable[Stay]) -> list[float]:
+    starts: dict[str, float] = {}
+    for stay in stays_of:
+        starts.setdefault(stay.pod, stay.start)
+    return sorted(starts.values())
+
+
+def _ended(stay: Stay, pod: PodSight) -> Stay:
+    if stay.ending:
+        return stay
+    if pod.phase in _OVER:
+        return replace(stay, end=pod.at, ending=pod.phase)
+    return replace(stay, end=pod.at, ending="Deleted") if pod.gone else stay
+
+
+def _gpus(container: Mapping[str, Any]) -> int:
+    resources = mapping(container.get("resources"))
+    wanted = {**mapping(resources.get("limits")), **mapping(resources.get("requests"))}
+    return int(wanted.get(GPU, 0))
+
+
+def _exit_code(state: Mapping[str, Any]) -> int | None:
+    for container in sequence(state.get("containerStatuses")):
+        ended = mapping(mapping(container.get("state")).get("terminated"))
+        if "exitCode" in ended:
+            return int(ended["exitCode"])
+    return None

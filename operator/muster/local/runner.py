@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operator as a process of its own beside a local cluster, with the roles that it ships.
+
+It is recorded among the cluster's processes, so whatever takes the cluster down ends it too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import urllib3
+import yaml
+
+from muster.local import cluster, kubeconfig, locks, processes
+from muster.local.handle import LOOPBACK, ClusterError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from muster.local.client import Client, Document
+    from muster.local.handle import Cluster
+
+NAME = "muster"
+READY_SECONDS = 60.0
+
+_NAMESPACE = "muster-system"
+_ACCOUNT = f"/api/v1/namespaces/{_NAMESPACE}/serviceaccounts/muster"
+_TOKEN_SECONDS = 7 * 24 * 3600
+_LAST_WORDS = 12  # lines
+# Of an overlay, all but the Deployment: its part is played by the process.
+_INSTALLED = {
+    "Namespace": "/api/v1/namespaces",
+    "ServiceAccount": "/api/v1/namespaces/{namespace}/serviceaccounts",
+    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles",
+    "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """An operator that was started. `health` and `metrics` are ports of the loopback address."""
+
+    where: Cluster
+    health: int
+    metrics: int
+
+    @property
+    def log(self) -> Path:
+        """Its output."""
+        return self.where.files.log(NAME)
+
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return processes.alive(processes.read(self.where.files.pid(NAME)))
+
+    def check(self) -> None:
+        """Raise ClusterError with its last words if it has ended."""
+        if not self.alive():
+            raise ClusterError(f"the operator ended. Its last words:\n{self.last_words()}")
+
+    def last_words(self) -> str:
+        """End of its output."""
+        lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
+        return "\n".join(lines[-_LAST_WORDS:]) or "(none)"
+
+    def wait_ready(self, seconds: float = READY_SECONDS) -> None:
+        """Wait until it calls itself ready; ClusterError if it ends or takes too long."""
+        deadline = time.monotonic() + seconds
+        while (answer := self._readiness()) != "ok":
+            self.check()
+            if time.monotonic() > deadline:
+                reason = answer or "it does not answer"
+                raise ClusterError(
+                    f"the operator is not ready in {seconds:.0f} s ({reason}):\n"
+                    f"{self.last_words()}"
+                )
+            time.sleep(0.05)
+
+    def _readiness(self) -> str:
+        address = f"http://{LOOPBACK}:{self.health}/readyz"
+        with contextlib.suppress(urllib3.exceptions.HTTPError), urllib3.PoolManager() as pool:
+            answer = pool.request("GET", address, timeout=2.0, retries=False)
+            return answer.data.decode(errors="replace").strip()
+        return ""
+
+
+def start(where: Cluster, manifests: Path, flags: Sequence[str] = ()) -> Runner:
+    """Start the operator with further flags of `muster run`; it may not be ready yet.
+
+    `manifests` is the folder of an overlay or of a base, whose roles it gets.
+    """
+    made = Runner(where, health=cluster.free_port(), metrics=cluster.free_port())
+    config = where.files.kubeconfig_of(NAME)
+    with contextlib.closing(where.client()) as api:
+        _install(api, _rendered(where, manifests))
+        kubeconfig.write(config, _config(where, _token(api)))
+    argv = [
+        *(sys.executable, "-m", "muster", "run", f"--kubeconfig={config}"),
+        f"--metrics-bind-address={LOOPBACK}:{made.metrics}",
+        f"--health-probe-bind-address={LOOPBACK}:{made.health}",
+        *flags,
+    ]
+    with locks.held(where.files.lock) as lock:
+        processes.start(
+            argv,
+            cwd=Path(__file__).parents[2],  # where Python finds the package, installed or not
+            log=made.log,
+            record=where.files.pid(NAME),
+            lock=lock,
+        )
+    return made
+
+
+def _rendered(where: Cluster, manifests: Path) -> list[Document]:
+    command = [str(where.files.bin / "kubectl"), "kustomize", str(manifests)]
+    try:
+        text = processes.run(command, seconds=60)
+    except subprocess.CalledProcessError as error:
+        raise ClusterError(f"{manifests} cannot be rendered:\n{error.stderr}") from error
+    return [document for document in yaml.safe_load_all(text) if document]
+
+
+def _install(api: Client, documents: list[Document]) -> None:
+    order = list(_INSTALLED)
+    mine = [document for document in documents if document["kind"] in _INSTALLED]
+    for document in sorted(mine, key=lambda document: order.index(document["kind"])):
+        meta = document["metadata"]
+        path = _INSTALLED[document["kind"]].format(namespace=meta.get("namespace", ""))
+        api.apply(f"{path}/{meta['name']}", document)
+
+
+def _token(api: Client) -> str:
+    request = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": _TOKEN_SECONDS},
+    }
+    token: str = api.create(f"{_ACCOUNT}/token", request)["status"]["token"]
+    return token
+
+
+def _config(where: Cluster, token: str) -> str:
+    """Swap the administrator's certificate for the account's token; JSON is YAML too."""
+    config = yaml.safe_load(where.kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": token}
+    config["contexts"][0]["context"]["namespace"] = _NAMESPACE
+    return json.dumps(config, indent=1)
