@@ -166,6 +166,15 @@ class World:
         self.job["spec"].update(spec)
         self.job["metadata"]["generation"] += 1
 
+    def clone(self):
+        """Return a world that is as this one and goes its own way."""
+        twin = copy.copy(self)
+        twin.job, twin.objects = copy.deepcopy((self.job, self.objects))
+        twin.extra = dict(self.extra)
+        twin.said, twin.writes = [], []
+        twin._uids = itertools.count(next(self._uids) * 1000)
+        return twin
+
     # What can be asked.
 
     @property
