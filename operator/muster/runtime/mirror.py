@@ -28,7 +28,8 @@ class Mirror(Generic[T]):
 
     `parse` makes the value that is kept; `changed(before, after)` hears of every change, with
     None for absent. A document that was written by this process can be put in at once with
-    `apply`; older versions that arrive later are ignored.
+    `apply`; older versions that arrive later are ignored, and so is one of an object whose
+    end the watch has told before the answer to the write arrived.
     """
 
     def __init__(
@@ -50,6 +51,8 @@ class Mirror(Generic[T]):
         """Why the collection cannot be read at present, in the server's words."""
         self.objects: dict[Key, T] = {}
         self._versions: dict[Key, tuple[str, int]] = {}
+        self._reached = 0
+        """The version up to which everything has been told by list and watch."""
         self._kube = kube
         self._parse = parse
         self._changed = changed
@@ -61,7 +64,12 @@ class Mirror(Generic[T]):
         return self.objects.get((namespace, name))
 
     def apply(self, document: Json) -> None:
-        """Take in a document unless a newer version of the object is there."""
+        """Take in a document unless what is known is newer, be it the object's absence."""
+        key, _, version = _identity(document)
+        if key in self._versions or version > self._reached:
+            self._take(document)
+
+    def _take(self, document: Json) -> None:
         key, uid, version = _identity(document)
         known = self._versions.get(key)
         if known is not None and known[1] >= version:
@@ -116,7 +124,7 @@ class Mirror(Generic[T]):
             page = await self._kube.get(self._path, **params)
             for document in page.get("items") or ():
                 seen.add(_identity(document)[0])
-                self.apply(document)
+                self._take(document)
             token = page["metadata"].get("continue")
             if not token:
                 break
@@ -126,6 +134,7 @@ class Mirror(Generic[T]):
         newest = int(version)
         for key in [k for k, v in self._versions.items() if k not in seen and v[1] <= newest]:
             self._drop(key)
+        self._reached = newest
         self.problem = ""
         self.synced.set()
         return version
@@ -147,7 +156,8 @@ class Mirror(Generic[T]):
                 if kind == "DELETED":
                     self.remove(document)
                 elif kind != "BOOKMARK":
-                    self.apply(document)
+                    self._take(document)
+                self._reached = int(version)
 
     def _drop(self, key: Key) -> None:
         del self._versions[key]
