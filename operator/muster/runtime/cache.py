@@ -79,6 +79,8 @@ class Cache:
         self.group_api: GroupApi | None = None
         """The API that holds the groups, once it is known to be served."""
         self._touched, self._stirred = touched, stirred
+        self.arrived: Callable[[PodView], None] = _ignore
+        """Hears of every pod that is seen on a node."""
         self._jobs: dict[str, _JobEntry] = {}
         self._refusals: dict[str, tuple[int, Refusal]] = {}
         self._revisions: dict[str, int] = {}
@@ -368,10 +370,12 @@ class Cache:
                     self._revisions[view.owner_uid] = self.revision(view.owner_uid) + 1
                 self._touch_owner(view)
         if self.backend.embedded:
-            self.columns.pod_changed(
-                None if before is None else before.use, None if after is None else after.use
-            )
-            if old != new:
+            used = None if before is None else before.use
+            uses = None if after is None else after.use
+            self.columns.pod_changed(used, uses)
+            if new is not None and new.node:
+                self.arrived(new)
+            if _matters(used, uses, old, new):
                 self._stirred()
 
     def _unlink(self, view: PodView) -> None:
@@ -430,7 +434,25 @@ class Cache:
             self._touched(key)
 
 
+def _matters(
+    used: PodUse | None, uses: PodUse | None, old: PodView | None, new: PodView | None
+) -> bool:
+    """Say whether a pod's change may let a gang start, or asks for a node.
+
+    A pod that comes to its node takes room, which lets nobody start.
+    """
+    if used is not None and used != uses:
+        return True
+    if new is None or new.node or new.terminal:
+        return old is not None and not old.node
+    return old is None or old.gated != new.gated or old.deleting != new.deleting
+
+
 DISCOVERY_PAUSE = 3.0
+
+
+def _ignore(_pod: PodView) -> None:
+    """Do nothing: no allocator is inside."""
 
 
 def _priority(document: Json) -> tuple[str, int]:

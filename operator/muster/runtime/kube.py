@@ -265,7 +265,7 @@ async def connect(
             headers={"User-Agent": "muster", "Accept": "application/json"},
             middlewares=(authorize,) if needs_header else (),
             read_bufsize=2**20,
-            trust_env=True,
+            proxy=configuration.proxy,
         )
 
     return Kube(configuration.host, new_session, namespace, width)

@@ -86,6 +86,7 @@ class Loop:
     ) -> None:
         self._kube, self._cache, self._policy = kube, cache, policy
         self._settings, self._metrics, self._touched = settings, metrics, touched
+        cache.arrived = self.arrived
         self._changed = asyncio.Event()
         self._states: dict[str, _State] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -158,8 +159,11 @@ class Loop:
     # One job's gang.
 
     def _input(self, job: Job, settings: LoopSettings, now: float) -> GangInput | None:
-        state = self._states.setdefault(job.uid, _State(job.namespace))
         pods = self._cache.own_pods(job.uid)
+        state = self._states.get(job.uid)
+        if state is None:
+            nodes = {name: pod.node for name, pod in pods.items() if pod.node}
+            state = self._states[job.uid] = _State(job.namespace, previous=nodes)
         self._settle(job, state, pods)
         hold = None if state.broken_since is None else state.broken_since + settings.member_hold
         held = hold is not None and now < hold
@@ -200,19 +204,20 @@ class Loop:
             self._touched(job.key)
         return gang
 
+    def arrived(self, pod: PodView) -> None:
+        """Take note of a pod on its node: a promise is kept, or nobody promised anything."""
+        state = self._states.get(pod.owner_uid)
+        if state is None or pod.terminal or pod.deleting:
+            return
+        state.promised.pop(pod.name, None)
+        state.previous[pod.name] = pod.node
+
     def _settle(self, job: Job, state: _State, pods: Mapping[str, PodView]) -> None:
-        """Drop promises that pods have kept, bind pods that came without their node."""
-        for name, pod in pods.items():
-            if pod.node and not pod.terminal and not pod.deleting:
-                state.previous[name] = pod.node
-        for name, node in list(state.promised.items()):
-            kept = pods.get(name)
-            if kept is None or kept.deleting or kept.terminal:
-                continue
-            if kept.node:
-                del state.promised[name]
-            elif not kept.gated:
-                self._bind(job, kept, node)
+        """Bind pods that came without the node they were promised."""
+        for name, node in state.promised.items():
+            pod = pods.get(name)
+            if pod is not None and not (pod.node or pod.deleting or pod.terminal or pod.gated):
+                self._bind(job, pod, node)
 
     def _watch_hold(self, state: _State, now: float, settings: LoopSettings) -> None:
         gang = state.input
