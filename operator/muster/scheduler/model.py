@@ -192,6 +192,10 @@ class Gang:
     """(R,): requests of the tasks that have a node."""
     min_resources: IntArray
     """(R,): the gang waits while the usable cluster is smaller than this."""
+    ready: int
+    """Tasks that have a node or have succeeded."""
+    missing: int
+    """Tasks that wait, return or are gated."""
     priority: int = 0
     admitted: bool = False
     """It was whole before, so its missing members come first."""

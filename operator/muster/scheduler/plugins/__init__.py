@@ -1,2 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One module per scheduling plugin; PLUGINS is the table."""
+"""One module per scheduling plugin; PLUGINS is the table, by the names of a policy file.
+
+Rule: a plugin is a function from a session and its arguments to the hooks it answers. Plugins do
+not know each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from muster.scheduler.arguments import Plugin
+from muster.scheduler.plugins import (
+    binpack,
+    conformance,
+    drf,
+    gang,
+    nodeorder,
+    predicates,
+    priority,
+    proportion,
+)
+
+PLUGINS: Final[Mapping[str, Plugin]] = {
+    "binpack": Plugin(binpack.answer, binpack.ARGUMENTS),
+    "conformance": Plugin(conformance.answer),
+    "drf": Plugin(drf.answer),
+    "gang": Plugin(gang.answer),
+    "nodeorder": Plugin(nodeorder.answer, nodeorder.ARGUMENTS),
+    "predicates": Plugin(predicates.answer, predicates.ARGUMENTS),
+    "priority": Plugin(priority.answer),
+    "proportion": Plugin(proportion.answer),
+}
+PLANNED: Final = ("topology", "quota")
+"""Names that are right but not available yet."""

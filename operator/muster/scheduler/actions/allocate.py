@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""allocate: give waiting gangs nodes, best queue and best gang first, each whole or not at all."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from muster.scheduler import diagnosis
+from muster.scheduler.diagnosis import Obstacles
+from muster.scheduler.hooks import Order
+from muster.scheduler.jobs import Job, Line, Tasks
+from muster.scheduler.model import PODS, Reason, Refusal
+from muster.scheduler.session import JobOrder, Session
+
+
+def allocate(session: Session) -> None:
+    """Place gangs that ask for resources."""
+    run(session, [job for job in session.jobs if not job.best_effort])
+
+
+def run(session: Session, jobs: Iterable[Job]) -> None:
+    """Place these gangs, and after their minimum their extra tasks one by one."""
+    waiting = _candidates(session, jobs)
+    lines = [_entry(session, session.lines[name]) for name in waiting]
+    heapq.heapify(lines)
+    while lines:
+        _, name = heapq.heappop(lines)
+        heap = waiting[name]
+        if session.rules.overused(session.lines[name]):
+            for _, job in heap:
+                _overused(session, job)
+            continue
+        _, job = heapq.heappop(heap)
+        if _advance(session, job, alone=not heap and not lines):
+            heapq.heappush(heap, (session.order(job), job))
+        if heap:
+            heapq.heappush(lines, _entry(session, session.lines[name]))
+
+
+def _candidates(session: Session, jobs: Iterable[Job]) -> dict[str, list[tuple[JobOrder, Job]]]:
+    """Return queue -> heap of its gangs that can be tried; refuse the others."""
+    waiting: dict[str, list[tuple[JobOrder, Job]]] = {}
+    for job in jobs:
+        if job.promised or (job.protected and job.need):
+            continue
+        if not job.left and session.rules.ready(job):
+            continue
+        refusal = _unfit(session, job)
+        if refusal is not None:
+            job.refuse(refusal)
+        else:
+            waiting.setdefault(job.gang.queue, []).append((session.order(job), job))
+    for heap in waiting.values():
+        heapq.heapify(heap)
+    return waiting
+
+
+def _entry(session: Session, line: Line) -> tuple[Order, str]:
+    return session.rules.queue_order(line), line.queue.name
+
+
+def _advance(session: Session, job: Job, *, alone: bool) -> bool:
+    """Place the gang's minimum, or extra tasks of it; say whether it wants another turn."""
+    if session.rules.ready(job):
+        return _extend(session, job, alone=alone)
+    return _start(session, job) and job.left > 0 and session.rules.ready(job)
+
+
+def _start(session: Session, job: Job) -> bool:
+    """Place what the gang lacks, or nothing; say whether it may start, now or soon."""
+    refusal = session.rules.admissible(job, job.lacking())
+    if refusal is not None:
+        job.refuse(refusal)
+        return False
+    short = _short(session, job)
+    if short is not None:
+        diagnosis.explain(session, job, short, diagnosis.obstacles(session, short))
+        return False
+    failure = None
+    for order, tight in STRATEGIES if len(job.tasks) > 1 else STRATEGIES[:1]:
+        with session.all_or_nothing(job):
+            failed = _fill(session, job, order(session, job), tight=tight)
+        if session.rules.ready(job):
+            session.started.append(job)
+            return True
+        failure = failure or failed
+        if job.promised:
+            break
+    if failure is not None:
+        diagnosis.explain(session, job, *failure)
+    return bool(job.promised)
+
+
+def _extend(session: Session, job: Job, *, alone: bool) -> bool:
+    """Place one task beyond the minimum, or all if nobody else waits."""
+    tasks = next(tasks for tasks in job.tasks if tasks.left)
+    count = tasks.left if alone else 1
+    refusal = session.rules.admissible(job, tasks.amount(count))
+    if refusal is not None and count > 1:
+        count, refusal = 1, session.rules.admissible(job, tasks.amount(1))
+    if refusal is not None:
+        job.refuse(refusal)
+        return False
+    picks = session.fit(tasks).choose(count)
+    if picks.order:
+        if not job.placements:
+            session.started.append(job)
+        session.place(job, tasks, picks)
+    if len(picks.order) < count:
+        diagnosis.explain(session, job, tasks, diagnosis.obstacles(session, tasks))
+        # The other roles may still have room.
+        job.tasks = [other for other in job.tasks if other is not tasks]
+    return job.left > 0
+
+
+def _fill(
+    session: Session, job: Job, order: Sequence[Tasks], *, tight: bool
+) -> tuple[Tasks, Obstacles] | None:
+    """Place as many tasks as the gang lacks; return the first that did not all fit, and why."""
+    failed = None
+    for tasks in order:
+        wanted = min(job.need, tasks.left)
+        if not wanted:
+            continue
+        picks = session.fit(tasks, tight=tight).choose(wanted)
+        if picks.order:
+            session.place(job, tasks, picks)
+        if len(picks.order) < wanted and failed is None:
+            failed = (tasks, diagnosis.obstacles(session, tasks))
+    for tasks in order:
+        wanted = min(job.need - job.promised, tasks.coming)
+        if wanted <= 0:
+            continue
+        picks = session.fit(tasks, future=session.room.releasing).choose(wanted)
+        if picks.order:
+            session.promise(job, tasks, picks)
+    return failed
+
+
+def _short(session: Session, job: Job) -> Tasks | None:
+    """Return tasks for which there is too little room even without the rest of the gang."""
+    possible = 0
+    first = None
+    for tasks, count in job.demand():
+        capacity = int(session.fit(tasks, future=session.room.releasing).capacity.sum())
+        possible += min(capacity, tasks.coming)
+        if capacity < count and first is None:
+            first = tasks
+    return first if possible < job.need else None
+
+
+def _unfit(session: Session, job: Job) -> Refusal | None:
+    """Return what keeps the gang from being tried at all."""
+    gang = job.gang
+    if gang.refusal is not None:
+        return gang.refusal
+    for tasks in job.tasks:
+        if tasks.shape.unsupported:
+            sentence = f"{tasks.lot.role or 'a pod'} uses {tasks.shape.unsupported}"
+            return Refusal(
+                Reason.UNSUPPORTED_CONSTRAINT, f"{sentence}, which is not supported yet"
+            )
+    if job.line is None:
+        return Refusal(Reason.QUEUE_NOT_FOUND, f'queue "{gang.queue}" does not exist')
+    short = (gang.min_resources > session.total).nonzero()[0].tolist()
+    for column in short:
+        if column != PODS:
+            name = session.snapshot.resources[column]
+            least = diagnosis.amount(name, int(gang.min_resources[column]))
+            total = diagnosis.amount(name, int(session.total[column]))
+            return Refusal(
+                Reason.EXCEEDS_CLUSTER,
+                f"minResources asks for {least} {name}, the usable nodes have {total}",
+            )
+    return session.rules.valid(job)
+
+
+def _overused(session: Session, job: Job) -> None:
+    """Say that the queue holds its due, unless there would be no room anyway."""
+    short = None if session.rules.ready(job) else _short(session, job)
+    if short is not None:
+        diagnosis.explain(session, job, short, diagnosis.obstacles(session, short))
+        return
+    sentence = f'queue "{job.gang.queue}" holds its share of the cluster'
+    job.refuse(Refusal(Reason.QUEUE_OVERUSED, sentence))
+
+
+def _given(_session: Session, job: Job) -> Sequence[Tasks]:
+    return job.tasks
+
+
+def _largest_first(session: Session, job: Job) -> Sequence[Tasks]:
+    total = session.total + (session.total == 0)
+    return sorted(job.tasks, key=lambda tasks: -float((tasks.shape.request / total).max()))
+
+
+STRATEGIES: Final[Sequence[tuple[Callable[[Session, Job], Sequence[Tasks]], bool]]] = (
+    (_given, False),
+    (_largest_first, False),
+    (_largest_first, True),
+)
+"""Ways to place a gang of several roles, tried until one works: (order, fullest nodes first).
+
+One role alone needs no second try: the nodes' capacities for it just add up.
+"""

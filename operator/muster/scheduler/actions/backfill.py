@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+"""backfill: place gangs that ask for nothing but pod slots, after all others."""
+
+from __future__ import annotations
+
+from muster.scheduler.actions.allocate import run
+from muster.scheduler.session import Session
+
+
+def backfill(session: Session) -> None:
+    """Place the gangs whose remaining tasks are all BestEffort."""
+    run(session, [job for job in session.jobs if job.left and job.best_effort])

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One scheduling cycle, from a snapshot to decisions."""
+
+from __future__ import annotations
+
+from muster.scheduler import verdicts
+from muster.scheduler.actions import ACTIONS
+from muster.scheduler.actions.protect import protect
+from muster.scheduler.model import Decision, Snapshot
+from muster.scheduler.policy import Policy
+from muster.scheduler.session import Session
+
+
+def schedule(snapshot: Snapshot, policy: Policy) -> tuple[Decision, ...]:
+    """Return one decision for every gang that is not whole, in the order to be carried out.
+
+    Equal snapshots give equal decisions, whatever the order of their gangs.
+    """
+    if not any(gang.missing or gang.ready < gang.min_member for gang in snapshot.gangs):
+        return ()
+    session = Session(snapshot, policy.openers())
+    protect(session)
+    for action in policy.actions:
+        ACTIONS[action](session)
+    return verdicts.decisions(session)

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why a gang does not fit: the reason, the sentence with honest counts, and what is short."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from muster.scheduler.jobs import Job, Tasks
+from muster.scheduler.model import BASE_RESOURCES, BoolArray, IntArray, Reason, Refusal
+from muster.scheduler.session import Session
+
+PORTS_TAKEN: Final = "node(s) didn't have free ports for the requested pod ports"
+
+_BYTES: Final = ("memory", "ephemeral-storage", "storage", "hugepages-")
+_SUFFIXES: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacles:
+    """What keeps one task from every node, at one moment."""
+
+    lacking: Mapping[str, int]
+    """Resource -> nodes that have too little of it free."""
+    texts: Mapping[str, int]
+    """Reason of a node that does not suit -> nodes."""
+
+    def sentence(self, nodes: int) -> str:
+        """Return `0/<nodes> nodes are available, …`, most frequent reason first."""
+        counts = dict(self.texts)
+        for resource, count in self.lacking.items():
+            text = "too many pods" if resource == "pods" else f"insufficient {resource}"
+            counts[text] = count
+        ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        return ", ".join(
+            [f"0/{nodes} nodes are available", *(f"{count} {text}" for text, count in ordered)]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Empty:
+    """How a shape would fit if nothing ran."""
+
+    matching: int
+    """Nodes that suit its constraints."""
+    large: int
+    """Those of them that can hold one task."""
+    capacity: int
+    """Tasks that all of them can hold."""
+
+
+def obstacles(session: Session, tasks: Tasks) -> Obstacles:
+    """Return what keeps the next task from every node once those that fit are placed."""
+    key = ("obstacles", session.room.state, tasks.lot.shape)
+    if key not in session.memory:
+        session.memory[key] = _obstacles(session, tasks)
+    found: Obstacles = session.memory[key]
+    return found
+
+
+def explain(session: Session, job: Job, tasks: Tasks, found: Obstacles) -> None:
+    """Refuse the job because of these tasks, which did not all fit."""
+    demand = job.demand()
+    if not any(count for _, count in demand):
+        demand = [(tasks, tasks.left)]
+    short = _shortage(session, demand)
+    reason = _hopeless(session, demand)
+    if reason is None:
+        reason = Reason.NOT_ENOUGH_RESOURCES if short else Reason.FRAGMENTED
+    count = next((count for lot, count in demand if lot is tasks), 0) or tasks.left
+    if not short:
+        lacking = max(count - int(session.fit(tasks).capacity.sum()), 1)
+        short = {r: lacking * _asked(session, tasks, r) for r in found.lacking}
+    sentence = found.sentence(len(session.snapshot.nodes.names))
+    job.refuse(Refusal(reason, sentence), _summary(session, tasks, count, reason, found), short)
+
+
+def amount(resource: str, value: int) -> str:
+    """Return the amount for people: `500m`, `4`, `16Gi`, `1.5Gi`."""
+    if not resource.startswith(_BYTES):
+        return f"{value}m" if value % 1000 else str(value // 1000)
+    size, scaled = 0, float(value)
+    while scaled >= 1024 and size < len(_SUFFIXES) - 1:
+        size, scaled = size + 1, scaled / 1024
+    return f"{scaled:.1f}".removesuffix(".0") + _SUFFIXES[size]
+
+
+def _obstacles(session: Session, tasks: Tasks) -> Obstacles:
+    codes, texts = session.barred(tasks.lot.shape)
+    counts = np.bincount(codes, minlength=len(texts) + 1)[1:].tolist()
+    barred = {text: count for text, count in zip(texts, counts, strict=True) if count}
+    suits = np.flatnonzero(codes == 0)
+    request = tasks.shape.request
+    columns = np.flatnonzero(request)
+    capacity = session.fit(tasks).capacity[suits]
+    free = session.room.free(suits)[:, columns] - capacity[:, None] * request[columns]
+    short = free < request[columns]
+    blocked = len(suits) - int(np.count_nonzero(short.any(axis=1)))
+    if blocked:
+        barred[PORTS_TAKEN] = barred.get(PORTS_TAKEN, 0) + blocked
+    names = session.snapshot.resources
+    lacking = {
+        names[column]: count
+        for column, count in zip(columns.tolist(), short.sum(axis=0).tolist(), strict=True)
+        if count
+    }
+    return Obstacles(lacking, barred)
+
+
+def _suiting(session: Session, demand: list[tuple[Tasks, int]]) -> BoolArray:
+    """Return (N,) the nodes that suit any of the tasks."""
+    suits = np.zeros(len(session.snapshot.nodes.names), np.bool_)
+    for tasks, _ in demand:
+        suits |= session.barred(tasks.lot.shape)[0] == 0
+    return suits
+
+
+def _shortage(session: Session, demand: list[tuple[Tasks, int]]) -> dict[str, int]:
+    """Return resource -> how much more the nodes that suit would need to have free in all."""
+    shapes = tuple((tasks.lot.shape, count) for tasks, count in demand)
+    key = ("shortage", session.room.state, shapes)
+    if key not in session.memory:
+        free = np.maximum(session.room.free(_suiting(session, demand)), 0).sum(axis=0)
+        session.memory[key] = _excess(session, demand, free)
+    short: dict[str, int] = session.memory[key]
+    return short
+
+
+def _excess(session: Session, demand: list[tuple[Tasks, int]], limit: IntArray) -> dict[str, int]:
+    wanted = sum((tasks.amount(count) for tasks, count in demand), np.zeros(len(limit)))
+    lack = np.where(wanted > 0, wanted - limit, 0)
+    return {
+        name: int(value)
+        for name, value in zip(session.snapshot.resources, lack.tolist(), strict=True)
+        if value > 0
+    }
+
+
+def _hopeless(session: Session, demand: list[tuple[Tasks, int]]) -> Reason | None:
+    """Return why the tasks would not fit if nothing ran, or None if they might."""
+    shapes = tuple((tasks.lot.shape, count) for tasks, count in demand)
+    key = ("hopeless", shapes)
+    if key not in session.memory:
+        session.memory[key] = _hopelessness(session, demand)
+    reason: Reason | None = session.memory[key]
+    return reason
+
+
+def _hopelessness(session: Session, demand: list[tuple[Tasks, int]]) -> Reason | None:
+    missing = 0
+    reason = None
+    for tasks, count in demand:
+        empty = _empty(session, tasks)
+        if empty.capacity < count and reason is None:
+            reason = Reason.EXCEEDS_CLUSTER
+            if not empty.large:
+                reason = Reason.NO_NODE_LARGE_ENOUGH
+            if not empty.matching:
+                reason = Reason.NO_MATCHING_NODE
+        missing += max(count - empty.capacity, 0)
+        missing -= max(min(empty.capacity, tasks.coming) - count, 0)
+    if missing > 0:
+        return reason
+    total = session.snapshot.nodes.allocatable[_suiting(session, demand)].sum(axis=0)
+    return Reason.EXCEEDS_CLUSTER if _excess(session, demand, total) else None
+
+
+def _empty(session: Session, tasks: Tasks) -> _Empty:
+    key = ("empty", tasks.lot.shape)
+    if key not in session.memory:
+        suits = session.barred(tasks.lot.shape)[0] == 0
+        columns = np.flatnonzero(tasks.shape.request)
+        allocatable = session.snapshot.nodes.allocatable[suits][:, columns]
+        capacity = (allocatable // tasks.shape.request[columns]).min(axis=1)
+        if tasks.shape.ports:
+            capacity = np.minimum(capacity, 1)
+        session.memory[key] = _Empty(
+            int(np.count_nonzero(suits)), int(np.count_nonzero(capacity)), int(capacity.sum())
+        )
+    empty: _Empty = session.memory[key]
+    return empty
+
+
+def _summary(session: Session, tasks: Tasks, count: int, reason: Reason, found: Obstacles) -> str:
+    if reason is Reason.NO_MATCHING_NODE or not found.lacking:
+        texts = sorted(found.texts.items(), key=lambda item: (-item[1], item[0]))
+        return "; ".join(f"{nodes} {text}" for text, nodes in texts[:2]) or "there are no nodes"
+    resource, nodes = max(found.lacking.items(), key=_telling)
+    column = session.snapshot.resources.index(resource)
+    suits = session.barred(tasks.lot.shape)[0] == 0
+    each = amount(resource, _asked(session, tasks, resource))
+    if reason.ever_possible:
+        free = int(session.room.free(suits)[:, column].max())
+        most = f"largest free {amount(resource, max(free, 0))}"
+    elif reason is Reason.NO_NODE_LARGE_ENOUGH:
+        largest = session.snapshot.nodes.allocatable[suits][:, column].max()
+        most = f"largest node {amount(resource, int(largest))}"
+    else:
+        total = session.snapshot.nodes.allocatable[suits][:, column].sum()
+        most = f"all nodes together {amount(resource, int(total))}"
+    lack = "node lacks" if nodes == 1 else "nodes lack"
+    return f"{nodes} {lack} {resource} (need {count}×{each}, {most})"  # noqa: RUF001
+
+
+def _telling(item: tuple[str, int]) -> tuple[int, bool, str]:
+    """Prefer what most nodes lack, then devices."""
+    resource, nodes = item
+    return nodes, resource not in BASE_RESOURCES, resource
+
+
+def _asked(session: Session, tasks: Tasks, resource: str) -> int:
+    return int(tasks.shape.request[session.snapshot.resources.index(resource)])

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What plugins may answer, and how the answers of several plugins become one.
+
+Each field of `Hooks` is a row of the table; `Rules` has one generic combiner per kind of row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final, TypeVar
+
+import numpy as np
+
+from muster.scheduler.jobs import Job, Line
+from muster.scheduler.model import CodeArray, FloatArray, Lot, Refusal, Shape
+from muster.scheduler.room import Scorer, Stack
+
+T = TypeVar("T")
+
+Order = tuple[float, ...]
+"""Sort key, smaller first."""
+Barred = tuple[CodeArray, tuple[str, ...]]
+"""(N,) 0 where a node suits, else 1 + the position of the reason in the texts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hooks:
+    """The questions a plugin answers; None: it has no opinion."""
+
+    queue_order: Callable[[Line], float] | None = None
+    """Smaller first. May depend on nothing that changes but the queue itself."""
+    job_order: Callable[[Job], float] | None = None
+    """Smaller first. May depend on nothing that changes but the job itself."""
+    task_order: Callable[[Lot], float] | None = None
+    """Smaller first."""
+    valid: Callable[[Job], Refusal | None] | None = None
+    """Why the gang could not be whole even if there were room for all of it."""
+    admissible: Callable[[Job, FloatArray], Refusal | None] | None = None
+    """Why the gang must not take (R,) this amount now, whatever is free."""
+    ready: Callable[[Job], bool] | None = None
+    """Whether it may start with what it has."""
+    pipelined: Callable[[Job], bool] | None = None
+    """Whether it may start once the pods that are ending have gone."""
+    overused: Callable[[Line], bool] | None = None
+    """Whether the queue holds its due already."""
+    feasible: Callable[[Shape], Barred] | None = None
+    """Which nodes suit the shape."""
+    score: Callable[[Shape], Scorer | None] | None = None
+    """How well nodes suit the shape, weighted."""
+
+
+HOOKS: Final = tuple(field.name for field in fields(Hooks))
+
+
+class Rules:
+    """The answers of all plugins as one, asked tier by tier."""
+
+    def __init__(self, tiers: Sequence[Sequence[Hooks]]) -> None:
+        self._asked: Mapping[str, tuple[Callable[..., Any], ...]] = {
+            name: tuple(
+                answer
+                for tier in tiers
+                for hooks in tier
+                if (answer := getattr(hooks, name)) is not None
+            )
+            for name in HOOKS
+        }
+
+    def queue_order(self, line: Line) -> Order:
+        """Return the key of a queue; the first difference decides."""
+        return self._order("queue_order", line)
+
+    def job_order(self, job: Job) -> Order:
+        """Return the key of a job; the first difference decides."""
+        return self._order("job_order", job)
+
+    def task_order(self, lot: Lot) -> Order:
+        """Return the key of a lot; the first difference decides."""
+        return self._order("task_order", lot)
+
+    def valid(self, job: Job) -> Refusal | None:
+        """Return the first refusal."""
+        return self._first("valid", job)
+
+    def admissible(self, job: Job, amount: FloatArray) -> Refusal | None:
+        """Return the first refusal."""
+        return self._first("admissible", job, amount)
+
+    def ready(self, job: Job) -> bool:
+        """Say whether all agree."""
+        return all(answer(job) for answer in self._asked["ready"])
+
+    def pipelined(self, job: Job) -> bool:
+        """Say whether all agree."""
+        return all(answer(job) for answer in self._asked["pipelined"])
+
+    def overused(self, line: Line) -> bool:
+        """Say whether any plugin says so."""
+        return any(answer(line) for answer in self._asked["overused"])
+
+    def feasible(self, shape: Shape) -> Barred:
+        """Return where the shape may go at all; the first plugin's reason is told."""
+        codes = np.zeros(len(shape.barred), np.int16)
+        texts: tuple[str, ...] = ()
+        for answer in self._asked["feasible"]:
+            more, names = answer(shape)
+            codes = np.where((codes == 0) & (more > 0), more + len(texts), codes)
+            texts += names
+        return codes, texts
+
+    def score(self, shape: Shape) -> Scorer:
+        """Return the sum of all weighted scores."""
+        answers = (answer(shape) for answer in self._asked["score"])
+        scorers: list[Scorer] = [scorer for scorer in answers if scorer is not None]
+        if len(scorers) == 1:
+            return scorers[0]
+
+        def total(stack: Stack) -> FloatArray:
+            ranks = np.zeros(len(stack.nodes))
+            for scorer in scorers:
+                ranks += scorer(stack)
+            return ranks
+
+        return total
+
+    def _order(self, name: str, subject: object) -> Order:
+        return tuple(answer(subject) for answer in self._asked[name])
+
+    def _first(self, name: str, *subjects: object) -> Refusal | None:
+        refusals = (answer(*subjects) for answer in self._asked[name])
+        return next((refusal for refusal in refusals if refusal is not None), None)

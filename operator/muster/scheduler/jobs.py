@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far gangs and queues have come within one cycle: the state that a session changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from muster.scheduler.model import (
+    PODS,
+    FloatArray,
+    Gang,
+    Lot,
+    Placement,
+    Queue,
+    Refusal,
+    Shape,
+)
+
+
+class Tasks:
+    """The tasks of one lot; the first `taken` of `waiting` have a node by now."""
+
+    __slots__ = ("lot", "promised", "shape", "taken", "waiting")
+
+    def __init__(self, lot: Lot, shape: Shape) -> None:
+        self.lot: Final = lot
+        self.shape: Final = shape
+        self.waiting = lot.waiting
+        """Indices in the order in which they are given nodes."""
+        self.taken = 0
+        self.promised = 0
+
+    @property
+    def left(self) -> int:
+        """How many tasks want a node now and have none."""
+        return len(self.waiting) - self.taken
+
+    @property
+    def coming(self) -> int:
+        """How many tasks want a node now or later and have neither one nor a promise."""
+        return self.left + len(self.lot.returning) - self.promised
+
+    @property
+    def best_effort(self) -> bool:
+        """Whether the tasks ask for nothing but their slots."""
+        return not self.shape.request[PODS + 1 :].any()
+
+    def amount(self, count: int) -> FloatArray:
+        """Return (R,) what so many of the tasks take."""
+        return count * self.shape.request.astype(np.float64)
+
+
+@dataclass(slots=True, eq=False)
+class Line:
+    """A queue during a cycle."""
+
+    queue: Queue
+    allocated: FloatArray
+    """(R,): promised room included."""
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """A gang during a cycle."""
+
+    gang: Gang
+    line: Line | None
+    """None if its queue does not exist."""
+    tasks: Sequence[Tasks]
+    """In task order; lots that have nothing to place are left out."""
+    ready: int
+    """Tasks with a node, those placed in this cycle included."""
+    allocated: FloatArray
+    """(R,): promised room included."""
+    promised: int = 0
+    """Tasks that get a node when pods that are ending have gone."""
+    protected: bool = False
+    """Its missing members come first."""
+    placements: list[tuple[Tasks, int, list[int]]] = field(default_factory=list)
+    """(tasks, position of the first in their `waiting`, node of each)."""
+    refusal: Refusal | None = None
+    """The first reason in this cycle why it could not be placed."""
+    summary: str = ""
+    """The refusal in short."""
+    shortage: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def need(self) -> int:
+        """How many tasks the gang lacks to be whole; 0 if it is."""
+        return max(self.gang.min_member - self.ready, 0)
+
+    @property
+    def left(self) -> int:
+        """How many tasks want a node now and have none."""
+        return sum(tasks.left for tasks in self.tasks)
+
+    @property
+    def best_effort(self) -> bool:
+        """Whether all that is left asks for nothing but slots."""
+        return all(tasks.best_effort for tasks in self.tasks if tasks.left)
+
+    def refuse(
+        self, refusal: Refusal, summary: str = "", shortage: Mapping[str, int] | None = None
+    ) -> None:
+        """Keep the reason unless there is one already."""
+        if self.refusal is None:
+            self.refusal = refusal
+            self.summary = summary or refusal.sentence
+            self.shortage = shortage or {}
+
+    def demand(self) -> list[tuple[Tasks, int]]:
+        """Return which tasks, and how many of each, would make the gang just whole."""
+        need, demand = self.need, []
+        for tasks in self.tasks:
+            count = min(need, tasks.coming)
+            need -= count
+            demand.append((tasks, count))
+        return demand
+
+    def lacking(self) -> FloatArray:
+        """Return (R,) what the gang would take to be just whole."""
+        zero = np.zeros(len(self.allocated))
+        return sum((tasks.amount(count) for tasks, count in self.demand()), zero)
+
+    def placed(self, names: Sequence[str]) -> tuple[Placement, ...]:
+        """Return the placements made so far, in the order they were made."""
+        return tuple(
+            Placement(tasks.lot.role, tasks.waiting[first + offset], names[node])
+            for tasks, first, nodes in self.placements
+            for offset, node in enumerate(nodes)
+        )

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""nodeorder: the scores of the Kubernetes scheduler, each 0 - 100, weighted and added up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from muster.scheduler import arguments
+from muster.scheduler.arguments import Parsed
+from muster.scheduler.hooks import Hooks
+from muster.scheduler.model import CPU, MEMORY, FloatArray, Shape
+from muster.scheduler.room import Scorer, Stack
+from muster.scheduler.session import Session
+
+_WEIGHTS: Final = {
+    "leastrequested.weight": 1.0,
+    "mostrequested.weight": 0.0,
+    "nodeaffinity.weight": 1.0,
+    "podaffinity.weight": 1.0,
+    "balancedresource.weight": 1.0,
+}
+ARGUMENTS: Final[Mapping[str, Callable[[str], Any]]] = dict.fromkeys(_WEIGHTS, arguments.weight)
+
+
+def answer(_session: Session, parsed: Parsed) -> Hooks:
+    """Score by free, used and balanced cpu and memory, and by preferred node affinity."""
+    weights = {**_WEIGHTS, **parsed}
+    least, most = weights["leastrequested.weight"], weights["mostrequested.weight"]
+    balanced = weights["balancedresource.weight"]
+
+    def load(stack: Stack) -> FloatArray:
+        allocatable = stack.allocatable[:, CPU : MEMORY + 1]
+        # A node without any counts as full.
+        shares = stack.load / np.maximum(allocatable, 1)
+        cpu, memory = np.minimum(shares, 1.0).T
+        mean = (cpu + memory) * 50
+        even = np.where((shares >= 1).any(axis=1), 0, 1 - np.abs(cpu - memory)) * 100
+        result: FloatArray = least * (100 - mean) + most * mean + balanced * even
+        return result
+
+    def score(shape: Shape) -> Scorer | None:
+        preferred, affinity = shape.preferred, weights["nodeaffinity.weight"]
+        if preferred is None or not affinity:
+            return load if least or most or balanced else None
+        return lambda stack: load(stack) + affinity * preferred[stack.nodes]
+
+    return Hooks(score=score)

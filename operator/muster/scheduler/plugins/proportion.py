@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""proportion: every queue gets its due of each resource, by weight, up to what it asks for.
+
+deserved_q = min(cap_q, L * weight_q) per resource, with cap_q = min(request_q, capability_q) and
+the level L at which the sum of all is min(total, sum of cap).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from muster.scheduler.arguments import Parsed
+from muster.scheduler.hooks import Hooks
+from muster.scheduler.jobs import Job, Line
+from muster.scheduler.model import PODS, UNLIMITED, FloatArray, Queue, Reason, Refusal
+from muster.scheduler.session import Session
+
+
+def answer(session: Session, _arguments: Parsed) -> Hooks:
+    """Order queues by share, hold back those that have their due, keep to capabilities."""
+    queues = list(session.snapshot.queues.values())
+    due = dict(zip((queue.name for queue in queues), deserved(queues, session.total), strict=True))
+
+    def share(line: Line) -> float:
+        return _share(line.allocated, due[line.queue.name])
+
+    def overused(line: Line) -> bool:
+        asked = line.queue.request > 0
+        asked[PODS] = False
+        held = line.allocated >= due[line.queue.name]
+        return bool(asked.any() and held[asked].all())
+
+    return Hooks(queue_order=share, overused=overused, admissible=_admissible)
+
+
+def deserved(queues: Sequence[Queue], total: FloatArray) -> FloatArray:
+    """Return (queues, R) what each queue is due of `total` (R,)."""
+    due = np.zeros((len(queues), len(total)))
+    for column in range(len(total)):
+        caps = np.array([min(q.request[column], q.capability[column]) for q in queues])
+        weights = np.array([q.weight for q in queues], np.float64)
+        due[:, column] = fill(caps, weights, float(total[column]))
+    return due
+
+
+def fill(caps: FloatArray, weights: FloatArray, total: float) -> FloatArray:
+    """Return min(cap, level * weight) for the level at which all of `total` is used, or all caps.
+
+    Queues are satisfied in the order of cap / weight; what is left goes to the others by weight.
+    """
+    given = np.zeros(len(caps))
+    weight = float(weights.sum())
+    for i in np.argsort(caps / weights, kind="stable").tolist():
+        given[i] = min(caps[i], total * weights[i] / weight)
+        total -= given[i]
+        weight -= weights[i]
+    return given
+
+
+def _share(allocated: FloatArray, due: FloatArray) -> float:
+    held = allocated > 0
+    held[PODS] = False
+    if (due[held] <= 0).any():
+        return float("inf")
+    return float((allocated[held] / due[held]).max(initial=0))
+
+
+def _admissible(job: Job, amount: FloatArray) -> Refusal | None:
+    if job.line is None:
+        return None
+    queue = job.line.queue
+    limited = (amount > 0) & (queue.capability < UNLIMITED)
+    if (job.allocated + amount > queue.capability)[limited].any():
+        text = f'the gang asks for more than the capability of queue "{queue.name}"'
+        return Refusal(Reason.EXCEEDS_QUEUE_CAPABILITY, text)
+    if (job.line.allocated + amount > queue.capability)[limited].any():
+        text = f'queue "{queue.name}" would exceed its capability'
+        return Refusal(Reason.QUEUE_OVERUSED, text)
+    return None

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The policy: which actions run, and which plugins are asked, tier by tier.
+
+`parse` takes the mapping that a policy file in kube-batch's form holds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from muster.scheduler.actions import ACTIONS
+from muster.scheduler.actions import PLANNED as PLANNED_ACTIONS
+from muster.scheduler.arguments import Plugin
+from muster.scheduler.hooks import Hooks
+from muster.scheduler.plugins import PLANNED as PLANNED_PLUGINS
+from muster.scheduler.plugins import PLUGINS
+from muster.scheduler.session import Opener, Session
+
+SWITCHES: Final[Mapping[str, tuple[str, ...]]] = {
+    "JobOrder": ("job_order",),
+    "JobReady": ("ready",),
+    "JobPipelined": ("pipelined",),
+    "TaskOrder": ("task_order",),
+    "Preemptable": (),
+    "Reclaimable": (),
+    "QueueOrder": ("queue_order",),
+    "Predicate": ("feasible",),
+    "NodeOrder": ("score",),
+}
+"""What follows `enable` or `disable` in a policy file -> the hooks that it switches."""
+
+
+class PolicyError(ValueError):
+    """A policy that cannot be used."""
+
+    def __init__(self, key: str, message: str) -> None:
+        super().__init__(f"{key}: {message}" if key else message)
+        self.key = key
+        """Where it is wrong, e.g. `tiers[0].plugins[1].name`; empty: as a whole."""
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One plugin of a tier."""
+
+    name: str
+    off: frozenset[str] = frozenset()
+    """Hooks that are not asked."""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    """Parsed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a cycle does, and by which rules."""
+
+    actions: tuple[str, ...]
+    tiers: tuple[tuple[Option, ...], ...]
+
+    def openers(self) -> Sequence[Sequence[Opener]]:
+        """Return the plugins of each tier, ready to answer for a session."""
+        return [[partial(_open, option) for option in tier] for tier in self.tiers]
+
+
+DEFAULT: Final = Policy(
+    actions=("allocate", "backfill"),
+    tiers=(
+        (Option("priority"), Option("gang")),
+        (Option("drf"), Option("predicates"), Option("proportion"), Option("nodeorder")),
+    ),
+)
+"""What kube-batch does without a policy file."""
+
+
+def parse(document: object) -> Policy:
+    """Return the policy in a file's document; what the file leaves out is as in DEFAULT.
+
+    Raises PolicyError, which names the key and the nearest right one.
+    """
+    top = _mapping("", document)
+    _known("", top, ("actions", "tiers"))
+    actions = _actions(top["actions"]) if top.get("actions") is not None else DEFAULT.actions
+    if top.get("tiers") is None:
+        return Policy(actions, DEFAULT.tiers)
+    tiers = [_tier(f"tiers[{i}]", tier) for i, tier in enumerate(_sequence("tiers", top["tiers"]))]
+    return Policy(actions, tuple(tiers))
+
+
+def _open(option: Option, session: Session) -> Hooks:
+    hooks = PLUGINS[option.name].answer(session, option.arguments)
+    return dataclasses.replace(hooks, **dict.fromkeys(option.off))
+
+
+def _actions(value: object) -> tuple[str, ...]:
+    if not isinstance(value, str):
+        raise PolicyError("actions", 'write the names in one string: "allocate, backfill"')
+    names = tuple(name.strip() for name in value.split(",") if name.strip())
+    if not names:
+        raise PolicyError("actions", "names no action; allocate is the least")
+    for name in names:
+        _one_of("actions", "action", name, ACTIONS, PLANNED_ACTIONS)
+    return names
+
+
+def _tier(key: str, value: object) -> tuple[Option, ...]:
+    tier = _mapping(key, value)
+    _known(key, tier, ("plugins",))
+    plugins = _sequence(f"{key}.plugins", tier.get("plugins") or ())
+    return tuple(_option(f"{key}.plugins[{i}]", plugin) for i, plugin in enumerate(plugins))
+
+
+def _option(key: str, value: object) -> Option:
+    option = _mapping(key, value)
+    switches = [f"{verb}{name}" for verb in ("enable", "disable") for name in SWITCHES]
+    _known(key, option, ("name", "arguments", *switches))
+    name = option.get("name")
+    if not isinstance(name, str):
+        raise PolicyError(f"{key}.name", "a plugin needs a name")
+    _one_of(f"{key}.name", "plugin", name, PLUGINS, PLANNED_PLUGINS)
+    off: set[str] = set()
+    for switch in switches:
+        if switch not in option:
+            continue
+        if not isinstance(option[switch], bool):
+            raise PolicyError(f"{key}.{switch}", "is either true or false")
+        if option[switch] == switch.startswith("disable"):
+            off.update(SWITCHES[switch.removeprefix("enable").removeprefix("disable")])
+    parsed = _arguments(f"{key}.arguments", name, PLUGINS[name], option.get("arguments") or {})
+    return Option(name, frozenset(off), parsed)
+
+
+def _arguments(key: str, plugin: str, row: Plugin, value: object) -> Mapping[str, Any]:
+    parsed = {}
+    for name, text in _mapping(key, value).items():
+        parser = _parser(row, name)
+        if parser is None:
+            known = row.arguments
+            detail = _nearest(name, known) if known else f". {plugin} takes none"
+            raise PolicyError(f"{key}.{name}", f'"{name}" is no argument of {plugin}{detail}')
+        try:
+            parsed[name] = parser(_text(text))
+        except ValueError as error:
+            raise PolicyError(f"{key}.{name}", str(error)) from None
+    return parsed
+
+
+def _parser(row: Plugin, name: str) -> Callable[[str], Any] | None:
+    for known, parser in row.arguments.items():
+        if name == known or (known.endswith(".") and name.startswith(known) and name != known):
+            return parser
+    return None
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _mapping(key: str, value: object) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise PolicyError(key, "must be a mapping of names to values")
+    return {str(name): item for name, item in value.items()}
+
+
+def _sequence(key: str, value: object) -> Sequence[object]:
+    if not isinstance(value, list | tuple):
+        raise PolicyError(key, "must be a list")
+    return value
+
+
+def _known(key: str, mapping: Mapping[str, Any], names: Iterable[str]) -> None:
+    for name in mapping:
+        if name not in names:
+            path = f"{key}.{name}" if key else name
+            raise PolicyError(path, f'"{name}" is no key of a policy{_nearest(name, names)}')
+
+
+def _one_of(key: str, kind: str, name: str, known: Iterable[str], planned: Iterable[str]) -> None:
+    if name in known:
+        return
+    if name in planned:
+        raise PolicyError(key, f'{kind} "{name}" is not available yet')
+    raise PolicyError(key, f'"{name}" is no {kind}{_nearest(name, known)}')
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    folded = {right.lower(): right for right in known}
+    close = difflib.get_close_matches(name.lower(), folded, n=1)
+    if close:
+        return f'; did you mean "{folded[close[0]]}"?'
+    return f". Known are: {', '.join(folded.values())}"

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is free on the nodes as a cycle goes on, and how many tasks of a shape fit where.
+
+Letters in array shapes: N nodes, R resources, M any number of rows.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from muster.scheduler.model import (
+    BoolArray,
+    CodeArray,
+    FloatArray,
+    IntArray,
+    Nodes,
+    Shape,
+)
+
+NOWHERE: Final = -np.inf
+"""The rank of a node that cannot take a task."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stack:
+    """Nodes as they would be with one task more; the same node may stand in many rows."""
+
+    nodes: IntArray
+    """(M,): positions."""
+    allocatable: IntArray
+    """(M, R)"""
+    used: IntArray
+    """(M, R)"""
+    load: IntArray
+    """(M, 2)"""
+
+
+Scorer = Callable[[Stack], FloatArray]
+"""(M,) scores, higher is better; NOWHERE forbids the node."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Picks:
+    """Nodes for some tasks of one shape."""
+
+    order: list[int]
+    """The node of each task, in the order of the tasks."""
+    nodes: IntArray
+    """(M,): the nodes of `order`, each once."""
+    counts: IntArray
+    """(M,): how many tasks each of them gets."""
+
+
+class Room:
+    """The free part of every node. Every change goes into `touched`, so that fits can follow."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self.nodes: Final = nodes
+        self.idle = nodes.allocatable - nodes.used
+        self.load = nodes.load.copy()
+        self.promised = np.zeros_like(self.idle)
+        self.promises = False
+        self.releasing: Final = bool(nodes.releasing.any())
+        self.touched: list[IntArray] = []
+        self.state = 0
+        """Equal numbers, equal room."""
+        self._blocked: dict[int, IntArray] = {}
+        self._states = 0
+
+    def take(self, nodes: IntArray, counts: IntArray, shape: Shape) -> None:
+        """Give `counts` (M,) tasks of the shape to distinct nodes; negative counts take back."""
+        column = counts[:, None]
+        self.idle[nodes] -= column * shape.request
+        self.load[nodes] += column * shape.load
+        self.touch(nodes)
+
+    def promise(self, nodes: IntArray, counts: IntArray, shape: Shape) -> None:
+        """Keep room that is free now or will be; negative counts take back."""
+        self.promised[nodes] += counts[:, None] * shape.request
+        self.promises = True
+        self.touch(nodes)
+
+    def touch(self, nodes: IntArray) -> None:
+        """Note that something changed on these nodes."""
+        self.touched.append(nodes)
+        self._states += 1
+        self.state = self._states
+
+    def block(self, shape: int, nodes: IntArray, change: int) -> None:
+        """Count the tasks on each node whose host ports meet those of the shape."""
+        if shape not in self._blocked:
+            self._blocked[shape] = np.zeros(len(self.idle), np.int64)
+        self._blocked[shape][nodes] += change
+
+    def blocked(self, shape: int) -> IntArray | None:
+        """Return (N,) how many tasks of this cycle hold a host port that the shape wants."""
+        return self._blocked.get(shape)
+
+    def free(self, nodes: IntArray | BoolArray, *, future: bool = False) -> IntArray:
+        """Return (M, R) what may be taken now, or once the pods that are ending have gone.
+
+        `nodes`: (M,) positions, or (N,) marks.
+        """
+        idle = self.idle[nodes]
+        if not self.promises:
+            return idle + self.nodes.releasing[nodes] if future else idle
+        debt = self.promised[nodes] - self.nodes.releasing[nodes]
+        return idle - debt if future else idle - np.maximum(debt, 0)
+
+
+class Fit:
+    """How many tasks of one shape fit on each node, and how well the next one would."""
+
+    def __init__(
+        self,
+        room: Room,
+        shape_id: int,
+        shape: Shape,
+        barred: CodeArray,
+        scorer: Scorer,
+        *,
+        future: bool = False,
+    ) -> None:
+        self.shape: Final = shape
+        self.barred: Final = barred
+        self.capacity: IntArray = np.zeros(len(barred), np.int64)
+        self.rank: FloatArray = np.full(len(barred), NOWHERE)
+        self._future = future
+        self._room = room
+        self._id = shape_id
+        self._scorer = scorer
+        self._suits = barred == 0
+        self._columns = np.flatnonzero(shape.request)
+        self._request = shape.request[self._columns]
+        self._seen = len(room.touched)
+        self._compute(np.arange(len(barred)))
+
+    def refresh(self) -> Fit:
+        """Follow what happened on the nodes since the last time."""
+        touched = self._room.touched
+        if self._seen < len(touched):
+            news = touched[self._seen :]
+            self._seen = len(touched)
+            nodes = news[0] if len(news) == 1 else np.concatenate(news)
+            if 2 * len(nodes) > len(self.barred):
+                nodes = np.arange(len(self.barred))
+            self._compute(nodes)
+        return self
+
+    def count(self, nodes: IntArray) -> IntArray:
+        """Return (M,) how many tasks fit on each of the nodes."""
+        free = self._room.free(nodes, future=self._future)[:, self._columns]
+        capacity: IntArray = np.maximum((free // self._request).min(axis=1), 0)
+        capacity *= self._suits[nodes]
+        if self.shape.ports:
+            np.minimum(capacity, 1, out=capacity)
+            blocked = self._room.blocked(self._id)
+            if blocked is not None:
+                capacity[blocked[nodes] > 0] = 0
+        return capacity
+
+    def score(self, nodes: IntArray, depth: IntArray) -> FloatArray:
+        """Return (M,) the rank of each node when `depth` (M,) tasks of this shape came before."""
+        room, count = self._room, depth[:, None] + 1
+        allocatable = room.nodes.allocatable[nodes]
+        used = allocatable - room.idle[nodes] + count * self.shape.request
+        load = room.load[nodes] + count * self.shape.load
+        return self._scorer(Stack(nodes, allocatable, used, load))
+
+    def choose(self, wanted: int) -> Picks:
+        """Return nodes for up to `wanted` tasks, as if each were given its best node in turn.
+
+        Equal ranks: the node that comes first by name. Shorter when the room ends.
+        """
+        heads = best(self.rank, wanted)
+        if not len(heads):
+            return Picks([], heads, heads)
+        if wanted == 1:
+            return Picks(heads.tolist(), heads, np.ones(1, np.int64))
+        limits = np.minimum(self.capacity[heads], wanted)
+        order, counts = self._merge(heads, limits, wanted)
+        taken = np.array(counts, np.int64)
+        return Picks(order, heads[taken > 0], taken[taken > 0])
+
+    def _compute(self, nodes: IntArray) -> None:
+        capacity = self.count(nodes)
+        rank = self.score(nodes, np.zeros(len(nodes), np.int64))
+        rank[capacity == 0] = NOWHERE
+        capacity[rank == NOWHERE] = 0
+        self.capacity[nodes] = capacity
+        self.rank[nodes] = rank
+
+    def _merge(
+        self, heads: IntArray, limits: IntArray, wanted: int
+    ) -> tuple[list[int], list[int]]:
+        """Merge the ranks of stacked tasks: what pod by pod would give, without its price.
+
+        A node's next task is looked at only when the one before it is placed, and nodes are
+        opened best first, so no more than `wanted` heads can matter.
+        """
+        ladders = self._ladders(heads, limits, wanted)
+        nodes, caps = heads.tolist(), limits.tolist()
+        heap = [(-ladder[0], nodes[i], i) for i, ladder in enumerate(ladders)]
+        order: list[int] = []
+        counts = [0] * len(nodes)
+        while heap and len(order) < wanted:
+            _, node, i = heap[0]
+            order.append(node)
+            depth = counts[i] = counts[i] + 1
+            if depth >= caps[i]:
+                heapq.heappop(heap)
+                continue
+            ladder = ladders[i]
+            if depth == len(ladder):
+                more = np.arange(depth, min(2 * depth + 4, caps[i]))
+                ladder += self.score(np.full(len(more), node), more).tolist()
+            if ladder[depth] == NOWHERE:
+                heapq.heappop(heap)
+            else:
+                heapq.heapreplace(heap, (-ladder[depth], node, i))
+        return order, counts
+
+    def _ladders(self, heads: IntArray, limits: IntArray, wanted: int) -> list[list[float]]:
+        """Return for each head the ranks of its first tasks, deep where they will be needed."""
+        filled = np.searchsorted(np.cumsum(limits), wanted) + 1
+        depths = np.minimum(limits, 2)
+        depths[:filled] = limits[:filled]
+        ends = np.cumsum(depths)
+        depth = np.arange(ends[-1]) - np.repeat(ends - depths, depths)
+        ranks = self.score(np.repeat(heads, depths), depth).tolist()
+        bounds = [0, *ends.tolist()]
+        return [ranks[bounds[i] : bounds[i + 1]] for i in range(len(heads))]
+
+
+def best(rank: FloatArray, wanted: int) -> IntArray:
+    """Return up to `wanted` positions, best rank first, equal ranks by position."""
+    if wanted == 1:
+        first = int(rank.argmax()) if len(rank) else 0
+        found = len(rank) > 0 and rank[first] > NOWHERE
+        return np.array([first] if found else [], np.int64)
+    edge = np.partition(rank, -wanted)[-wanted] if wanted < len(rank) else NOWHERE
+    heads = np.flatnonzero(rank > edge)
+    if edge > NOWHERE:
+        heads = np.concatenate((heads, np.flatnonzero(rank == edge)[: wanted - len(heads)]))
+    return heads[np.argsort(-rank[heads], kind="stable")]

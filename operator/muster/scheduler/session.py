@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One cycle under way: the snapshot, what has been given away since, and the undo log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from muster.scheduler.hooks import Barred, Hooks, Order, Rules
+from muster.scheduler.jobs import Job, Line, Tasks
+from muster.scheduler.model import PODS, FloatArray, Gang, IntArray, Shape, Snapshot
+from muster.scheduler.room import Fit, Picks, Room, Scorer, Stack
+
+JobOrder = tuple[Order, float, str, str]
+"""Sort key of a job: the plugins' word, then age, uid, key."""
+Opener = Callable[["Session"], Hooks]
+"""Makes a plugin's answers for one session."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Step:
+    """One change, as it has to be taken back."""
+
+    job: Job
+    tasks: Tasks
+    picks: Picks
+    promise: bool
+    state: int
+
+
+class Session:
+    """What actions and plugins see of a cycle.
+
+    A change goes through `place` or `promise` and is undone by leaving `all_or_nothing` with a
+    gang that may not start, or by `undo`.
+    """
+
+    def __init__(self, snapshot: Snapshot, tiers: Sequence[Sequence[Opener]]) -> None:
+        self.snapshot: Final = snapshot
+        self.room: Final = Room(snapshot.nodes)
+        self.total: Final[FloatArray] = (
+            snapshot.nodes.allocatable[snapshot.nodes.usable].sum(axis=0).astype(np.float64)
+        )
+        """(R,): what the usable nodes have."""
+        self.total[PODS] = 0
+        self.lines: Final = {
+            name: Line(queue, queue.allocated.copy()) for name, queue in snapshot.queues.items()
+        }
+        self.started: Final[list[Job]] = []
+        """Gangs that were given nodes, in that order."""
+        self.memory: Final[dict[Hashable, Any]] = {}
+        """What has been worked out in this cycle and may be asked again."""
+        self._steps: list[_Step] = []
+        self._fits: dict[tuple[int, bool, bool], Fit] = {}
+        self._barred: dict[int, Barred] = {}
+        self.rules: Final = Rules([[opener(self) for opener in tier] for tier in tiers])
+        self.jobs: Final = [
+            self._job(gang)
+            for gang in snapshot.gangs
+            if gang.missing or gang.ready < gang.min_member
+        ]
+        """The gangs that are not whole."""
+
+    def order(self, job: Job) -> JobOrder:
+        """Return the key by which jobs of one queue are compared."""
+        gang = job.gang
+        return self.rules.job_order(job), gang.created, gang.uid, gang.key
+
+    def barred(self, shape_id: int) -> Barred:
+        """Return which nodes do not suit a shape, and why."""
+        if shape_id not in self._barred:
+            self._barred[shape_id] = self.rules.feasible(self.snapshot.shapes[shape_id])
+        return self._barred[shape_id]
+
+    def fit(self, tasks: Tasks, *, future: bool = False, tight: bool = False) -> Fit:
+        """Return how the tasks fit on the nodes at this moment.
+
+        `future`: room that pods are about to leave counts. `tight`: the fullest node is best,
+        whatever the plugins say.
+        """
+        key = (tasks.lot.shape, future, tight)
+        fit = self._fits.get(key)
+        if fit is None:
+            codes, _ = self.barred(tasks.lot.shape)
+            scorer = _fullest(tasks.shape) if tight else self.rules.score(tasks.shape)
+            fit = Fit(self.room, key[0], tasks.shape, codes, scorer, future=future)
+            self._fits[key] = fit
+        return fit.refresh()
+
+    def place(self, job: Job, tasks: Tasks, picks: Picks) -> None:
+        """Give the next tasks of the lot their nodes."""
+        job.placements.append((tasks, tasks.taken, picks.order))
+        self._apply(_Step(job, tasks, picks, promise=False, state=self.room.state), 1)
+
+    def promise(self, job: Job, tasks: Tasks, picks: Picks) -> None:
+        """Keep room for tasks of the lot on nodes where pods are ending."""
+        self._apply(_Step(job, tasks, picks, promise=True, state=self.room.state), 1)
+
+    @contextmanager
+    def all_or_nothing(self, job: Job) -> Iterator[None]:
+        """Undo all that happens inside unless the gang may start, now or when pods have ended."""
+        mark = len(self._steps)
+        whole = False
+        try:
+            yield
+            whole = self.rules.ready(job) or self.rules.pipelined(job)
+        finally:
+            if not whole:
+                self.undo(mark)
+
+    def mark(self) -> int:
+        """Return a point to which `undo` can go back."""
+        return len(self._steps)
+
+    def undo(self, mark: int) -> None:
+        """Take back what happened since the mark, last first."""
+        while len(self._steps) > mark:
+            step = self._steps.pop()
+            self._apply(step, -1)
+            if not step.promise:
+                step.job.placements.pop()
+            self.room.state = step.state
+
+    def _apply(self, step: _Step, sign: int) -> None:
+        if sign > 0:
+            self._steps.append(step)
+        job, tasks, picks = step.job, step.tasks, step.picks
+        shape = tasks.shape
+        count = sign * len(picks.order)
+        counts = picks.counts if sign > 0 else -picks.counts
+        if step.promise:
+            self.room.promise(picks.nodes, counts, shape)
+            tasks.promised += count
+            job.promised += count
+        else:
+            self.room.take(picks.nodes, counts, shape)
+            tasks.taken += count
+            job.ready += count
+        amount = count * shape.request
+        job.allocated += amount
+        if job.line is not None:
+            job.line.allocated += amount
+        if shape.ports:
+            self._block(shape, picks.nodes, sign)
+
+    def _block(self, taken: Shape, nodes: IntArray, sign: int) -> None:
+        """Keep shapes whose host ports meet from the same nodes."""
+        for other, shape in self.snapshot.shapes.items():
+            if any(port.meets(wanted) for port in taken.ports for wanted in shape.ports):
+                self.room.block(other, nodes, sign)
+
+    def _job(self, gang: Gang) -> Job:
+        lots = [lot for lot in gang.lots if lot.waiting or lot.returning]
+        if len(lots) > 1:
+            lots.sort(key=self.rules.task_order)
+        shapes = self.snapshot.shapes
+        return Job(
+            gang=gang,
+            line=self.lines.get(gang.queue),
+            tasks=[Tasks(lot, shapes[lot.shape]) for lot in lots],
+            ready=gang.ready,
+            allocated=gang.allocated.astype(np.float64),
+        )
+
+
+def _fullest(shape: Shape) -> Scorer:
+    columns = np.flatnonzero(shape.request)
+
+    def score(stack: Stack) -> FloatArray:
+        allocatable = np.maximum(stack.allocatable[:, columns], 1)
+        shares: FloatArray = (stack.used[:, columns] / allocatable).sum(axis=1)
+        return shares
+
+    return score

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builders of what the scheduler sees: keyword-only, with sane defaults, quantities as in YAML."""
+
+from __future__ import annotations
+
+from muster.api import quantity
+from muster.runtime import shapes
+from muster.runtime.snapshot import ClusterColumns, GangInput, QueueInput, RoleInput
+from muster.scheduler import cycle, policy
+
+
+def make_node(
+    *, name="n1", labels=None, taints=(), unschedulable=False, conditions=None, **amounts
+):
+    """Return a node document; amounts are allocatable, `gpu` is short for nvidia.com/gpu."""
+    allocatable = {"cpu": "8", "memory": "32Gi", "pods": "110"} | _named(amounts)
+    states = {"Ready": True} | (conditions or {})
+    return {
+        "metadata": {"name": name, "labels": labels or {}},
+        "spec": {"taints": list(taints), "unschedulable": unschedulable},
+        "status": {
+            "allocatable": {r: str(amount) for r, amount in allocatable.items()},
+            "conditions": [
+                {"type": kind, "status": "True" if state else "False"}
+                for kind, state in states.items()
+            ],
+        },
+    }
+
+
+def make_template(*, ports=(), **fields):
+    """Return a pod template; fields that are no part of a pod's spec are requests."""
+    spec = {name: fields.pop(name) for name in list(fields) if name in _SPEC}
+    container = {"name": "main", "ports": list(ports)}
+    if fields:
+        container["resources"] = {"requests": {r: str(v) for r, v in _named(fields).items()}}
+    return {"metadata": {}, "spec": {"containers": [container], **spec}}
+
+
+def make_pod(*, name="pod", node="n1", namespace="other", uid="", phase="Running", **fields):
+    """Return a document of a pod that runs on a node."""
+    deleting = fields.pop("deleting", False)
+    pod = make_template(**fields)
+    pod["metadata"] = {"name": name, "namespace": namespace, "uid": uid or f"uid-{name}"}
+    if deleting:
+        pod["metadata"]["deletionTimestamp"] = "2024-01-01T00:00:00Z"
+    pod["spec"]["nodeName"] = node
+    pod["status"] = {"phase": phase}
+    return pod
+
+
+def make_role(*, role="worker", replicas=None, template=None, **fields):
+    """Return a role; `replicas` tasks wait; fields beside a role's own are requests."""
+    own = {name: fields.pop(name) for name in list(fields) if name in RoleInput.__slots__}
+    if replicas is not None:
+        own["waiting"] = range(replicas)
+    return RoleInput(role=role, shape=shapes.shape_of(template or make_template(**fields)), **own)
+
+
+def make_gang(*, key="team/a", roles=None, min_member=None, **fields):
+    """Return a gang of all its roles' tasks, by default two workers of one cpu."""
+    roles = tuple(roles if roles is not None else [make_role(replicas=2, cpu=1)])
+    total = sum(
+        len(r.waiting) + len(r.returning) + r.gated + len(r.held) + r.succeeded for r in roles
+    )
+    values = {"uid": key, "queue": "default", "created": 0.0} | fields
+    least = total if min_member is None else min_member
+    return GangInput(key=key, min_member=least, roles=roles, **values)
+
+
+def make_queue(*, name="default", weight=1, **capability):
+    """Return a queue; its capability in quantities."""
+    units = {r: quantity.units(r, str(v)) for r, v in _named(capability).items()}
+    return QueueInput(name, weight, units)
+
+
+def make_columns(*, nodes=(), pods=()):
+    """Return the columns of these documents."""
+    columns = ClusterColumns()
+    for node in nodes:
+        columns.node_changed(None, shapes.parse_node(node))
+    for pod in pods:
+        columns.pod_changed(None, shapes.parse_use(pod))
+    return columns
+
+
+def make_snapshot(*, nodes=None, pods=(), gangs=(), queues=None, now=1000.0):
+    """Return what a cycle sees; by default one node and the default queue."""
+    columns = make_columns(nodes=[make_node()] if nodes is None else nodes, pods=pods)
+    return columns.snapshot(list(gangs), [make_queue()] if queues is None else queues, now)
+
+
+def run(*, with_policy=policy.DEFAULT, **parts):
+    """Return gang key -> its decision, on a snapshot of the parts."""
+    decisions = cycle.schedule(make_snapshot(**parts), with_policy)
+    return {decision.gang: decision for decision in decisions}
+
+
+def nodes_of(decision):
+    """Return `role-index` -> node of the placements."""
+    return {f"{p.role}-{p.index}": p.node for p in decision.placements}
+
+
+_SPEC = frozenset(
+    {
+        "nodeSelector",
+        "affinity",
+        "tolerations",
+        "nodeName",
+        "hostNetwork",
+        "topologySpreadConstraints",
+        "resourceClaims",
+        "initContainers",
+        "overhead",
+    }
+)
+
+
+def _named(amounts):
+    return {"nvidia.com/gpu" if r == "gpu" else r: v for r, v in amounts.items()}
