@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from harness import COUNTER, Api, Operator, Refused, account_config
+from harness import COUNTER, Api, Operator, Refused, account_config, add_nodes
 
 from muster.local import cluster, options
 from muster.local.handle import Cluster
@@ -69,3 +69,35 @@ def start_operator(
 def operator(start_operator: StartOperator) -> Operator:
     """Start an operator with the embedded allocator."""
     return start_operator()
+
+
+@pytest.fixture(scope="module")
+def shared_operator(
+    local_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Operator]:
+    """Give all stories of a module that do not mind each other one operator, and ample nodes."""
+    folder = tmp_path_factory.mktemp("operator")
+    config = account_config(local_cluster, folder, "embedded")
+    made = Operator(config, folder / "operator.log", ())
+    made.start()
+    admin = Api(local_cluster, "default")
+    nodes = add_nodes(admin, *[{"cpu": "64"}] * 3, prefix="ample")
+    yield made
+    made.stop()
+    text = made.log.read_text()
+    print(f"--- shared operator\n{text[-8000:]}")
+    for name in nodes:
+        admin.delete("Node", name)
+    assert "Traceback" not in text, text[-8000:]
+
+
+@pytest.fixture
+def shared_api(local_cluster: Cluster, shared_operator: Operator) -> Iterator[Api]:
+    """Give a namespace of its own on the shared operator; its jobs are gone afterwards."""
+    made = Api(local_cluster, f"shared-{next(COUNTER)}")
+    made.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": made.namespace}})
+    made.wait("ServiceAccount", lambda found: "default" in found)
+    yield made
+    for kind in ("TFJob", "Pod"):
+        made.send("DELETE", made.path(kind), {"gracePeriodSeconds": 0})
+    made.delete("Namespace", made.namespace)

@@ -204,6 +204,28 @@ class Api:
         finally:
             answer.close()
 
+    def revision(self, kind: str) -> str:
+        """Return the present revision of a collection, to ask for its `history` later."""
+        return str(self.send("GET", self.path(kind))["metadata"]["resourceVersion"])
+
+    def history(self, kind: str, since: str, name: str = "") -> list[Json]:
+        """Return every version of the objects (of one of them) since then, in order.
+
+        The last version of a deleted object has a deletionTimestamp or is followed by none.
+        """
+        left = {o["metadata"]["uid"]: o["metadata"]["resourceVersion"] for o in self.list(kind)}
+        left = {uid: version for uid, version in left.items() if int(version) > int(since)}
+        seen = []
+        for event in self._events(kind, since, time.monotonic() + 1):
+            metadata = event["object"]["metadata"]
+            if name in ("", metadata["name"]):
+                seen.append(event["object"])
+            if left and left.get(metadata["uid"]) == metadata["resourceVersion"]:
+                del left[metadata["uid"]]
+                if not left:
+                    break
+        return seen
+
     # The questions that nearly every story asks.
 
     def wait_condition(
