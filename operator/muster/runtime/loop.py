@@ -317,15 +317,17 @@ class Loop:
         except (ApiError, FencedError, aiohttp.ClientError, TimeoutError) as error:
             log.warning("pod %s/%s was not bound to %s: %s", pod.namespace, pod.name, node, error)
             self._metrics.binds.labels("error").inc()
-            state = self._states.get(uid)
-            if state is not None and state.promised.get(pod.name) == node:
+            self._unbind(uid, pod, node)
+
+    def _unbind(self, uid: str, pod: PodView, node: str) -> None:
+        """Take back what a binding that failed had promised; a pod is bound once at the most."""
+        state = self._states.get(uid)
+        if state is not None:
+            state.binding.discard(pod.uid)
+            if state.promised.get(pod.name) == node:
                 del state.promised[pod.name]
                 self._cache.columns.forget(pod.namespace, pod.name)
-            self.stir()
-        finally:
-            state = self._states.get(uid)
-            if state is not None:
-                state.binding.discard(pod.uid)
+        self.stir()
 
     def _mark_unschedulable(self, job: Job, ruling: Ruling) -> None:
         """Tell autoscalers and people on each unbound pod why it waits, once per reason."""
