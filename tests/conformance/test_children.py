@@ -302,7 +302,7 @@ class TestOthers:
         world = World(tfjob(Worker=1))
         world.objects["Pod", "mnist-worker-0"] = stray(owner="uid of the old job", labels=FULL)
         world.settle()
-        world.now += 31
+        world.now += 61
         assert world.settle().status["state"] == "Blocked"
 
     def test_of_two_pods_on_a_place_the_oldest_stays(self):

@@ -4,7 +4,11 @@
 from __future__ import annotations
 
 from muster import gang
+from muster.api.model import Verdict
+from muster.controller.model import Create, Emit
 from world import World, tfjob
+
+NODES = {"mnist-worker-0": "n0", "mnist-worker-1": "n1"}
 
 
 def test_a_job_runs_and_succeeds():
@@ -46,3 +50,120 @@ def test_a_gang_goes_through_the_embedded_allocator():
     world.settle()
     assert world.names("PodGroup") == []
     assert world.status["state"] == "Succeeded"
+
+
+def test_a_released_gang_does_not_say_that_it_runs():
+    """All members were evicted and the gang waits again: the job restarts, without a count."""
+    world = World(tfjob(Worker=2), backend=gang.EMBEDDED, placements=NODES).settle()
+    world.start()
+    world.settle()
+    assert "Running T" in world.conditions
+    world.objects = {k: v for k, v in world.objects.items() if k[0] != "Pod"}
+    world.extra = {"placements": {}, "verdict": Verdict("muster", "Released", "mnist", 2)}
+    world.settle()
+    assert world.conditions == ["Created T", "Restarting T"]
+    assert world.status["replicaStatuses"] == {"Worker": {}}
+
+
+def test_abnormal_pods_are_told_of():
+    """A container that waits, one that ended badly and a pod that nobody takes, one event each."""
+    world = World(tfjob(Worker=3)).settle()
+    waiting = {"reason": "ErrImagePull", "message": "no such image"}
+    ended = {"exitCode": 3, "reason": "Error", "message": "oops"}
+    for name, state in (("0", {"waiting": waiting}), ("1", {"terminated": ended})):
+        statuses = [{"name": "tensorflow", "state": state}]
+        world.pod(f"mnist-worker-{name}")["status"] = {
+            "phase": "Running",
+            "containerStatuses": statuses,
+        }
+    unscheduled = {"type": "PodScheduled", "status": "False", "message": "0/1 nodes"}
+    world.pod("mnist-worker-2")["status"] = {"phase": "Pending", "conditions": [unscheduled]}
+    world.step()
+    told = [(emit.reason, emit.message) for emit in world.said if emit.type == "Warning"]
+    assert told == [
+        (
+            "ErrImagePull",
+            "Error pod mnist-worker-0 container tensorflow waiting message: no such image",
+        ),
+        (
+            "Error",
+            "Error pod mnist-worker-1 container tensorflow exitCode: 3 terminated message: oops",
+        ),
+        ("Unschedulable", "Error pod mnist-worker-2 condition message: 0/1 nodes"),
+    ]
+
+
+def test_exit_codes_are_told_once():
+    """Each end is told when it is first counted; a later one tells only of its own role."""
+    world = World(tfjob(PS=1, Worker={"replicas": 2}, spec={"successPolicy": "AllWorkers"}))
+    world.settle()
+    world.end("mnist-worker-1")
+    world.settle()
+    world.settle()
+    told = [emit.message for emit in world.said if emit.reason == "ExitedWithCode"]
+    assert told == ["Pod: team.mnist-worker-1 exited with code 0"]
+
+
+def test_a_large_jobs_ends_are_told_together():
+    """Good ends of a large job are told when it is over, in one event; failures at once."""
+    role = {"replicas": 40, "restartPolicy": "ExitCode"}
+    world = World(tfjob(Worker=role, spec={"successPolicy": "AllWorkers"})).settle()
+    for index in range(39):
+        world.end(f"mnist-worker-{index}")
+    world.end("mnist-worker-39", 137)
+    world.settle()
+    told = [emit.message for emit in world.said if emit.reason == "ExitedWithCode"]
+    assert told == ["Pod: team.mnist-worker-39 exited with code 137"]
+    world.end("mnist-worker-39")
+    world.settle()
+    told = [emit.message for emit in world.said if emit.reason == "ExitedWithCode"]
+    assert told[1:] == [
+        "Pods: 40 team.mnist-worker-0 … team.mnist-worker-39 exited with code 0",
+    ]
+
+
+def test_notices_come_once_per_generation():
+    """A legacy field that is overruled is told of, and again when the spec changes."""
+    world = World(tfjob(policy={"backoffLimit": 1}, spec={"backoffLimit": 2})).settle()
+    world.start()
+    world.settle()
+    assert world.reasons().count("LegacyFieldIgnored") == 1
+    world.edit(backoffLimit=3)
+    world.settle()
+    assert world.reasons().count("LegacyFieldIgnored") == 2
+
+
+def test_an_invalid_edit_leaves_what_runs_and_heals():
+    """Pods keep running, nothing is created, one warning; mending the spec goes on."""
+    world = World(tfjob(Worker=2)).settle()
+    world.start()
+    world.settle()
+    good = world.job["spec"]["tfReplicaSpecs"]
+    world.edit(tfReplicaSpecs={**good, "Boss": {}})
+    del world.objects["Pod", "mnist-worker-1"]
+    world.settle()
+    assert world.names() == ["mnist-worker-0"]
+    assert world.status["state"] == "Invalid"
+    assert world.reasons().count("TFJobFailedValidation") == 1
+    world.edit(tfReplicaSpecs=good)
+    world.settle()
+    assert len(world.names()) == 2
+    assert world.status["state"] == "Running"
+    assert "reason" not in world.status
+
+
+def test_an_invalid_job_is_looked_at_when_it_changes_and_not_before():
+    """No timer, no second write."""
+    world = World(tfjob(Worker={"replicas": -1})).settle()
+    assert world.status["observedGeneration"] == 1
+    assert world.decide() == []
+
+
+def test_a_thousand_pods_in_one_pass():
+    """Config, pods and services come in one pass, with one event for each kind."""
+    world = World(tfjob(Worker=1000))
+    actions = world.step()
+    kinds = [a.doc["kind"] for a in actions if isinstance(a, Create)]
+    assert kinds == ["ConfigMap", *["Pod"] * 1000, *["Service"] * 1000]
+    assert len([a for a in actions if isinstance(a, Emit)]) == 3
+    assert len(actions) == 2001 + 3 + 1

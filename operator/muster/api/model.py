@@ -285,3 +285,4 @@ class GroupView:
     phase: str = ""
     conditions: tuple[Mapping[str, Any], ...] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)

@@ -7,7 +7,7 @@ What cannot be read is as if it were absent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from muster.api.edge import format_time, integer, mapping, parse_time, sequence, text
@@ -25,6 +25,7 @@ _KNOWN = frozenset(
         "observedGeneration",
     }
 )
+_STATUSES = frozenset({"True", "False", "Unknown"})
 _FORGOTTEN = frozenset({"lastReconcileTime", "tfReplicaStatuses"})
 """Fields of old operators that are read by nobody and not written again."""
 
@@ -34,7 +35,7 @@ def read(document: object) -> JobStatus:
     raw = mapping(document)
     gang = raw.get("gang")
     return JobStatus(
-        conditions=tuple(_condition(item) for item in sequence(raw.get("conditions"))),
+        conditions=tuple(_conditions(raw.get("conditions"))),
         replicas={
             name: _replica(item) for name, item in mapping(raw.get("replicaStatuses")).items()
         },
@@ -70,8 +71,15 @@ def _time_json(seconds: float | None) -> str | None:
     return None if seconds is None else format_time(seconds)
 
 
-def _condition(item: object) -> Condition:
-    raw = mapping(item)
+def _conditions(listed: object) -> Iterator[Condition]:
+    """Yield the conditions that the API server would take again."""
+    for item in sequence(listed):
+        condition = _condition(mapping(item))
+        if condition.type and condition.status in _STATUSES:
+            yield condition
+
+
+def _condition(raw: Mapping[str, Any]) -> Condition:
     return Condition(
         type=text(raw.get("type")),
         status=text(raw.get("status")),

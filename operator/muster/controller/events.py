@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 from muster.api import names
-from muster.api.model import ContainerEnd, JobStatus, ReplicaStatus
+from muster.api.model import ContainerEnd, JobStatus, PodView, ReplicaStatus
 from muster.controller.model import Action, Create, Delete, Emit
 from muster.controller.roster import Fate, Member
 from muster.controller.scope import Scope
@@ -33,6 +34,7 @@ _REFUSED: Final = {
     "Pod": names.Event.FAILED_CREATE_POD,
     "Service": names.Event.FAILED_CREATE_SERVICE,
 }
+_ONCE_PER_JOB: Final = frozenset({names.Event.SET_POD_TEMPLATE_SCHEDULER_NAME})
 _ALARMS: Final = frozenset({names.Condition.FAILED, names.Condition.RESTARTING})
 
 
@@ -82,10 +84,16 @@ def of_transitions(before: JobStatus, after: JobStatus) -> Iterator[Emit]:
 
 
 def of_gang(before: JobStatus, after: JobStatus) -> Iterator[Emit]:
-    """Tell once, for every change of reason, why the gang does not run."""
-    told = before.gang.reason if before.gang else ""
-    if after.gang and after.gang.reason and after.gang.reason != told:
-        yield warning(names.Event.UNSCHEDULABLE, after.gang.message or after.gang.reason)
+    """Tell once, for every change of reason, why the gang does not run.
+
+    A member that is merely being replaced is no reason to alarm anybody.
+    """
+    told, gang = before.gang.reason if before.gang else "", after.gang
+    if gang is None or gang.reason in ("", told):
+        return
+    replaced = gang.state == names.GangState.DEGRADED
+    if not (replaced and gang.reason == names.Verdict.NOT_ENOUGH_TASKS):
+        yield warning(names.Event.UNSCHEDULABLE, gang.message or gang.reason)
 
 
 def of_exits(scope: Scope, counted: Mapping[str, ReplicaStatus], *, over: bool) -> Iterator[Emit]:
@@ -142,8 +150,10 @@ def of_notices(scope: Scope) -> Iterator[Emit]:
     """Tell the author, once per generation, how the job was read."""
     if not scope.fresh:
         return
+    first = scope.job.status.observed_generation is None
     for notice in (*scope.job.notices, *scope.backend.notices(scope.job, scope.facts)):
-        yield Emit(notice.type, notice.reason, _cut(notice.message))
+        if first or notice.reason not in _ONCE_PER_JOB:
+            yield Emit(notice.type, notice.reason, _cut(notice.message))
     if any(role.template["spec"].get("restartPolicy") for role in scope.job.replicas):
         yield warning(
             names.Event.SET_POD_TEMPLATE_RESTART_POLICY,
@@ -160,15 +170,23 @@ def of_refusal(scope: Scope) -> Iterator[Emit]:
 
 
 def of_abnormal_pods(scope: Scope) -> Iterator[Emit]:
-    """Tell why containers of living pods ended badly or do not start."""
-    told = 0
-    for member in scope.roster.having(Fate.STAYS):
-        if member.pod.terminal:
-            continue
-        for end in member.pod.ends:
-            if told < MOST_APART and (end.exit_code or (end.exit_code is None and end.message)):
-                told += 1
-                yield warning(end.reason or "Error", _abnormal(member.pod.name, end))
+    """Tell why containers of living pods ended badly or do not start, or why a pod waits.
+
+    Of the first pods only: what is wrong with more of them is wrong with all.
+    """
+    living = (m.pod for m in scope.roster.having(Fate.STAYS) if not m.pod.terminal)
+    told = (emit for pod in living for emit in _of_abnormal(scope, pod))
+    yield from islice(told, MOST_APART)
+
+
+def _of_abnormal(scope: Scope, pod: PodView) -> Iterator[Emit]:
+    for end in pod.ends:
+        if end.exit_code or (end.exit_code is None and end.message):
+            yield warning(end.reason or "Error", _abnormal(pod.name, end))
+    # The allocator tells of the pods that wait for it, once for the whole gang.
+    if pod.phase == "Pending" and pod.message and not pod.ends and not scope.backend.embedded:
+        text = f"Error pod {pod.name} condition message: {pod.message}"
+        yield warning(names.Event.UNSCHEDULABLE, text)
 
 
 def _abnormal(pod: str, end: ContainerEnd) -> str:

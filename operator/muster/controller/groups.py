@@ -14,18 +14,25 @@ from muster.controller.events import normal
 from muster.controller.model import Action, Create, Delete, Emit, Patch
 from muster.controller.roster import Fate
 from muster.controller.scope import Scope
-from muster.gang import Update
+from muster.gang import Update, announce
 
 CREATION_REFUSED: Final = "CreationRefused"
 POD_GROUP_IMMUTABLE: Final = "PodGroupImmutable"
+_DELETED: Final = names.Event.SUCCESSFUL_DELETE_POD_GROUP
 _ONCE_WHOLE: Final = frozenset({names.GangState.RUNNING, names.GangState.DEGRADED})
 
 
 def ready_for_pods(scope: Scope) -> bool:
     """Say whether the backend lets pods be created, as far as its API and its group tell."""
-    if scope.backend.apis and scope.context.missing:
+    if scope.backend.apis and (scope.context.missing or of_another(scope)):
         return False
     return scope.backend.may_create_pods(scope.observed.group)
+
+
+def of_another(scope: Scope) -> GroupView | None:
+    """Return the group under the job's name that the job does not control, if there is one."""
+    group = scope.observed.group
+    return group if group is not None and group.owner_uid != scope.job.uid else None
 
 
 def writes(scope: Scope) -> Iterator[Action]:
@@ -38,7 +45,7 @@ def writes(scope: Scope) -> Iterator[Action]:
     elif group is None:
         documents = (*scope.backend.before(scope.job, scope.facts), wanted)
         yield from (Create(document) for document in documents)
-    elif not group.deleting:
+    elif not group.deleting and not of_another(scope):
         difference = scope.backend.difference(group, wanted)
         yield from _update(scope, group, difference) if difference else ()
 
@@ -57,7 +64,7 @@ def _update(scope: Scope, group: GroupView, difference: Mapping[str, object]) ->
 def removal(scope: Scope) -> Iterator[Action]:
     """Yield the group's deletion, if there is one of ours."""
     group = scope.observed.group
-    if group and group.owner_uid == scope.job.uid and not group.deleting:
+    if group and not of_another(scope) and not group.deleting:
         yield _delete(group)
 
 
@@ -65,14 +72,26 @@ def told_removal(scope: Scope) -> Iterator[Emit]:
     """Yield what is said when the group of a job goes, once."""
     for action in removal(scope):
         if isinstance(action, Delete):
-            text = "Job has been terminated. Deleting PodGroup"
+            text = f"Job has been terminated. Deleting {action.kind}"
             yield normal(names.Event.JOB_TERMINATED, text)
-            gone = f"Deleted {action.kind}: {action.name}"
-            yield normal(names.Event.SUCCESSFUL_DELETE_POD_GROUP, gone)
+            budget = action.kind == "PodDisruptionBudget"
+            event = names.Event.SUCCESSFUL_DELETE_PDB if budget else _DELETED
+            yield normal(event, f"Deleted {action.kind}: {action.name}")
 
 
 def _delete(group: GroupView) -> Delete:
     return Delete(group.api_version, group.kind, group.namespace, group.name, group.uid)
+
+
+def announcement(scope: Scope, verdict: Verdict | None) -> Iterator[Patch]:
+    """Yield what tells the verdict on the group itself, where Muster is its scheduler."""
+    group = scope.observed.group
+    if not scope.backend.embedded or verdict is None or group is None or group.deleting:
+        return
+    if group.owner_uid == scope.job.uid:
+        body = announce.difference(group, verdict, scope.now)
+        if body:
+            yield Patch(group.api_version, group.kind, group.namespace, group.name, body)
 
 
 def was_whole(scope: Scope) -> bool:

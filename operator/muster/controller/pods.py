@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from muster.api.model import ObjectView, PodView
+from muster.api.model import GroupView, ObjectView, PodView
 from muster.controller import children, groups
 from muster.controller.children import Mold
 from muster.controller.model import Action, Create, Delete, Patch
@@ -32,23 +32,34 @@ def own(scope: Scope, views: Iterable[ObjectView]) -> tuple[ObjectView, ...]:
 
 def conflict(scope: Scope) -> str:
     """Return why an object of somebody else stands in the way, in a sentence, or nothing."""
-    group = scope.observed.group
-    blocking: list[tuple[str, str]] = [("Pod", pod.name) for pod in scope.roster.foreign]
+    blocking = [("Pod", pod.name) for pod in scope.roster.foreign]
     blocking += [
         (view.kind, view.name)
-        for view in (*scope.observed.configs, *scope.observed.services)
-        if view.owner_uid != scope.job.uid
-        and not is_leftover(scope.observed, scope.framework, view)
-        and not is_orphan(scope.job, scope.framework, view)
+        for view in _others(scope)
+        if not is_leftover(scope.observed, scope.framework, view)
+        and (isinstance(view, GroupView) or not is_orphan(scope.job, scope.framework, view))
     ]
-    if scope.backend.apis and group and group.owner_uid != scope.job.uid and not group.deleting:
-        blocking.append((group.kind, group.name))
     if not blocking:
         return ""
     kind, name = min(blocking)
     return (
         f'Resource "{name}" of Kind "{kind}" already exists and is not managed by {scope.job.kind}'
     )
+
+
+def _others(scope: Scope) -> Iterator[ObjectView | GroupView]:
+    """Yield what has a name of the job's but is not the job's, beside pods."""
+    for view in (*scope.observed.configs, *scope.observed.services):
+        if view.owner_uid != scope.job.uid:
+            yield view
+    group = groups.of_another(scope)
+    if group and scope.backend.apis:
+        yield group
+
+
+def awaits_others(scope: Scope) -> bool:
+    """Say whether something of a deleted job is still in the way."""
+    return bool(scope.roster.leftovers) or any(True for _ in _others(scope))
 
 
 def adoptions(scope: Scope) -> Iterator[Patch]:

@@ -18,6 +18,7 @@ from muster.controller.status import (
     counts,
     ended,
     state,
+    waits,
     with_condition,
     with_conditions,
 )
@@ -30,14 +31,15 @@ def running(scope: Scope) -> JobStatus:
     counted = counts(scope.job, scope.framework, scope.roster, before.replicas)
     if before.start_time is None:
         before = replace(before, start_time=float(math.floor(scope.now)))
-    after = replace(
+    before = replace(
         before,
         replicas=counted,
-        conditions=with_conditions(before.conditions, _changes(scope, before, counted)),
         gang=groups.standing(scope, counted),
         reason="",
         observed_generation=scope.job.generation,
     )
+    changes = _changes(scope, before)
+    after = replace(before, conditions=with_conditions(before.conditions, changes))
     if after.finished:
         after = replace(ended(after, scope.now), gang=scope.job.status.gang)
     return replace(after, state=state(after))
@@ -115,18 +117,23 @@ def _resumed(scope: Scope) -> JobStatus:
     )
 
 
-def _changes(
-    scope: Scope, before: JobStatus, counted: Mapping[str, ReplicaStatus]
-) -> Iterator[Condition]:
-    """Yield the conditions to set: progress, then the end or the restart, if any."""
+def _changes(scope: Scope, before: JobStatus) -> Iterator[Condition]:
+    """Yield the conditions to set: progress, then the end or the restart, if any.
+
+    `before` has the new counts and the new verdict, and the conditions as they were.
+    """
+    counted = before.replicas
     steps = _steps(scope, counted)
     runs = [step for step in steps if step.end is End.RUNNING]
     success = [step for step in steps if step.end is End.SUCCEEDED]
-    failure = success or list(_failure(scope, before, counted, steps))
+    failure = success or list(_failure(scope, before, steps))
     if success or failure:
         yield from (_set(scope, step) for step in (*runs, *failure))
     elif any(replica.restarted for replica in counted.values()):
-        yield _restarting(scope, counted)
+        yield _restarting(scope, restarting(scope.job.name, _failed_type(scope, counted)))
+    elif _was_released(before):
+        text = f"job {scope.job.name} is restarting because its gang was released."
+        yield _restarting(scope, text)
     elif runs and _shows_running(scope, counted):
         yield from (_set(scope, step) for step in runs)
 
@@ -140,16 +147,11 @@ def _steps(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> tuple[Outcome,
     return tuple(scope.framework.outcome(scope.job, counted, pods, excused))
 
 
-def _failure(
-    scope: Scope,
-    before: JobStatus,
-    counted: Mapping[str, ReplicaStatus],
-    steps: tuple[Outcome, ...],
-) -> Iterator[Outcome]:
+def _failure(scope: Scope, before: JobStatus, steps: tuple[Outcome, ...]) -> Iterator[Outcome]:
     """Yield the failure of the job, if there is one: by policy, else by its pods."""
     job = scope.job
     deadline = policies.deadline(job, before.start_time or scope.now)
-    if policies.backoff_reached(job, counted, scope.roster.members):
+    if policies.backoff_reached(job, before.replicas, scope.roster.members):
         text = f"Job {job.name} has failed because it has reached the specified backoff limit"
         yield Outcome(End.FAILED, text)
     elif deadline is not None and scope.now >= deadline:
@@ -169,11 +171,20 @@ def _explained(scope: Scope, step: Outcome) -> Outcome:
     return Outcome(End.FAILED, text)
 
 
-def _restarting(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Condition:
+def _failed_type(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> str:
+    """Return the first type whose failed pods are being replaced."""
     failed = [member.replica.type for member in scope.roster.having(Fate.RESTARTS)]
-    failed += [type_ for type_, replica in counted.items() if replica.restarted]
+    return (*failed, *(type_ for type_, replica in counted.items() if replica.restarted))[0]
+
+
+def _was_released(status: JobStatus) -> bool:
+    """Say whether a job that ran has lost all its pods and its gang waits again."""
+    none_left = not any(replica.active for replica in status.replicas.values())
+    return status.is_true(names.Condition.RUNNING) and none_left and waits(status)
+
+
+def _restarting(scope: Scope, message: str) -> Condition:
     reason = names.reason(scope.job.kind, names.Condition.RESTARTING)
-    message = restarting(scope.job.name, failed[0])
     return condition(names.Condition.RESTARTING, reason, message, scope.now)
 
 

@@ -29,8 +29,11 @@ from muster.gang import GangBackend
 
 FIRST_WORD: float = 2.0
 """Seconds that the allocator gets before a new job's first status is written without it."""
-BLOCKED_PAUSE: float = 30.0
-"""Seconds after which a job that somebody else's object blocks is looked at again."""
+BLOCKED_PAUSE: float = 5.0
+"""Seconds after which a job that somebody else's object blocks is looked at again; nobody tells
+of the end of an object that is not the job's."""
+LEFTOVER_PAUSE: float = 1.0
+"""Seconds after which it is looked at again if the object is about to go."""
 
 
 def reconcile(
@@ -140,11 +143,16 @@ def _running(scope: Scope) -> Iterator[Action]:
         yield from _children(scope)
     yield from _said(scope)
     told = (*events.of_restarts(scope), *exits, *_of_conflict(scope, obstacle))
-    if _awaits_first_word(scope):
-        yield RequeueAfter(scope.job.created + FIRST_WORD)
-        return
-    yield from _status_writes(scope, after, told)
-    yield from _next_look(scope, after, blocked=bool(obstacle or scope.roster.leftovers))
+    silent = _awaits_first_word(scope)
+    if not silent:
+        yield from groups.announcement(scope, after.gang)
+        yield from _status_writes(scope, after, told)
+    yield from _earliest(
+        policies.deadline(scope.job, after.start_time or scope.now),
+        scope.refusal.until if scope.refusal else None,
+        scope.job.created + FIRST_WORD if silent else None,
+        _after_others(scope, blocked=bool(obstacle)),
+    )
 
 
 def _children(scope: Scope) -> Iterator[Action]:
@@ -202,12 +210,14 @@ def _status_writes(scope: Scope, after: JobStatus, told: Iterable[Emit]) -> Iter
         yield from told
 
 
-def _next_look(scope: Scope, after: JobStatus, *, blocked: bool) -> Iterator[RequeueAfter]:
-    times: Sequence[float | None] = (
-        policies.deadline(scope.job, after.start_time or scope.now),
-        scope.refusal.until if scope.refusal else None,
-        scope.now + BLOCKED_PAUSE if blocked else None,
-    )
+def _after_others(scope: Scope, *, blocked: bool) -> float | None:
+    """Return when to see whether what stands in the job's way is gone."""
+    if blocked:
+        return scope.now + BLOCKED_PAUSE
+    return scope.now + LEFTOVER_PAUSE if pods.awaits_others(scope) else None
+
+
+def _earliest(*times: float | None) -> Iterator[RequeueAfter]:
     due = [at for at in times if at is not None]
     if due:
         yield RequeueAfter(min(due))

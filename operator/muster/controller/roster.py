@@ -9,14 +9,14 @@ from enum import Enum, auto
 from typing import Final
 
 from muster.api import names
-from muster.api.model import Job, ObjectView, PodView, Replica, ReplicaStatus
+from muster.api.model import GroupView, Job, ObjectView, PodView, Replica, ReplicaStatus
 from muster.controller.children import labels
 from muster.controller.model import Observed
 from muster.frameworks.base import Framework
 
 FIRST_RETRYABLE: Final = 128
 """Exit codes from here on are retried under ExitCode; smaller ones are the program's verdict."""
-LEFTOVER_GRACE: Final = 30.0
+LEFTOVER_GRACE: Final = 60.0
 """Seconds that the garbage collector gets to remove what a deleted job of this name left."""
 
 
@@ -101,12 +101,14 @@ def is_orphan(job: Job, framework: Framework, view: PodView | ObjectView) -> boo
     return not view.owner_uid and all(view.labels.get(k) == value for k, value in wanted)
 
 
-def is_leftover(observed: Observed, framework: Framework, view: PodView | ObjectView) -> bool:
+def is_leftover(
+    observed: Observed, framework: Framework, view: PodView | ObjectView | GroupView
+) -> bool:
     """Say whether an object will soon be gone, as it belonged to a job of this name before."""
     if view.deleting:
         return True
-    wanted = labels(observed.job, framework).items()
     young = observed.now < observed.job.created + LEFTOVER_GRACE
+    wanted = labels(observed.job, framework).items()
     return bool(view.owner_uid) and young and all(view.labels.get(k) == v for k, v in wanted)
 
 

@@ -157,8 +157,12 @@ def state(status: JobStatus) -> names.JobState:
     word = next((word for type_, word in _WORDS if status.is_true(type_)), None)
     if word is not None:
         return word
-    waits = status.gang is not None and status.gang.state in _WAITING
-    return names.JobState.QUEUED if waits else names.JobState.CREATED
+    return names.JobState.QUEUED if waits(status) else names.JobState.CREATED
+
+
+def waits(status: JobStatus) -> bool:
+    """Say whether the job's gang waits for its turn."""
+    return status.gang is not None and status.gang.state in _WAITING
 
 
 def ended(status: JobStatus, now: float) -> JobStatus:

@@ -67,7 +67,7 @@ def _readable(framework: Framework, roles: Mapping[str, Any]) -> dict[str, Mappi
     found: dict[str, Mapping[str, Any]] = {}
     for key, role in roles.items():
         type_ = rules.canonical(framework, key)
-        if type_ and not any(rules.of_template(framework, type_, role)):
+        if type_ and not any(rules.of_role(framework, type_, role)):
             found[type_] = role
     return {type_: found[type_] for type_ in framework.types if type_ in found}
 

@@ -7,11 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from muster.api import names, podtemplate, quantity
-from muster.api.edge import mapping, sequence, text
+from muster.api.edge import integer, mapping, sequence, text
 from muster.api.model import Job, Problem
 from muster.frameworks.base import Framework
 
 MANAGERS: Final = (names.MANAGED_BY_TRAINING_OPERATOR, names.MANAGED_BY_MULTIKUEUE)
+MOST_REPLICAS: Final = 100_000
+"""Of one role; more pods than any cluster has would only keep the operator busy."""
 
 _Types = Mapping[str, type[object]]
 _METADATA: Final[_Types] = {"labels": dict, "annotations": dict, "finalizers": list}
@@ -64,11 +66,19 @@ def of_document(framework: Framework, spec: Mapping[str, Any]) -> Iterator[Probl
             yield Problem(f"{path}[{key}]", detail)
         else:
             seen[type_] = str(key)
-            yield from of_template(framework, type_, role)
+            yield from of_role(framework, type_, role)
 
 
-def of_template(framework: Framework, type_: str, role: object) -> Iterator[Problem]:
-    """Yield what is wrong with the pod template of one role."""
+def of_role(framework: Framework, type_: str, role: object) -> Iterator[Problem]:
+    """Yield what forbids reading one role."""
+    replicas = integer(mapping(role).get("replicas"))
+    if replicas is not None and replicas > MOST_REPLICAS:
+        detail = f"Invalid value: {replicas}: must be less than or equal to {MOST_REPLICAS}"
+        yield Problem(f"spec.{framework.spec_field}[{type_}].replicas", detail)
+    yield from _template(framework, type_, role)
+
+
+def _template(framework: Framework, type_: str, role: object) -> Iterator[Problem]:
     spec = mapping(mapping(mapping(role).get("template")).get("spec"))
     path = f"spec.{framework.spec_field}[{type_}].template"
     containers = sequence(spec.get("containers"))

@@ -101,6 +101,7 @@ def group(api_version: str, kind: str, document: Json) -> GroupView:
         phase=status.get("phase") or "",
         conditions=tuple(status.get("conditions") or ()),
         annotations=metadata.get("annotations") or {},
+        labels=metadata.get("labels") or {},
     )
 
 
