@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a gang stands, as `status` of a PodGroup in the dialect of kube-batch."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any, Final
+
+from muster.api import edge, names
+from muster.api.model import GroupView, Json, Verdict
+
+SCHEDULED: Final = "Scheduled"
+"""Reason of the condition once the wait is over."""
+_PHASES: Final[Mapping[str, names.GroupPhase]] = {
+    names.GangState.PLACED: names.GroupPhase.RUNNING,
+    names.GangState.RUNNING: names.GroupPhase.RUNNING,
+    names.GangState.DEGRADED: names.GroupPhase.UNKNOWN,
+}
+
+
+def difference(group: GroupView, verdict: Verdict, now: float) -> Json | None:
+    """Return a JSON merge patch of phase and condition, None if they tell the verdict already.
+
+    They are told once for every change of reason, and of a gang that never waits not at all.
+    """
+    told = next((c for c in group.conditions if c.get("type") == names.UNSCHEDULABLE), None)
+    if told is None and not verdict.reason:
+        return None
+    phase = _PHASES.get(verdict.state, names.GroupPhase.PENDING)
+    reason = verdict.reason or SCHEDULED
+    if told and (told.get("reason"), group.phase) == (reason, phase):
+        return None
+    condition = {
+        "type": names.UNSCHEDULABLE,
+        "status": "True" if verdict.reason else "False",
+        "transitionID": _transition(group, reason, now),
+        "lastTransitionTime": edge.format_time(now),
+        "reason": reason,
+        "message": verdict.message or verdict.summary,
+    }
+    return {"status": {"phase": str(phase), "conditions": [*_others(group), condition]}}
+
+
+def _others(group: GroupView) -> list[Mapping[str, Any]]:
+    return [c for c in group.conditions if c.get("type") != names.UNSCHEDULABLE]
+
+
+def _transition(group: GroupView, reason: str, now: float) -> str:
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{group.uid}/{reason}/{now}"))
