@@ -20,7 +20,7 @@ COLOURS = (32, 33, 35, 36, 31, 34)
 """Of ECMA-48, by the place of the job."""
 
 _LABEL = 18
-_NOTE = 24
+_NOTE = 26
 _PLOT = WIDTH - _LABEL - _NOTE - 2  # two rules
 
 Cells = list[tuple[str, int | None]]
@@ -80,7 +80,7 @@ def _axis(picture: Picture) -> str:
 
 
 def _ruler(picture: Picture) -> str:
-    marks = {_column(picture, tick) for tick in picture.ticks}
+    marks = {_column(picture, tick) for tick in picture.ticks if tick}
     return "".join("+" if column in marks else "-" for column in range(_PLOT))
 
 

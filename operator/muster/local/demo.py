@@ -43,9 +43,9 @@ GPUS = 4
 LIMIT_SECONDS = 120.0
 """After the first job is applied."""
 
-_FIRST = "tfjob-gang-waits.yaml"
-_WAITS = "second"
-_THEN = ("tfjob-ps-worker-gpu.yaml", "tfjob-exit-code.yaml", "tfjob-simple.yaml")
+FIRST = "tfjob-gang-waits.yaml"
+WAITS = "second"
+THEN = ("tfjob-ps-worker-gpu.yaml", "tfjob-exit-code.yaml", "tfjob-simple.yaml")
 _VERDICT_SECONDS = 10.0
 _SETTLE_SECONDS = 5.0
 _SHAPE = {"cpu": "8", "memory": "32Gi", history.GPU: str(GPUS), "pods": "110"}
@@ -114,14 +114,14 @@ async def _play(where: Cluster, operator: Runner, examples: Path, out: Path) -> 
     since = time.monotonic()
     async with watching.Watching(where, "default", since) as watch:
         show = Show(where, watch, say=_say, check=operator.check, paint=paint)
-        await _apply(show, examples, (_FIRST,))
-        if not await show.listen(lambda: show.waits(_WAITS), _VERDICT_SECONDS):
+        await _apply(show, examples, (FIRST,))
+        if not await show.listen(lambda: show.waits(WAITS), _VERDICT_SECONDS):
             raise ShowError(
-                f"{_WAITS} does not say within {_VERDICT_SECONDS:.0f} s why it waits; "
+                f"{WAITS} does not say within {_VERDICT_SECONDS:.0f} s why it waits; "
                 f"{show.unfinished()}"
             )
-        _say(f"\n{_WAITS} waits and holds nothing. Smaller jobs may have what is left:")
-        await _apply(show, examples, _THEN)
+        _say(f"\n{WAITS} waits and holds nothing. Smaller jobs may have what is left:")
+        await _apply(show, examples, THEN)
         if not await show.listen(show.ended, LIMIT_SECONDS):
             raise ShowError(f"after {LIMIT_SECONDS:.0f} s {show.unfinished()}")
         await show.listen(show.settled, _SETTLE_SECONDS)

@@ -17,9 +17,12 @@ if TYPE_CHECKING:
     from muster.local.chart import Paint
     from muster.local.history import Sight
 
-_NAME = 15
+_TIME = 8
+_NAME = 14
 _STATE = 11
-_INDENT = 10 + _NAME + _STATE
+# A job is created before it waits or runs; that it was, kubectl has said.
+_SILENT = ("", JobState.CREATED)
+_INDENT = _TIME + _NAME + _STATE
 
 
 class Story:
@@ -45,7 +48,7 @@ class Story:
         state, words = job.status.state, _words(job)
         last_state, last_words = self._told.get(job.name, ("", ""))
         silent = state not in {JobState.QUEUED, JobState.INVALID, JobState.BLOCKED}
-        if not state or (state == last_state and (silent or words == last_words)):
+        if state in _SILENT or (state == last_state and (silent or words == last_words)):
             return []
         self._told[job.name] = (state, words)
         return [self._line(job.at, job.name, state, words)]
@@ -68,11 +71,10 @@ class Story:
 
     def _line(self, at: float, job: str, state: str, words: str) -> str:
         place = list(self._jobs).index(job) if job in self._jobs else 0
-        head = f"{at:6.1f} s  {job:<{_NAME}.{_NAME}} {state:<{_STATE}}"
+        time, name = f"{at:5.1f} s ", f"{job:<{_NAME}.{_NAME - 1}}"
         lines = textwrap.wrap(words, chart.WIDTH - _INDENT, break_long_words=False) or [""]
         text = f"\n{'':{_INDENT}}".join(lines)
-        painted = f"{head[:10]}{self._paint(head[10 : 10 + _NAME], place)}{head[10 + _NAME :]}"
-        return f"{painted}{text}".rstrip()
+        return f"{time}{self._paint(name, place)}{state:<{_STATE}}{text}".rstrip()
 
 
 def _where(nodes: Iterable[str]) -> str:

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From what was seen to who was where, from when to when."""
+
+from __future__ import annotations
+
+import sights
+from muster.local import history
+from muster.local.history import Stay
+
+DOCUMENT = {
+    "metadata": {
+        "name": "mnist-worker-1",
+        "uid": "u7",
+        "labels": {"training.kubeflow.org/job-name": "mnist"},
+    },
+    "spec": {
+        "nodeName": "node-2",
+        "containers": [
+            {"name": "tensorflow", "resources": {"limits": {"nvidia.com/gpu": "2", "cpu": "1"}}},
+            {"name": "sidecar"},
+        ],
+    },
+    "status": {
+        "phase": "Failed",
+        "containerStatuses": [{"name": "sidecar"}, {"state": {"terminated": {"exitCode": 130}}}],
+    },
+}
+
+
+def test_a_pod_document_is_read() -> None:
+    """Name, job, node, GPUs and how it ended."""
+    seen = history.pod_sight(3.5, DOCUMENT)
+    assert (seen.at, seen.uid, seen.name, seen.job) == (3.5, "u7", "mnist-worker-1", "mnist")
+    assert (seen.node, seen.phase, seen.gpus, seen.exit_code) == ("node-2", "Failed", 2, 130)
+    assert not seen.gone
+
+
+def test_a_job_document_is_read() -> None:
+    """All replica types count, one pod each unless they say otherwise."""
+    spec = {"tfReplicaSpecs": {"PS": {}, "Worker": {"replicas": 4}}, "runPolicy": {}}
+    document = {"metadata": {"name": "mnist"}, "spec": spec, "status": {"state": "Running"}}
+    seen = history.job_sight(1.0, document)
+    assert (seen.name, seen.pods, seen.status.state) == ("mnist", 5, "Running")
+
+
+def test_a_stay_begins_with_the_node_and_ends_with_the_pod() -> None:
+    """Being pending takes no room."""
+    seen = [
+        sights.pod(1.0, "a-worker-0"),
+        sights.pod(2.0, "a-worker-0", "node-1"),
+        sights.pod(2.5, "a-worker-0", "node-1", "Running"),
+        sights.pod(7.0, "a-worker-0", "node-1", "Succeeded"),
+        sights.pod(9.0, "a-worker-0", "node-1", "Succeeded", gone=True),
+    ]
+    assert history.stays(seen) == (
+        Stay("a-worker-0", "a", "node-1", 0, 2.0, end=7.0, ending="Succeeded"),
+    )
+
+
+def test_a_pod_that_is_taken_away_ends_as_deleted() -> None:
+    """A parameter server after its job, for one."""
+    seen = [
+        sights.pod(1.0, "a-ps-0", "node-1", "Running"),
+        sights.pod(4.0, "a-ps-0", "node-1", "Running", gone=True),
+    ]
+    (stay,) = history.stays(seen)
+    assert (stay.end, stay.ending) == (4.0, "Deleted")
+
+
+def test_a_replaced_pod_stays_twice() -> None:
+    """Pods of one name are told apart by their uid."""
+    seen = [
+        sights.pod(1.0, "a-worker-0", "node-1", uid="u1"),
+        sights.pod(3.0, "a-worker-0", "node-1", "Failed", uid="u1", code=130),
+        sights.pod(4.0, "a-worker-0", "node-2", uid="u2"),
+    ]
+    assert [(s.node, s.start, s.end, s.ending) for s in history.stays(seen)] == [
+        ("node-1", 1.0, 3.0, "Failed"),
+        ("node-2", 4.0, None, ""),
+    ]
+
+
+def test_a_life_has_a_wait_and_a_run() -> None:
+    """The wait ends when the last of the gang's pods has a node."""
+    big, late = history.lives(sights.two_gangs())
+    assert (big.job, big.pods, big.gpus) == ("big", 2, 8)
+    assert (big.came, big.whole, big.end, big.state) == (0.0, 0.3, 10.3, "Succeeded")
+    assert (late.came, late.whole, late.end, late.state) == (0.0, 10.5, 15.7, "Succeeded")
+
+
+def test_a_gang_in_part_is_not_whole() -> None:
+    """One of two pods is no start."""
+    seen = [sights.job(0.0, "a", pods=2), sights.pod(1.0, "a-worker-0", "node-1")]
+    (life,) = history.lives(seen)
+    assert (life.whole, life.end) == (None, None)

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is told of what is seen, line by line."""
+
+from __future__ import annotations
+
+import sights
+from muster.local import chart
+from muster.local.history import Sight
+from muster.local.story import Story
+
+
+def told(*seen: Sight) -> list[str]:
+    """All lines, with single blanks."""
+    story = Story()
+    return [" ".join(line.split()) for sight in seen for line in story.hear(sight)]
+
+
+def test_two_gangs() -> None:
+    """Each is placed whole, and the one that waits says why."""
+    assert told(*sights.two_gangs()) == [
+        "0.1 s late Queued 0/2 placed",
+        "0.3 s big all 2 pods placed: 1 on node-1, 1 on node-2",
+        "0.4 s big Running",
+        "10.3 s big Succeeded",
+        "10.5 s late all 2 pods placed: 2 on node-2",
+        "10.6 s late Running",
+        "15.7 s late Succeeded",
+    ]
+
+
+def test_a_reason_is_told_again_only_if_it_changes() -> None:
+    """Seen twice, told once."""
+    lines = told(
+        sights.job(1.0, "a", "Queued", why="0/2 placed: no room"),
+        sights.job(2.0, "a", "Queued", why="0/2 placed: no room"),
+        sights.job(3.0, "a", "Queued", why="0/2 placed: less room"),
+    )
+    assert lines == [
+        "1.0 s a Queued 0/2 placed: no room",
+        "3.0 s a Queued 0/2 placed: less room",
+    ]
+
+
+def test_a_pod_that_fails_and_comes_back() -> None:
+    """Once each, however often it is seen."""
+    lines = told(
+        sights.job(0.0, "a"),
+        sights.pod(1.0, "a-worker-0", "node-1", "Running", uid="u1"),
+        sights.pod(2.0, "a-worker-0", "node-1", "Failed", uid="u1", code=130),
+        sights.pod(2.1, "a-worker-0", "node-1", "Failed", uid="u1", code=130),
+        sights.job(2.2, "a", "Restarting", why="a is restarting"),
+        sights.pod(3.0, "a-worker-0", "node-1", "Pending", uid="u2"),
+        sights.pod(3.1, "a-worker-0", "node-1", "Running", uid="u2"),
+    )
+    assert lines == [
+        "1.0 s a its pod is placed: 1 on node-1",
+        "2.0 s a a-worker-0 on node-1 ended with exit code 130",
+        "2.2 s a Restarting a is restarting",
+        "3.0 s a a-worker-0 runs again, on node-1",
+    ]
+
+
+def test_a_foreign_pod_is_no_part_of_the_story() -> None:
+    """Pods without a job are there too."""
+    assert told(sights.pod(1.0, "-x-0", "node-1")) == []
+
+
+def test_long_sentences_are_folded_under_themselves() -> None:
+    """A terminal has a hundred columns."""
+    words = " ".join(["insufficient"] * 8)
+    (line,) = Story().hear(sights.job(1.0, "a", "Queued", why=words))
+    first, second = line.splitlines()
+    assert len(first) <= chart.WIDTH
+    assert second.index("insufficient") == first.index("insufficient")
