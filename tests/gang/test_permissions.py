@@ -37,7 +37,7 @@ def test_shipped_roles_grant_what_the_backend_needs(name):
 
 @pytest.mark.parametrize("name", [name for name in gang.BACKENDS if name != "none"])
 def test_components_grant_no_more(name):
-    """A component of roles holds only what the backend asks for, and pods to count the room."""
+    """A component of roles holds only what the backend asks for."""
     roles = granted(MANIFESTS / "components" / name / "roles.yaml")
     needed = {(p.group, p.resource, v) for p in gang.BACKENDS[name].permissions for v in p.verbs}
-    assert {rule for rule in roles - needed if rule[1] != "pods"} == set()
+    assert roles - needed == set()

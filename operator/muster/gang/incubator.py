@@ -75,18 +75,21 @@ EMBEDDED = base.GangBackend(
     scheduler_names=names.SCHEDULER_NAMES,
     embedded=True,
     apis=(OWN,),
+    companions=("Queue",),
     cure=(
         f"PodGroup and Queue of {names.SCHEDULING_API} come with Muster: kubectl apply -f crds/"
     ),
     permissions=(
         Permission(names.SCHEDULING_GROUP, "podgroups", MANAGE),
-        Permission(names.SCHEDULING_GROUP, "queues", (*READ, "patch")),
-        Permission("", "nodes", READ),
-        Permission("", "persistentvolumes", READ),
+        Permission(names.SCHEDULING_GROUP, "queues", (*READ, "patch"), everywhere=True),
+        Permission("", "nodes", READ, everywhere=True),
+        # Pods of all namespaces take room on the nodes.
+        Permission("", "pods", READ, everywhere=True),
+        Permission("", "persistentvolumes", READ, everywhere=True),
         Permission("", "persistentvolumeclaims", READ),
-        Permission("", "namespaces", READ),
+        Permission("", "namespaces", READ, everywhere=True),
         Permission("", "resourcequotas", READ),
-        Permission("storage.k8s.io", "storageclasses", READ),
+        Permission("storage.k8s.io", "storageclasses", READ, everywhere=True),
         Permission("policy", "poddisruptionbudgets", READ),
         Permission("", "pods/binding", ("create",)),
         Permission("", "pods/eviction", ("create",)),

@@ -81,6 +81,8 @@ class Permission:
     resource: str
     """Plural, with its subresource if any: `pods/binding`."""
     verbs: tuple[str, ...]
+    everywhere: bool = False
+    """Needed for the whole cluster, also when the jobs of only one namespace are handled."""
 
 
 @dataclass(frozen=True, slots=True)

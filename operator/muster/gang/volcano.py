@@ -71,7 +71,7 @@ VOLCANO = base.GangBackend(
     ),
     permissions=(
         Permission(_GROUP, "podgroups", ("get", "list", "watch", "create", "patch", "delete")),
-        Permission(_GROUP, "queues", ("get", "list", "watch")),
+        Permission(_GROUP, "queues", ("get", "list", "watch"), everywhere=True),
     ),
     mark=_mark,
     admits=_admits,

@@ -6,13 +6,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import socket
 import uuid
 
 from muster.controller.model import Context
 from muster.frameworks import FRAMEWORKS
 from muster.frameworks.base import Framework
-from muster.runtime import handlers, kube, metrics, policyfile
+from muster.runtime import handlers, kube, metrics, permissions, policyfile
 from muster.runtime.cache import Cache
 from muster.runtime.gangs import GangRules
 from muster.runtime.kube import ConfigurationError, FencedError, Kube
@@ -72,16 +73,53 @@ class Operator:
             self.metrics,
             self.loop,
         )
-        self.working = False
         self.problem = "starting"
 
     async def serve(self) -> int:
         """Run until a signal, or until the lease is lost; return the exit code."""
-        stop = asyncio.Event()
         settings = self.settings
         runners = await metrics.serve(
             self.metrics, settings.metrics_bind, settings.health_bind, self._unready
         )
+        code = await self._work() if await self._permitted() else 0
+        for runner in runners:
+            await runner.cleanup()
+        await self.kube.close()
+        return code
+
+    async def _permitted(self) -> bool:
+        """Return True once this account may do all that is needed, False at a signal to stop."""
+        settings, loop, stopped = self.settings, asyncio.get_running_loop(), asyncio.Event()
+        leases = (
+            (settings.lock_namespace or self.kube.namespace) if settings.leader_elect else None
+        )
+        needed = permissions.needed(self.backend, self.frameworks, settings.namespaces, leases)
+        # Kopf takes the signals later.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stopped.set)
+        asking = asyncio.create_task(
+            permissions.wait(self.kube, needed, self.backend, self._lacking), name="permissions"
+        )
+        stopping = asyncio.create_task(stopped.wait())
+        await asyncio.wait({asking, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+        stopping.cancel()
+        if stopped.is_set():
+            asking.cancel()
+            return False
+        await asking
+        return True
+
+    def _lacking(self, problem: str) -> None:
+        self.problem = problem or "starting"
+        if problem:
+            log.error("%s", problem)
+        else:
+            log.info("the operator's account has the permissions that it needs")
+
+    async def _work(self) -> int:
+        settings, stop = self.settings, asyncio.Event()
         following = asyncio.create_task(self.cache.run(), name="cache")
         source = asyncio.create_task(
             handlers.run(self.kube, self.cache, self.frameworks, settings.namespaces, stop),
@@ -101,17 +139,16 @@ class Operator:
         await asyncio.gather(*parts, return_exceptions=True)
         if leader is not None:
             await leader.release()
-        for runner in runners:
-            await runner.cleanup()
-        await self.kube.close()
         return code
 
     async def _lead(self, leader: Leader | None) -> None:
         """Work while this process leads; returning means that it does not any more."""
+        await self.cache.synced()
+        # A standby is ready too: a rolling update waits for it before it stops the leader.
+        self.problem = ""
         if leader is not None:
             await leader.acquire()
-        await self.cache.synced()
-        self.working, self.problem = True, ""
+            await self.cache.synced()
         log.info("working: gang scheduler %s", self.backend.name)
         async with asyncio.TaskGroup() as tasks:
             running = [
@@ -157,9 +194,8 @@ class Operator:
         return Leader(self.kube, namespace, settings.leader_election_id, identity, timings)
 
     def _context(self) -> Context:
-        missing = ""
-        if self.backend.apis and self.cache.group_api is None:
-            missing = self.backend.cure
+        api = self.cache.groups.api
+        missing = self.backend.cure if self.cache.groups.missing else ""
         return Context(
             cluster_domain=self.settings.cluster_domain,
             placement=self.settings.placement,
@@ -167,7 +203,7 @@ class Operator:
             scheduler_names=self.settings.scheduler_names,
             priorities=self.cache.priorities,
             missing=missing,
-            group_api_version=self.cache.group_api.api_version if self.cache.group_api else "",
+            group_api_version=api.api_version if api else "",
         )
 
     def _loop_settings(self) -> LoopSettings:
@@ -183,7 +219,7 @@ class Operator:
         )
 
     def _unready(self) -> str:
-        if self.backend.apis and self.cache.group_api is None and not self.problem:
+        if self.cache.groups.missing:
             return f"the API of the gang scheduler is not served: {self.backend.cure}"
         return self.problem
 

@@ -18,8 +18,9 @@ from muster.api.model import GroupView, Job, Json, ObjectView, PodView
 from muster.controller.model import Refusal
 from muster.frameworks import load
 from muster.frameworks.base import Framework
-from muster.gang import GangBackend, GroupApi
+from muster.gang import GangBackend
 from muster.runtime import gangs, shapes, views
+from muster.runtime.groups import Groups
 from muster.runtime.kube import ApiError, Kube, Resource
 from muster.runtime.mirror import Mirror
 from muster.runtime.shapes import NodeView, PodUse
@@ -76,8 +77,7 @@ class Cache:
         self.columns = ClusterColumns()
         self.priorities: dict[str, int] = {}
         self.queues: dict[str, QueueInput] = {}
-        self.group_api: GroupApi | None = None
-        """The API that holds the groups, once it is known to be served."""
+        self.groups = Groups(kube, backend, self.namespaces, self._group_changed, self._touch_all)
         self._touched, self._stirred = touched, stirred
         self.arrived: Callable[[PodView], None] = _ignore
         """Hears of every pod that is seen on a node."""
@@ -89,9 +89,7 @@ class Cache:
         self._pods_of: dict[str, dict[str, PodView]] = {}
         self._children_of: dict[str, dict[tuple[str, str], ObjectView]] = {}
         self._children: dict[tuple[str, str, str], ObjectView] = {}
-        self._groups: dict[tuple[str, str], GroupView] = {}
         self.mirrors = self._make_mirrors()
-        self._group_mirrors: list[Mirror[GroupView]] = []
 
     # Jobs, as the event source brings them.
 
@@ -192,7 +190,7 @@ class Cache:
 
     def group(self, job: Job) -> GroupView | None:
         """Return the group object that has the job's name, whoever owns it."""
-        return self._groups.get((job.namespace, names.flat(job.name)))
+        return self.groups.get(job.namespace, names.flat(job.name))
 
     # What was just written, or read outside of the watches.
 
@@ -203,7 +201,7 @@ class Cache:
             self.job_seen(kind, document)
             return
         namespace = document["metadata"].get("namespace", "")
-        for mirror in (*self.mirrors.get(kind, ()), *self._group_mirrors_of(kind)):
+        for mirror in (*self.mirrors.get(kind, ()), *self.groups.of_kind(kind)):
             if mirror.namespace in ("", namespace):
                 mirror.apply(document)
 
@@ -212,17 +210,13 @@ class Cache:
         if kind in self.frameworks:
             self.forget_job(f"{kind}/{namespace}/{name}", uid)
             return
-        for mirror in (*self.mirrors.get(kind, ()), *self._group_mirrors_of(kind)):
+        for mirror in (*self.mirrors.get(kind, ()), *self.groups.of_kind(kind)):
             if mirror.namespace in ("", namespace):
                 mirror.discard(namespace, name, uid)
 
     def revision(self, uid: str) -> int:
         """Return a number that grows with every change of the pods of that owner."""
         return self._revisions.get(uid, 0)
-
-    def _group_mirrors_of(self, kind: str) -> Sequence[Mirror[GroupView]]:
-        api = self.group_api
-        return self._group_mirrors if api is not None and api.kind == kind else ()
 
     # Following the server.
 
@@ -232,14 +226,17 @@ class Cache:
             for mirrors in self.mirrors.values():
                 for mirror in mirrors:
                     tasks.create_task(mirror.run())
-            if self.backend.apis:
-                tasks.create_task(self._follow_groups())
+            tasks.create_task(self.groups.run())
 
     async def synced(self) -> None:
-        """Return once every mirror, and every job that exists, has been read."""
+        """Return once every mirror, and every job that exists, has been read.
+
+        Groups are not waited for while their API is not served.
+        """
         for mirrors in self.mirrors.values():
             for mirror in mirrors:
                 await mirror.synced.wait()
+        await self.groups.synced()
         for framework in self.frameworks.values():
             await self.list_jobs(framework)
 
@@ -265,56 +262,6 @@ class Cache:
                 same = entry.framework.kind == framework.kind and in_scope
                 if same and uid not in found and entry.version <= newest:
                     self.forget_job(key, uid)
-
-    async def _follow_groups(self) -> None:
-        """Look for the group's API until it is served, then follow the groups.
-
-        An API that vanishes is noticed by its mirrors and looked for again.
-        """
-        while True:
-            self.group_api = self.backend.served(await self._served())
-            if self.group_api is None:
-                await asyncio.sleep(DISCOVERY_PAUSE)
-                continue
-            api = self.group_api
-            log.info("groups are %s %s", api.api_version, api.kind)
-            resource = Resource(api.group, api.version, api.plural)
-            parse = views.group_of(api.api_version, api.kind)
-            self._group_mirrors = [
-                Mirror(self.kube, resource, parse, self._group_changed, namespace=namespace)
-                for namespace in self.namespaces
-            ]
-            for key in list(self._jobs):
-                self._touched(key)
-            await self._until_gone()
-
-    async def _until_gone(self) -> None:
-        tasks = [asyncio.create_task(mirror.run()) for mirror in self._group_mirrors]
-        try:
-            while True:
-                await asyncio.sleep(DISCOVERY_PAUSE)
-                broken = any(mirror.problem for mirror in self._group_mirrors)
-                if broken and self.backend.served(await self._served()) is None:
-                    self._groups.clear()
-                    for key in list(self._jobs):
-                        self._touched(key)
-                    return
-        finally:
-            for task in tasks:
-                task.cancel()
-
-    async def _served(self) -> set[tuple[str, str]]:
-        """Return (apiVersion, kind) of what the cluster serves in the backend's groups."""
-        found: set[tuple[str, str]] = set()
-        for version in {api.api_version for api in self.backend.apis}:
-            try:
-                listing = await self.kube.get(f"/apis/{version}")
-            except ApiError as error:
-                if error.code != 404:
-                    log.warning("cannot look for %s: %s", version, error.message)
-                continue
-            found |= {(version, entry["kind"]) for entry in listing.get("resources") or ()}
-        return found
 
     def _make_mirrors(self) -> dict[str, list[Mirror[Any]]]:
         embedded = self.backend.embedded
@@ -396,15 +343,13 @@ class Cache:
             self._touch_owner(after)
 
     def _group_changed(self, before: GroupView | None, after: GroupView | None) -> None:
-        view = after or before
-        assert view is not None
-        if after is None:
-            self._groups.pop((view.namespace, view.name), None)
-        else:
-            self._groups[after.namespace, after.name] = after
         if before != after:
             self._touch_owner(before)
             self._touch_owner(after)
+
+    def _touch_all(self) -> None:
+        for key in list(self._jobs):
+            self._touched(key)
 
     def _node_changed(self, before: NodeView | None, after: NodeView | None) -> None:
         self.columns.node_changed(before, after)
@@ -446,9 +391,6 @@ def _matters(
     if new is None or new.node or new.terminal:
         return old is not None and not old.node
     return old is None or old.gated != new.gated or old.deleting != new.deleting
-
-
-DISCOVERY_PAUSE = 3.0
 
 
 def _ignore(_pod: PodView) -> None:

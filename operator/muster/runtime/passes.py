@@ -36,7 +36,8 @@ from muster.runtime.recorder import Recorder
 log = logging.getLogger(__name__)
 
 FIRST_RETRY, LAST_RETRY = 2.0, 60.0
-REFUSED = frozenset({400, 403, 422})
+REFUSED = frozenset({400, 403, 404, 422})
+"""Answers to a creation that say no to the object; 404: its API, or its namespace, is gone."""
 SOON = 0.05
 
 
@@ -186,7 +187,12 @@ class Passes:
     async def _patch(self, action: Patch) -> None:
         resource = self._resource(action.api_version, action.kind)
         path = resource.path(action.namespace, action.name)
-        self._cache.put(await self._kube.patch(path, action.body, Urgency.SUPPORT))
+        try:
+            self._cache.put(await self._kube.patch(path, action.body, Urgency.SUPPORT))
+        except ApiError as error:
+            # What is gone needs no change; its mirror tells the next pass.
+            if error.code != 404:
+                raise
 
     async def _set_status(self, job: Job, action: Action) -> bool:
         assert isinstance(action, SetStatus)

@@ -68,7 +68,7 @@ class Recorder:
                 await self._kube.create(EVENTS.path(namespace), document, Urgency.EVENT)
             except (ApiError, FencedError, aiohttp.ClientError, TimeoutError) as error:
                 self.dropped += 1
-                log.debug("event not written: %s", error)
+                log.info("event not written: %s", error)
 
 
 def _document(about: Json, kind: str, reason: str, message: str) -> Json:

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the operator must be allowed to do, asked of the API server before the first job suffers.
+
+Each permission is tried with a SelfSubjectAccessReview; what is missing is named in one line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import aiohttp
+
+from muster.api import names
+from muster.api.model import Json
+from muster.frameworks.base import Framework
+from muster.gang import GangBackend, Permission
+from muster.runtime.gate import Urgency
+from muster.runtime.kube import ApiError, Kube, Resource
+
+log = logging.getLogger(__name__)
+
+REVIEWS = Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", namespaced=False)
+RETRY_SECONDS = 2.0
+LIST_WATCH = ("list", "watch")
+CHILDREN = ("get", *LIST_WATCH, "create", "patch", "delete")
+
+EVERY_JOB = (
+    Permission("", "pods", CHILDREN),
+    Permission("", "services", CHILDREN),
+    Permission("", "configmaps", CHILDREN),
+    Permission("", "events", ("create",)),
+    Permission("scheduling.k8s.io", "priorityclasses", LIST_WATCH, everywhere=True),
+    # Kopf learns from these which kinds and namespaces there are.
+    Permission("apiextensions.k8s.io", "customresourcedefinitions", LIST_WATCH, everywhere=True),
+    Permission("", "namespaces", LIST_WATCH, everywhere=True),
+)
+"""What jobs of every kind need, under every gang backend."""
+
+LEASE = Permission("coordination.k8s.io", "leases", ("get", "create", "update"))
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Access:
+    """One question to the API server: whether this account may do that there."""
+
+    resource: str
+    """`plural[.group]`, its subresource after a slash."""
+    namespace: str
+    """Empty: in all, or the resource has none."""
+    verb: str
+
+    def review(self) -> Json:
+        """Return the SelfSubjectAccessReview that asks it."""
+        whole, _, subresource = self.resource.partition("/")
+        plural, _, group = whole.partition(".")
+        attributes = {
+            "group": group,
+            "resource": plural,
+            "subresource": subresource,
+            "namespace": self.namespace,
+            "verb": self.verb,
+        }
+        return {
+            "apiVersion": REVIEWS.api_version,
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {k: v for k, v in attributes.items() if v}},
+        }
+
+
+def of_kind(framework: Framework) -> tuple[Permission, ...]:
+    """Return what the jobs of one kind need for themselves."""
+    return (
+        Permission(names.GROUP, framework.plural, (*LIST_WATCH, "delete")),
+        Permission(names.GROUP, f"{framework.plural}/status", ("patch",)),
+    )
+
+
+def needed(
+    backend: GangBackend,
+    frameworks: Iterable[Framework],
+    namespaces: Sequence[str],
+    lease_namespace: str | None,
+) -> tuple[Access, ...]:
+    """Return every access that the operator needs, each once.
+
+    `namespaces` are those whose jobs are handled, none for all; `lease_namespace` is where the
+    leader's Lease is, None without leader election.
+    """
+    permissions = [*EVERY_JOB, *backend.permissions]
+    for framework in frameworks:
+        permissions += of_kind(framework)
+    found = [a for p in permissions for a in _accesses(p, ("",) if p.everywhere else namespaces)]
+    if lease_namespace is not None:
+        found += _accesses(LEASE, (lease_namespace,))
+    return tuple(dict.fromkeys(found))
+
+
+def _accesses(permission: Permission, namespaces: Sequence[str]) -> Iterator[Access]:
+    plural, slash, subresource = permission.resource.partition("/")
+    group = f".{permission.group}" if permission.group else ""
+    resource = f"{plural}{group}{slash}{subresource}"
+    for namespace in namespaces or ("",):
+        for verb in permission.verbs:
+            yield Access(resource, namespace, verb)
+
+
+def sentence(missing: Iterable[Access], backend: GangBackend) -> str:
+    """Return in one line what is missing and how to get it; empty if nothing is."""
+    verbs: dict[tuple[str, str], list[str]] = {}
+    for access in missing:
+        verbs.setdefault((access.resource, access.namespace), []).append(access.verb)
+    if not verbs:
+        return ""
+    parts = (
+        f"{', '.join(listed)} {resource}" + (f" in namespace {namespace}" if namespace else "")
+        for (resource, namespace), listed in verbs.items()
+    )
+    return (
+        f"the operator's account may not {'; '.join(parts)}; the roles of "
+        f"manifests/overlays/{backend.name} grant what is needed"
+    )
+
+
+async def missing(kube: Kube, accesses: Iterable[Access]) -> tuple[Access, ...]:
+    """Return the accesses that the API server does not grant. Raises ApiError."""
+    asked = tuple(accesses)
+    granted = await asyncio.gather(*(_granted(kube, access) for access in asked))
+    return tuple(access for access, yes in zip(asked, granted, strict=True) if not yes)
+
+
+async def _granted(kube: Kube, access: Access) -> bool:
+    answer = await kube.create(REVIEWS.path(), access.review(), Urgency.PLACEMENT)
+    return bool(answer["status"].get("allowed"))
+
+
+async def wait(
+    kube: Kube,
+    accesses: Iterable[Access],
+    backend: GangBackend,
+    tell: Callable[[str], None],
+) -> None:
+    """Return once everything is granted, or cannot be asked.
+
+    `tell` hears what is missing, each time it changes, and an empty string in the end.
+    """
+    said, left = "", tuple(accesses)
+    while left:
+        try:
+            left = await missing(kube, left)
+            problem = sentence(left, backend)
+        except ApiError as error:
+            log.warning("permissions could not be tried: %s", error.message)
+            break
+        except (aiohttp.ClientError, TimeoutError) as error:
+            problem = f"no answer from the API server: {type(error).__name__}: {error}"
+        if problem != said:
+            said = problem
+            tell(problem)
+        if problem:
+            await asyncio.sleep(RETRY_SECONDS)
+    if said:
+        tell("")

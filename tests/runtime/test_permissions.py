@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the operator asks to be allowed, what the shipped roles grant, and how a gap is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from muster import gang
+from muster.frameworks import FRAMEWORKS
+from muster.runtime import permissions
+from muster.runtime.permissions import Access
+
+MANIFESTS = Path(__file__).parents[2] / "manifests"
+
+
+def needed(backend="none", namespaces=(), lease=None):
+    """Return what an operator for all kinds needs."""
+    chosen = gang.BACKENDS[backend]
+    return permissions.needed(chosen, FRAMEWORKS.values(), namespaces, lease)
+
+
+def granted(*paths):
+    """Return the roles of these files as (resource, verb), by the name of the role."""
+    roles = {}
+    for path in paths:
+        for document in yaml.safe_load_all(path.read_text()):
+            if document["kind"] in {"Role", "ClusterRole"}:
+                roles[document["metadata"]["name"]] = {
+                    (with_group(resource, group), verb)
+                    for rule in document["rules"]
+                    for group in rule["apiGroups"]
+                    for resource in rule["resources"]
+                    for verb in rule["verbs"]
+                }
+    return roles
+
+
+def with_group(resource, group):
+    """Return `plural.group/subresource`."""
+    plural, slash, subresource = resource.partition("/")
+    return f"{plural}.{group}{slash}{subresource}" if group else resource
+
+
+@pytest.mark.parametrize("backend", gang.BACKENDS)
+def test_shipped_roles_are_enough(backend):
+    """For all namespaces; and for one, where only the roles for the whole cluster go beyond it."""
+    files = [MANIFESTS / "base" / "roles.yaml", MANIFESTS / "base" / "leases.yaml"]
+    component = MANIFESTS / "components" / backend / "roles.yaml"
+    roles = granted(*files, *([component] if component.exists() else []))
+    everything = set().union(*roles.values())
+    assert {(a.resource, a.verb) for a in needed(backend, lease="muster-system")} <= everything
+    wide = set().union(*(rules for name, rules in roles.items() if name.endswith("-cluster")))
+    beyond = {(a.resource, a.verb) for a in needed(backend, ["team"]) if not a.namespace}
+    assert beyond <= wide
+
+
+def test_namespaces_are_asked_one_by_one():
+    """What a job needs is asked for each; what the cluster has once, once."""
+    asked = needed("embedded", ["one", "two"], "three")
+    assert {a.namespace for a in asked if (a.resource, a.verb) == ("pods", "create")} == {
+        "one",
+        "two",
+    }
+    assert [a for a in asked if (a.resource, a.verb) == ("nodes", "watch")] == [
+        Access("nodes", "", "watch")
+    ]
+    assert {a.namespace for a in asked if a.resource == "leases.coordination.k8s.io"} == {"three"}
+    assert len(asked) == len(set(asked))
+
+
+def test_no_lease_is_asked_for_without_election():
+    """A single operator does without."""
+    assert not [a for a in needed() if a.resource.startswith("leases")]
+
+
+@pytest.mark.parametrize(
+    ("access", "attributes"),
+    [
+        (Access("pods", "", "list"), {"resource": "pods", "verb": "list"}),
+        (
+            Access("pods/binding", "team", "create"),
+            {
+                "resource": "pods",
+                "subresource": "binding",
+                "namespace": "team",
+                "verb": "create",
+            },
+        ),
+        (
+            Access("tfjobs.kubeflow.org/status", "", "patch"),
+            {
+                "group": "kubeflow.org",
+                "resource": "tfjobs",
+                "subresource": "status",
+                "verb": "patch",
+            },
+        ),
+    ],
+)
+def test_review_asks_for_exactly_that(access, attributes):
+    """Group, subresource and namespace stand only where there are any."""
+    assert access.review()["spec"] == {"resourceAttributes": attributes}
+
+
+def test_what_is_missing_is_one_line():
+    """Each resource with its verbs, each namespace, and where the roles are."""
+    missing = (
+        Access("nodes", "", "list"),
+        Access("nodes", "", "watch"),
+        Access("podgroups.scheduling.incubator.k8s.io", "team", "create"),
+    )
+    assert permissions.sentence(missing, gang.EMBEDDED) == (
+        "the operator's account may not list, watch nodes; create "
+        "podgroups.scheduling.incubator.k8s.io in namespace team; the roles of "
+        "manifests/overlays/embedded grant what is needed"
+    )
+    assert permissions.sentence((), gang.EMBEDDED) == ""
