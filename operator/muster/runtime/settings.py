@@ -184,7 +184,7 @@ PROCESS = (
          "lease_duration", flags.span),
     Flag("leader-elect-renew-deadline", "a leader that cannot renew stops after (8s)",
          "renew_deadline", flags.span),
-    Flag("leader-elect-retry-period", "time between two tries (5s)", "retry_period", flags.span),
+    Flag("leader-elect-retry-period", "time between two tries (2s)", "retry_period", flags.span),
     Flag("concurrency", "requests to the API server under way at once (64)", "concurrency",
          flags.positive),
     Flag("v", "verbosity of the log (0)", "verbosity", flags.count),
