@@ -14,6 +14,7 @@ from muster.scheduler.model import BASE_RESOURCES, BoolArray, IntArray, Reason, 
 from muster.scheduler.session import Session
 
 PORTS_TAKEN: Final = "node(s) didn't have free ports for the requested pod ports"
+OVER: Final = "node(s) held more than they have"
 
 _BYTES: Final = ("memory", "ephemeral-storage", "storage", "hugepages-")
 _SUFFIXES: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
@@ -100,7 +101,8 @@ def _obstacles(session: Session, tasks: Tasks) -> Obstacles:
     short = free < request[columns]
     blocked = len(suits) - int(np.count_nonzero(short.any(axis=1)))
     if blocked:
-        barred[PORTS_TAKEN] = barred.get(PORTS_TAKEN, 0) + blocked
+        text = PORTS_TAKEN if tasks.shape.ports else OVER
+        barred[text] = barred.get(text, 0) + blocked
     names = session.snapshot.resources
     lacking = {
         names[column]: count

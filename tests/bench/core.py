@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long the scheduler core takes, on one core, without any API server.
+
+Run as `python tests/bench/core.py [--json FILE]`; prints one row per case.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(threads, "1")
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from builders_scheduler import make_gang, make_node, make_pod, make_queue, make_role  # noqa: E402
+from muster.runtime import shapes  # noqa: E402
+from muster.runtime.snapshot import ClusterColumns, GangInput, QueueInput  # noqa: E402
+from muster.scheduler import cycle, policy  # noqa: E402
+
+GANG = 16
+QUEUES: Sequence[QueueInput] = (make_queue(),)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One row: what is measured, its target in ms, and how to prepare one run of it."""
+
+    name: str
+    target: float
+    prepare: Callable[[], Callable[[], int]]
+    """Gives a function that does the work once and returns how many pods it placed."""
+    runs: int = 5
+
+
+def cluster(nodes: int) -> ClusterColumns:
+    """Return empty nodes of three kinds."""
+    columns = ClusterColumns()
+    for i in range(nodes):
+        amounts = ({"gpu": 8}, {"cpu": 64, "memory": "256Gi"}, {})[i % 3]
+        node = make_node(name=f"node-{i:05}", **({"cpu": 32, "memory": "128Gi"} | amounts))
+        columns.node_changed(None, shapes.parse_node(node))
+    return columns
+
+
+def gangs(pods: int, size: int = GANG) -> list[GangInput]:
+    """Return gangs of one role each, in four shapes."""
+    roles = [
+        make_role(replicas=size, cpu=1, memory=f"{gib}Gi") for gib in (1, 2, 3, 4)
+    ]  # equal templates share a shape
+    return [
+        make_gang(key=f"team/job-{i:05}", created=float(i), roles=[roles[i % len(roles)]])
+        for i in range(pods // size)
+    ]
+
+
+def whole(nodes: int, pods: int, size: int = GANG) -> Callable[[], Callable[[], int]]:
+    """Measure one cycle that places everything."""
+
+    def prepare() -> Callable[[], int]:
+        snapshot = cluster(nodes).snapshot(gangs(pods, size), QUEUES, 0.0)
+        return lambda: sum(len(d.placements) for d in cycle.schedule(snapshot, policy.DEFAULT))
+
+    return prepare
+
+
+def roles_of_two(nodes: int, pods: int) -> Callable[[], Callable[[], int]]:
+    """Measure one cycle over gangs of a parameter server and workers with devices."""
+    roles = (make_role(role="ps", replicas=1, cpu=2), make_role(replicas=GANG - 1, cpu=1, gpu=1))
+
+    def prepare() -> Callable[[], int]:
+        several = [make_gang(key=f"team/job-{i:05}", roles=roles) for i in range(pods // GANG)]
+        snapshot = cluster(nodes).snapshot(several, QUEUES, 0.0)
+        return lambda: sum(len(d.placements) for d in cycle.schedule(snapshot, policy.DEFAULT))
+
+    return prepare
+
+
+def waiting(nodes: int, count: int) -> Callable[[], Callable[[], int]]:
+    """Measure one cycle in which nothing fits."""
+
+    def prepare() -> Callable[[], int]:
+        large = [
+            make_gang(key=f"team/{i:05}", roles=[make_role(replicas=20 * nodes, cpu=4)])
+            for i in range(count)
+        ]
+        snapshot = cluster(nodes).snapshot(large, QUEUES, 0.0)
+        return lambda: sum(len(d.placements) for d in cycle.schedule(snapshot, policy.DEFAULT))
+
+    return prepare
+
+
+def running(nodes: int, pods: int) -> tuple[ClusterColumns, list[GangInput]]:
+    """Return a cluster with so many pods running in gangs of 64."""
+    columns = cluster(nodes)
+    size = 64
+    several = []
+    for i in range(pods // size):
+        held = [(j, f"node-{(i * size + j) % nodes:05}") for j in range(size)]
+        several.append(make_gang(key=f"team/run-{i:05}", roles=[make_role(cpu=1, held=held)]))
+        for j, node in held:
+            pod = make_pod(name=f"run-{i}-{j}", node=node, cpu="1")
+            columns.pod_changed(None, shapes.parse_use(pod))
+    return columns, several
+
+
+def incremental(nodes: int, pods: int) -> Callable[[], Callable[[], int]]:
+    """Measure snapshot and cycle for one new gang of 64 on a busy cluster."""
+
+    def prepare() -> Callable[[], int]:
+        columns, several = running(nodes, pods)
+        columns.snapshot(several, QUEUES, 0.0)
+        new = make_gang(key="team/new", roles=[make_role(replicas=64, cpu=1, memory="1Gi")])
+
+        def work() -> int:
+            snapshot = columns.snapshot([*several, new], QUEUES, 0.0)
+            return sum(len(d.placements) for d in cycle.schedule(snapshot, policy.DEFAULT))
+
+        return work
+
+    return prepare
+
+
+def idle(nodes: int, pods: int) -> Callable[[], Callable[[], int]]:
+    """Measure snapshot and cycle when nothing waits."""
+
+    def prepare() -> Callable[[], int]:
+        columns, several = running(nodes, pods)
+        columns.snapshot(several, QUEUES, 0.0)
+        return lambda: len(cycle.schedule(columns.snapshot(several, QUEUES, 0.0), policy.DEFAULT))
+
+    return prepare
+
+
+def events(nodes: int, count: int) -> Callable[[], Callable[[], int]]:
+    """Measure so many pod events, parsed and taken in."""
+
+    def prepare() -> Callable[[], int]:
+        columns = cluster(nodes)
+        pods = [make_pod(name=f"p{i}", node=f"node-{i % nodes:05}", cpu=1) for i in range(count)]
+
+        def work() -> int:
+            for pod in pods:
+                use = shapes.parse_use(pod)
+                columns.pod_changed(None, use)
+                columns.pod_changed(use, None)
+            return 0
+
+        return work
+
+    return prepare
+
+
+CASES: Sequence[Case] = (
+    Case("1,000 nodes x 3,200 pods in gangs of 16", 50, whole(1000, 3200)),
+    Case("1,000 nodes x 3,200 pods, two roles", 100, roles_of_two(1000, 3200)),
+    Case("5,000 nodes x 10,000 pods in gangs of 16", 150, whole(5000, 10_000)),
+    Case("10,000 nodes x 100,000 pods in gangs of 100", 1000, whole(10_000, 100_000, 100), 2),
+    Case("1,000 nodes x one gang of 1,000", 10, whole(1000, 1000, 1000)),
+    Case("1,000 nodes, 1,000 gangs that do not fit", 100, waiting(1000, 1000)),
+    Case("10,000 nodes, 100,000 running, a gang of 64", 20, incremental(10_000, 100_000)),
+    Case("10,000 nodes, 100,000 running, nothing waits", 5, idle(10_000, 100_000)),
+    Case("1,000 pods come and go (2,000 events)", 200, events(1000, 1000)),
+)
+
+
+def measure(case: Case) -> dict[str, object]:
+    """Run a case and return its figures; ms."""
+    work = case.prepare()
+    work()
+    times, cpu = [], []
+    placed = 0
+    for _ in range(case.runs):
+        started, busy = time.perf_counter(), time.process_time()
+        placed = work()
+        cpu.append((time.process_time() - busy) * 1000)
+        times.append((time.perf_counter() - started) * 1000)
+    return {
+        "case": case.name,
+        "placed": placed,
+        "least": min(times),
+        "median": statistics.median(times),
+        "cpu": statistics.median(cpu),
+        "target": case.target,
+    }
+
+
+def main() -> None:
+    """Print the table, and write it as JSON if asked."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    parser.add_argument("--only", default="", help="only cases whose name contains this")
+    options = parser.parse_args()
+    heads = ("placed", "least ms", "median", "cpu", "target")
+    print(f"{'pure core, one thread':48}", *(f"{head:>8}" for head in heads))
+    rows = []
+    for case in CASES:
+        if options.only in case.name:
+            row = measure(case)
+            rows.append(row)
+            figures = (row["least"], row["median"], row["cpu"], case.target)
+            print(f"{case.name:48} {row['placed']:>8}", *(f"{ms:8.1f}" for ms in figures))
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()
