@@ -62,7 +62,7 @@ def start_operator(
         operator.stop()
         text = operator.log.read_text()
         print(f"--- {request.node.name}: {operator.flags}\n{text[-6000:]}")
-        assert "Traceback" not in text, text[-8000:]
+        operator.check_log()
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def shared_operator(
     print(f"--- shared operator\n{text[-8000:]}")
     for name in nodes:
         admin.delete("Node", name)
-    assert "Traceback" not in text, text[-8000:]
+    made.check_log()
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import base64
 import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -443,6 +444,12 @@ class Operator:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics}/metrics") as answer:
             return str(answer.read().decode())
 
+    def check_log(self) -> None:
+        """Fail if something went wrong inside, or if the operator tried what it may not do."""
+        text = self.log.read_text()
+        assert "Traceback" not in text, text[-8000:]
+        assert not (refused := FORBIDDEN.findall(text)), refused[:5]
+
     def kill(self) -> None:
         """End the process at once, as a crash does."""
         assert self.process is not None
@@ -472,13 +479,11 @@ class Operator:
 
 
 def account_config(cluster: Cluster, folder: Path, overlay: str) -> Path:
-    """Install an overlay's roles and return a kubeconfig of its ServiceAccount."""
+    """Install an overlay's roles, and no others, and return its ServiceAccount's kubeconfig."""
     api = Api(cluster, OPERATOR_NAMESPACE)
-    rendered = api.kubectl("kustomize", str(ROOT / "manifests" / "overlays" / overlay))
-    documents = [d for d in yaml.safe_load_all(rendered) if d["kind"] in INSTALLED]
-    file = folder / f"{overlay}.yaml"
-    file.write_text(yaml.safe_dump_all(sorted(documents, key=lambda d: d["kind"] != "Namespace")))
-    api.kubectl("apply", "-f", str(file))
+    if ROLES.get(cluster.name) != overlay:
+        install_roles(api, folder, overlay)
+        ROLES[cluster.name] = overlay
     request = {"spec": {"expirationSeconds": 7200}}
     answer = api.send("POST", api.path("ServiceAccount", ACCOUNT, "token"), request)
     admin = yaml.safe_load(cluster.kubeconfig.read_text())
@@ -505,6 +510,24 @@ def account_config(cluster: Cluster, folder: Path, overlay: str) -> Path:
     return path
 
 
+def install_roles(api: Api, folder: Path, overlay: str) -> None:
+    """Apply what an overlay has of roles and bindings; those of other overlays go."""
+    rendered = api.kubectl("kustomize", str(ROOT / "manifests" / "overlays" / overlay))
+    documents = [d for d in yaml.safe_load_all(rendered) if d["kind"] in INSTALLED]
+    named = {(d["kind"], d["metadata"]["name"]) for d in documents}
+    for kind in INSTALLED - {"Namespace", "ServiceAccount"}:
+        listed = api.kubectl("get", kind, "-n", OPERATOR_NAMESPACE, "-o", "name").split()
+        for name in (full.partition("/")[2] for full in listed if "/muster-" in full):
+            if (kind, name) not in named:
+                api.kubectl("delete", kind, name, "-n", OPERATOR_NAMESPACE)
+    file = folder / f"{overlay}.yaml"
+    file.write_text(yaml.safe_dump_all(sorted(documents, key=lambda d: d["kind"] != "Namespace")))
+    api.kubectl("apply", "-f", str(file))
+
+
+ROLES: dict[str, str] = {}
+"""Cluster -> the overlay whose roles are installed there."""
+FORBIDDEN = re.compile(r".* is forbidden: User .*|.*cannot \w+ resource.*")
 INSTALLED = frozenset(
     {
         "Namespace",
