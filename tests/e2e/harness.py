@@ -481,9 +481,9 @@ class Operator:
 def account_config(cluster: Cluster, folder: Path, overlay: str) -> Path:
     """Install an overlay's roles, and no others, and return its ServiceAccount's kubeconfig."""
     api = Api(cluster, OPERATOR_NAMESPACE)
-    if ROLES.get(cluster.name) != overlay:
+    if ROLES.get(cluster.server) != overlay:
         install_roles(api, folder, overlay)
-        ROLES[cluster.name] = overlay
+        ROLES[cluster.server] = overlay
     request = {"spec": {"expirationSeconds": 7200}}
     answer = api.send("POST", api.path("ServiceAccount", ACCOUNT, "token"), request)
     admin = yaml.safe_load(cluster.kubeconfig.read_text())
@@ -526,7 +526,7 @@ def install_roles(api: Api, folder: Path, overlay: str) -> None:
 
 
 ROLES: dict[str, str] = {}
-"""Cluster -> the overlay whose roles are installed there."""
+"""Server -> the overlay whose roles are installed there."""
 FORBIDDEN = re.compile(r".* is forbidden: User .*|.*cannot \w+ resource.*")
 INSTALLED = frozenset(
     {
