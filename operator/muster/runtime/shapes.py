@@ -18,6 +18,14 @@ LEAST_CPU: Final = 100
 LEAST_MEMORY: Final = 200 * 1024 * 1024
 """What a container counts for in scores that asks for nothing, as in kube-scheduler."""
 
+CLOSING: Final = (
+    "node.kubernetes.io/",
+    "node.cloudprovider.kubernetes.io/",
+    "node-role.kubernetes.io/control-plane",
+    "node-role.kubernetes.io/master",
+)
+"""Beginnings of taint keys that are meant against everybody."""
+
 
 @dataclass(frozen=True, slots=True)
 class Taint:
@@ -79,8 +87,9 @@ class NodeView:
 
     @property
     def usable(self) -> bool:
-        """Say whether a pod without tolerations may come here."""
-        return self.ready and not self.unschedulable and not self.taints
+        """Say whether anybody's pods may come here; nodes set apart for some are for somebody."""
+        closed = any(taint.key.startswith(CLOSING) for taint in self.taints)
+        return self.ready and not self.unschedulable and not closed
 
 
 @dataclass(frozen=True, slots=True)

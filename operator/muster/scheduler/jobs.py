@@ -24,7 +24,7 @@ from muster.scheduler.model import (
 class Tasks:
     """The tasks of one lot; the first `taken` of `waiting` have a node by now."""
 
-    __slots__ = ("lot", "promised", "shape", "taken", "waiting")
+    __slots__ = ("closed", "lot", "promised", "shape", "taken", "waiting")
 
     def __init__(self, lot: Lot, shape: Shape) -> None:
         self.lot: Final = lot
@@ -33,6 +33,8 @@ class Tasks:
         """Indices in the order in which they are given nodes."""
         self.taken = 0
         self.promised = 0
+        self.closed = False
+        """No room for more of them was left at some point of the cycle."""
 
     @property
     def left(self) -> int:

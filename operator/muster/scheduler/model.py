@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -124,7 +124,7 @@ class Nodes:
     """(N, 2), cpu and memory: as `used`, but a container without a request counts a little, so
     that scores can tell a node with many such pods from an empty one."""
     usable: BoolArray
-    """(N,): ready, schedulable, no taint against everybody."""
+    """(N,): ready, schedulable, no taint against everybody. Totals count these only."""
     pressure: BoolArray
     """(N, 3): of memory, disk, process ids."""
 
@@ -233,7 +233,8 @@ class Snapshot:
     queues: Mapping[str, Queue]
 
 
-class Placement(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Placement:
     """A task and the node that it was given."""
 
     role: str

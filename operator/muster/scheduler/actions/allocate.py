@@ -7,6 +7,8 @@ import heapq
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+import numpy as np
+
 from muster.scheduler import diagnosis
 from muster.scheduler.diagnosis import Obstacles
 from muster.scheduler.hooks import Order
@@ -95,7 +97,7 @@ def _start(session: Session, job: Job) -> bool:
 
 def _extend(session: Session, job: Job, *, alone: bool) -> bool:
     """Place one task beyond the minimum, or all if nobody else waits."""
-    tasks = next(tasks for tasks in job.tasks if tasks.left)
+    tasks = next(tasks for tasks in job.tasks if tasks.left and not tasks.closed)
     count = tasks.left if alone else 1
     refusal = session.rules.admissible(job, tasks.amount(count))
     if refusal is not None and count > 1:
@@ -110,9 +112,8 @@ def _extend(session: Session, job: Job, *, alone: bool) -> bool:
         session.place(job, tasks, picks)
     if len(picks.order) < count:
         diagnosis.explain(session, job, tasks, diagnosis.obstacles(session, tasks))
-        # The other roles may still have room.
-        job.tasks = [other for other in job.tasks if other is not tasks]
-    return job.left > 0
+        tasks.closed = True
+    return any(other.left and not other.closed for other in job.tasks)
 
 
 def _fill(
@@ -179,7 +180,11 @@ def _unfit(session: Session, job: Job) -> Refusal | None:
 
 def _overused(session: Session, job: Job) -> None:
     """Say that the queue holds its due, unless there would be no room anyway."""
-    short = None if session.rules.ready(job) else _short(session, job)
+    short = _short(session, job)
+    if session.rules.ready(job):
+        extras = [tasks for tasks in job.tasks if tasks.left]
+        full = all(not session.fit(tasks).capacity.any() for tasks in extras)
+        short = extras[0] if full else None
     if short is not None:
         diagnosis.explain(session, job, short, diagnosis.obstacles(session, short))
         return
@@ -192,8 +197,12 @@ def _given(_session: Session, job: Job) -> Sequence[Tasks]:
 
 
 def _largest_first(session: Session, job: Job) -> Sequence[Tasks]:
-    total = session.total + (session.total == 0)
-    return sorted(job.tasks, key=lambda tasks: -float((tasks.shape.request / total).max()))
+    total = np.maximum(session.total[PODS + 1 :], 1)
+
+    def share(tasks: Tasks) -> float:
+        return float((tasks.shape.request[PODS + 1 :] / total).max())
+
+    return sorted(job.tasks, key=share, reverse=True)
 
 
 STRATEGIES: Final[Sequence[tuple[Callable[[Session, Job], Sequence[Tasks]], bool]]] = (

@@ -29,8 +29,8 @@ def answer(session: Session, _arguments: Parsed) -> Hooks:
     def overused(line: Line) -> bool:
         asked = line.queue.request > 0
         asked[PODS] = False
-        held = line.allocated >= due[line.queue.name]
-        return bool(asked.any() and held[asked].all())
+        held, owed = line.allocated[asked], due[line.queue.name][asked]
+        return bool(held.any() and (held >= owed).all())
 
     return Hooks(queue_order=share, overused=overused, admissible=_admissible)
 

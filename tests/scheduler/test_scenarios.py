@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The stories under scenarios/scheduler: what is there, and what must come of it.
+
+Nodes, pods, queues and roles are the keywords of builders_scheduler. What a story expects of a
+gang: `at` (role-index -> node), `nodes` (node -> tasks placed there), `placed` (how many),
+`message` and `summary` exactly, `says` (parts of the message), and any other field of its verdict;
+null for no decision at all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import yaml
+
+from builders_scheduler import (
+    make_gang,
+    make_node,
+    make_pod,
+    make_queue,
+    make_role,
+    nodes_of,
+    run,
+)
+from muster.scheduler import policy
+from muster.scheduler.model import Reason, Refusal
+
+STORIES = sorted((Path(__file__).parents[1] / "scenarios" / "scheduler").glob("*.yaml"))
+
+
+def load(path):
+    """Return the parts of a story as values, and what it expects."""
+    story = yaml.safe_load(path.read_text())
+    assert story["story"], "a scenario says what it is about"
+    parts = {
+        "nodes": [make_node(**node) for node in story["nodes"]],
+        "pods": [make_pod(**pod) for pod in story.get("pods", ())],
+        "gangs": [_gang(**gang) for gang in story["gangs"]],
+        "with_policy": policy.parse(story.get("policy", {})),
+        "now": story.get("now", 1000.0),
+    }
+    if "queues" in story:
+        parts["queues"] = [make_queue(**queue) for queue in story["queues"]]
+    return parts, story["expect"]
+
+
+def _gang(roles, refusal=None, **fields):
+    if refusal:
+        fields["refusal"] = Refusal(Reason(refusal["reason"]), refusal["sentence"])
+    return make_gang(roles=[make_role(**role) for role in roles], **fields)
+
+
+def seen(decision, name):
+    """Return what the decision says where a story expects `name`."""
+    if name == "at":
+        return nodes_of(decision)
+    if name == "nodes":
+        return dict(Counter(placement.node for placement in decision.placements))
+    if name == "placed":
+        return len(decision.placements)
+    value = getattr(decision.verdict, name)
+    return str(value) if name in ("state", "reason") else value
+
+
+@pytest.mark.parametrize("path", STORIES, ids=[path.stem for path in STORIES])
+def test_story(path):
+    """Every gang of the story gets what the story expects."""
+    parts, expect = load(path)
+    decisions = run(**parts)
+    assert set(decisions) == {key for key, wanted in expect.items() if wanted is not None}
+    for key, wanted in expect.items():
+        for name, value in (wanted or {}).items():
+            if name == "says":
+                message = decisions[key].verdict.message
+                assert [part for part in value if part not in message] == [], message
+            else:
+                assert seen(decisions[key], name) == value, (key, name)
+
+
+@pytest.mark.parametrize("path", STORIES, ids=[path.stem for path in STORIES])
+def test_story_told_backwards(path):
+    """The order in which nodes, pods and gangs are listed changes nothing."""
+    parts, _ = load(path)
+    backwards = {
+        name: part[::-1] if isinstance(part, list) else part for name, part in parts.items()
+    }
+    assert run(**backwards) == run(**parts)
+
+
+def test_stories_are_found():
+    """The folder of the stories is not empty."""
+    assert len(STORIES) > 20
