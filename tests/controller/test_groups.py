@@ -356,6 +356,47 @@ class TestRefusal:
         assert world.status["state"] == "Created"
 
 
+def test_an_obstacle_that_is_gone_is_not_told_of_any_longer():
+    """When the time is up and nobody has a newer word, the old reason goes."""
+    world = World(tfjob(Worker=2), backend=gang.SCHEDULER_PLUGINS)
+    world.step()
+    world.extra["refusal"] = refusal()
+    del world.objects["Pod", "mnist-worker-1"]
+    assert world.settle().status["gang"]["reason"] == "ExceedsResourceQuota"
+    world.now = START + 5
+    world.settle()
+    assert "gang" not in world.status
+    assert world.status["state"] == "Created"
+
+
+def test_a_running_job_whose_new_template_is_invalid_goes_on_counting():
+    """Its pods end, and the job with them."""
+    world = running()
+    del world.objects["Pod", "mnist-worker-1"]
+    world.extra["refusal"] = refusal("bad", reason="Invalid")
+    world.settle()
+    assert world.names() == ["mnist-worker-0"]
+    assert (world.status["state"], world.counts()) == ("Invalid", (1, 0, 0))
+    assert world.requeue is None
+    world.end("mnist-worker-0")
+    assert world.settle().status["state"] == "Succeeded"
+
+
+def test_a_scheduler_that_goes_missing_disturbs_nobody_who_runs():
+    """The API vanished under a running gang: it still says that it runs."""
+    world = running()
+    world.context = Context(missing="Get it.")
+    assert world.settle().status["gang"]["state"] == "Running"
+
+
+def test_the_verdict_stands_on_the_group_too():
+    """A waiting gang's reason is the condition Unschedulable of its group, and it settles."""
+    world = embedded(verdict=WAITS, placements={}).settle()
+    (condition,) = world.objects["PodGroup", "mnist"]["status"]["conditions"]
+    assert (condition["type"], condition["status"]) == ("Unschedulable", "True")
+    assert condition["reason"] == "NotEnoughResources"
+
+
 QUEUED = {"kueue.x-k8s.io/queue-name": "q"}
 
 

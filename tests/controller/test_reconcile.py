@@ -167,3 +167,13 @@ def test_a_thousand_pods_in_one_pass():
     assert kinds == ["ConfigMap", *["Pod"] * 1000, *["Service"] * 1000]
     assert len([a for a in actions if isinstance(a, Emit)]) == 3
     assert len(actions) == 2001 + 3 + 1
+
+
+def test_a_job_that_ended_under_another_operator_gets_its_state():
+    """The printer column needs the word; nothing else is touched."""
+    world = World(tfjob(Worker=1)).settle()
+    world.end("mnist-worker-0")
+    world.settle()
+    before = dict(world.status)
+    del world.status["state"]
+    assert world.settle().status == before

@@ -38,6 +38,8 @@ class Mold:
 
     job: Job
     replica: Replica
+    prefix: str
+    """What the names of its pods and services start with; the index follows."""
     identity: Mapping[str, str]
     """The labels by which the role's objects are found, without the index."""
     metadata: Json
@@ -65,7 +67,7 @@ class Mold:
 
     def name(self, index: int) -> str:
         """Return the name of a pod and of its service."""
-        return names.child(self.job.name, self.replica.role, index)
+        return f"{self.prefix}{index}"
 
     def pod(self, index: int, node: str = "") -> Json:
         """Return the pod of that index, on the node unless that is empty."""
@@ -121,6 +123,7 @@ def mold(
     return Mold(
         job=job,
         replica=replica,
+        prefix=names.child(job.name, replica.role, 0).removesuffix("0"),
         identity=identity,
         metadata={
             "namespace": job.namespace,

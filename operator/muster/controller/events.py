@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Final
 
 from muster.api import names
-from muster.api.model import ContainerEnd, JobStatus, PodView, ReplicaStatus
+from muster.api.model import ContainerEnd, Job, JobStatus, PodView, ReplicaStatus
 from muster.controller.model import Action, Create, Delete, Emit
 from muster.controller.roster import Fate, Member
 from muster.controller.scope import Scope
@@ -159,6 +159,22 @@ def of_notices(scope: Scope) -> Iterator[Emit]:
             names.Event.SET_POD_TEMPLATE_RESTART_POLICY,
             "Restart policy in pod template will be overwritten by restart policy in replica spec",
         )
+
+
+def of_validation(job: Job, reason: str) -> Emit:
+    """Tell that the job must be mended."""
+    event = names.reason(job.kind, names.Suffix.FAILED_VALIDATION)
+    return warning(event, f"{job.kind} failed validation because {reason}")
+
+
+def of_state(job: Job, after: JobStatus) -> Iterator[Emit]:
+    """Tell why the job is invalid or blocked, once."""
+    if after.reason in ("", job.status.reason):
+        return
+    if after.state == names.JobState.INVALID:
+        yield of_validation(job, after.reason)
+    else:
+        yield warning(names.Event.ERR_RESOURCE_EXISTS, after.reason)
 
 
 def of_refusal(scope: Scope) -> Iterator[Emit]:

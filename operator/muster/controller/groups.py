@@ -17,6 +17,15 @@ from muster.controller.scope import Scope
 from muster.gang import Update, announce
 
 CREATION_REFUSED: Final = "CreationRefused"
+SUMMARY: Final = 120
+"""Characters of a summary that still fit the column GANG."""
+_OBSTACLES: Final = frozenset(
+    {
+        CREATION_REFUSED,
+        names.Verdict.EXCEEDS_RESOURCE_QUOTA,
+        names.Verdict.GANG_SCHEDULER_MISSING,
+    }
+)
 POD_GROUP_IMMUTABLE: Final = "PodGroupImmutable"
 _DELETED: Final = names.Event.SUCCESSFUL_DELETE_POD_GROUP
 _ONCE_WHOLE: Final = frozenset({names.GangState.RUNNING, names.GangState.DEGRADED})
@@ -114,7 +123,7 @@ def standing(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | No
     if not scope.backend.apis:
         return None
     last = scope.job.status.gang
-    found = _obstacle(scope) or (
+    found = _obstacle(scope, counted) or (
         _embedded(scope, counted) if scope.backend.embedded else _foreign(scope)
     )
     if found is None:
@@ -128,28 +137,41 @@ def standing(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | No
     )
 
 
-def _obstacle(scope: Scope) -> Verdict | None:
+def _obstacle(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | None:
     """Return the verdict on a gang that the API server itself holds up."""
-    if scope.context.missing:
-        return _waits(scope, names.Verdict.GANG_SCHEDULER_MISSING, scope.context.missing)
-    refusal = scope.hindrance
-    if refusal is None or is_whole(scope):
+    if is_whole(scope):
         return None
-    quota = "exceeded quota" in refusal.message
-    reason = names.Verdict.EXCEEDS_RESOURCE_QUOTA if quota else CREATION_REFUSED
-    return _waits(scope, reason, refusal.message)
-
-
-def _waits(scope: Scope, reason: str, message: str) -> Verdict:
+    reason, message = "", ""
+    if scope.context.missing:
+        reason, message = names.Verdict.GANG_SCHEDULER_MISSING, scope.context.missing
+    elif scope.hindrance:
+        message = scope.hindrance.message
+        quota = "exceeded quota" in message
+        reason = names.Verdict.EXCEEDS_RESOURCE_QUOTA if quota else CREATION_REFUSED
+    if not reason:
+        return None
+    ready, total = _ready(counted), scope.job.total
     return Verdict(
         scheduler=_scheduler(scope),
         state=names.GangState.DEGRADED if was_whole(scope) else names.GangState.WAITING,
         pod_group=names.flat(scope.job.name),
         min_member=scope.minimum,
+        placed=ready,
+        ready=ready,
         reason=reason,
         message=message,
-        summary=f"0/{scope.job.total} placed: {message}"[:120],
+        summary=f"{ready}/{total} placed: {message}"[:SUMMARY],
     )
+
+
+def _ready(counted: Mapping[str, ReplicaStatus]) -> int:
+    return sum(replica.active + replica.succeeded for replica in counted.values())
+
+
+def _last_word(scope: Scope) -> Verdict | None:
+    """Return the last verdict, unless it told of an obstacle that is gone by now."""
+    last = scope.job.status.gang
+    return None if last is not None and last.reason in _OBSTACLES else last
 
 
 def _scheduler(scope: Scope) -> str:
@@ -162,15 +184,14 @@ def _foreign(scope: Scope) -> Verdict | None:
     found = scope.backend.verdict(
         observed.group, scope.job, scope.facts, observed.pods, observed.now
     )
-    return found or scope.job.status.gang
+    return found or _last_word(scope)
 
 
 def _embedded(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | None:
     """Return the allocator's latest word, overtaken by what the pods show."""
-    last = scope.job.status.gang
-    word = scope.observed.verdict or last
+    word = scope.observed.verdict or _last_word(scope)
     needed, total = max(1, scope.minimum), scope.job.total
-    ready = sum(replica.active + replica.succeeded for replica in counted.values())
+    ready = _ready(counted)
     placed = _placed(scope)
     if word is None:
         if not placed:

@@ -12,7 +12,7 @@ from muster.api.model import Condition, JobStatus, ReplicaStatus
 from muster.controller import groups, policies
 from muster.controller.events import restarting
 from muster.controller.roster import Fate
-from muster.controller.scope import Scope
+from muster.controller.scope import INVALID, Scope
 from muster.controller.status import (
     condition,
     counts,
@@ -30,7 +30,7 @@ def running(scope: Scope) -> JobStatus:
     before = _resumed(scope)
     counted = counts(scope.job, scope.framework, scope.roster, before.replicas)
     if before.start_time is None:
-        before = replace(before, start_time=float(math.floor(scope.now)))
+        before = replace(before, start_time=_whole(scope.now))
     before = replace(
         before,
         replicas=counted,
@@ -42,6 +42,28 @@ def running(scope: Scope) -> JobStatus:
     after = replace(before, conditions=with_conditions(before.conditions, changes))
     if after.finished:
         after = replace(ended(after, scope.now), gang=scope.job.status.gang)
+    elif scope.refusal is not None and scope.refusal.reason == INVALID:
+        return replace(after, state=names.JobState.INVALID, reason=scope.refusal.message)
+    return replace(after, state=state(after))
+
+
+def invalid(scope: Scope, reason: str) -> JobStatus:
+    """Return the status of a job that cannot be read; all else stays as it was."""
+    return replace(
+        scope.job.status,
+        state=names.JobState.INVALID,
+        reason=reason,
+        observed_generation=scope.job.generation,
+    )
+
+
+def finished(scope: Scope) -> JobStatus:
+    """Return the status of a finished job, with what the operator that ended it left out."""
+    before = scope.job.status
+    ends = (before.condition(end) for end in (End.SUCCEEDED, End.FAILED))
+    time = next((c.transitioned for c in ends if c and c.status == "True"), 0.0)
+    known = before.completion_time is not None
+    after = before if known else replace(before, completion_time=time or _whole(scope.now))
     return replace(after, state=state(after))
 
 
@@ -82,11 +104,9 @@ def _held(scope: Scope) -> Mapping[str, ReplicaStatus]:
     }
 
 
-def with_completion(status: JobStatus, now: float) -> JobStatus:
-    """Return the status of a finished job with the completion time that it lacks."""
-    ends = (status.condition(end) for end in (End.SUCCEEDED, End.FAILED))
-    time = next((c.transitioned for c in ends if c and c.status == "True"), 0.0)
-    return replace(status, completion_time=time or float(math.floor(now)))
+def _whole(seconds: float) -> float:
+    """Return the time as it will be written."""
+    return float(math.floor(seconds))
 
 
 def _created(scope: Scope) -> Condition:
@@ -112,7 +132,7 @@ def _resumed(scope: Scope) -> JobStatus:
     return replace(
         before,
         conditions=with_condition(conditions, resumed),
-        start_time=float(math.floor(scope.now)),
+        start_time=_whole(scope.now),
         replicas={},
     )
 

@@ -73,10 +73,8 @@ def _finished(scope: Scope) -> Iterator[Action]:
     yield from _end_of_group(scope, doomed)
     yield from pods.end_of_configs(scope)
     yield from events.of_writes(deletes)
-    if job.status.completion_time is None:
-        yield SetStatus(status.write(progress.with_completion(job.status, scope.now)))
-    elif expiry is not None:
-        yield RequeueAfter(expiry)
+    yield from _status_writes(scope, progress.finished(scope), ())
+    yield from _earliest(expiry)
 
 
 def _end_of_group(scope: Scope, doomed: Sequence[PodView]) -> Iterator[Action]:
@@ -90,21 +88,10 @@ def _end_of_group(scope: Scope, doomed: Sequence[PodView]) -> Iterator[Action]:
 
 
 def _invalid(scope: Scope) -> Iterator[Action]:
-    yield from _refuse_spec(scope, "; ".join(str(problem) for problem in scope.job.problems))
-
-
-def _refuse_spec(scope: Scope, reason: str) -> Iterator[Action]:
-    job = scope.job
-    after = replace(
-        job.status,
-        state=names.JobState.INVALID,
-        reason=reason,
-        observed_generation=job.generation,
-    )
-    if after != job.status:
+    after = progress.invalid(scope, "; ".join(str(problem) for problem in scope.job.problems))
+    if after != scope.job.status:
         yield SetStatus(status.write(after))
-        event = names.reason(job.kind, names.Suffix.FAILED_VALIDATION)
-        yield events.warning(event, f"{job.kind} failed validation because {reason}")
+        yield events.of_validation(scope.job, after.reason)
 
 
 # 3. Suspended: take everything down, whatever cleanPodPolicy says.
@@ -130,11 +117,6 @@ def _running(scope: Scope) -> Iterator[Action]:
         # not bring back pods that were taken away.
         yield from _status_writes(scope, after, exits)
         return
-    refusal = scope.refusal
-    if refusal is not None and refusal.reason == "Invalid":
-        yield from _undo(scope)
-        yield from _refuse_spec(scope, refusal.message)
-        return
     obstacle = pods.conflict(scope)
     if obstacle:
         after = replace(after, state=names.JobState.BLOCKED, reason=obstacle)
@@ -142,14 +124,14 @@ def _running(scope: Scope) -> Iterator[Action]:
     else:
         yield from _children(scope)
     yield from _said(scope)
-    told = (*events.of_restarts(scope), *exits, *_of_conflict(scope, obstacle))
+    told = (*events.of_restarts(scope), *exits, *events.of_state(scope.job, after))
     silent = _awaits_first_word(scope)
     if not silent:
         yield from groups.announcement(scope, after.gang)
         yield from _status_writes(scope, after, told)
     yield from _earliest(
         policies.deadline(scope.job, after.start_time or scope.now),
-        scope.refusal.until if scope.refusal else None,
+        scope.retry,
         scope.job.created + FIRST_WORD if silent else None,
         _after_others(scope, blocked=bool(obstacle)),
     )
@@ -185,11 +167,6 @@ def _said(scope: Scope) -> Iterator[Emit]:
     """Yield what does not depend on the status; the recorder drops what was said lately."""
     yield from events.of_refusal(scope)
     yield from events.of_abnormal_pods(scope)
-
-
-def _of_conflict(scope: Scope, obstacle: str) -> Iterator[Emit]:
-    if obstacle and obstacle != scope.job.status.reason:
-        yield events.warning(names.Event.ERR_RESOURCE_EXISTS, obstacle)
 
 
 def _awaits_first_word(scope: Scope) -> bool:

@@ -97,8 +97,7 @@ def roster_of(observed: Observed, framework: Framework) -> Roster:
 
 def is_orphan(job: Job, framework: Framework, view: PodView | ObjectView) -> bool:
     """Say whether an object without owner carries the job's labels, so that it may be adopted."""
-    wanted = labels(job, framework).items()
-    return not view.owner_uid and all(view.labels.get(k) == value for k, value in wanted)
+    return not view.owner_uid and _has_labels(job, framework, view)
 
 
 def is_leftover(
@@ -108,8 +107,11 @@ def is_leftover(
     if view.deleting:
         return True
     young = observed.now < observed.job.created + LEFTOVER_GRACE
-    wanted = labels(observed.job, framework).items()
-    return bool(view.owner_uid) and young and all(view.labels.get(k) == v for k, v in wanted)
+    return bool(view.owner_uid) and young and _has_labels(observed.job, framework, view)
+
+
+def _has_labels(job: Job, framework: Framework, view: PodView | ObjectView | GroupView) -> bool:
+    return all(view.labels.get(k) == value for k, value in labels(job, framework).items())
 
 
 def _sort_others(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from muster.api.model import Job
 from muster.controller.model import Context, Observed, Refusal
@@ -11,6 +12,9 @@ from muster.controller.roster import Roster, roster_of
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend, GangFacts
 from muster.gang.demand import minimum
+
+INVALID: Final = "Invalid"
+"""The server's reason for refusing an object that no retry makes acceptable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +47,14 @@ class Scope:
     def refusal(self) -> Refusal | None:
         """The server's refusal, as long as it holds; an invalid object is refused for good."""
         refusal = self.observed.refusal
-        holds = refusal and (refusal.reason == "Invalid" or self.now < refusal.until)
+        holds = refusal and (refusal.reason == INVALID or self.now < refusal.until)
         return refusal if holds else None
+
+    @property
+    def retry(self) -> float | None:
+        """When what was refused may be tried again; None if it must be mended first."""
+        refusal = self.refusal
+        return refusal.until if refusal is not None and refusal.reason != INVALID else None
 
     @property
     def hindrance(self) -> Refusal | None:

@@ -31,19 +31,15 @@ def _compact(value: object) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def _port(replica: Replica) -> int:
-    return port_of(TENSORFLOW, replica)
-
-
-def _address(job: Job, replica: Replica, index: int, domain: str) -> str:
-    host = names.child(job.name, replica.role, index)
-    return f"{host}.{job.namespace}.svc{'.' + domain if domain else ''}:{_port(replica)}"
+def _address(job: Job, replica: Replica, domain: str) -> Callable[[int], str]:
+    """Return index -> host and port of a role's pods."""
+    start = f"{names.flat(job.name)}-{replica.role}-"
+    end = f".{job.namespace}.svc{'.' + domain if domain else ''}:{port_of(TENSORFLOW, replica)}"
+    return lambda index: f"{start}{index}{end}"
 
 
 def _addresses(job: Job, replica: Replica | None, domain: str) -> list[str]:
-    if replica is None:
-        return []
-    return [_address(job, replica, index, domain) for index in range(replica.replicas)]
+    return list(map(_address(job, replica, domain), range(replica.replicas))) if replica else []
 
 
 def _cluster(job: Job, domain: str) -> str:
@@ -59,9 +55,10 @@ def _task(role: str, index: int) -> str:
 def _sparse(job: Job, replica: Replica, domain: str) -> Callable[[int], str]:
     """Return what members of a job with dynamic workers are told: itself and its servers."""
     servers = _addresses(job, job.replica("PS"), domain)
+    address = _address(job, replica, domain)
 
     def value(index: int) -> str:
-        own = _address(job, replica, index, domain)
+        own = address(index)
         cluster: Json = {"worker": {}, "ps": []}
         if replica.type == "Worker":
             cluster = {"worker": {str(index): own}, "ps": servers}
