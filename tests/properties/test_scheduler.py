@@ -1,0 +1,351 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What holds for every cycle, whatever the cluster and the gangs."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from builders_scheduler import (
+    make_columns,
+    make_gang,
+    make_node,
+    make_pod,
+    make_queue,
+    make_role,
+    make_snapshot,
+)
+from muster.runtime import shapes
+from muster.runtime.snapshot import ClusterColumns
+from muster.scheduler import cycle, policy
+from muster.scheduler.model import State
+from muster.scheduler.plugins import proportion
+from muster.scheduler.session import Session
+
+GPU = "nvidia.com/gpu"
+BINPACK = policy.parse(
+    {
+        "actions": "allocate, backfill",
+        "tiers": [
+            {"plugins": [{"name": "priority"}, {"name": "gang"}]},
+            {"plugins": [{"name": "predicates"}, {"name": "binpack"}, {"name": "proportion"}]},
+        ],
+    }
+)
+CURVED = policy.parse(
+    {
+        "tiers": [
+            {"plugins": [{"name": "gang"}, {"name": "predicates"}]},
+            {
+                "plugins": [
+                    {"name": "binpack", "arguments": {"binpack.shape": "0:0,40:90,60:20,100:100"}}
+                ]
+            },
+        ]
+    }
+)
+
+amounts = st.integers(0, 4)
+policies = st.sampled_from([policy.DEFAULT, BINPACK, CURVED])
+
+
+@st.composite
+def node_lists(draw, least=0):
+    """Return node documents of mixed sizes, some of them barred."""
+    return [
+        make_node(
+            name=f"n{i}",
+            cpu=draw(st.integers(0, 8)),
+            gpu=draw(amounts),
+            pods=draw(st.integers(0, 6)),
+            labels={"zone": draw(st.sampled_from("ab"))},
+            unschedulable=draw(st.integers(0, 9)) == 0,
+        )
+        for i in range(draw(st.integers(least, 5)))
+    ]
+
+
+@st.composite
+def roles(draw, name="worker"):
+    """Return a role of a few tasks."""
+    fields = {"role": name, "replicas": draw(st.integers(1, 5)), "priority": draw(amounts)}
+    if draw(st.integers(0, 3)) == 0:
+        fields["nodeSelector"] = {"zone": draw(st.sampled_from("ab"))}
+    if draw(st.integers(0, 4)) == 0:
+        fields["ports"] = [{"hostPort": draw(st.sampled_from([80, 81])), "containerPort": 1}]
+    return make_role(cpu=draw(amounts), gpu=draw(st.integers(0, 2)), **fields)
+
+
+@st.composite
+def gang_lists(draw, nodes):
+    """Return gangs that wait, some elastic, some admitted with members on the nodes."""
+    result = []
+    for i in range(draw(st.integers(1, 5))):
+        parts = [draw(roles(name)) for name in ("worker", "ps")[: draw(st.integers(1, 2))]]
+        total = sum(len(part.waiting) for part in parts)
+        admitted = draw(st.integers(0, 4)) == 0
+        if admitted and nodes:
+            previous = {j: draw(st.sampled_from(nodes))["metadata"]["name"] for j in range(5)}
+            parts = [_with_previous(part, previous) for part in parts]
+        result.append(
+            make_gang(
+                key=f"team/g{i}",
+                uid=f"u{draw(amounts)}",
+                created=float(draw(amounts)),
+                priority=draw(amounts),
+                queue=draw(st.sampled_from(["q1", "q2"])),
+                min_member=draw(st.integers(1, total)),
+                admitted=admitted,
+                roles=parts,
+            )
+        )
+    return result
+
+
+def _with_previous(role, previous):
+    return type(role)(
+        role=role.role,
+        shape=role.shape,
+        priority=role.priority,
+        waiting=role.waiting,
+        previous=previous,
+    )
+
+
+@st.composite
+def clusters(draw):
+    """Return the parts of a snapshot."""
+    nodes = draw(node_lists())
+    names = [node["metadata"]["name"] for node in nodes] + ["gone"]
+    pods = [
+        make_pod(
+            name=f"p{i}",
+            node=draw(st.sampled_from(names)),
+            cpu=draw(amounts),
+            gpu=draw(st.integers(0, 1)),
+            deleting=draw(st.booleans()),
+        )
+        for i in range(draw(st.integers(0, 4)))
+    ]
+    queues = [make_queue(name="q1", weight=2, cpu=draw(st.integers(1, 40))), make_queue(name="q2")]
+    return {"nodes": nodes, "pods": pods, "gangs": draw(gang_lists(nodes)), "queues": queues}
+
+
+def shape_of(parts, decision, role):
+    """Return the request of a role of the decided gang, pod slot included."""
+    gang = next(g for g in parts["gangs"] if g.key == decision.gang)
+    found = next(r for r in gang.roles if r.role == role)
+    return gang, dict(found.shape.requests) | {"pods": 1000}
+
+
+@given(parts=clusters(), rules=policies)
+def test_no_overcommit(parts, rules):
+    """No placement takes more of a resource than its node has left, nor a port twice."""
+    snapshot = make_snapshot(**parts)
+    idle = dict(zip(snapshot.nodes.names, snapshot.nodes.allocatable - snapshot.nodes.used))
+    ports = Counter()
+    for decision in cycle.schedule(snapshot, rules):
+        for placement in decision.placements:
+            gang, request = shape_of(parts, decision, placement.role)
+            for name, amount in request.items():
+                idle[placement.node][snapshot.resources.index(name)] -= amount
+                assert idle[placement.node][snapshot.resources.index(name)] >= 0
+            role = next(r for r in gang.roles if r.role == placement.role)
+            ports.update((placement.node, port) for port in role.shape.ports)
+    assert [key for key, count in ports.items() if count > 1] == []
+
+
+@given(parts=clusters(), rules=policies)
+def test_all_or_nothing(parts, rules):
+    """A gang that was not admitted before gets its minimum or nothing; no task gets two nodes."""
+    gangs = {gang.key: gang for gang in parts["gangs"]}
+    for decision in cycle.schedule(make_snapshot(**parts), rules):
+        gang = gangs[decision.gang]
+        tasks = [(p.role, p.index) for p in decision.placements]
+        assert len(tasks) == len(set(tasks))
+        wanted = {(role.role, i) for role in gang.roles for i in role.waiting}
+        assert set(tasks) <= wanted
+        assert not tasks or gang.admitted or len(tasks) >= gang.min_member
+        whole = decision.verdict.state in (State.PLACED, State.RUNNING)
+        assert whole == (len(tasks) >= gang.min_member)
+        assert whole or decision.verdict.reason
+        assert decision.verdict.placed == len(tasks)
+
+
+@given(parts=clusters(), rules=policies)
+def test_constraints_hold(parts, rules):
+    """Placements are on nodes that suit, and queues stay within their capability."""
+    snapshot = make_snapshot(**parts)
+    zones = {node["metadata"]["name"]: node for node in parts["nodes"]}
+    taken = 0
+    for decision in cycle.schedule(snapshot, rules):
+        for placement in decision.placements:
+            gang, request = shape_of(parts, decision, placement.role)
+            role = next(r for r in gang.roles if r.role == placement.role)
+            node = zones[placement.node]
+            assert not node["spec"]["unschedulable"]
+            assert role.shape.selector in ((), (("zone", node["metadata"]["labels"]["zone"]),))
+            if gang.queue == "q1" and not gang.admitted:
+                taken += request.get("cpu", 0)
+    if rules is not CURVED:
+        assert taken <= parts["queues"][0].capability["cpu"]
+
+
+@given(parts=clusters(), rules=policies, seed=st.randoms(use_true_random=False))
+def test_order_of_input_does_not_matter(parts, rules, seed):
+    """Shuffled input, same decisions in the same order."""
+    before = cycle.schedule(make_snapshot(**parts), rules)
+    shuffled = {name: seed.sample(part, len(part)) for name, part in parts.items()}
+    assert cycle.schedule(make_snapshot(**shuffled), rules) == before
+
+
+@given(parts=clusters(), rules=policies)
+def test_deterministic(parts, rules):
+    """A snapshot can be scheduled twice, with the same outcome: nothing in it is changed."""
+    snapshot = make_snapshot(**parts)
+    assert cycle.schedule(snapshot, rules) == cycle.schedule(snapshot, rules)
+
+
+@given(nodes=node_lists(least=1), role=roles(), rules=policies)
+def test_alone_on_an_empty_cluster(nodes, role, rules):
+    """A gang of one role alone on an empty cluster is placed exactly if it fits."""
+    request = dict(role.shape.requests) | {"pods": 1000}
+    fits = 0
+    snapshot = make_snapshot(nodes=nodes, gangs=[make_gang(roles=[role])])
+    for i, name in enumerate(snapshot.nodes.names):
+        node = next(n for n in nodes if n["metadata"]["name"] == name)
+        zone = node["metadata"]["labels"]["zone"]
+        if node["spec"]["unschedulable"] or role.shape.selector not in ((), (("zone", zone),)):
+            continue
+        row = dict(zip(snapshot.resources, snapshot.nodes.allocatable[i].tolist(), strict=True))
+        count = min(row.get(r, 0) // amount for r, amount in request.items())
+        fits += min(count, 1) if role.shape.ports else count
+    (decision,) = cycle.schedule(snapshot, rules)
+    assert bool(decision.placements) == (fits >= len(role.waiting))
+    if not decision.placements:
+        assert not decision.verdict.ever_possible
+
+
+@given(parts=clusters(), rules=policies, count=st.integers(1, 12))
+def test_batch_is_pod_by_pod(parts, rules, count):
+    """Choosing nodes for many equal tasks at once gives what one at a time gives."""
+    snapshot = make_snapshot(**parts)
+    together, apart = Session(snapshot, rules.openers()), Session(snapshot, rules.openers())
+    batch = together.fit(together.jobs[0].tasks[0]).choose(count)
+    job = apart.jobs[0]
+    order = []
+    for _ in range(count):
+        picks = apart.fit(job.tasks[0]).choose(1)
+        if not picks.order:
+            break
+        apart.place(job, job.tasks[0], picks)
+        order += picks.order
+    assert batch.order == order
+    assert Counter(order) == dict(zip(batch.nodes.tolist(), batch.counts.tolist(), strict=True))
+
+
+@given(parts=clusters(), rules=policies)
+def test_undo_leaves_nothing_behind(parts, rules):
+    """After placing and taking back, room, jobs and fits are as they were."""
+    session = Session(make_snapshot(**parts), rules.openers())
+    idle, load = session.room.idle.copy(), session.room.load.copy()
+    ranks = {id(t): session.fit(t).rank.copy() for job in session.jobs for t in job.tasks}
+    for job in session.jobs:
+        for tasks in job.tasks:
+            picks = session.fit(tasks).choose(tasks.left)
+            if picks.order:
+                session.place(job, tasks, picks)
+                session.promise(job, tasks, picks)
+    session.undo(0)
+    assert (session.room.idle == idle).all()
+    assert (session.room.load == load).all()
+    assert not session.room.promised.any()
+    for job in session.jobs:
+        assert (job.ready, job.promised, job.placements) == (job.gang.ready, 0, [])
+        assert (job.allocated == job.gang.allocated).all()
+        for tasks in job.tasks:
+            assert (session.fit(tasks).rank == ranks[id(tasks)]).all()
+
+
+@given(
+    caps=st.lists(st.tuples(st.integers(0, 50), st.integers(1, 5)), min_size=1, max_size=6),
+    total=st.integers(0, 100),
+)
+def test_deserved_uses_all_and_no_more(caps, total):
+    """The shares add up to min(total, demand); nobody gets more than asked; the rest by weight."""
+    limits = np.array([cap for cap, _ in caps], np.float64)
+    weights = np.array([weight for _, weight in caps], np.float64)
+    given_ = proportion.fill(limits, weights, float(total))
+    assert np.isclose(given_.sum(), min(total, limits.sum()))
+    assert (given_ <= limits + 1e-9).all()
+    hungry = given_ < limits - 1e-9
+    if hungry.any():
+        levels = given_ / weights
+        assert np.allclose(levels[hungry], levels[hungry][0])
+        assert (levels <= levels[hungry][0] + 1e-9).all()
+
+
+@given(data=st.data(), parts=clusters())
+def test_columns_follow_events(data, parts):
+    """After any sequence of events the columns are those of a mirror started afresh."""
+    columns = ClusterColumns()
+    nodes, pods = {}, {}
+    choices = [("node", doc) for doc in parts["nodes"]] + [("pod", doc) for doc in parts["pods"]]
+    queues = parts["queues"]
+    for _ in range(data.draw(st.integers(0, 12))):
+        if not choices:
+            break
+        kind, doc = data.draw(st.sampled_from(choices))
+        known = nodes if kind == "node" else pods
+        change = columns.node_changed if kind == "node" else columns.pod_changed
+        parse = shapes.parse_node if kind == "node" else shapes.parse_use
+        name = doc["metadata"]["name"]
+        after = None if data.draw(st.booleans()) and name in known else parse(doc)
+        change(known.pop(name, None), after)
+        if after is not None:
+            known[name] = after
+        columns.snapshot(parts["gangs"][: data.draw(amounts)], queues, 0.0)
+    fresh = ClusterColumns()
+    for node in nodes.values():
+        fresh.node_changed(None, node)
+    for pod in pods.values():
+        fresh.pod_changed(None, pod)
+    one = columns.snapshot(parts["gangs"], queues, 0.0)
+    other = fresh.snapshot(parts["gangs"], queues, 0.0)
+    assert one.nodes.names == other.nodes.names
+    for name, row in enumerate(one.resources):
+        if row in other.resources:
+            for array in ("allocatable", "used", "releasing"):
+                mine, theirs = getattr(one.nodes, array), getattr(other.nodes, array)
+                assert (mine[:, name] == theirs[:, other.resources.index(row)]).all()
+    assert (one.nodes.load == other.nodes.load).all()
+    assert cycle.schedule(one, policy.DEFAULT) == cycle.schedule(other, policy.DEFAULT)
+
+
+@given(parts=clusters())
+def test_assumed_pods_count_once(parts):
+    """Between decision and arrival a placement holds its room, and afterwards it holds it once."""
+    columns = make_columns(nodes=parts["nodes"], pods=parts["pods"])
+    snapshot = columns.snapshot(parts["gangs"], parts["queues"], 0.0)
+    gangs = {gang.key: gang for gang in parts["gangs"]}
+    expected = snapshot.nodes.used.copy()
+    arrived = []
+    for decision in cycle.schedule(snapshot, policy.DEFAULT):
+        for p in decision.placements:
+            shape = next(r for r in gangs[decision.gang].roles if r.role == p.role).shape
+            name = f"{decision.gang}-{p.role}-{p.index}"
+            columns.assume("team", name, p.node, shape)
+            pod = make_pod(name=name, namespace="team", node=p.node)
+            arrived.append(shapes.parse_use(pod))
+            request = dict(shape.requests) | {"pods": 1000}
+            row = [request.get(r, 0) for r in snapshot.resources]
+            expected[snapshot.nodes.index[p.node]] += row
+    assert (columns.snapshot([], [], 0.0).nodes.used == expected).all()
+    for use in arrived:
+        columns.pod_changed(None, use)
+    after = columns.snapshot([], [], 0.0).nodes.used
+    assert (after[:, 0] == expected[:, 0]).all()
+    assert columns.assumed == {}
