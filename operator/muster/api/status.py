@@ -64,7 +64,7 @@ def write(status: JobStatus) -> Json:
         "gang": _verdict_json(status.gang) if status.gang else None,
         "observedGeneration": status.observed_generation,
     }
-    return {key: value for key, value in document.items() if value not in (None, "", [])}
+    return {key: value for key, value in document.items() if value not in (None, "", [], {})}
 
 
 def _time_json(seconds: float | None) -> str | None:
