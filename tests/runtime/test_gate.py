@@ -6,7 +6,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from muster.runtime.gate import FAIR_SHARE, Gate, Urgency
+
+from muster.runtime.gate import SHARE, Gate, Urgency
 
 
 async def _order(gate: Gate, wanted: list[Urgency]) -> list[Urgency]:
@@ -17,25 +18,46 @@ async def _order(gate: Gate, wanted: list[Urgency]) -> list[Urgency]:
             served.append(urgency)
             await asyncio.sleep(0)
 
-    await gate.acquire(Urgency.LEADERSHIP)
+    for _ in range(gate.width):
+        await gate.acquire(Urgency.PLACEMENT)
     tasks = [asyncio.create_task(one(urgency)) for urgency in wanted]
     await asyncio.sleep(0)
-    gate.release()
+    for _ in range(gate.width):
+        gate.release(Urgency.PLACEMENT)
     await asyncio.gather(*tasks)
     return served
 
 
-def test_urgent_first() -> None:
-    """What waits is served by class, not by the order of arrival."""
-    wanted = [Urgency.EVENT, Urgency.STATUS, Urgency.SUPPORT, Urgency.PLACEMENT]
-    assert asyncio.run(_order(Gate(1), wanted)) == sorted(wanted)
+def test_prose_waits_while_gangs_start() -> None:
+    """Of the less urgent writes only a share is made before the placements are through."""
+    wanted = [Urgency.EVENT] * 20 + [Urgency.PLACEMENT] * 20
+    served = asyncio.run(_order(Gate(4), wanted))
+    last = max(i for i, urgency in enumerate(served) if urgency is Urgency.PLACEMENT)
+    assert served[: last + 1].count(Urgency.EVENT) <= 10 * SHARE
+    assert len(served) == 40
 
 
 def test_nothing_starves() -> None:
-    """Among many urgent writes a share goes to the others."""
-    wanted = [Urgency.PLACEMENT] * (4 * FAIR_SHARE) + [Urgency.EVENT] * 2
-    served = asyncio.run(_order(Gate(1), wanted))
-    assert served.index(Urgency.EVENT) < 2 * FAIR_SHARE
+    """An endless stream of placements leaves every other class its share."""
+
+    async def run() -> None:
+        gate, over = Gate(2), asyncio.Event()
+
+        async def stream() -> None:
+            while not over.is_set():
+                async with gate.enter(Urgency.PLACEMENT):
+                    await asyncio.sleep(0)
+
+        streams = [asyncio.create_task(stream()) for _ in range(8)]
+        await asyncio.sleep(0)
+        async with asyncio.timeout(5):
+            for urgency in (Urgency.SUPPORT, Urgency.STATUS, Urgency.EVENT):
+                async with gate.enter(urgency):
+                    pass
+        over.set()
+        await asyncio.gather(*streams)
+
+    asyncio.run(run())
 
 
 def test_width_is_held() -> None:
@@ -68,12 +90,12 @@ def test_a_cancelled_waiter_gives_its_place_back(granted: bool) -> None:
         waiter = asyncio.create_task(gate.acquire(Urgency.STATUS))
         await asyncio.sleep(0)
         if granted:
-            gate.release()
+            gate.release(Urgency.STATUS)
         waiter.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiter
         if not granted:
-            gate.release()
+            gate.release(Urgency.STATUS)
         async with asyncio.timeout(1):
             await gate.acquire(Urgency.STATUS)
 

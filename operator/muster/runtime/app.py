@@ -27,7 +27,9 @@ from muster.runtime.work import WorkQueue
 
 log = logging.getLogger(__name__)
 
-PASSES_AT_ONCE = 64
+PASSES_AT_ONCE = 1024
+"""A pass mostly waits at the gate; one that waits to write services or prose must not keep
+another from creating pods."""
 AUDIT_SECONDS = 300.0
 """How often the list of jobs is compared with the server, for deletions that no watch told."""
 

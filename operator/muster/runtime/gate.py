@@ -22,20 +22,27 @@ class Urgency(IntEnum):
     EVENT = 4
 
 
-FAIR_SHARE = 32
-"""Of so many grants one goes to a less urgent class that waits, so that nothing starves."""
+SHARE = 1
+"""Places that a class keeps while a more urgent one is at work, so that nothing starves."""
+LINGER = 0.02
+"""Seconds for which a class counts as at work after its last request: the next pass of the same
+sort is about to begin, and what the API server does for others meanwhile would delay it."""
 
 
 class Gate:
     """Lets at most `width` requests through at a time, the most urgent first.
 
-    Within a class the order is first come, first served.
+    While a class is at work, each less urgent one gets no more than its share: the API server
+    has only so much to give, and prose must not slow down a start. Within a class the order is
+    first come, first served.
     """
 
     def __init__(self, width: int) -> None:
-        self._free = width
+        self.width = self._free = width
         self._waiting: tuple[deque[asyncio.Future[None]], ...] = tuple(deque() for _ in Urgency)
-        self._grants = 0
+        self._inside = [0] * len(Urgency)
+        self._busy_until = [0.0] * len(Urgency)
+        self._timer: asyncio.TimerHandle | None = None
 
     def enter(self, urgency: Urgency) -> _Pass:
         """Return an async context manager that holds one place."""
@@ -43,22 +50,24 @@ class Gate:
 
     async def acquire(self, urgency: Urgency) -> None:
         """Wait for a place; every acquire is followed by one release."""
-        if self._free > 0 and not any(self._waiting):
-            self._free -= 1
-            return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[urgency].append(turn)
         self._serve()
+        if turn.done():
+            return
         try:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self.release()
+                self.release(urgency)
             raise
 
-    def release(self) -> None:
+    def release(self, urgency: Urgency) -> None:
         """Give the place back."""
         self._free += 1
+        self._inside[urgency] -= 1
+        if urgency is not Urgency.LEADERSHIP:
+            self._busy_until[urgency] = asyncio.get_running_loop().time() + LINGER
         self._serve()
 
     def waiting(self, urgency: Urgency) -> int:
@@ -66,22 +75,27 @@ class Gate:
         return len(self._waiting[urgency])
 
     def _serve(self) -> None:
-        while self._free > 0:
-            turn = self._next()
-            if turn is None:
-                return
-            if not turn.done():
-                self._free -= 1
-                turn.set_result(None)
+        now = asyncio.get_running_loop().time()
+        urgent = False
+        for urgency, queue in zip(Urgency, self._waiting, strict=True):
+            limit = SHARE if urgent else self._free + self._inside[urgency]
+            while queue and self._inside[urgency] < limit and self._room(urgency):
+                turn = queue.popleft()
+                if not turn.done():
+                    self._free -= 1
+                    self._inside[urgency] += 1
+                    turn.set_result(None)
+            urgent = urgent or bool(self._inside[urgency]) or now < self._busy_until[urgency]
+        if any(self._waiting) and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(LINGER, self._again)
 
-    def _next(self) -> asyncio.Future[None] | None:
-        queues = [queue for queue in self._waiting if queue]
-        if not queues:
-            return None
-        self._grants += 1
-        if len(queues) > 1 and self._grants % FAIR_SHARE == 0:
-            return queues[1 + (self._grants // FAIR_SHARE) % (len(queues) - 1)].popleft()
-        return queues[0].popleft()
+    def _room(self, urgency: Urgency) -> bool:
+        """Say whether a place is free; a class's first ones may go beyond the width."""
+        return self._free > 0 or self._inside[urgency] < SHARE
+
+    def _again(self) -> None:
+        self._timer = None
+        self._serve()
 
 
 class _Pass:
@@ -100,4 +114,4 @@ class _Pass:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._gate.release()
+        self._gate.release(self._urgency)
