@@ -77,7 +77,7 @@ crds: install ## write crds/ from the models
 	$(BIN)/muster crds
 
 bench: controlplane ## measure starting speed against bare loops
-	$(BIN)/python -m bench $(BENCH_ARGS)
+	$(BIN)/python tests/bench $(BENCH_ARGS)
 
 local-up: controlplane ## start a local control plane with simulated nodes
 	@$(BIN)/muster local up --name $(CLUSTER) --nodes $(NODES)

@@ -52,6 +52,7 @@ class Operator:
             settings.namespaces,
             self._touched,
             self._stirred,
+            settings.cluster_domain,
         )
         self.policy = policyfile.PolicyFile(settings.scheduler_conf)
         self.loop = (

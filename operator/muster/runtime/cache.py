@@ -69,11 +69,14 @@ class Cache:
         namespaces: Sequence[str],
         touched: Callable[[str], None],
         stirred: Callable[[], None],
+        domain: str = "",
     ) -> None:
         self.kube = kube
         self.backend = backend
         self.frameworks = {framework.kind: framework for framework in frameworks}
         self.namespaces = tuple(namespaces) or ("",)
+        self.domain = domain
+        """The cluster domain, which is part of what large jobs tell their pods."""
         self.columns = ClusterColumns()
         self.priorities: dict[str, int] = {}
         self.queues: dict[str, QueueInput] = {}
@@ -128,7 +131,7 @@ class Cache:
         if entry is None:
             return None
         if entry.job is None:
-            entry.job = load(entry.framework, entry.document)
+            entry.job = load(entry.framework, entry.document, self.domain)
         return entry.job
 
     def jobs(self) -> Iterator[Job]:
