@@ -102,8 +102,9 @@ class Job:
 
     @property
     def best_effort(self) -> bool:
-        """Whether all that is left asks for nothing but slots."""
-        return all(tasks.best_effort for tasks in self.tasks if tasks.left)
+        """Whether all that is left asks for nothing but slots; not if nothing is left."""
+        left = [tasks.best_effort for tasks in self.tasks if tasks.left]
+        return bool(left) and all(left)
 
     def refuse(
         self, refusal: Refusal, summary: str = "", shortage: Mapping[str, int] | None = None

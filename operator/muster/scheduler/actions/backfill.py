@@ -9,4 +9,4 @@ from muster.scheduler.session import Session
 
 def backfill(session: Session) -> None:
     """Place the gangs whose remaining tasks are all BestEffort."""
-    run(session, [job for job in session.jobs if job.left and job.best_effort])
+    run(session, [job for job in session.jobs if job.best_effort])
