@@ -141,10 +141,6 @@ class Cache:
             if job is not None:
                 yield job
 
-    def document(self, key: str) -> Json:
-        """Return the job's document as it was last seen. Raises KeyError."""
-        return self._jobs[key].document
-
     def find(self, key: str) -> Json | None:
         """Return the job's document as it was last seen, or None."""
         entry = self._jobs.get(key)

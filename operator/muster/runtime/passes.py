@@ -196,7 +196,9 @@ class Passes:
 
     async def _set_status(self, job: Job, action: Action) -> bool:
         assert isinstance(action, SetStatus)
-        document = self._cache.document(job.key)
+        document = self._cache.find(job.key)
+        if document is None or document["metadata"]["uid"] != job.uid:
+            return False
         patch = difference(document.get("status") or {}, action.status)
         if not patch:
             return True
