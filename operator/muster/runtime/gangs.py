@@ -73,7 +73,8 @@ def gang(
     foreign = job.total - sum(replica.replicas for replica in mine)
     roles = tuple(_role(job, r, pods, placed, previous, rules, shapes[r.type]) for r in mine)
     scheduling = job.run_policy.scheduling
-    admitted = any(not pod.terminal and pod.node for pod in pods.values()) or _was_whole(job)
+    own = {replica.role for replica in mine}
+    admitted = any(not p.terminal and p.node and p.role in own for p in pods.values())
     return GangInput(
         key=job.key,
         uid=job.uid,
@@ -83,7 +84,7 @@ def gang(
         roles=roles,
         priority=rules.priorities.get(_priority_class(job), 0),
         min_resources=_amounts(scheduling.min_resources),
-        admitted=admitted,
+        admitted=admitted or _was_whole(job),
         hold_until=hold_until,
     )
 
