@@ -73,6 +73,7 @@ def main(*, keep: bool = False, out: Path | None = None) -> int:
 
 def _show(*, keep: bool, out: Path) -> None:
     examples, manifests = _shipped("examples"), _shipped("manifests") / "overlays" / "embedded"
+    _make_folder(out)
     with _cluster(keep=keep) as where:
         operator = runner.start(where, manifests)
         try:
@@ -81,7 +82,7 @@ def _show(*, keep: bool, out: Path) -> None:
             asyncio.run(_play(where, operator, examples, out))
         except (ShowError, ClusterError) as error:
             log = out.with_suffix(".log")
-            _write(log, operator.log.read_text(errors="replace"))
+            log.write_text(operator.log.read_text(errors="replace"))
             raise ShowError(f"{error}\nThe operator's log: {_nearby(log)}") from error
 
 
@@ -138,7 +139,7 @@ def _draw(seen: Sequence[Sight], out: Path, paint: Paint) -> None:
     nodes = [picture.Node(f"node-{index + 1}", GPUS) for index in range(NODES)]
     drawn = picture.arrange(seen, nodes)
     _say(chart.render(drawn, paint))
-    _write(out, svg.render(drawn, "muster demo: who ran where, and when"))
+    out.write_text(svg.render(drawn, "muster demo: who ran where, and when"))
     _say(f"The same as a picture: {_nearby(out)}")
 
 
@@ -160,10 +161,14 @@ def _default_out() -> Path:
     return folder / "muster-demo.svg"
 
 
-def _write(path: Path, text: str) -> None:
+def _make_folder(path: Path) -> None:
+    """Find out before the show whether its picture can be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        new = not path.exists()
+        path.touch()
+        if new:
+            path.unlink()
     except OSError as error:
         raise ShowError(f"{path} cannot be written: {error.strerror}") from error
 

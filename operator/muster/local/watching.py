@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import ssl
 import time
@@ -35,7 +34,7 @@ class Watching:
         self._where = where
         self._since = since
         self._sights: asyncio.Queue[Sight | Exception] = asyncio.Queue()
-        self._exit = contextlib.AsyncExitStack()
+        self._tasks: list[asyncio.Task[None]] = []
         self._sources: Mapping[str, Read] = {
             f"/apis/{names.GROUP}/v1/namespaces/{namespace}/tfjobs": history.job_sight,
             f"/api/v1/namespaces/{namespace}/pods": history.pod_sight,
@@ -43,15 +42,18 @@ class Watching:
 
     async def __aenter__(self) -> Self:
         """Connect and begin to follow."""
-        session = await self._exit.enter_async_context(_session(self._where))
+        self._session = _session(self._where)
         for path, read in self._sources.items():
-            task = asyncio.create_task(self._follow(session, path, read))
-            self._exit.push_async_callback(_ended, task)
+            self._tasks.append(asyncio.create_task(self._follow(self._session, path, read)))
         return self
 
     async def __aexit__(self, *_error: object) -> None:
         """End the watches."""
-        await self._exit.aclose()
+        # The session waits for connections to close only while somebody uses them.
+        await self._session.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def next(self, seconds: float) -> Sight | None:
         """Wait for a sight, None if none comes in time; ClusterError if a watch broke off."""
@@ -103,8 +105,3 @@ async def _events(
             if event["type"] == "ERROR":
                 raise ValueError(event["object"].get("message", "an error without a message"))
             yield event
-
-
-async def _ended(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)

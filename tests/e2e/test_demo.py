@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`muster demo` shows what it promises, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from muster.local import cluster, processes
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 200
+NAMES = ("first", "second", "ps-worker-gpu", "exit-code", "simple")
+
+pytestmark = pytest.mark.e2e
+
+
+def start(*words: str, state: Path, cwd: Path) -> subprocess.Popen[str]:
+    """Start `muster demo` with a state folder of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "muster", "demo", *words],
+        cwd=cwd,
+        env={**os.environ, "XDG_STATE_HOME": str(state), "PYTHONPATH": str(ROOT / "operator")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def remains(state: Path) -> list[str]:
+    """Find the processes that know this state folder, and the files in it."""
+    listing = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
+    running = [line for line in listing.stdout.splitlines() if str(state) in line]
+    return [*running, *map(str, state.rglob("*"))]
+
+
+def nothing_remains(state: Path, seconds: float = 30.0) -> bool:
+    """Wait until nothing is left but empty folders: the guard works on after the demo's end."""
+    deadline = time.monotonic() + seconds
+    while left := [one for one in remains(state) if not Path(one).is_dir()]:
+        if time.monotonic() > deadline:
+            pytest.fail(f"left behind: {left}")
+        time.sleep(0.1)  # the end of another's processes gives no event
+    return True
+
+
+def in_order(text: str, marks: Sequence[str]) -> bool:
+    """Say whether all marks are there, one after the other."""
+    position = 0
+    for mark in marks:
+        position = text.find(mark, position) + 1
+        assert position, f"{mark!r} is not where it belongs in:\n{text}"
+    return True
+
+
+@pytest.mark.timeout(SECONDS + 60)
+def test_the_demo(tmp_path: Path) -> None:
+    """Exit code 0, the story of the gang that waits, the table, both pictures."""
+    out = tmp_path / "pictures" / "demo.svg"
+    process = start("--out", str(out), state=tmp_path / "state", cwd=tmp_path)
+    text, _ = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0, text
+    squeezed = "\n".join(" ".join(line.split()) for line in text.splitlines())
+    assert in_order(
+        squeezed,
+        [
+            "Muster is ready",
+            "$ kubectl apply -f examples/tfjob-gang-waits.yaml",
+            "s second Queued 0/4 placed: ",
+            "$ kubectl apply -f examples/tfjob-ps-worker-gpu.yaml",
+            "exit-code-worker-0 runs again",
+            "s first Succeeded",
+            "s second Running",
+            "s second Succeeded",
+            "$ kubectl get tfjobs",
+            "NAME STATE GANG AGE",
+            "A first",
+            "node-1 gpu 0 |[",
+            "pictures/demo.svg",
+        ],
+    )
+    assert "first all 3 pods placed: 1 on node-1, 1 on node-2, 1 on node-3" in squeezed
+    assert "second all 4 pods placed: " in squeezed
+    assert max(len(line) for line in text.splitlines() if "|" in line) <= 100
+    root = ET.parse(out).getroot()
+    texts = {element.text for element in root.iter("{http://www.w3.org/2000/svg}text")}
+    assert set(NAMES) | {"node-1", "node-4", "first-worker-0", "A first"} <= texts
+    assert nothing_remains(tmp_path / "state")
+
+
+def test_an_interrupted_demo_cleans_up(tmp_path: Path) -> None:
+    """Ctrl-C in the middle: a word, exit code 130, no process, no file."""
+    state = tmp_path / "state"
+    process = start("--out", str(tmp_path / "demo.svg"), state=state, cwd=tmp_path)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "Queued" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    rest, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, rest
+    assert rest.endswith("muster demo: interrupted\n")
+    assert nothing_remains(state)
+    assert not (tmp_path / "demo.svg").exists()
+
+
+def test_an_operator_that_dies_ends_the_demo(tmp_path: Path) -> None:
+    """Exit code 1 and the reason; its log outlives the cluster."""
+    state = tmp_path / "state"
+    process = start("--out", str(tmp_path / "demo.svg"), state=state, cwd=tmp_path)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "Queued" in line:
+            break
+    (record,) = state.rglob("muster.pid")
+    operator = processes.read(record)
+    assert operator is not None
+    assert processes.send(operator, signal.SIGKILL)
+    rest, _ = process.communicate(timeout=60)
+    assert process.returncode == 1, rest
+    assert "muster demo: the operator ended." in rest
+    assert "working: gang scheduler embedded" in (tmp_path / "demo.log").read_text()
+    assert nothing_remains(state)
+
+
+def test_a_failed_demo_says_why(tmp_path: Path) -> None:
+    """A picture that cannot be written, found out at the start: nothing is brought up."""
+    (tmp_path / "file").touch()
+    out = tmp_path / "file" / "demo.svg"
+    process = start("--out", str(out), state=tmp_path / "state", cwd=tmp_path)
+    text, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert text.startswith(f"muster demo: {out} cannot be written: ")
+    assert len(text.splitlines()) == 1
+    assert nothing_remains(tmp_path / "state")
+
+
+@pytest.mark.timeout(SECONDS + 60)
+def test_a_kept_demo_can_be_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cluster, operator and jobs stay until they are told to go."""
+    state = tmp_path / "state"
+    process = start("--keep", "--out", str(tmp_path / "demo.svg"), state=state, cwd=tmp_path)
+    text, _ = process.communicate(timeout=SECONDS)
+    monkeypatch.setenv("XDG_STATE_HOME", str(state))
+    try:
+        assert process.returncode == 0, text
+        assert "muster local down --name demo" in text
+        kept = cluster.find("demo")
+        assert kept is not None
+        assert all(kept.pids().values())
+        jobs = kept.client().get("/apis/kubeflow.org/v1/namespaces/default/tfjobs")["items"]
+        assert {job["metadata"]["name"] for job in jobs} == set(NAMES)
+        again = start("--keep", state=state, cwd=tmp_path)
+        words, _ = again.communicate(timeout=60)
+        assert again.returncode == 1
+        assert "muster local down --name demo" in words
+    finally:
+        cluster.down("demo")
+    assert nothing_remains(state)
