@@ -99,6 +99,15 @@ def test_no_role_grants_everything_or_secrets(overlay: str) -> None:
         assert not words & {"secrets", "pods/exec", "escalate", "bind", "impersonate"}
 
 
+def test_roles_know_every_kind_of_job() -> None:
+    """A kind whose CRD is shipped can be read, deleted, and given its status."""
+    kinds = {path.stem.split("_")[1] for path in (ROOT / "crds").glob("kubeflow.org_*.yaml")}
+    for suffix in ("", "/status", "/finalizers"):
+        assert {kind + suffix for kind in kinds} <= {
+            resource for rule in rules("none") for resource in rule["resources"]
+        }
+
+
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_each_overlay_grants_only_its_own_scheduler(overlay: str) -> None:
     """Groups of other gang schedulers are out of reach."""
