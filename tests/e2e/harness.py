@@ -429,6 +429,16 @@ class Operator:
             assert time.monotonic() < deadline, f"not ready: {self.readiness()}"
             time.sleep(0.05)  # a readiness probe has no event to wait for
 
+    def wait_unready(self, words: str, seconds: float = 30.0) -> str:
+        """Return what /readyz says once these words are in it."""
+        deadline = time.monotonic() + seconds
+        while words not in (said := self.readiness()):
+            assert self.process is not None
+            assert self.process.poll() is None, self.log.read_text()[-4000:]
+            assert time.monotonic() < deadline, f"not said: {words}; but: {said}"
+            time.sleep(0.05)  # a readiness probe has no event to wait for
+        return said
+
     def readiness(self) -> str:
         """Return what /readyz says, an empty string while nobody answers."""
         try:

@@ -1,0 +1,563 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs handed to other gang schedulers: exact documents, their own pace, no trace in the end.
+
+The schedulers themselves are not there; the tests say what they would write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from harness import Api, Json, Operator, Refused, add_nodes, of_job, tfjob
+
+from muster import gang
+
+pytestmark = pytest.mark.e2e
+
+StartOperator = Callable[..., Operator]
+
+CRDS = Path(__file__).parent / "crds"
+OWN_CRD = Path(__file__).parents[2] / "crds" / "scheduling.incubator.k8s.io_podgroups.yaml"
+VOLCANO = "/apis/scheduling.volcano.sh/v1beta1/namespaces/{ns}/podgroups"
+SCHEDULER_PLUGINS = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{ns}/podgroups"
+BUDGETS = "/apis/policy/v1/namespaces/{ns}/poddisruptionbudgets"
+GROUP_NAME = "scheduling.k8s.io/group-name"
+
+
+def install(api: Api, file: Path) -> None:
+    """Apply a CRD and return once it is served."""
+    name = yaml.safe_load(file.read_text())["metadata"]["name"]
+    api.kubectl("apply", "-f", str(file))
+    api.kubectl("wait", "--for=condition=Established", f"crd/{name}", "--timeout=30s")
+
+
+def remove(api: Api, file: Path) -> None:
+    """Delete a CRD and return once it is gone."""
+    name = yaml.safe_load(file.read_text())["metadata"]["name"]
+    api.kubectl("delete", "crd", name, "--ignore-not-found", "--timeout=30s")
+
+
+@contextmanager
+def installed(api: Api, name: str) -> Iterator[None]:
+    """Serve the CRD of that gang scheduler for as long as the block lasts."""
+    file = CRDS / f"{name}.yaml"
+    install(api, file)
+    try:
+        yield
+    finally:
+        remove(api, file)
+
+
+@pytest.fixture
+def volcano(api: Api) -> Iterator[None]:
+    """Serve Volcano's PodGroup."""
+    with installed(api, "volcano"):
+        yield
+
+
+@pytest.fixture
+def scheduler_plugins(api: Api) -> Iterator[None]:
+    """Serve the PodGroup of scheduler-plugins."""
+    with installed(api, "scheduler-plugins"):
+        yield
+
+
+@pytest.fixture
+def no_own_group(api: Api) -> Iterator[None]:
+    """Stop serving the PodGroup that Muster brings, which is kube-batch's."""
+    remove(api, OWN_CRD)
+    yield
+    install(api, OWN_CRD)
+
+
+@pytest.fixture
+def priority(api: Api) -> Iterator[str]:
+    """Create a PriorityClass."""
+    document = {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": "urgent"},
+        "value": 1000,
+    }
+    api.create(document)
+    yield "urgent"
+    api.delete("PriorityClass", "urgent")
+
+
+def group(api: Api, path: str, name: str, until: Callable[[Json], Any] = bool) -> Json:
+    """Return the group as soon as it is there and `until` is true of it."""
+    api.wait(path, lambda groups: name in groups and until(groups[name]), what=f"group {name}")
+    return api.get(path, name)
+
+
+def no_group(api: Api, path: str, name: str) -> None:
+    """Return once there is no such group."""
+    api.wait(path, lambda groups: name not in groups, what=f"no group {name}")
+
+
+def pods(api: Api, job: str, count: int) -> list[Json]:
+    """Return the job's pods once there are so many that are not on their way out."""
+
+    def enough(found: dict[str, Json]) -> list[Json]:
+        living = [p for p in found.values() if "deletionTimestamp" not in p["metadata"]]
+        mine = sorted(of_job(living, job), key=lambda p: str(p["metadata"]["name"]))
+        return mine if len(mine) == count else []
+
+    made: list[Json] = api.wait("Pod", enough, what=f"{count} pods of {job}")
+    return made
+
+
+def bind(api: Api, made: list[Json], node: str) -> None:
+    """Do as a scheduler does."""
+    for pod in made:
+        name = pod["metadata"]["name"]
+        target = {"apiVersion": "v1", "kind": "Node", "name": node}
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}}
+        api.send("POST", api.path("Pod", name, "binding"), {**body, "target": target})
+
+
+def applied(api: Api, folder: Path, document: Json) -> Json:
+    """Apply a job with kubectl, which leaves its own annotation on it."""
+    file = folder / "job.yaml"
+    file.write_text(yaml.safe_dump(document))
+    api.apply_file(file)
+    return api.get("TFJob", document["metadata"]["name"])
+
+
+def owned_by(job: Json) -> list[Json]:
+    """Return the ownerReferences of everything that belongs to the job."""
+    return [
+        {
+            "apiVersion": "kubeflow.org/v1",
+            "kind": "TFJob",
+            "name": job["metadata"]["name"],
+            "uid": job["metadata"]["uid"],
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+    ]
+
+
+def labels_of(job: Json) -> Json:
+    """Return the labels by which everything of the job is found."""
+    return {
+        "training.kubeflow.org/operator-name": "tfjob-controller",
+        "training.kubeflow.org/job-name": job["metadata"]["name"],
+    }
+
+
+def written(document: Json) -> Json:
+    """Return what the operator wrote of an object, without what the server added."""
+    metadata = document["metadata"]
+    kept = ("name", "labels", "annotations", "ownerReferences")
+    return {
+        "apiVersion": document["apiVersion"],
+        "kind": document["kind"],
+        "metadata": {key: metadata[key] for key in kept if key in metadata},
+        "spec": document["spec"],
+    }
+
+
+def expected(api_version: str, job: Json, spec: Json, **metadata: Json) -> Json:
+    """Return the group document of a job."""
+    return {
+        "apiVersion": api_version,
+        "kind": "PodGroup",
+        "metadata": {
+            "name": job["metadata"]["name"],
+            "labels": labels_of(job),
+            "ownerReferences": owned_by(job),
+            **metadata,
+        },
+        "spec": spec,
+    }
+
+
+def noted(document: Json, **annotations: str) -> Json:
+    """Return the job with annotations."""
+    notes = {key.replace("_", "-"): value for key, value in annotations.items()}
+    return {**document, "metadata": {**document["metadata"], "annotations": notes}}
+
+
+def test_volcano_admits_first_then_pods_come_at_once(
+    api: Api, volcano: None, priority: str, start_operator: StartOperator, tmp_path: Path
+) -> None:
+    """Exact group and links; no pod before Inqueue; gone when the job has succeeded."""
+    start_operator("--gang-scheduler-name=volcano", overlay="volcano")
+    (node,) = add_nodes(api, {"cpu": "8"})
+    document = tfjob(
+        "mnist",
+        workers=2,
+        ps=1,
+        run="1",
+        resources={"cpu": "1", "memory": "1Gi"},
+        schedulingPolicy={"queue": "research", "priorityClass": priority},
+        cleanPodPolicy="All",
+    )
+    job = applied(api, tmp_path, noted(document, team="vision"))
+    made = group(api, VOLCANO, "mnist")
+    assert written(made) == expected(
+        "scheduling.volcano.sh/v1beta1",
+        job,
+        {
+            "minMember": 3,
+            "minResources": {"cpu": "3", "memory": "3Gi"},
+            "queue": "research",
+            "priorityClassName": "urgent",
+        },
+        annotations={"team": "vision"},
+    )
+    overused = {
+        "type": "Unschedulable",
+        "status": "True",
+        "reason": "NotEnoughResources",
+        "message": "queue resource quota insufficient: insufficient cpu",
+    }
+    api.patch(VOLCANO, "mnist", {"status": {"phase": "Pending", "conditions": [overused]}})
+    waiting = api.wait_job("mnist", lambda j: gang_of(j).get("reason") == "QueueOverused")
+    assert gang_of(waiting)["message"] == overused["message"]
+    assert gang_of(waiting)["state"] == "Queued"
+    assert waiting["status"]["state"] == "Queued"
+    assert api.pods("mnist") == []
+
+    api.patch(VOLCANO, "mnist", {"status": {"phase": "Inqueue"}})
+    members = pods(api, "mnist", 3)
+    for pod in members:
+        role = pod["metadata"]["labels"]["training.kubeflow.org/replica-type"]
+        assert pod["spec"]["schedulerName"] == "volcano"
+        assert "nodeName" not in pod["spec"]
+        assert pod["metadata"]["annotations"][GROUP_NAME] == "mnist"
+        assert pod["metadata"]["annotations"]["volcano.sh/task-spec"] == role
+    bind(api, members, node)
+    api.wait_pods(3, "Running", "mnist")
+    api.patch(VOLCANO, "mnist", {"status": {"phase": "Running", "conditions": None}})
+    running = api.wait_job("mnist", lambda j: gang_of(j).get("state") == "Running")
+    assert gang_of(running) == {
+        "scheduler": "volcano",
+        "podGroup": "mnist",
+        "minMember": 3,
+        "placed": 3,
+        "ready": 3,
+        "state": "Running",
+        "summary": "3/3 running",
+    }
+    api.wait_condition("mnist", "Succeeded")
+    no_group(api, VOLCANO, "mnist")
+    (told,) = api.wait("Event", lambda found: events_of(found, "SuccessfulDeletePodGroup"))
+    assert told["message"] == "Deleted PodGroup: mnist"
+
+
+def gang_of(job: Json) -> Json:
+    """Return the verdict, an empty one while there is none."""
+    found: Json = (job.get("status") or {}).get("gang") or {}
+    return found
+
+
+def test_a_volcano_group_keeps_what_others_wrote(
+    api: Api, volcano: None, start_operator: StartOperator
+) -> None:
+    """Only a real difference is written, only Muster's own fields, and never the status."""
+    start_operator("--gang-scheduler-name=volcano", overlay="volcano")
+    api.create(tfjob("mnist", workers=2))
+    group(api, VOLCANO, "mnist")
+    foreign = {
+        "spec": {
+            "networkTopology": {"mode": "soft", "highestTierAllowed": 2},
+            "minTaskMember": {"worker": 1},
+            "queue": "elsewhere",
+        },
+        "status": {"phase": "Inqueue", "running": 0},
+    }
+    theirs = api.patch(VOLCANO, "mnist", foreign)
+    pods(api, "mnist", 2)
+    api.wait_job("mnist", lambda j: "status" in j)
+    ours = api.get(VOLCANO, "mnist")
+    assert ours["metadata"]["resourceVersion"] == theirs["metadata"]["resourceVersion"]
+
+    api.patch("TFJob", "mnist", {"spec": {"tfReplicaSpecs": {"Worker": {"replicas": 3}}}})
+    after = group(api, VOLCANO, "mnist", lambda g: g["spec"]["minMember"] == 3)
+    assert after["metadata"]["uid"] == theirs["metadata"]["uid"]
+    assert after["spec"] == {
+        **theirs["spec"],
+        "minMember": 3,
+        "minResources": {"cpu": "3"},
+    }
+    assert after["status"] == theirs["status"]
+
+
+def test_suspending_takes_the_volcano_group_down(
+    api: Api, volcano: None, start_operator: StartOperator
+) -> None:
+    """Suspended: no group, no pods. Resumed: a new group, which has to be admitted anew."""
+    start_operator("--gang-scheduler-name=volcano", overlay="volcano")
+    api.create(tfjob("mnist", workers=2))
+    first = group(api, VOLCANO, "mnist")
+    api.patch(VOLCANO, "mnist", {"status": {"phase": "Inqueue"}})
+    pods(api, "mnist", 2)
+    api.patch("TFJob", "mnist", {"spec": {"runPolicy": {"suspend": True}}})
+    no_group(api, VOLCANO, "mnist")
+    api.wait("Pod", lambda found: not found or None, what="no pods")
+    api.wait_condition("mnist", "Suspended")
+    api.patch("TFJob", "mnist", {"spec": {"runPolicy": {"suspend": False}}})
+    second = group(api, VOLCANO, "mnist")
+    assert second["metadata"]["uid"] != first["metadata"]["uid"]
+    api.wait_condition("mnist", "Suspended", "False")
+    assert api.pods("mnist") == []
+
+
+def test_scheduler_plugins_gets_its_group_and_pods_at_once(
+    api: Api,
+    scheduler_plugins: None,
+    priority: str,
+    start_operator: StartOperator,
+    tmp_path: Path,
+) -> None:
+    """Exact group and label, no scheduler's name made up; what it cannot express is told."""
+    start_operator("--gang-scheduler-name=scheduler-plugins", overlay="scheduler-plugins")
+    document = tfjob(
+        "mnist",
+        workers=2,
+        run="1",
+        exits="1",
+        schedulingPolicy={
+            "minAvailable": 0,
+            "queue": "research",
+            "priorityClass": priority,
+            "scheduleTimeoutSeconds": 120,
+            "minResources": {"cpu": "1500m"},
+        },
+    )
+    job = applied(api, tmp_path, document)
+    made = group(api, SCHEDULER_PLUGINS, "mnist")
+    assert written(made) == expected(
+        "scheduling.x-k8s.io/v1alpha1",
+        job,
+        {
+            "minMember": 1,
+            "minResources": {"cpu": "1500m"},
+            "scheduleTimeoutSeconds": 120,
+        },
+    )
+    for pod in pods(api, "mnist", 2):
+        assert pod["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] == "mnist"
+        assert GROUP_NAME not in pod["metadata"].get("annotations", {})
+        assert pod["spec"]["schedulerName"] == "default-scheduler"  # the server's own default
+    # The cluster's own scheduler stands in for the one with the plugin.
+    refused = api.wait_job("mnist", lambda j: gang_of(j).get("reason") == "Unschedulable")
+    assert "no nodes available" in gang_of(refused)["message"]
+    api.patch(SCHEDULER_PLUGINS, "mnist", {"status": {"phase": "Scheduling"}}, "status")
+    (ignored,) = api.events("SchedulingPolicyIgnored", "mnist")
+    assert ignored["type"] == "Normal"
+    assert ignored["message"] == (
+        "schedulingPolicy: the gang scheduler scheduler-plugins knows no queue, priorityClass"
+    )
+    add_nodes(api, {"cpu": "8"})
+    api.wait_condition("mnist", "Failed")
+    no_group(api, SCHEDULER_PLUGINS, "mnist")
+
+
+def test_kube_batch_gets_a_group_where_it_can(
+    api: Api, priority: str, start_operator: StartOperator, tmp_path: Path
+) -> None:
+    """PodGroup with the fields kube-batch knows, annotation and scheduler's name on each pod."""
+    start_operator("--enable-gang-scheduling", overlay="kube-batch")
+    document = tfjob(
+        "mnist", workers=2, schedulingPolicy={"queue": "research", "priorityClass": priority}
+    )
+    job = applied(api, tmp_path, noted(document, team="vision"))
+    made = group(api, "PodGroup", "mnist")
+    assert written(made) == expected(
+        "scheduling.incubator.k8s.io/v1alpha1",
+        job,
+        {"minMember": 2, "queue": "research", "priorityClassName": "urgent"},
+        annotations={"team": "vision"},
+    )
+    for pod in pods(api, "mnist", 2):
+        assert pod["metadata"]["annotations"][GROUP_NAME] == "mnist"
+        assert pod["spec"]["schedulerName"] == "kube-batch"
+        assert "nodeName" not in pod["spec"]
+    starving = {
+        "type": "Unschedulable",
+        "status": "True",
+        "reason": "NotEnoughResources",
+        "message": "2/2 tasks in gang unschedulable: 0/0 nodes are available",
+    }
+    theirs = api.patch(
+        "PodGroup", "mnist", {"status": {"phase": "Pending", "conditions": [starving]}}
+    )
+    told = api.wait_job("mnist", lambda j: gang_of(j).get("reason") == "NotEnoughResources")
+    assert gang_of(told)["message"] == starving["message"]
+    api.patch("TFJob", "mnist", {"spec": {"tfReplicaSpecs": {"Worker": {"replicas": 3}}}})
+    after = group(api, "PodGroup", "mnist", lambda g: g["spec"]["minMember"] == 3)
+    assert after["status"] == theirs["status"]
+    api.patch("TFJob", "mnist", {"spec": {"runPolicy": {"suspend": True}}})
+    no_group(api, "PodGroup", "mnist")
+
+
+def budget(job: Json, minimum: int) -> Json:
+    """Return the PodDisruptionBudget of a job."""
+    document = expected("policy/v1", job, {"minAvailable": minimum})
+    spec = {**document["spec"], "selector": {"matchLabels": labels_of(job)}}
+    return {**document, "kind": "PodDisruptionBudget", "spec": spec}
+
+
+def test_kube_batch_gets_a_disruption_budget_if_asked(
+    api: Api, start_operator: StartOperator, tmp_path: Path
+) -> None:
+    """The way of the old days; it is replaced on scaling, and deleted with the job's end."""
+    start_operator(
+        "--enable-gang-scheduling=true", "--kube-batch-object=pdb", overlay="kube-batch"
+    )
+    (node,) = add_nodes(api, {"cpu": "8"})
+    job = applied(api, tmp_path, tfjob("mnist", workers=2, run="1"))
+    first = group(api, BUDGETS, "mnist")
+    assert written(first) == budget(job, 2)
+    assert api.find("PodGroup", "mnist") is None
+    for pod in pods(api, "mnist", 2):
+        assert pod["metadata"]["annotations"][GROUP_NAME] == "mnist"
+        assert pod["spec"]["schedulerName"] == "kube-batch"
+    api.patch("TFJob", "mnist", {"spec": {"tfReplicaSpecs": {"Worker": {"replicas": 3}}}})
+    second = group(api, BUDGETS, "mnist", lambda g: g["spec"]["minAvailable"] == 3)
+    assert second["metadata"]["uid"] != first["metadata"]["uid"]
+    bind(api, pods(api, "mnist", 3), node)
+    api.wait_condition("mnist", "Succeeded")
+    no_group(api, BUDGETS, "mnist")
+    (told,) = api.wait("Event", lambda found: events_of(found, "SuccessfulDeletePdb"))
+    assert told["message"] == "Deleted PodDisruptionBudget: mnist"
+
+
+def events_of(found: dict[str, Json], reason: str) -> list[Json]:
+    """Return the events of that reason."""
+    return [event for event in found.values() if event["reason"] == reason]
+
+
+def test_kube_batch_without_its_api_gets_a_disruption_budget(
+    api: Api, no_own_group: None, start_operator: StartOperator, tmp_path: Path
+) -> None:
+    """`auto` falls back where PodGroup is not served; suspending deletes the budget too."""
+    start_operator("--gang-scheduler-name=kube-batch", overlay="kube-batch")
+    job = applied(api, tmp_path, tfjob("mnist", workers=2))
+    assert written(group(api, BUDGETS, "mnist")) == budget(job, 2)
+    pods(api, "mnist", 2)
+    api.patch("TFJob", "mnist", {"spec": {"runPolicy": {"suspend": True}}})
+    no_group(api, BUDGETS, "mnist")
+    api.patch("TFJob", "mnist", {"spec": {"runPolicy": {"suspend": False}}})
+    group(api, BUDGETS, "mnist")
+
+
+@pytest.mark.parametrize("value", ["none", ""])
+def test_without_gangs_nothing_but_pods(
+    api: Api, value: str, start_operator: StartOperator
+) -> None:
+    """No group, no link, no scheduler's name, no verdict: the cluster's scheduler does it."""
+    start_operator(f"--gang-scheduler-name={value}", overlay="none")
+    add_nodes(api, {"cpu": "8"})
+    api.create(tfjob("mnist", workers=2, run="1"))
+    job = api.wait_condition("mnist", "Succeeded")
+    assert "gang" not in job["status"]
+    assert api.list("PodGroup") == []
+    assert api.list(BUDGETS) == []
+    for pod in api.pods("mnist"):
+        assert pod["spec"]["schedulerName"] == "default-scheduler"
+        assert GROUP_NAME not in pod["metadata"].get("annotations", {})
+
+
+def test_a_missing_api_is_told_and_waited_for(api: Api, start_operator: StartOperator) -> None:
+    """In /readyz, the log, an event and the job; everything goes on by itself when it appears."""
+    operator = start_operator("--gang-scheduler-name=volcano", overlay="volcano", ready=False)
+    said = operator.wait_unready("scheduling.volcano.sh/v1beta1")
+    assert gang.VOLCANO.cure in said
+    assert gang.VOLCANO.cure in operator.log.read_text()
+    api.create(tfjob("early", workers=2))
+    told_missing(api, "early")
+    assert api.pods() == []
+    file = CRDS / "volcano.yaml"
+    install(api, file)
+    try:
+        operator.wait_ready()
+        group(api, VOLCANO, "early")
+        api.wait_job("early", lambda j: gang_of(j).get("reason") == "NotAdmitted")
+        api.patch(VOLCANO, "early", {"status": {"phase": "Inqueue"}})
+        before = pods(api, "early", 2)
+
+        remove(api, file)
+        operator.wait_unready("scheduling.volcano.sh/v1beta1")
+        api.create(tfjob("late", workers=1))
+        told_missing(api, "late")
+        api.patch("TFJob", "early", {"spec": {"tfReplicaSpecs": {"Worker": {"replicas": 3}}}})
+        told_missing(api, "early")
+        kept = {pod["metadata"]["uid"] for pod in api.pods()}
+        assert kept == {pod["metadata"]["uid"] for pod in before}
+
+        install(api, file)
+        operator.wait_ready()
+        assert group(api, VOLCANO, "late")["spec"]["minMember"] == 1
+        assert group(api, VOLCANO, "early")["spec"]["minMember"] == 3
+        for name, count in (("late", 1), ("early", 3)):
+            api.patch(VOLCANO, name, {"status": {"phase": "Inqueue"}})
+            pods(api, name, count)
+    finally:
+        remove(api, file)
+
+
+def told_missing(api: Api, name: str) -> None:
+    """Return once the job says that the gang scheduler's API is missing, and how to get it."""
+    job = api.wait_job(name, lambda j: gang_of(j).get("reason") == "GangSchedulerMissing")
+    assert gang_of(job)["message"] == gang.VOLCANO.cure
+    assert job["status"]["state"] == "Queued"
+
+    def told(found: dict[str, Json]) -> list[Json]:
+        about = [e for e in found.values() if e["involvedObject"]["name"] == name]
+        return [e for e in about if e["message"] == gang.VOLCANO.cure]
+
+    (event, *_) = api.wait("Event", told, what=f"event about {name}")
+    assert (event["type"], event["reason"]) == ("Warning", "Unschedulable")
+
+
+def test_the_own_api_is_missed_as_well(
+    api: Api, no_own_group: None, start_operator: StartOperator
+) -> None:
+    """The embedded scheduler says that its CRDs come with Muster, and starts when they come."""
+    operator = start_operator(ready=False)
+    said = operator.wait_unready("kubectl apply -f crds/")
+    assert gang.EMBEDDED.cure in said
+    add_nodes(api, {"cpu": "8"})
+    api.create(tfjob("mnist", workers=2, run="1"))
+    api.wait_job("mnist", lambda j: gang_of(j).get("reason") == "GangSchedulerMissing")
+    assert api.pods() == []
+    install(api, OWN_CRD)
+    operator.wait_ready()
+    api.wait_condition("mnist", "Succeeded")
+
+
+def test_a_group_of_somebody_else_stands_in_the_way(
+    api: Api, scheduler_plugins: None, start_operator: StartOperator
+) -> None:
+    """It is not touched, no pod is created, and the job says so; when it goes, the job runs."""
+    foreign = {
+        "apiVersion": "scheduling.x-k8s.io/v1alpha1",
+        "kind": "PodGroup",
+        "metadata": {"name": "mnist"},
+        "spec": {"minMember": 7},
+    }
+    api.send("POST", api.path(SCHEDULER_PLUGINS), foreign)
+    start_operator("--gang-scheduling=scheduler-plugins-scheduler", overlay="scheduler-plugins")
+    api.create(tfjob("mnist", workers=2))
+    job = api.wait_job("mnist", lambda j: (j.get("status") or {}).get("state") == "Blocked")
+    text = 'Resource "mnist" of Kind "PodGroup" already exists and is not managed by TFJob'
+    assert job["status"]["reason"] == text
+    assert api.pods() == []
+    (event, *_) = api.wait("Event", lambda found: events_of(found, "ErrResourceExists"))
+    assert event["message"] == text
+    assert api.get(SCHEDULER_PLUGINS, "mnist")["spec"] == {"minMember": 7}
+    with pytest.raises(Refused):
+        api.get("Pod", "mnist-worker-0")
+    api.delete(SCHEDULER_PLUGINS, "mnist")
+    group(api, SCHEDULER_PLUGINS, "mnist", lambda g: g["spec"]["minMember"] == 2)
+    for pod in pods(api, "mnist", 2):
+        assert pod["spec"]["schedulerName"] == "scheduler-plugins-scheduler"
