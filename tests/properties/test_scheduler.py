@@ -145,7 +145,9 @@ def shape_of(parts, decision, role):
 def test_no_overcommit(parts, rules):
     """No placement takes more of a resource than its node has left, nor a port twice."""
     snapshot = make_snapshot(**parts)
-    idle = dict(zip(snapshot.nodes.names, snapshot.nodes.allocatable - snapshot.nodes.used))
+    idle = dict(
+        zip(snapshot.nodes.names, snapshot.nodes.allocatable - snapshot.nodes.used, strict=True)
+    )
     ports = Counter()
     for decision in cycle.schedule(snapshot, rules):
         for placement in decision.placements:

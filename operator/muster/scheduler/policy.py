@@ -152,7 +152,8 @@ def _arguments(key: str, plugin: str, row: Plugin, value: object) -> Mapping[str
 
 def _parser(row: Plugin, name: str) -> Callable[[str], Any] | None:
     for known, parser in row.arguments.items():
-        if name == known or (known.endswith(".") and name.startswith(known) and name != known):
+        open_ended = known.endswith(".") and name.startswith(known)
+        if open_ended != (name == known):
             return parser
     return None
 

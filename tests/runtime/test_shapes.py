@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What documents of nodes and pods are cut down to."""
+
+from __future__ import annotations
+
+import pytest
+
+from builders_scheduler import make_node, make_pod, make_template
+from muster.runtime import shapes
+from muster.runtime.shapes import LEAST_CPU, LEAST_MEMORY, Taint, Toleration
+from muster.scheduler.model import HostPort
+
+MIB = 1 << 20
+
+
+def test_node():
+    """A node is its name, labels, state and amounts."""
+    doc = make_node(labels={"zone": "a"}, cpu="1500m", memory="1Gi", gpu=4, pods=10,
+                    taints=[{"key": "a", "effect": "NoExecute"},
+                            {"key": "b", "effect": "PreferNoSchedule"}])  # fmt: skip
+    node = shapes.parse_node(doc)
+    assert node.labels == {"zone": "a"}
+    assert node.taints == (Taint("a", "", "NoExecute"),)
+    assert node.allocatable == (
+        ("cpu", 1500),
+        ("memory", 1 << 30),
+        ("nvidia.com/gpu", 4000),
+        ("pods", 10_000),
+    )
+    assert (node.ready, node.unschedulable, node.pressure) == (True, False, (False, False, False))
+
+
+def test_bare_node():
+    """A node that has just registered is not ready and has nothing."""
+    node = shapes.parse_node({"metadata": {"name": "n1"}})
+    assert (node.ready, node.usable, node.allocatable, node.labels) == (False, False, (), {})
+
+
+@pytest.mark.parametrize(
+    ("fields", "usable"),
+    [
+        ({}, True),
+        ({"unschedulable": True}, False),
+        ({"conditions": {"Ready": False}}, False),
+        ({"taints": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]}, True),
+        ({"taints": [{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]}, False),
+        (
+            {"taints": [{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}]},
+            False,
+        ),
+    ],
+)
+def test_usable(fields, usable):
+    """A node set apart for some pods is of use, one closed to everybody is not."""
+    assert shapes.parse_node(make_node(**fields)).usable is usable
+
+
+@pytest.mark.parametrize(
+    ("toleration", "taint", "covers"),
+    [
+        (("k", False, "v", "NoSchedule"), ("k", "v", "NoSchedule"), True),
+        (("k", False, "v", ""), ("k", "v", "NoExecute"), True),
+        (("k", False, "w", ""), ("k", "v", "NoSchedule"), False),
+        (("k", False, "", ""), ("k", "v", "NoSchedule"), False),
+        (("k", True, "", ""), ("k", "v", "NoSchedule"), True),
+        (("k", True, "", "NoExecute"), ("k", "v", "NoSchedule"), False),
+        (("l", True, "", ""), ("k", "v", "NoSchedule"), False),
+        (("", True, "", ""), ("k", "v", "NoSchedule"), True),
+    ],
+)
+def test_toleration(toleration, taint, covers):
+    """Key, operator, value and effect must all agree; an empty key or effect stands for any."""
+    assert Toleration(*toleration).covers(Taint(*taint)) is covers
+
+
+@pytest.mark.parametrize(
+    "fields", [{"node": ""}, {"phase": "Succeeded"}, {"phase": "Failed"}], ids=str
+)
+def test_pods_that_hold_nothing(fields):
+    """A pod without a node, or one that has ended, takes nothing."""
+    assert shapes.parse_use(make_pod(**fields)) is None
+
+
+def test_use():
+    """A pod takes its requests, its ports and, for scores, a little where it asks for nothing."""
+    use = shapes.parse_use(
+        make_pod(cpu=2, deleting=True, ports=[{"hostPort": 80, "containerPort": 1}])
+    )
+    assert use.requests == (("cpu", 2000),)
+    assert use.load == (2000, LEAST_MEMORY)
+    assert use.ports == {HostPort("TCP", "*", 80)}
+    assert (use.namespace, use.name, use.uid, use.node) == ("other", "pod", "uid-pod", "n1")
+    assert use.deleting
+
+
+def test_load_of_containers_without_requests():
+    """Each container that names no cpu or memory counts a little, a limit names it too."""
+    spec = {
+        "containers": [
+            {"name": "a"},
+            {"name": "b", "resources": {"limits": {"cpu": "1", "memory": "1Mi"}}},
+        ]
+    }
+    shape = shapes.shape_of({"spec": spec})
+    assert shape.load == (1000 + LEAST_CPU, MIB + LEAST_MEMORY)
+
+
+@pytest.mark.parametrize(
+    ("fields", "ports"),
+    [
+        ({"ports": [{"containerPort": 80}]}, set()),
+        ({"ports": [{"hostPort": 80, "containerPort": 1}]}, {("TCP", "*", 80)}),
+        (
+            {"ports": [{"hostPort": 80, "containerPort": 1, "hostIP": "0.0.0.0"}]},
+            {("TCP", "*", 80)},
+        ),
+        (
+            {"ports": [{"hostPort": 53, "containerPort": 1, "protocol": "UDP", "hostIP": "10.0.0.1"}]},
+            {("UDP", "10.0.0.1", 53)},
+        ),
+        ({"ports": [{"containerPort": 80}], "hostNetwork": True}, {("TCP", "*", 80)}),
+        (
+            {
+                "initContainers": [
+                    {"name": "proxy", "restartPolicy": "Always",
+                     "ports": [{"hostPort": 81, "containerPort": 1}]},
+                    {"name": "init", "ports": [{"hostPort": 82, "containerPort": 1}]},
+                ]
+            },
+            {("TCP", "*", 81)},
+        ),
+    ],
+    ids=["none", "plain", "any-address", "address", "host-network", "sidecar"],
+)  # fmt: skip
+def test_host_ports(fields, ports):
+    """Host ports are those of containers and sidecars; the host's network makes all of them."""
+    shape = shapes.shape_of(make_template(**fields))
+    assert {(p.protocol, p.address, p.port) for p in shape.ports} == ports
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "meet"),
+    [
+        (("TCP", "*", 80), ("TCP", "*", 80), True),
+        (("TCP", "*", 80), ("TCP", "10.0.0.1", 80), True),
+        (("TCP", "10.0.0.1", 80), ("TCP", "10.0.0.2", 80), False),
+        (("TCP", "10.0.0.1", 80), ("TCP", "10.0.0.1", 80), True),
+        (("TCP", "*", 80), ("UDP", "*", 80), False),
+        (("TCP", "*", 80), ("TCP", "*", 81), False),
+    ],
+)
+def test_ports_meet(one, other, meet):
+    """Two ports meet on one protocol, number and address; every address meets any."""
+    assert HostPort(*one).meets(HostPort(*other)) is meet
+    assert HostPort(*other).meets(HostPort(*one)) is meet
+
+
+@pytest.mark.parametrize(
+    ("fields", "unsupported"),
+    [
+        ({}, ""),
+        (
+            {
+                "affinity": {
+                    "podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{}]}
+                }
+            },
+            "",
+        ),
+        (
+            {
+                "affinity": {
+                    "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}
+                }
+            },
+            "podAffinity",
+        ),
+        ({"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]}, ""),
+        ({"topologySpreadConstraints": [{"maxSkew": 1}]}, "topologySpreadConstraints"),
+        (
+            {
+                "affinity": {
+                    "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}
+                },
+                "resourceClaims": [{"name": "gpu"}],
+            },
+            "podAntiAffinity, resourceClaims",
+        ),
+    ],
+    ids=["plain", "preferred", "required", "spread-anyway", "spread", "two"],
+)
+def test_unsupported(fields, unsupported):
+    """Required constraints that the scheduler does not know are named, preferred ones are not."""
+    assert shapes.shape_of(make_template(**fields)).unsupported == unsupported
+
+
+def test_equal_templates_have_equal_shapes():
+    """Names and images do not matter, so equal roles share their columns."""
+    one, other = make_template(cpu=1), make_template(cpu="1000m")
+    other["spec"]["containers"][0] |= {"name": "x", "image": "y"}
+    assert shapes.shape_of(one) == shapes.shape_of(other)
+    assert hash(shapes.shape_of(one)) == hash(shapes.shape_of(other))
+    assert shapes.shape_of(make_template(cpu=2)) != shapes.shape_of(one)
+
+
+def test_bad_quantity():
+    """A quantity that is none is named."""
+    with pytest.raises(ValueError, match="lots"):
+        shapes.shape_of(make_template(cpu="lots"))

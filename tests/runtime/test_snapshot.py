@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The columns that follow nodes, pods and gangs."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from builders_scheduler import (
+    make_columns,
+    make_gang,
+    make_node,
+    make_pod,
+    make_queue,
+    make_role,
+    make_template,
+)
+from muster.runtime import shapes
+from muster.runtime.snapshot import IDLE_SHAPES
+from muster.scheduler.model import CPU, PODS, UNLIMITED
+
+QUEUES = [make_queue()]
+
+
+def freeze(columns, *gangs):
+    """Return a snapshot with these gangs."""
+    return columns.snapshot(gangs, QUEUES, 0.0)
+
+
+def used(columns):
+    """Return node -> (pods, milli cpu) in use."""
+    nodes = freeze(columns).nodes
+    return {
+        name: (int(nodes.used[i, PODS]) // 1000, int(nodes.used[i, CPU]))
+        for i, name in enumerate(nodes.names)
+    }
+
+
+def test_nodes_are_sorted_whenever_they_come():
+    """Nodes stand by name, whatever the order in which they came and went."""
+    columns = make_columns(nodes=[make_node(name=name, cpu=i) for i, name in enumerate("dbca")])
+    columns.node_changed(shapes.parse_node(make_node(name="b")), None)
+    columns.node_changed(None, shapes.parse_node(make_node(name="aa", cpu=9)))
+    nodes = freeze(columns).nodes
+    assert nodes.names == ("a", "aa", "c", "d")
+    assert nodes.allocatable[:, CPU].tolist() == [3000, 9000, 2000, 0]
+    assert nodes.index == {"a": 0, "aa": 1, "c": 2, "d": 3}
+
+
+def test_pods_before_their_node():
+    """Pods may be seen before their node, and count when it comes, and again when it returns."""
+    node = shapes.parse_node(make_node())
+    columns = make_columns(pods=[make_pod(cpu=1), make_pod(name="b", cpu=2)])
+    columns.node_changed(None, node)
+    assert used(columns) == {"n1": (2, 3000)}
+    columns.node_changed(node, None)
+    assert used(columns) == {}
+    columns.node_changed(None, node)
+    assert used(columns) == {"n1": (2, 3000)}
+
+
+def test_pod_life():
+    """A pod counts from its first sight to its end, once."""
+    columns = make_columns(nodes=[make_node()])
+    running = shapes.parse_use(make_pod(cpu=1))
+    ending = shapes.parse_use(make_pod(cpu=1, deleting=True))
+    columns.pod_changed(None, running)
+    columns.pod_changed(running, running)
+    assert used(columns) == {"n1": (1, 1000)}
+    assert not freeze(columns).nodes.releasing.any()
+    columns.pod_changed(running, ending)
+    assert used(columns) == {"n1": (1, 1000)}
+    assert freeze(columns).nodes.releasing[0, CPU] == 1000
+    columns.pod_changed(ending, None)
+    assert used(columns) == {"n1": (0, 0)}
+    assert not freeze(columns).nodes.releasing.any()
+
+
+def test_late_word_of_an_older_pod():
+    """The end of a pod does not touch its namesake that came after."""
+    columns = make_columns(nodes=[make_node()])
+    old, new = (shapes.parse_use(make_pod(cpu=1, uid=uid)) for uid in ("old", "new"))
+    columns.pod_changed(None, old)
+    columns.pod_changed(None, new)
+    columns.pod_changed(old, None)
+    assert used(columns) == {"n1": (1, 1000)}
+    columns.pod_changed(None, None)
+    columns.pod_changed(new, None)
+    columns.pod_changed(new, None)
+    assert used(columns) == {"n1": (0, 0)}
+
+
+def test_assume_and_forget():
+    """An assumption counts until it is given up."""
+    columns = make_columns(nodes=[make_node()])
+    shape = shapes.shape_of(make_template(cpu=1))
+    columns.assume("team", "w-0", "n1", shape)
+    columns.assume("team", "w-0", "n1", shape)
+    assert columns.assumed == {("team", "w-0"): "n1"}
+    assert used(columns) == {"n1": (1, 1000)}
+    columns.forget("team", "w-0")
+    columns.forget("team", "w-0")
+    assert columns.assumed == {}
+    assert used(columns) == {"n1": (0, 0)}
+
+
+def test_assumption_moves():
+    """A task that is promised another node leaves the first."""
+    columns = make_columns(nodes=[make_node(), make_node(name="n2")])
+    shape = shapes.shape_of(make_template(cpu=1))
+    columns.assume("team", "w-0", "n1", shape)
+    columns.assume("team", "w-0", "n2", shape)
+    assert used(columns) == {"n1": (0, 0), "n2": (1, 1000)}
+
+
+def test_the_pod_replaces_its_assumption():
+    """Once the pod is seen it alone counts, with its own request, and cannot be forgotten."""
+    columns = make_columns(nodes=[make_node()])
+    shape = shapes.shape_of(make_template(cpu=1))
+    columns.assume("team", "w-0", "n1", shape)
+    pod = shapes.parse_use(make_pod(name="w-0", namespace="team", cpu=2))
+    columns.pod_changed(None, pod)
+    assert used(columns) == {"n1": (1, 2000)}
+    columns.forget("team", "w-0")
+    columns.assume("team", "w-0", "n1", shape)
+    assert (used(columns), columns.assumed) == ({"n1": (1, 2000)}, {})
+    columns.pod_changed(pod, None)
+    assert used(columns) == {"n1": (0, 0)}
+
+
+def test_a_new_resource_gets_a_column():
+    """A resource first named by a gang, a node or a pod widens what was there before."""
+    columns = make_columns(nodes=[make_node()])
+    gang = make_gang(roles=[make_role(replicas=1, cpu=1)])
+    assert freeze(columns, gang).resources == ("pods", "cpu", "memory")
+    other = make_gang(key="team/b", roles=[make_role(replicas=1, gpu=1)])
+    wider = freeze(columns, gang, other)
+    assert wider.resources == ("pods", "cpu", "memory", "nvidia.com/gpu")
+    assert {len(shape.request) for shape in wider.shapes.values()} == {4}
+    assert [len(g.allocated) for g in wider.gangs] == [4, 4]
+    columns.pod_changed(None, shapes.parse_use(make_pod(**{"example.com/fpga": 1})))
+    columns.node_changed(None, shapes.parse_node(make_node(name="n2", hugepages="1Gi")))
+    widest = freeze(columns, gang, other)
+    assert widest.resources[4:] == ("example.com/fpga", "hugepages")
+    assert widest.nodes.used[0].tolist() == [1000, 0, 0, 0, 1000, 0]
+    assert widest.queues["default"].request.tolist() == [2000, 1000, 0, 1000, 0, 0]
+
+
+def test_gang_is_taken_in_once():
+    """The same object gives the same value; a new one replaces it in the sums of its queue."""
+    columns = make_columns(nodes=[make_node()])
+    gang = make_gang(
+        roles=[make_role(held=[(0, "n1")], waiting=[1, 2], cpu=1, gated=1, succeeded=1)]
+    )
+    first, again = freeze(columns, gang), freeze(columns, gang)
+    assert first.gangs[0] is again.gangs[0]
+    assert (first.gangs[0].ready, first.gangs[0].missing) == (2, 3)
+    assert first.queues["default"].allocated[CPU] == 1000
+    assert first.queues["default"].request[CPU] == 3000
+    grown = dataclasses.replace(gang, roles=(make_role(waiting=[1], held=[(0, "n1")], cpu=1),))
+    assert freeze(columns, grown).queues["default"].request[CPU] == 2000
+    assert freeze(columns).queues["default"].request[CPU] == 0
+
+
+def test_queue_of_gangs():
+    """Sums are by queue; a resource without a capability is unlimited."""
+    columns = make_columns()
+    gang = make_gang(queue="q1", roles=[make_role(replicas=2, cpu=1)])
+    queues = [make_queue(name="q1", weight=0, cpu=4), make_queue(name="q2")]
+    lines = columns.snapshot([gang], queues, 0.0).queues
+    assert lines["q1"].weight == 1
+    assert lines["q1"].capability.tolist() == [UNLIMITED, 4000, UNLIMITED]
+    assert [lines[name].request[CPU] for name in ("q1", "q2")] == [2000, 0]
+
+
+def test_a_changed_node_changes_what_suits():
+    """Rows follow the node: its labels, its state, and that it is another one in its place."""
+    columns = make_columns(nodes=[make_node()])
+    plain = make_role(replicas=1, cpu=1)
+    choosy = make_role(role="ps", replicas=1, cpu=1, nodeSelector={"zone": "a"})
+    gang = make_gang(roles=[plain, choosy])
+
+    def suits():
+        lots = freeze(columns, gang)
+        return [(lots.shapes[lot.shape].barred == 0).tolist() for lot in lots.gangs[0].lots]
+
+    assert suits() == [[True], [False]]
+    first = shapes.parse_node(make_node())
+    second = shapes.parse_node(make_node(labels={"zone": "a"}))
+    columns.node_changed(first, second)
+    assert suits() == [[True], [True]]
+    third = shapes.parse_node(make_node(labels={"zone": "a"}, unschedulable=True))
+    columns.node_changed(second, third)
+    assert suits() == [[False], [False]]
+    columns.node_changed(third, None)
+    columns.node_changed(None, shapes.parse_node(make_node(name="n0")))
+    assert suits() == [[True], [False]]
+
+
+def test_many_nodes_after_the_shape():
+    """Rows grow with the cluster, preferences too."""
+    affinity = {
+        "nodeAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": 1, "preference": {
+                    "matchExpressions": [{"key": "zone", "operator": "Exists"}]}}
+            ]
+        }
+    }  # fmt: skip
+    columns = make_columns(nodes=[make_node(name="a")])
+    gang = make_gang(roles=[make_role(replicas=1, affinity=affinity)])
+    freeze(columns, gang)
+    for i in range(100):
+        node = make_node(name=f"n{i:03}", labels={"zone": "a"}, unschedulable=i % 2 == 1)
+        columns.node_changed(None, shapes.parse_node(node))
+    (shape,) = freeze(columns, gang).shapes.values()
+    assert (shape.barred > 0).tolist() == [False, *[i % 2 == 1 for i in range(100)]]
+    assert shape.preferred.tolist() == [0.0, *[100.0] * 100]
+
+
+def test_host_ports_come_and_go():
+    """A node is barred while a pod on it holds a port that the shape wants."""
+    ports = [{"hostPort": 80, "containerPort": 1}]
+    columns = make_columns(nodes=[make_node(), make_node(name="n2")])
+    gang = make_gang(roles=[make_role(replicas=1, ports=ports)])
+    pods = [shapes.parse_use(make_pod(name=name, ports=ports)) for name in "ab"]
+
+    def suits():
+        (shape,) = freeze(columns, gang).shapes.values()
+        return (shape.barred == 0).tolist()
+
+    assert suits() == [True, True]
+    for pod in pods:
+        columns.pod_changed(None, pod)
+    assert suits() == [False, True]
+    columns.pod_changed(pods[0], None)
+    assert suits() == [False, True]
+    columns.pod_changed(pods[1], None)
+    assert suits() == [True, True]
+
+
+def test_snapshots_share_nothing_that_changes():
+    """What was frozen stays as it was."""
+    columns = make_columns(nodes=[make_node()], pods=[make_pod(cpu=1)])
+    gang = make_gang(roles=[make_role(replicas=1, cpu=1)])
+    before = freeze(columns, gang)
+    (shape,) = before.shapes.values()
+    kept = before.nodes.used.copy(), before.nodes.load.copy(), shape.barred.copy()
+    columns.pod_changed(None, shapes.parse_use(make_pod(name="b", cpu=2)))
+    cordoned = shapes.parse_node(make_node(unschedulable=True))
+    columns.node_changed(shapes.parse_node(make_node()), cordoned)
+    freeze(columns, gang)
+    for now, then in zip((before.nodes.used, before.nodes.load, shape.barred), kept, strict=True):
+        assert np.array_equal(now, then)
+
+
+def test_shapes_that_nobody_uses_are_forgotten():
+    """A stream of jobs that all look different does not fill the memory."""
+    columns = make_columns(nodes=[make_node()])
+    for i in range(10 * IDLE_SHAPES):
+        gang = make_gang(roles=[make_role(replicas=1, cpu=i + 1)])
+        (shape,) = freeze(columns, gang).shapes.values()
+        assert shape.request[CPU] == 1000 * (i + 1)
+    assert len(columns._rows) <= IDLE_SHAPES + 1
+    assert len(columns._shapes) <= 5 * (IDLE_SHAPES + 1)

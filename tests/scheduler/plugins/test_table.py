@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of plugins and the modules beside it."""
+
+from __future__ import annotations
+
+import pkgutil
+
+from muster.scheduler import actions, plugins
+
+
+def test_every_module_has_a_row():
+    """A plugin is a module and a row of its name."""
+    assert {module.name for module in pkgutil.iter_modules(plugins.__path__)} == set(
+        plugins.PLUGINS
+    )
+
+
+def test_planned_names_are_not_there_yet():
+    """A name is available or planned."""
+    assert not set(plugins.PLANNED) & set(plugins.PLUGINS)
+    assert not set(actions.PLANNED) & set(actions.ACTIONS)

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A whole cycle where a story file would not show the point."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from builders_scheduler import make_gang, make_node, make_role, make_snapshot, run
+from muster.scheduler import cycle, policy
+from muster.scheduler.policy import Option, Policy
+
+
+def test_nothing_waits():
+    """A cycle without gangs to place decides nothing."""
+    held = make_gang(roles=[make_role(held=[(0, "n1")], cpu=1)])
+    assert cycle.schedule(make_snapshot(gangs=[held]), policy.DEFAULT) == ()
+
+
+def test_no_nodes():
+    """An empty cluster is a reason like any other."""
+    decision = run(nodes=[], gangs=[make_gang()])["team/a"]
+    assert decision.verdict.reason == "NoMatchingNode"
+    assert decision.verdict.summary == "0/2 placed: there are no nodes"
+
+
+def test_decisions_are_in_the_order_made():
+    """Protected gangs come first, then gangs as placed, then those that wait in order."""
+    one = [make_role(replicas=1, cpu=2)]
+    gangs = [
+        make_gang(key="team/late", created=9, roles=[make_role(replicas=9, cpu=2)]),
+        make_gang(key="team/waits", created=5, roles=[make_role(replicas=8, cpu=2)]),
+        make_gang(key="team/first", created=1, roles=one),
+        make_gang(key="team/second", created=2, roles=one),
+        make_gang(key="team/held", created=8, roles=one, admitted=True),
+    ]
+    snapshot = make_snapshot(nodes=[make_node(cpu=8)], gangs=gangs)
+    decided = [decision.gang for decision in cycle.schedule(snapshot, policy.DEFAULT)]
+    assert decided == ["team/held", "team/first", "team/second", "team/waits", "team/late"]
+
+
+def test_snapshot_is_not_written_to():
+    """Arrays of a snapshot are the same after a cycle."""
+    snapshot = make_snapshot(gangs=[make_gang()])
+    for node in dataclasses.fields(snapshot.nodes):
+        value = getattr(snapshot.nodes, node.name)
+        if hasattr(value, "flags"):
+            value.flags.writeable = False
+    assert cycle.schedule(snapshot, policy.DEFAULT)[0].placements
+
+
+@pytest.mark.parametrize("plugins", [(), ("priority",), ("predicates", "nodeorder")])
+def test_without_the_gang_plugin_tasks_start_one_by_one(plugins):
+    """All-or-nothing is the gang plugin's doing."""
+    rules = Policy(("allocate",), (tuple(Option(name) for name in plugins),))
+    gang = make_gang(roles=[make_role(replicas=3, cpu=3)])
+    assert (
+        len(run(nodes=[make_node(cpu=8)], gangs=[gang], with_policy=rules)["team/a"].placements)
+        == 2
+    )

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Policy files: kube-batch's form, and what is said about a wrong one."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from muster.scheduler import policy
+from muster.scheduler.policy import DEFAULT, Option, Policy, PolicyError
+
+SEED = """
+actions: "allocate, backfill"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+- plugins:
+  - name: drf
+  - name: predicates
+  - name: proportion
+  - name: nodeorder
+"""
+
+
+def test_seed_file_is_the_default():
+    """The seed's file says what happens without a file."""
+    assert policy.parse(yaml.safe_load(SEED)) == DEFAULT
+
+
+def test_empty_file_is_the_default():
+    """What a file leaves out is as without a file."""
+    assert policy.parse({}) == DEFAULT
+    assert policy.parse({"actions": "allocate"}) == Policy(("allocate",), DEFAULT.tiers)
+
+
+def test_switches_and_arguments():
+    """Hooks are switched off by either spelling, arguments become values."""
+    text = """
+    tiers:
+    - plugins:
+      - {name: drf, enableJobOrder: false}
+      - {name: predicates, disablePredicate: true, enableNodeOrder: true,
+         arguments: {predicate.MemoryPressureEnable: true, predicate.DiskPressureEnable: "False"}}
+      - name: binpack
+        arguments: {binpack.weight: 10, binpack.resources: "nvidia.com/gpu, example.com/foo",
+          binpack.resources.example.com/foo: "3", binpack.shape: "0:0,50:100"}
+    """
+    (tier,) = policy.parse(yaml.safe_load(text)).tiers
+    assert tier == (
+        Option("drf", off=frozenset({"job_order"})),
+        Option(
+            "predicates",
+            off=frozenset({"feasible"}),
+            arguments={
+                "predicate.MemoryPressureEnable": True,
+                "predicate.DiskPressureEnable": False,
+            },
+        ),
+        Option(
+            "binpack",
+            arguments={
+                "binpack.weight": 10.0,
+                "binpack.resources": ("nvidia.com/gpu", "example.com/foo"),
+                "binpack.resources.example.com/foo": 3.0,
+                "binpack.shape": ((0.0, 0.0), (50.0, 100.0)),
+            },
+        ),
+    )
+
+
+def plugin(**option):
+    """Return a document with this plugin alone."""
+    return {"tiers": [{"plugins": [option]}]}
+
+
+PLUGIN = "tiers[0].plugins[0]"
+WRONG = [
+    ([], "", "must be a mapping"),
+    ("allocate", "", "must be a mapping"),
+    ({"action": "allocate"}, "action", '"action" is no key of a policy; did you mean "actions"?'),
+    ({"actions": "alocate"}, "actions", '"alocate" is no action; did you mean "allocate"?'),
+    ({"actions": "xyz"}, "actions", "Known are: allocate, backfill, enqueue"),
+    ({"actions": "allocate, preempt"}, "actions", 'action "preempt" is not available yet'),
+    ({"actions": ["allocate"]}, "actions", 'write the names in one string: "allocate, backfill"'),
+    ({"actions": " , "}, "actions", "names no action"),
+    ({"tiers": {}}, "tiers", "must be a list"),
+    ({"tiers": [[]]}, "tiers[0]", "must be a mapping"),
+    ({"tiers": [{"plugin": []}]}, "tiers[0].plugin", 'did you mean "plugins"?'),
+    ({"tiers": [{"plugins": "gang"}]}, "tiers[0].plugins", "must be a list"),
+    ({"tiers": [{"plugins": ["gang"]}]}, PLUGIN, "must be a mapping"),
+    (plugin(), f"{PLUGIN}.name", "a plugin needs a name"),
+    (plugin(name="gangs"), f"{PLUGIN}.name", '"gangs" is no plugin; did you mean "gang"?'),
+    (plugin(name="BinPack"), f"{PLUGIN}.name", 'did you mean "binpack"?'),
+    (plugin(name="topology"), f"{PLUGIN}.name", 'plugin "topology" is not available yet'),
+    (
+        plugin(name="drf", enabledJobOrder=False),
+        f"{PLUGIN}.enabledJobOrder",
+        'did you mean "enableJobOrder"?',
+    ),
+    (plugin(name="drf", enableJobOrder="no"), f"{PLUGIN}.enableJobOrder", "is either true or"),
+    (
+        plugin(name="nodeorder", arguments={"leastrequest.weight": 1}),
+        f"{PLUGIN}.arguments.leastrequest.weight",
+        'is no argument of nodeorder; did you mean "leastrequested.weight"?',
+    ),
+    (
+        plugin(name="nodeorder", arguments={"leastrequested.weight": "much"}),
+        f"{PLUGIN}.arguments.leastrequested.weight",
+        '"much" is no weight; write a number, 0 or more',
+    ),
+    (
+        plugin(name="binpack", arguments={"binpack.cpu": "-1"}),
+        f"{PLUGIN}.arguments.binpack.cpu",
+        "no weight",
+    ),
+    (
+        plugin(name="binpack", arguments={"binpack.cpu": "inf"}),
+        f"{PLUGIN}.arguments.binpack.cpu",
+        "no weight",
+    ),
+    (
+        plugin(name="binpack", arguments={"binpack.resources.": "1"}),
+        f"{PLUGIN}.arguments.binpack.resources.",
+        "is no argument of binpack",
+    ),
+    (
+        plugin(name="binpack", arguments={"binpack.shape": "0:0,0:100"}),
+        f"{PLUGIN}.arguments.binpack.shape",
+        "like 0:0,100:100",
+    ),
+    (
+        plugin(name="binpack", arguments={"binpack.shape": "0:0,100:101"}),
+        f"{PLUGIN}.arguments.binpack.shape",
+        "is no shape",
+    ),
+    (
+        plugin(name="predicates", arguments={"predicate.PIDPressureEnable": "maybe"}),
+        f"{PLUGIN}.arguments.predicate.PIDPressureEnable",
+        "neither true nor false",
+    ),
+    (plugin(name="gang", arguments={"x": 1}), f"{PLUGIN}.arguments.x", "gang takes none"),
+    (plugin(name="gang", arguments=[1]), f"{PLUGIN}.arguments", "must be a mapping"),
+]
+
+
+@pytest.mark.parametrize(("document", "key", "text"), WRONG, ids=[str(row[0]) for row in WRONG])
+def test_wrong(document, key, text):
+    """A wrong policy names its key, and the nearest right one if a name is wrong."""
+    with pytest.raises(PolicyError) as caught:
+        policy.parse(document)
+    assert caught.value.key == key
+    assert text in caught.value.message
+    assert str(caught.value) == (f"{key}: {caught.value.message}" if key else caught.value.message)

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A gang is a transaction."""
+
+from __future__ import annotations
+
+import pytest
+
+from builders_scheduler import make_gang, make_node, make_role, make_snapshot
+from muster.scheduler import policy
+from muster.scheduler.model import CPU
+from muster.scheduler.session import Session
+
+
+@pytest.fixture
+def session():
+    """Two gangs of two on a node with room for three."""
+    roles = [make_role(replicas=2, cpu=1)]
+    gangs = [make_gang(key="team/a", roles=roles), make_gang(key="team/b", roles=roles)]
+    return Session(make_snapshot(nodes=[make_node(cpu=3)], gangs=gangs), policy.DEFAULT.openers())
+
+
+def place(session, job, count):
+    """Give the next tasks of the job their nodes."""
+    session.place(job, job.tasks[0], session.fit(job.tasks[0]).choose(count))
+
+
+def test_whole_gang_stays(session):
+    """What was placed in the block stays if the gang may start."""
+    job = session.jobs[0]
+    with session.all_or_nothing(job):
+        place(session, job, 2)
+    assert job.ready == 2
+    assert session.room.idle[0, CPU] == 1000
+    assert job.line.allocated[CPU] == 2000
+
+
+def test_half_gang_goes(session):
+    """What was placed in the block is taken back if the gang may not start."""
+    job = session.jobs[0]
+    with session.all_or_nothing(job):
+        place(session, job, 1)
+    assert (job.ready, job.placements) == (0, [])
+    assert session.room.idle[0, CPU] == 3000
+    assert job.line.allocated[CPU] == 0
+
+
+def test_an_error_takes_back(session):
+    """An error inside the block leaves nothing behind."""
+    job = session.jobs[0]
+    with pytest.raises(ZeroDivisionError), session.all_or_nothing(job):
+        place(session, job, 2)
+        raise ZeroDivisionError
+    assert session.room.idle[0, CPU] == 3000
+
+
+def test_nested(session):
+    """A failed inner gang leaves the outer one alone, a failed outer one takes the inner along."""
+    first, second = session.jobs
+    with session.all_or_nothing(first):
+        place(session, first, 1)
+        with session.all_or_nothing(second):
+            place(session, second, 1)
+        assert session.room.idle[0, CPU] == 2000
+        with session.all_or_nothing(second):
+            place(session, second, 2)
+        assert session.room.idle[0, CPU] == 0
+    assert session.room.idle[0, CPU] == 3000
+    assert (first.ready, second.ready) == (0, 0)
+
+
+def test_equal_state_after_undo(session):
+    """The room's state number says that the room is as before, and never lies."""
+    job = session.jobs[0]
+    before = session.room.state
+    place(session, job, 1)
+    inside = session.room.state
+    session.undo(0)
+    assert session.room.state == before
+    place(session, job, 2)
+    assert session.room.state not in (before, inside)
