@@ -115,7 +115,16 @@ def test_load_of_containers_without_requests():
             {("TCP", "*", 80)},
         ),
         (
-            {"ports": [{"hostPort": 53, "containerPort": 1, "protocol": "UDP", "hostIP": "10.0.0.1"}]},
+            {
+                "ports": [
+                    {
+                        "hostPort": 53,
+                        "containerPort": 1,
+                        "protocol": "UDP",
+                        "hostIP": "10.0.0.1",
+                    }
+                ]
+            },
             {("UDP", "10.0.0.1", 53)},
         ),
         ({"ports": [{"containerPort": 80}], "hostNetwork": True}, {("TCP", "*", 80)}),

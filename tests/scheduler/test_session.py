@@ -47,9 +47,14 @@ def test_half_gang_goes(session):
 def test_an_error_takes_back(session):
     """An error inside the block leaves nothing behind."""
     job = session.jobs[0]
-    with pytest.raises(ZeroDivisionError), session.all_or_nothing(job):
-        place(session, job, 2)
-        raise ZeroDivisionError
+
+    def placing():
+        with session.all_or_nothing(job):
+            place(session, job, 2)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        placing()
     assert session.room.idle[0, CPU] == 3000
 
 

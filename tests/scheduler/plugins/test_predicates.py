@@ -26,8 +26,10 @@ NODES = [
         ),
         (
             {"predicate.DiskPressureEnable": True, "predicate.PIDPressureEnable": True},
-            "1 insufficient cpu, 1 node(s) had disk pressure, 1 node(s) had process id pressure, "
-            "1 node(s) were unschedulable",
+            (
+                "1 insufficient cpu, 1 node(s) had disk pressure, "
+                "1 node(s) had process id pressure, 1 node(s) were unschedulable"
+            ),
         ),
     ],
 )
