@@ -147,9 +147,10 @@ def _bar(picture: Picture, bar: Bar, top: int) -> Iterator[str]:
             look += ' stroke="#cf222e" stroke-width="2" stroke-dasharray="4 2"'
         yield _rect(start, y, end - start, height, look)
         room = int((end - start - 10) / _LETTER)
-        words = stay.pod if len(stay.pod) <= room else picture.letters[stay.job]
-        if room >= len(words):
-            yield _text((start + end) / 2, y + height / 2 + 4, words, "in mid")
+        letter = picture.letters[stay.job]
+        names = (stay.pod, f"{letter} {stay.pod.removeprefix(f'{stay.job}-')}", letter)
+        words = next((name for name in names if len(name) <= room), "")
+        yield _text((start + end) / 2, y + height / 2 + 4, words, "in mid")
     yield "</g>"
 
 

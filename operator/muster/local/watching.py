@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import aiohttp
 
-from muster.api import names
+from muster.frameworks import FRAMEWORKS
 from muster.local import history
 from muster.local.handle import ClusterError
 
@@ -35,10 +35,11 @@ class Watching:
         self._since = since
         self._sights: asyncio.Queue[Sight | Exception] = asyncio.Queue()
         self._tasks: list[asyncio.Task[None]] = []
-        self._sources: Mapping[str, Read] = {
-            f"/apis/{names.GROUP}/v1/namespaces/{namespace}/tfjobs": history.job_sight,
-            f"/api/v1/namespaces/{namespace}/pods": history.pod_sight,
+        self._sources: dict[str, Read] = {
+            f"/apis/{row.api_version}/namespaces/{namespace}/{row.plural}": history.job_sight
+            for row in FRAMEWORKS.values()
         }
+        self._sources[f"/api/v1/namespaces/{namespace}/pods"] = history.pod_sight
 
     async def __aenter__(self) -> Self:
         """Connect and begin to follow."""
