@@ -77,10 +77,12 @@ class Operator:
             self.loop,
         )
         self.problem = "starting"
+        self._stop = asyncio.Event()
 
     async def serve(self) -> int:
         """Run until a signal, or until the lease is lost; return the exit code."""
         settings = self.settings
+        self._take_signals()
         runners = await metrics.serve(
             self.metrics, settings.metrics_bind, settings.health_bind, self._unready
         )
@@ -90,25 +92,24 @@ class Operator:
         await self.kube.close()
         return code
 
+    def _take_signals(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
+
     async def _permitted(self) -> bool:
         """Return True once this account may do all that is needed, False at a signal to stop."""
-        settings, loop, stopped = self.settings, asyncio.get_running_loop(), asyncio.Event()
+        settings = self.settings
         leases = (
             (settings.lock_namespace or self.kube.namespace) if settings.leader_elect else None
         )
         needed = permissions.needed(self.backend, self.frameworks, settings.namespaces, leases)
-        # Kopf takes the signals later.
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stopped.set)
         asking = asyncio.create_task(
             permissions.wait(self.kube, needed, self.backend, self._lacking), name="permissions"
         )
-        stopping = asyncio.create_task(stopped.wait())
+        stopping = asyncio.create_task(self._stop.wait())
         await asyncio.wait({asking, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
         stopping.cancel()
-        if stopped.is_set():
+        if self._stop.is_set():
             asking.cancel()
             return False
         await asking
@@ -122,27 +123,36 @@ class Operator:
             log.info("the operator's account has the permissions that it needs")
 
     async def _work(self) -> int:
-        settings, stop = self.settings, asyncio.Event()
-        following = asyncio.create_task(self.cache.run(), name="cache")
-        source = asyncio.create_task(
-            handlers.run(self.kube, self.cache, self.frameworks, settings.namespaces, stop),
-            name="kopf",
-        )
-        leader = self._leader()
-        work = asyncio.create_task(self._lead(leader), name="work")
-        parts = {following, source, work}
-        done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
-        code = 0 if done == {source} and source.exception() is None else 1
+        """Work until a signal or the end of a part; return the exit code.
+
+        The work ends first, then the lease is given back, and Kopf may take its time.
+        """
+        leader, finish = self._leader(), asyncio.Event()
+        source = asyncio.create_task(self._follow_jobs(finish), name="kopf")
+        parts = {
+            asyncio.create_task(self.cache.run(), name="cache"),
+            asyncio.create_task(self._lead(leader), name="work"),
+        }
+        stopping = asyncio.create_task(self._stop.wait())
+        everything = {*parts, source, stopping}
+        done, _ = await asyncio.wait(everything, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             if (error := task.exception()) is not None:
                 log.error("%s ended", task.get_name(), exc_info=error)
-        stop.set()
-        for task in (work, following):
+        for task in {*parts, stopping}:
             task.cancel()
-        await asyncio.gather(*parts, return_exceptions=True)
+        await asyncio.gather(*parts, stopping, return_exceptions=True)
         if leader is not None:
             await leader.release()
-        return code
+        finish.set()
+        await asyncio.gather(source, return_exceptions=True)
+        return 0 if done == {stopping} else 1
+
+    async def _follow_jobs(self, finish: asyncio.Event) -> None:
+        namespaces = self.settings.namespaces
+        await handlers.run(
+            self.kube, self.cache, self.frameworks, namespaces, self._take_signals, finish
+        )
 
     async def _lead(self, leader: Leader | None) -> None:
         """Work while this process leads; returning means that it does not any more."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import kopf
@@ -47,14 +47,20 @@ async def run(
     cache: Cache,
     frameworks: Iterable[Framework],
     namespaces: Sequence[str],
+    started: Callable[[], None],
     stop: asyncio.Event,
 ) -> None:
-    """Run Kopf until it is stopped by a signal or by `stop`."""
+    """Run Kopf until `stop`; `started` is called when it has taken the process's signals.
+
+    In the end Kopf waits for every task that began after it, and cancels them after 5 s: end
+    the others before.
+    """
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.watching.reconnect_backoff = 0.1
     settings.queueing.idle_timeout = 1.0
-    await kopf.operator(
+    others = asyncio.all_tasks()
+    tasks = await kopf.spawn_tasks(
         registry=registry(kube, cache, frameworks),
         settings=settings,
         standalone=True,
@@ -62,6 +68,8 @@ async def run(
         namespaces=list(namespaces),
         stop_flag=stop,
     )
+    started()
+    await kopf.run_tasks(tasks, ignored=others)
 
 
 async def _seen(cache: Cache, kind: str, event: Json, **_: Any) -> None:

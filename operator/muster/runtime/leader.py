@@ -70,7 +70,8 @@ class Leader:
         log.error("lost the lease %s/%s", self._namespace, self._name)
 
     async def release(self) -> None:
-        """Give the lease back so that a standby need not wait for it to run out."""
+        """Write nothing any more, and give the lease back so that a standby need not wait."""
+        self._kube.lease_until = 0.0
         try:
             lease = await self._kube.get(f"{self._path}/{self._name}")
             if lease["spec"].get("holderIdentity") == self._identity:
