@@ -345,6 +345,15 @@ class Cache:
         if before != after:
             self._touch_owner(before)
             self._touch_owner(after)
+            self._touch_namesake(before)
+
+    def _touch_namesake(self, group: GroupView | None) -> None:
+        """Look again at the job whose group's name somebody else had taken."""
+        if group is not None and group.owner_uid not in self._key_of:
+            for kind in self.frameworks:
+                key = f"{kind}/{group.namespace}/{group.name}"
+                if key in self._jobs:
+                    self._touched(key)
 
     def _touch_all(self) -> None:
         for key in list(self._jobs):
