@@ -25,16 +25,22 @@ def documents() -> dict[str, dict[str, Any]]:
     return crds.documents()
 
 
+@pytest.fixture(scope="module")
+def rendered() -> dict[str, str]:
+    """Return the files, made once."""
+    return crds.render()
+
+
 def versions(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the schema of each version of a CRD by its name."""
     listed = document["spec"]["versions"]
     return {item["name"]: item["schema"]["openAPIV3Schema"] for item in listed}
 
 
-def test_the_files_are_fresh() -> None:
+def test_the_files_are_fresh(rendered: dict[str, str]) -> None:
     """`make crds` was run after the last change of a model."""
     checked_in = {path.name: path.read_text() for path in (ROOT / "crds").glob("*.yaml")}
-    assert checked_in == crds.render()
+    assert checked_in == rendered
 
 
 def test_kubectl_apply_can_remember_them(documents: dict[str, dict[str, Any]]) -> None:
@@ -43,9 +49,11 @@ def test_kubectl_apply_can_remember_them(documents: dict[str, dict[str, Any]]) -
     assert max(sizes.values()) < ANNOTATION_LIMIT - 4096, sizes
 
 
-def test_a_file_reads_back_as_its_document(documents: dict[str, dict[str, Any]]) -> None:
+def test_a_file_reads_back_as_its_document(
+    documents: dict[str, dict[str, Any]], rendered: dict[str, str]
+) -> None:
     """The YAML is only a way to write it."""
-    for name, text in crds.render().items():
+    for name, text in rendered.items():
         assert text.startswith("# SPDX-License-Identifier: Apache-2.0\n")
         assert yaml.safe_load(text) == documents[name]
 
@@ -167,3 +175,55 @@ def test_the_groups_of_kube_batch_have_no_status_subresource(
     for name in ("podgroups", "queues"):
         (version,) = documents[f"scheduling.incubator.k8s.io_{name}.yaml"]["spec"]["versions"]
         assert "subresources" not in version
+
+
+@pytest.mark.parametrize(
+    ("plural", "scaled"),
+    [
+        ("tfjobs", ""),
+        ("pytorchjobs", "pytorchReplicaSpecs"),
+        ("xgboostjobs", ""),
+        ("paddlejobs", "paddleReplicaSpecs"),
+        ("jaxjobs", "jaxReplicaSpecs"),
+    ],
+)
+def test_three_kinds_can_be_scaled(
+    plural: str, scaled: str, documents: dict[str, dict[str, Any]]
+) -> None:
+    """By the number of their workers; autoscalers find the pods by the selector."""
+    (version, *_) = documents[f"kubeflow.org_{plural}.yaml"]["spec"]["versions"]
+    scale = {
+        "specReplicasPath": f".spec.{scaled}.Worker.replicas",
+        "statusReplicasPath": ".status.replicaStatuses.Worker.active",
+        "labelSelectorPath": ".status.replicaStatuses.Worker.selector",
+    }
+    wanted = {"status": {}, "scale": scale} if scaled else {"status": {}}
+    assert version["subresources"] == wanted
+
+
+def test_metrics_are_those_of_an_autoscaler(documents: dict[str, dict[str, Any]]) -> None:
+    """Nothing of a MetricSpec is lost, its amounts are quantities, a misspelt field is not."""
+    metrics = [
+        {
+            "type": "Resource",
+            "resource": {"name": "cpu", "target": {"type": "AverageValue", "averageValue": 1}},
+        },
+        {
+            "type": "Object",
+            "object": {
+                "describedObject": {"apiVersion": "v1", "kind": "Service", "name": "s"},
+                "metric": {"name": "m", "selector": {"matchLabels": {"a": "b"}}},
+                "target": {"type": "Value", "value": "500m"},
+            },
+        },
+    ]
+    for plural in ("pytorchjobs", "paddlejobs"):
+        (schema,) = versions(documents[f"kubeflow.org_{plural}.yaml"]).values()
+        spec = schema["properties"]["spec"]
+        assert list(undeclared(spec, {"elasticPolicy": {"metrics": metrics}})) == []
+        wrong = {"elasticPolicy": {"metrics": [{"type": "Resource", "resurce": {}}]}}
+        assert list(undeclared(spec, wrong)) == [".elasticPolicy.metrics[].resurce"]
+        item = spec["properties"]["elasticPolicy"]["properties"]["metrics"]["items"]
+        target = item["properties"]["object"]["properties"]["target"]["properties"]
+        assert target["value"]["x-kubernetes-int-or-string"] is True
+        assert target["averageUtilization"] == {"type": "integer"}

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.e2e
 
 ROOT = Path(__file__).parents[2]
 SEEDS = sorted((ROOT / "tests" / "seeds").glob("tfjob-*.yaml"))
+CRDS = sorted((ROOT / "crds").glob("*.yaml"))
 WORKER: dict[str, Any] = {
     "replicas": 2,
     "template": {"spec": {"containers": [{"name": "tensorflow", "image": "mnist"}]}},
@@ -68,9 +69,9 @@ def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
     try:
         run = Kubectl(up.env())
         said = run("apply", "-f", str(ROOT / "crds"))
-        assert said.count("created") == 3, said
+        assert said.count("created") == len(CRDS), said
         said = run("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
-        assert said.count("condition met") == 3, said
+        assert said.count("condition met") == len(CRDS), said
         run("create", "namespace", "kubeflow")
         yield run
     finally:
@@ -178,6 +179,96 @@ def test_a_mistake_is_told_at_apply(
 ) -> None:
     """In every version, with the field and what to write instead."""
     assert said in kubectl.apply(job("mistake", version=version, **spec), "--dry-run=server")
+
+
+def of_kind(kind: str, name: str = "mistake", **spec: Any) -> dict[str, Any]:
+    """Return a job of that kind with this spec."""
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": kind,
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": spec,
+    }
+
+
+ONE = {**WORKER, "replicas": 1}
+MISTAKES_OF_KINDS = [
+    ("PyTorchJob", {"pytorchReplicaSpecs": {"Chief": ONE}}, "write one of Master, Worker"),
+    ("PyTorchJob", {"pytorchReplicaSpecs": {"master": WORKER}}, "Master is one pod; set replicas"),
+    (
+        "PyTorchJob",
+        {"pytorchReplicaSpecs": {"Worker": {**WORKER, "replicas": 0}}},
+        "Worker must be at least 1",
+    ),
+    (
+        "PyTorchJob",
+        {"pytorchReplicaSpecs": {"Master": ONE}, "elasticPolicy": {}},
+        "an elastic policy needs Worker in pytorchReplicaSpecs",
+    ),
+    (
+        "PyTorchJob",
+        {
+            "pytorchReplicaSpecs": {"Worker": WORKER},
+            "elasticPolicy": {"nProcPerNode": 2},
+            "nprocPerNode": "2",
+        },
+        "elasticPolicy.nProcPerNode must not be used with nprocPerNode",
+    ),
+    (
+        "PyTorchJob",
+        {
+            "pytorchReplicaSpecs": {"Worker": WORKER},
+            "elasticPolicy": {"minReplicas": 3, "maxReplicas": 2},
+        },
+        "minReplicas must not be larger than maxReplicas",
+    ),
+    (
+        "PyTorchJob",
+        {"pytorchReplicaSpecs": {"Worker": WORKER}, "nprocPerNode": "two"},
+        "write auto, cpu, gpu or a number in quotes",
+    ),
+    (
+        "PyTorchJob",
+        {"pytorchReplicaSpecs": {"Worker": WORKER}, "elasticPolicy": {"rdzvBackend": "etcd3"}},
+        'supported values: "c10d", "etcd", "etcd-v2"',
+    ),
+    ("XGBoostJob", {"xgbReplicaSpecs": {"Worker": WORKER}}, "Master must be present"),
+    ("XGBoostJob", {"xgbReplicaSpecs": {"Master": WORKER}}, "Master is one pod; set replicas"),
+    ("PaddleJob", {"paddleReplicaSpecs": {"PS": WORKER}}, "write one of Master, Worker"),
+    (
+        "PaddleJob",
+        {
+            "paddleReplicaSpecs": {"Worker": WORKER},
+            "elasticPolicy": {"minReplicas": 3, "maxReplicas": 2},
+        },
+        "minReplicas must not be larger than maxReplicas",
+    ),
+    ("JAXJob", {"jaxReplicaSpecs": {"Master": ONE}}, "write one of Worker"),
+    ("JAXJob", {"jaxReplicaSpecs": None}, "spec.jaxReplicaSpecs: Required value"),
+]
+
+
+@pytest.mark.parametrize(("kind", "spec", "said"), MISTAKES_OF_KINDS)
+def test_a_mistake_of_a_kind_is_told_at_apply(
+    kubectl: Kubectl, kind: str, spec: dict[str, Any], said: str
+) -> None:
+    """What only this kind demands, with what to write instead."""
+    assert said in kubectl.apply(of_kind(kind, **spec), "--dry-run=server")
+
+
+@pytest.mark.parametrize(
+    ("kind", "field"),
+    [
+        ("PyTorchJob", "pytorchReplicaSpecs"),
+        ("PaddleJob", "paddleReplicaSpecs"),
+        ("JAXJob", "jaxReplicaSpecs"),
+    ],
+)
+def test_kubectl_scales_the_workers(kubectl: Kubectl, kind: str, field: str) -> None:
+    """The number in the spec follows."""
+    kubectl.apply(of_kind(kind, name="scaled", **{field: {"Worker": WORKER}}))
+    assert "scaled" in kubectl("scale", f"{kind.lower()}s.kubeflow.org/scaled", "--replicas=3")
+    assert kubectl.get(kind.lower(), "scaled")["spec"][field]["Worker"]["replicas"] == 3
 
 
 def test_a_queue_can_be_set_and_taken_away_but_not_changed(kubectl: Kubectl) -> None:

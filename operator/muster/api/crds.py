@@ -82,13 +82,27 @@ def _job(kind: jobs.Kind) -> Json:
             "name": version,
             "served": True,
             "storage": version == kind.versions[0],
-            "subresources": {"status": {}},
+            "subresources": {"status": {}, **_scale(kind)},
             "additionalPrinterColumns": list(_JOB_COLUMNS),
             "schema": {"openAPIV3Schema": _job_root(kind, version)},
         }
         for version in kind.versions
     ]
     return _crd(names.GROUP, kind.name, kind.plural, versions)
+
+
+def _scale(kind: jobs.Kind) -> Json:
+    """Return the scale subresource of a kind, if it has one."""
+    if not kind.scaled:
+        return {}
+    counts = f".status.replicaStatuses.{kind.scaled}"
+    return {
+        "scale": {
+            "specReplicasPath": f".spec.{kind.spec_field}.{kind.scaled}.replicas",
+            "statusReplicasPath": f"{counts}.active",
+            "labelSelectorPath": f"{counts}.selector",
+        }
+    }
 
 
 def _job_root(kind: jobs.Kind, version: str) -> Json:
@@ -158,6 +172,9 @@ def _job_spec(kind: jobs.Kind, version: str) -> Json:
     queue = policy["schedulingPolicy"]["properties"]["queue"]
     queue["x-kubernetes-validations"] = [_QUEUE_IS_IMMUTABLE]
     fields[kind.spec_field]["x-kubernetes-validations"] = _replica_rules(kind)
+    for rule in kind.rules:
+        owner = fields[rule.at] if rule.at else spec
+        owner.setdefault("x-kubernetes-validations", []).extend(_ratcheted(rule))
     for name, value in legacy.VERSION_DEFAULTS.get((kind.name, version), {}).items():
         fields[name]["default"] = value
     return spec
@@ -195,22 +212,29 @@ def _replica_rules(kind: jobs.Kind) -> list[Json]:
 
 
 def _run_once(types: Sequence[str]) -> list[Json]:
-    """Return the rules for roles of one pod: for a new job, and for one that kept them so far.
-
-    Two, since a job that broke them before they were there must stay writable, and since the API
-    server cannot bound the cost of going through an old value that may be absent.
-    """
+    """Return the rules for roles of one pod."""
     listed = ", ".join(f"'{type_.lower()}'" for type_ in types)
     kept = (
         f"{{0}}.all(t, !(t.lowerAscii() in [{listed}]) || !has({{0}}[t].replicas) "
         "|| {0}[t].replicas == 1)"
     )
-    now, before = kept.format("self"), kept.format("oldSelf")
-    said = f"{' and '.join(types)} are one pod each; set replicas to 1 or leave them out"
-    broken = {"reason": "FieldValueForbidden", "message": said}
+    each = "is one pod" if len(types) == 1 else "are one pod each"
+    rest = "it" if len(types) == 1 else "them"
+    said = f"{' and '.join(types)} {each}; set replicas to 1 or leave {rest} out"
+    return _ratcheted(jobs.Rule(kept, said, reason="FieldValueForbidden"))
+
+
+def _ratcheted(rule: jobs.Rule) -> list[Json]:
+    """Return a rule for a new value, and for one that kept it so far.
+
+    Two, since a job that broke it before it was there must stay writable, and since the API
+    server cannot bound the cost of going through an old value that may be absent.
+    """
+    now, before = rule.cel.format("self"), rule.cel.format("oldSelf")
+    broken = {"reason": rule.reason, "message": rule.message}
     return [
-        {"rule": f"oldSelf.hasValue() || {now}", "optionalOldSelf": True, **broken},
-        {"rule": f"{now} || !{before}", **broken},
+        {"rule": f"oldSelf.hasValue() || ({now})", "optionalOldSelf": True, **broken},
+        {"rule": f"({now}) || !({before})", **broken},
     ]
 
 
@@ -221,9 +245,9 @@ def schema(model: type[BaseModel]) -> Json:
 
 
 def _structural(node: Json, definitions: Mapping[str, Json]) -> Json:
-    """Resolve references, drop nulls, titles and null defaults; put pod templates in place."""
-    if jobs.POD_TEMPLATE in node:
-        return podschema.template()
+    """Resolve references, drop nulls, titles and null defaults; put Kubernetes' own in place."""
+    if jobs.KUBERNETES in node:
+        return podschema.of_model(node[jobs.KUBERNETES])
     if "$ref" in node:
         node = definitions[node["$ref"].rsplit("/", 1)[1]] | _without(node, "$ref")
     if "anyOf" in node:

@@ -21,8 +21,8 @@ from pydantic_core import ErrorDetails
 from muster.api import names, quantity
 from muster.api.model import Json, Problem
 
-POD_TEMPLATE: Final = "x-muster-pod-template"
-"""Marks, in a model's JSON schema, where the schema of a pod template belongs."""
+KUBERNETES: Final = "x-muster-kubernetes-model"
+"""Names, in a model's JSON schema, the type of Kubernetes whose schema belongs there."""
 
 
 def _quantity(value: object) -> object:
@@ -42,7 +42,8 @@ Quantity = Annotated[
 OpenObject = Annotated[
     Json, WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
 ]
-PodTemplate = Annotated[Json, WithJsonSchema({POD_TEMPLATE: True})]
+PodTemplate = Annotated[Json, WithJsonSchema({KUBERNETES: "V1PodTemplateSpec"})]
+MetricSpec = Annotated[Json, WithJsonSchema({KUBERNETES: "V2MetricSpec"})]
 CleanPodPolicy = Literal["All", "None", "Running"]
 RestartPolicy = Literal["Always", "ExitCode", "Never", "OnFailure"]
 
@@ -132,6 +133,81 @@ class TFJobSpec(JobSpec):
     backoff_limit: Count | None = Field(None, description="Write runPolicy.backoffLimit instead.")
 
 
+class Scaling(Model):
+    """Between which numbers of workers the job may be scaled, and by which metrics."""
+
+    min_replicas: Count | None = Field(None, description="Default: maxReplicas, else all workers.")
+    max_replicas: Count | None = Field(None, description="Default: minReplicas, else all workers.")
+    max_restarts: Count | None = None
+    metrics: list[MetricSpec] | None = Field(
+        None, description="What a HorizontalPodAutoscaler scales the workers by; default: none."
+    )
+
+
+class Setting(Model):
+    """One setting of the rendezvous."""
+
+    key: str | None = None
+    value: str | None = None
+
+
+class ElasticPolicy(Scaling):
+    """How the workers of a PyTorch job find together when their number changes."""
+
+    rdzv_backend: Literal["c10d", "etcd", "etcd-v2"] | None = None
+    rdzv_port: Int32 | None = None
+    rdzv_host: str | None = None
+    rdzv_id: str | None = None
+    rdzv_conf: list[Setting] | None = None
+    standalone: bool | None = None
+    n_proc_per_node: Int32 | None = Field(None, description="Write nprocPerNode instead.")
+
+
+class PyTorchJobSpec(JobSpec):
+    """A PyTorch job, started by torchrun or by its own means."""
+
+    pytorch_replica_specs: dict[str, ReplicaSpec] = Field(
+        max_length=16, description="Master, Worker."
+    )
+    nproc_per_node: str | None = Field(
+        None, max_length=16, description="auto, cpu, gpu or a number; default: auto."
+    )
+    elastic_policy: ElasticPolicy | None = None
+
+
+class XGBoostJobSpec(JobSpec):
+    """An XGBoost or LightGBM job."""
+
+    xgb_replica_specs: dict[str, ReplicaSpec] = Field(max_length=16, description="Master, Worker.")
+
+
+class PaddleJobSpec(JobSpec):
+    """A PaddlePaddle job: collective without a Master, else with parameter servers."""
+
+    paddle_replica_specs: dict[str, ReplicaSpec] = Field(
+        max_length=16, description="Master, Worker."
+    )
+    elastic_policy: Scaling | None = None
+
+
+class JAXJobSpec(JobSpec):
+    """A JAX job."""
+
+    jax_replica_specs: dict[str, ReplicaSpec] = Field(max_length=16, description="Worker.")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A validation rule of one kind, in CEL."""
+
+    cel: str
+    """What must hold; `{0}` stands for the value, now or before the change."""
+    message: str
+    at: str = ""
+    """Field of the spec that it is about; empty: the spec as a whole."""
+    reason: str = "FieldValueInvalid"
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """One kind of job as the API server knows it."""
@@ -149,7 +225,18 @@ class Kind:
     """Replica types that run exactly once."""
     managers: tuple[str, ...]
     """Values that `runPolicy.managedBy` may have, in order."""
+    rules: tuple[Rule, ...] = ()
+    """What only this kind demands."""
+    scaled: str = ""
+    """The replica type that `kubectl scale` scales; empty: it does not."""
 
+
+_TRAINING: Final = (names.MANAGED_BY_TRAINING_OPERATOR, names.MANAGED_BY_MULTIKUEUE)
+_MIN_UP_TO_MAX: Final = Rule(
+    "!has({0}.minReplicas) || !has({0}.maxReplicas) || {0}.minReplicas <= {0}.maxReplicas",
+    "minReplicas must not be larger than maxReplicas",
+    at="elasticPolicy",
+)
 
 KINDS: Final[Mapping[str, Kind]] = {
     "TFJob": Kind(
@@ -160,7 +247,87 @@ KINDS: Final[Mapping[str, Kind]] = {
         spec_field="tfReplicaSpecs",
         types=("Chief", "Master", "PS", "Worker", "Evaluator"),
         single=("Chief", "Master"),
-        managers=(names.MANAGED_BY_TRAINING_OPERATOR, names.MANAGED_BY_MULTIKUEUE),
+        managers=_TRAINING,
+    ),
+    "PyTorchJob": Kind(
+        name="PyTorchJob",
+        plural="pytorchjobs",
+        versions=("v1",),
+        spec=PyTorchJobSpec,
+        spec_field="pytorchReplicaSpecs",
+        types=("Master", "Worker"),
+        single=("Master",),
+        managers=_TRAINING,
+        rules=(
+            Rule(
+                "{0}.all(t, t.lowerAscii() != 'worker' || !has({0}[t].replicas) "
+                "|| {0}[t].replicas > 0)",
+                "Worker must be at least 1; set replicas or leave Worker out",
+                at="pytorchReplicaSpecs",
+                reason="FieldValueForbidden",
+            ),
+            Rule(
+                "{0} in ['auto', 'cpu', 'gpu'] || {0}.matches('^[0-9]+$')",
+                "write auto, cpu, gpu or a number in quotes",
+                at="nprocPerNode",
+            ),
+            _MIN_UP_TO_MAX,
+            Rule(
+                "!has({0}.elasticPolicy) || !has({0}.pytorchReplicaSpecs) "
+                "|| {0}.pytorchReplicaSpecs.exists(t, t.lowerAscii() == 'worker')",
+                "an elastic policy needs Worker in pytorchReplicaSpecs",
+                reason="FieldValueRequired",
+            ),
+            Rule(
+                "!has({0}.nprocPerNode) || !has({0}.elasticPolicy) "
+                "|| !has({0}.elasticPolicy.nProcPerNode)",
+                "elasticPolicy.nProcPerNode must not be used with nprocPerNode; "
+                "write nprocPerNode alone",
+                reason="FieldValueForbidden",
+            ),
+        ),
+        scaled="Worker",
+    ),
+    "XGBoostJob": Kind(
+        name="XGBoostJob",
+        plural="xgboostjobs",
+        versions=("v1",),
+        spec=XGBoostJobSpec,
+        spec_field="xgbReplicaSpecs",
+        types=("Master", "Worker"),
+        single=("Master",),
+        managers=_TRAINING,
+        rules=(
+            Rule(
+                "{0}.exists(t, t.lowerAscii() == 'master')",
+                "Master must be present; it coordinates the workers",
+                at="xgbReplicaSpecs",
+                reason="FieldValueRequired",
+            ),
+        ),
+    ),
+    "PaddleJob": Kind(
+        name="PaddleJob",
+        plural="paddlejobs",
+        versions=("v1",),
+        spec=PaddleJobSpec,
+        spec_field="paddleReplicaSpecs",
+        types=("Master", "Worker"),
+        single=(),
+        managers=_TRAINING,
+        rules=(_MIN_UP_TO_MAX,),
+        scaled="Worker",
+    ),
+    "JAXJob": Kind(
+        name="JAXJob",
+        plural="jaxjobs",
+        versions=("v1",),
+        spec=JAXJobSpec,
+        spec_field="jaxReplicaSpecs",
+        types=("Worker",),
+        single=(),
+        managers=_TRAINING,
+        scaled="Worker",
     ),
 }
 """Every kind of job that Muster serves, by its name."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The structural schema of a pod template, made from the models of the `kubernetes` package.
+"""The structural schemas of Kubernetes' own types, made from the models of `kubernetes`.
 
 Apart from `podtemplate`, because those models are heavy and only the making of CRDs needs them.
 """
@@ -26,6 +26,8 @@ _SCALARS: Final[dict[str, Json]] = {
 }
 _QUANTITIES: Final = frozenset({"divisor", "limits", "overhead", "requests", "sizeLimit"})
 """Fields that the models call str and whose Go type is Quantity."""
+_QUANTITIES_OF: Final = {"V2MetricTarget": frozenset({"averageValue", "value"})}
+"""The same for fields whose names tell it in one model only."""
 _OPEN: Final[dict[str, Json]] = {
     "managedFields": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
     "ownerReferences": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
@@ -35,13 +37,18 @@ _OPEN: Final[dict[str, Json]] = {
 
 def template() -> Json:
     """Return the schema of a PodTemplateSpec: every field, required ones as upstream."""
-    return _model("V1PodTemplateSpec")
+    return of_model("V1PodTemplateSpec")
 
 
-def _model(name: str) -> Json:
+def of_model(name: str) -> Json:
+    """Return the schema of a type by the name of its model, e.g. `V2MetricSpec`."""
     model: Any = getattr(models, name)
     names: dict[str, str] = model.attribute_map
-    fields = {names[key]: _field(names[key], type_) for key, type_ in model.openapi_types.items()}
+    quantities = _QUANTITIES_OF.get(name, frozenset())
+    fields = {
+        names[key]: QUANTITY if names[key] in quantities else _field(names[key], type_)
+        for key, type_ in model.openapi_types.items()
+    }
     required = {
         field.serialization_alias or key
         for key, field in model.model_fields.items()
@@ -59,4 +66,4 @@ def _field(name: str, type_: str) -> Json:
         return {"type": "object", "additionalProperties": _field(name, value[1])}
     if name in _QUANTITIES and type_ == "str":
         return QUANTITY
-    return _SCALARS.get(type_) or _model(type_)
+    return _SCALARS.get(type_) or of_model(type_)
