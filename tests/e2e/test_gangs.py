@@ -3,24 +3,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pytest
-from harness import Api, Json, Operator, add_nodes, node_of, tfjob
+from harness import (
+    Api,
+    Json,
+    Operator,
+    account_config,
+    add_nodes,
+    condition,
+    node_of,
+    of_job,
+    phase_of,
+    tfjob,
+    verdict,
+)
+
+from muster.local.handle import Cluster
 
 pytestmark = pytest.mark.e2e
 
 
-def gang(job: Json) -> Mapping[str, Any]:
-    """Return the verdict on the gang of a job, empty before the first word."""
-    found: Mapping[str, Any] = job.get("status", {}).get("gang") or {}
-    return found
+@pytest.fixture(scope="module")
+def operator(
+    local_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Operator]:
+    """Run one operator for all stories here, each of which brings its own nodes."""
+    folder = tmp_path_factory.mktemp("operator")
+    config = account_config(local_cluster, folder, "embedded")
+    made = Operator(config, folder / "operator.log", ())
+    made.start()
+    yield made
+    made.stop()
+    print(f"--- the operator\n{made.log.read_text()[-8000:]}")
+    made.check_log()
 
 
 def wait_reason(api: Api, job: str, reason: str) -> Json:
     """Return the job once its gang has that reason."""
-    return api.wait_job(job, lambda j: gang(j).get("reason") == reason, what=f"{job} {reason}")
+    return api.wait_job(job, lambda j: verdict(j).get("reason") == reason, what=f"{job} {reason}")
 
 
 def wait_unschedulable(api: Api, job: str, count: int) -> list[Json]:
@@ -60,6 +83,25 @@ def wait_group(api: Api, name: str, status: str) -> Json:
     return found
 
 
+def holders(pods: Iterable[Json], job: str) -> int:
+    """Return how many pods of the job hold room on a node."""
+    return sum(bool(node_of(p)) and phase_of(p) not in ENDED for p in of_job(pods, job))
+
+
+ENDED = ("Succeeded", "Failed")
+
+
+def moments(api: Api, since: str) -> Iterator[Mapping[str, Json]]:
+    """Yield the pods by uid as they were after every change since then.
+
+    A pod that is being deleted counts as gone.
+    """
+    state: dict[str, Json] = {}
+    for pod in api.history("Pod", since):
+        state[pod["metadata"]["uid"]] = pod
+        yield {u: p for u, p in state.items() if phase_of(p) != "Terminating"}
+
+
 def test_n_pods_with_room_for_fewer_wait_together(api: Api, operator: Operator) -> None:
     """Four pods, room for two: all four wait and say why; a node comes: all four run."""
     add_nodes(api, {"cpu": "2"})
@@ -67,18 +109,18 @@ def test_n_pods_with_room_for_fewer_wait_together(api: Api, operator: Operator) 
     job = wait_reason(api, "mnist", "ExceedsCluster")
     pods = wait_unschedulable(api, "mnist", 4)
     message = "4/4 tasks in gang unschedulable: 0/1 nodes are available, 1 insufficient cpu"
-    verdict = gang(job)
-    assert verdict["message"] == message
-    assert verdict["state"] == "Waiting"
-    assert verdict["everPossible"] is False
-    assert (verdict["minMember"], verdict.get("placed", 0)) == (4, 0)
-    assert verdict["shortage"] == {"cpu": "2"}
+    said = verdict(job)
+    assert said["message"] == message
+    assert said["state"] == "Waiting"
+    assert said["everPossible"] is False
+    assert (said["minMember"], said.get("placed", 0)) == (4, 0)
+    assert said["shortage"] == {"cpu": "2"}
     assert job["status"]["state"] == "Queued"
     assert all(c["message"] == message for p in pods for c in p["status"]["conditions"])
     # What people see.
     table = api.kubectl("get", "tfjob", "mnist", "-n", api.namespace).splitlines()
     assert "GANG" in table[0]
-    assert verdict["summary"] in table[1]
+    assert said["summary"] in table[1]
     group = wait_group(api, "mnist", "True")
     assert group["status"]["phase"] == "Pending"
     condition = unschedulable_condition(api, "mnist")
@@ -91,6 +133,227 @@ def test_n_pods_with_room_for_fewer_wait_together(api: Api, operator: Operator) 
     add_nodes(api, {"cpu": "2"}, prefix="more")
     api.wait_pods(4, "Running", "mnist")
     assert {p["metadata"]["uid"] for p in api.pods()} == {p["metadata"]["uid"] for p in pods}
-    api.wait_job("mnist", lambda j: gang(j).get("state") == "Running")
+    api.wait_job("mnist", lambda j: verdict(j).get("state") == "Running")
     assert wait_group(api, "mnist", "False")["status"]["phase"] == "Running"
     assert len(api.events("Unschedulable")) == 1
+
+
+def test_two_gangs_of_sixty_percent(api: Api, operator: Operator) -> None:
+    """One runs whole while the other holds nothing; then it follows."""
+    add_nodes(api, {"cpu": "5"}, {"cpu": "5"})
+    since = api.revision("Pod")
+    for name in ("one", "two"):
+        api.create(tfjob(name, workers=6, run="2"))
+    for name in ("one", "two"):
+        api.wait_condition(name, "Succeeded")
+    for pods in moments(api, since):
+        one, two = (holders(pods.values(), name) for name in ("one", "two"))
+        assert one + two <= 10
+        assert not (one and two) or 6 not in (one, two) or one + two < 10
+    runs = [
+        {
+            n: sum(phase_of(p) == "Running" for p in of_job(pods.values(), n))
+            for n in ("one", "two")
+        }
+        for pods in moments(api, since)
+    ]
+    assert any(run == {"one": 6, "two": 0} for run in runs)
+    assert any(run["two"] == 6 for run in runs)
+    assert len(api.pods()) == 12
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason", "why"),
+    [
+        ({"resources": {"cpu": "8"}}, "NoNodeLargeEnough", "1 insufficient cpu"),
+        (
+            {"resources": {"nvidia.com/gpu": "1"}},
+            "NoNodeLargeEnough",
+            "insufficient nvidia.com/gpu",
+        ),
+        (
+            {"template": {"nodeSelector": {"zone": "moon"}}},
+            "NoMatchingNode",
+            "1 node(s) didn't match Pod's node affinity/selector",
+        ),
+        ({"workers": 9}, "ExceedsCluster", "1 insufficient cpu"),
+    ],
+    ids=["too-large", "no-such-device", "no-such-node", "too-many"],
+)
+def test_what_can_never_fit_is_told(
+    api: Api, operator: Operator, asked: Mapping[str, Any], reason: str, why: str
+) -> None:
+    """An empty cluster would not do either, and the verdict says so."""
+    add_nodes(api, {"cpu": "4"})
+    api.create(tfjob("dream", **asked))
+    said = verdict(wait_reason(api, "dream", reason))
+    assert said["everPossible"] is False
+    assert why in said["message"]
+    assert wait_group(api, "dream", "True")["status"]["phase"] == "Pending"
+
+
+def test_a_queue_that_does_not_exist_yet(api: Api, operator: Operator) -> None:
+    """The job says which queue is missing, and starts when somebody makes it."""
+    add_nodes(api, {"cpu": "4"})
+    api.create(tfjob("early", run="1", schedulingPolicy={"queue": "research"}))
+    said = verdict(wait_reason(api, "early", "QueueNotFound"))
+    assert 'queue "research" does not exist' in said["message"]
+    assert said["everPossible"] is False
+    queue = {"apiVersion": "scheduling.incubator.k8s.io/v1alpha1", "kind": "Queue"}
+    api.create({**queue, "metadata": {"name": "research"}, "spec": {"weight": 1}})
+    try:
+        api.wait_condition("early", "Succeeded")
+    finally:
+        api.delete("Queue", "research")
+
+
+def test_the_higher_priority_goes_first(api: Api, operator: Operator) -> None:
+    """Of two jobs that wait for the same room the later, more urgent one gets it."""
+    add_nodes(api, {"cpu": "2"})
+    for name, value in (("urgent", 1000), ("idle", 1)):
+        api.create(
+            {
+                "apiVersion": "scheduling.k8s.io/v1",
+                "kind": "PriorityClass",
+                "metadata": {"name": name},
+                "value": value,
+            }
+        )
+    try:
+        api.create(tfjob("first", run="forever"))
+        api.wait_pods(2, "Running", "first")
+        for name in ("idle", "urgent"):
+            api.create(tfjob(name, run="forever", schedulingPolicy={"priorityClass": name}))
+            wait_reason(api, name, "NotEnoughResources")
+        api.wait_job("urgent", lambda j: verdict(j).get("position") == 1)
+        api.wait_job("idle", lambda j: verdict(j).get("position") == 2)
+        api.delete("TFJob", "first")
+        api.wait_pods(2, "Running", "urgent")
+        assert not holders(api.pods(), "idle")
+        api.delete("TFJob", "urgent")
+        api.wait_pods(2, "Running", "idle")
+    finally:
+        for name in ("urgent", "idle"):
+            api.delete("PriorityClass", name)
+
+
+def test_quota_for_one_of_two_jobs(api: Api, operator: Operator) -> None:
+    """The second job is taken down again, says why, and runs after the first."""
+    add_nodes(api, {"cpu": "8"})
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}}
+    api.create({**quota, "spec": {"hard": {"pods": "4"}}})
+    since = api.revision("Pod")
+    api.create(tfjob("first", workers=3, run="6"))
+    api.wait_pods(3, "Running", "first")
+    api.create(tfjob("second", workers=3, run="1"))
+    job = wait_reason(api, "second", "ExceedsResourceQuota")
+    assert "exceeded quota: few" in verdict(job)["message"]
+    assert verdict(job)["state"] == "Waiting"
+    assert wait_group(api, "second", "True")["status"]["phase"] == "Pending"
+    api.wait("Pod", lambda pods: not list(of_job(pods.values(), "second")) or None)
+    assert phase_of(api.pods("first")[0]) == "Running"
+    api.wait_condition("second", "Succeeded")
+    api.wait_condition("first", "Succeeded")
+    everything = [len(pods) for pods in moments(api, since)]
+    assert everything
+
+
+def test_pods_behind_gates_are_waited_for(api: Api, operator: Operator) -> None:
+    """They exist with their gates; once these are taken away the gang is bound whole."""
+    add_nodes(api, {"cpu": "4"})
+    gates = {"schedulingGates": [{"name": "example.com/licence"}]}
+    api.create(tfjob("gated", workers=2, run="forever", template=gates))
+    said = verdict(wait_reason(api, "gated", "SchedulingGated"))
+    assert said.get("everPossible", True)
+    pods = api.wait_pods(2, "Pending", "gated")
+    first, second = (p["metadata"]["name"] for p in pods)
+    opened = {"spec": {"schedulingGates": None}}
+    api.patch("Pod", first, opened)
+    api.wait("Pod", lambda found: "schedulingGates" not in found[first]["spec"])
+    api.patch("Pod", second, opened)
+    api.wait_pods(2, "Running", "gated")
+
+
+def test_a_job_of_two_schedulers(api: Api, operator: Operator) -> None:
+    """Pods whose template names another scheduler are its affair; the others are a gang."""
+    add_nodes(api, {"cpu": "2"})
+    job = tfjob("mixed", workers=4, ps=1, run="forever")
+    ps = job["spec"]["tfReplicaSpecs"]["PS"]
+    named = {**ps["template"]["spec"], "schedulerName": "default-scheduler"}
+    ps["template"] = {**ps["template"], "spec": named}
+    api.create(job)
+    api.wait_pods(1, "Running", "mixed")
+    wait_unschedulable(api, "mixed-worker", 4)
+    assert holders(api.pods(), "mixed") == 1
+    add_nodes(api, {"cpu": "4"}, prefix="more")
+    api.wait_pods(5, "Running", "mixed")
+    schedulers = {p["metadata"]["name"]: p["spec"]["schedulerName"] for p in api.pods()}
+    assert schedulers["mixed-ps-0"] == "default-scheduler"
+    assert schedulers["mixed-worker-0"] == "muster"
+
+
+def test_a_job_of_another_scheduler(api: Api, operator: Operator) -> None:
+    """It runs, and its verdict says that nobody holds it together."""
+    add_nodes(api, {"cpu": "4"})
+    api.create(tfjob("foreign", run="forever", template={"schedulerName": "default-scheduler"}))
+    api.wait_pods(2, "Running", "foreign")
+
+
+def test_a_pod_that_its_node_turns_away(api: Api, operator: Operator) -> None:
+    """A lost race: the pod is replaced, and neither restarts nor backoffLimit know of it."""
+    add_nodes(api, {"cpu": "2"}, {"cpu": "2"})
+    job = tfjob("raced", run="forever", restart_policy="OnFailure", backoffLimit=1)
+    api.create(job)
+    before = {p["metadata"]["name"]: p for p in api.wait_pods(2, "Running", "raced")}
+    status = {"phase": "Failed", "reason": "OutOfcpu", "message": "Pod was rejected"}
+    api.patch("Pod", "raced-worker-0", {"status": status}, "status")
+
+    def replaced(pods: Mapping[str, Json]) -> bool:
+        found = pods.get("raced-worker-0")
+        old = before["raced-worker-0"]["metadata"]["uid"]
+        return bool(found) and found["metadata"]["uid"] != old and phase_of(found) == "Running"
+
+    api.wait("Pod", replaced)
+    after = {p["metadata"]["name"]: p["metadata"]["uid"] for p in api.pods()}
+    assert after["raced-worker-1"] == before["raced-worker-1"]["metadata"]["uid"]
+    found = api.get("TFJob", "raced")
+    assert condition(found, "Failed") is None
+    assert condition(found, "Restarting") is None
+    assert not found["status"]["replicaStatuses"]["Worker"].get("restarts")
+
+
+def test_nodes_that_are_closed(api: Api, operator: Operator) -> None:
+    """Cordoned and tainted nodes count as no room, and are counted apart in the message."""
+    add_nodes(api, {"cpu": "4"}, {"cpu": "4"})
+    api.kubectl("cordon", "node-1")
+    api.kubectl("taint", "node", "node-2", "team=other:NoSchedule")
+    api.create(tfjob("closed", run="forever"))
+    message = verdict(wait_reason(api, "closed", "NoMatchingNode"))["message"]
+    assert "0/2 nodes are available" in message
+    assert "1 node(s) were unschedulable" in message
+    assert "1 node(s) had untolerated taint" in message
+    api.kubectl("taint", "node", "node-2", "team-")
+    pods = api.wait_pods(2, "Running", "closed")
+    assert {node_of(p) for p in pods} == {"node-2"}
+
+
+def test_more_members_asked_for_than_there_are(api: Api, operator: Operator) -> None:
+    """A minimum above the number of pods is legal and waits; lowering it lets the job run."""
+    add_nodes(api, {"cpu": "8"})
+    api.create(tfjob("short", workers=2, run="forever", schedulingPolicy={"minAvailable": 3}))
+    said = verdict(wait_reason(api, "short", "NotEnoughTasks"))
+    assert said["minMember"] == 3
+    assert api.get("PodGroup", "short")["spec"]["minMember"] == 3
+    assert not holders(api.pods(), "short")
+    api.patch("TFJob", "short", {"spec": {"runPolicy": {"schedulingPolicy": {"minAvailable": 2}}}})
+    api.wait_pods(2, "Running", "short")
+
+
+def test_an_elastic_job_starts_small_and_grows(api: Api, operator: Operator) -> None:
+    """Its minimum starts; the others join when there is room."""
+    add_nodes(api, {"cpu": "3"})
+    api.create(tfjob("elastic", workers=5, run="forever", schedulingPolicy={"minAvailable": 2}))
+    api.wait_pods(3, "Running", "elastic")
+    assert verdict(api.wait_job("elastic", lambda j: verdict(j).get("state") == "Running"))
+    add_nodes(api, {"cpu": "4"}, prefix="more")
+    api.wait_pods(5, "Running", "elastic")

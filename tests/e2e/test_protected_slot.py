@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A running gang that loses a member gets it back, whoever else waits for that room.
+
+The stories of the seeds' note: the cluster is full, a gang of four runs, a small job waits for
+just the room of one member.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+import pytest
+from harness import (
+    Api,
+    Json,
+    Operator,
+    account_config,
+    add_nodes,
+    condition,
+    node_of,
+    of_job,
+    phase_of,
+    tfjob,
+    verdict,
+)
+
+from muster.local.handle import Cluster
+
+pytestmark = pytest.mark.e2e
+
+MEMBER = "gang-worker-2"
+Loss = Callable[[Api], None]
+
+
+@pytest.fixture(scope="module")
+def operator(
+    local_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Operator]:
+    """Run one operator for all stories here, each of which brings its own nodes."""
+    folder = tmp_path_factory.mktemp("operator")
+    config = account_config(local_cluster, folder, "embedded")
+    made = Operator(config, folder / "operator.log", ())
+    made.start()
+    yield made
+    made.stop()
+    print(f"--- the operator\n{made.log.read_text()[-8000:]}")
+    made.check_log()
+
+
+def fill(api: Api, **fields: str) -> dict[str, str]:
+    """Fill two nodes with a gang of four, let a small job wait; return the uids by pod name."""
+    add_nodes(api, {"cpu": "2"}, {"cpu": "2"})
+    api.create(tfjob("gang", workers=4, run="forever", **{"restart_policy": "ExitCode", **fields}))
+    pods = api.wait_pods(4, "Running", "gang")
+    api.create(tfjob("filler", workers=1, run="forever"))
+    api.wait_job("filler", lambda j: verdict(j).get("reason"))
+    api.wait_pods(1, "Pending", "filler")
+    return {p["metadata"]["name"]: p["metadata"]["uid"] for p in pods}
+
+
+def wait_whole(api: Api, before: Mapping[str, str], name: str = MEMBER) -> dict[str, str]:
+    """Return the uids once the gang runs again, with a successor under that name."""
+
+    def whole(pods: Mapping[str, Json]) -> dict[str, str]:
+        found = list(of_job(pods.values(), "gang"))
+        uids = {p["metadata"]["name"]: p["metadata"]["uid"] for p in found}
+        running = all(phase_of(p) == "Running" for p in found)
+        changed = uids.get(name) not in (None, before[name])
+        return uids if running and changed and len(found) == 4 else {}
+
+    found: dict[str, str] = api.wait("Pod", whole, what="the gang is whole again")
+    return found
+
+
+def check(api: Api, since: str, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    """Fail unless the others were left alone and the filler never had a node."""
+    assert {n: u for n, u in after.items() if n != MEMBER} == {
+        n: u for n, u in before.items() if n != MEMBER
+    }
+    history = api.history("Pod", since)
+    assert not [p for p in of_job(history, "filler") if node_of(p)]
+    api.wait_job("gang", lambda j: verdict(j).get("state") == "Running")
+    job = api.get("TFJob", "gang")
+    assert condition(job, "Failed") is None
+
+
+def exits(code: int) -> Loss:
+    """Let the member's program end with that code."""
+
+    def end(api: Api) -> None:
+        ended = {"exitCode": code, "reason": "Error"}
+        status = {
+            "phase": "Failed",
+            "containerStatuses": [
+                {
+                    "name": "tensorflow",
+                    "image": "training:1",
+                    "imageID": "",
+                    "ready": False,
+                    "restartCount": 0,
+                    "state": {"terminated": ended},
+                }
+            ],
+        }
+        api.patch("Pod", MEMBER, {"status": status}, "status")
+
+    return end
+
+
+def deleted(api: Api) -> None:
+    """Delete the member as a user does."""
+    api.kubectl("delete", "pod", MEMBER, "-n", api.namespace, "--wait=false")
+
+
+def evicted(api: Api) -> None:
+    """Evict the member as a drain does."""
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": MEMBER}}
+    api.send("POST", api.path("Pod", MEMBER, "eviction"), eviction)
+
+
+LOSSES = {"exit-137": exits(137), "exit-130": exits(130), "deleted": deleted, "evicted": evicted}
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_a_lost_member_comes_back(api: Api, operator: Operator, loss: Loss) -> None:
+    """Every time, and three times in a row."""
+    uids = fill(api)
+    since = api.revision("Pod")
+    for _ in range(3):
+        before = uids
+        loss(api)
+        uids = wait_whole(api, before)
+        check(api, since, before, uids)
+    restarts = api.get("TFJob", "gang")["status"]["replicaStatuses"]["Worker"].get("restarts", 0)
+    assert restarts == (3 if loss in (LOSSES["exit-137"], LOSSES["exit-130"]) else 0)
+
+
+def test_a_restart_policy_of_never_survives_a_deletion(api: Api, operator: Operator) -> None:
+    """Deleting a running worker fails no job, whatever its restart policy."""
+    before = fill(api, restart_policy="Never")
+    since = api.revision("Pod")
+    deleted(api)
+    check(api, since, before, wait_whole(api, before))
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_while_the_operator_stands_still(api: Api, operator: Operator, loss: Loss) -> None:
+    """Nobody acts for three seconds; the room is the gang's nevertheless."""
+    before = fill(api)
+    since = api.revision("Pod")
+    with operator.frozen():
+        loss(api)
+        time.sleep(3)  # for so long nobody is there to do anything
+    check(api, since, before, wait_whole(api, before))
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_while_the_operator_is_dead(api: Api, operator: Operator, loss: Loss) -> None:
+    """Its successor knows from the cluster alone whose room it is."""
+    before = fill(api)
+    since = api.revision("Pod")
+    operator.kill()
+    loss(api)
+    operator.start()
+    check(api, since, before, wait_whole(api, before))
+
+
+def test_a_node_that_goes_away(api: Api, operator: Operator) -> None:
+    """Its members move together to where there is room, before anybody else does."""
+    before = fill(api)
+    gone = {p["metadata"]["name"] for p in api.pods("gang") if node_of(p) == "node-1"}
+    assert len(gone) == 2
+    since = api.revision("Pod")
+    add_nodes(api, {"cpu": "2"}, prefix="spare")
+    api.wait_pods(1, "Running", "filler")
+    add_nodes(api, {"cpu": "1"}, prefix="last")
+    api.delete("Node", "node-1")
+    for name in gone:
+        api.delete("Pod", name, grace=0)
+    after = wait_whole(api, before, min(gone))
+    assert {n for n in after if after[n] != before[n]} == gone
+    nodes = {p["metadata"]["name"]: node_of(p) for p in api.pods("gang")}
+    assert {nodes[name] for name in gone} == {"spare-1", "last-1"}
+    assert condition(api.get("TFJob", "gang"), "Failed") is None
+    assert api.revision("Pod") > since
