@@ -299,6 +299,11 @@ def condition_types(job: Json) -> list[tuple[str, str]]:
     return [(c["type"], c["status"]) for c in job["status"]["conditions"]]
 
 
+def verdict(job: Json) -> Json:
+    """Return what the job's status says of its gang, nothing before the first word."""
+    return (job.get("status") or {}).get("gang") or {}
+
+
 def phase_of(pod: Json) -> str:
     """Return the phase of a pod; `Terminating` once it is being deleted."""
     if "deletionTimestamp" in pod["metadata"]:
