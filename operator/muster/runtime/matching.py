@@ -13,7 +13,6 @@ NOT_READY: Final = "node(s) were not ready"
 UNSCHEDULABLE: Final = "node(s) were unschedulable"
 OTHER_NAME: Final = "node(s) didn't match the requested node name"
 NO_MATCH: Final = "node(s) didn't match Pod's node affinity/selector"
-PORTS_TAKEN: Final = "node(s) didn't have free ports for the requested pod ports"
 
 _CORDON: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")

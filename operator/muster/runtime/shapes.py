@@ -183,7 +183,9 @@ def shape_of(template: Json) -> PodShape:
         load=_load(spec, requests),
         ports=_ports(spec),
         selector=tuple(sorted((spec.get("nodeSelector") or {}).items())),
-        affinity=required and tuple(map(_term, required.get("nodeSelectorTerms") or ())),
+        affinity=None
+        if required is None
+        else tuple(map(_term, required.get("nodeSelectorTerms") or ())),
         preferred=tuple((p["weight"], _term(p.get("preference") or {})) for p in preferred),
         tolerations=tuple(map(_toleration, spec.get("tolerations") or ())),
         node_name=spec.get("nodeName") or "",

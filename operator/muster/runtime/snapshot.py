@@ -14,10 +14,10 @@ from typing import Final
 import numpy as np
 
 from muster.runtime.columns import NodeColumns, ShapeRow, Vocabulary
-from muster.runtime.matching import PORTS_TAKEN
 from muster.runtime.shapes import NodeView, PodShape, PodUse, Requests
 from muster.scheduler.model import (
     UNLIMITED,
+    BoolArray,
     FloatArray,
     Gang,
     HostPort,
@@ -329,20 +329,16 @@ class ClusterColumns:
                 ports=source.ports,
                 unsupported=source.unsupported,
             )
-        return self._without_taken(frozen, row) if source.ports else frozen
+        return replace(frozen, taken=self._taken(source.ports)) if source.ports else frozen
 
-    def _without_taken(self, shape: Shape, row: ShapeRow) -> Shape:
-        """Bar the nodes on which one of the shape's host ports is taken."""
-        code = row.code(PORTS_TAKEN)
-        barred = shape.barred.copy()
-        _, index, _ = self._nodes.order()
-        for name, taken in self._ports.items():
-            position = index.get(name)
-            if position is None or barred[position]:
-                continue
-            if any(wanted.meets(port) for port in taken for wanted in shape.ports):
-                barred[position] = code
-        return replace(shape, barred=barred, texts=tuple(row.texts))
+    def _taken(self, wanted: frozenset[HostPort]) -> BoolArray:
+        """Return (N,) where one of the host ports is held by a pod."""
+        names, index, _ = self._nodes.order()
+        taken = np.zeros(len(names), np.bool_)
+        for name, held in self._ports.items():
+            if name in index:
+                taken[index[name]] = any(one.meets(port) for one in wanted for port in held)
+        return taken
 
     def _prune(self, wanted: Mapping[int, PodShape]) -> None:
         for id_ in list(self._rows)[: -len(wanted) - IDLE_SHAPES]:

@@ -143,8 +143,10 @@ def _excess(session: Session, demand: list[tuple[Tasks, int]], limit: IntArray) 
 
 def _hopeless(session: Session, demand: list[tuple[Tasks, int]]) -> Reason | None:
     """Return why the tasks would not fit if nothing ran, or None if they might."""
-    shapes = tuple((tasks.lot.shape, count) for tasks, count in demand)
-    key = ("hopeless", shapes)
+    key = (
+        "hopeless",
+        tuple((t.lot.shape, count, t.coming, len(t.lot.held)) for t, count in demand),
+    )
     if key not in session.memory:
         session.memory[key] = _hopelessness(session, demand)
     reason: Reason | None = session.memory[key]
@@ -154,6 +156,8 @@ def _hopeless(session: Session, demand: list[tuple[Tasks, int]]) -> Reason | Non
 def _hopelessness(session: Session, demand: list[tuple[Tasks, int]]) -> Reason | None:
     missing = 0
     reason = None
+    # What the gang holds already does not become free for the rest of it.
+    demand = [(tasks, count + len(tasks.lot.held)) for tasks, count in demand]
     for tasks, count in demand:
         empty = _empty(session, tasks)
         if empty.capacity < count and reason is None:
@@ -163,7 +167,7 @@ def _hopelessness(session: Session, demand: list[tuple[Tasks, int]]) -> Reason |
             if not empty.matching:
                 reason = Reason.NO_MATCHING_NODE
         missing += max(count - empty.capacity, 0)
-        missing -= max(min(empty.capacity, tasks.coming) - count, 0)
+        missing -= max(min(empty.capacity, tasks.coming + len(tasks.lot.held)) - count, 0)
     if missing > 0:
         return reason
     total = session.snapshot.nodes.allocatable[_suiting(session, demand)].sum(axis=0)

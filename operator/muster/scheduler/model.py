@@ -144,6 +144,8 @@ class Shape:
     preferred: FloatArray | None = None
     """(N,): share of the preferred terms that the node matches, 0 - 100; None: no such terms."""
     ports: frozenset[HostPort] = frozenset()
+    taken: BoolArray | None = None
+    """(N,): where a pod holds one of the ports; None: nowhere."""
     unsupported: str = ""
     """A constraint that nobody here understands, in words."""
 

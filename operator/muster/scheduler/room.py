@@ -134,7 +134,7 @@ class Fit:
         self._room = room
         self._id = shape_id
         self._scorer = scorer
-        self._suits = barred == 0
+        self._suits = barred == 0 if shape.taken is None else (barred == 0) & ~shape.taken
         self._columns = np.flatnonzero(shape.request)
         self._request = shape.request[self._columns]
         self._seen = len(room.touched)
