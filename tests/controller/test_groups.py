@@ -331,6 +331,15 @@ class TestRefusal:
         world.now = START + 5
         assert len(world.settle().names()) == 2
 
+    def test_a_refused_group_is_tried_again_when_the_time_is_up(self):
+        """Not at once, over and over, as when its API has just vanished."""
+        world = World(tfjob(Worker=2), backend=gang.VOLCANO)
+        world.extra["refusal"] = refusal("404 page not found", kind="PodGroup", reason="NotFound")
+        assert world.settle().names("PodGroup") == []
+        assert world.requeue == START + 5
+        world.now = START + 5
+        assert world.settle().names("PodGroup") == ["mnist"]
+
     def test_a_refused_service_does_not_hold_the_pods(self):
         """Services follow when the server takes them."""
         world = embedded(placements=NODES, verdict=PLACED)

@@ -53,7 +53,8 @@ def writes(scope: Scope) -> Iterator[Action]:
         return
     elif group is None:
         documents = (*scope.backend.before(scope.job, scope.facts), wanted)
-        yield from (Create(document) for document in documents)
+        # What was refused is not tried again before its time.
+        yield from (Create(document) for document in documents if scope.hindrance is None)
     elif not group.deleting and not of_another(scope):
         difference = scope.backend.difference(group, wanted)
         yield from _update(scope, group, difference) if difference else ()
