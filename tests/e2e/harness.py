@@ -88,6 +88,9 @@ class Api:
             timeout=30.0,
         )
         document: Json = json.loads(answer.data) if answer.data else {}
+        if answer.status == 429 and "Retry-After" in answer.headers:
+            time.sleep(float(answer.headers["Retry-After"]))  # the server asks for it
+            return self.send(method, path, body, kind)
         if answer.status >= 400:
             raise Refused(answer.status, str(document.get("message")))
         return document
