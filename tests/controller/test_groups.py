@@ -150,15 +150,15 @@ class TestVerdict:
         world.settle()
         assert world.status["gang"]["state"] == "Running"
 
-    def test_the_end_leaves_it_as_it_was(self):
-        """A finished job's verdict is not touched again."""
+    def test_the_end_is_the_end_of_the_gang(self):
+        """A finished job has no gang any more, and nobody brings its verdict back."""
         world = running()
-        before = world.status["gang"]
         world.end("mnist-worker-0")
         world.settle()
+        assert "gang" not in world.status
         world.extra["verdict"] = WAITS
         world.settle()
-        assert world.status["gang"] == before
+        assert "gang" not in world.status
 
     def test_after_a_restart_of_the_operator(self):
         """Nothing is written anew while the allocator has not looked again."""

@@ -41,7 +41,7 @@ def running(scope: Scope) -> JobStatus:
     changes = _changes(scope, before)
     after = replace(before, conditions=with_conditions(before.conditions, changes))
     if after.finished:
-        after = replace(ended(after, scope.now), gang=scope.job.status.gang)
+        after = replace(ended(after, scope.now), gang=None)
     elif scope.refusal is not None and scope.refusal.reason == INVALID:
         return replace(after, state=names.JobState.INVALID, reason=scope.refusal.message)
     return replace(after, state=state(after))
