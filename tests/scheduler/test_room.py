@@ -95,3 +95,17 @@ def test_a_task_without_a_request_fits_where_that_resource_is_overdrawn():
     free, busy = session.jobs[0].tasks
     assert session.fit(free).capacity.tolist() == [32]
     assert session.fit(busy).capacity.tolist() == [0]
+
+
+def test_a_promise_elsewhere_does_not_free_what_is_ending():
+    """Room that pods are about to leave is not free now, promises or not."""
+    pods = [
+        make_pod(node="n1", cpu=4, deleting=True),
+        make_pod(name="b", node="n2", deleting=True),
+    ]
+    gang = make_gang(roles=[make_role(replicas=1, cpu=1)])
+    nodes = [make_node(name=name, cpu=4) for name in ("n1", "n2")]
+    session = open_session(nodes=nodes, pods=pods, gangs=[gang])
+    (tasks,) = session.jobs[0].tasks
+    session.promise(session.jobs[0], tasks, session.fit(tasks).choose(1))
+    assert session.room.free(np.array([0, 1]))[:, CPU].tolist() == [0, 3000]

@@ -170,6 +170,8 @@ def _hopelessness(session: Session, demand: list[tuple[Tasks, int]]) -> Reason |
         missing -= max(min(empty.capacity, tasks.coming + len(tasks.lot.held)) - count, 0)
     if missing > 0:
         return reason
+    if any(tasks.coming + len(tasks.lot.held) > count for tasks, count in demand):
+        return None  # other tasks of the gang could make up its minimum
     total = session.snapshot.nodes.allocatable[_suiting(session, demand)].sum(axis=0)
     return Reason.EXCEEDS_CLUSTER if _excess(session, demand, total) else None
 

@@ -89,3 +89,15 @@ def test_a_gang_no_node_can_hold_holds_nothing():
     decisions = run(nodes=FULL, gangs=[gang, other])
     assert decisions["team/a"].verdict.reason == "NoNodeLargeEnough"
     assert len(decisions["team/b"].placements) == 3
+
+
+def test_two_members_wait_for_one_node():
+    """Members may wait for the same node if it will have room for both."""
+    nodes = [make_node(name="n1", gpu=2), make_node(name="n2", gpu=1)]
+    pods = [make_pod(name=f"p{i}", node="n1", gpu=1, deleting=True) for i in (0, 1)]
+    pods.append(make_pod(name="foreign", node="n2", gpu=1))
+    gang = make_gang(key="team/a", admitted=True, roles=[make_role(replicas=2, gpu=1)])
+    other = make_gang(key="team/b", roles=[make_role(replicas=1, gpu=1)])
+    decisions = run(nodes=nodes, pods=pods, gangs=[gang, other])
+    assert decisions["team/a"].placements == ()
+    assert decisions["team/b"].verdict.state == "Waiting"
