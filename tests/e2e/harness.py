@@ -534,10 +534,11 @@ def install_roles(api: Api, folder: Path, overlay: str) -> None:
     documents = [d for d in yaml.safe_load_all(rendered) if d["kind"] in INSTALLED]
     named = {(d["kind"], d["metadata"]["name"]) for d in documents}
     for kind in INSTALLED - {"Namespace", "ServiceAccount"}:
-        listed = api.kubectl("get", kind, "-n", OPERATOR_NAMESPACE, "-o", "name").split()
-        for name in (full.partition("/")[2] for full in listed if "/muster-" in full):
-            if (kind, name) not in named:
-                api.kubectl("delete", kind, name, "-n", OPERATOR_NAMESPACE)
+        scope = "" if kind.startswith("Cluster") else f"namespaces/{OPERATOR_NAMESPACE}/"
+        path = f"/apis/rbac.authorization.k8s.io/v1/{scope}{kind.lower()}s"
+        for name in (found["metadata"]["name"] for found in api.list(path)):
+            if name.startswith("muster-") and (kind, name) not in named:
+                api.delete(path, name)
     file = folder / f"{overlay}.yaml"
     file.write_text(yaml.safe_dump_all(sorted(documents, key=lambda d: d["kind"] != "Namespace")))
     api.kubectl("apply", "-f", str(file))

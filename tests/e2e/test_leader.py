@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several operators, of which one writes: crash, clean stop, and a standby that is ready."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+
+import pytest
+from harness import Api, Json, Operator, add_nodes, tfjob
+
+pytestmark = pytest.mark.e2e
+
+StartOperator = Callable[..., Operator]
+
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/muster-system/leases"
+CREATED_PODS = re.compile(r"^created_pods_total (\S+)$", re.MULTILINE)
+TAKEOVER_SECONDS = 15.0
+HANDOVER_SECONDS = 5.0
+"""The lease has no event that a standby may watch: it looks every 2 s."""
+
+
+def created_pods(operator: Operator) -> int:
+    """Return how many pods this process has created, by its own count."""
+    found = CREATED_PODS.search(operator.scrape())
+    assert found is not None
+    return int(float(found[1]))
+
+
+def holder(api: Api) -> str:
+    """Return who holds the lease."""
+    return str(api.get(LEASE, "muster")["spec"].get("holderIdentity") or "")
+
+
+def run_one(api: Api, name: str) -> Json:
+    """Run a small job to its end."""
+    api.create(tfjob(name, workers=2, run="1"))
+    return api.wait_condition(name, "Succeeded")
+
+
+def first_pod(api: Api, job: str) -> float:
+    """Return the time at which the first pod of the job is seen."""
+
+    def any_pod(pods: dict[str, Json]) -> list[str]:
+        return [name for name in pods if name.startswith(f"{job}-")]
+
+    api.wait("Pod", any_pod, what=f"a pod of {job}")
+    return time.monotonic()
+
+
+def test_one_leads_and_another_takes_over(api: Api, start_operator: StartOperator) -> None:
+    """Only the leader writes; a killed one is followed within 15 s, a stopped one at once."""
+    add_nodes(api, {"cpu": "16"})
+    first = start_operator("--leader-elect")
+    run_one(api, "alone")
+    leader = holder(api)
+    assert leader
+    second = start_operator("--leader-elect")  # ready although it does not lead
+    run_one(api, "early")
+    assert holder(api) == leader
+    assert created_pods(first) == 4
+    assert created_pods(second) == 0
+    assert "leading as" not in second.log.read_text()
+
+    api.create(tfjob("through", workers=2, run="15"))
+    api.wait_pods(2, "Running", "through")
+    first.kill()
+    killed = time.monotonic()
+    api.create(tfjob("after-crash", workers=2, run="1"))
+    assert first_pod(api, "after-crash") - killed < TAKEOVER_SECONDS
+    heir = holder(api)
+    assert heir != leader
+    assert api.get(LEASE, "muster")["spec"]["leaseTransitions"] >= 1
+    api.wait_condition("after-crash", "Succeeded")
+
+    third = start_operator("--leader-elect")
+    began = time.monotonic()
+    assert second.stop() == 0
+    stopped = time.monotonic()
+    assert stopped - began < HANDOVER_SECONDS
+    api.create(tfjob("after-stop", workers=2, run="1"))
+    assert first_pod(api, "after-stop") - stopped < HANDOVER_SECONDS
+    api.wait_condition("after-stop", "Succeeded")
+    job = api.wait_condition("through", "Succeeded")
+    assert job["status"]["replicaStatuses"]["Worker"] == {"succeeded": 2}
+    assert created_pods(third) == 2
+
+
+def test_a_leader_that_was_frozen_writes_nothing_afterwards(
+    api: Api, start_operator: StartOperator
+) -> None:
+    """Stopped without its knowing until another leads: it ends itself when it wakes."""
+    add_nodes(api, {"cpu": "16"})
+    first = start_operator("--leader-elect")
+    run_one(api, "early")
+    second = start_operator("--leader-elect")
+    with first.frozen():
+        api.create(tfjob("meanwhile", workers=2, run="5"))
+        first_pod(api, "meanwhile")
+        assert "leading as" in second.log.read_text()
+    assert first.process is not None
+    assert first.process.wait(20) == 1
+    assert "lost the lease" in first.log.read_text()
+    api.wait_condition("meanwhile", "Succeeded")
+    assert created_pods(second) == 2
+    assert len(api.pods("meanwhile")) == 2
