@@ -114,6 +114,7 @@ def mold(
     meta, spec = template.get("metadata") or {}, template["spec"]
     link = backend.link(job, replica)
     environment = framework.environment(job, replica, context.cluster_domain)
+    more = framework.init_containers(job, replica, context.waiting)
     listening = framework_container(framework, template)
     ported = with_port(framework, listening)
     containers = tuple(ported if c is listening else c for c in spec["containers"])
@@ -132,7 +133,7 @@ def mold(
             **({"finalizers": meta["finalizers"]} if meta.get("finalizers") else {}),
         },
         labels={**(meta.get("labels") or {}), **link.labels, **identity},
-        spec={**spec, **link.spec, "restartPolicy": str(policy)},
+        spec={**spec, **_init_containers(spec, more), **link.spec, "restartPolicy": str(policy)},
         containers=containers,
         entries=environment.entries,
         targets=_targets(containers, environment.container),
@@ -198,6 +199,10 @@ def _targets(containers: tuple[Json, ...], name: str | None) -> frozenset[int]:
 def _with_env(container: Json, entries: Sequence[Json], own: set[str]) -> Json:
     kept = [entry for entry in container.get("env") or () if entry.get("name") not in own]
     return {**container, "env": [*kept, *entries]}
+
+
+def _init_containers(spec: Json, more: Sequence[Json]) -> Json:
+    return {"initContainers": [*(spec.get("initContainers") or ()), *more]} if more else {}
 
 
 def _service_port(port: Json) -> Json:

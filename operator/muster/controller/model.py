@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from muster.api.model import GroupView, Job, Json, ObjectView, PodView, Verdict
+from muster.frameworks.initcontainer import Waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,8 @@ class Context:
     """The settings of the operator that shape what a job becomes."""
 
     cluster_domain: str = ""
+    waiting: Waiting = field(default_factory=Waiting)
+    """How pods wait for the pod that they must find."""
     placement: str = "create"
     """`create`: pods are created on their nodes; `bind`: they are bound afterwards."""
     default_queue: str = "default"

@@ -6,9 +6,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from muster.api import names
-from muster.api.model import Job, Json, PodView, Problem, Replica, ReplicaStatus
+from muster.api.model import Job, Json, Notice, PodView, Problem, Replica, ReplicaStatus
+from muster.frameworks.initcontainer import Waiting
+
+SHARED_FROM: Final = 32
+"""Jobs with more replicas keep what all pods must know once, in a ConfigMap."""
+LONGEST_VARIABLE: Final = 131_072
+"""Bytes that Linux grants one `NAME=value` with its closing NUL (MAX_ARG_STRLEN)."""
 
 
 class End(StrEnum):
@@ -40,6 +47,10 @@ class Environment:
 
 
 NO_ENVIRONMENT = Environment(entries=lambda _index: ())
+
+
+def _nothing(*_: object) -> tuple[()]:
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +92,14 @@ class Framework:
     """(job, domain) -> what only this kind demands; the rules of all kinds are in `rules`."""
     configs: Callable[[Job, str], Mapping[str, Mapping[str, str]]] = lambda _job, _domain: {}
     """(job, domain) -> name and data of the ConfigMaps that its pods refer to."""
+    init_containers: Callable[[Job, Replica, Waiting], Sequence[Json]] = _nothing
+    """(job, role, how pods wait for others) -> what follows its pods' own init containers."""
+    notices: Callable[[Job], Sequence[Notice]] = _nothing
+    """What the author is to be told about how the job was read, beside what all kinds say."""
     minimum: Callable[[Job], int | None] = lambda _job: None
     """Gang size if the user gives none; None: every pod."""
+    container_shown: str = ""
+    """The container's name as the message has it that misses it; empty: as it is."""
     selectors: bool = False
     """Does the status carry a pod selector per type (for the scale subresource)?"""
 
@@ -98,6 +115,11 @@ def first_failure(
     """Return the first role, by name, with failed pods that nothing excuses."""
     failed = (r for r in job.replicas if counts[r.type].failed and r.type not in tolerated)
     return min(failed, key=lambda role: role.type, default=None)
+
+
+def variable(name: str, value: object) -> Json:
+    """Return an environment entry."""
+    return {"name": name, "value": str(value)}
 
 
 def framework_container(framework: Framework, template: Json) -> Json:

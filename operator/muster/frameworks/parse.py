@@ -44,7 +44,9 @@ def load(framework: Framework, document: object, domain: str = "") -> Job:
         status=status.read(raw.get("status")),
         notices=tuple(_overruled(overruled)),
     )
-    return replace(job, problems=tuple(_problems(framework, spec, job, domain)))
+    found = tuple(_problems(framework, spec, job, domain))
+    told = () if found else framework.notices(job)
+    return replace(job, problems=found, notices=(*job.notices, *told))
 
 
 def _problems(

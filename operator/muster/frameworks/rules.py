@@ -90,7 +90,8 @@ def _template(framework: Framework, type_: str, role: object) -> Iterator[Proble
             where = f"{path}.spec.containers[{index}].image"
             yield Problem(where, "Required value: must be required")
     if all(container.get("name") != framework.container for container in containers):
-        detail = f"must have at least one container with name {framework.container}"
+        name = framework.container_shown or framework.container
+        detail = f"must have at least one container with name {name}"
         yield Problem(f"{path}.spec.containers", f"Required value: {detail}")
     yield from _shapes(path, mapping(role)["template"])
 

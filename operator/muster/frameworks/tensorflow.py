@@ -10,7 +10,9 @@ from typing import Final
 from muster.api import names
 from muster.api.model import Job, Json, PodView, Problem, Replica, ReplicaStatus
 from muster.frameworks.base import (
+    LONGEST_VARIABLE,
     NO_ENVIRONMENT,
+    SHARED_FROM,
     End,
     Environment,
     Framework,
@@ -18,11 +20,6 @@ from muster.frameworks.base import (
     first_failure,
     port_of,
 )
-
-SHARED_FROM: Final = 32
-"""Jobs with more replicas keep the cluster once, in a ConfigMap, instead of in every pod."""
-LONGEST_VARIABLE: Final = 131_072
-"""Bytes that Linux grants one `NAME=value` with its closing NUL (MAX_ARG_STRLEN)."""
 
 _MASTERS: Final = ("Chief", "Master")
 

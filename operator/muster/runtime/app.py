@@ -9,10 +9,12 @@ import os
 import signal
 import socket
 import uuid
+from pathlib import Path
 
 from muster.controller.model import Context
-from muster.frameworks import FRAMEWORKS
+from muster.frameworks import FRAMEWORKS, initcontainer
 from muster.frameworks.base import Framework
+from muster.frameworks.initcontainer import Waiting
 from muster.runtime import handlers, kube, metrics, permissions, policyfile
 from muster.runtime.cache import Cache
 from muster.runtime.gangs import GangRules
@@ -37,8 +39,9 @@ AUDIT_SECONDS = 300.0
 class Operator:
     """All parts of one running operator."""
 
-    def __init__(self, settings: Settings, connection: Kube) -> None:
+    def __init__(self, settings: Settings, connection: Kube, waiting: Waiting) -> None:
         self.settings = settings
+        self.waiting = waiting
         self.kube = connection
         self.backend = settings.backend
         self.frameworks = _enabled(settings)
@@ -211,6 +214,7 @@ class Operator:
         missing = self.backend.cure if self.cache.groups.missing else ""
         return Context(
             cluster_domain=self.settings.cluster_domain,
+            waiting=self.waiting,
             placement=self.settings.placement,
             default_queue=self.settings.default_queue,
             scheduler_names=self.settings.scheduler_names,
@@ -242,6 +246,22 @@ def _enabled(settings: Settings) -> tuple[Framework, ...]:
     return tuple(f for f in FRAMEWORKS.values() if not kinds or f.kind.lower() in kinds)
 
 
+def _waiting(settings: Settings) -> Waiting:
+    """Return how pods wait for others. Raises ConfigurationError for a template that is none."""
+    try:
+        template = Path(settings.pytorch_init_template).read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        template = ""
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{settings.pytorch_init_template}: {error}") from error
+    waiting = Waiting(settings.pytorch_init_image, settings.pytorch_init_tries, template)
+    try:
+        initcontainer.containers("init", waiting, "master")
+    except ValueError as error:
+        raise ConfigurationError(f"{settings.pytorch_init_template}: {error}") from error
+    return waiting
+
+
 def main(settings: Settings) -> int:
     """Run the operator; return the exit code of the process."""
     level = logging.DEBUG if settings.verbosity >= 4 else logging.INFO
@@ -255,6 +275,7 @@ def main(settings: Settings) -> int:
 
 async def _run(settings: Settings) -> int:
     try:
+        waiting = _waiting(settings)
         connection = await kube.connect(
             settings.kubeconfig,
             settings.master,
@@ -264,4 +285,4 @@ async def _run(settings: Settings) -> int:
     except ConfigurationError as error:
         log.error("%s", error)  # noqa: TRY400 -- the sentence is enough
         return 2
-    return await Operator(settings, connection).serve()
+    return await Operator(settings, connection, waiting).serve()
