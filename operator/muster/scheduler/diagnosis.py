@@ -67,7 +67,7 @@ def explain(session: Session, job: Job, tasks: Tasks, found: Obstacles) -> None:
     demand = job.demand()
     if not any(count for _, count in demand):
         demand = [(tasks, tasks.left)]
-    short = _shortage(session, demand)
+    short = shortage(session, demand)
     reason = _hopeless(session, demand)
     if reason is None:
         reason = Reason.NOT_ENOUGH_RESOURCES if short else Reason.FRAGMENTED
@@ -120,7 +120,7 @@ def _suiting(session: Session, demand: list[tuple[Tasks, int]]) -> BoolArray:
     return suits
 
 
-def _shortage(session: Session, demand: list[tuple[Tasks, int]]) -> dict[str, int]:
+def shortage(session: Session, demand: list[tuple[Tasks, int]]) -> dict[str, int]:
     """Return resource -> how much more the nodes that suit would need to have free in all."""
     shapes = tuple((tasks.lot.shape, count) for tasks, count in demand)
     key = ("shortage", session.room.state, shapes)

@@ -47,7 +47,7 @@ def _candidates(session: Session, jobs: Iterable[Job]) -> dict[str, list[tuple[J
     for job in jobs:
         if job.promised or (job.protected and job.need):
             continue
-        if not job.left and session.rules.ready(job):
+        if not _open(job) and session.rules.ready(job):
             continue
         refusal = _unfit(session, job)
         if refusal is not None:
@@ -88,7 +88,7 @@ def _start(session: Session, job: Job) -> bool:
             session.started.append(job)
             return True
         failure = failure or failed
-        if job.promised:
+        if job.promised or diagnosis.shortage(session, job.demand()):
             break
     if failure is not None:
         diagnosis.explain(session, job, *failure)
@@ -97,7 +97,7 @@ def _start(session: Session, job: Job) -> bool:
 
 def _extend(session: Session, job: Job, *, alone: bool) -> bool:
     """Place one task beyond the minimum, or all if nobody else waits."""
-    tasks = next(tasks for tasks in job.tasks if tasks.left and not tasks.closed)
+    tasks = _open(job)[0]
     count = tasks.left if alone else 1
     refusal = session.rules.admissible(job, tasks.amount(count))
     if refusal is not None and count > 1:
@@ -113,7 +113,12 @@ def _extend(session: Session, job: Job, *, alone: bool) -> bool:
     if len(picks.order) < count:
         diagnosis.explain(session, job, tasks, diagnosis.obstacles(session, tasks))
         tasks.closed = True
-    return any(other.left and not other.closed for other in job.tasks)
+    return bool(_open(job))
+
+
+def _open(job: Job) -> list[Tasks]:
+    """Return the tasks of which more may find room."""
+    return [tasks for tasks in job.tasks if tasks.left and not tasks.closed]
 
 
 def _fill(
@@ -197,18 +202,30 @@ def _given(_session: Session, job: Job) -> Sequence[Tasks]:
 
 
 def _largest_first(session: Session, job: Job) -> Sequence[Tasks]:
+    return sorted(job.tasks, key=lambda tasks: max(_shares(session, tasks)), reverse=True)
+
+
+def _most_first(session: Session, job: Job) -> Sequence[Tasks]:
+    return sorted(job.tasks, key=lambda tasks: sum(_shares(session, tasks)), reverse=True)
+
+
+def _smallest_first(session: Session, job: Job) -> Sequence[Tasks]:
+    return _largest_first(session, job)[::-1]
+
+
+def _shares(session: Session, tasks: Tasks) -> list[float]:
+    """Return what part of the cluster one task takes, per resource."""
     total = np.maximum(session.total[PODS + 1 :], 1)
-
-    def share(tasks: Tasks) -> float:
-        return float((tasks.shape.request[PODS + 1 :] / total).max())
-
-    return sorted(job.tasks, key=share, reverse=True)
+    shares: list[float] = (tasks.shape.request[PODS + 1 :] / total).tolist()
+    return shares
 
 
 STRATEGIES: Final[Sequence[tuple[Callable[[Session, Job], Sequence[Tasks]], bool]]] = (
     (_given, False),
     (_largest_first, False),
     (_largest_first, True),
+    (_most_first, True),
+    (_smallest_first, True),
 )
 """Ways to place a gang of several roles, tried until one works: (order, fullest nodes first).
 
