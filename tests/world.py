@@ -26,6 +26,7 @@ from muster.frameworks import FRAMEWORKS, load
 from muster.runtime import views
 
 START = 1_700_000_000.0
+PHASES = ("Running", "Succeeded", "Failed")
 
 
 class World:
@@ -211,6 +212,40 @@ def merge(document, patch):
             merge(document[key], value)
         else:
             document[key] = value
+
+
+def of_kind(kind, *, policy=None, spec=None, **replicas):
+    """Return a job of that kind; roles by name: a number of pods, or the role's fields."""
+    framework = FRAMEWORKS[kind]
+    template = {"spec": {"containers": [{"name": framework.container, "image": "train:1"}]}}
+    roles = {
+        type_: {"template": template, **(role if isinstance(role, dict) else {"replicas": role})}
+        for type_, role in replicas.items()
+    }
+    run_policy = {"runPolicy": policy} if policy else {}
+    return {
+        "apiVersion": framework.api_version,
+        "kind": kind,
+        "metadata": {"name": "mnist", "namespace": "team"},
+        "spec": {framework.spec_field: roles, **run_policy, **(spec or {})},
+    }
+
+
+def put(world, counts, *, decides=False, code=1):
+    """Give the pods of each role these phases: active, succeeded, failed, the rest Pending.
+
+    Only where worker 0 is to decide does it come first, with its exit code.
+    """
+    for type_, numbers in counts.items():
+        phases = [p for p, n in zip(PHASES, numbers, strict=True) for _ in range(n)]
+        phases.sort(key=lambda phase: (phase != "Succeeded") == decides)
+        for index, phase in enumerate(phases):
+            name = f"mnist-{type_.lower()}-{index}"
+            world.pod(name)["status"] = {"phase": phase}
+            if phase == "Failed":
+                world.end(name, code)
+            elif decides and (type_, index) == ("Worker", 0):
+                world.end(name, 0)
 
 
 def tfjob(*, policy=None, name="mnist", labels=None, annotations=None, spec=None, **replicas):

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from world import World, tfjob
+from world import World, put, tfjob
 
 CHIEF, DECIDES = "chief", "worker 0 exits with 0"
-PHASES = ("Running", "Succeeded", "Failed")
 
 # Roles; successPolicy; then by role active/succeeded/failed; conditions besides Created.
 TABLE = {
@@ -114,23 +113,6 @@ TABLE = {
         ["Running F", "Failed T"],
     ),
 }
-
-
-def put(world, counts, *, decides=False, code=1):
-    """Give the pods of each role these phases: active, succeeded, failed, the rest Pending.
-
-    Only where worker 0 is to decide does it come first, with its exit code.
-    """
-    for type_, numbers in counts.items():
-        phases = [p for p, n in zip(PHASES, numbers, strict=True) for _ in range(n)]
-        phases.sort(key=lambda phase: (phase != "Succeeded") == decides)
-        for index, phase in enumerate(phases):
-            name = f"mnist-{type_.lower()}-{index}"
-            world.pod(name)["status"] = {"phase": phase}
-            if phase == "Failed":
-                world.end(name, code)
-            elif decides and (type_, index) == ("Worker", 0):
-                world.end(name, 0)
 
 
 @pytest.mark.parametrize("row", TABLE)

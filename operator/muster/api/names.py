@@ -54,10 +54,12 @@ MANAGED_BY_TRAINING_OPERATOR: Final = "kubeflow.org/training-operator"
 MANAGED_BY_MPI_OPERATOR: Final = "kubeflow.org/mpi-operator"
 MANAGED_BY_MULTIKUEUE: Final = "kueue.x-k8s.io/multikueue"
 
-# The variable and the ConfigMap that hold the cluster of a large TFJob once.
+# The variable and the ConfigMaps that hold the members of a large job once.
 TF_CLUSTER_ENV: Final = "MUSTER_TF_CLUSTER"
 TF_CLUSTER_SUFFIX: Final = "tf-config"
 TF_CLUSTER_KEY: Final = "cluster"
+XGBOOST_CONFIG_SUFFIX: Final = "xgboost-config"
+XGBOOST_WORKERS_KEY: Final = "workers"
 
 
 class RestartPolicy(StrEnum):

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PaddleJob: workers that find each other at the first one, or servers (Master) and trainers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from muster.api import names
+from muster.api.model import Job, Json, Notice, PodView, Problem, Replica, ReplicaStatus
+from muster.frameworks import ranked
+from muster.frameworks.base import Environment, Framework, Outcome, variable
+from muster.frameworks.ranked import MASTER, WORKER
+
+_OWN_ADDRESS: Final = "POD_IP_DUMMY"
+
+
+def _environment(job: Job, replica: Replica, _domain: str) -> Environment:
+    leading = WORKER if job.replica(MASTER) is None else MASTER
+    port = ranked.port_of(PADDLE, job, leading)
+    common = (
+        ranked.UNBUFFERED,
+        variable("PADDLE_JOB_ID", names.flat(job.name)),
+        variable("PADDLE_NNODES", job.total),
+    )
+    # Its own name may not resolve yet when the first pod looks for itself.
+    first = (*common, *_own(port), *_role(leading, replica))
+    other = variable("PADDLE_MASTER", f"{ranked.first_of(job, leading)}:{port}")
+    others = (*common, other, *_role(leading, replica))
+    leads = replica.type == leading
+    return Environment(entries=lambda index: first if leads and not index else others)
+
+
+def _own(port: int) -> tuple[Json, ...]:
+    source = {"fieldRef": {"fieldPath": "status.podIP"}}
+    address = variable("PADDLE_MASTER", f"$({_OWN_ADDRESS}):{port}")
+    return {"name": _OWN_ADDRESS, "valueFrom": source}, address
+
+
+def _role(leading: str, replica: Replica) -> Iterator[Json]:
+    """Yield which part a pod has in a job with servers."""
+    if leading == MASTER:
+        server = replica.type == MASTER
+        yield variable("PADDLE_SERVER_NUM" if server else "PADDLE_TRAINER_NUM", 1)
+
+
+def _outcome(
+    job: Job,
+    counts: Mapping[str, ReplicaStatus],
+    _pods: Sequence[PodView],
+    excused: frozenset[str],
+) -> Sequence[Outcome]:
+    return ranked.outcome(job, counts, excused)
+
+
+def _validate(job: Job, _domain: str) -> Sequence[Problem]:
+    return tuple(ranked.of_span(job))
+
+
+def _notices(job: Job) -> Iterator[Notice]:
+    if (ranked.elastic(job) or {}).get("maxRestarts") is not None:
+        text = "spec.elasticPolicy.maxRestarts is ignored; Paddle takes no such setting"
+        yield Notice("Normal", names.Event.SCHEDULING_POLICY_IGNORED, text)
+
+
+PADDLE: Final = Framework(
+    kind="PaddleJob",
+    plural="paddlejobs",
+    versions=("v1",),
+    spec_field="paddleReplicaSpecs",
+    types=("Master", "Worker"),
+    container="paddle",
+    port_name="master",
+    port=36543,
+    restart_policy="OnFailure",
+    operator_name="paddlejob-controller",
+    metric="paddle",
+    options={"elasticPolicy": None},
+    is_master=ranked.master_only,
+    environment=_environment,
+    outcome=_outcome,
+    validate=_validate,
+    notices=lambda job: tuple(_notices(job)),
+    container_shown='"paddle"',
+    selectors=True,
+)

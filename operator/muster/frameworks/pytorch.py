@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorchJob: a master and workers, or workers alone; elastic ones meet at a rendezvous."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from muster.api.edge import integer, mapping, sequence, text
+from muster.api.model import Job, Json, PodView, Problem, Replica, ReplicaStatus
+from muster.frameworks import initcontainer, ranked
+from muster.frameworks.base import Environment, Framework, Outcome, variable
+from muster.frameworks.initcontainer import Waiting
+from muster.frameworks.ranked import MASTER, WORKER
+
+_WORDS: Final = ("auto", "cpu", "gpu")
+_BACKENDS: Final = ("c10d", "etcd", "etcd-v2")
+
+
+def _processes(job: Job) -> str:
+    """Return how many processes a pod starts, as torchrun takes it; empty if nobody says."""
+    written = text(job.options["nprocPerNode"])
+    old = (ranked.elastic(job) or {}).get("nProcPerNode")
+    return written or ("auto" if old is None else "")
+
+
+def _environment(job: Job, replica: Replica, _domain: str) -> Environment:
+    master, processes = job.replica(MASTER), _processes(job)
+    size = job.total * (int(processes) if processes.isdecimal() else 1)
+    before = (ranked.UNBUFFERED, *_meeting(job), variable("WORLD_SIZE", size))
+    after = (
+        *((variable("PET_NPROC_PER_NODE", processes),) if processes else ()),
+        *_members(job),
+    )
+    if master is None:
+        return Environment(entries=lambda _index: (ranked.UNBUFFERED, *after))
+    first = 0 if replica.type == MASTER else 1
+
+    def entries(index: int) -> Sequence[Json]:
+        ranks = (variable("RANK", first + index), variable("PET_NODE_RANK", first + index))
+        return (*before, *ranks, *after)
+
+    return Environment(entries=entries)
+
+
+def _meeting(job: Job) -> Iterator[Json]:
+    """Yield where the master listens, for programs of their own and for torchrun."""
+    port, address = ranked.port_of(PYTORCH, job, MASTER), ranked.first_of(job, MASTER)
+    for name, value in (("MASTER_PORT", port), ("MASTER_ADDR", address)):
+        yield variable(name, value)
+        yield variable(f"PET_{name}", value)
+
+
+def _members(job: Job) -> Iterator[Json]:
+    policy = ranked.elastic(job)
+    if policy is None:
+        yield variable("PET_NNODES", job.total)
+        return
+    least, most = ranked.span(job, policy)
+    host = text(policy.get("rdzvHost")) or ranked.first_of(job, WORKER)
+    port = integer(policy.get("rdzvPort")) or ranked.port_of(PYTORCH, job, WORKER)
+    yield variable("PET_RDZV_ENDPOINT", f"{host}:{port}")
+    yield variable("PET_RDZV_BACKEND", text(policy.get("rdzvBackend")) or "c10d")
+    yield variable("PET_NNODES", f"{least}:{most}")
+    yield from _if_set(policy)
+
+
+def _if_set(policy: Mapping[str, Any]) -> Iterator[Json]:
+    named = (
+        ("PET_MAX_RESTARTS", "maxRestarts"),
+        ("PET_NPROC_PER_NODE", "nProcPerNode"),
+        ("PET_RDZV_ID", "rdzvId"),
+    )
+    for name, field in named:
+        if policy.get(field) is not None:
+            yield variable(name, policy[field])
+    settings = [mapping(item) for item in sequence(policy.get("rdzvConf"))]
+    if settings:
+        pairs = (f"{text(item.get('key'))}={text(item.get('value'))}" for item in settings)
+        yield variable("PET_RDZV_CONF", ",".join(pairs))
+    if policy.get("standalone") is True:
+        yield variable("PET_STANDALONE", "")
+
+
+def _init_containers(job: Job, replica: Replica, waiting: Waiting) -> Sequence[Json]:
+    """Return what lets workers wait until the master's name resolves."""
+    if replica.type != WORKER or job.replica(MASTER) is None:
+        return ()
+    return initcontainer.containers("init-pytorch", waiting, ranked.first_of(job, MASTER))
+
+
+def _outcome(
+    job: Job,
+    counts: Mapping[str, ReplicaStatus],
+    _pods: Sequence[PodView],
+    excused: frozenset[str],
+) -> Sequence[Outcome]:
+    elastic = ranked.elastic(job) is not None
+    return ranked.outcome(job, counts, excused, one_is_enough=elastic)
+
+
+def _minimum(job: Job) -> int | None:
+    """Return how many pods an elastic job needs: its master and the fewest workers."""
+    policy = ranked.elastic(job)
+    if policy is None:
+        return None
+    workers, least = job.replica(WORKER), ranked.span(job, policy)[0]
+    present = workers.replicas if workers else 0
+    return job.total - present + min(least, present)
+
+
+def _validate(job: Job, _domain: str) -> Sequence[Problem]:
+    return (
+        *ranked.one_master(PYTORCH, job),
+        *_workers(job),
+        *_one_number_of_processes(job),
+        *ranked.of_span(job),
+        *_rendezvous(job),
+    )
+
+
+def _workers(job: Job) -> Iterator[Problem]:
+    path = f"spec.{PYTORCH.spec_field}[{WORKER}]"
+    workers = job.replica(WORKER)
+    if workers is not None and workers.replicas < 1:
+        yield Problem(f"{path}.replicas", "Forbidden: must be at least 1")
+    if workers is None and ranked.elastic(job) is not None:
+        detail = "Required value: must be configured if elastic policy is used"
+        yield Problem(path, detail)
+
+
+def _one_number_of_processes(job: Job) -> Iterator[Problem]:
+    written = job.options["nprocPerNode"]
+    if written is None:
+        return
+    if (ranked.elastic(job) or {}).get("nProcPerNode") is not None:
+        path = "spec.elasticPolicy.nProcPerNode"
+        yield Problem(path, "Forbidden: must not be used with spec.nprocPerNode")
+    if not (text(written) in _WORDS or text(written).isdecimal()):
+        listed = ", ".join(f'"{word}"' for word in _WORDS)
+        shown = json.dumps(written)
+        detail = f"Unsupported value: {shown}: supported values: {listed}, a number in quotes"
+        yield Problem("spec.nprocPerNode", detail)
+
+
+def _rendezvous(job: Job) -> Iterator[Problem]:
+    backend = (ranked.elastic(job) or {}).get("rdzvBackend")
+    if backend not in (None, "", *_BACKENDS):
+        listed = ", ".join(f'"{name}"' for name in _BACKENDS)
+        detail = f'Unsupported value: "{backend}": supported values: {listed}'
+        yield Problem("spec.elasticPolicy.rdzvBackend", detail)
+
+
+PYTORCH: Final = Framework(
+    kind="PyTorchJob",
+    plural="pytorchjobs",
+    versions=("v1",),
+    spec_field="pytorchReplicaSpecs",
+    types=("Master", "Worker"),
+    container="pytorch",
+    port_name="pytorchjob-port",
+    port=23456,
+    restart_policy="OnFailure",
+    operator_name="pytorchjob-controller",
+    metric="pytorch",
+    options={"nprocPerNode": None, "elasticPolicy": None},
+    is_master=ranked.master_or_first,
+    environment=_environment,
+    outcome=_outcome,
+    validate=_validate,
+    init_containers=_init_containers,
+    minimum=_minimum,
+    selectors=True,
+)

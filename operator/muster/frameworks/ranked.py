@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the kinds with a master and ranked workers have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from muster.api import names
+from muster.api.edge import integer, mapping, sequence
+from muster.api.model import Job, Json, Problem, Replica, ReplicaStatus
+from muster.frameworks import base
+from muster.frameworks.base import End, Framework, Outcome, first_failure, variable
+
+MASTER: Final = "Master"
+WORKER: Final = "Worker"
+UNBUFFERED: Final = variable("PYTHONUNBUFFERED", 1)
+
+
+def first_of(job: Job, type_: str) -> str:
+    """Return the host name of a role's first pod."""
+    return names.child(job.name, type_.lower(), 0)
+
+
+def port_of(framework: Framework, job: Job, type_: str) -> int:
+    """Return the port that the pods of a role of the job listen on."""
+    replica = job.replica(type_)
+    return framework.port if replica is None else base.port_of(framework, replica)
+
+
+def master_only(_job: Job, replica: Replica, _index: int) -> bool:
+    """Say whether a pod is the master, where only pods of the role Master are."""
+    return replica.type == MASTER
+
+
+def master_or_first(job: Job, replica: Replica, index: int) -> bool:
+    """Say whether a pod is the master, where the first worker stands in for it."""
+    if job.replica(MASTER) is not None:
+        return replica.type == MASTER
+    return index == 0
+
+
+def outcome(
+    job: Job,
+    counts: Mapping[str, ReplicaStatus],
+    excused: frozenset[str],
+    *,
+    one_is_enough: bool = False,
+) -> Sequence[Outcome]:
+    """Return the conditions of a job that its master decides, else its workers together.
+
+    `one_is_enough`: without a master, one worker that succeeds ends the job.
+    """
+    steps = tuple(_progress(job, counts, one_is_enough=one_is_enough))
+    if any(step.end is End.SUCCEEDED for step in steps):
+        return steps
+    whole = {
+        r.type
+        for r in job.replicas
+        if r.replicas <= counts[r.type].succeeded + counts[r.type].active
+    }
+    return (*steps, *failure(job, counts, excused | whole))
+
+
+def failure(
+    job: Job, counts: Mapping[str, ReplicaStatus], excused: frozenset[str]
+) -> Iterator[Outcome]:
+    """Yield the failure that a role's failed pods are, unless something excuses them."""
+    failed = first_failure(job, counts, excused)
+    if failed is not None:
+        text = f"{counts[failed.type].failed} {failed.type} replica(s) failed."
+        yield Outcome(End.FAILED, f"{job.kind} {job.name} is failed because {text}")
+
+
+def _progress(
+    job: Job, counts: Mapping[str, ReplicaStatus], *, one_is_enough: bool
+) -> Iterator[Outcome]:
+    master = job.replica(MASTER)
+    deciding = master or job.replica(WORKER)
+    if deciding is None:
+        return
+    count = counts[deciding.type]
+    done = count.succeeded >= deciding.replicas
+    if done or (master is None and one_is_enough and count.succeeded):
+        yield succeeded(job, alone=master is None)
+    elif count.active:
+        yield running(job, alone=master is None)
+
+
+def running(job: Job, *, alone: bool) -> Outcome:
+    """Return that the job runs; `alone`: its workers have no master."""
+    shown = f"{job.namespace}/{job.name}" if alone else job.name
+    return Outcome(End.RUNNING, f"{job.kind} {shown} is running.")
+
+
+def succeeded(job: Job, *, alone: bool) -> Outcome:
+    """Return that the job has succeeded; `alone`: its workers have no master."""
+    shown = f"{job.namespace}/{job.name}" if alone else f"{job.name} is"
+    return Outcome(End.SUCCEEDED, f"{job.kind} {shown} successfully completed.")
+
+
+def one_master(framework: Framework, job: Job) -> Iterator[Problem]:
+    """Yield the breach of there being one master pod at most."""
+    master = job.replica(MASTER)
+    if master is not None and master.replicas != 1:
+        path = f"spec.{framework.spec_field}[{MASTER}].replicas"
+        yield Problem(path, "Forbidden: must be 1")
+
+
+# The elastic policy: PyTorchJob and PaddleJob spell its common fields alike.
+
+
+def elastic(job: Job) -> Mapping[str, Any] | None:
+    """Return the job's elastic policy, None if it has none."""
+    policy = job.options["elasticPolicy"]
+    return mapping(policy) if isinstance(policy, dict) else None
+
+
+def span(job: Job, policy: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the least and the largest number of workers.
+
+    One that is not given is as the other, both as the workers are.
+    """
+    least, most = integer(policy.get("minReplicas")), integer(policy.get("maxReplicas"))
+    workers = job.replica(WORKER)
+    present = workers.replicas if workers else 0
+    one = next((number for number in (least, most) if number is not None), present)
+    return (one if least is None else least, one if most is None else most)
+
+
+def autoscaler(job: Job) -> Json | None:
+    """Return what a HorizontalPodAutoscaler of the workers is to do, None if there is none."""
+    policy = elastic(job)
+    if policy is None or not isinstance(policy.get("metrics"), list):
+        return None
+    least, most = span(job, policy)
+    return {"minReplicas": least, "maxReplicas": most, "metrics": sequence(policy["metrics"])}
+
+
+def of_span(job: Job) -> Iterator[Problem]:
+    """Yield what is wrong with the numbers of workers of the elastic policy."""
+    path = "spec.elasticPolicy"
+    if not isinstance(job.options["elasticPolicy"], dict | None):
+        yield Problem(path, "Invalid value: must be of type object")
+    policy = elastic(job) or {}
+    for field in ("minReplicas", "maxReplicas", "maxRestarts"):
+        value = integer(policy.get(field))
+        if value is not None and value < 0:
+            detail = f"Invalid value: {value}: must be greater than or equal to 0"
+            yield Problem(f"{path}.{field}", detail)
+    least, most = span(job, policy)
+    if least > most:
+        detail = f"Invalid value: {least}: must be less than or equal to maxReplicas, {most}"
+        yield Problem(f"{path}.minReplicas", detail)

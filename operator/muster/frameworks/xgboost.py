@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""XGBoostJob, for XGBoost and LightGBM: a master that tracks the workers, and their addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from muster.api import names
+from muster.api.model import Job, Json, PodView, Problem, Replica, ReplicaStatus
+from muster.frameworks import ranked
+from muster.frameworks.base import (
+    LONGEST_VARIABLE,
+    SHARED_FROM,
+    Environment,
+    Framework,
+    Outcome,
+    variable,
+)
+from muster.frameworks.ranked import MASTER, WORKER
+
+_ADDRESSES: Final = "WORKER_ADDRS"
+
+
+def _addresses(job: Job) -> str:
+    """Return the host names of the workers: all pods but one, the master."""
+    return ",".join(names.child(job.name, WORKER.lower(), i) for i in range(job.total - 1))
+
+
+def _environment(job: Job, replica: Replica, _domain: str) -> Environment:
+    masters = job.replica(MASTER)
+    first = 0 if masters is None or replica.type == MASTER else masters.replicas
+    before = (
+        variable("MASTER_PORT", ranked.port_of(XGBOOST, job, MASTER)),
+        variable("MASTER_ADDR", ranked.first_of(job, MASTER)),
+        variable("WORLD_SIZE", job.total),
+    )
+    after = (ranked.UNBUFFERED, *_workers(job))
+    return Environment(entries=lambda i: (*before, variable("RANK", first + i), *after))
+
+
+def _workers(job: Job) -> tuple[Json, ...]:
+    """Return what tells of the workers, if there are any."""
+    if job.total <= 1:
+        return ()
+    source = {"name": _config_name(job), "key": names.XGBOOST_WORKERS_KEY}
+    addresses: Json = {"name": _ADDRESSES, "valueFrom": {"configMapKeyRef": source}}
+    if job.total <= SHARED_FROM:
+        addresses = variable(_ADDRESSES, _addresses(job))
+    return variable("WORKER_PORT", ranked.port_of(XGBOOST, job, WORKER)), addresses
+
+
+def _config_name(job: Job) -> str:
+    return f"{names.flat(job.name)}-{names.XGBOOST_CONFIG_SUFFIX}"
+
+
+def _configs(job: Job, _domain: str) -> Mapping[str, Mapping[str, str]]:
+    if job.total <= SHARED_FROM:
+        return {}
+    return {_config_name(job): {names.XGBOOST_WORKERS_KEY: _addresses(job)}}
+
+
+def _outcome(
+    job: Job,
+    counts: Mapping[str, ReplicaStatus],
+    _pods: Sequence[PodView],
+    excused: frozenset[str],
+) -> Sequence[Outcome]:
+    """Return the conditions: the master's success is the job's, any failed pod its failure.
+
+    An end says first that the job ran, as its users know it.
+    """
+    runs = ranked.running(job, alone=False)
+    master = job.replica(MASTER)
+    if master is not None and counts[MASTER].succeeded >= master.replicas:
+        return runs, ranked.succeeded(job, alone=False)
+    failed = tuple(ranked.failure(job, counts, excused))
+    if failed:
+        return (runs, *failed)
+    return (runs,) if MASTER in counts and counts[MASTER].active else ()
+
+
+def _validate(job: Job, _domain: str) -> Sequence[Problem]:
+    return (*_has_master(job), *ranked.one_master(XGBOOST, job), *_variable_fits(job))
+
+
+def _has_master(job: Job) -> Iterator[Problem]:
+    if job.replica(MASTER) is None:
+        path = f"spec.{XGBOOST.spec_field}[{MASTER}]"
+        yield Problem(path, "Required value: must be present")
+
+
+def _variable_fits(job: Job) -> Iterator[Problem]:
+    if job.total <= SHARED_FROM:
+        return
+    size = len(f"{_ADDRESSES}={_addresses(job)}") + 1
+    if size > LONGEST_VARIABLE:
+        yield Problem(
+            f"spec.{XGBOOST.spec_field}",
+            f"Invalid value: {job.total}: {_ADDRESSES} would take {size} bytes and Linux allows "
+            f"{LONGEST_VARIABLE} for one environment variable; use fewer replicas or a shorter "
+            "name",
+        )
+
+
+XGBOOST: Final = Framework(
+    kind="XGBoostJob",
+    plural="xgboostjobs",
+    versions=("v1",),
+    spec_field="xgbReplicaSpecs",
+    types=("Master", "Worker"),
+    container="xgboost",
+    port_name="xgboostjob-port",
+    port=9999,
+    restart_policy="Never",
+    operator_name="xgboostjob-controller",
+    metric="xgboost",
+    options={},
+    is_master=ranked.master_only,
+    environment=_environment,
+    outcome=_outcome,
+    validate=_validate,
+    configs=_configs,
+)

@@ -1,0 +1,387 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What PyTorchJob, XGBoostJob, PaddleJob and JAXJob tell their pods, and how these look."""
+
+from __future__ import annotations
+
+import pytest
+
+from muster.controller.model import Context, Create
+from muster.frameworks.initcontainer import Waiting
+from world import World, of_kind
+
+OWN_IP = {"fieldRef": {"fieldPath": "status.podIP"}}
+
+
+def environment(world, pod):
+    """Return the environment of a pod's first container: pairs, in order."""
+    entries = world.pod(pod)["spec"]["containers"][0]["env"]
+    return [(entry["name"], entry.get("value", entry.get("valueFrom"))) for entry in entries]
+
+
+def listening(kind, port, replicas):
+    """Return a role whose container has the kind's port under another number."""
+    container = {
+        "name": {"PyTorchJob": "pytorch", "XGBoostJob": "xgboost", "PaddleJob": "paddle"}[kind],
+        "image": "i",
+        "ports": [
+            {
+                "name": {
+                    "PyTorchJob": "pytorchjob-port",
+                    "XGBoostJob": "xgboostjob-port",
+                    "PaddleJob": "master",
+                }[kind],
+                "containerPort": port,
+            }
+        ],
+    }
+    return {"replicas": replicas, "template": {"spec": {"containers": [container]}}}
+
+
+# Kind, container, port's name, port, operator's name, pods with the master's label.
+IDENTITIES = [
+    (
+        "PyTorchJob",
+        {"Master": 1, "Worker": 2},
+        "pytorch",
+        ("pytorchjob-port", 23456),
+        "pytorchjob-controller",
+        {"mnist-master-0"},
+    ),
+    (
+        "PyTorchJob",
+        {"Worker": 2},
+        "pytorch",
+        ("pytorchjob-port", 23456),
+        "pytorchjob-controller",
+        {"mnist-worker-0"},
+    ),
+    (
+        "XGBoostJob",
+        {"Master": 1, "Worker": 2},
+        "xgboost",
+        ("xgboostjob-port", 9999),
+        "xgboostjob-controller",
+        {"mnist-master-0"},
+    ),
+    (
+        "PaddleJob",
+        {"Master": 1, "Worker": 2},
+        "paddle",
+        ("master", 36543),
+        "paddlejob-controller",
+        {"mnist-master-0"},
+    ),
+    ("PaddleJob", {"Worker": 2}, "paddle", ("master", 36543), "paddlejob-controller", set()),
+    (
+        "JAXJob",
+        {"Worker": 2},
+        "jax",
+        ("jaxjob-port", 6666),
+        "jaxjob-controller",
+        {"mnist-worker-0"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "roles", "container", "port", "operator", "masters"), IDENTITIES)
+def test_names_labels_owners_and_ports(kind, roles, container, port, operator, masters):
+    """A pod and a headless service of the same name per replica, as users select them."""
+    world = World(of_kind(kind, **roles)).settle()
+    wanted = {f"mnist-{t.lower()}-{i}" for t, n in roles.items() for i in range(n)}
+    assert set(world.names()) == set(world.names("Service")) == wanted
+    assert {
+        name
+        for name in wanted
+        if world.pod(name)["metadata"]["labels"].get("training.kubeflow.org/job-role") == "master"
+    } == masters
+    for name in wanted:
+        _, role, index = name.split("-")
+        found = {
+            "training.kubeflow.org/operator-name": operator,
+            "training.kubeflow.org/job-name": "mnist",
+            "training.kubeflow.org/replica-type": role,
+            "training.kubeflow.org/replica-index": index,
+        }
+        pod, service = world.pod(name), world.objects["Service", name]
+        assert found.items() <= pod["metadata"]["labels"].items()
+        assert service["metadata"]["labels"] == service["spec"]["selector"] == found
+        assert service["spec"]["ports"] == [{"name": port[0], "port": port[1]}]
+        (only,) = pod["spec"]["containers"]
+        assert only["name"] == container
+        assert only["ports"] == [{"name": port[0], "containerPort": port[1]}]
+        (owner,) = pod["metadata"]["ownerReferences"]
+        assert (owner["apiVersion"], owner["kind"]) == ("kubeflow.org/v1", kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "policy"),
+    [
+        ("PyTorchJob", "OnFailure"),
+        ("XGBoostJob", "Never"),
+        ("PaddleJob", "OnFailure"),
+        ("JAXJob", "Never"),
+    ],
+)
+def test_defaults(kind, policy):
+    """One replica each, and the restart policy of the kind."""
+    roles = {"Master": {}, "Worker": {}} if kind != "JAXJob" else {"Worker": {}}
+    world = World(of_kind(kind, **roles)).settle()
+    assert world.names() == [f"mnist-{t.lower()}-0" for t in roles]
+    assert {world.pod(name)["spec"]["restartPolicy"] for name in world.names()} == {policy}
+
+
+@pytest.mark.parametrize("kind", ["PyTorchJob", "XGBoostJob", "PaddleJob", "JAXJob"])
+def test_every_container_is_told(kind):
+    """Sidecars too; a variable of the user's gives way to ours of that name."""
+    document = of_kind(kind, **({} if kind == "JAXJob" else {"Master": 1}), Worker=1)
+    (field,) = [key for key in document["spec"] if key.endswith("ReplicaSpecs")]
+    pod = document["spec"][field]["Worker"]["template"]["spec"]
+    mine = [{"name": "PYTHONUNBUFFERED", "value": "0"}, {"name": "A", "value": "$(B)"}]
+    pod["containers"] += [{"name": "sidecar", "image": "i", "env": mine}]
+    pod["initContainers"] = [{"name": "first", "image": "i"}]
+    world = World(document).settle()
+    main, sidecar = world.pod("mnist-worker-0")["spec"]["containers"]
+    assert sidecar["env"] == [{"name": "A", "value": "$(B)"}, *main["env"]]
+    assert "env" not in world.pod("mnist-worker-0")["spec"]["initContainers"][0]
+
+
+class TestPyTorch:
+    """MASTER_*, RANK, WORLD_SIZE for programs; PET_* for torchrun; the wait for the master."""
+
+    @pytest.mark.parametrize(("pod", "rank"), [("master-0", "0"), ("worker-1", "2")])
+    def test_with_a_master(self, pod, rank):
+        """All of it, in order."""
+        roles = {"Master": listening("PyTorchJob", 7, 1), "Worker": 2}
+        world = World(of_kind("PyTorchJob", **roles)).settle()
+        assert environment(world, f"mnist-{pod}") == [
+            ("PYTHONUNBUFFERED", "1"),
+            ("MASTER_PORT", "7"),
+            ("PET_MASTER_PORT", "7"),
+            ("MASTER_ADDR", "mnist-master-0"),
+            ("PET_MASTER_ADDR", "mnist-master-0"),
+            ("WORLD_SIZE", "3"),
+            ("RANK", rank),
+            ("PET_NODE_RANK", rank),
+            ("PET_NPROC_PER_NODE", "auto"),
+            ("PET_NNODES", "3"),
+        ]
+
+    def test_without_a_master(self):
+        """Workers alone know only how many they are."""
+        world = World(of_kind("PyTorchJob", Worker=2)).settle()
+        assert environment(world, "mnist-worker-1") == [
+            ("PYTHONUNBUFFERED", "1"),
+            ("PET_NPROC_PER_NODE", "auto"),
+            ("PET_NNODES", "2"),
+        ]
+
+    @pytest.mark.parametrize(
+        ("processes", "size"), [("auto", "3"), ("cpu", "3"), ("gpu", "3"), ("4", "12")]
+    )
+    def test_the_world_counts_processes_that_are_numbered(self, processes, size):
+        """A word is torchrun's affair, a number multiplies."""
+        spec = {"nprocPerNode": processes}
+        world = World(of_kind("PyTorchJob", Master=1, Worker=2, spec=spec)).settle()
+        told = dict(environment(world, "mnist-worker-0"))
+        assert (told["PET_NPROC_PER_NODE"], told["WORLD_SIZE"]) == (processes, size)
+
+    def test_an_elastic_job_with_all_it_may_say(self):
+        """The rendezvous in place of a number of nodes."""
+        policy = {
+            "minReplicas": 1,
+            "maxReplicas": 4,
+            "rdzvBackend": "etcd",
+            "rdzvHost": "etcd",
+            "rdzvPort": 2379,
+            "rdzvId": "id",
+            "rdzvConf": [{"key": "a", "value": "1"}, {"key": "b", "value": "2"}],
+            "standalone": True,
+            "maxRestarts": 0,
+            "nProcPerNode": 2,
+        }
+        world = World(of_kind("PyTorchJob", Worker=2, spec={"elasticPolicy": policy})).settle()
+        assert environment(world, "mnist-worker-0") == [
+            ("PYTHONUNBUFFERED", "1"),
+            ("PET_RDZV_ENDPOINT", "etcd:2379"),
+            ("PET_RDZV_BACKEND", "etcd"),
+            ("PET_NNODES", "1:4"),
+            ("PET_MAX_RESTARTS", "0"),
+            ("PET_NPROC_PER_NODE", "2"),
+            ("PET_RDZV_ID", "id"),
+            ("PET_RDZV_CONF", "a=1,b=2"),
+            ("PET_STANDALONE", ""),
+        ]
+
+    @pytest.mark.parametrize(
+        ("policy", "nodes"),
+        [
+            ({}, "3:3"),
+            ({"minReplicas": 2}, "2:2"),
+            ({"maxReplicas": 5}, "5:5"),
+            ({"minReplicas": 2, "maxReplicas": 5, "rdzvConf": [], "standalone": False}, "2:5"),
+        ],
+    )
+    def test_an_elastic_job_with_defaults(self, policy, nodes):
+        """What is not given is as what is; the first worker is the meeting point."""
+        roles = {"Worker": listening("PyTorchJob", 7, 3)}
+        spec = {"elasticPolicy": policy}
+        world = World(of_kind("PyTorchJob", spec=spec, **roles)).settle()
+        assert environment(world, "mnist-worker-2") == [
+            ("PYTHONUNBUFFERED", "1"),
+            ("PET_NPROC_PER_NODE", "auto"),
+            ("PET_RDZV_ENDPOINT", "mnist-worker-0:7"),
+            ("PET_RDZV_BACKEND", "c10d"),
+            ("PET_NNODES", nodes),
+        ]
+
+    def test_workers_wait_for_their_master(self):
+        """After the user's own init containers; the master waits for nobody."""
+        document = of_kind("PyTorchJob", Master=1, Worker=1)
+        template = document["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+        own = {"name": "own", "image": "i"}
+        document["spec"]["pytorchReplicaSpecs"]["Worker"]["template"] = {
+            "spec": {**template["spec"], "initContainers": [own]}
+        }
+        world = World(document, context=Context(waiting=Waiting("busybox:1", 5))).settle()
+        first, second = world.pod("mnist-worker-0")["spec"]["initContainers"]
+        assert first == own
+        assert (second["name"], second["image"]) == ("init-pytorch", "busybox:1")
+        assert "nslookup mnist-master-0" in second["command"][-1]
+        assert "initContainers" not in world.pod("mnist-master-0")["spec"]
+
+    def test_workers_alone_wait_for_nobody(self):
+        """There is no master whose name could resolve."""
+        world = World(of_kind("PyTorchJob", Worker=1)).settle()
+        assert "initContainers" not in world.pod("mnist-worker-0")["spec"]
+
+
+class TestXGBoost:
+    """The master's address for all, and where the workers are."""
+
+    @pytest.mark.parametrize(("pod", "rank"), [("master-0", "0"), ("worker-1", "2")])
+    def test_with_workers(self, pod, rank):
+        """All of it, in order."""
+        roles = {"Master": listening("XGBoostJob", 7, 1), "Worker": listening("XGBoostJob", 8, 2)}
+        world = World(of_kind("XGBoostJob", **roles)).settle()
+        assert environment(world, f"mnist-{pod}") == [
+            ("MASTER_PORT", "7"),
+            ("MASTER_ADDR", "mnist-master-0"),
+            ("WORLD_SIZE", "3"),
+            ("RANK", rank),
+            ("PYTHONUNBUFFERED", "1"),
+            ("WORKER_PORT", "8"),
+            ("WORKER_ADDRS", "mnist-worker-0,mnist-worker-1"),
+        ]
+
+    def test_a_master_alone(self):
+        """Nothing is said of workers."""
+        world = World(of_kind("XGBoostJob", Master=1)).settle()
+        assert [name for name, _ in environment(world, "mnist-master-0")] == [
+            "MASTER_PORT",
+            "MASTER_ADDR",
+            "WORLD_SIZE",
+            "RANK",
+            "PYTHONUNBUFFERED",
+        ]
+
+    def test_up_to_32_replicas_each_pod_holds_the_addresses(self):
+        """And there is no config map."""
+        world = World(of_kind("XGBoostJob", Master=1, Worker=31)).settle()
+        assert dict(environment(world, "mnist-worker-0"))["WORKER_ADDRS"].count(",") == 30
+        assert not world.names("ConfigMap")
+
+    def test_larger_jobs_hold_the_addresses_once(self):
+        """In a config map that is there before the pods, and that follows the job's size."""
+        world = World(of_kind("XGBoostJob", Master=1, Worker=32))
+        kinds = [a.doc["kind"] for a in world.step() if isinstance(a, Create)]
+        assert kinds == ["ConfigMap", *["Pod"] * 33, *["Service"] * 33]
+        world.settle()
+        source = dict(environment(world, "mnist-worker-31"))["WORKER_ADDRS"]
+        assert source == {"configMapKeyRef": {"name": "mnist-xgboost-config", "key": "workers"}}
+        held = world.objects["ConfigMap", "mnist-xgboost-config"]
+        assert held["data"]["workers"] == ",".join(f"mnist-worker-{i}" for i in range(32))
+        assert held["metadata"]["ownerReferences"][0]["kind"] == "XGBoostJob"
+        larger = of_kind("XGBoostJob", Master=1, Worker=33)["spec"]["xgbReplicaSpecs"]
+        world.edit(xgbReplicaSpecs=larger)
+        world.settle()
+        held = world.objects["ConfigMap", "mnist-xgboost-config"]
+        assert held["data"]["workers"].endswith(",mnist-worker-32")
+
+    def test_more_workers_than_a_variable_holds_are_refused(self):
+        """With a sentence, before anything is created."""
+        world = World(of_kind("XGBoostJob", Master=1, Worker=9000)).settle()
+        assert world.status["state"] == "Invalid"
+        assert "WORKER_ADDRS would take" in world.status["reason"]
+        assert not world.objects
+
+
+class TestPaddle:
+    """Collective without a master, parameter servers with one."""
+
+    def test_the_first_worker_of_a_collective_job(self):
+        """It is the meeting point, and knows itself by its address."""
+        roles = {"Worker": listening("PaddleJob", 7, 2)}
+        world = World(of_kind("PaddleJob", **roles)).settle()
+        assert environment(world, "mnist-worker-0") == [
+            ("PYTHONUNBUFFERED", "1"),
+            ("PADDLE_JOB_ID", "mnist"),
+            ("PADDLE_NNODES", "2"),
+            ("POD_IP_DUMMY", OWN_IP),
+            ("PADDLE_MASTER", "$(POD_IP_DUMMY):7"),
+        ]
+
+    def test_other_workers_of_a_collective_job(self):
+        """They know it by its name."""
+        roles = {"Worker": listening("PaddleJob", 7, 2)}
+        world = World(of_kind("PaddleJob", **roles)).settle()
+        assert environment(world, "mnist-worker-1") == [
+            ("PYTHONUNBUFFERED", "1"),
+            ("PADDLE_JOB_ID", "mnist"),
+            ("PADDLE_NNODES", "2"),
+            ("PADDLE_MASTER", "mnist-worker-0:7"),
+        ]
+
+    @pytest.mark.parametrize(
+        ("pod", "rest"),
+        [
+            (
+                "master-0",
+                [
+                    ("POD_IP_DUMMY", OWN_IP),
+                    ("PADDLE_MASTER", "$(POD_IP_DUMMY):7"),
+                    ("PADDLE_SERVER_NUM", "1"),
+                ],
+            ),
+            ("master-1", [("PADDLE_MASTER", "mnist-master-0:7"), ("PADDLE_SERVER_NUM", "1")]),
+            ("worker-0", [("PADDLE_MASTER", "mnist-master-0:7"), ("PADDLE_TRAINER_NUM", "1")]),
+        ],
+    )
+    def test_servers_and_trainers(self, pod, rest):
+        """The first master is the meeting point; each pod is one server or one trainer."""
+        roles = {"Master": listening("PaddleJob", 7, 2), "Worker": 1}
+        world = World(of_kind("PaddleJob", **roles)).settle()
+        assert environment(world, f"mnist-{pod}") == [
+            ("PYTHONUNBUFFERED", "1"),
+            ("PADDLE_JOB_ID", "mnist"),
+            ("PADDLE_NNODES", "3"),
+            *rest,
+        ]
+
+    def test_restarts_that_paddle_does_not_know_are_told(self):
+        """Once, as a setting without effect."""
+        spec = {"elasticPolicy": {"minReplicas": 1, "maxReplicas": 2, "maxRestarts": 3}}
+        world = World(of_kind("PaddleJob", Worker=1, spec=spec)).settle()
+        told = [e.message for e in world.said if e.reason == "SchedulingPolicyIgnored"]
+        assert told == ["spec.elasticPolicy.maxRestarts is ignored; Paddle takes no such setting"]
+
+
+def test_jax_workers_know_their_coordinator():
+    """All of it, in order."""
+    world = World(of_kind("JAXJob", Worker=3)).settle()
+    assert environment(world, "mnist-worker-2") == [
+        ("PYTHONUNBUFFERED", "1"),
+        ("COORDINATOR_PORT", "6666"),
+        ("COORDINATOR_ADDRESS", "mnist-worker-0"),
+        ("NUM_PROCESSES", "3"),
+        ("PROCESS_ID", "2"),
+    ]
