@@ -22,15 +22,18 @@ def allocate(session: Session) -> None:
     run(session, [job for job in session.jobs if not job.best_effort])
 
 
-def run(session: Session, jobs: Iterable[Job]) -> None:
-    """Place these gangs, and after their minimum their extra tasks one by one."""
+def run(session: Session, jobs: Iterable[Job], *, fair: bool = True) -> None:
+    """Place these gangs, and after their minimum their extra tasks one by one.
+
+    `fair`: a queue that holds its due is passed over.
+    """
     waiting = _candidates(session, jobs)
     lines = [_entry(session, session.lines[name]) for name in waiting]
     heapq.heapify(lines)
     while lines:
         _, name = heapq.heappop(lines)
         heap = waiting[name]
-        if session.rules.overused(session.lines[name]):
+        if fair and session.rules.overused(session.lines[name]):
             for _, job in heap:
                 _overused(session, job)
             continue
@@ -128,7 +131,8 @@ def _fill(
     failed = None
     for tasks in order:
         wanted = min(job.need, tasks.left)
-        if not wanted:
+        # Other tasks than those the gang was admitted with may come to stand in for them.
+        if not wanted or not _admitted(session, job, tasks, wanted):
             continue
         picks = session.fit(tasks, tight=tight).choose(wanted)
         if picks.order:
@@ -137,12 +141,19 @@ def _fill(
             failed = (tasks, diagnosis.obstacles(session, tasks))
     for tasks in order:
         wanted = min(job.need - job.promised, tasks.coming)
-        if wanted <= 0:
+        if wanted <= 0 or not _admitted(session, job, tasks, wanted):
             continue
         picks = session.fit(tasks, future=session.room.releasing).choose(wanted)
         if picks.order:
             session.promise(job, tasks, picks)
     return failed
+
+
+def _admitted(session: Session, job: Job, tasks: Tasks, count: int) -> bool:
+    refusal = session.rules.admissible(job, tasks.amount(count))
+    if refusal is not None:
+        job.refuse(refusal)
+    return refusal is None
 
 
 def _short(session: Session, job: Job) -> Tasks | None:

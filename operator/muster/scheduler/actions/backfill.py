@@ -9,4 +9,5 @@ from muster.scheduler.session import Session
 
 def backfill(session: Session) -> None:
     """Place the gangs whose remaining tasks are all BestEffort."""
-    run(session, [job for job in session.jobs if job.best_effort])
+    # They take nothing that queues share.
+    run(session, [job for job in session.jobs if job.best_effort], fair=False)

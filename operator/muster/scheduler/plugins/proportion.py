@@ -27,9 +27,9 @@ def answer(session: Session, _arguments: Parsed) -> Hooks:
         return _share(line.allocated, due[line.queue.name])
 
     def overused(line: Line) -> bool:
-        asked = line.queue.request > 0
-        asked[PODS] = False
-        held, owed = line.allocated[asked], due[line.queue.name][asked]
+        lacks = line.queue.request > line.allocated
+        lacks[PODS] = False
+        held, owed = line.allocated[lacks], due[line.queue.name][lacks]
         return bool(held.any() and (held >= owed).all())
 
     return Hooks(queue_order=share, overused=overused, admissible=_admissible)
