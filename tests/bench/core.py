@@ -7,6 +7,7 @@ Run as `python tests/bench/core.py [--json FILE]`; prints one row per case.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -112,14 +113,16 @@ def running(nodes: int, pods: int) -> tuple[ClusterColumns, list[GangInput]]:
 
 
 def incremental(nodes: int, pods: int) -> Callable[[], Callable[[], int]]:
-    """Measure snapshot and cycle for one new gang of 64 on a busy cluster."""
+    """Measure snapshot and cycle for one new gang of 64, of a new shape, on a busy cluster."""
 
     def prepare() -> Callable[[], int]:
         columns, several = running(nodes, pods)
         columns.snapshot(several, QUEUES, 0.0)
-        new = make_gang(key="team/new", roles=[make_role(replicas=64, cpu=1, memory="1Gi")])
+        sizes = itertools.count(1000)
 
         def work() -> int:
+            role = make_role(replicas=64, cpu=1, memory=f"{next(sizes)}Mi")
+            new = make_gang(key="team/new", roles=[role])
             snapshot = columns.snapshot([*several, new], QUEUES, 0.0)
             return sum(len(d.placements) for d in cycle.schedule(snapshot, policy.DEFAULT))
 
