@@ -9,7 +9,7 @@ from datetime import datetime
 from itertools import groupby
 
 import pytest
-from harness import Api, Json, condition, condition_types, node_of, tfjob
+from harness import PATIENCE, Api, Json, condition, condition_types, node_of, tfjob
 
 pytestmark = pytest.mark.e2e
 
@@ -384,7 +384,7 @@ def nothing_left(api: Api) -> None:
     kinds = api.kubectl("api-resources", *words).split()
     kinds = [k for k in kinds if k not in ("events", "events.events.k8s.io", "endpoints")]
     found = ["?"]
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE
     while found and time.monotonic() < deadline:
         listed = api.kubectl("get", ",".join(kinds), "-n", api.namespace, "-o", "name")
         listed = listed.replace("No resources found", "")
@@ -423,11 +423,8 @@ def test_a_job_made_anew_at_once_gets_its_pods_at_once(shared_api: Api) -> None:
     old = {p["metadata"]["uid"] for p in api.wait_pods(4, "Running", "phoenix")}
     api.delete("TFJob", "phoenix")
     uid = api.create(tfjob("phoenix", workers=4, run="1", resources=MINUTE))["metadata"]["uid"]
-    started = time.monotonic()
-    pods = api.wait_pods(4, "Running", "phoenix")
-    while {p["metadata"]["uid"] for p in pods} & old:
-        pods = api.wait_pods(4, "Running", "phoenix")
-    assert time.monotonic() - started < 5
+    api.wait("Pod", lambda pods: not old & {p["metadata"]["uid"] for p in pods.values()})
+    pods = api.wait_pods(4, "Running", "phoenix", seconds=3)
     assert {p["metadata"]["ownerReferences"][0]["uid"] for p in pods} == {uid}
     job = api.wait_condition("phoenix", "Succeeded")
     assert job["metadata"]["uid"] == uid
