@@ -14,12 +14,14 @@ class Urgency(IntEnum):
 
     LEADERSHIP = 0
     """The Lease: the only write of a process that does not lead yet."""
-    PLACEMENT = 1
-    """Groups and pods: what a gang needs to start, and deletions, which make room."""
-    SUPPORT = 2
-    """Services and config maps."""
-    STATUS = 3
-    EVENT = 4
+    GROUP = 1
+    """Groups and config maps: few, and the pods of their job wait for them."""
+    PLACEMENT = 2
+    """Pods: what a gang needs to start, and deletions, which make room."""
+    SUPPORT = 3
+    """Services."""
+    STATUS = 4
+    EVENT = 5
 
 
 SHARE = 1
@@ -32,9 +34,9 @@ sort is about to begin, and what the API server does for others meanwhile would 
 class Gate:
     """Lets at most `width` requests through at a time, the most urgent first.
 
-    While a class is at work, each less urgent one gets no more than its share: the API server
-    has only so much to give, and prose must not slow down a start. Within a class the order is
-    first come, first served.
+    While pods are placed, or any class after them is at work, each less urgent one gets no more
+    than its share: the API server has only so much to give, and prose must not slow down a
+    start. Within a class the order is first come, first served.
     """
 
     def __init__(self, width: int) -> None:
@@ -66,7 +68,7 @@ class Gate:
         """Give the place back."""
         self._free += 1
         self._inside[urgency] -= 1
-        if urgency is not Urgency.LEADERSHIP:
+        if urgency >= Urgency.PLACEMENT:
             self._busy_until[urgency] = asyncio.get_running_loop().time() + LINGER
         self._serve()
 
@@ -85,7 +87,8 @@ class Gate:
                     self._free -= 1
                     self._inside[urgency] += 1
                     turn.set_result(None)
-            urgent = urgent or bool(self._inside[urgency]) or now < self._busy_until[urgency]
+            if urgency >= Urgency.PLACEMENT:
+                urgent = urgent or bool(self._inside[urgency]) or now < self._busy_until[urgency]
         if any(self._waiting) and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(LINGER, self._again)
 

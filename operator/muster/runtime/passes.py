@@ -39,6 +39,8 @@ FIRST_RETRY, LAST_RETRY = 2.0, 60.0
 REFUSED = frozenset({400, 403, 404, 422})
 """Answers to a creation that say no to the object; 404: its API, or its namespace, is gone."""
 SOON = 0.05
+URGENCY = {"Pod": Urgency.PLACEMENT, "Service": Urgency.SUPPORT}
+"""Of creations; what is not named here comes before the pods of its job."""
 
 
 class Allocator(Protocol):
@@ -88,12 +90,14 @@ class Passes:
         cache, allocator = self._cache, self._allocator
         pods = [wanted.name for wanted in children.wanted_pods(job)]
         configs = children.config_names(job, framework)
+        scalers = (names.flat(job.name),) if framework.autoscaler else ()
         return Observed(
             job=job,
             now=time.time(),
             pods=cache.pods(job, pods),
             services=cache.children(job, "Service", pods),
             configs=cache.children(job, "ConfigMap", configs),
+            autoscalers=cache.children(job, names.AUTOSCALER, scalers),
             group=cache.group(job),
             placements=allocator.placements(job) if allocator else None,
             verdict=allocator.verdict(job) if allocator else None,
@@ -146,7 +150,7 @@ class Passes:
         document = action.doc
         kind, metadata = document["kind"], document["metadata"]
         resource = self._resource(document["apiVersion"], kind)
-        urgency = Urgency.SUPPORT if kind in ("Service", "ConfigMap") else Urgency.PLACEMENT
+        urgency = URGENCY.get(kind, Urgency.GROUP)
         path = resource.path(metadata["namespace"])
         try:
             stored = await self._kube.create(path, document, urgency)
