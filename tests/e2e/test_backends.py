@@ -7,50 +7,35 @@ The schedulers themselves are not there; the tests say what they would write.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
-from harness import Api, Json, Operator, Refused, add_nodes, of_job, tfjob
+from harness import Api, Json, Operator, Refused, add_nodes, tfjob, verdict
+from schedulers import (
+    BUDGETS,
+    CRDS,
+    GROUP_NAME,
+    OWN_CRD,
+    SCHEDULER_PLUGINS,
+    VOLCANO,
+    applied,
+    bind,
+    expected,
+    group,
+    install,
+    installed,
+    labels_of,
+    no_group,
+    pods,
+    remove,
+    written,
+)
 
 from muster import gang
 
 pytestmark = pytest.mark.e2e
 
 StartOperator = Callable[..., Operator]
-
-CRDS = Path(__file__).parent / "crds"
-OWN_CRD = Path(__file__).parents[2] / "crds" / "scheduling.incubator.k8s.io_podgroups.yaml"
-VOLCANO = "/apis/scheduling.volcano.sh/v1beta1/namespaces/{ns}/podgroups"
-SCHEDULER_PLUGINS = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{ns}/podgroups"
-BUDGETS = "/apis/policy/v1/namespaces/{ns}/poddisruptionbudgets"
-GROUP_NAME = "scheduling.k8s.io/group-name"
-
-
-def install(api: Api, file: Path) -> None:
-    """Apply a CRD and return once it is served."""
-    name = yaml.safe_load(file.read_text())["metadata"]["name"]
-    api.kubectl("apply", "-f", str(file))
-    api.kubectl("wait", "--for=condition=Established", f"crd/{name}", "--timeout=30s")
-
-
-def remove(api: Api, file: Path) -> None:
-    """Delete a CRD and return once it is gone."""
-    name = yaml.safe_load(file.read_text())["metadata"]["name"]
-    api.kubectl("delete", "crd", name, "--ignore-not-found", "--timeout=30s")
-
-
-@contextmanager
-def installed(api: Api, name: str) -> Iterator[None]:
-    """Serve the CRD of that gang scheduler for as long as the block lasts."""
-    file = CRDS / f"{name}.yaml"
-    install(api, file)
-    try:
-        yield
-    finally:
-        remove(api, file)
 
 
 @pytest.fixture
@@ -87,95 +72,6 @@ def priority(api: Api) -> Iterator[str]:
     api.create(document)
     yield "urgent"
     api.delete("PriorityClass", "urgent")
-
-
-def group(api: Api, path: str, name: str, until: Callable[[Json], Any] = bool) -> Json:
-    """Return the group as soon as it is there and `until` is true of it."""
-    api.wait(path, lambda groups: name in groups and until(groups[name]), what=f"group {name}")
-    return api.get(path, name)
-
-
-def no_group(api: Api, path: str, name: str) -> None:
-    """Return once there is no such group."""
-    api.wait(path, lambda groups: name not in groups, what=f"no group {name}")
-
-
-def pods(api: Api, job: str, count: int) -> list[Json]:
-    """Return the job's pods once there are so many that are not on their way out."""
-
-    def enough(found: dict[str, Json]) -> list[Json]:
-        living = [p for p in found.values() if "deletionTimestamp" not in p["metadata"]]
-        mine = sorted(of_job(living, job), key=lambda p: str(p["metadata"]["name"]))
-        return mine if len(mine) == count else []
-
-    made: list[Json] = api.wait("Pod", enough, what=f"{count} pods of {job}")
-    return made
-
-
-def bind(api: Api, made: list[Json], node: str) -> None:
-    """Do as a scheduler does."""
-    for pod in made:
-        name = pod["metadata"]["name"]
-        target = {"apiVersion": "v1", "kind": "Node", "name": node}
-        body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}}
-        api.send("POST", api.path("Pod", name, "binding"), {**body, "target": target})
-
-
-def applied(api: Api, folder: Path, document: Json) -> Json:
-    """Apply a job with kubectl, which leaves its own annotation on it."""
-    file = folder / "job.yaml"
-    file.write_text(yaml.safe_dump(document))
-    api.apply_file(file)
-    return api.get("TFJob", document["metadata"]["name"])
-
-
-def owned_by(job: Json) -> list[Json]:
-    """Return the ownerReferences of everything that belongs to the job."""
-    return [
-        {
-            "apiVersion": "kubeflow.org/v1",
-            "kind": "TFJob",
-            "name": job["metadata"]["name"],
-            "uid": job["metadata"]["uid"],
-            "controller": True,
-            "blockOwnerDeletion": True,
-        }
-    ]
-
-
-def labels_of(job: Json) -> Json:
-    """Return the labels by which everything of the job is found."""
-    return {
-        "training.kubeflow.org/operator-name": "tfjob-controller",
-        "training.kubeflow.org/job-name": job["metadata"]["name"],
-    }
-
-
-def written(document: Json) -> Json:
-    """Return what the operator wrote of an object, without what the server added."""
-    metadata = document["metadata"]
-    kept = ("name", "labels", "annotations", "ownerReferences")
-    return {
-        "apiVersion": document["apiVersion"],
-        "kind": document["kind"],
-        "metadata": {key: metadata[key] for key in kept if key in metadata},
-        "spec": document["spec"],
-    }
-
-
-def expected(api_version: str, job: Json, spec: Json, **metadata: Json) -> Json:
-    """Return the group document of a job."""
-    return {
-        "apiVersion": api_version,
-        "kind": "PodGroup",
-        "metadata": {
-            "name": job["metadata"]["name"],
-            "labels": labels_of(job),
-            "ownerReferences": owned_by(job),
-            **metadata,
-        },
-        "spec": spec,
-    }
 
 
 def noted(document: Json, **annotations: str) -> Json:
@@ -219,9 +115,9 @@ def test_volcano_admits_first_then_pods_come_at_once(
         "message": "queue resource quota insufficient: insufficient cpu",
     }
     api.patch(VOLCANO, "mnist", {"status": {"phase": "Pending", "conditions": [overused]}})
-    waiting = api.wait_job("mnist", lambda j: gang_of(j).get("reason") == "QueueOverused")
-    assert gang_of(waiting)["message"] == overused["message"]
-    assert gang_of(waiting)["state"] == "Queued"
+    waiting = api.wait_job("mnist", lambda j: verdict(j).get("reason") == "QueueOverused")
+    assert verdict(waiting)["message"] == overused["message"]
+    assert verdict(waiting)["state"] == "Queued"
     assert waiting["status"]["state"] == "Queued"
     assert api.pods("mnist") == []
 
@@ -236,8 +132,8 @@ def test_volcano_admits_first_then_pods_come_at_once(
     bind(api, members, node)
     api.wait_pods(3, "Running", "mnist")
     api.patch(VOLCANO, "mnist", {"status": {"phase": "Running", "conditions": None}})
-    running = api.wait_job("mnist", lambda j: gang_of(j).get("state") == "Running")
-    assert gang_of(running) == {
+    running = api.wait_job("mnist", lambda j: verdict(j).get("state") == "Running")
+    assert verdict(running) == {
         "scheduler": "volcano",
         "podGroup": "mnist",
         "minMember": 3,
@@ -250,12 +146,6 @@ def test_volcano_admits_first_then_pods_come_at_once(
     no_group(api, VOLCANO, "mnist")
     (told,) = api.wait("Event", lambda found: events_of(found, "SuccessfulDeletePodGroup"))
     assert told["message"] == "Deleted PodGroup: mnist"
-
-
-def gang_of(job: Json) -> Json:
-    """Return the verdict, an empty one while there is none."""
-    found: Json = (job.get("status") or {}).get("gang") or {}
-    return found
 
 
 def test_a_volcano_group_keeps_what_others_wrote(
@@ -348,8 +238,8 @@ def test_scheduler_plugins_gets_its_group_and_pods_at_once(
         assert GROUP_NAME not in pod["metadata"].get("annotations", {})
         assert pod["spec"]["schedulerName"] == "default-scheduler"  # the server's own default
     # The cluster's own scheduler stands in for the one with the plugin.
-    refused = api.wait_job("mnist", lambda j: gang_of(j).get("reason") == "Unschedulable")
-    assert "no nodes available" in gang_of(refused)["message"]
+    refused = api.wait_job("mnist", lambda j: verdict(j).get("reason") == "Unschedulable")
+    assert "no nodes available" in verdict(refused)["message"]
     api.patch(SCHEDULER_PLUGINS, "mnist", {"status": {"phase": "Scheduling"}}, "status")
     (ignored,) = api.events("SchedulingPolicyIgnored", "mnist")
     assert ignored["type"] == "Normal"
@@ -390,8 +280,8 @@ def test_kube_batch_gets_a_group_where_it_can(
     theirs = api.patch(
         "PodGroup", "mnist", {"status": {"phase": "Pending", "conditions": [starving]}}
     )
-    told = api.wait_job("mnist", lambda j: gang_of(j).get("reason") == "NotEnoughResources")
-    assert gang_of(told)["message"] == starving["message"]
+    told = api.wait_job("mnist", lambda j: verdict(j).get("reason") == "NotEnoughResources")
+    assert verdict(told)["message"] == starving["message"]
     api.patch("TFJob", "mnist", {"spec": {"tfReplicaSpecs": {"Worker": {"replicas": 3}}}})
     after = group(api, "PodGroup", "mnist", lambda g: g["spec"]["minMember"] == 3)
     assert after["status"] == theirs["status"]
@@ -481,7 +371,7 @@ def test_a_missing_api_is_told_and_waited_for(api: Api, start_operator: StartOpe
     try:
         operator.wait_ready()
         group(api, VOLCANO, "early")
-        api.wait_job("early", lambda j: gang_of(j).get("reason") == "NotAdmitted")
+        api.wait_job("early", lambda j: verdict(j).get("reason") == "NotAdmitted")
         api.patch(VOLCANO, "early", {"status": {"phase": "Inqueue"}})
         before = pods(api, "early", 2)
 
@@ -507,8 +397,8 @@ def test_a_missing_api_is_told_and_waited_for(api: Api, start_operator: StartOpe
 
 def told_missing(api: Api, name: str) -> None:
     """Return once the job says that the gang scheduler's API is missing, and how to get it."""
-    job = api.wait_job(name, lambda j: gang_of(j).get("reason") == "GangSchedulerMissing")
-    assert gang_of(job)["message"] == gang.VOLCANO.cure
+    job = api.wait_job(name, lambda j: verdict(j).get("reason") == "GangSchedulerMissing")
+    assert verdict(job)["message"] == gang.VOLCANO.cure
     assert job["status"]["state"] == "Queued"
 
     def told(found: dict[str, Json]) -> list[Json]:
@@ -528,7 +418,7 @@ def test_the_own_api_is_missed_as_well(
     assert gang.EMBEDDED.cure in said
     add_nodes(api, {"cpu": "8"})
     api.create(tfjob("mnist", workers=2, run="1"))
-    api.wait_job("mnist", lambda j: gang_of(j).get("reason") == "GangSchedulerMissing")
+    api.wait_job("mnist", lambda j: verdict(j).get("reason") == "GangSchedulerMissing")
     assert api.pods() == []
     install(api, OWN_CRD)
     operator.wait_ready()

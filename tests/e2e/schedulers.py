@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stand-ins for gang schedulers: their APIs, what they would do, and what they are handed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+from harness import Api, Json, of_job
+
+CRDS = Path(__file__).parent / "crds"
+OWN_CRD = Path(__file__).parents[2] / "crds" / "scheduling.incubator.k8s.io_podgroups.yaml"
+VOLCANO = "/apis/scheduling.volcano.sh/v1beta1/namespaces/{ns}/podgroups"
+SCHEDULER_PLUGINS = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{ns}/podgroups"
+BUDGETS = "/apis/policy/v1/namespaces/{ns}/poddisruptionbudgets"
+GROUP_NAME = "scheduling.k8s.io/group-name"
+
+
+def install(api: Api, file: Path) -> None:
+    """Apply a CRD and return once it is served."""
+    name = yaml.safe_load(file.read_text())["metadata"]["name"]
+    api.kubectl("apply", "-f", str(file))
+    api.kubectl("wait", "--for=condition=Established", f"crd/{name}", "--timeout=30s")
+
+
+def remove(api: Api, file: Path) -> None:
+    """Delete a CRD and return once it is gone."""
+    name = yaml.safe_load(file.read_text())["metadata"]["name"]
+    api.kubectl("delete", "crd", name, "--ignore-not-found", "--timeout=30s")
+
+
+@contextmanager
+def installed(api: Api, name: str) -> Iterator[None]:
+    """Serve the CRD of that gang scheduler for as long as the block lasts."""
+    file = CRDS / f"{name}.yaml"
+    install(api, file)
+    try:
+        yield
+    finally:
+        remove(api, file)
+
+
+def group(api: Api, path: str, name: str, until: Callable[[Json], Any] = bool) -> Json:
+    """Return the group as soon as it is there and `until` is true of it."""
+    api.wait(path, lambda groups: name in groups and until(groups[name]), what=f"group {name}")
+    return api.get(path, name)
+
+
+def no_group(api: Api, path: str, name: str) -> None:
+    """Return once there is no such group."""
+    api.wait(path, lambda groups: name not in groups, what=f"no group {name}")
+
+
+def pods(api: Api, job: str, count: int) -> list[Json]:
+    """Return the job's pods once there are so many that are not on their way out."""
+
+    def enough(found: dict[str, Json]) -> list[Json]:
+        living = [p for p in found.values() if "deletionTimestamp" not in p["metadata"]]
+        mine = sorted(of_job(living, job), key=lambda p: str(p["metadata"]["name"]))
+        return mine if len(mine) == count else []
+
+    made: list[Json] = api.wait("Pod", enough, what=f"{count} pods of {job}")
+    return made
+
+
+def bind(api: Api, made: list[Json], node: str) -> None:
+    """Do as a scheduler does."""
+    for pod in made:
+        name = pod["metadata"]["name"]
+        target = {"apiVersion": "v1", "kind": "Node", "name": node}
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}}
+        api.send("POST", api.path("Pod", name, "binding"), {**body, "target": target})
+
+
+def applied(api: Api, folder: Path, document: Json) -> Json:
+    """Apply a job with kubectl, which leaves its own annotation on it."""
+    file = folder / "job.yaml"
+    file.write_text(yaml.safe_dump(document))
+    api.apply_file(file)
+    return api.get("TFJob", document["metadata"]["name"])
+
+
+def owned_by(job: Json) -> list[Json]:
+    """Return the ownerReferences of everything that belongs to the job."""
+    return [
+        {
+            "apiVersion": "kubeflow.org/v1",
+            "kind": "TFJob",
+            "name": job["metadata"]["name"],
+            "uid": job["metadata"]["uid"],
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+    ]
+
+
+def labels_of(job: Json) -> Json:
+    """Return the labels by which everything of the job is found."""
+    return {
+        "training.kubeflow.org/operator-name": "tfjob-controller",
+        "training.kubeflow.org/job-name": job["metadata"]["name"],
+    }
+
+
+def written(document: Json) -> Json:
+    """Return what the operator wrote of an object, without what the server added."""
+    metadata = document["metadata"]
+    kept = ("name", "labels", "annotations", "ownerReferences")
+    return {
+        "apiVersion": document["apiVersion"],
+        "kind": document["kind"],
+        "metadata": {key: metadata[key] for key in kept if key in metadata},
+        "spec": document["spec"],
+    }
+
+
+def expected(api_version: str, job: Json, spec: Json, **metadata: Json) -> Json:
+    """Return the group document of a job."""
+    return {
+        "apiVersion": api_version,
+        "kind": "PodGroup",
+        "metadata": {
+            "name": job["metadata"]["name"],
+            "labels": labels_of(job),
+            "ownerReferences": owned_by(job),
+            **metadata,
+        },
+        "spec": spec,
+    }
