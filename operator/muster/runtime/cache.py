@@ -375,10 +375,9 @@ class Cache:
     def _priority_changed(
         self, before: tuple[str, int] | None, after: tuple[str, int] | None
     ) -> None:
-        if before is not None:
-            self.priorities.pop(before[0], None)
-        if after is not None:
-            self.priorities[after[0]] = after[1]
+        # A new value, so that what was made with the old one can tell the difference.
+        kept = {k: v for k, v in self.priorities.items() if before is None or k != before[0]}
+        self.priorities = kept if after is None else {**kept, after[0]: after[1]}
         self._stirred()
 
     def _touch_owner(self, view: PodView | ObjectView | GroupView | None) -> None:
@@ -396,7 +395,9 @@ def _matters(
     """
     if used is not None and used != uses:
         return True
-    if new is None or new.node or new.terminal:
+    if new is None:
+        return True
+    if new.node or new.terminal:
         return old is not None and not old.node
     return old is None or old.gated != new.gated or old.deleting != new.deleting
 

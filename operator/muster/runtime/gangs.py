@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from muster.api import names, quantity
 from muster.api.model import Job, Json, PodView, Replica
+from muster.controller import roster
 from muster.runtime.shapes import PodShape, shape_of
 from muster.runtime.snapshot import GangInput, QueueInput, RoleInput
 
@@ -61,20 +62,23 @@ def gang(
     rules: GangRules,
     shapes: Mapping[str, PodShape],
     hold_until: float | None,
+    later: Collection[str] = (),
 ) -> GangInput | None:
     """Return the gang of a job, None if the allocator places none of its pods.
 
     `placed` and `previous` map pod names to the node that is promised, or that the last pod of
-    that name had; `shapes` the roles to their shapes.
+    that name had; `shapes` the roles to their shapes. Pods named in `later` are not to be
+    placed yet.
     """
     mine = [replica for replica in job.replicas if ours(replica, rules)]
     if not any(replica.replicas for replica in mine):
         return None
     foreign = job.total - sum(replica.replicas for replica in mine)
-    roles = tuple(_role(job, r, pods, placed, previous, rules, shapes[r.type]) for r in mine)
+    roles = tuple(
+        _role(job, r, pods, placed, previous, rules, shapes[r.type], later) for r in mine
+    )
     scheduling = job.run_policy.scheduling
-    own = {replica.role for replica in mine}
-    admitted = any(not p.terminal and p.node and p.role in own for p in pods.values())
+    admitted = any(not p.terminal and p.node for p in _of(mine, pods))
     return GangInput(
         key=job.key,
         uid=job.uid,
@@ -87,6 +91,50 @@ def gang(
         admitted=admitted or _was_whole(job),
         hold_until=hold_until,
     )
+
+
+def missing(gang: GangInput) -> int:
+    """Return how many pods the gang lacks to be whole; promised ones are not lacking."""
+    there = sum(len(role.held) + role.succeeded for role in gang.roles)
+    return max(0, gang.min_member - there)
+
+
+def is_broken(job: Job, pods: Mapping[str, PodView], rules: GangRules) -> bool:
+    """Say whether a gang that was whole has too few pods on nodes, whatever is promised."""
+    mine = [replica for replica in job.replicas if ours(replica, rules)]
+    foreign = job.total - sum(replica.replicas for replica in mine)
+    there = list(_of(mine, pods))
+    if not any(pod.node and not pod.terminal for pod in there) and not _was_whole(job):
+        return False
+    whole = sum(
+        pod.phase == "Succeeded" or bool(pod.node and not pod.terminal and not pod.deleting)
+        for pod in there
+    )
+    return whole < minimum(job) - foreign
+
+
+def void(
+    job: Job,
+    pods: Mapping[str, PodView],
+    placed: Mapping[str, str],
+    knows: Callable[[str], bool],
+) -> Iterator[str]:
+    """Yield the names whose promise in `placed` has lost its sense.
+
+    The pod is not wanted any more, has done its work or was turned away, or nobody `knows` the
+    node any more.
+    """
+    wanted = frozenset(names_of(job, job.replicas))
+    for name, node in placed.items():
+        pod = pods.get(name)
+        over = pod is not None and (pod.phase == "Succeeded" or roster.refused(pod))
+        if over or name not in wanted or not knows(node):
+            yield name
+
+
+def _of(replicas: Sequence[Replica], pods: Mapping[str, PodView]) -> Iterator[PodView]:
+    roles = {replica.role for replica in replicas}
+    return (pod for pod in pods.values() if pod.role in roles)
 
 
 def shapes_of(job: Job) -> dict[str, PodShape]:
@@ -121,14 +169,15 @@ def _role(
     previous: Mapping[str, str],
     rules: GangRules,
     shape: PodShape,
+    later: Collection[str],
 ) -> RoleInput:
     priority = rules.priorities.get(_template_class(replica), 0)
-    if not pods and not placed and not previous:
+    if not (pods or placed or previous or later):
         fresh = replica.replicas
         if gated(replica):
             return RoleInput(replica.role, shape, priority, gated=fresh)
         return RoleInput(replica.role, shape, priority, waiting=range(fresh))
-    sorted_out = _sort_out(job, replica, pods, placed)
+    sorted_out = _sort_out(job, replica, pods, placed, later)
     wanting = (*sorted_out.waiting, *sorted_out.returning)
     before = (
         (index, previous.get(names.child(job.name, replica.role, index))) for index in wanting
@@ -156,7 +205,11 @@ class _Sorted:
 
 
 def _sort_out(
-    job: Job, replica: Replica, pods: Mapping[str, PodView], placed: Mapping[str, str]
+    job: Job,
+    replica: Replica,
+    pods: Mapping[str, PodView],
+    placed: Mapping[str, str],
+    later: Collection[str],
 ) -> _Sorted:
     out = _Sorted()
     new_are_gated = gated(replica)
@@ -167,13 +220,12 @@ def _sort_out(
             out.succeeded += 1
         elif promised:
             out.held.append((index, promised))
-        elif pod is None:
-            if new_are_gated:
-                out.gated += 1
-            else:
-                out.waiting.append(index)
-        elif pod.deleting or pod.terminal:
+        elif pod is None and new_are_gated:
+            out.gated += 1
+        elif name in later or (pod is not None and (pod.deleting or pod.terminal)):
             out.returning.append(index)
+        elif pod is None:
+            out.waiting.append(index)
         elif pod.node:
             out.held.append((index, pod.node))
         elif pod.gated:

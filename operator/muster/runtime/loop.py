@@ -1,34 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The embedded allocator at work: snapshot, cycle, promises, verdicts, bindings.
-
-A promise is a node that a pod has been given and is not yet seen on. Its room is taken in the
-columns from the moment of the decision; the pod's appearance, or a withdrawal, settles it.
-"""
+"""The embedded allocator at work: one cycle at a time, in a thread, when something changed."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-import aiohttp
-
-from muster.api import names, quantity
-from muster.api.model import Job, Json, PodView, Verdict
+from muster.api import names
+from muster.api.model import Job, PodView, Verdict
 from muster.controller import policies
-from muster.runtime import gangs
-from muster.runtime.cache import PODS, Cache
+from muster.runtime import gangs, rulings
+from muster.runtime.binder import Binder
+from muster.runtime.cache import Cache
 from muster.runtime.gangs import GangRules
-from muster.runtime.gate import Urgency
-from muster.runtime.kube import STRATEGIC_PATCH, ApiError, FencedError, Kube
+from muster.runtime.gangstate import NOT_NOW, PATIENCE, GangState
+from muster.runtime.kube import Kube
 from muster.runtime.metrics import Metrics
-from muster.runtime.shapes import PodShape
 from muster.runtime.snapshot import GangInput
 from muster.scheduler import cycle
 from muster.scheduler.model import Decision
-from muster.scheduler.model import Verdict as Ruling
 from muster.scheduler.policy import Policy
 
 log = logging.getLogger(__name__)
@@ -40,7 +34,10 @@ BUSY_SHARE = 1.0
 PENDING_AFTER = 0.5
 """Seconds a gang waits before its pods are created unbound, so that a gang that starts at the
 next change is never created twice over."""
-SCHEDULER = "embedded"
+FRESH_FOR = 1.0
+NEWS_PER_SECOND = 50
+"""Other numbers for the same reason are told after a second, or so late that all gangs together
+make so many writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,25 +48,6 @@ class LoopSettings:
     schedule_period: float = 1.0
     pending_pods_budget: int = 500
     member_hold: float = 120.0
-
-
-@dataclass(slots=True)
-class _State:
-    """What is remembered of one job between cycles."""
-
-    namespace: str
-    promised: dict[str, str] = field(default_factory=dict)
-    """Pod name -> node."""
-    previous: dict[str, str] = field(default_factory=dict)
-    """Pod name -> the node that its last pod had."""
-    unbound: frozenset[str] = frozenset()
-    """Names of pods that may be created without a node."""
-    verdict: Verdict | None = None
-    binding: set[str] = field(default_factory=set)
-    broken_since: float | None = None
-    shapes: tuple[int, dict[str, PodShape]] = (-1, {})
-    token: tuple[object, ...] = ()
-    input: GangInput | None = None
 
 
 class Loop:
@@ -84,13 +62,15 @@ class Loop:
         metrics: Metrics,
         touched: Callable[[str], None],
     ) -> None:
-        self._kube, self._cache, self._policy = kube, cache, policy
+        self._cache, self._policy = cache, policy
         self._settings, self._metrics, self._touched = settings, metrics, touched
+        self._binder = Binder(kube, cache, metrics, self._not_bound)
         cache.arrived = self.arrived
         self._changed = asyncio.Event()
-        self._states: dict[str, _State] = {}
-        self._timer: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._states: dict[str, GangState] = {}
+        self._alarm: asyncio.TimerHandle | None = None
+        self._next = math.inf
+        self._waiting = 0
         self.cycles = 0
 
     def stir(self) -> None:
@@ -102,7 +82,7 @@ class Loop:
         state = self._states.get(job.uid)
         if state is None:
             return {}
-        return {**dict.fromkeys(state.unbound, ""), **state.promised}
+        return {**dict.fromkeys(state.unbound, ""), **state.promises.nodes}
 
     def verdict(self, job: Job) -> Verdict | None:
         """Return the latest word on the gang."""
@@ -131,142 +111,150 @@ class Loop:
 
     async def _cycle(self) -> None:
         now, settings = time.time(), self._settings()
-        jobs = {job.key: job for job in self._candidates(now)}
-        inputs = [g for job in jobs.values() if (g := self._input(job, settings, now))]
+        self._next = math.inf
+        jobs = {job.key: job for job in self._cache.jobs() if _wants_pods(job)}
         self._forget({job.uid for job in jobs.values()})
+        inputs = [g for job in jobs.values() if (g := self._input(job, settings, now))]
         started = time.monotonic()
-        snapshot = self._cache.columns.snapshot(inputs, list(self._cache.queues.values()), now)
-        taken = time.monotonic()
+        columns = self._cache.columns
+        snapshot = columns.snapshot(inputs, list(self._cache.queues.values()), now)
+        seen, taken = columns.changes, time.monotonic()
         decisions = await asyncio.to_thread(cycle.schedule, snapshot, self._policy())
         self.cycles += 1
         self._metrics.snapshot.observe(taken - started)
         self._metrics.cycle.observe(time.monotonic() - taken)
+        held_back = {gang.key for gang in inputs if gang.refusal is NOT_NOW}
+        # A job that changed while the cycle was under way is looked at by the next one.
+        decisions = tuple(
+            d
+            for d in decisions
+            if d.gang not in held_back and self._cache.job(d.gang) is jobs[d.gang]
+        )
+        self._waiting = len(decisions)
         for decision in decisions:
-            job = self._cache.job(decision.gang)
-            # The job may have changed while the cycle was under way: its next cycle will see.
-            if job is not None and job is jobs[decision.gang]:
-                self._accept(job, decision, now)
-        self._budget([d for d in decisions if not d.placements], jobs, settings, now)
-        self._metrics.holds.set(sum(g.admitted and _missing(g) > 0 for g in inputs))
+            self._accept(jobs[decision.gang], decision, now, seen)
+        waiting = [d for d in decisions if not d.placements]
+        self._show(waiting, jobs, settings, now)
+        self._metrics.holds.set(sum(g.admitted and gangs.missing(g) > 0 for g in inputs))
+        self._set_alarm()
 
-    def _candidates(self, now: float) -> Iterator[Job]:
-        for job in self._cache.jobs():
-            if job.deleting or job.problems or job.status.finished or job.run_policy.suspend:
-                continue
-            if policies.is_ours(job) and self._cache.refusal(job, now) is None:
-                yield job
+    def _wake(self, at: float) -> None:
+        """Ask for a cycle at that time at the latest."""
+        self._next = min(self._next, at)
+
+    def _set_alarm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = None
+        if self._next < math.inf:
+            pause = max(SHORTEST_PAUSE, self._next - time.time())
+            self._alarm = asyncio.get_running_loop().call_later(pause, self.stir)
+
+    def _forget(self, living: set[str]) -> None:
+        for uid in self._states.keys() - living:
+            promises = self._states.pop(uid).promises
+            promises.withdraw(list(promises.nodes))
 
     # One job's gang.
 
     def _input(self, job: Job, settings: LoopSettings, now: float) -> GangInput | None:
-        pods = self._cache.own_pods(job.uid)
         state = self._states.get(job.uid)
         if state is None:
-            nodes = {name: pod.node for name, pod in pods.items() if pod.node}
-            state = self._states[job.uid] = _State(job.namespace, previous=nodes)
-        self._settle(job, state, pods)
-        hold = None if state.broken_since is None else state.broken_since + settings.member_hold
-        held = hold is not None and now < hold
-        revision = self._cache.revision(job.uid)
-        token = (job, revision, len(state.promised), hold, held, settings.rules)
-        if (
-            len(token) == len(state.token)
-            and all(a is b or a == b for a, b in zip(token[1:], state.token[1:], strict=True))
-            and state.token[0] is job
-        ):
-            return state.input
-        state.token = token
-        state.input = self._gang(job, state, pods, settings, hold)
-        self._watch_hold(state, now, settings)
-        return state.input
-
-    def _gang(
-        self,
-        job: Job,
-        state: _State,
-        pods: Mapping[str, PodView],
-        settings: LoopSettings,
-        hold: float | None,
-    ) -> GangInput | None:
-        if state.shapes[0] != job.generation:
-            state.shapes = (job.generation, gangs.shapes_of(job))
-        gang = gangs.gang(
-            job, pods, state.promised, state.previous, settings.rules, state.shapes[1], hold
-        )
-        if gang is None:
-            state.unbound = frozenset(gangs.names_of(job, job.replicas))
-            self._tell(job, state, _foreign(job))
+            state = self._states[job.uid] = GangState(job, self._cache, self._wake)
+        try:
+            gang = state.input(job, settings.rules, settings.member_hold, now)
+        except ValueError as error:
+            reason = names.Verdict.UNSUPPORTED_CONSTRAINT
+            self._tell(job, state, self._waits(job, reason, str(error)), now)
             return None
-        # Pods that another scheduler places, or that wait at a gate, need no promise.
-        free = [r for r in job.replicas if gangs.gated(r) or not gangs.ours(r, settings.rules)]
-        if free:
-            state.unbound |= frozenset(gangs.names_of(job, free))
-            self._touched(job.key)
+        self._free(job, state, settings.rules)
+        if gang is None:
+            self._tell(job, state, rulings.foreign(job, self._scheduler, gangs.minimum(job)), now)
+        elif now < state.rests_until:
+            text = f"its pods were not created within {PATIENCE:.0f} s"
+            self._tell(job, state, self._waits(job, names.Verdict.NOT_ENOUGH_TASKS, text), now)
+        pods = self._cache.own_pods(job.uid)
+        for name, node in state.promises.nodes.items():
+            if name in pods:
+                self._bind(state, pods[name], node)
         return gang
 
+    def _waits(self, job: Job, reason: names.Verdict, message: str) -> Verdict:
+        minimum = gangs.minimum(job)
+        return rulings.waits(job, self._scheduler, minimum, reason, message, message)
+
+    def _free(self, job: Job, state: GangState, rules: GangRules) -> None:
+        """Let pods be created that another scheduler places, or that wait at a gate."""
+        free = [r for r in job.replicas if gangs.gated(r) or not gangs.ours(r, rules)]
+        pods = frozenset(gangs.names_of(job, free))
+        if not pods <= state.unbound:
+            state.unbound |= pods
+            self._touched(job.key)
+
+    @property
+    def _scheduler(self) -> str:
+        return self._cache.backend.scheduler_name
+
     def arrived(self, pod: PodView) -> None:
-        """Take note of a pod on its node: a promise is kept, or nobody promised anything."""
+        """Take note of a pod that has a node."""
         state = self._states.get(pod.owner_uid)
-        if state is None or pod.terminal or pod.deleting:
-            return
-        state.promised.pop(pod.name, None)
-        state.previous[pod.name] = pod.node
-
-    def _settle(self, job: Job, state: _State, pods: Mapping[str, PodView]) -> None:
-        """Bind pods that came without the node they were promised."""
-        for name, node in state.promised.items():
-            pod = pods.get(name)
-            if pod is not None and not (pod.node or pod.deleting or pod.terminal or pod.gated):
-                self._bind(job, pod, node)
-
-    def _watch_hold(self, state: _State, now: float, settings: LoopSettings) -> None:
-        gang = state.input
-        if gang is None or not gang.admitted or _missing(gang) <= 0:
-            state.broken_since = None
-        elif state.broken_since is None:
-            state.broken_since = now
-            asyncio.get_running_loop().call_later(settings.member_hold + 0.05, self.stir)
-
-    def _forget(self, living: set[str]) -> None:
-        for uid in [uid for uid in self._states if uid not in living]:
-            state = self._states.pop(uid)
-            for name in state.promised:
-                self._cache.columns.forget(state.namespace, name)
-            if state.promised:
+        if state is not None:
+            state.arrived(pod, time.time())
+            # The hold ends with the gang whole; that, too, is found by a cycle.
+            if state.broken_since is not None and not state.promises.nodes:
                 self.stir()
 
     # What was decided.
 
-    def _accept(self, job: Job, decision: Decision, now: float) -> None:
+    def _accept(self, job: Job, decision: Decision, now: float, seen: int) -> None:
         state = self._states[job.uid]
-        pods = self._cache.own_pods(job.uid)
-        shapes = {r.role: state.shapes[1][r.type] for r in job.replicas}
-        for placement in decision.placements:
-            name = names.child(job.name, placement.role, placement.index)
-            state.promised[name] = placement.node
-            shape = shapes[placement.role]
-            self._cache.columns.assume(job.namespace, name, placement.node, shape)
-            pod = pods.get(name)
-            if pod is not None and not pod.node and not pod.deleting and not pod.terminal:
-                self._bind(job, pod, placement.node)
         if decision.placements:
-            if state.verdict is None or state.verdict.state == "Waiting":
+            if not self._promise(job, state, decision, now, seen):
+                self.stir()
+                return
+            if state.verdict is None or state.verdict.state == names.GangState.WAITING:
                 self._metrics.gang_wait.observe(max(0.0, now - job.created))
             self._touched(job.key)
-        self._tell(job, state, _verdict(job, decision.verdict))
+        self._tell(job, state, rulings.of_gang(job, self._scheduler, decision.verdict), now)
 
-    def _tell(self, job: Job, state: _State, verdict: Verdict) -> None:
-        before = state.verdict
-        if before is None and job.status.gang is not None:
-            before = job.status.gang
-        same = before is not None and before.reason == verdict.reason and before.since
-        verdict = replace(verdict, since=before.since if same and before else time.time())
+    def _promise(
+        self, job: Job, state: GangState, decision: Decision, now: float, seen: int
+    ) -> bool:
+        """Give the pods their nodes; none if others have taken room since it was `seen`."""
+        pods, columns = self._cache.own_pods(job.uid), self._cache.columns
+        shapes = {r.role: state.shapes[r.type] for r in job.replicas}
+        made: list[str] = []
+        for placement in decision.placements:
+            name = names.child(job.name, placement.role, placement.index)
+            pod, shape = pods.get(name), shapes[placement.role]
+            if pod is not None and pod.node and not pod.terminal:
+                continue
+            if columns.changes != seen and not columns.fits(placement.node, shape):
+                state.promises.withdraw(made)
+                return False
+            state.promises.make(name, placement.node, shape, now)
+            made.append(name)
+        for name in made:
+            if (pod := pods.get(name)) is not None:
+                self._bind(state, pod, state.promises.nodes[name])
+        state.unbound -= frozenset(made)
+        return True
+
+    def _tell(self, job: Job, state: GangState, verdict: Verdict, now: float) -> None:
+        before = state.verdict or job.status.gang
+        verdict = rulings.dated(verdict, before, now)
         if verdict == state.verdict:
             return
-        state.verdict = verdict
+        due = state.told + max(FRESH_FOR, self._waiting / NEWS_PER_SECOND)
+        if now < due and not rulings.is_news(verdict, state.verdict):
+            self._wake(due)
+            return
+        state.verdict, state.told = verdict, now
         self._touched(job.key)
 
-    def _budget(
+    # Pods of gangs that wait.
+
+    def _show(
         self,
         waiting: Sequence[Decision],
         jobs: Mapping[str, Job],
@@ -274,120 +262,66 @@ class Loop:
         now: float,
     ) -> None:
         """Let the gangs at the head of the queue show their pods, within the budget."""
-        left = settings.pending_pods_budget
-        ordered = sorted(waiting, key=lambda d: d.verdict.position or len(waiting) + 1)
+        last = len(waiting) + 1
+        ordered = sorted(waiting, key=lambda d: d.verdict.position or last)
+        shown = sum(len(self._shown(jobs[decision.gang])) for decision in ordered)
+        wishes = self._wishes((jobs[d.gang] for d in ordered), settings, now)
+        granted = rulings.shows(wishes, shown, settings.pending_pods_budget)
+        for key, pods in granted.items():
+            self._states[jobs[key].uid].unbound |= pods
+            self._touched(key)
         for decision in ordered:
-            job = jobs[decision.gang]
-            state = self._states[job.uid]
+            self._mark(jobs[decision.gang], str(decision.verdict.reason), decision.verdict.message)
+
+    def _shown(self, job: Job) -> set[str]:
+        """Return the names of pods that wait for a node, or are about to."""
+        unbound, pods = self._states[job.uid].unbound, self._cache.own_pods(job.uid)
+        waiting = {n for n, pod in pods.items() if not (pod.node or pod.terminal)}
+        return waiting | {name for name in unbound if name not in pods}
+
+    def _wishes(
+        self, jobs: Iterable[Job], settings: LoopSettings, now: float
+    ) -> Iterator[tuple[str, Sequence[str]]]:
+        """Yield the gangs that have waited long enough, and the pods that they do not show."""
+        for job in jobs:
+            state, pods = self._states[job.uid], self._cache.own_pods(job.uid)
             since = state.verdict.since if state.verdict and state.verdict.since else now
-            if now - since < PENDING_AFTER:
-                loop = asyncio.get_running_loop()
-                loop.call_later(PENDING_AFTER + 0.01 - (now - since), self.stir)
+            if now < since + PENDING_AFTER:
+                self._wake(since + PENDING_AFTER)
                 continue
             mine = [r for r in job.replicas if gangs.ours(r, settings.rules)]
-            wanted = gangs.names_of(job, mine)
-            if len(wanted) > left and left < settings.pending_pods_budget:
-                break
-            granted = frozenset(wanted[:left])
-            left -= len(granted)
-            if not granted <= state.unbound:
-                state.unbound |= granted
-                self._touched(job.key)
-            self._mark_unschedulable(job, decision.verdict)
+            hidden = (n for n in gangs.names_of(job, mine) if n not in state.unbound)
+            yield job.key, [name for name in hidden if name not in pods]
 
-    # Writes of the allocator's own.
-
-    def _bind(self, job: Job, pod: PodView, node: str) -> None:
+    def _mark(self, job: Job, reason: str, message: str) -> None:
+        """Tell autoscalers and people on each unbound pod why it waits, once per reason."""
         state = self._states[job.uid]
-        if pod.uid not in state.binding:
+        for pod in self._cache.own_pods(job.uid).values():
+            if pod.node or pod.deleting or pod.terminal or pod.gated or not message:
+                continue
+            if state.marked.get(pod.uid) == reason:
+                continue
+            state.marked[pod.uid] = reason
+            if pod.message != message:
+                self._binder.mark(pod, message)
+
+    # Bindings.
+
+    def _bind(self, state: GangState, pod: PodView, node: str) -> None:
+        """Bind a pod, once: the answer may come before the watch shows its node."""
+        there = pod.node or pod.deleting or pod.terminal or pod.gated
+        if not there and pod.uid not in state.binding:
             state.binding.add(pod.uid)
-            self._spawn(self._bind_one(job.uid, pod, node))
+            self._binder.bind(pod, node)
 
-    async def _bind_one(self, uid: str, pod: PodView, node: str) -> None:
-        body = {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
-            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
-        }
-        path = PODS.path(pod.namespace, pod.name, "binding")
-        try:
-            await self._kube.create(path, body, Urgency.PLACEMENT)
-            self._metrics.binds.labels("bound").inc()
-        except (ApiError, FencedError, aiohttp.ClientError, TimeoutError) as error:
-            log.warning("pod %s/%s was not bound to %s: %s", pod.namespace, pod.name, node, error)
-            self._metrics.binds.labels("error").inc()
-            self._unbind(uid, pod, node)
-
-    def _unbind(self, uid: str, pod: PodView, node: str) -> None:
-        """Take back what a binding that failed had promised; a pod is bound once at the most."""
-        state = self._states.get(uid)
+    def _not_bound(self, pod: PodView) -> None:
+        state = self._states.get(pod.owner_uid)
         if state is not None:
             state.binding.discard(pod.uid)
-            if state.promised.get(pod.name) == node:
-                del state.promised[pod.name]
-                self._cache.columns.forget(pod.namespace, pod.name)
+            state.promises.withdraw([pod.name])
         self.stir()
 
-    def _mark_unschedulable(self, job: Job, ruling: Ruling) -> None:
-        """Tell autoscalers and people on each unbound pod why it waits, once per reason."""
-        for pod in self._cache.own_pods(job.uid).values():
-            fresh = not pod.node and not pod.deleting and pod.phase == "Pending" and not pod.gated
-            if fresh and pod.message != ruling.message and ruling.message:
-                self._spawn(self._mark_one(pod, ruling.message))
 
-    async def _mark_one(self, pod: PodView, message: str) -> None:
-        condition = {
-            "type": "PodScheduled",
-            "status": "False",
-            "reason": "Unschedulable",
-            "message": message,
-            "lastTransitionTime": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        }
-        body: Json = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
-        path = PODS.path(pod.namespace, pod.name, "status")
-        try:
-            self._cache.put(await self._kube.patch(path, body, Urgency.STATUS, STRATEGIC_PATCH))
-        except (ApiError, FencedError, aiohttp.ClientError, TimeoutError) as error:
-            log.info("pod %s/%s was not marked: %s", pod.namespace, pod.name, error)
-
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-
-def _missing(gang: GangInput) -> int:
-    there = sum(len(role.held) + role.succeeded for role in gang.roles)
-    return gang.min_member - there
-
-
-def _foreign(job: Job) -> Verdict:
-    named = {(r.template.get("spec") or {}).get("schedulerName") for r in job.replicas}
-    others = ", ".join(sorted(name for name in named if name))
-    return Verdict(
-        scheduler=SCHEDULER,
-        state="Waiting",
-        pod_group=names.flat(job.name),
-        min_member=gangs.minimum(job),
-        reason="ForeignScheduler",
-        message=f"the pods name another scheduler ({others}), which places them one by one",
-        summary=f"placed by {others}",
-    )
-
-
-def _verdict(job: Job, ruling: Ruling) -> Verdict:
-    return Verdict(
-        scheduler=SCHEDULER,
-        state=str(ruling.state),
-        pod_group=names.flat(job.name),
-        min_member=ruling.min_member,
-        placed=ruling.placed,
-        ready=ruling.ready,
-        reason=str(ruling.reason),
-        message=ruling.message,
-        summary=ruling.summary,
-        position=ruling.position or None,
-        shortage={r: quantity.format(r, amount) for r, amount in ruling.shortage.items()},
-        ever_possible=ruling.ever_possible,
-    )
+def _wants_pods(job: Job) -> bool:
+    over = job.problems or job.status.finished or job.run_policy.suspend
+    return policies.is_ours(job) and not over

@@ -95,6 +95,8 @@ class ClusterColumns:
     def __init__(self) -> None:
         self.assumed: dict[Key, str] = {}
         """Placements whose pods have not been seen on their node yet."""
+        self.changes = 0
+        """Grows with everything that may take room away, assumptions aside."""
         self._vocabulary = Vocabulary()
         self._width = len(self._vocabulary.names)
         self._nodes = NodeColumns(self._vocabulary)
@@ -113,6 +115,7 @@ class ClusterColumns:
         """Take in that a node came (before None), changed, or went (after None)."""
         if before == after:
             return
+        self.changes += 1
         self._frozen.clear()
         self._fixed = None
         if after is None:
@@ -130,6 +133,7 @@ class ClusterColumns:
     def pod_changed(self, before: PodUse | None, after: PodUse | None) -> None:
         """Take in what a pod holds now; it replaces an assumption about the same pod."""
         if after is not None:
+            self.changes += self._uses.get((after.namespace, after.name)) is None
             self._put(after)
             self.assumed.pop((after.namespace, after.name), None)
         elif before is not None:
@@ -158,6 +162,21 @@ class ClusterColumns:
             )
         )
         self.assumed[key] = node
+
+    def knows(self, node: str) -> bool:
+        """Say whether there is a node of that name."""
+        return node in self._nodes.slots
+
+    def fits(self, node: str, shape: PodShape) -> bool:
+        """Say whether the node is there and has room for a pod of that shape at this moment."""
+        slot = self._nodes.slots.get(node)
+        if slot is None:
+            return False
+        self._vocabulary.learn(shape.requests)
+        self._nodes.fit()
+        request = self._vocabulary.request(shape.requests)
+        free = self._nodes.allocatable[slot] - self._nodes.used[slot]
+        return bool((request <= free)[request > 0].all())
 
     def forget(self, namespace: str, name: str) -> None:
         """Give up an assumption; without effect if there is none."""

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The allocator's own writes: pods bound to nodes, and marked as unschedulable."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine
+
+import aiohttp
+
+from muster.api import edge, names
+from muster.api.model import Json, PodView
+from muster.runtime.cache import PODS, Cache
+from muster.runtime.gate import Urgency
+from muster.runtime.kube import STRATEGIC_PATCH, ApiError, FencedError, Kube
+from muster.runtime.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+TROUBLE = (ApiError, FencedError, aiohttp.ClientError, TimeoutError)
+
+
+class Binder:
+    """Writes in the background. `failed` hears of a pod that was not bound."""
+
+    def __init__(
+        self, kube: Kube, cache: Cache, metrics: Metrics, failed: Callable[[PodView], None]
+    ) -> None:
+        self._kube, self._cache, self._metrics, self._failed = kube, cache, metrics, failed
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def bind(self, pod: PodView, node: str) -> None:
+        """Bind the pod to the node."""
+        self._spawn(self._bind(pod, node))
+
+    def mark(self, pod: PodView, message: str) -> None:
+        """Say on the pod why it has no node, for people and for autoscalers."""
+        self._spawn(self._mark(pod, message))
+
+    async def _bind(self, pod: PodView, node: str) -> None:
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        path = PODS.path(pod.namespace, pod.name, "binding")
+        try:
+            await self._kube.create(path, body, Urgency.PLACEMENT)
+        except TROUBLE as error:
+            log.warning("pod %s/%s was not bound to %s: %s", pod.namespace, pod.name, node, error)
+            self._metrics.binds.labels("error").inc()
+            self._failed(pod)
+        else:
+            self._metrics.binds.labels("bound").inc()
+
+    async def _mark(self, pod: PodView, message: str) -> None:
+        condition = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": names.UNSCHEDULABLE,
+            "message": message,
+            "lastTransitionTime": edge.format_time(time.time()),
+        }
+        body: Json = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
+        path = PODS.path(pod.namespace, pod.name, "status")
+        try:
+            self._cache.put(await self._kube.patch(path, body, Urgency.STATUS, STRATEGIC_PATCH))
+        except TROUBLE as error:
+            log.info("pod %s/%s was not marked: %s", pod.namespace, pod.name, error)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

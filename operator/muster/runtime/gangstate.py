@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the allocator remembers of one job between cycles: promises, and since when things hold.
+
+All else is derived anew in every cycle. Times are seconds since the epoch.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from muster.api import names
+from muster.api.model import Job, PodView, Verdict
+from muster.controller import roster
+from muster.runtime import gangs
+from muster.runtime.cache import Cache
+from muster.runtime.gangs import GangRules
+from muster.runtime.promises import Promises
+from muster.runtime.shapes import PodShape
+from muster.runtime.snapshot import GangInput
+from muster.scheduler.model import Reason, Refusal
+
+log = logging.getLogger(__name__)
+
+PATIENCE: Final = 120.0
+"""Seconds that a promise is open at the most; then the gang rests and others may have its room."""
+REST: Final = 30.0
+FIRST_RETRY, LAST_RETRY = 1.0, 60.0
+"""Pause before a pod is placed for the third time and later, if nodes turned it away."""
+NOT_NOW: Final = Refusal(Reason.NOT_ENOUGH_TASKS, "its pods cannot be created at present")
+"""Keeps a gang from being placed."""
+
+
+class GangState:
+    """One job, as the allocator follows it. `wake(at)` asks for a cycle at that time."""
+
+    def __init__(self, job: Job, cache: Cache, wake: Callable[[float], None]) -> None:
+        self._cache, self._wake = cache, wake
+        self.promises = Promises(cache.columns, job.namespace)
+        self.unbound: frozenset[str] = frozenset()
+        """Names of pods that may be created without a node."""
+        self.verdict: Verdict | None = None
+        self.told = 0.0
+        """When the verdict was given."""
+        self.binding: set[str] = set()
+        """uids of pods that were sent to their node and have not been seen on one."""
+        self.marked: dict[str, str] = {}
+        """uid of a pod -> the reason that was written on it."""
+        self.shapes: Mapping[str, PodShape] = {}
+        """By role."""
+        self.broken_since: float | None = None
+        self.rests_until = 0.0
+        pods = cache.own_pods(job.uid)
+        self._previous = {name: pod.node for name, pod in pods.items() if pod.node}
+        self._retries: dict[str, tuple[int, float]] = {}
+        self._generation = -1
+        self._broken: tuple[Job, int, bool] | None = None
+        self._source: tuple[Job, tuple[object, ...]] | None = None
+        self._input: GangInput | None = None
+
+    def arrived(self, pod: PodView, now: float) -> None:
+        """Take note of a pod that has a node: a promise is kept, or broken by the node."""
+        self.binding.discard(pod.uid)
+        self.marked.pop(pod.uid, None)
+        if roster.refused(pod):
+            self._turned_away(pod.name, now)
+        if not pod.terminal:
+            self.promises.keep(pod.name)
+            if not pod.deleting:
+                self._previous[pod.name] = pod.node
+            if pod.phase == "Running":
+                self._retries.pop(pod.name, None)
+
+    def _turned_away(self, name: str, now: float) -> None:
+        """Do not insist on the node, and not at once if that happens again and again."""
+        if self._previous.pop(name, None) is not None:
+            count = self._retries.get(name, (0, 0.0))[0] + 1
+            pause = min(FIRST_RETRY * 2.0 ** (count - 2), LAST_RETRY) if count > 1 else 0.0
+            self._retries[name] = (count, now + pause)
+
+    def input(self, job: Job, rules: GangRules, hold: float, now: float) -> GangInput | None:
+        """Return the gang for this cycle, None if the allocator places none of its pods.
+
+        `hold`: for how long the room of missing members is kept. The same object is returned
+        while nothing of the gang has changed. A gang whose pods cannot be created at present
+        carries the refusal NOT_NOW. Raises ValueError for a quantity that is none.
+        """
+        pods, revision = self._cache.own_pods(job.uid), self._cache.revision(job.uid)
+        self._learn(job)
+        self._settle(job, pods, now)
+        held_until = self._held_until(job, pods, revision, rules, hold, now)
+        protected = held_until is not None and now < held_until
+        barred = self._barred(job, now) and not protected
+        later = frozenset(name for name, (_, at) in self._retries.items() if at > now)
+        for name in later:
+            self._wake(self._retries[name][1])
+        if barred:
+            self.promises.withdraw(list(self.promises.nodes))
+            self.unbound, self.verdict = frozenset(), None
+        token = (revision, self.promises.changes, held_until, barred, protected, later, rules)
+        if self._source is None or self._source[0] is not job or self._source[1] != token:
+            gang = self._gang(job, pods, rules, held_until, later)
+            self._input = replace(gang, refusal=NOT_NOW) if gang and barred else gang
+            self._source = (job, (*token[:1], self.promises.changes, *token[2:]))
+        return self._input
+
+    def _learn(self, job: Job) -> None:
+        if self._generation != job.generation:
+            self.shapes = gangs.shapes_of(job)
+            wanted = frozenset(gangs.names_of(job, job.replicas))
+            self._previous = {n: node for n, node in self._previous.items() if n in wanted}
+            self._retries = {n: retry for n, retry in self._retries.items() if n in wanted}
+            self.unbound &= wanted
+            self._generation = job.generation
+
+    def _settle(self, job: Job, pods: Mapping[str, PodView], now: float) -> None:
+        """Withdraw the promises that cannot be kept."""
+        promises = self.promises
+        if promises.nodes:
+            knows = self._cache.columns.knows
+            promises.withdraw(list(gangs.void(job, pods, promises.nodes, knows)))
+        oldest = promises.oldest
+        if oldest is None:
+            return
+        if now < oldest + PATIENCE:
+            self._wake(oldest + PATIENCE)
+            return
+        log.warning("%s: pods that have their nodes were not created in %d s", job.key, PATIENCE)
+        promises.withdraw(list(promises.nodes))
+        self.rests_until = now + REST
+
+    def _held_until(
+        self,
+        job: Job,
+        pods: Mapping[str, PodView],
+        revision: int,
+        rules: GangRules,
+        hold: float,
+        now: float,
+    ) -> float | None:
+        """Return until when the room of missing members is kept; None: none is missing."""
+        if self._broken is None or self._broken[0] is not job or self._broken[1] != revision:
+            self._broken = (job, revision, gangs.is_broken(job, pods, rules))
+        if not self._broken[2]:
+            self.broken_since = None
+            return None
+        if self.broken_since is None:
+            self.broken_since = now
+        end = self.broken_since + hold
+        if now < end:
+            self._wake(end)
+        return end
+
+    def _barred(self, job: Job, now: float) -> bool:
+        """Say whether the job's pods cannot be created at present, so that it needs no room."""
+        refusal = self._cache.refusal(job, now)
+        end = self.rests_until
+        if refusal is not None and refusal.kind != "Service":
+            end = max(end, refusal.until if refusal.reason != "Invalid" else math.inf)
+        if job.status.state == names.JobState.BLOCKED:
+            end = math.inf
+        if now < end < math.inf:
+            self._wake(end)
+        return now < end
+
+    def _gang(
+        self,
+        job: Job,
+        pods: Mapping[str, PodView],
+        rules: GangRules,
+        held_until: float | None,
+        later: frozenset[str],
+    ) -> GangInput | None:
+        promised, previous = self.promises.nodes, self._previous
+        gang = gangs.gang(job, pods, promised, previous, rules, self.shapes, held_until, later)
+        if gang is None or not promised or gang.admitted or not gangs.missing(gang):
+            return gang
+        # Half a promise is none: what is left of it would only keep others waiting.
+        self.promises.withdraw(list(promised))
+        return gangs.gang(job, pods, {}, previous, rules, self.shapes, held_until, later)

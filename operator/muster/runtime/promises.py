@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Promises: nodes that pods of one job have been given and are not yet seen on.
+
+Their room is taken in the columns from the moment of the decision. A promise ends when its pod
+is seen on the node, or by being withdrawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from muster.runtime.shapes import PodShape
+from muster.runtime.snapshot import ClusterColumns
+
+
+class Promises:
+    """The open promises of one job."""
+
+    __slots__ = ("_columns", "_made", "_namespace", "changes", "nodes")
+
+    def __init__(self, columns: ClusterColumns, namespace: str) -> None:
+        self._columns, self._namespace = columns, namespace
+        self._made: dict[str, float] = {}
+        self.nodes: dict[str, str] = {}
+        """Pod name -> node."""
+        self.changes = 0
+        """Grows with every change."""
+
+    @property
+    def oldest(self) -> float | None:
+        """When the first of those that are open was made, in seconds since the epoch."""
+        return next(iter(self._made.values()), None)
+
+    def make(self, name: str, node: str, shape: PodShape, now: float) -> None:
+        """Give a pod its node."""
+        self.nodes[name] = node
+        self._made[name] = now
+        self._columns.assume(self._namespace, name, node, shape)
+        self.changes += 1
+
+    def keep(self, name: str) -> None:
+        """End the promise to a pod that is seen on a node, where it takes its own room."""
+        if self.nodes.pop(name, None) is not None:
+            del self._made[name]
+            self.changes += 1
+
+    def withdraw(self, names: Iterable[str]) -> bool:
+        """Give the room of these pods back; return whether any was promised."""
+        found = [name for name in names if name in self.nodes]
+        for name in found:
+            self.keep(name)
+            self._columns.forget(self._namespace, name)
+        return bool(found)

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the allocator says of a gang: in the job's words, and how much of it is news."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from muster.api import names, quantity
+from muster.api.model import Job, Verdict
+from muster.scheduler.model import Verdict as Ruling
+
+
+def of_gang(job: Job, scheduler: str, ruling: Ruling) -> Verdict:
+    """Return the scheduler core's ruling as the job's verdict, without its time."""
+    return Verdict(
+        scheduler=scheduler,
+        state=str(ruling.state),
+        pod_group=names.flat(job.name),
+        min_member=ruling.min_member,
+        placed=ruling.placed,
+        ready=ruling.ready,
+        reason=str(ruling.reason),
+        message=ruling.message,
+        summary=ruling.summary,
+        position=ruling.position or None,
+        shortage={r: quantity.format(r, amount) for r, amount in ruling.shortage.items()},
+        ever_possible=ruling.ever_possible,
+    )
+
+
+def waits(
+    job: Job, scheduler: str, minimum: int, reason: names.Verdict, message: str, summary: str
+) -> Verdict:
+    """Return the verdict on a gang that the scheduler core is not even asked about."""
+    return Verdict(
+        scheduler=scheduler,
+        state=names.GangState.WAITING,
+        pod_group=names.flat(job.name),
+        min_member=minimum,
+        reason=reason,
+        message=message,
+        summary=summary,
+        ever_possible=reason.ever_possible,
+    )
+
+
+def foreign(job: Job, scheduler: str, minimum: int) -> Verdict:
+    """Return the verdict on a job none of whose pods the allocator places."""
+    named = {(r.template.get("spec") or {}).get("schedulerName") for r in job.replicas}
+    others = ", ".join(sorted(name for name in named if name))
+    message = f"the pods name another scheduler ({others}), which places them one by one"
+    reason = names.Verdict.FOREIGN_SCHEDULER
+    return waits(job, scheduler, minimum, reason, message, f"placed by {others}")
+
+
+def dated(verdict: Verdict, before: Verdict | None, now: float) -> Verdict:
+    """Return the verdict with the time since which its reason holds."""
+    same = before is not None and before.reason == verdict.reason
+    since = before.since if before is not None and same else None
+    return replace(verdict, since=since or now)
+
+
+def is_news(verdict: Verdict, before: Verdict | None) -> bool:
+    """Say whether it is more than other numbers for what was said before."""
+    if before is None:
+        return True
+    told = (before.state, before.reason, before.placed, before.min_member)
+    return told != (verdict.state, verdict.reason, verdict.placed, verdict.min_member)
+
+
+def shows(
+    wishes: Iterable[tuple[str, Sequence[str]]], shown: int, budget: int
+) -> Mapping[str, frozenset[str]]:
+    """Return by key the pods that may be created without a node, beside the `shown` ones.
+
+    `wishes` are (key, names of hidden pods) in the order of the queue; nobody passes a gang for
+    which the budget does not suffice. A gang larger than the whole budget shows as many pods as
+    that allows.
+    """
+    left = budget - shown
+    granted: dict[str, frozenset[str]] = {}
+    for key, hidden in wishes:
+        if len(hidden) > left < budget:
+            break
+        if hidden:
+            granted[key] = frozenset(hidden[:left])
+            left -= len(granted[key])
+    return granted
