@@ -63,6 +63,7 @@ class World:
             pods=tuple(pods),
             services=tuple(views.child("Service", o) for o in self.of("Service")),
             configs=tuple(views.child("ConfigMap", o) for o in self.of("ConfigMap")),
+            autoscalers=tuple(views.child(names.AUTOSCALER, o) for o in self.of(names.AUTOSCALER)),
             group=next((_group(o) for o in self.of("PodGroup")), None),
             **self.extra,
         )

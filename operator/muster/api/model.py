@@ -268,6 +268,9 @@ class ObjectView:
     labels: Mapping[str, str] = field(default_factory=dict)
     data: Mapping[str, str] = field(default_factory=dict)
     """`data` of a ConfigMap."""
+    spec: Json = field(default_factory=dict)
+    """`spec` of a HorizontalPodAutoscaler."""
+    api_version: str = "v1"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,8 @@ SCHEDULING_API: Final = f"{SCHEDULING_GROUP}/{SCHEDULING_VERSION}"
 LEGACY_SCHEDULING_API: Final = "scheduling.sigs.dev/v1alpha2"
 SCHEDULER_PLUGINS_API: Final = "scheduling.x-k8s.io/v1alpha1"
 VOLCANO_API: Final = "scheduling.volcano.sh/v1beta1"
+AUTOSCALING_API: Final = "autoscaling/v2"
+AUTOSCALER: Final = "HorizontalPodAutoscaler"
 
 # Labels of children.
 OPERATOR_NAME: Final = "training.kubeflow.org/operator-name"

@@ -53,6 +53,8 @@ class Observed:
     """Pods that the job controls, and same-named ones that it does not."""
     services: tuple[ObjectView, ...] = ()
     configs: tuple[ObjectView, ...] = ()
+    autoscalers: tuple[ObjectView, ...] = ()
+    """HorizontalPodAutoscalers of the job, and one of its name that it does not control."""
     group: GroupView | None = None
     placements: Mapping[str, str] | None = None
     """Pod name -> node, for the pods that may be created now; a pod mapped to "" is created

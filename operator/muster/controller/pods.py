@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from muster.api.model import GroupView, ObjectView, PodView
-from muster.controller import children, groups
+from muster.controller import autoscaling, children, groups
 from muster.controller.children import Mold
 from muster.controller.model import Action, Create, Delete, Patch
 from muster.controller.roster import Fate, is_leftover, is_orphan
@@ -15,9 +15,13 @@ from muster.gang.base import owner
 
 
 def delete(view: PodView | ObjectView) -> Delete:
-    """Return the deletion of exactly this pod, service or config map."""
+    """Return the deletion of exactly this pod or other child."""
     kind = view.kind if isinstance(view, ObjectView) else "Pod"
-    return Delete("v1", kind, view.namespace, view.name, view.uid)
+    return Delete(_version(view), kind, view.namespace, view.name, view.uid)
+
+
+def _version(view: PodView | ObjectView) -> str:
+    return view.api_version if isinstance(view, ObjectView) else "v1"
 
 
 def deletions(views: Iterable[PodView | ObjectView]) -> Iterator[Delete]:
@@ -26,7 +30,7 @@ def deletions(views: Iterable[PodView | ObjectView]) -> Iterator[Delete]:
 
 
 def own(scope: Scope, views: Iterable[ObjectView]) -> tuple[ObjectView, ...]:
-    """Return the services or config maps that the job controls."""
+    """Return the children of a kind that the job controls."""
     return tuple(view for view in views if view.owner_uid == scope.job.uid)
 
 
@@ -49,12 +53,19 @@ def conflict(scope: Scope) -> str:
 
 def _others(scope: Scope) -> Iterator[ObjectView | GroupView]:
     """Yield what has a name of the job's but is not the job's, beside pods."""
-    for view in (*scope.observed.configs, *scope.observed.services):
+    for view in _beside_pods(scope):
         if view.owner_uid != scope.job.uid:
             yield view
     group = groups.of_another(scope)
     if group and scope.backend.apis:
         yield group
+
+
+def _beside_pods(scope: Scope) -> Iterator[ObjectView]:
+    observed = scope.observed
+    yield from (*observed.configs, *observed.services)
+    if autoscaling.wanted(scope) is not None:
+        yield from observed.autoscalers
 
 
 def awaits_others(scope: Scope) -> bool:
@@ -66,7 +77,7 @@ def adoptions(scope: Scope) -> Iterator[Patch]:
     """Yield what makes the job the owner of matching objects that have none."""
     for pod in scope.roster.orphans:
         yield _adopt(scope, "Pod", pod)
-    for view in (*scope.observed.configs, *scope.observed.services):
+    for view in _beside_pods(scope):
         if is_orphan(scope.job, scope.framework, view) and not view.deleting:
             yield _adopt(scope, view.kind, view)
 
@@ -74,7 +85,7 @@ def adoptions(scope: Scope) -> Iterator[Patch]:
 def _adopt(scope: Scope, kind: str, view: PodView | ObjectView) -> Patch:
     # The uid makes the server refuse the patch if another object has taken the name.
     metadata = {"uid": view.uid, "ownerReferences": [owner(scope.job)]}
-    return Patch("v1", kind, view.namespace, view.name, {"metadata": metadata})
+    return Patch(_version(view), kind, view.namespace, view.name, {"metadata": metadata})
 
 
 def config_writes(scope: Scope) -> Iterator[Action]:

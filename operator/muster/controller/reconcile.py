@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from muster.api import names, status
 from muster.api.model import JobStatus, PodView
-from muster.controller import children, events, groups, pods, policies, progress
+from muster.controller import autoscaling, children, events, groups, pods, policies, progress
 from muster.controller.model import (
     Action,
     Context,
@@ -71,6 +71,7 @@ def _finished(scope: Scope) -> Iterator[Action]:
     deletes = list(pods.teardown(scope, doomed, lonely_services=lonely))
     yield from deletes
     yield from _end_of_group(scope, doomed)
+    yield from autoscaling.removal(scope)
     yield from pods.end_of_configs(scope)
     yield from events.of_writes(deletes)
     yield from _status_writes(scope, progress.finished(scope), ())
@@ -101,6 +102,7 @@ def _suspended(scope: Scope) -> Iterator[Action]:
     deletes = list(pods.teardown(scope, scope.roster.own))
     yield from deletes
     yield from _end_of_group(scope, scope.roster.own)
+    yield from autoscaling.removal(scope)
     yield from pods.end_of_configs(scope)
     yield from events.of_writes(deletes)
     yield from _status_writes(scope, progress.suspended(scope), ())
@@ -151,6 +153,7 @@ def _children(scope: Scope) -> Iterator[Action]:
         *pods.removals(scope),
         *creates,
         *pods.service_writes(scope, molds, creates),
+        *autoscaling.writes(scope),
     )
     yield from (*writes, *events.of_writes(writes))
 

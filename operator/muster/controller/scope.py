@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from muster.api import names
 from muster.api.model import Job
 from muster.controller.model import Context, Observed, Refusal
 from muster.controller.roster import Roster, roster_of
@@ -15,6 +16,9 @@ from muster.gang.demand import minimum
 
 INVALID: Final = "Invalid"
 """The server's reason for refusing an object that no retry makes acceptable."""
+
+_FOLLOWERS: Final = frozenset({"Service", names.AUTOSCALER})
+"""Kinds of children that pods do not wait for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +62,9 @@ class Scope:
 
     @property
     def hindrance(self) -> Refusal | None:
-        """The refusal, if it keeps pods from being created; a service can follow its pod."""
+        """The refusal, if it keeps pods from being created; what can follow them does not."""
         refusal = self.refusal
-        return refusal if refusal is not None and refusal.kind != "Service" else None
+        return refusal if refusal is not None and refusal.kind not in _FOLLOWERS else None
 
     @property
     def fresh(self) -> bool:

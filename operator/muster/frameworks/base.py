@@ -96,6 +96,9 @@ class Framework:
     """(job, role, how pods wait for others) -> what follows its pods' own init containers."""
     notices: Callable[[Job], Sequence[Notice]] = _nothing
     """What the author is to be told about how the job was read, beside what all kinds say."""
+    autoscaler: Callable[[Job], Json | None] | None = None
+    """What a HorizontalPodAutoscaler of the job is to do, without its target; None: there is to
+    be none. No function: jobs of this kind never have one."""
     minimum: Callable[[Job], int | None] = lambda _job: None
     """Gang size if the user gives none; None: every pod."""
     container_shown: str = ""

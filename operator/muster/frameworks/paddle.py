@@ -82,5 +82,6 @@ PADDLE: Final = Framework(
     validate=_validate,
     notices=lambda job: tuple(_notices(job)),
     container_shown='"paddle"',
+    autoscaler=ranked.autoscaler,
     selectors=True,
 )

@@ -171,5 +171,6 @@ PYTORCH: Final = Framework(
     validate=_validate,
     init_containers=_init_containers,
     minimum=_minimum,
+    autoscaler=ranked.autoscaler,
     selectors=True,
 )

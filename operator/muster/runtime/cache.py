@@ -35,10 +35,12 @@ NODES = Resource("", "v1", "nodes", namespaced=False)
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False)
 QUEUES = Resource("scheduling.incubator.k8s.io", "v1alpha1", "queues", namespaced=False)
 OURS = {"labelSelector": names.OPERATOR_NAME}
+AUTOSCALERS = Resource("autoscaling", "v2", "horizontalpodautoscalers")
 RESOURCES = {
     ("v1", "Pod"): PODS,
     ("v1", "Service"): SERVICES,
     ("v1", "ConfigMap"): CONFIG_MAPS,
+    (names.AUTOSCALING_API, names.AUTOSCALER): AUTOSCALERS,
 }
 
 
@@ -276,6 +278,9 @@ class Cache:
                 Mirror(self.kube, PRIORITY_CLASSES, _priority, self._priority_changed)
             ],
         }
+        if any(framework.autoscaler for framework in self.frameworks.values()):
+            parse = views.child_of(names.AUTOSCALER)
+            mirrors[names.AUTOSCALER] = self._each(AUTOSCALERS, parse, self._child_changed, OURS)
         if embedded:
             mirrors["Node"] = [Mirror(self.kube, NODES, shapes.parse_node, self._node_changed)]
             mirrors["Queue"] = [Mirror(self.kube, QUEUES, gangs.parse_queue, self._queue_changed)]

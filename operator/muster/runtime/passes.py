@@ -39,7 +39,7 @@ FIRST_RETRY, LAST_RETRY = 2.0, 60.0
 REFUSED = frozenset({400, 403, 404, 422})
 """Answers to a creation that say no to the object; 404: its API, or its namespace, is gone."""
 SOON = 0.05
-URGENCY = {"Pod": Urgency.PLACEMENT, "Service": Urgency.SUPPORT}
+URGENCY = {"Pod": Urgency.PLACEMENT, "Service": Urgency.SUPPORT, names.AUTOSCALER: Urgency.SUPPORT}
 """Of creations; what is not named here comes before the pods of its job."""
 
 

@@ -39,6 +39,7 @@ EVERY_JOB = (
 )
 """What jobs of every kind need, under every gang backend."""
 
+AUTOSCALING = Permission("autoscaling", "horizontalpodautoscalers", CHILDREN)
 LEASE = Permission("coordination.k8s.io", "leases", ("get", "create", "update"))
 
 
@@ -72,10 +73,11 @@ class Access:
 
 def of_kind(framework: Framework) -> tuple[Permission, ...]:
     """Return what the jobs of one kind need for themselves."""
-    return (
+    own = (
         Permission(names.GROUP, framework.plural, (*LIST_WATCH, "delete")),
         Permission(names.GROUP, f"{framework.plural}/status", ("patch",)),
     )
+    return (*own, *((AUTOSCALING,) if framework.autoscaler else ()))
 
 
 def needed(

@@ -61,13 +61,14 @@ def pod(document: Json) -> PodView:
 
 
 def child_of(kind: str) -> Callable[[Json], ObjectView]:
-    """Return the parser of a service or config map; list items do not carry their kind."""
+    """Return the parser of a job's children; list items do not carry their kind."""
     return partial(child, kind)
 
 
 def child(kind: str, document: Json) -> ObjectView:
-    """Return the view of a service or config map."""
+    """Return the view of a service, config map or autoscaler."""
     metadata = document["metadata"]
+    scaler = kind == names.AUTOSCALER
     return ObjectView(
         kind=kind,
         namespace=metadata.get("namespace", ""),
@@ -77,6 +78,8 @@ def child(kind: str, document: Json) -> ObjectView:
         deleting="deletionTimestamp" in metadata,
         labels=metadata.get("labels") or {},
         data=document.get("data") or {},
+        spec=(document.get("spec") or {}) if scaler else {},
+        api_version=names.AUTOSCALING_API if scaler else "v1",
     )
 
 
