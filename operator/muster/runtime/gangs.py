@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from muster.api import names, quantity
 from muster.api.model import Job, Json, PodView, Replica
 from muster.controller import roster
+from muster.frameworks import FRAMEWORKS
 from muster.runtime.shapes import PodShape, shape_of
 from muster.runtime.snapshot import GangInput, QueueInput, RoleInput
 
@@ -49,8 +50,10 @@ def gated(replica: Replica) -> bool:
 
 
 def minimum(job: Job) -> int:
-    """Return how many pods of the job must start together."""
+    """Return how many pods of the job must start together: by the user, else by its kind."""
     asked = job.run_policy.scheduling.min_available
+    if asked is None:
+        asked = FRAMEWORKS[job.kind].minimum(job)
     return job.total if asked is None else asked
 
 
