@@ -111,6 +111,8 @@ class Cache:
             return
         if known is not None and known.version == version:
             return
+        if known is not None and known.document["metadata"]["uid"] != metadata["uid"]:
+            self._drop_indices(known.document["metadata"]["uid"])
         self._jobs[key] = _JobEntry(self.frameworks[kind], document, version)
         self._key_of[metadata["uid"]] = key
         self._touched(key)
@@ -122,10 +124,13 @@ class Cache:
         if entry is None or entry.document["metadata"]["uid"] != uid:
             return
         del self._jobs[key]
-        for index in (self._key_of, self._refusals, self._revisions):
-            index.pop(uid, None)
+        self._drop_indices(uid)
         self._touched(key)
         self._stirred()
+
+    def _drop_indices(self, uid: str) -> None:
+        for index in (self._key_of, self._refusals, self._revisions):
+            index.pop(uid, None)
 
     def job(self, key: str) -> Job | None:
         """Return the job, parsed and with its defaults, or None."""
@@ -317,7 +322,7 @@ class Cache:
             self._pods_of.setdefault(new.owner_uid, {})[new.name] = new
         if old != new:
             for view in (old, new):
-                if view is not None and view.owner_uid:
+                if view is not None and view.owner_uid in self._key_of:
                     self._revisions[view.owner_uid] = self.revision(view.owner_uid) + 1
                 self._touch_owner(view)
         if self.backend.embedded:

@@ -86,7 +86,7 @@ class GangState:
 
         `hold`: for how long the room of missing members is kept. The same object is returned
         while nothing of the gang has changed. A gang whose pods cannot be created at present
-        carries the refusal NOT_NOW. Raises ValueError for a quantity that is none.
+        carries the refusal NOT_NOW.
         """
         pods, revision = self._cache.own_pods(job.uid), self._cache.revision(job.uid)
         self._learn(job)

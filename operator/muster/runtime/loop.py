@@ -161,27 +161,19 @@ class Loop:
         state = self._states.get(job.uid)
         if state is None:
             state = self._states[job.uid] = GangState(job, self._cache, self._wake)
-        try:
-            gang = state.input(job, settings.rules, settings.member_hold, now)
-        except ValueError as error:
-            reason = names.Verdict.UNSUPPORTED_CONSTRAINT
-            self._tell(job, state, self._waits(job, reason, str(error)), now)
-            return None
+        gang = state.input(job, settings.rules, settings.member_hold, now)
         self._free(job, state, settings.rules)
         if gang is None:
-            self._tell(job, state, rulings.foreign(job, self._scheduler, gangs.minimum(job)), now)
+            self._tell(job, state, rulings.foreign(job, self._scheduler), now)
         elif now < state.rests_until:
             text = f"its pods were not created within {PATIENCE:.0f} s"
-            self._tell(job, state, self._waits(job, names.Verdict.NOT_ENOUGH_TASKS, text), now)
+            reason = names.Verdict.NOT_ENOUGH_TASKS
+            self._tell(job, state, rulings.waits(job, self._scheduler, reason, text, text), now)
         pods = self._cache.own_pods(job.uid)
         for name, node in state.promises.nodes.items():
             if name in pods:
                 self._bind(state, pods[name], node)
         return gang
-
-    def _waits(self, job: Job, reason: names.Verdict, message: str) -> Verdict:
-        minimum = gangs.minimum(job)
-        return rulings.waits(job, self._scheduler, minimum, reason, message, message)
 
     def _free(self, job: Job, state: GangState, rules: GangRules) -> None:
         """Let pods be created that another scheduler places, or that wait at a gate."""

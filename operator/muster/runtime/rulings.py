@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from muster.api import names, quantity
 from muster.api.model import Job, Verdict
+from muster.runtime import gangs
 from muster.scheduler.model import Verdict as Ruling
 
 
@@ -29,15 +30,13 @@ def of_gang(job: Job, scheduler: str, ruling: Ruling) -> Verdict:
     )
 
 
-def waits(
-    job: Job, scheduler: str, minimum: int, reason: names.Verdict, message: str, summary: str
-) -> Verdict:
+def waits(job: Job, scheduler: str, reason: names.Verdict, message: str, summary: str) -> Verdict:
     """Return the verdict on a gang that the scheduler core is not even asked about."""
     return Verdict(
         scheduler=scheduler,
         state=names.GangState.WAITING,
         pod_group=names.flat(job.name),
-        min_member=minimum,
+        min_member=gangs.minimum(job),
         reason=reason,
         message=message,
         summary=summary,
@@ -45,13 +44,13 @@ def waits(
     )
 
 
-def foreign(job: Job, scheduler: str, minimum: int) -> Verdict:
+def foreign(job: Job, scheduler: str) -> Verdict:
     """Return the verdict on a job none of whose pods the allocator places."""
     named = {(r.template.get("spec") or {}).get("schedulerName") for r in job.replicas}
     others = ", ".join(sorted(name for name in named if name))
     message = f"the pods name another scheduler ({others}), which places them one by one"
     reason = names.Verdict.FOREIGN_SCHEDULER
-    return waits(job, scheduler, minimum, reason, message, f"placed by {others}")
+    return waits(job, scheduler, reason, message, f"placed by {others}")
 
 
 def dated(verdict: Verdict, before: Verdict | None, now: float) -> Verdict:
@@ -81,7 +80,7 @@ def shows(
     left = budget - shown
     granted: dict[str, frozenset[str]] = {}
     for key, hidden in wishes:
-        if len(hidden) > left < budget:
+        if len(hidden) > left and (left < budget or not budget):
             break
         if hidden:
             granted[key] = frozenset(hidden[:left])

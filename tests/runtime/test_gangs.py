@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs and pods in, the allocator's view of their gangs out."""
+
+from __future__ import annotations
+
+import pytest
+
+from builders import make_job, make_pod, make_replica, make_template
+from muster.api.model import JobStatus, Verdict
+from muster.runtime import gangs
+from muster.runtime.gangs import GangRules
+
+RULES = GangRules(frozenset({"muster"}), "default", {"high": 1000, "low": 1})
+W0, W1, W2 = (f"mnist-worker-{i}" for i in range(3))
+
+
+def workers(count=3, **template):
+    """Return the role of so many workers."""
+    return make_replica(replicas=count, template=make_template(**template))
+
+
+def see(*pods, job=None, placed=None, previous=None, hold_until=None, later=()):
+    """Return the gang of a job of three workers, or of another one."""
+    job = job or make_job(replicas=[workers()])
+    return gangs.gang(
+        job,
+        {pod.name: pod for pod in pods},
+        placed or {},
+        previous or {},
+        RULES,
+        gangs.shapes_of(job),
+        hold_until,
+        later,
+    )
+
+
+def worker(index, **fields):
+    """Return a worker's pod."""
+    return make_pod(name=f"mnist-worker-{index}", index=index, **fields)
+
+
+def status(state):
+    """Return the status of a job whose gang was seen in that state."""
+    return JobStatus(gang=Verdict("muster", state, "mnist"))
+
+
+def lists(gang):
+    """Return waiting, returning, held and the counts of gated and succeeded, of the first role."""
+    role = gang.roles[0]
+    return (
+        list(role.waiting),
+        list(role.returning),
+        list(role.held),
+        (role.gated, role.succeeded),
+    )
+
+
+class TestTasks:
+    """Every wanted pod is one task, in exactly one list."""
+
+    def test_a_new_job_waits_whole(self):
+        """All of its pods want a node."""
+        gang = see()
+        assert lists(gang) == ([0, 1, 2], [], [], (0, 0))
+        assert (gang.key, gang.queue, gang.min_member) == ("TFJob/team/mnist", "default", 3)
+        assert not gang.admitted
+
+    @pytest.mark.parametrize(
+        ("pod", "expected"),
+        [
+            (worker(0), ([0, 1, 2], [], [], (0, 0))),
+            (worker(0, node="n1"), ([1, 2], [], [(0, "n1")], (0, 0))),
+            (worker(0, node="n1", phase="Running"), ([1, 2], [], [(0, "n1")], (0, 0))),
+            (worker(0, node="n1", phase="Succeeded"), ([1, 2], [], [], (0, 1))),
+            (worker(0, node="n1", phase="Failed"), ([1, 2], [0], [], (0, 0))),
+            (worker(0, node="n1", deleting=True), ([1, 2], [0], [], (0, 0))),
+            (worker(0, deleting=True), ([1, 2], [0], [], (0, 0))),
+            (worker(0, gated=True), ([1, 2], [], [], (1, 0))),
+        ],
+        ids=["unbound", "bound", "running", "done", "failed", "going", "going-unbound", "gated"],
+    )
+    def test_a_pod_in_every_state(self, pod, expected):
+        """Where the task of the first worker is counted."""
+        assert lists(see(pod)) == expected
+
+    def test_promises_are_held(self):
+        """A promise counts as a node, also while the pod before it is still there."""
+        gang = see(worker(1, node="n9", phase="Failed"), placed={W0: "n1", W1: "n2"})
+        assert lists(gang) == ([2], [], [(0, "n1"), (1, "n2")], (0, 0))
+
+    def test_a_promise_to_a_pod_that_is_done_is_none(self):
+        """The pod has succeeded, its place is free."""
+        gang = see(worker(0, node="n1", phase="Succeeded"), placed={W0: "n1"})
+        assert lists(gang) == ([1, 2], [], [], (0, 1))
+
+    def test_pods_that_must_pause(self):
+        """They are wanted, but not now."""
+        assert lists(see(later={W1})) == ([0, 2], [1], [], (0, 0))
+
+    def test_new_pods_with_gates(self):
+        """They are no candidates before they exist without their gates."""
+        job = make_job(replicas=[workers(schedulingGates=[{"name": "a"}])])
+        assert lists(see(job=job)) == ([], [], [], (3, 0))
+        assert lists(see(worker(1), job=job)) == ([1], [], [], (2, 0))
+
+    def test_the_node_before(self):
+        """Only of tasks that want one."""
+        gang = see(worker(0, node="n1"), previous={W0: "n1", W1: "n2"})
+        assert gang.roles[0].previous == {1: "n2"}
+
+
+class TestGang:
+    """Minimum, queue, priority, and whether it was whole before."""
+
+    def test_the_policy_of_the_job(self):
+        """Queue, minimum, resources, priority."""
+        policy = {
+            "min_available": 2,
+            "queue": "blue",
+            "min_resources": {"cpu": "1500m"},
+            "priority_class": "high",
+        }
+        gang = see(job=make_job(replicas=[workers()], scheduling=policy))
+        assert (gang.queue, gang.min_member, gang.priority) == ("blue", 2, 1000)
+        assert gang.min_resources == {"cpu": 1500}
+
+    def test_the_priority_of_a_template(self):
+        """It counts if the job names none, and for the tasks themselves."""
+        gang = see(job=make_job(replicas=[workers(priority="low")]))
+        assert (gang.priority, gang.roles[0].priority) == (1, 1)
+
+    def test_pods_of_another_scheduler(self):
+        """They are no tasks, and the minimum is that of the others."""
+        ps = make_replica(type="PS", replicas=2, template=make_template(scheduler="default"))
+        gang = see(job=make_job(replicas=[ps, workers()]))
+        assert [role.role for role in gang.roles] == ["worker"]
+        assert gang.min_member == 3
+
+    def test_a_job_of_another_scheduler(self):
+        """There is no gang."""
+        assert see(job=make_job(replicas=[workers(scheduler="default")])) is None
+
+    @pytest.mark.parametrize(
+        ("pods", "state", "admitted"),
+        [
+            ([], "Waiting", False),
+            ([worker(0)], "Waiting", False),
+            ([worker(0, node="n1")], "Waiting", True),
+            ([worker(0, node="n1", phase="Failed")], "Waiting", False),
+            ([], "Running", True),
+            ([], "Degraded", True),
+            ([], "Placed", True),
+            ([], "Released", False),
+        ],
+    )
+    def test_admitted(self, pods, state, admitted):
+        """A gang with a pod on a node, or that was whole before."""
+        job = make_job(replicas=[workers()], status=status(state))
+        assert see(*pods, job=job).admitted is admitted
+
+    def test_a_pod_that_another_scheduler_placed_admits_nobody(self):
+        """The gang has none of its pods on a node."""
+        ps = make_replica(type="PS", template=make_template(scheduler="default"))
+        job = make_job(replicas=[ps, workers()])
+        pod = make_pod(name="mnist-ps-0", role="ps", node="n1", phase="Running")
+        assert not see(pod, job=job).admitted
+
+    def test_missing(self):
+        """What neither has a node, nor a promise, nor an end."""
+        pods = [worker(0, node="n1"), worker(1, phase="Succeeded")]
+        assert gangs.missing(see(*pods)) == 1
+        assert gangs.missing(see(*pods, placed={W2: "n1"})) == 0
+
+
+class TestBroken:
+    """A gang that was whole has too few pods on nodes."""
+
+    @pytest.mark.parametrize(
+        ("third", "broken"),
+        [
+            (worker(2, node="n1"), False),
+            (worker(2, node="n1", phase="Succeeded"), False),
+            (worker(2, node="n1", phase="Failed"), True),
+            (worker(2, node="n1", phase="Running", deleting=True), True),
+            (worker(2), True),
+            (None, True),
+        ],
+        ids=["placed", "done", "failed", "going", "unbound", "gone"],
+    )
+    def test_one_of_three(self, third, broken):
+        """The other two have their nodes; a promise would not mend it."""
+        found = [worker(0, node="n1"), worker(1, node="n1"), *filter(None, [third])]
+        pods = {pod.name: pod for pod in found}
+        job = make_job(replicas=[workers()])
+        assert gangs.is_broken(job, pods, RULES) is broken
+
+    def test_a_gang_that_waits_is_not_broken(self):
+        """It has never been whole."""
+        job = make_job(replicas=[workers()])
+        assert not gangs.is_broken(job, {W0: worker(0)}, RULES)
+
+    def test_a_gang_that_lost_all(self):
+        """What its status says is remembered."""
+        job = make_job(replicas=[workers()], status=status("Running"))
+        assert gangs.is_broken(job, {}, RULES)
+
+    def test_extras_break_nothing(self):
+        """The minimum decides."""
+        job = make_job(replicas=[workers()], scheduling={"min_available": 1})
+        assert not gangs.is_broken(job, {W0: worker(0, node="n1")}, RULES)
+
+
+class TestVoid:
+    """Promises that nobody can keep any more."""
+
+    def void(self, *pods, job=None, nodes=("n1", "n2", "n3")):
+        """Return the names of the promises that are void."""
+        job = job or make_job(replicas=[workers()])
+        found = {pod.name: pod for pod in pods}
+        promised = {W0: "n1", W1: "n2", W2: "n3"}
+        return list(gangs.void(job, found, promised, nodes.__contains__))
+
+    def test_none(self):
+        """Pods that are missing, unbound, failed or going keep their promise."""
+        assert not self.void(worker(0), worker(1, phase="Failed"), worker(2, deleting=True))
+
+    def test_a_node_that_has_gone(self):
+        """Nobody can be created there."""
+        assert self.void(nodes=("n1", "n3")) == [W1]
+
+    def test_a_pod_that_is_not_wanted_any_more(self):
+        """The job was made smaller."""
+        assert self.void(job=make_job(replicas=[workers(1)])) == [W1, W2]
+
+    def test_a_pod_that_has_done_its_work(self):
+        """It was never seen alive."""
+        assert self.void(worker(1, node="n2", phase="Succeeded")) == [W1]
+
+    def test_a_pod_that_its_node_turned_away(self):
+        """The room was not there after all."""
+        pod = worker(0, node="n1", phase="Failed", reason="OutOfcpu")
+        assert self.void(pod) == [W0]
+
+
+def test_a_queue():
+    """Weight at least 1, amounts in the units of the scheduler."""
+    document = {"metadata": {"name": "q"}, "spec": {"weight": 0, "capability": {"cpu": "2"}}}
+    queue = gangs.parse_queue(document)
+    assert (queue.name, queue.weight, queue.capability) == ("q", 1, {"cpu": 2000})

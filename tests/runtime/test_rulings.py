@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the allocator says of gangs, when it is news, and which pods a waiting gang shows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from builders import make_job, make_replica, make_template
+from muster.api.model import Verdict
+from muster.runtime import rulings
+from muster.scheduler.model import Reason, State
+from muster.scheduler.model import Verdict as Ruling
+
+WAITS = Verdict("muster", "Waiting", "mnist", 2, reason="NotEnoughResources", since=10.0)
+
+
+def test_a_ruling_in_the_words_of_the_job():
+    """Amounts are quantities, places are counted from 1, no place is none."""
+    ruling = Ruling(
+        state=State.WAITING,
+        reason=Reason.NOT_ENOUGH_RESOURCES,
+        message="long",
+        summary="short",
+        min_member=2,
+        placed=0,
+        ready=0,
+        total=2,
+        shortage={"cpu": 1500},
+        position=3,
+    )
+    verdict = rulings.of_gang(make_job(), "muster", ruling)
+    assert verdict == replace(
+        WAITS, since=None, message="long", summary="short", shortage={"cpu": "1500m"}, position=3
+    )
+    assert rulings.of_gang(make_job(), "muster", replace(ruling, position=0)).position is None
+
+
+def test_a_job_of_another_scheduler():
+    """It is named, and no change of load will help."""
+    job = make_job(replicas=[make_replica(template=make_template(scheduler="other"))])
+    verdict = rulings.foreign(job, "muster")
+    assert verdict.reason == "ForeignScheduler"
+    assert "another scheduler (other)" in verdict.message
+    assert not verdict.ever_possible
+
+
+@pytest.mark.parametrize(
+    ("before", "since"),
+    [(None, 99.0), (WAITS, 10.0), (replace(WAITS, since=None), 99.0),
+     (replace(WAITS, reason="Fragmented"), 99.0)],
+    ids=["first", "same", "undated", "other-reason"],
+)  # fmt: skip
+def test_since_when(before, since):
+    """The time at which this reason was first given."""
+    assert rulings.dated(WAITS, before, 99.0).since == since
+
+
+@pytest.mark.parametrize(
+    ("change", "news"),
+    [
+        ({"reason": "Fragmented"}, True),
+        ({"state": "Placed"}, True),
+        ({"placed": 1}, True),
+        ({"position": 7}, False),
+        ({"message": "other counts", "summary": "other", "shortage": {"cpu": "1"}}, False),
+    ],
+)
+def test_what_is_news(change, news):
+    """Another reason is; other numbers for the same reason can wait."""
+    assert rulings.is_news(replace(WAITS, **change), WAITS) is news
+    assert rulings.is_news(WAITS, None)
+
+
+class TestShows:
+    """Pods of the head of the queue are created without a node, within the budget."""
+
+    HIDDEN = (("a", ["a0", "a1"]), ("b", ["b0", "b1"]), ("c", ["c0"]))
+
+    @pytest.mark.parametrize(
+        ("budget", "shown", "expected"),
+        [
+            (9, 0, {"a": 2, "b": 2, "c": 1}),
+            (5, 0, {"a": 2, "b": 2, "c": 1}),
+            (3, 0, {"a": 2}),
+            (9, 7, {"a": 2}),
+            (9, 8, {}),
+            (1, 0, {"a": 1}),
+            (2, 2, {}),
+            (2, 7, {}),
+            (0, 0, {}),
+        ],
+    )
+    def test_budget(self, budget, shown, expected):
+        """Nobody passes a gang that does not fit; one too large for any budget shows a part."""
+        granted = rulings.shows(self.HIDDEN, shown, budget)
+        assert {key: len(pods) for key, pods in granted.items()} == expected
+
+    def test_a_gang_that_shows_all_is_passed(self):
+        """The next one has its turn."""
+        assert rulings.shows([("a", []), *self.HIDDEN[2:]], 2, 3) == {"c": {"c0"}}
