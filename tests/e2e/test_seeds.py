@@ -219,10 +219,10 @@ def tf_config(container: Json) -> Json:
 
 def check_warnings(api: Api, seed: Seed, *more: str) -> None:
     """Compare the warnings about the manifest, each of which is given once."""
-    wanted = sorted([*seed.warnings, *more])
+    wanted, uid = sorted([*seed.warnings, *more]), api.get("TFJob", seed.name)["metadata"]["uid"]
 
     def warned(found: dict[str, Json]) -> list[str]:
-        about = [e for e in found.values() if e["involvedObject"]["name"] == seed.name]
+        about = [e for e in found.values() if e["involvedObject"]["uid"] == uid]
         assert all(e["type"] == "Warning" for e in about if e["reason"] in WARNED_OF)
         return sorted(e["reason"] for e in about if e["reason"] in WARNED_OF)
 
