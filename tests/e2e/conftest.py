@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from harness import COUNTER, Api, Operator, Refused, account_config, add_nodes
+from harness import COUNTER, JOBS, Api, Operator, Refused, account_config, add_nodes
 
 from muster.local import cluster, options
 from muster.local.handle import Cluster
@@ -33,7 +33,7 @@ def api(local_cluster: Cluster) -> Iterator[Api]:
     made.create(namespace)
     made.wait("ServiceAccount", lambda found: "default" in found)
     yield made
-    for kind in ("TFJob", "Job", "Pod", "Service", "PodGroup"):
+    for kind in (*JOBS, "Job", "Pod", "Service", "PodGroup"):
         made.send("DELETE", made.path(kind), {"gracePeriodSeconds": 0})
     made.wait("Pod", lambda pods: not pods or None, what="no pods left") if made.list("Pod") else 0
     made.send("DELETE", made.path("Node"))
@@ -72,6 +72,21 @@ def operator(start_operator: StartOperator) -> Operator:
 
 
 @pytest.fixture(scope="module")
+def module_operator(
+    local_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Operator]:
+    """Give all stories of a module one operator; each brings its own nodes."""
+    folder = tmp_path_factory.mktemp("operator")
+    config = account_config(local_cluster, folder, "embedded")
+    made = Operator(config, folder / "operator.log", ())
+    made.start()
+    yield made
+    made.stop()
+    print(f"--- operator of the module\n{made.log.read_text()[-8000:]}")
+    made.check_log()
+
+
+@pytest.fixture(scope="module")
 def shared_operator(
     local_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Operator]:
@@ -98,6 +113,6 @@ def shared_api(local_cluster: Cluster, shared_operator: Operator) -> Iterator[Ap
     made.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": made.namespace}})
     made.wait("ServiceAccount", lambda found: "default" in found)
     yield made
-    for kind in ("TFJob", "Pod"):
+    for kind in (*JOBS, "Pod"):
         made.send("DELETE", made.path(kind), {"gracePeriodSeconds": 0})
     made.delete("Namespace", made.namespace)

@@ -47,11 +47,19 @@ PATHS: Mapping[str, str] = {
     "Job": "/apis/batch/v1/namespaces/{ns}/jobs",
     "Lease": "/apis/coordination.k8s.io/v1/namespaces/{ns}/leases",
     "TFJob": "/apis/kubeflow.org/v1/namespaces/{ns}/tfjobs",
+    "PyTorchJob": "/apis/kubeflow.org/v1/namespaces/{ns}/pytorchjobs",
+    "XGBoostJob": "/apis/kubeflow.org/v1/namespaces/{ns}/xgboostjobs",
+    "PaddleJob": "/apis/kubeflow.org/v1/namespaces/{ns}/paddlejobs",
+    "JAXJob": "/apis/kubeflow.org/v1/namespaces/{ns}/jaxjobs",
+    "HorizontalPodAutoscaler": "/apis/autoscaling/v2/namespaces/{ns}/horizontalpodautoscalers",
     "PodGroup": "/apis/scheduling.incubator.k8s.io/v1alpha1/namespaces/{ns}/podgroups",
     "Queue": "/apis/scheduling.incubator.k8s.io/v1alpha1/queues",
     "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
     "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
 }
+
+
+JOBS = ("TFJob", "PyTorchJob", "XGBoostJob", "PaddleJob", "JAXJob")
 
 
 class Refused(Exception):
@@ -233,11 +241,16 @@ class Api:
     # The questions that nearly every story asks.
 
     def wait_condition(
-        self, job: str, kind: str, status: str = "True", seconds: float = PATIENCE
+        self,
+        job: str,
+        kind: str,
+        status: str = "True",
+        seconds: float = PATIENCE,
+        of: str = "TFJob",
     ) -> Json:
-        """Return the job once it has that condition."""
+        """Return the job once it has that condition; `of` is the kind of job."""
         found: Json = self.wait(
-            "TFJob",
+            of,
             lambda jobs: jobs.get(job) if condition(jobs.get(job), kind) == status else None,
             seconds=seconds,
             what=f"{job} {kind}={status}",
@@ -245,11 +258,16 @@ class Api:
         return found
 
     def wait_job(
-        self, job: str, until: Callable[[Json], Any], seconds: float = PATIENCE, what: str = ""
+        self,
+        job: str,
+        until: Callable[[Json], Any],
+        seconds: float = PATIENCE,
+        what: str = "",
+        of: str = "TFJob",
     ) -> Json:
-        """Return the job once `until` is true of it."""
+        """Return the job once `until` is true of it; `of` is the kind of job."""
         found: Json = self.wait(
-            "TFJob",
+            of,
             lambda jobs: jobs[job] if job in jobs and until(jobs[job]) else None,
             seconds=seconds,
             what=what or job,
