@@ -114,6 +114,20 @@ def never_fits(past: Past) -> None:
     assert (gang.reason, gang.ever_possible) == ("NoNodeLargeEnough", False)
 
 
+def together(job: str, pods: int) -> Callable[[Past], None]:
+    """Return the test of a job whose pods start as one gang and that runs five seconds."""
+
+    def says(past: Past) -> None:
+        starts = [stay.start for stay in past.of(job)]
+        assert len(starts) == pods
+        assert max(starts) - min(starts) < 1
+        start, end = past.runs(job)
+        assert 4.5 < end - start < 8
+        assert past.statuses(job)[-1].state == "Succeeded"
+
+    return says
+
+
 SAYS: Mapping[str, Callable[[Past], None]] = {
     "tfjob-simple": simple,
     "tfjob-gang-waits": gang_waits,
@@ -121,6 +135,11 @@ SAYS: Mapping[str, Callable[[Past], None]] = {
     "tfjob-exit-code": exit_code,
     "tfjob-queue-priority": queue_priority,
     "tfjob-never-fits": never_fits,
+    "pytorchjob-simple": together("pytorch-simple", 3),
+    "pytorchjob-elastic": together("pytorch-elastic", 3),
+    "xgboostjob-simple": together("xgboost-simple", 3),
+    "paddlejob-simple": together("paddle-simple", 2),
+    "jaxjob-simple": together("jax-simple", 2),
 }
 
 
