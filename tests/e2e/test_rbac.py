@@ -29,7 +29,7 @@ CLUSTER_ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 LIFE: Json = {
     "cleanPodPolicy": "All",
-    "ttlSecondsAfterFinished": 0,
+    "ttlSecondsAfterFinished": 1,
     "schedulingPolicy": {"priorityClass": "system-node-critical"},
 }
 """A run policy under which the operator does all that it ever does to a job."""
@@ -84,12 +84,11 @@ def test_the_shipped_roles_are_enough_in_all_namespaces(
 ) -> None:
     """Placing, binding, marking, scaling, suspending, cleaning, deleting: nothing is refused."""
     start_operator("--leader-elect")
-    api.create(tfjob("patient", workers=2, run="1"))
+    api.create(tfjob("patient", workers=2, run="1", cleanPodPolicy="All"))
     wait_unbound(api, "patient")
     (node,) = add_nodes(api, {"cpu": "8"})
+    assert {node_of(pod) for pod in api.wait_pods(2, "Running", "patient")} == {node}
     api.wait_condition("patient", "Succeeded")
-    assert {node_of(pod) for pod in api.pods("patient")} == {node}
-    api.delete("TFJob", "patient")
     api.wait("Pod", lambda pods: not pods or None, what="no pods")
     live_and_die(api, "mnist")
 
@@ -114,12 +113,11 @@ def test_one_namespace_is_served_and_no_other(
     }
     api.create(foreign)
     api.wait("Pod", lambda pods: phase_of(pods["foreign"]) == "Running")
-    home.create(tfjob("crowded", workers=2, run="1"))
+    home.create(tfjob("crowded", workers=2, run="1", cleanPodPolicy="All"))
     home.wait_job("crowded", lambda j: verdict(j).get("reason") == "NotEnoughResources")
     wait_unbound(home, "crowded")
     api.delete("Pod", "foreign", grace=0)
     home.wait_condition("crowded", "Succeeded")
-    home.delete("TFJob", "crowded")
     home.wait("Pod", lambda pods: not pods or None, what="no pods")
     live_and_die(home, "mnist")
     untouched = api.get("TFJob", "elsewhere")
