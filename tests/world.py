@@ -215,7 +215,7 @@ def merge(document, patch):
             document[key] = value
 
 
-def of_kind(kind, *, policy=None, spec=None, **replicas):
+def of_kind(kind, *, policy=None, spec=None, annotations=None, **replicas):
     """Return a job of that kind; roles by name: a number of pods, or the role's fields."""
     framework = FRAMEWORKS[kind]
     template = {"spec": {"containers": [{"name": framework.container, "image": "train:1"}]}}
@@ -227,7 +227,11 @@ def of_kind(kind, *, policy=None, spec=None, **replicas):
     return {
         "apiVersion": framework.api_version,
         "kind": kind,
-        "metadata": {"name": "mnist", "namespace": "team"},
+        "metadata": {
+            "name": "mnist",
+            "namespace": "team",
+            **({"annotations": annotations} if annotations else {}),
+        },
         "spec": {framework.spec_field: roles, **run_policy, **(spec or {})},
     }
 

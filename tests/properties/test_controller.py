@@ -13,11 +13,12 @@ from muster import gang
 from muster.api.model import Verdict
 from muster.controller.model import Create, Delete, Patch, Refusal, SetStatus
 from muster.controller.reconcile import reconcile
-from world import World, tfjob, wanted
+from world import World, of_kind, tfjob, wanted
 
 WRITES = Create | Delete | Patch | SetStatus
 CODES = st.sampled_from([0, 1, 127, 128, 137, None])
 WHICH = st.integers(0, 7)
+REFUSED = ["Pod", "Service", "ConfigMap", "HorizontalPodAutoscaler"]
 
 roles = st.fixed_dictionaries(
     {
@@ -47,7 +48,7 @@ policies = st.fixed_dictionaries(
         "schedulingPolicy": st.builds(lambda n: {"minAvailable": n}, st.integers(0, 3)),
     },
 )
-jobs = st.builds(
+tfjobs = st.builds(
     lambda roles, policy, whole: tfjob(
         policy=policy,
         annotations={"muster.kubeflow.org/restart": "gang"} if whole else None,
@@ -55,6 +56,39 @@ jobs = st.builds(
     ),
     roles,
     policies,
+    st.booleans(),
+)
+ranked_roles = st.builds(
+    lambda workers, policy, led: {
+        "Worker": {"replicas": workers, "restartPolicy": policy},
+        **({"Master": {"replicas": 1, "restartPolicy": policy}} if led else {}),
+    },
+    st.integers(1, 3),
+    st.sampled_from(["Never", "OnFailure", "ExitCode", "Always"]),
+    st.booleans(),
+)
+METRIC = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization"}}}
+ELASTIC = {"elasticPolicy": {"minReplicas": 1, "maxReplicas": 4, "metrics": [METRIC]}}
+
+
+def ranked(kind, roles, policy, elastic, whole):
+    """Return a job of that kind, with the roles and fields that it knows."""
+    roles = {"Master": {"replicas": 1}, **roles} if kind == "XGBoostJob" else roles
+    return of_kind(
+        kind,
+        policy=policy,
+        spec=ELASTIC if elastic and kind in ("PyTorchJob", "PaddleJob") else None,
+        annotations={"muster.kubeflow.org/restart": "gang"} if whole else None,
+        **{type_: role for type_, role in roles.items() if kind != "JAXJob" or type_ == "Worker"},
+    )
+
+
+jobs = tfjobs | st.builds(
+    ranked,
+    st.sampled_from(["PyTorchJob", "XGBoostJob", "PaddleJob", "JAXJob"]),
+    ranked_roles,
+    policies,
+    st.booleans(),
     st.booleans(),
 )
 backends = st.sampled_from([gang.NONE, gang.EMBEDDED, gang.SCHEDULER_PLUGINS, gang.VOLCANO])
@@ -73,7 +107,7 @@ job_events = st.one_of(
     st.tuples(st.just("tick"), st.integers(1, 20)),
     st.tuples(st.just("place"), st.booleans()),
     st.tuples(st.just("admit"), st.sampled_from(["Pending", "Inqueue", "Running"])),
-    st.tuples(st.just("refuse"), st.sampled_from(["Pod", "Service", "ConfigMap"])),
+    st.tuples(st.just("refuse"), st.sampled_from(REFUSED)),
 )
 histories = st.lists(pod_events | job_events, max_size=8)
 
@@ -137,8 +171,11 @@ class Cluster(World):
 
     def on_resize(self, replicas):
         """Ask for another number of workers."""
-        roles = self.job["spec"]["tfReplicaSpecs"]
-        self.edit(tfReplicaSpecs={**roles, "Worker": {**roles["Worker"], "replicas": replicas}})
+        field = self.framework.spec_field
+        roles = self.job["spec"][field]
+        if self.job["kind"] == "PyTorchJob":  # has one worker at least, or none in its spec
+            replicas = max(replicas, 1)
+        self.edit(**{field: {**roles, "Worker": {**roles["Worker"], "replicas": replicas}}})
 
     def on_tick(self, seconds):
         """Time goes by."""
@@ -163,7 +200,7 @@ class Cluster(World):
 
     def alike(self):
         """Return what two worlds must share that saw the same: no uids, no times."""
-        kinds = ("Pod", "Service", "ConfigMap", "PodGroup")
+        kinds = ("Pod", "Service", "ConfigMap", "PodGroup", "HorizontalPodAutoscaler")
         pods = {p["metadata"]["name"]: p.get("status", {}).get("phase") for p in self.of("Pod")}
         status = self.status
         replicas = {
