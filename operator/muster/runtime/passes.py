@@ -36,7 +36,8 @@ from muster.runtime.recorder import Recorder
 log = logging.getLogger(__name__)
 
 FIRST_RETRY, LAST_RETRY = 2.0, 60.0
-REFUSED = frozenset({400, 403, 404, 422})
+REFUSED = frozenset({400, 403, 404, 422, 500})
+"""Answers that another try soon will not change; 500 is an admission webhook that fails."""
 """Answers to a creation that say no to the object; 404: its API, or its namespace, is gone."""
 SOON = 0.05
 URGENCY = {"Pod": Urgency.PLACEMENT, "Service": Urgency.SUPPORT, names.AUTOSCALER: Urgency.SUPPORT}
@@ -107,7 +108,7 @@ class Passes:
     async def _carry_out(self, job: Job, actions: Sequence[Action]) -> float | None:
         """Do the actions in order; neighbours of one sort go out together.
 
-        A creation that the server refuses ends the pass: the next one knows of the refusal and
+        A creation that the server does not carry out ends the pass: the next one knows why and
         decides what becomes of the rest. Events wait for the status to be written.
         """
         again: float | None = None
@@ -132,7 +133,11 @@ class Passes:
             async with asyncio.TaskGroup() as tasks:
                 for action in batch:
                     tasks.create_task(self._one(job, action, refused))
-        return not refused.is_set()
+        if refused.is_set():
+            return False
+        if isinstance(batch[0], Create) and batch[0].doc["kind"] == "Pod":
+            self._retries.pop(job.key, None)
+        return True
 
     async def _one(self, job: Job, action: Action, refused: asyncio.Event) -> None:
         match action:
@@ -156,8 +161,12 @@ class Passes:
             stored = await self._kube.create(path, document, urgency)
         except ApiError as error:
             if error.reason == "AlreadyExists":
-                name = metadata["name"]
-                stored = await self._kube.get(resource.path(metadata["namespace"], name))
+                path = resource.path(metadata["namespace"], metadata["name"])
+                found = await self._found(path)
+                if found is None:
+                    refused.set()
+                    return
+                stored = found
             elif error.code in REFUSED:
                 self._refuse(job, document, error)
                 refused.set()
@@ -167,6 +176,14 @@ class Passes:
         else:
             self._metrics.created(kind)
         self._cache.put(stored)
+
+    async def _found(self, path: str) -> Json | None:
+        try:
+            return await self._kube.get(path)
+        except ApiError as error:
+            if error.code == 404:
+                return None
+            raise
 
     def _refuse(self, job: Job, document: Json, error: ApiError) -> None:
         count = self._retries.get(job.key, 0)
