@@ -3,15 +3,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from gangs import (
+    holders,
+    moments,
+    unschedulable_condition,
+    wait_group,
+    wait_reason,
+    wait_unschedulable,
+)
 from harness import (
     Api,
     Json,
     Operator,
-    account_config,
     add_nodes,
     condition,
     node_of,
@@ -21,88 +28,10 @@ from harness import (
     verdict,
 )
 
-from muster.local.handle import Cluster
-
 pytestmark = pytest.mark.e2e
 
 
-@pytest.fixture(scope="module")
-def operator(
-    local_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Operator]:
-    """Run one operator for all stories here, each of which brings its own nodes."""
-    folder = tmp_path_factory.mktemp("operator")
-    config = account_config(local_cluster, folder, "embedded")
-    made = Operator(config, folder / "operator.log", ())
-    made.start()
-    yield made
-    made.stop()
-    print(f"--- the operator\n{made.log.read_text()[-8000:]}")
-    made.check_log()
-
-
-def wait_reason(api: Api, job: str, reason: str) -> Json:
-    """Return the job once its gang has that reason."""
-    return api.wait_job(job, lambda j: verdict(j).get("reason") == reason, what=f"{job} {reason}")
-
-
-def wait_unschedulable(api: Api, job: str, count: int) -> list[Json]:
-    """Return the job's pods once so many are pending with a reason that autoscalers know."""
-
-    def marked(pods: Mapping[str, Json]) -> list[Json]:
-        found = [p for p in pods.values() if p["metadata"]["name"].startswith(f"{job}-")]
-        return found if len(found) == count and all(map(unschedulable, found)) else []
-
-    found: list[Json] = api.wait("Pod", marked, what=f"{count} unschedulable pods of {job}")
-    return found
-
-
-def unschedulable(pod: Json) -> bool:
-    """Say whether the pod has no node and its condition says why."""
-    conditions = {c["type"]: c for c in pod.get("status", {}).get("conditions", ())}
-    placed = conditions.get("PodScheduled", {})
-    why = (placed.get("status"), placed.get("reason"))
-    return not node_of(pod) and why == ("False", "Unschedulable") and bool(placed["message"])
-
-
-def unschedulable_condition(api: Api, group: str) -> Mapping[str, Any]:
-    """Return the condition by which a PodGroup tells of its wait."""
-    conditions = api.get("PodGroup", group).get("status", {}).get("conditions", ())
-    return next((c for c in conditions if c["type"] == "Unschedulable"), {})
-
-
-def wait_group(api: Api, name: str, status: str) -> Json:
-    """Return the PodGroup once its condition Unschedulable has that status."""
-
-    def told(groups: Mapping[str, Json]) -> Json | None:
-        conditions = groups.get(name, {}).get("status", {}).get("conditions", ())
-        found = [c for c in conditions if (c["type"], c["status"]) == ("Unschedulable", status)]
-        return groups[name] if found else None
-
-    found: Json = api.wait("PodGroup", told, what=f"{name} Unschedulable={status}")
-    return found
-
-
-def holders(pods: Iterable[Json], job: str) -> int:
-    """Return how many pods of the job hold room on a node."""
-    return sum(bool(node_of(p)) and phase_of(p) not in ENDED for p in of_job(pods, job))
-
-
-ENDED = ("Succeeded", "Failed")
-
-
-def moments(api: Api, since: str) -> Iterator[Mapping[str, Json]]:
-    """Yield the pods by uid as they were after every change since then.
-
-    A pod that is being deleted counts as gone.
-    """
-    state: dict[str, Json] = {}
-    for pod in api.history("Pod", since):
-        state[pod["metadata"]["uid"]] = pod
-        yield {u: p for u, p in state.items() if phase_of(p) != "Terminating"}
-
-
-def test_n_pods_with_room_for_fewer_wait_together(api: Api, operator: Operator) -> None:
+def test_n_pods_with_room_for_fewer_wait_together(api: Api, module_operator: Operator) -> None:
     """Four pods, room for two: all four wait and say why; a node comes: all four run."""
     add_nodes(api, {"cpu": "2"})
     api.create(tfjob("mnist", workers=4, run="forever"))
@@ -138,7 +67,7 @@ def test_n_pods_with_room_for_fewer_wait_together(api: Api, operator: Operator) 
     assert len(api.events("Unschedulable")) == 1
 
 
-def test_two_gangs_of_sixty_percent(api: Api, operator: Operator) -> None:
+def test_two_gangs_of_sixty_percent(api: Api, module_operator: Operator) -> None:
     """One runs whole while the other holds nothing; then it follows."""
     add_nodes(api, {"cpu": "5"}, {"cpu": "5"})
     since = api.revision("Pod")
@@ -181,7 +110,7 @@ def test_two_gangs_of_sixty_percent(api: Api, operator: Operator) -> None:
     ids=["too-large", "no-such-device", "no-such-node", "too-many"],
 )
 def test_what_can_never_fit_is_told(
-    api: Api, operator: Operator, asked: Mapping[str, Any], reason: str, why: str
+    api: Api, module_operator: Operator, asked: Mapping[str, Any], reason: str, why: str
 ) -> None:
     """An empty cluster would not do either, and the verdict says so."""
     add_nodes(api, {"cpu": "4"})
@@ -192,7 +121,7 @@ def test_what_can_never_fit_is_told(
     assert wait_group(api, "dream", "True")["status"]["phase"] == "Pending"
 
 
-def test_a_queue_that_does_not_exist_yet(api: Api, operator: Operator) -> None:
+def test_a_queue_that_does_not_exist_yet(api: Api, module_operator: Operator) -> None:
     """The job says which queue is missing, and starts when somebody makes it."""
     add_nodes(api, {"cpu": "4"})
     api.create(tfjob("early", run="1", schedulingPolicy={"queue": "research"}))
@@ -207,7 +136,7 @@ def test_a_queue_that_does_not_exist_yet(api: Api, operator: Operator) -> None:
         api.delete("Queue", "research")
 
 
-def test_the_higher_priority_goes_first(api: Api, operator: Operator) -> None:
+def test_the_higher_priority_goes_first(api: Api, module_operator: Operator) -> None:
     """Of two jobs that wait for the same room the later, more urgent one gets it."""
     add_nodes(api, {"cpu": "2"})
     for name, value in (("urgent", 1000), ("idle", 1)):
@@ -227,17 +156,18 @@ def test_the_higher_priority_goes_first(api: Api, operator: Operator) -> None:
             wait_reason(api, name, "NotEnoughResources")
         api.wait_job("urgent", lambda j: verdict(j).get("position") == 1)
         api.wait_job("idle", lambda j: verdict(j).get("position") == 2)
-        api.delete("TFJob", "first")
+        suspended = {"spec": {"runPolicy": {"suspend": True}}}
+        api.patch("TFJob", "first", suspended)
         api.wait_pods(2, "Running", "urgent")
         assert not holders(api.pods(), "idle")
-        api.delete("TFJob", "urgent")
+        api.patch("TFJob", "urgent", suspended)
         api.wait_pods(2, "Running", "idle")
     finally:
         for name in ("urgent", "idle"):
             api.delete("PriorityClass", name)
 
 
-def test_quota_for_one_of_two_jobs(api: Api, operator: Operator) -> None:
+def test_quota_for_one_of_two_jobs(api: Api, module_operator: Operator) -> None:
     """The second job is taken down again, says why, and runs after the first."""
     add_nodes(api, {"cpu": "8"})
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}}
@@ -258,7 +188,7 @@ def test_quota_for_one_of_two_jobs(api: Api, operator: Operator) -> None:
     assert everything
 
 
-def test_pods_behind_gates_are_waited_for(api: Api, operator: Operator) -> None:
+def test_pods_behind_gates_are_waited_for(api: Api, module_operator: Operator) -> None:
     """They exist with their gates; once these are taken away the gang is bound whole."""
     add_nodes(api, {"cpu": "4"})
     gates = {"schedulingGates": [{"name": "example.com/licence"}]}
@@ -274,7 +204,7 @@ def test_pods_behind_gates_are_waited_for(api: Api, operator: Operator) -> None:
     api.wait_pods(2, "Running", "gated")
 
 
-def test_a_job_of_two_schedulers(api: Api, operator: Operator) -> None:
+def test_a_job_of_two_schedulers(api: Api, module_operator: Operator) -> None:
     """Pods whose template names another scheduler are its affair; the others are a gang."""
     add_nodes(api, {"cpu": "2"})
     job = tfjob("mixed", workers=4, ps=1, run="forever")
@@ -292,14 +222,14 @@ def test_a_job_of_two_schedulers(api: Api, operator: Operator) -> None:
     assert schedulers["mixed-worker-0"] == "muster"
 
 
-def test_a_job_of_another_scheduler(api: Api, operator: Operator) -> None:
+def test_a_job_of_another_scheduler(api: Api, module_operator: Operator) -> None:
     """It runs, and its verdict says that nobody holds it together."""
     add_nodes(api, {"cpu": "4"})
     api.create(tfjob("foreign", run="forever", template={"schedulerName": "default-scheduler"}))
     api.wait_pods(2, "Running", "foreign")
 
 
-def test_a_pod_that_its_node_turns_away(api: Api, operator: Operator) -> None:
+def test_a_pod_that_its_node_turns_away(api: Api, module_operator: Operator) -> None:
     """A lost race: the pod is replaced, and neither restarts nor backoffLimit know of it."""
     add_nodes(api, {"cpu": "2"}, {"cpu": "2"})
     job = tfjob("raced", run="forever", restart_policy="OnFailure", backoffLimit=1)
@@ -322,7 +252,7 @@ def test_a_pod_that_its_node_turns_away(api: Api, operator: Operator) -> None:
     assert not found["status"]["replicaStatuses"]["Worker"].get("restarts")
 
 
-def test_nodes_that_are_closed(api: Api, operator: Operator) -> None:
+def test_nodes_that_are_closed(api: Api, module_operator: Operator) -> None:
     """Cordoned and tainted nodes count as no room, and are counted apart in the message."""
     add_nodes(api, {"cpu": "4"}, {"cpu": "4"})
     api.kubectl("cordon", "node-1")
@@ -337,7 +267,7 @@ def test_nodes_that_are_closed(api: Api, operator: Operator) -> None:
     assert {node_of(p) for p in pods} == {"node-2"}
 
 
-def test_more_members_asked_for_than_there_are(api: Api, operator: Operator) -> None:
+def test_more_members_asked_for_than_there_are(api: Api, module_operator: Operator) -> None:
     """A minimum above the number of pods is legal and waits; lowering it lets the job run."""
     add_nodes(api, {"cpu": "8"})
     api.create(tfjob("short", workers=2, run="forever", schedulingPolicy={"minAvailable": 3}))
@@ -349,7 +279,7 @@ def test_more_members_asked_for_than_there_are(api: Api, operator: Operator) -> 
     api.wait_pods(2, "Running", "short")
 
 
-def test_an_elastic_job_starts_small_and_grows(api: Api, operator: Operator) -> None:
+def test_an_elastic_job_starts_small_and_grows(api: Api, module_operator: Operator) -> None:
     """Its minimum starts; the others join when there is room."""
     add_nodes(api, {"cpu": "3"})
     api.create(tfjob("elastic", workers=5, run="forever", schedulingPolicy={"minAvailable": 2}))

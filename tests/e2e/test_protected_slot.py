@@ -8,14 +8,13 @@ just the room of one member.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 from harness import (
     Api,
     Json,
     Operator,
-    account_config,
     add_nodes,
     condition,
     node_of,
@@ -25,27 +24,10 @@ from harness import (
     verdict,
 )
 
-from muster.local.handle import Cluster
-
 pytestmark = pytest.mark.e2e
 
 MEMBER = "gang-worker-2"
 Loss = Callable[[Api], None]
-
-
-@pytest.fixture(scope="module")
-def operator(
-    local_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Operator]:
-    """Run one operator for all stories here, each of which brings its own nodes."""
-    folder = tmp_path_factory.mktemp("operator")
-    config = account_config(local_cluster, folder, "embedded")
-    made = Operator(config, folder / "operator.log", ())
-    made.start()
-    yield made
-    made.stop()
-    print(f"--- the operator\n{made.log.read_text()[-8000:]}")
-    made.check_log()
 
 
 def fill(api: Api, **fields: str) -> dict[str, str]:
@@ -123,7 +105,7 @@ LOSSES = {"exit-137": exits(137), "exit-130": exits(130), "deleted": deleted, "e
 
 
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
-def test_a_lost_member_comes_back(api: Api, operator: Operator, loss: Loss) -> None:
+def test_a_lost_member_comes_back(api: Api, module_operator: Operator, loss: Loss) -> None:
     """Every time, and three times in a row."""
     uids = fill(api)
     since = api.revision("Pod")
@@ -136,7 +118,7 @@ def test_a_lost_member_comes_back(api: Api, operator: Operator, loss: Loss) -> N
     assert restarts == (3 if loss in (LOSSES["exit-137"], LOSSES["exit-130"]) else 0)
 
 
-def test_a_restart_policy_of_never_survives_a_deletion(api: Api, operator: Operator) -> None:
+def test_no_restart_policy_fails_a_deleted_member(api: Api, module_operator: Operator) -> None:
     """Deleting a running worker fails no job, whatever its restart policy."""
     before = fill(api, restart_policy="Never")
     since = api.revision("Pod")
@@ -145,28 +127,28 @@ def test_a_restart_policy_of_never_survives_a_deletion(api: Api, operator: Opera
 
 
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
-def test_while_the_operator_stands_still(api: Api, operator: Operator, loss: Loss) -> None:
+def test_while_the_operator_stands_still(api: Api, module_operator: Operator, loss: Loss) -> None:
     """Nobody acts for three seconds; the room is the gang's nevertheless."""
     before = fill(api)
     since = api.revision("Pod")
-    with operator.frozen():
+    with module_operator.frozen():
         loss(api)
         time.sleep(3)  # for so long nobody is there to do anything
     check(api, since, before, wait_whole(api, before))
 
 
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
-def test_while_the_operator_is_dead(api: Api, operator: Operator, loss: Loss) -> None:
+def test_while_the_operator_is_dead(api: Api, module_operator: Operator, loss: Loss) -> None:
     """Its successor knows from the cluster alone whose room it is."""
     before = fill(api)
     since = api.revision("Pod")
-    operator.kill()
+    module_operator.kill()
     loss(api)
-    operator.start()
+    module_operator.start()
     check(api, since, before, wait_whole(api, before))
 
 
-def test_a_node_that_goes_away(api: Api, operator: Operator) -> None:
+def test_a_node_that_goes_away(api: Api, module_operator: Operator) -> None:
     """Its members move together to where there is room, before anybody else does."""
     before = fill(api)
     gone = {p["metadata"]["name"] for p in api.pods("gang") if node_of(p) == "node-1"}
