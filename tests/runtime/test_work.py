@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable
 
 import pytest
+
 from muster.runtime import work
 from muster.runtime.work import WorkQueue
 
@@ -88,7 +90,7 @@ def test_a_failure_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
     queue = WorkQueue(one, width=1)
     asyncio.run(_with(queue, play))
-    gaps = [b - a for a, b in zip(times, times[1:], strict=False)]
+    gaps = [b - a for a, b in itertools.pairwise(times)]
     assert gaps[2] > gaps[0]
 
 
