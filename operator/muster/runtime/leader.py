@@ -48,12 +48,14 @@ class Leader:
         self._identity = identity
         self._timings = timings
         self._seen: tuple[str, float] = ("", 0.0)
+        """resourceVersion of the lease, and when it was first seen here."""
+        self._runs_out = 0.0
 
     async def acquire(self) -> None:
         """Return as soon as this process is the leader and may write."""
         log.info("waiting to lead: lease %s/%s", self._namespace, self._name)
         while not await self._attempt():  # noqa: ASYNC110 -- the lease has no event to wait for
-            await asyncio.sleep(self._timings.retry)
+            await asyncio.sleep(self._pause())
         log.info("leading as %s", self._identity)
 
     async def hold(self) -> None:
@@ -79,6 +81,11 @@ class Leader:
                 await self._put(lease)
         except (ApiError, aiohttp.ClientError, TimeoutError) as error:
             log.warning("the lease was not released: %s", error)
+
+    def _pause(self) -> float:
+        """Return the seconds to the next try: the usual, or less if the lease runs out before."""
+        left = self._runs_out - time.monotonic() + 0.01
+        return left if 0 < left < self._timings.retry else self._timings.retry
 
     async def _attempt(self) -> bool:
         started = time.monotonic()
@@ -119,7 +126,8 @@ class Leader:
         if version != self._seen[0]:
             self._seen = (version, time.monotonic())
         duration = float(lease["spec"].get("leaseDurationSeconds") or self._timings.duration)
-        return time.monotonic() - self._seen[1] >= duration
+        self._runs_out = self._seen[1] + duration
+        return time.monotonic() >= self._runs_out
 
     async def _put(self, lease: Json) -> None:
         await self._kube.replace(f"{self._path}/{self._name}", lease, Urgency.LEADERSHIP)
