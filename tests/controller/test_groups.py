@@ -341,12 +341,16 @@ class TestRefusal:
         assert world.settle().names("PodGroup") == ["mnist"]
 
     def test_a_refused_service_does_not_hold_the_pods(self):
-        """Services follow when the server takes them."""
+        """Services follow when the server takes them, which is not tried before its time."""
         world = embedded(placements=NODES, verdict=PLACED)
         world.extra["refusal"] = refusal(kind="Service")
         world.settle()
         assert len(world.names()) == 2
         assert "FailedCreateService" in world.reasons()
+        assert not world.names("Service")
+        assert world.requeue == START + 5
+        world.now = START + 5
+        assert len(world.settle().names("Service")) == 2
 
     def test_an_invalid_template_is_not_tried_again(self):
         """Invalid with the server's words, nothing left behind, no timer."""

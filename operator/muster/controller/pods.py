@@ -146,7 +146,7 @@ def service_writes(
         for index in range(mold.replica.replicas):
             name = mold.name(index)
             wanted.add(name)
-            if name in pods and name not in taken:
+            if name in pods and name not in taken and scope.refusal is None:
                 yield Create(mold.service(index))
     unwanted = (v for v in own(scope, scope.observed.services) if v.name not in wanted)
     yield from deletions(unwanted)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from muster.api import names
-from muster.api.model import Job, Json, Verdict
+from muster.api.model import Job, Json, ObjectView, Verdict
 from muster.controller import children, reconcile
 from muster.controller.model import (
     Action,
@@ -28,10 +28,12 @@ from muster.controller.model import (
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend
 from muster.runtime import cache as caches
+from muster.runtime import views
 from muster.runtime.gate import Urgency
 from muster.runtime.kube import ApiError, Kube, Resource
 from muster.runtime.metrics import Metrics
 from muster.runtime.recorder import Recorder
+from muster.runtime.strangers import Strangers
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +74,7 @@ class Passes:
         self._recorder, self._metrics = recorder, metrics
         self._allocator = allocator
         self._retries: dict[str, int] = {}
+        self._strangers = Strangers(kube)
 
     async def run(self, key: str) -> float | None:
         """Do one pass; return the seconds until the next one at the latest.
@@ -81,7 +84,9 @@ class Passes:
         job = self._cache.job(key)
         if job is None:
             self._retries.pop(key, None)
+            self._strangers.forget(key)
             return None
+        await self._strangers.look(job)
         framework = self._cache.frameworks[job.kind]
         observed = self._observe(job, framework)
         actions = reconcile.reconcile(observed, framework, self._backend, self._context())
@@ -95,15 +100,19 @@ class Passes:
         return Observed(
             job=job,
             now=time.time(),
-            pods=cache.pods(job, pods),
-            services=cache.children(job, "Service", pods),
-            configs=cache.children(job, "ConfigMap", configs),
-            autoscalers=cache.children(job, names.AUTOSCALER, scalers),
+            pods=(*cache.pods(job, pods), *self._strangers.pods(job, pods)),
+            services=self._children(job, "Service", pods),
+            configs=self._children(job, "ConfigMap", configs),
+            autoscalers=self._children(job, names.AUTOSCALER, scalers),
             group=cache.group(job),
             placements=allocator.placements(job) if allocator else None,
             verdict=allocator.verdict(job) if allocator else None,
             refusal=cache.refusal(job, time.time()),
         )
+
+    def _children(self, job: Job, kind: str, wanted: Sequence[str]) -> tuple[ObjectView, ...]:
+        strangers = self._strangers.children(job, kind, wanted)
+        return (*self._cache.children(job, kind, wanted), *strangers)
 
     async def _carry_out(self, job: Job, actions: Sequence[Action]) -> float | None:
         """Do the actions in order; neighbours of one sort go out together.
@@ -135,7 +144,7 @@ class Passes:
                     tasks.create_task(self._one(job, action, refused))
         if refused.is_set():
             return False
-        if isinstance(batch[0], Create) and batch[0].doc["kind"] == "Pod":
+        if isinstance(batch[0], Create) and batch[0].doc["kind"] in ("Pod", "Service"):
             self._retries.pop(job.key, None)
         return True
 
@@ -160,35 +169,37 @@ class Passes:
         try:
             stored = await self._kube.create(path, document, urgency)
         except ApiError as error:
-            if error.reason == "AlreadyExists":
-                path = resource.path(metadata["namespace"], metadata["name"])
-                found = await self._found(path)
-                if found is None:
-                    refused.set()
-                    return
-                stored = found
-            elif error.code in REFUSED:
+            if error.code in REFUSED and not refused.is_set():
+                # Of a batch that is refused alike the first speaks for all.
                 self._refuse(job, document, error)
-                refused.set()
-                return
-            else:
+            elif error.reason == "AlreadyExists":
+                if await self._own(job, resource.path(metadata["namespace"], metadata["name"])):
+                    return
+            elif error.code not in REFUSED:
                 raise
+            refused.set()
         else:
             self._metrics.created(kind)
-        self._cache.put(stored)
+            self._cache.put(stored)
 
-    async def _found(self, path: str) -> Json | None:
+    async def _own(self, job: Job, path: str) -> bool:
+        """Take in the object that has the name already; say whether it is the job's."""
         try:
-            return await self._kube.get(path)
+            found = await self._kube.get(path)
         except ApiError as error:
             if error.code == 404:
-                return None
+                return False
             raise
+        self._cache.put(found)
+        own = views.controller_of(found["metadata"]) == job.uid
+        if not own:
+            self._strangers.meet(job, path, found)
+        return own
 
     def _refuse(self, job: Job, document: Json, error: ApiError) -> None:
         count = self._retries.get(job.key, 0)
         self._retries[job.key] = count + 1
-        pause = min(FIRST_RETRY * 2.0**count, LAST_RETRY)
+        pause = min(FIRST_RETRY * 2.0 ** min(count, 16), LAST_RETRY)
         kind, name = document["kind"], document["metadata"]["name"]
         self._metrics.refused(kind)
         log.warning("%s: %s %s refused: %s", job.key, kind, name, error.message)
