@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from gangs import holders, moments, unschedulable, wait_reason
-from harness import Api, Json, Operator, add_nodes, node_of, of_job, tfjob, verdict
+from harness import Api, Json, Operator, add_nodes, condition, node_of, of_job, tfjob, verdict
 
 pytestmark = pytest.mark.e2e
 
@@ -121,3 +121,26 @@ def test_pods_that_every_node_turns_away(api: Api, start_operator: StartOperator
     tries = {p["metadata"]["uid"] for p in api.history("Pod", since)}
     assert len(tries) <= 8
     assert api.get("TFJob", "unwanted")["status"].get("state") != "Failed"
+
+
+def test_a_gang_that_cannot_be_made_whole_begins_anew(
+    api: Api, start_operator: StartOperator
+) -> None:
+    """When the hold is over all members go, others get the room, and the gang waits whole."""
+    start_operator("--member-hold=2s")
+    add_nodes(api, {"cpu": "2"}, {"cpu": "2"})
+    api.create(tfjob("gang", workers=4, run="forever", restart_policy="OnFailure"))
+    api.wait_pods(4, "Running", "gang")
+    api.create(tfjob("filler", workers=1, run="forever"))
+    wait_reason(api, "filler", "NotEnoughResources")
+    for pod in api.pods("gang"):
+        if node_of(pod) == "node-1":
+            api.delete("Pod", pod["metadata"]["name"], grace=0)
+    api.delete("Node", "node-1")
+    api.wait_pods(1, "Running", "filler")
+    job = api.wait_job("gang", lambda j: verdict(j).get("state") == "Waiting")
+    assert condition(job, "Failed") is None
+    assert condition(job, "Restarting") == "True"
+    assert not holders(api.pods(), "gang")
+    add_nodes(api, {"cpu": "4"}, prefix="more")
+    api.wait_pods(4, "Running", "gang")

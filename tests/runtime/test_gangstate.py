@@ -288,6 +288,51 @@ class TestHold:
         assert not running.wakes
 
 
+class TestRelease:
+    """A gang that is taken away because it could not be made whole."""
+
+    def test_it_is_due_after_the_hold(self, running):
+        """Not before, and not if the member is back."""
+        running.pod(W0, phase="Failed")
+        running.look()
+        assert not running.state.overdue(running.now + HOLD - 1, HOLD)
+        assert running.state.overdue(running.now + HOLD, HOLD)
+        running.gone(W0)
+        running.pod(W0, uid="second")
+        running.look(HOLD)
+        assert not running.state.overdue(running.now, HOLD)
+
+    def test_it_begins_anew_when_all_is_gone(self, running):
+        """Nothing is placed while a pod is left or the status tells of the old gang."""
+        running.document["status"] = {"gang": {"state": "Degraded", "scheduler": "muster"}}
+        running.put(running.document)
+        running.pod(W0, phase="Failed")
+        running.look()
+        running.state.release()
+        assert running.look().refusal is NOT_NOW
+        for name in (W0, W1, W2):
+            running.gone(name)
+        assert running.look().refusal is NOT_NOW
+        running.document["status"]["gang"]["state"] = "Released"
+        running.put(running.document)
+        gang = running.look()
+        assert gang.refusal is None
+        assert not gang.admitted
+        assert gang.hold_until is None
+        assert list(gang.roles[0].waiting) == [0, 1, 2]
+
+    def test_members_that_have_done_their_work_stay(self, running):
+        """Only the others are taken away."""
+        running.pod(W0, phase="Succeeded")
+        running.pod(W1, phase="Failed")
+        running.look()
+        running.state.release()
+        running.gone(W2)
+        gang = running.look()
+        assert gang.refusal is None
+        assert gang.roles[0].succeeded == 1
+
+
 class TestTurnedAway:
     """A pod that nodes turn away again and again does not hurry."""
 
@@ -320,6 +365,20 @@ class TestTurnedAway:
         running.pod(W0, uid="runs")
         running.gone(W0, "runs")
         assert self.attempt(running, 9) == []
+
+
+def test_a_pod_that_cannot_be_bound(running):
+    """Its promise ends; the second time it waits a little."""
+    running.gone(W0)
+    running.pod(W0, node="", phase="Pending", uid="second")
+    for pauses in ([], [1], [2]):
+        running.promise((W0, "n1"))
+        pod = running.cache.own_pods("job-uid")[W0]
+        running.state.not_bound(pod, running.now)
+        assert not running.promised
+        gang = running.look()
+        assert [at - running.now for at in running.wakes if at < running.now + 9] == pauses
+        assert list(gang.roles[0].waiting) == ([] if pauses else [0])
 
 
 def test_an_unchanged_gang_is_the_same_object(running):

@@ -233,6 +233,7 @@ class Operator:
             settings.schedule_period,
             settings.pending_pods_budget,
             settings.member_hold,
+            settings.on_hold_expired,
         )
 
     def _unready(self) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The allocator's own writes: pods bound to nodes, and marked as unschedulable."""
+"""The allocator's own writes: pods bound to nodes, marked as unschedulable, taken away."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ class Binder:
     ) -> None:
         self._kube, self._cache, self._metrics, self._failed = kube, cache, metrics, failed
         self._tasks: set[asyncio.Task[None]] = set()
+        self._removing: set[str] = set()
 
     def bind(self, pod: PodView, node: str) -> None:
         """Bind the pod to the node."""
@@ -38,6 +39,12 @@ class Binder:
     def mark(self, pod: PodView, message: str) -> None:
         """Say on the pod why it has no node, for people and for autoscalers."""
         self._spawn(self._mark(pod, message))
+
+    def remove(self, pod: PodView) -> None:
+        """Delete the pod; without effect while that is being done."""
+        if pod.uid not in self._removing:
+            self._removing.add(pod.uid)
+            self._spawn(self._remove(pod))
 
     async def _bind(self, pod: PodView, node: str) -> None:
         body = {
@@ -70,6 +77,18 @@ class Binder:
             self._cache.put(await self._kube.patch(path, body, Urgency.STATUS, STRATEGIC_PATCH))
         except TROUBLE as error:
             log.info("pod %s/%s was not marked: %s", pod.namespace, pod.name, error)
+
+    async def _remove(self, pod: PodView) -> None:
+        path = PODS.path(pod.namespace, pod.name)
+        try:
+            left = await self._kube.delete(path, pod.uid, Urgency.PLACEMENT)
+        except TROUBLE as error:
+            log.warning("pod %s/%s was not deleted: %s", pod.namespace, pod.name, error)
+        else:
+            if left is not None and left.get("kind") == "Pod":
+                self._cache.put(left)
+        finally:
+            self._removing.discard(pod.uid)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

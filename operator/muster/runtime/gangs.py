@@ -91,7 +91,7 @@ def gang(
         roles=roles,
         priority=rules.priorities.get(_priority_class(job), 0),
         min_resources=_amounts(scheduling.min_resources),
-        admitted=admitted or _was_whole(job),
+        admitted=admitted or was_whole(job),
         hold_until=hold_until,
     )
 
@@ -107,13 +107,18 @@ def is_broken(job: Job, pods: Mapping[str, PodView], rules: GangRules) -> bool:
     mine = [replica for replica in job.replicas if ours(replica, rules)]
     foreign = job.total - sum(replica.replicas for replica in mine)
     there = list(_of(mine, pods))
-    if not any(pod.node and not pod.terminal for pod in there) and not _was_whole(job):
+    if not any(pod.node and not pod.terminal for pod in there) and not was_whole(job):
         return False
     whole = sum(
         pod.phase == "Succeeded" or bool(pod.node and not pod.terminal and not pod.deleting)
         for pod in there
     )
     return whole < minimum(job) - foreign
+
+
+def restarts(job: Job) -> bool:
+    """Say whether every role may be started again."""
+    return all(r.restart_policy != names.RestartPolicy.NEVER for r in job.replicas)
 
 
 def void(
@@ -145,7 +150,8 @@ def shapes_of(job: Job) -> dict[str, PodShape]:
     return {replica.type: shape_of(replica.template) for replica in job.replicas}
 
 
-def _was_whole(job: Job) -> bool:
+def was_whole(job: Job) -> bool:
+    """Say whether the status tells of a gang that had all its nodes."""
     return job.status.gang is not None and job.status.gang.state in WHOLE
 
 

@@ -29,7 +29,7 @@ PATIENCE: Final = 120.0
 """Seconds that a promise is open at the most; then the gang rests and others may have its room."""
 REST: Final = 30.0
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
-"""Pause before a pod is placed for the third time and later, if nodes turned it away."""
+"""Pause before a pod is placed for the third time and later, if it could not stay or go there."""
 NOT_NOW: Final = Refusal(Reason.NOT_ENOUGH_TASKS, "its pods cannot be created at present")
 """Keeps a gang from being placed."""
 
@@ -53,6 +53,8 @@ class GangState:
         """By role."""
         self.broken_since: float | None = None
         self.rests_until = 0.0
+        self.released = False
+        """Its pods are being taken away, so that it can start whole again."""
         pods = cache.own_pods(job.uid)
         self._previous = {name: pod.node for name, pod in pods.items() if pod.node}
         self._retries: dict[str, tuple[int, float]] = {}
@@ -65,8 +67,8 @@ class GangState:
         """Take note of a pod that has a node: a promise is kept, or broken by the node."""
         self.binding.discard(pod.uid)
         self.marked.pop(pod.uid, None)
-        if roster.refused(pod):
-            self._turned_away(pod.name, now)
+        if roster.refused(pod) and self._previous.pop(pod.name, None) is not None:
+            self._pause(pod.name, now)
         if not pod.terminal:
             self.promises.keep(pod.name)
             if not pod.deleting:
@@ -74,12 +76,17 @@ class GangState:
             if pod.phase == "Running":
                 self._retries.pop(pod.name, None)
 
-    def _turned_away(self, name: str, now: float) -> None:
-        """Do not insist on the node, and not at once if that happens again and again."""
-        if self._previous.pop(name, None) is not None:
-            count = self._retries.get(name, (0, 0.0))[0] + 1
-            pause = min(FIRST_RETRY * 2.0 ** (count - 2), LAST_RETRY) if count > 1 else 0.0
-            self._retries[name] = (count, now + pause)
+    def not_bound(self, pod: PodView, now: float) -> None:
+        """Take note of a pod that could not be sent to its node."""
+        self.binding.discard(pod.uid)
+        self.promises.withdraw([pod.name])
+        self._pause(pod.name, now)
+
+    def _pause(self, name: str, now: float) -> None:
+        """Try another time; not at once if that happens again and again."""
+        count = self._retries.get(name, (0, 0.0))[0] + 1
+        pause = min(FIRST_RETRY * 2.0 ** (count - 2), LAST_RETRY) if count > 1 else 0.0
+        self._retries[name] = (count, now + pause)
 
     def input(self, job: Job, rules: GangRules, hold: float, now: float) -> GangInput | None:
         """Return the gang for this cycle, None if the allocator places none of its pods.
@@ -93,7 +100,7 @@ class GangState:
         self._settle(job, pods, now)
         held_until = self._held_until(job, pods, revision, rules, hold, now)
         protected = held_until is not None and now < held_until
-        barred = self._barred(job, now) and not protected
+        barred = self.released or (self._barred(job, now) and not protected)
         later = frozenset(name for name, (_, at) in self._retries.items() if at > now)
         for name in later:
             self._wake(self._retries[name][1])
@@ -106,6 +113,15 @@ class GangState:
             self._input = replace(gang, refusal=NOT_NOW) if gang and barred else gang
             self._source = (job, (*token[:1], self.promises.changes, *token[2:]))
         return self._input
+
+    def overdue(self, now: float, hold: float) -> bool:
+        """Say whether members have been missing for longer than their room is kept."""
+        return self.broken_since is not None and now >= self.broken_since + hold
+
+    def release(self) -> None:
+        """Begin anew, without a claim on the room that the gang had."""
+        self.released, self.broken_since = True, None
+        self.promises.withdraw(list(self.promises.nodes))
 
     def _learn(self, job: Job) -> None:
         if self._generation != job.generation:
@@ -142,6 +158,10 @@ class GangState:
         now: float,
     ) -> float | None:
         """Return until when the room of missing members is kept; None: none is missing."""
+        if self.released:
+            living = any(not pod.terminal for pod in pods.values())
+            self.released = living or gangs.was_whole(job)
+            return None
         if self._broken is None or self._broken[0] is not job or self._broken[1] != revision:
             self._broken = (job, revision, gangs.is_broken(job, pods, rules))
         if not self._broken[2]:

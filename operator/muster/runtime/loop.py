@@ -8,7 +8,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from muster.api import names
 from muster.api.model import Job, PodView, Verdict
@@ -34,6 +34,7 @@ BUSY_SHARE = 1.0
 PENDING_AFTER = 0.5
 """Seconds a gang waits before its pods are created unbound, so that a gang that starts at the
 next change is never created twice over."""
+REMOVAL_RETRY = 2.0
 FRESH_FOR = 1.0
 NEWS_PER_SECOND = 50
 """Other numbers for the same reason are told after a second, or so late that all gangs together
@@ -48,6 +49,8 @@ class LoopSettings:
     schedule_period: float = 1.0
     pending_pods_budget: int = 500
     member_hold: float = 120.0
+    on_hold_expired: str = ""
+    """`keep`, `restart` or `release`; empty: restart if the job allows it, else keep."""
 
 
 class Loop:
@@ -161,19 +164,36 @@ class Loop:
         state = self._states.get(job.uid)
         if state is None:
             state = self._states[job.uid] = GangState(job, self._cache, self._wake)
-        gang = state.input(job, settings.rules, settings.member_hold, now)
+        hold = settings.member_hold
+        gang = state.input(job, settings.rules, hold, now)
+        if state.overdue(now, hold) and _gives_up(job, settings):
+            log.warning("%s: members have been missing for %.0f s, it begins anew", job.key, hold)
+            state.release()
+            gang = state.input(job, settings.rules, hold, now)
         self._free(job, state, settings.rules)
         if gang is None:
             self._tell(job, state, rulings.foreign(job, self._scheduler), now)
+        elif state.released:
+            self._take_away(job, now)
+            verdict = self._lacking(job, "members were missing for too long; it starts anew")
+            self._tell(job, state, replace(verdict, state=names.GangState.RELEASED), now)
         elif now < state.rests_until:
             text = f"its pods were not created within {PATIENCE:.0f} s"
-            reason = names.Verdict.NOT_ENOUGH_TASKS
-            self._tell(job, state, rulings.waits(job, self._scheduler, reason, text, text), now)
+            self._tell(job, state, self._lacking(job, text), now)
         pods = self._cache.own_pods(job.uid)
         for name, node in state.promises.nodes.items():
             if name in pods:
                 self._bind(state, pods[name], node)
         return gang
+
+    def _lacking(self, job: Job, text: str) -> Verdict:
+        return rulings.waits(job, self._scheduler, names.Verdict.NOT_ENOUGH_TASKS, text, text)
+
+    def _take_away(self, job: Job, now: float) -> None:
+        for pod in self._cache.own_pods(job.uid).values():
+            if not (pod.deleting or pod.terminal):
+                self._binder.remove(pod)
+                self._wake(now + REMOVAL_RETRY)
 
     def _free(self, job: Job, state: GangState, rules: GangRules) -> None:
         """Let pods be created that another scheduler places, or that wait at a gate."""
@@ -309,9 +329,14 @@ class Loop:
     def _not_bound(self, pod: PodView) -> None:
         state = self._states.get(pod.owner_uid)
         if state is not None:
-            state.binding.discard(pod.uid)
-            state.promises.withdraw([pod.name])
+            state.not_bound(pod, time.time())
         self.stir()
+
+
+def _gives_up(job: Job, settings: LoopSettings) -> bool:
+    """Say whether a gang that cannot be made whole is to start anew."""
+    wanted = settings.on_hold_expired
+    return wanted != "keep" if wanted else gangs.restarts(job)
 
 
 def _wants_pods(job: Job) -> bool:
