@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The allocator's loop: what changes while a cycle is under way, and what wakes it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from builders_scheduler import make_node, make_pod
+from muster import gang
+from muster.api import edge
+from muster.controller.model import Refusal
+from muster.frameworks import FRAMEWORKS
+from muster.runtime import loop as loops
+from muster.runtime.cache import Cache
+from muster.runtime.gangs import GangRules
+from muster.runtime.loop import Loop, LoopSettings
+from muster.runtime.metrics import Metrics
+from muster.scheduler import policy
+from world import tfjob
+
+PATIENCE = 10.0
+KEY = "TFJob/team/mnist"
+
+
+class Story:
+    """A loop that runs on a cache of two nodes; `meanwhile` happens while a cycle decides."""
+
+    def __init__(self):
+        """Begin with nodes of two CPUs each, and the default queue."""
+        self.version = 0
+        self.meanwhile = []
+        self._news = asyncio.Event()
+        self.cache = Cache(
+            None, gang.EMBEDDED, [FRAMEWORKS["TFJob"]], (), self._touched, self._stir
+        )
+        self.loop = Loop(None, self.cache, self._policy, self._settings, Metrics(), self._touched)
+        for name in ("n1", "n2"):
+            self.put({"kind": "Node", **make_node(name=name, cpu=2)})
+        self.put({"kind": "Queue", "metadata": {"name": "default"}})
+
+    def _settings(self):
+        return LoopSettings(GangRules(frozenset({"muster"}), "default"))
+
+    def _policy(self):
+        while self.meanwhile:
+            self.meanwhile.pop(0)()
+        return policy.DEFAULT
+
+    def _stir(self):
+        if hasattr(self, "loop"):
+            self.loop.stir()
+
+    def _touched(self, _key):
+        self._news.set()
+
+    def put(self, document):
+        """Show an object in its next version."""
+        self.version += 1
+        metadata = {"uid": f"uid-{document['metadata']['name']}", **document["metadata"]}
+        document = {**document, "metadata": {**metadata, "resourceVersion": str(self.version)}}
+        self.cache.put(document)
+        return document
+
+    def create(self, *, name="mnist", workers=4, **more):
+        """Show a job whose workers take one CPU each."""
+        container = {"name": "tensorflow", "image": "i"}
+        template = {"spec": {"containers": [{**container, "resources": ONE_CPU}]}}
+        document = tfjob(name=name, Worker={"replicas": workers, "template": template})
+        document["metadata"] |= {
+            "generation": 1,
+            "creationTimestamp": edge.format_time(time.time()),
+            **more,
+        }
+        return self.put(document)
+
+    def foreign(self, node="n1"):
+        """Show a pod of somebody else that takes a CPU."""
+        self.put({"kind": "Pod", **make_pod(name="foreign", node=node, cpu=1)})
+
+    def placements(self, key=KEY):
+        """Return what may be created of the job now."""
+        job = self.cache.job(key)
+        return {} if job is None else self.loop.placements(job)
+
+    def verdict(self, key=KEY):
+        """Return the latest word on the gang's reason and summary."""
+        found = self.loop.verdict(self.cache.job(key))
+        return (found.reason, found.summary) if found else None
+
+    @property
+    def promised(self):
+        """The room that is taken for pods that are not there yet."""
+        return dict(self.cache.columns.assumed)
+
+    async def until(self, question):
+        """Return once the answer is yes; it is asked after every word of the loop."""
+        async with asyncio.timeout(PATIENCE):
+            while not question():
+                self._news.clear()
+                await self._news.wait()
+
+    async def promised_next(self):
+        """Return what is promised when the next cycle has looked."""
+        looked = asyncio.get_running_loop().create_future()
+        self.meanwhile.append(lambda: looked.set_result(self.promised))
+        self.loop.stir()
+        return await asyncio.wait_for(looked, PATIENCE)
+
+
+ONE_CPU = {"requests": {"cpu": "1"}}
+
+
+def tell(story):
+    """Run an asynchronous story with the loop running."""
+
+    async def run():
+        made = Story()
+        running = asyncio.create_task(made.loop.run())
+        try:
+            await story(made)
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(run())
+
+
+def test_a_gang_that_fits_is_promised_whole():
+    """Each pod its node, and the room is taken."""
+
+    async def story(s):
+        s.create()
+        await s.until(s.placements)
+        assert sorted(s.placements().values()) == ["n1", "n1", "n2", "n2"]
+        assert len(s.promised) == 4
+
+    tell(story)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [lambda s: s.foreign(), lambda s: s.cache.gone("Node", "", "n2", "uid-n2")],
+    ids=["a-pod-came", "a-node-went"],
+)
+def test_room_that_goes_while_a_cycle_decides(loss):
+    """Nothing of the gang is promised, and the next cycle says why."""
+
+    async def story(s):
+        s.meanwhile.append(lambda: loss(s))
+        s.create()
+        await s.until(s.verdict)
+        assert not s.promised
+        assert s.verdict()[0] in ("NotEnoughResources", "ExceedsCluster")
+
+    tell(story)
+
+
+def test_room_that_goes_where_the_gang_does_not_need_it():
+    """It is promised nevertheless, in this cycle or in the next."""
+
+    async def story(s):
+        s.meanwhile.append(s.foreign)
+        s.create(workers=2)
+        await s.until(s.placements)
+        assert len(s.promised) == 2
+
+    tell(story)
+
+
+def test_a_job_that_goes_while_a_cycle_decides():
+    """Its room is nobody's."""
+
+    async def story(s):
+        s.meanwhile.append(lambda: s.cache.gone("TFJob", "team", "mnist", "uid-mnist"))
+        s.create()
+        s.create(name="other")
+        await s.until(lambda: s.placements("TFJob/team/other"))
+        assert {name for _, name in s.promised} == {f"other-worker-{i}" for i in range(4)}
+
+    tell(story)
+
+
+def test_a_job_that_changes_while_a_cycle_decides():
+    """What was decided is forgotten, the next cycle decides for the new one."""
+
+    async def story(s):
+        s.meanwhile.append(lambda: s.create(workers=3, generation=2))
+        s.create()
+        await s.until(s.placements)
+        assert len(s.promised) == len(s.placements()) == 3
+
+    tell(story)
+
+
+def test_a_job_that_goes_before_its_pods_were_created():
+    """Its room goes to the one that waits, and nothing of it is remembered."""
+
+    async def story(s):
+        s.create()
+        await s.until(s.placements)
+        s.create(name="other")
+        await s.until(lambda: s.verdict("TFJob/team/other"))
+        s.cache.gone("TFJob", "team", "mnist", "uid-mnist")
+        await s.until(lambda: s.placements("TFJob/team/other"))
+        assert len(s.promised) == 4
+        assert set(s.loop._states) == {"uid-other"}
+
+    tell(story)
+
+
+def test_the_end_of_a_refusal_is_an_event():
+    """Nothing else happens; the gang is placed when its time has come."""
+
+    async def story(s):
+        s.create()
+        await s.until(s.placements)
+        job, until = s.cache.job(KEY), time.time() + 0.3
+        s.cache.refuse(job, Refusal("Pod", "p", "Forbidden", "exceeded quota", until))
+        assert not await s.promised_next()
+        await s.until(s.placements)
+        assert time.time() >= until
+        assert len(s.promised) == 4
+
+    tell(story)
+
+
+def test_pods_of_a_gang_that_waits_are_shown_by_and_by():
+    """Without a node, after a moment, with no other event."""
+
+    async def story(s):
+        created = time.time()
+        s.create(workers=5)
+        await s.until(s.verdict)
+        assert not s.placements()
+        await s.until(s.placements)
+        assert time.time() >= created + loops.PENDING_AFTER
+        assert set(s.placements().values()) == {""}
+        assert not s.promised
+
+    tell(story)
+
+
+def test_pods_behind_gates_need_no_promise():
+    """They may be created at once."""
+
+    async def story(s):
+        document = s.create()
+        role = document["spec"]["tfReplicaSpecs"]["Worker"]
+        role["template"]["spec"]["schedulingGates"] = [{"name": "a"}]
+        s.put({**document, "metadata": {**document["metadata"], "generation": 2}})
+        await s.until(lambda: set(s.placements().values()) == {""})
+        await s.until(lambda: s.verdict() and s.verdict()[0] == "SchedulingGated")
+
+    tell(story)
+
+
+def test_the_pods_of_another_scheduler():
+    """They may be created at once; the verdict names it."""
+
+    async def story(s):
+        document = s.create()
+        role = document["spec"]["tfReplicaSpecs"]["Worker"]
+        role["template"]["spec"]["schedulerName"] = "other"
+        s.put({**document, "metadata": {**document["metadata"], "generation": 2}})
+        await s.until(lambda: s.verdict() == ("ForeignScheduler", "placed by other"))
+        assert len(s.placements()) == 4
+
+    tell(story)
