@@ -264,3 +264,36 @@ def test_shapes_that_nobody_uses_are_forgotten():
         assert shape.request[CPU] == 1000 * (i + 1)
     assert len(columns._rows) <= IDLE_SHAPES + 1
     assert len(columns._shapes) <= 5 * (IDLE_SHAPES + 1)
+
+
+def test_room_is_asked_for_at_this_moment():
+    """For one node and one shape; a node that is not there has none."""
+    columns = make_columns(nodes=[make_node(cpu=2, pods=2)])
+    one = make_role(cpu=1).shape
+    assert columns.knows("n1")
+    assert columns.fits("n1", one)
+    assert not columns.fits("n1", make_role(cpu=3).shape)
+    assert not columns.fits("n1", make_role(gpu=1).shape)
+    columns.assume("team", "a", "n1", one)
+    columns.assume("team", "b", "n1", make_role().shape)
+    assert not columns.fits("n1", one)
+    columns.forget("team", "b")
+    assert columns.fits("n1", one)
+    columns.node_changed(shapes.parse_node(make_node(cpu=2, pods=2)), None)
+    assert not columns.knows("n1")
+    assert not columns.fits("n1", one)
+
+
+def test_what_may_take_room_away_is_counted():
+    """Foreign pods and nodes; not what was promised and came."""
+    columns = make_columns(nodes=[make_node()])
+    before = columns.changes
+    columns.assume("other", "pod", "n1", make_role(cpu=1).shape)
+    pod = shapes.parse_use(make_pod(cpu=1))
+    columns.pod_changed(None, pod)
+    columns.pod_changed(pod, None)
+    assert columns.changes == before
+    columns.pod_changed(None, pod)
+    assert columns.changes == before + 1
+    columns.node_changed(shapes.parse_node(make_node()), None)
+    assert columns.changes == before + 2
