@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	"$$p" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' \
 	>/dev/null 2>&1 && { echo "$$p"; break; }; done)
+# The stories mostly wait; each process of the tests has a cluster of its own.
+E2E_AT_ONCE ?= 2
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 CLUSTER ?= muster
@@ -53,7 +55,7 @@ unit: install ## run the tests that need no cluster
 	$(BIN)/python -m pytest -m "not e2e" $(PYTEST_ARGS)
 
 e2e: controlplane ## run the tests on a real API server
-	$(BIN)/python -m pytest -m e2e $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m e2e -n $(E2E_AT_ONCE) --dist loadfile $(PYTEST_ARGS)
 
 check: install ## lint, format, types, import contracts, generated files: what CI runs
 	@$(MAKE) --no-print-directory --keep-going lint format types imports crds-fresh
