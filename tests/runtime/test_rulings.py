@@ -46,6 +46,13 @@ def test_a_job_of_another_scheduler():
     assert not verdict.ever_possible
 
 
+def test_a_job_of_no_pods():
+    """Nobody else is blamed; the message says what to do."""
+    verdict = rulings.foreign(make_job(replicas=[make_replica(replicas=0)]), "muster")
+    assert verdict.reason == "NotEnoughTasks"
+    assert verdict.message == "the job asks for no pods; set the replicas of a role"
+
+
 @pytest.mark.parametrize(
     ("before", "since"),
     [(None, 99.0), (WAITS, 10.0), (replace(WAITS, since=None), 99.0),

@@ -46,6 +46,9 @@ def waits(job: Job, scheduler: str, reason: names.Verdict, message: str, summary
 
 def foreign(job: Job, scheduler: str) -> Verdict:
     """Return the verdict on a job none of whose pods the allocator places."""
+    if not job.total:
+        message = "the job asks for no pods; set the replicas of a role"
+        return waits(job, scheduler, names.Verdict.NOT_ENOUGH_TASKS, message, "no pods wanted")
     named = {(r.template.get("spec") or {}).get("schedulerName") for r in job.replicas}
     others = ", ".join(sorted(name for name in named if name))
     message = f"the pods name another scheduler ({others}), which places them one by one"
