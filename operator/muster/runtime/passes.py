@@ -190,10 +190,9 @@ class Passes:
             if error.code == 404:
                 return False
             raise
-        self._cache.put(found)
         own = views.controller_of(found["metadata"]) == job.uid
-        if not own:
-            self._strangers.meet(job, path, found)
+        if own or not self._strangers.meet(job, path, found):
+            self._cache.put(found)
         return own
 
     def _refuse(self, job: Job, document: Json, error: ApiError) -> None:

@@ -18,15 +18,16 @@ class Strangers:
         self._kube = kube
         self._met: dict[str, dict[str, PodView | ObjectView]] = {}
 
-    def meet(self, job: Job, path: str, document: Json) -> None:
-        """Remember the object of that path; one with our labels is left to the watches."""
+    def meet(self, job: Job, path: str, document: Json) -> bool:
+        """Remember the object of that path, unless the watches show it: say which."""
         labels = document["metadata"].get("labels") or {}
         if names.OPERATOR_NAME in labels:
             self._lose(job.key, path)
-            return
+            return False
         kind = document["kind"]
         view = views.pod(document) if kind == "Pod" else views.child(kind, document)
         self._met.setdefault(job.key, {})[path] = view
+        return True
 
     async def look(self, job: Job) -> None:
         """Forget those that are gone by now, up to the first that is still there.

@@ -1,0 +1,337 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What people get wrong, and what stands in a job's way: told once, left alone, healed."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Api, Json, condition, condition_types, tfjob
+
+pytestmark = pytest.mark.e2e
+
+MINUTE = {"cpu": "100m"}
+JOB, ROLE = "training.kubeflow.org/job-name", "training.kubeflow.org/replica-type"
+INDEX, OPERATOR = "training.kubeflow.org/replica-index", "training.kubeflow.org/operator-name"
+
+
+def container(document: Json, role: str = "Worker") -> Json:
+    """Return the container of a role."""
+    spec = document["spec"]["tfReplicaSpecs"][role]["template"]["spec"]
+    found: Json = spec["containers"][0]
+    return found
+
+
+def put(api: Api, name: str, document: Json) -> None:
+    """Write the spec of a job anew, as an editor does."""
+    stored = api.get("TFJob", name)
+    stored["spec"] = document["spec"]
+    api.send("PUT", api.path("TFJob", name), stored)
+
+
+def children(api: Api) -> list[str]:
+    """Return everything that jobs have created in the namespace."""
+    return [
+        f"{kind}/{o['metadata']['name']}"
+        for kind in ("Pod", "Service", "PodGroup", "ConfigMap")
+        for o in api.list(kind)
+        if o["metadata"]["name"] != "kube-root-ca.crt"
+    ]
+
+
+def told(api: Api, reason: str, count: int = 1) -> list[str]:
+    """Return the messages of the Warnings with that reason once there are so many."""
+
+    def found(events: dict[str, Json]) -> list[str]:
+        listed = [e for e in events.values() if e["reason"] == reason and e["type"] == "Warning"]
+        return [e["message"] for e in listed] if len(listed) >= count else []
+
+    messages: list[str] = api.wait("Event", found, what=f"{count} events {reason}")
+    return messages
+
+
+def other_life(api: Api) -> None:
+    """Let another job come and go, so that whoever would act again has had time to."""
+    api.create(tfjob("bystander", run="0", workers=1, resources=MINUTE))
+    api.wait_condition("bystander", "Succeeded")
+    api.delete("TFJob", "bystander")
+    api.wait("PodGroup", lambda found: "bystander" not in found)
+    api.wait("Pod", lambda found: not any("bystander" in name for name in found))
+    api.wait("Service", lambda found: not any("bystander" in name for name in found))
+
+
+def without_container() -> tuple[Json, Json]:
+    """Return a job whose container has the wrong name, and the job mended."""
+    good = tfjob("bad", run="0")
+    bad = copy.deepcopy(good)
+    container(bad)["name"] = "pytorch"
+    return bad, good
+
+
+def without_image() -> tuple[Json, Json]:
+    """Return a job without an image, and the job mended."""
+    good = tfjob("bad", run="0")
+    bad = copy.deepcopy(good)
+    del container(bad)["image"]
+    return bad, good
+
+
+def two_chiefs() -> tuple[Json, Json]:
+    """Return a job with a Chief and a Master, and the job mended."""
+    good = tfjob("bad", run="0", chief=True)
+    bad = copy.deepcopy(good)
+    bad["spec"]["tfReplicaSpecs"]["Master"] = bad["spec"]["tfReplicaSpecs"]["Chief"]
+    return bad, good
+
+
+def with_a_long_name() -> tuple[Json, Json]:
+    """Return a job whose eleventh worker's name is too long, and the job with ten."""
+    good = tfjob("b" * 54, workers=10, run="0", resources=MINUTE)
+    bad = copy.deepcopy(good)
+    bad["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] = 11
+    return bad, good
+
+
+WORKERS = "spec.tfReplicaSpecs[Worker].template.spec.containers"
+MISTAKES = [
+    (
+        without_container,
+        f"{WORKERS}: Required value: must have at least one container with name tensorflow",
+    ),
+    (without_image, f"{WORKERS}[0].image: Required value: must be required"),
+    (
+        two_chiefs,
+        "spec.tfReplicaSpecs: Forbidden: must not have more than 1 Chief or Master role",
+    ),
+    (
+        with_a_long_name,
+        (
+            f'metadata.name: Invalid value: "{"b" * 54}": will not able to create pod and service '
+            f'with invalid DNS label "{"b" * 54}-worker-10": must be no more than 63 characters'
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("mistake", "reason"), MISTAKES, ids=lambda m: getattr(m, "__name__", ""))
+def test_what_the_schema_cannot_catch_is_told_once_and_can_be_mended(
+    shared_api: Api, mistake: Any, reason: str
+) -> None:
+    """Invalid with the reason, one Warning, no children, no retries; an edit heals it."""
+    api = shared_api
+    bad, good = mistake()
+    name = api.create(bad)["metadata"]["name"]
+    job = api.wait_job(name, lambda j: j.get("status", {}).get("state") == "Invalid")
+    assert job["status"]["reason"] == reason
+    assert not children(api)
+    assert told(api, "TFJobFailedValidation") == [f"TFJob failed validation because {reason}"]
+    version = job["metadata"]["resourceVersion"]
+    other_life(api)
+    assert api.get("TFJob", name)["metadata"]["resourceVersion"] == version
+    noted = api.patch("TFJob", name, {"metadata": {"annotations": {"note": "seen"}}})
+    other_life(api)
+    assert (
+        api.get("TFJob", name)["metadata"]["resourceVersion"]
+        == noted["metadata"]["resourceVersion"]
+    )
+    assert len(told(api, "TFJobFailedValidation")) == 1
+    assert not children(api)
+    put(api, name, good)
+    job = api.wait_condition(name, "Succeeded")
+    assert job["status"]["state"] == "Succeeded"
+    assert "reason" not in job["status"]
+    assert condition_types(job)[0] == ("Created", "True")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"runPolicy": {"cleanPodPolcy": "All"}}, 'unknown field "spec.runPolicy.cleanPodPolcy"'),
+        ({"successPolicy": "all"}, 'supported values: "", "AllWorkers"'),
+        ({"runPolicy": {"backoffLimit": -1}}, "should be greater than or equal to 0"),
+    ],
+)
+def test_what_the_schema_catches_is_said_at_apply(
+    shared_api: Api, tmp_path: Path, change: Json, said: str
+) -> None:
+    """The answer names the field and what to write."""
+    file = tmp_path / "job.yaml"
+    file.write_text(json.dumps(tfjob("typo", spec=change)))
+    assert said in shared_api.kubectl(
+        "apply", "-n", shared_api.namespace, "-f", str(file), check=False
+    )
+    assert not shared_api.list("TFJob")
+
+
+def test_a_template_that_the_server_refuses_is_invalid_until_it_is_edited(shared_api: Api) -> None:
+    """The server's words are the reason; nothing of the gang stays, nothing is tried again."""
+    api = shared_api
+    good = tfjob("refused", chief=True, run="0")
+    bad = tfjob("refused", chief=True, run="forever")
+    mount = {"name": "data", "mountPath": "/data"}
+    worker = bad["spec"]["tfReplicaSpecs"]["Worker"] = copy.deepcopy(
+        bad["spec"]["tfReplicaSpecs"]["Worker"]
+    )
+    worker["template"]["spec"]["containers"][0]["volumeMounts"] = [mount]
+    api.create(bad)
+    job = api.wait_job("refused", lambda j: j.get("status", {}).get("state") == "Invalid")
+    assert 'volumeMounts[0].name: Not found: "data"' in job["status"]["reason"]
+    api.wait("Pod", lambda pods: not pods, what="no half gang")
+    api.wait("Service", lambda found: not found, what="no services")
+    (message,) = told(api, "TFJobFailedValidation")
+    assert 'volumeMounts[0].name: Not found: "data"' in message
+    other_life(api)
+    settled = api.get("TFJob", "refused")["metadata"]["resourceVersion"]
+    other_life(api)
+    assert api.get("TFJob", "refused")["metadata"]["resourceVersion"] == settled
+    assert len(told(api, "TFJobFailedValidation")) == 1
+    assert not api.pods("refused")
+    put(api, "refused", good)
+    api.wait_condition("refused", "Succeeded")
+    assert "reason" not in api.get("TFJob", "refused")["status"]
+
+
+def foreign(kind: str) -> Json:
+    """Return an object of somebody else under a name that the job `taken` needs."""
+    spec: Json = {
+        "Pod": {"containers": [{"name": "x", "image": "x"}], "nodeName": "ample-1"},
+        "Service": {"ports": [{"port": 80}]},
+        "PodGroup": {"minMember": 1},
+    }.get(kind, {})
+    name = {"PodGroup": "taken", "ConfigMap": "taken-tf-config"}.get(kind, "taken-worker-1")
+    version = "scheduling.incubator.k8s.io/v1alpha1" if kind == "PodGroup" else "v1"
+    made: Json = {"apiVersion": version, "kind": kind, "metadata": {"name": name}}
+    return {**made, "spec": spec} if spec else {**made, "data": {"mine": "yes"}}
+
+
+@pytest.mark.parametrize("kind", ["Pod", "Service", "PodGroup", "ConfigMap"])
+def test_a_name_that_is_taken_blocks_the_job_until_it_is_free(shared_api: Api, kind: str) -> None:
+    """Somebody else's object is not touched; once it is gone the job goes on by itself."""
+    api = shared_api
+    theirs = api.create(foreign(kind))
+    name = theirs["metadata"]["name"]
+    api.create(tfjob("taken", workers=33, run="forever", resources=MINUTE))
+    job = api.wait_job("taken", lambda j: j.get("status", {}).get("state") == "Blocked")
+    text = f'Resource "{name}" of Kind "{kind}" already exists and is not managed by TFJob'
+    assert job["status"]["reason"] == text
+    assert told(api, "ErrResourceExists") == [text]
+    other_life(api)
+    left = api.get(kind, name)
+    assert left["metadata"]["uid"] == theirs["metadata"]["uid"]
+    assert "ownerReferences" not in left["metadata"]
+    assert left.get("data") == theirs.get("data")
+    assert OPERATOR not in left["metadata"].get("labels", {})
+    assert len(told(api, "ErrResourceExists")) == 1
+    api.delete(kind, name, grace=0)
+    job = api.wait_job("taken", lambda j: j["status"]["state"] == "Running", seconds=15)
+    assert "reason" not in job["status"]
+    api.wait_pods(33, "Running", "taken", seconds=5)
+    api.wait("Service", lambda found: len(found) == 33, seconds=5)
+    owned = [api.get(kind, name), *api.pods("taken")]
+    owners = {o["metadata"]["ownerReferences"][0]["uid"] for o in owned}
+    assert owners == {job["metadata"]["uid"]}
+
+
+def test_a_matching_pod_without_owner_is_adopted(shared_api: Api) -> None:
+    """It has the job's labels and the right name: it is the job's from now on."""
+    api = shared_api
+    labels = {JOB: "adopter", ROLE: "worker", INDEX: "0", OPERATOR: "tfjob-controller"}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "adopter-worker-0",
+            "labels": labels,
+            "annotations": {"local.muster.kubeflow.org/run-seconds": "forever"},
+        },
+        "spec": {
+            "nodeName": "ample-1",
+            "restartPolicy": "Never",
+            "containers": [{"name": "tensorflow", "image": "training:1"}],
+        },
+    }
+    orphan = api.create(pod)
+    api.create(tfjob("adopter", run="forever"))
+    job = api.wait_job(
+        "adopter",
+        lambda j: (
+            j.get("status", {}).get("replicaStatuses", {}).get("Worker", {}).get("active") == 2
+        ),
+    )
+    adopted = api.get("Pod", "adopter-worker-0")
+    assert adopted["metadata"]["uid"] == orphan["metadata"]["uid"]
+    (owner,) = adopted["metadata"]["ownerReferences"]
+    assert (owner["uid"], owner["controller"]) == (job["metadata"]["uid"], True)
+    assert len(api.pods()) == 2
+    assert not api.events("ErrResourceExists")
+
+
+GARBAGE: Json = {
+    "state": "Dancing",
+    "startTime": "1970-01-01T00:00:00Z",
+    "observedGeneration": 99,
+    "conditions": [
+        {"type": "Martian", "status": "True"},
+        {"type": "Running", "status": "Unknown", "lastTransitionTime": "9999-01-01T00:00:00Z"},
+    ],
+    "replicaStatuses": {"Martian": {"active": 7}, "Worker": {"active": -3, "restarted": ["x"]}},
+    "gang": {"state": "?", "placed": 10**6, "shortage": {"cpu": "many"}},
+}
+
+
+def test_garbage_in_the_status_does_no_harm(shared_api: Api) -> None:
+    """Whatever somebody writes there, the job runs and ends, and says so."""
+    api = shared_api
+    api.create(tfjob("garbled", run="forever"))
+    pods = api.wait_pods(2, "Running", "garbled")
+    api.patch("TFJob", "garbled", {"status": GARBAGE}, "status")
+    job = api.wait_job("garbled", lambda j: j["status"].get("state") == "Running")
+    assert job["status"]["replicaStatuses"]["Worker"]["active"] == 2
+    assert "Martian" not in job["status"]["replicaStatuses"]
+    stored = api.get("TFJob", "garbled")
+    del stored["status"]
+    api.send("PUT", api.path("TFJob", "garbled", "status"), stored)
+    api.wait_condition("garbled", "Running")
+    for pod in pods:
+        notes = {"local.muster.kubeflow.org/run-seconds": "0"}
+        api.patch("Pod", pod["metadata"]["name"], {"metadata": {"annotations": notes}})
+    job = api.wait_condition("garbled", "Succeeded")
+    assert job["status"]["state"] == "Succeeded"
+    assert {p["metadata"]["uid"] for p in api.pods()} == {p["metadata"]["uid"] for p in pods}
+
+
+def test_words_of_every_language_and_length_are_carried_through(shared_api: Api) -> None:
+    """Annotations of 200 kB, environment in any script: pods get them as they are."""
+    api = shared_api
+    words = 'Ελληνικά 中文 עברית 🚂 "quoted" $(NOT_A_VAR) \\ \t\n\u2028'
+    huge = "é" * 100_000
+    document = tfjob("polyglot", run="0", annotations={"note": words})
+    document["metadata"]["annotations"] = {"huge": huge, "words": words}
+    container(document)["env"] = [{"name": "WORDS", "value": words}]
+    api.create(document)
+    job = api.wait_condition("polyglot", "Succeeded")
+    assert job["metadata"]["annotations"] == {"huge": huge, "words": words}
+    for pod in api.pods("polyglot"):
+        assert pod["metadata"]["annotations"]["note"] == words
+        assert "huge" not in pod["metadata"]["annotations"]
+        assert pod["spec"]["containers"][0]["env"][0] == {"name": "WORDS", "value": words}
+
+
+def test_a_job_that_asks_for_no_pods_is_told_so(shared_api: Api) -> None:
+    """Nothing is created, once is enough; it runs when it is given replicas."""
+    api = shared_api
+    document = tfjob("empty", run="0")
+    document["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] = 0
+    api.create(document)
+    job = api.wait_job("empty", lambda j: j.get("status", {}).get("gang"))
+    assert (
+        job["status"]["gang"]["message"] == "the job asks for no pods; set the replicas of a role"
+    )
+    assert condition(job, "Succeeded") is None
+    other_life(api)
+    assert api.get("TFJob", "empty")["status"] == job["status"]
+    api.patch("TFJob", "empty", {"spec": {"tfReplicaSpecs": {"Worker": {"replicas": 1}}}})
+    api.wait_condition("empty", "Succeeded")
