@@ -124,16 +124,16 @@ def test_what_can_never_fit_is_told(
 def test_a_queue_that_does_not_exist_yet(api: Api, module_operator: Operator) -> None:
     """The job says which queue is missing, and starts when somebody makes it."""
     add_nodes(api, {"cpu": "4"})
-    api.create(tfjob("early", run="1", schedulingPolicy={"queue": "research"}))
+    api.create(tfjob("early", run="1", schedulingPolicy={"queue": "not-there-yet"}))
     said = verdict(wait_reason(api, "early", "QueueNotFound"))
-    assert 'queue "research" does not exist' in said["message"]
+    assert 'queue "not-there-yet" does not exist' in said["message"]
     assert said["everPossible"] is False
     queue = {"apiVersion": "scheduling.incubator.k8s.io/v1alpha1", "kind": "Queue"}
-    api.create({**queue, "metadata": {"name": "research"}, "spec": {"weight": 1}})
+    api.create({**queue, "metadata": {"name": "not-there-yet"}, "spec": {"weight": 1}})
     try:
         api.wait_condition("early", "Succeeded")
     finally:
-        api.delete("Queue", "research")
+        api.delete("Queue", "not-there-yet")
 
 
 def test_the_higher_priority_goes_first(api: Api, module_operator: Operator) -> None:
