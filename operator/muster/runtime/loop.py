@@ -276,7 +276,10 @@ class Loop:
         """Let the gangs at the head of the queue show their pods, within the budget."""
         last = len(waiting) + 1
         ordered = sorted(waiting, key=lambda d: d.verdict.position or last)
-        shown = sum(len(self._shown(jobs[decision.gang])) for decision in ordered)
+        # A gang that is being bound waits no more, but its pods still stand without a node.
+        leaving = (key for key, job in jobs.items() if self._states[job.uid].binding)
+        showing = {*leaving, *(decision.gang for decision in ordered)}
+        shown = sum(len(self._shown(jobs[key])) for key in showing) if ordered else 0
         wishes = self._wishes((jobs[d.gang] for d in ordered), settings, now)
         granted = rulings.shows(wishes, shown, settings.pending_pods_budget)
         for key, pods in granted.items():
