@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -271,6 +272,10 @@ def main(settings: Settings) -> int:
         logging.getLogger(noisy).setLevel(logging.WARNING)
     if settings.ignored:
         log.info("accepted and ignored: %s", " ".join(settings.ignored))
+    # What the imports left stays for good: a collection in the middle of a start need not look
+    # at it again.
+    gc.collect()
+    gc.freeze()
     return asyncio.run(_run(settings))
 
 
