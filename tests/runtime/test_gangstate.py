@@ -411,6 +411,18 @@ def test_nothing_is_left_of_a_job_that_is_gone(running):
     assert not running.cache.columns._uses
 
 
+def test_pods_that_went_without_a_node_leave_nothing(story):
+    """Neither that they were bound nor that they were marked."""
+    story.pod(W0, node="", phase="Pending")
+    story.look()
+    story.state.binding.add(f"uid-{W0}")
+    story.state.marked[f"uid-{W0}"] = "NotEnoughResources"
+    story.gone(W0)
+    story.look()
+    assert not story.state.binding
+    assert not story.state.marked
+
+
 def test_a_successor_of_the_same_name(running):
     """What was known of the job before is dropped, though nobody told of its end."""
     refuse(running)

@@ -109,6 +109,7 @@ class GangState:
             self.unbound, self.verdict = frozenset(), None
         token = (revision, self.promises.changes, held_until, barred, protected, later, rules)
         if self._source is None or self._source[0] is not job or self._source[1] != token:
+            self._prune(pods)
             gang = self._gang(job, pods, rules, held_until, later)
             self._input = replace(gang, refusal=NOT_NOW) if gang and barred else gang
             self._source = (job, (*token[:1], self.promises.changes, *token[2:]))
@@ -131,6 +132,13 @@ class GangState:
             self._retries = {n: retry for n, retry in self._retries.items() if n in wanted}
             self.unbound &= wanted
             self._generation = job.generation
+
+    def _prune(self, pods: Mapping[str, PodView]) -> None:
+        """Forget what was done to pods that are gone."""
+        if self.binding or self.marked:
+            living = {pod.uid for pod in pods.values()}
+            self.binding &= living
+            self.marked = {uid: reason for uid, reason in self.marked.items() if uid in living}
 
     def _settle(self, job: Job, pods: Mapping[str, PodView], now: float) -> None:
         """Withdraw the promises that cannot be kept."""
