@@ -117,3 +117,56 @@ def test_a_long_pass_makes_room_for_short_ones() -> None:
     queue = WorkQueue(one, width=1)
     asyncio.run(_with(queue, play))
     assert order.count("large") <= 4
+
+
+def test_trouble_of_the_world_is_told_in_a_line(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also when several writes of a pass met it; what nobody expected is told in full."""
+    monkeypatch.setattr(work, "FIRST_BACKOFF", 0.001)
+    errors = [ExceptionGroup("writes", [OSError("no route"), OSError("no route")]), ValueError()]
+    done = asyncio.Event()
+
+    async def one(_key: str) -> None:
+        if errors:
+            raise errors.pop(0)
+        done.set()
+
+    async def play() -> None:
+        queue.add("a")
+        await done.wait()
+
+    queue = WorkQueue(one, width=1, trouble=(OSError,))
+    asyncio.run(_with(queue, play))
+    assert [(r.levelname, bool(r.exc_info)) for r in caplog.records] == [
+        ("WARNING", False),
+        ("ERROR", True),
+    ]
+    assert "no route" in caplog.records[0].getMessage()
+
+
+def test_failed_passes_hurry_when_the_trouble_is_over() -> None:
+    """They do not sit out their pauses."""
+    tries = 0
+    failed, done = asyncio.Event(), asyncio.Event()
+
+    async def one(_key: str) -> None:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            failed.set()
+            raise OSError("no route")
+        done.set()
+
+    async def play() -> None:
+        queue.add("a")
+        await failed.wait()
+        await asyncio.sleep(0.1)
+        assert tries == 1
+        queue.hurry()
+        async with asyncio.timeout(0.3):
+            await done.wait()
+
+    queue = WorkQueue(one, width=1, trouble=(OSError,))
+    asyncio.run(_with(queue, play))
+    assert tries == 2

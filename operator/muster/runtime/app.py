@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
@@ -19,7 +20,7 @@ from muster.frameworks.initcontainer import Waiting
 from muster.runtime import handlers, kube, metrics, permissions, policyfile
 from muster.runtime.cache import Cache
 from muster.runtime.gangs import GangRules
-from muster.runtime.kube import ConfigurationError, FencedError, Kube
+from muster.runtime.kube import BROKEN, ApiError, ConfigurationError, FencedError, Kube
 from muster.runtime.leader import Leader, Timings
 from muster.runtime.loop import Loop, LoopSettings
 from muster.runtime.metrics import Metrics
@@ -33,6 +34,8 @@ log = logging.getLogger(__name__)
 PASSES_AT_ONCE = 1024
 """A pass mostly waits at the gate; one that waits to write services or prose must not keep
 another from creating pods."""
+RELIST_PAUSE = 1.0
+"""Seconds for all jobs of a list to come in before the audit that follows it."""
 AUDIT_SECONDS = 300.0
 """How often the list of jobs is compared with the server, for deletions that no watch told."""
 
@@ -48,7 +51,10 @@ class Operator:
         self.frameworks = _enabled(settings)
         self.metrics = Metrics()
         self.recorder = Recorder(connection)
-        self.queue = WorkQueue(self._pass, width=PASSES_AT_ONCE, quiet=(FencedError,))
+        self.queue = WorkQueue(
+            self._pass, width=PASSES_AT_ONCE, quiet=(FencedError,), trouble=(ApiError, *BROKEN)
+        )
+        connection.recovered = self.queue.hurry
         self.cache = Cache(
             connection,
             self.backend,
@@ -82,6 +88,7 @@ class Operator:
         )
         self.problem = "starting"
         self._stop = asyncio.Event()
+        self._relisted = asyncio.Event()
 
     async def serve(self) -> int:
         """Run until a signal, or until the lease is lost; return the exit code."""
@@ -155,7 +162,13 @@ class Operator:
     async def _follow_jobs(self, finish: asyncio.Event) -> None:
         namespaces = self.settings.namespaces
         await handlers.run(
-            self.kube, self.cache, self.frameworks, namespaces, self._take_signals, finish
+            self.kube,
+            self.cache,
+            self.frameworks,
+            namespaces,
+            self._take_signals,
+            self._relisted.set,
+            finish,
         )
 
     async def _lead(self, leader: Leader | None) -> None:
@@ -183,9 +196,13 @@ class Operator:
 
     async def _audit(self) -> None:
         while True:
-            await asyncio.sleep(AUDIT_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._relisted.wait(), AUDIT_SECONDS)
+                await asyncio.sleep(RELIST_PAUSE)
+            self._relisted.clear()
             for framework in self.frameworks:
-                await self.cache.list_jobs(framework)
+                with contextlib.suppress(*BROKEN):
+                    await self.cache.list_jobs(framework)
             self.metrics.dropped_events.set(self.recorder.dropped)
 
     async def _pass(self, key: str) -> float | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Iterable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import kopf
@@ -16,8 +17,13 @@ from muster.frameworks.base import Framework
 from muster.runtime.cache import Cache
 from muster.runtime.kube import Kube
 
+LONGEST_PAUSE = 3.0
+"""Seconds between Kopf's attempts to reach the server."""
 
-def registry(kube: Kube, cache: Cache, frameworks: Iterable[Framework]) -> kopf.OperatorRegistry:
+
+def registry(
+    kube: Kube, cache: Cache, frameworks: Iterable[Framework], relisted: Callable[[], None]
+) -> kopf.OperatorRegistry:
     """Return a registry with one raw-event handler per kind and our own connection."""
     made = kopf.OperatorRegistry()
 
@@ -30,7 +36,7 @@ def registry(kube: Kube, cache: Cache, frameworks: Iterable[Framework]) -> kopf.
 
     kopf.on.login(registry=made)(login)
     for framework in frameworks:
-        handler = functools.partial(_seen, cache, framework.kind)
+        handler = functools.partial(_seen, cache, relisted, framework.kind)
         # on.event writes nothing on the user's objects: no finalizer, no annotation.
         kopf.on.event(
             names.GROUP,
@@ -48,20 +54,23 @@ async def run(
     frameworks: Iterable[Framework],
     namespaces: Sequence[str],
     started: Callable[[], None],
+    relisted: Callable[[], None],
     stop: asyncio.Event,
 ) -> None:
     """Run Kopf until `stop`; `started` is called when it has taken the process's signals.
 
-    In the end Kopf waits for every task that began after it, and cancels them after 5 s: end
-    the others before.
+    `relisted` is called for each job that Kopf has read in a list: those that are gone since the
+    last one are in no list. In the end Kopf waits for every task that began after it, and cancels
+    them after 5 s: end the others before.
     """
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.watching.reconnect_backoff = 0.1
     settings.queueing.idle_timeout = 1.0
+    settings.networking.error_backoffs = _Backoffs()
     others = asyncio.all_tasks()
     tasks = await kopf.spawn_tasks(
-        registry=registry(kube, cache, frameworks),
+        registry=registry(kube, cache, frameworks, relisted),
         settings=settings,
         standalone=True,
         clusterwide=not namespaces,
@@ -72,5 +81,16 @@ async def run(
     await kopf.run_tasks(tasks, ignored=others)
 
 
-async def _seen(cache: Cache, kind: str, event: Json, **_: Any) -> None:
+class _Backoffs(Iterable[float]):
+    """Pauses between attempts, in seconds, without end: the server will be back."""
+
+    def __iter__(self) -> Iterator[float]:
+        return itertools.chain((0.2, 0.5, 1.0, 2.0), itertools.repeat(LONGEST_PAUSE))
+
+
+async def _seen(
+    cache: Cache, relisted: Callable[[], None], kind: str, event: Json, **_: Any
+) -> None:
     cache.job_seen(kind, event["object"], gone=event["type"] == "DELETED")
+    if event["type"] is None:
+        relisted()

@@ -30,6 +30,12 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 """Merges lists of built-in kinds by their keys, e.g. one condition among others."""
 ATTEMPTS = 8
 CONNECTIONS = 256
+BROKEN = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError)
+"""The connection broke, or somebody was too slow: nobody knows whether the request was served."""
+WARMING = 10.0
+"""Seconds after an outage in which a lack of permissions need not be true."""
+NO_ROLE = ' is forbidden: User "'
+"""So says a server when no role allows a request, and not when an admission plugin refuses it."""
 LEASE_PREFIX = "/apis/coordination.k8s.io/"
 
 
@@ -111,6 +117,10 @@ class Kube:
         self.gate = Gate(width)
         self.lease_until = math.inf
         """`time.monotonic()` up to which this process is sure to be the leader."""
+        self.recovered: Callable[[], None] = _nothing
+        """Called when the server answers again after connections had failed."""
+        self._broken = False
+        self._warm = 0.0
         self.writes: dict[str, int] = {}
         """Writes that were sent, by method and resource, retries included."""
 
@@ -160,10 +170,19 @@ class Kube:
         try:
             return await self._write("DELETE", path, options, "application/json", urgency)
         except ApiError as error:
-            # 409 here is the uid precondition: another object has the name by now.
-            if error.code in (404, 409):
+            if error.code == 404 or (error.code == 409 and await self._replaced(path, uid)):
                 return None
             raise
+
+    async def _replaced(self, path: str, uid: str) -> bool:
+        """Say whether the object with that uid is gone, and another has its name or nobody."""
+        try:
+            found = await self.get(path)
+        except ApiError as error:
+            if error.code == 404:
+                return True
+            raise
+        return bool(found["metadata"]["uid"] != uid)
 
     async def watch(self, path: str, params: Mapping[str, str]) -> AsyncIterator[Json]:
         """Yield the events of one watch request until the server ends it. Raises ApiError."""
@@ -173,11 +192,19 @@ class Kube:
         ) as response:
             if response.status >= 400:
                 raise _error(response, await response.read())
-            rest = b""
+            async for line in self._lines(response):
+                yield from_json(line)
+
+    async def _lines(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+        rest = b""
+        try:
             async for chunk in response.content.iter_any():
                 *lines, rest = (rest + chunk).split(b"\n") if b"\n" in chunk else (rest + chunk,)
                 for line in lines:
-                    yield from_json(line)
+                    yield line
+        except BROKEN:
+            self._broken = True
+            raise
 
     async def _write(
         self, method: str, path: str, body: Json, content_type: str, urgency: Urgency
@@ -198,12 +225,12 @@ class Kube:
         # The usual case costs nothing of the retry machinery.
         try:
             return await self._send(method, path, body, content_type, params)
-        except (ApiError, aiohttp.ClientConnectionError, TimeoutError) as error:
-            if not _passing(method, error):
+        except (ApiError, *BROKEN) as error:
+            if not self._passing(method, error):
                 raise
             await asyncio.sleep(_pause(error, 1))
         retrying = tenacity.AsyncRetrying(
-            retry=tenacity.retry_if_exception(lambda error: _passing(method, error)),
+            retry=tenacity.retry_if_exception(lambda error: self._passing(method, error)),
             wait=lambda state: _pause(
                 state.outcome.exception() if state.outcome else None, state.attempt_number + 1
             ),
@@ -227,14 +254,43 @@ class Kube:
                 raise FencedError(f"not the leader any more: {method} {path}")
             headers["Content-Type"] = content_type
             self.writes[method] = self.writes.get(method, 0) + 1
+        try:
+            response, content = await self._exchange(method, path, body, headers, params)
+        except BROKEN:
+            self._broken = True
+            raise
+        if self._broken:
+            self._broken = False
+            self._warm = time.monotonic() + WARMING
+            self.recovered()
+        if response.status >= 400:
+            raise _error(response, content)
+        document: Json = from_json(content)
+        return document
+
+    def _passing(self, method: str, error: BaseException) -> bool:
+        if isinstance(error, ApiError):
+            # A server that has just started knows nobody's permissions yet.
+            early = error.code == 403 and NO_ROLE in error.message
+            return error.passing(method) or (early and time.monotonic() < self._warm)
+        return isinstance(error, BROKEN)
+
+    async def _exchange(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        params: Mapping[str, str],
+    ) -> tuple[aiohttp.ClientResponse, bytes]:
         async with self.session.request(
             method, self.host + path, data=body, headers=headers, params=params or None
         ) as response:
-            content = await response.read()
-            if response.status >= 400:
-                raise _error(response, content)
-            document: Json = from_json(content)
-            return document
+            return response, await response.read()
+
+
+def _nothing() -> None:
+    return
 
 
 async def connect(
@@ -313,12 +369,6 @@ def _error(response: aiohttp.ClientResponse, content: bytes) -> ApiError:
         str(status.get("message") or content[:500].decode(errors="replace")),
         float(after) if after is not None and after.isdigit() else None,
     )
-
-
-def _passing(method: str, error: BaseException) -> bool:
-    if isinstance(error, ApiError):
-        return error.passing(method)
-    return isinstance(error, aiohttp.ClientConnectionError | TimeoutError)
 
 
 def _pause(error: BaseException | None, attempt: int) -> float:

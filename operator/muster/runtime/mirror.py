@@ -16,7 +16,9 @@ from muster.runtime.kube import ApiError, Kube, Resource
 log = logging.getLogger(__name__)
 
 PAGE = "2000"
-FIRST_PAUSE, LAST_PAUSE = 0.2, 10.0
+FIRST_PAUSE, LAST_PAUSE = 0.2, 5.0
+EXPIRED = 410
+"""The server has forgotten the revision that was asked for."""
 
 T = TypeVar("T")
 Key = tuple[str, str]
@@ -47,6 +49,7 @@ class Mirror(Generic[T]):
         """The one namespace that is followed; empty: all of them."""
         self.synced = asyncio.Event()
         """Set once the first list is in; cleared while the collection cannot be read."""
+        self._told = ""
         self.problem = ""
         """Why the collection cannot be read at present, in the server's words."""
         self.objects: dict[Key, T] = {}
@@ -96,26 +99,30 @@ class Mirror(Generic[T]):
 
     async def run(self) -> None:
         """Follow the collection for ever; connection trouble is survived and told."""
-        pause = FIRST_PAUSE
+        pause, clock = FIRST_PAUSE, asyncio.get_running_loop().time
         while True:
+            started = clock()
             try:
-                version = await self._list()
-                pause = FIRST_PAUSE
-                await self._follow(version)
+                await self._follow(await self._list())
             except ApiError as error:
-                if error.code != 410:
+                expired = error.code == EXPIRED
+                if not expired:
                     self._fail(error.message)
-                    await asyncio.sleep(pause)
-                    pause = min(pause * 2, LAST_PAUSE)
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                expired = False
                 self._fail(f"{type(error).__name__}: {error}")
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, LAST_PAUSE)
+            # A server that answers lists but ends every watch is not to be read all the time.
+            if clock() - started > LAST_PAUSE:
+                pause, self._told = FIRST_PAUSE, ""
+                if expired:
+                    continue
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LAST_PAUSE)
 
     def _fail(self, message: str) -> None:
-        if message != self.problem:
+        if message != self._told:
             log.warning("cannot read %s: %s", self.resource.plural, message)
-        self.problem = message
+        self.problem = self._told = message
 
     async def _list(self) -> str:
         seen: set[Key] = set()

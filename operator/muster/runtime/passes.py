@@ -235,9 +235,7 @@ class Passes:
             return True
         # The version makes sure that the status was derived from what is stored.
         version = {"resourceVersion": document["metadata"]["resourceVersion"]}
-        framework = self._cache.frameworks[job.kind]
-        resource = Resource(names.GROUP, framework.versions[0], framework.plural)
-        path = resource.path(job.namespace, job.name, "status")
+        path = self._path(job, "status")
         try:
             stored = await self._kube.patch(
                 path, {"metadata": version, "status": patch}, Urgency.STATUS
@@ -247,10 +245,25 @@ class Passes:
                 self._cache.forget_job(job.key, job.uid)
                 return False
             if error.code == 409:
+                await self._read_anew(job)
                 return False
             raise
         self._cache.put(stored)
         return True
+
+    async def _read_anew(self, job: Job) -> None:
+        """Read the job, of which the watch has not shown the latest version."""
+        try:
+            self._cache.put(await self._kube.get(self._path(job)))
+        except ApiError as error:
+            if error.code != 404:
+                raise
+            self._cache.forget_job(job.key, job.uid)
+
+    def _path(self, job: Job, subresource: str = "") -> str:
+        framework = self._cache.frameworks[job.kind]
+        resource = Resource(names.GROUP, framework.versions[0], framework.plural)
+        return resource.path(job.namespace, job.name, subresource)
 
     def _say(self, job: Job, batch: Sequence[Action]) -> None:
         entry = self._cache.find(job.key)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
 log = logging.getLogger(__name__)
@@ -33,8 +33,9 @@ class _Slot:
 class WorkQueue:
     """Runs `work(key)` for the keys that were added; its result is when to look again.
 
-    `work` returns the seconds until the next pass at the latest, or None. `ended`, a set of
-    exception types, are not failures of the job and stop the pass silently.
+    `work` returns the seconds until the next pass at the latest, or None. An exception of a
+    type in `quiet` ends the pass without another; one in `trouble` is no mistake of the program:
+    a line tells of it, where others are told with all that led to them.
     """
 
     def __init__(
@@ -43,10 +44,12 @@ class WorkQueue:
         *,
         width: int,
         quiet: tuple[type[BaseException], ...] = (),
+        trouble: tuple[type[BaseException], ...] = (),
     ) -> None:
         self._work = work
         self._width = width
         self._quiet = quiet
+        self._trouble = trouble
         self._slots: dict[str, _Slot] = {}
         self._queue: asyncio.Queue[str] = asyncio.Queue()
         self.passes = 0
@@ -77,6 +80,12 @@ class WorkQueue:
         self._cancel(slot)
         slot.due = due
         slot.timer = loop.call_at(due, self._expire, key, slot)
+
+    def hurry(self) -> None:
+        """Repeat the failed passes now: what made them fail is over."""
+        for key, slot in self._slots.items():
+            if slot.failures:
+                self.add(key)
 
     def forget(self, key: str) -> None:
         """Drop what is kept of a key that is gone for good."""
@@ -125,17 +134,30 @@ class WorkQueue:
         self.passes += 1
         try:
             after = await self._work(key)
-        except self._quiet as error:
-            log.info("pass over %s stopped: %s", key, error)
-            return None
-        except Exception:
-            slot.failures += 1
-            pause = min(FIRST_BACKOFF * 2.0 ** (slot.failures - 1), LAST_BACKOFF)
-            log.exception("pass over %s failed, again in %.1f s", key, pause)
-            slot.again = False
-            return pause
+        except Exception as error:  # noqa: BLE001 -- told and repeated, whatever it is
+            return self._failed(key, slot, error)
         slot.failures = 0
         return after
+
+    def _failed(self, key: str, slot: _Slot, error: Exception) -> float | None:
+        causes = list(_causes(error))
+        if all(isinstance(cause, self._quiet) for cause in causes):
+            log.info("pass over %s stopped: %s", key, causes[0])
+            return None
+        slot.failures += 1
+        pause = min(FIRST_BACKOFF * 2.0 ** min(slot.failures - 1, 16), LAST_BACKOFF)
+        known = all(isinstance(cause, (*self._quiet, *self._trouble)) for cause in causes)
+        log.log(
+            logging.WARNING if known else logging.ERROR,
+            "pass over %s failed, again in %.1f s: %s: %s",
+            key,
+            pause,
+            type(causes[0]).__name__,
+            causes[0],
+            exc_info=None if known else error,
+        )
+        slot.again = False
+        return pause
 
     def _settle(self, key: str, slot: _Slot, started: float, after: float | None) -> None:
         now = asyncio.get_running_loop().time()
@@ -145,3 +167,12 @@ class WorkQueue:
             self.add_after(key, rest)
         elif after is not None:
             self.add_after(key, after)
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield the exceptions in a group, or the one that is none."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _causes(inner)
+    else:
+        yield error

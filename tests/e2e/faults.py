@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A reverse proxy in front of an API server that answers some requests with trouble."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import ssl
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+import aiohttp
+import yaml
+from aiohttp import web
+
+from muster.local.handle import Cluster
+
+DROPPED = frozenset({"host", "content-length", "transfer-encoding", "connection"})
+REASONS = {
+    409: "Conflict",
+    429: "TooManyRequests",
+    500: "InternalError",
+    503: "ServiceUnavailable",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request as it came in, and what became of it."""
+
+    method: str
+    path: str
+    watch: bool = False
+    status: int = 0
+    """Of the server's answer; 0: it was never asked."""
+    fault: str = ""
+
+
+Choose = Callable[[Request], str]
+"""Request -> fault: an HTTP status, `cut` (never sent), `lose` (done, the answer is lost), `tear`
+(the answer is torn apart), `event <status>` (a watch that begins with an error), or an empty
+string for none."""
+
+
+def none(_request: Request) -> str:
+    """Let everything pass."""
+    return ""
+
+
+@dataclass
+class Proxy:
+    """Runs in a thread of its own while the `with` block lasts; `choose` may be changed."""
+
+    cluster: Cluster
+    choose: Choose = none
+    seen: list[Request] = field(default_factory=list)
+    url: str = ""
+    _watches: dict[asyncio.Task[None] | None, str] = field(default_factory=dict)
+
+    def __enter__(self) -> Self:
+        """Begin to listen on a free port."""
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(10)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """End all connections."""
+        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(20)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def config(self, kubeconfig: Path) -> Path:
+        """Write a copy of a kubeconfig that leads here, and return where it is."""
+        document = yaml.safe_load(kubeconfig.read_text())
+        document["clusters"][0]["cluster"] = {"server": self.url}
+        copy = kubeconfig.with_suffix(".proxied")
+        copy.write_text(yaml.safe_dump(document))
+        return copy
+
+    def cut_watches(self, plural: str) -> None:
+        """End the watches of a resource, as a broken connection does."""
+
+        def cut() -> None:
+            for task, path in list(self._watches.items()):
+                if path.endswith(f"/{plural}") and task is not None:
+                    task.cancel()
+
+        self._loop.call_soon_threadsafe(cut)
+
+    async def _start(self) -> None:
+        context = ssl.create_default_context(cafile=str(self.cluster.files.pki / "ca.crt"))
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=context),
+            timeout=aiohttp.ClientTimeout(total=None),
+            auto_decompress=False,
+        )
+        app = web.Application(client_max_size=2**26)
+        app.router.add_route("*", "/{rest:.*}", self._serve)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+
+    async def _stop(self) -> None:
+        for task in list(self._watches):
+            if task is not None:
+                task.cancel()
+        await self._runner.cleanup()
+        await self._session.close()
+        await asyncio.sleep(0.1)  # TLS says good-bye
+
+    async def _serve(self, incoming: web.Request) -> web.StreamResponse:
+        watch = incoming.query.get("watch") == "true"
+        asked = Request(incoming.method, incoming.path, watch)
+        fault = self.choose(asked)
+        body = await incoming.read()
+        if fault in ("", "lose", "tear"):
+            return await self._forward(incoming, body, asked, fault)
+        self._note(asked, 0, fault)
+        if fault == "cut":
+            return _cut(incoming)
+        word, _, code = fault.rpartition(" ")
+        return _sad_event(int(code)) if word else _trouble(int(code))
+
+    async def _forward(
+        self, incoming: web.Request, body: bytes, asked: Request, fault: str
+    ) -> web.StreamResponse:
+        async with self._session.request(
+            incoming.method,
+            self.cluster.server + str(incoming.rel_url),
+            data=body or None,
+            headers=_kept(incoming.headers),
+            skip_auto_headers=("Content-Type",),
+        ) as answer:
+            self._note(asked, answer.status, fault)
+            if asked.watch:
+                return await self._stream(incoming, answer)
+            content, headers = await answer.read(), _kept(answer.headers)
+            if fault == "tear":
+                return await _torn(incoming, answer.status, headers, content)
+            whole = web.Response(status=answer.status, headers=headers, body=content)
+            return _cut(incoming) if fault == "lose" else whole
+
+    async def _stream(
+        self, incoming: web.Request, answer: aiohttp.ClientResponse
+    ) -> web.StreamResponse:
+        response = web.StreamResponse(
+            status=answer.status, headers={"Content-Type": "application/json"}
+        )
+        await response.prepare(incoming)
+
+        async def relay() -> None:
+            async for chunk in answer.content.iter_any():
+                await response.write(chunk)
+
+        task = asyncio.create_task(relay())
+        self._watches[task] = incoming.path
+        try:
+            await task
+        except (asyncio.CancelledError, aiohttp.ClientError, OSError):
+            _cut(incoming)
+        finally:
+            task.cancel()
+            del self._watches[task]
+        return response
+
+    def _note(self, asked: Request, status: int, fault: str) -> None:
+        self.seen.append(Request(asked.method, asked.path, asked.watch, status, fault))
+
+
+def _kept(headers: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in headers.items() if key.lower() not in DROPPED}
+
+
+def _status(code: int) -> dict[str, object]:
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "reason": REASONS[code],
+        "message": f"injected {code}",
+        "code": code,
+    }
+
+
+def _trouble(code: int) -> web.Response:
+    headers = {"Retry-After": "1"} if code == 429 else {}
+    return web.json_response(_status(code), status=code, headers=headers)
+
+
+def _sad_event(code: int) -> web.Response:
+    return web.Response(text=json.dumps({"type": "ERROR", "object": _status(code)}) + "\n")
+
+
+def _cut(incoming: web.Request) -> web.Response:
+    if incoming.transport is not None:
+        incoming.transport.abort()
+    return web.Response()
+
+
+async def _torn(
+    incoming: web.Request, status: int, headers: dict[str, str], content: bytes
+) -> web.StreamResponse:
+    response = web.StreamResponse(status=status, headers=headers)
+    response.content_length = len(content)
+    await response.prepare(incoming)
+    await response.write(content[: len(content) // 2])
+    _cut(incoming)
+    return response
+
+
+def sometimes(seed: int, share: float, *faults: str, only: str = "") -> Choose:
+    """Return a choice that gives this share of the requests one of the faults, by dice.
+
+    Watches and events are left alone; `only` names the methods, blank-separated.
+    """
+    dice = random.Random(seed)
+    methods = only.split()
+
+    def choose(request: Request) -> str:
+        spared = request.watch or request.path.endswith("/events")
+        if spared or (methods and request.method not in methods) or dice.random() >= share:
+            return ""
+        return dice.choice(faults)
+
+    return choose
+
+
+def created(seen: list[Request], plural: str) -> int:
+    """Return how many objects of a resource the server has created."""
+    return sum(
+        r.method == "POST" and r.status == 201 and r.path.endswith(f"/{plural}") for r in seen
+    )
+
+
+def dump(seen: list[Request]) -> str:
+    """Return the requests that met trouble, for people."""
+    return json.dumps([f"{r.method} {r.path} {r.fault} -> {r.status}" for r in seen if r.fault])

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The API server goes away, lies, is slow to take writes; or the operator itself dies."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+import faults
+import pytest
+from harness import (
+    Api,
+    Json,
+    Operator,
+    account_config,
+    add_nodes,
+    condition,
+    tfjob,
+)
+
+from muster.local import cluster, options
+from muster.local.handle import Cluster
+
+pytestmark = pytest.mark.e2e
+
+MINUTE = {"cpu": "100m"}
+RUN = "local.muster.kubeflow.org/run-seconds"
+
+
+@pytest.fixture(scope="module")
+def local_cluster() -> Iterator[Cluster]:
+    """Start a cluster that no other story minds to lose."""
+    name = f"trouble-{os.getpid()}"
+    made = cluster.up(options.Options(name=name, nodes=0, tied=True, run_seconds="1"))
+    yield made
+    cluster.down(name)
+
+
+@pytest.fixture
+def proxy(local_cluster: Cluster) -> Iterator[faults.Proxy]:
+    """Give a proxy that lets everything pass at first."""
+    with faults.Proxy(local_cluster) as made:
+        yield made
+
+
+@pytest.fixture
+def proxied(proxy: faults.Proxy, tmp_path: Path) -> Iterator[Operator]:
+    """Start an operator that sees the API server through the proxy only."""
+    config = account_config(proxy.cluster, tmp_path, "embedded")
+    made = Operator(proxy.config(config), tmp_path / "operator.log", ())
+    made.start()
+    yield made
+    proxy.choose = faults.none
+    made.stop()
+    text = made.log.read_text()
+    print(f"--- proxied operator\n{text[-8000:]}")
+    assert "Traceback" not in text, text[-8000:]
+
+
+def counted(job: Json, field: str, role: str = "Worker") -> int:
+    """Return a number of a role's status."""
+    return int(job.get("status", {}).get("replicaStatuses", {}).get(role, {}).get(field, 0))
+
+
+def of(job: Json, kind: str) -> Json:
+    """Return one condition."""
+    found: Json = next(c for c in job["status"]["conditions"] if c["type"] == kind)
+    return found
+
+
+def seconds(text: str) -> float:
+    """Return an RFC 3339 time as seconds since the epoch."""
+    return datetime.fromisoformat(text).timestamp()
+
+
+def finish(api: Api, pod: str) -> None:
+    """Let a simulated pod that runs for ever end now."""
+    api.patch("Pod", pod, {"metadata": {"annotations": {RUN: "0"}}})
+
+
+def births(api: Api, since: str) -> Counter[str]:
+    """Return how many pods of each name there have been since then."""
+    uids = {(p["metadata"]["name"], p["metadata"]["uid"]) for p in api.history("Pod", since)}
+    return Counter(name for name, _ in uids)
+
+
+def no_idle_writes(api: Api, since: str) -> None:
+    """Check that no write of a status left everything as it was."""
+    last: dict[str, Json] = {}
+    for version in api.history("TFJob", since):
+        name, status = version["metadata"]["name"], version.get("status", {})
+        key = {"status": status, "generation": version["metadata"]["generation"]}
+        assert last.get(name) != key, name
+        last[name] = key
+
+
+FAULTS = {
+    "busy": ("429", "500", "503"),
+    "conflicts": ("409",),
+    "lost": ("cut", "lose", "tear"),
+}
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_jobs_get_through_an_api_server_in_trouble(
+    api: Api, proxied: Operator, proxy: faults.Proxy, kind: str
+) -> None:
+    """A third of all writes and a tenth of the reads fail: nothing is doubled or miscounted."""
+    add_nodes(api, {"cpu": "16"}, {"cpu": "16"})
+    since, pods_since = api.revision("TFJob"), api.revision("Pod")
+    writes = faults.sometimes(7, 0.33, *FAULTS[kind], only="POST PATCH PUT DELETE")
+    reads = faults.sometimes(11, 0.1, *FAULTS[kind], only="GET")
+    proxy.choose = lambda request: writes(request) or reads(request)
+    for index in range(6):
+        api.create(
+            tfjob(f"plain-{index}", workers=3, run="1", resources=MINUTE, cleanPodPolicy="All")
+        )
+    api.create(
+        tfjob(
+            "again",
+            restart_policy="ExitCode",
+            run="0,1,0",
+            exits="137,138,0",
+            resources=MINUTE,
+            spec={"successPolicy": "AllWorkers"},
+        )
+    )
+    jobs = api.wait(
+        "TFJob",
+        lambda jobs: jobs if all(condition(j, "Succeeded") for j in jobs.values()) else None,
+        what=f"all jobs done in spite of {kind}",
+    )
+    assert len(jobs) == 7
+    assert sum(bool(r.fault) for r in proxy.seen) > 10, faults.dump(proxy.seen)
+    assert counted(jobs["again"], "restarts") == 4
+    api.wait("PodGroup", lambda found: not found, what="no groups")
+    api.wait("Pod", lambda found: len(found) == 2, what="only the pods of the kept job")
+    api.wait("Service", lambda found: len(found) == 2, what="only its services")
+    born = births(api, pods_since)
+    assert born.pop("again-worker-0") == born.pop("again-worker-1") == 3
+    assert set(born.values()) == {1}
+    assert len(born) == 18
+    no_idle_writes(api, since)
+
+
+@pytest.mark.parametrize("then", ["", "event 410", "event 500"])
+def test_what_a_lost_watch_did_not_tell_is_seen_later(
+    api: Api, proxied: Operator, proxy: faults.Proxy, then: str
+) -> None:
+    """Watches break, and while they stay broken pods end, jobs come and go, a node appears.
+
+    Then they go on where they were, or the history is lost, or the server fails at first.
+    """
+    add_nodes(api, {"cpu": "4"})
+    api.create(tfjob("ends", run="forever", resources=MINUTE))
+    api.create(tfjob("goes", run="forever", resources=MINUTE))
+    api.create(tfjob("waits", run="0", workers=1, resources={"cpu": "6"}))
+    api.wait_job("ends", lambda j: counted(j, "active") == 2)
+    api.wait_job("goes", lambda j: counted(j, "active") == 2)
+    api.wait_job("waits", lambda j: j.get("status", {}).get("state") == "Queued")
+    blind = {"pods", "tfjobs", "nodes", "services", "podgroups"}
+    proxy.choose = lambda r: "503" if r.watch and r.path.rpartition("/")[2] in blind else ""
+    for plural in blind:
+        proxy.cut_watches(plural)
+    finish(api, "ends-worker-0")
+    api.delete("TFJob", "goes")
+    api.wait("Pod", lambda pods: not any("goes" in name for name in pods))
+    api.create(tfjob("comes", run="0", resources=MINUTE))
+    add_nodes(api, {"cpu": "8"}, prefix="late")
+    first = blind if then == "event 410" else blind - {"tfjobs"}
+
+    def once(request: faults.Request) -> str:
+        plural = request.path.rpartition("/")[2]
+        if not (then and request.watch and plural in first):
+            return ""
+        first.remove(plural)
+        return then
+
+    proxy.choose = once
+    for job in ("ends", "comes", "waits"):
+        api.wait_condition(job, "Succeeded")
+    api.create(tfjob("after", run="0", resources=MINUTE))
+    api.wait_condition("after", "Succeeded")
+    for kind in ("Pod", "Service", "PodGroup"):
+        api.wait(kind, lambda found: not [name for name in found if "goes" in name])
+    assert then == "" or not first
+
+
+@pytest.mark.parametrize("component", ["kube-apiserver", "etcd"])
+def test_the_control_plane_restarts_under_running_jobs(
+    api: Api, operator: Operator, component: str
+) -> None:
+    """The operator lives through it, catches up with what happened, doubles nothing."""
+    add_nodes(api, {"cpu": "4"}, {"cpu": "4"})
+    api.create(tfjob("runs", workers=4, run="forever"))
+    api.wait_job("runs", lambda j: counted(j, "active") == 4)
+    api.create(tfjob("again", workers=1, restart_policy="ExitCode", run="2,0", exits="137,0"))
+    api.create(tfjob("queued", workers=5, run="0"))
+    api.create(tfjob("timed", workers=1, run="forever", activeDeadlineSeconds=4))
+    api.wait_job("queued", lambda j: j.get("status", {}).get("state") == "Queued")
+    timed = api.wait_job("timed", lambda j: counted(j, "active") == 1)
+    api.cluster.stop(component, grace=0)
+    due = seconds(timed["status"]["startTime"]) + 4
+    time.sleep(max(0.0, due + 0.5 - time.time()))  # the outage lasts until the deadline is past
+    api.cluster.start(component)
+    api.cluster.wait_ready()
+    assert operator.process is not None
+    assert operator.process.poll() is None
+    job = api.wait_condition("again", "Succeeded")
+    assert counted(job, "restarts") == 1
+    job = api.wait_condition("timed", "Failed")
+    assert "deadline" in of(job, "Failed")["message"]
+    finish(api, "runs-worker-0")
+    api.wait_condition("runs", "Succeeded")
+    for pod in api.pods("runs"):
+        finish(api, pod["metadata"]["name"])
+    api.wait_condition("queued", "Succeeded")
+    api.create(tfjob("later", run="0"))
+    api.wait_condition("later", "Succeeded")
+    assert "\ncreated_pods_total 14.0\n" in operator.scrape()
+
+
+def test_restarts_survive_the_death_of_the_operator(api: Api, operator: Operator) -> None:
+    """The counter stands in the status: after kill -9 the count goes on where it was."""
+    add_nodes(api, {"cpu": "8"})
+    api.create(
+        tfjob(
+            "phased",
+            workers=1,
+            restart_policy="ExitCode",
+            run="0,1,0,forever",
+            exits="137",
+            backoffLimit=4,
+        )
+    )
+    api.wait_job("phased", lambda j: counted(j, "restarts") == 1)
+    operator.kill()
+    api.wait("Pod", lambda p: p and all(x["status"]["phase"] == "Failed" for x in p.values()))
+    operator.start()
+    job = api.wait_job("phased", lambda j: counted(j, "restarts") == 3)
+    api.wait_pods(1, "Running", "phased")
+    finish(api, "phased-worker-0")
+    job = api.wait_condition("phased", "Failed")
+    assert counted(job, "restarts") == 4
+    assert "backoff limit" in of(job, "Failed")["message"]
+
+
+def test_a_job_in_a_namespace_that_ends_goes_with_it(api: Api, operator: Operator) -> None:
+    """The server refuses new pods there; the operator does not insist, and nothing stays."""
+    add_nodes(api, {"cpu": "8"})
+    hold = {"name": "hold", "finalizers": ["test.muster/hold"]}
+    api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": hold})
+    api.create(tfjob("doomed", workers=20, run="forever", resources=MINUTE))
+    api.wait_pods(20, "Running", "doomed")
+    api.delete("Namespace", api.namespace)
+    api.wait("Pod", lambda pods: not pods, what="no pods")
+    api.wait("TFJob", lambda jobs: not jobs, what="no job")
+    api.patch("ConfigMap", "hold", {"metadata": {"finalizers": None}})
+    name = api.namespace
+    api.wait("Namespace", lambda found: name not in found, what="the namespace gone")
+    assert operator.log.read_text().count(" refused: ") < 10
+    api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    api.wait("ServiceAccount", lambda found: "default" in found)
+    api.create(tfjob("doomed", run="0"))
+    api.wait_condition("doomed", "Succeeded")
