@@ -276,10 +276,9 @@ class Loop:
         """Let the gangs at the head of the queue show their pods, within the budget."""
         last = len(waiting) + 1
         ordered = sorted(waiting, key=lambda d: d.verdict.position or last)
-        # A gang that is being bound waits no more, but its pods still stand without a node.
-        leaving = (key for key, job in jobs.items() if self._states[job.uid].binding)
-        showing = {*leaving, *(decision.gang for decision in ordered)}
-        shown = sum(len(self._shown(jobs[key])) for key in showing) if ordered else 0
+        # All that stand without a node count, also those that are being bound and those of jobs
+        # that changed during the cycle and are not among the waiting ones.
+        shown = sum(len(self._shown(job, settings)) for job in jobs.values()) if ordered else 0
         wishes = self._wishes((jobs[d.gang] for d in ordered), settings, now)
         granted = rulings.shows(wishes, shown, settings.pending_pods_budget)
         for key, pods in granted.items():
@@ -288,11 +287,15 @@ class Loop:
         for decision in ordered:
             self._mark(jobs[decision.gang], str(decision.verdict.reason), decision.verdict.message)
 
-    def _shown(self, job: Job) -> set[str]:
-        """Return the names of pods that wait for a node, or are about to."""
-        unbound, pods = self._states[job.uid].unbound, self._cache.own_pods(job.uid)
+    def _shown(self, job: Job, settings: LoopSettings) -> set[str]:
+        """Return the names of pods that wait for a node of ours, or are about to."""
+        state, pods = self._states[job.uid], self._cache.own_pods(job.uid)
+        if not (state.unbound or state.binding):
+            return set()
+        mine = [r for r in job.replicas if gangs.ours(r, settings.rules) and not gangs.gated(r)]
         waiting = {n for n, pod in pods.items() if not (pod.node or pod.terminal)}
-        return waiting | {name for name in unbound if name not in pods}
+        hidden = {name for name in state.unbound if name not in pods}
+        return (waiting | hidden).intersection(gangs.names_of(job, mine))
 
     def _wishes(
         self, jobs: Iterable[Job], settings: LoopSettings, now: float
