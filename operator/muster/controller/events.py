@@ -38,14 +38,14 @@ _ONCE_PER_JOB: Final = frozenset({names.Event.SET_POD_TEMPLATE_SCHEDULER_NAME})
 _ALARMS: Final = frozenset({names.Condition.FAILED, names.Condition.RESTARTING})
 
 
-def warning(reason: str, message: str) -> Emit:
+def warning(reason: str, message: str, *, once: bool = False) -> Emit:
     """Return a Warning, its message cut to what the server takes."""
-    return Emit(_WARNING, reason, _cut(message))
+    return Emit(_WARNING, reason, _cut(message), once)
 
 
-def normal(reason: str, message: str) -> Emit:
+def normal(reason: str, message: str, *, once: bool = False) -> Emit:
     """Return a Normal event, its message cut to what the server takes."""
-    return Emit(_NORMAL, reason, _cut(message))
+    return Emit(_NORMAL, reason, _cut(message), once)
 
 
 def of_writes(actions: Iterable[Action]) -> Iterator[Emit]:
@@ -73,14 +73,15 @@ def _together(form: str, listed: Sequence[str]) -> Iterator[str]:
 def of_transitions(before: JobStatus, after: JobStatus) -> Iterator[Emit]:
     """Tell of the conditions that became true, and of a resumption.
 
-    A restart is told by `of_restarts`, each time anew.
+    That it runs is told once, a restart by `of_restarts`, each time anew.
     """
     for condition in transitions(before.conditions, after.conditions):
         resumed = condition.type == names.Condition.SUSPENDED and condition.status == "False"
         told = condition.status == "True" and condition.type != names.Condition.RESTARTING
         if told or resumed:
             alarm = condition.type in _ALARMS
-            yield (warning if alarm else normal)(condition.reason, condition.message)
+            once = condition.type == names.Condition.RUNNING
+            yield (warning if alarm else normal)(condition.reason, condition.message, once=once)
 
 
 def of_gang(before: JobStatus, after: JobStatus) -> Iterator[Emit]:
@@ -115,7 +116,7 @@ def of_exits(scope: Scope, counted: Mapping[str, ReplicaStatus], *, over: bool) 
     for code, members in sorted(ends.items()):
         listed = [f"{member.pod.namespace}.{member.pod.name}" for member in members]
         for text in _together(f"Pod{{1}}: {{0}}{{2}} exited with code {code}", listed):
-            yield normal(names.Event.EXITED_WITH_CODE, text)
+            yield normal(names.Event.EXITED_WITH_CODE, text, once=True)
 
 
 def _ends_changed(scope: Scope, counted: Mapping[str, ReplicaStatus], member: Member) -> bool:
@@ -153,11 +154,12 @@ def of_notices(scope: Scope) -> Iterator[Emit]:
     first = scope.job.status.observed_generation is None
     for notice in (*scope.job.notices, *scope.backend.notices(scope.job, scope.facts)):
         if first or notice.reason not in _ONCE_PER_JOB:
-            yield Emit(notice.type, notice.reason, _cut(notice.message))
+            yield Emit(notice.type, notice.reason, _cut(notice.message), once=True)
     if any(role.template["spec"].get("restartPolicy") for role in scope.job.replicas):
         yield warning(
             names.Event.SET_POD_TEMPLATE_RESTART_POLICY,
             "Restart policy in pod template will be overwritten by restart policy in replica spec",
+            once=True,
         )
 
 
@@ -182,7 +184,7 @@ def of_refusal(scope: Scope) -> Iterator[Emit]:
     refusal = scope.refusal
     if refusal is not None:
         reason = _REFUSED.get(refusal.kind, f"FailedCreate{refusal.kind}")
-        yield warning(reason, f"Error creating: {refusal.message}")
+        yield warning(reason, f"Error creating: {refusal.message}", once=True)
 
 
 def of_abnormal_pods(scope: Scope) -> Iterator[Emit]:
@@ -198,11 +200,11 @@ def of_abnormal_pods(scope: Scope) -> Iterator[Emit]:
 def _of_abnormal(scope: Scope, pod: PodView) -> Iterator[Emit]:
     for end in pod.ends:
         if end.exit_code or (end.exit_code is None and end.message):
-            yield warning(end.reason or "Error", _abnormal(pod.name, end))
+            yield warning(end.reason or "Error", _abnormal(pod.name, end), once=True)
     # The allocator tells of the pods that wait for it, once for the whole gang.
     if pod.phase == "Pending" and pod.message and not pod.ends and not scope.backend.embedded:
         text = f"Error pod {pod.name} condition message: {pod.message}"
-        yield warning(names.Event.UNSCHEDULABLE, text)
+        yield warning(names.Event.UNSCHEDULABLE, text, once=True)
 
 
 def _abnormal(pod: str, end: ContainerEnd) -> str:

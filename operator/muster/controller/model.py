@@ -110,6 +110,8 @@ class Emit:
     """`Normal` or `Warning`."""
     reason: str
     message: str
+    once: bool = False
+    """Every pass may say it, but it is to be heard once."""
 
 
 @dataclass(frozen=True, slots=True)

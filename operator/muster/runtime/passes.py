@@ -213,6 +213,7 @@ class Passes:
             self._cache.gone(action.kind, action.namespace, action.name, action.uid)
         else:
             self._cache.put(left)
+        if left is not None:
             self._metrics.deleted(action.kind)
 
     async def _patch(self, action: Patch) -> None:
@@ -270,7 +271,10 @@ class Passes:
         about = entry if entry is not None else _reference(job)
         for action in batch:
             assert isinstance(action, Emit)
-            if self._recorder.emit(about, action.type, action.reason, action.message):
+            said = self._recorder.emit(
+                about, action.type, action.reason, action.message, once=action.once
+            )
+            if said:
                 self._metrics.said(job, self._cache.frameworks[job.kind], action.reason)
                 log.info("%s: %s: %s", job.key, action.reason, action.message)
 

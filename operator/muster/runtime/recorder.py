@@ -28,7 +28,7 @@ COMPONENT = "muster"
 class Recorder:
     """Writes events in the background.
 
-    What was said of an object within the last hour is not said again, so a pass may repeat
+    What is to be said once is not said again of an object within an hour, so a pass may repeat
     itself freely. `dropped` counts what found no room.
     """
 
@@ -38,22 +38,28 @@ class Recorder:
         self._said: OrderedDict[tuple[str, str, str], float] = OrderedDict()
         self.dropped = 0
 
-    def emit(self, about: Json, kind: str, reason: str, message: str) -> bool:
-        """Say it, unless it was said lately. Returns whether it is news."""
+    def emit(
+        self, about: Json, kind: str, reason: str, message: str, *, once: bool = False
+    ) -> bool:
+        """Say it, unless it is to be said `once` and was. Returns whether it is said."""
         metadata = about["metadata"]
-        now = time.monotonic()
-        token = (metadata.get("uid", ""), reason, message)
-        if now - self._said.get(token, -MEMORY_SECONDS) < MEMORY_SECONDS:
+        if once and self._was_said((metadata.get("uid", ""), reason, message)):
             return False
-        self._said[token] = now
-        if len(self._said) > REMEMBERED:
-            self._said.popitem(last=False)
         namespace = metadata.get("namespace", "default")
         try:
             self._queue.put_nowait((namespace, _document(about, kind, reason, message)))
         except asyncio.QueueFull:
             self.dropped += 1
         return True
+
+    def _was_said(self, token: tuple[str, str, str]) -> bool:
+        now = time.monotonic()
+        if now - self._said.get(token, -MEMORY_SECONDS) < MEMORY_SECONDS:
+            return True
+        self._said[token] = now
+        if len(self._said) > REMEMBERED:
+            self._said.popitem(last=False)
+        return False
 
     async def run(self) -> None:
         """Write for ever, a few at a time."""
