@@ -249,7 +249,7 @@ def test_a_node_can_be_told_to_be_not_ready(running: Cluster) -> None:
     key = f"{stages.PREFIX}ready"
     kubectl(running, "annotate", "node", "node-3", f"{key}=false")
     kubectl(running, "wait", "node/node-3", "--for=condition=Ready=false", "--timeout=30s")
-    taint = "--for=jsonpath={.spec.taints[*].key}=node.kubernetes.io/not-ready"
+    taint = "--for=jsonpath={.spec.taints[0].key}=node.kubernetes.io/not-ready"
     kubectl(running, "wait", "node/node-3", taint, "--timeout=30s")
     kubectl(running, "annotate", "node", "node-3", f"{key}-")
     kubectl(running, "wait", "node/node-3", "--for=condition=Ready", "--timeout=30s")
