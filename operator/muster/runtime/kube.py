@@ -25,6 +25,8 @@ from muster.runtime.gate import Gate, Urgency
 log = logging.getLogger(__name__)
 
 RETRIED = frozenset({429, 500, 502, 503, 504})
+OUT = frozenset({502, 503, 504})
+"""The server, or what stands before it, says that it cannot serve at present."""
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 """Merges lists of built-in kinds by their keys, e.g. one condition among others."""
@@ -118,7 +120,7 @@ class Kube:
         self.lease_until = math.inf
         """`time.monotonic()` up to which this process is sure to be the leader."""
         self.recovered: Callable[[], None] = _nothing
-        """Called when the server answers again after connections had failed."""
+        """Called when the server serves again after it could not be reached."""
         self._broken = False
         self._warm = 0.0
         self.writes: dict[str, int] = {}
@@ -259,7 +261,9 @@ class Kube:
         except BROKEN:
             self._broken = True
             raise
-        if self._broken:
+        if response.status in OUT:
+            self._broken = True
+        elif self._broken:
             self._broken = False
             self._warm = time.monotonic() + WARMING
             self.recovered()
