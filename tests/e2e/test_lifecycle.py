@@ -296,7 +296,7 @@ def test_a_deadline_fires_on_time_and_leaves_what_the_policy_says(shared_api: Ap
 
 @pytest.mark.parametrize("ttl", [0, 2])
 def test_a_finished_job_goes_when_its_time_is_up(shared_api: Api, ttl: int) -> None:
-    """Neither early nor more than a second late, with all that it had."""
+    """Neither early nor more than a second late, and the event says so."""
     api, since = shared_api, shared_api.revision("TFJob")
     api.create(tfjob("brief", run="0", ttlSecondsAfterFinished=ttl))
     api.wait("TFJob", lambda jobs: condition(jobs.get("brief"), "Created") or not jobs)
@@ -308,7 +308,6 @@ def test_a_finished_job_goes_when_its_time_is_up(shared_api: Api, ttl: int) -> N
     assert done + ttl <= seen < done + ttl + 2  # the status has whole seconds, cut off
     assert wait_told(api, "brief", "SuccessfulDeleteJob").count("SuccessfulDeleteJob") == 1
     assert api.events("SuccessfulDeleteJob")[0]["message"] == "Deleted job: brief"
-    nothing_left(api)
 
 
 def test_restarts_are_counted_against_the_limit(shared_api: Api) -> None:
@@ -376,44 +375,6 @@ def test_the_clean_pod_policy_decides_what_stays(
     once = ("JobTerminated", "SuccessfulDeletePodGroup", f"TFJob{end}")
     told = wait_told(api, "clean", *once)
     assert [told.count(reason) for reason in once] == [1, 1, 1]
-
-
-def nothing_left(api: Api) -> None:
-    """Wait until the namespace is as empty as a new one, whatever kind one looks at."""
-    words = ("--namespaced", "--verbs=list,delete", "-o", "name", "--no-headers")
-    kinds = api.kubectl("api-resources", *words).split()
-    kinds = [k for k in kinds if k not in ("events", "events.events.k8s.io", "endpoints")]
-    found = ["?"]
-    deadline = time.monotonic() + PATIENCE
-    while found and time.monotonic() < deadline:
-        listed = api.kubectl("get", ",".join(kinds), "-n", api.namespace, "-o", "name")
-        listed = listed.replace("No resources found", "")
-        ordinary = ("configmap/kube-root-ca.crt", "serviceaccount/default")
-        found = [line for line in listed.splitlines() if line and line not in ordinary]
-    assert not found
-
-
-def test_a_deleted_job_leaves_nothing(shared_api: Api) -> None:
-    """All it made belongs to it; whatever kinds the server knows are looked through."""
-    api = shared_api
-    api.create(tfjob("leaving", workers=33, run="forever", resources=MINUTE))
-    api.wait_pods(33, "Running", "leaving")
-    uid = api.get("TFJob", "leaving")["metadata"]["uid"]
-    owner = {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "TFJob",
-        "name": "leaving",
-        "uid": uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
-    api.wait("Service", lambda found: len(found) == 33)
-    made = [o for kind in ("Pod", "Service", "PodGroup") for o in api.list(kind)]
-    made.append(api.get("ConfigMap", "leaving-tf-config"))
-    assert len(made) == 33 + 33 + 1 + 1
-    assert all(o["metadata"]["ownerReferences"] == [owner] for o in made)
-    api.delete("TFJob", "leaving")
-    nothing_left(api)
 
 
 def test_a_job_made_anew_at_once_gets_its_pods_at_once(shared_api: Api) -> None:
@@ -556,3 +517,44 @@ def test_without_a_chief_the_first_worker_or_all_decide(
     job = api.wait_condition("team", "Succeeded")
     assert counted(job, "succeeded") == 2
     assert all(node_of(pod) for pod in api.pods("team"))
+
+
+# What is left when it is gone.
+
+
+def nothing_left(api: Api) -> None:
+    """Wait until the namespace is as empty as a new one, whatever kind one looks at."""
+    words = ("--namespaced", "--verbs=list,delete", "-o", "name", "--no-headers")
+    kinds = api.kubectl("api-resources", *words).split()
+    kinds = [k for k in kinds if k not in ("events", "events.events.k8s.io", "endpoints")]
+    found = ["?"]
+    deadline = time.monotonic() + PATIENCE
+    while found and time.monotonic() < deadline:
+        listed = api.kubectl("get", ",".join(kinds), "-n", api.namespace, "-o", "name")
+        listed = listed.replace("No resources found", "")
+        ordinary = ("configmap/kube-root-ca.crt", "serviceaccount/default")
+        found = [line for line in listed.splitlines() if line and line not in ordinary]
+    assert not found
+
+
+def test_a_deleted_job_leaves_nothing(shared_api: Api) -> None:
+    """All it made belongs to it; whatever kinds the server knows are looked through."""
+    api = shared_api
+    api.create(tfjob("leaving", workers=33, run="forever", resources=MINUTE))
+    api.wait_pods(33, "Running", "leaving")
+    uid = api.get("TFJob", "leaving")["metadata"]["uid"]
+    owner = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "TFJob",
+        "name": "leaving",
+        "uid": uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    api.wait("Service", lambda found: len(found) == 33)
+    made = [o for kind in ("Pod", "Service", "PodGroup") for o in api.list(kind)]
+    made.append(api.get("ConfigMap", "leaving-tf-config"))
+    assert len(made) == 33 + 33 + 1 + 1
+    assert all(o["metadata"]["ownerReferences"] == [owner] for o in made)
+    api.delete("TFJob", "leaving")
+    nothing_left(api)
