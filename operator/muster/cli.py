@@ -25,7 +25,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = _words(program, arguments)
     if words[:1] == ["run"]:
         return _run(words[1:])
-    args = _parser().parse_args(words)
+    args, rest = _parser().parse_known_args(words)
+    if rest and args.run is not _render:
+        _parser().error(f"unrecognized arguments: {' '.join(rest)}")
+    args.rest = rest
     code: int = args.run(args)
     return code
 
@@ -55,6 +58,21 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--keep", action="store_true", help="leave the cluster up at the end")
     demo.add_argument("--out", type=Path, metavar="FILE.svg", help="where to draw what happened")
     demo.set_defaults(run=_demo)
+    shown = subparsers.add_parser(
+        "render",
+        help="print all objects that a job would become",
+        epilog="Flags of muster run that shape jobs are taken too, --gang-scheduler-name first.",
+    )
+    shown.add_argument(
+        "-f",
+        "--filename",
+        action="append",
+        required=True,
+        metavar="JOB.yaml",
+        help="file of jobs, - for standard input; repeatable",
+    )
+    shown.add_argument("-n", "--namespace", default="", help="where the job would be applied")
+    shown.set_defaults(run=_render)
     made = subparsers.add_parser("crds", help="write the CustomResourceDefinitions")
     made.add_argument("--check", action="store_true", help="write nothing; fail if a file differs")
     made.add_argument("--folder", type=Path, default=Path("crds"), help="where (crds)")
@@ -85,6 +103,21 @@ def _demo(args: argparse.Namespace) -> int:
     demo = importlib.import_module("muster.local.demo")
     code: int = demo.main(keep=args.keep, out=args.out)
     return code
+
+
+def _render(args: argparse.Namespace) -> int:
+    """Print what the jobs become; 1 for a job that cannot run, 2 for a file without any."""
+    render = importlib.import_module("muster.runtime.render")
+    try:
+        chosen = settings.parse(args.rest, os.environ)
+        made, problems = render.render(args.filename, chosen, args.namespace)
+    except (flags.FlagError, render.UnreadableError) as error:
+        print(f"muster render: {error}", file=sys.stderr)
+        return 2
+    print(made or "", end="")
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    return int(bool(problems))
 
 
 def _crds(args: argparse.Namespace) -> int:

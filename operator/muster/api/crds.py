@@ -106,7 +106,7 @@ def _scale(kind: jobs.Kind) -> Json:
 
 
 def _job_root(kind: jobs.Kind, version: str) -> Json:
-    return {**_root(_job_spec(kind, version), jobstatus.JobStatus), "required": ["spec"]}
+    return {**_root(job_spec(kind, version), jobstatus.JobStatus), "required": ["spec"]}
 
 
 def _pod_group() -> Json:
@@ -162,7 +162,7 @@ def _root(spec: Json, status: type[BaseModel]) -> Json:
     }
 
 
-def _job_spec(kind: jobs.Kind, version: str) -> Json:
+def job_spec(kind: jobs.Kind, version: str) -> Json:
     """Return the schema of a kind's spec, with its rules and the defaults of that version."""
     spec = schema(kind.spec)
     fields = spec["properties"]

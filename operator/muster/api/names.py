@@ -207,6 +207,7 @@ class Event(StrEnum):
     GROUP_NAME_OVERWRITTEN = "GroupNameOverwritten"
     SCHEDULING_POLICY_IGNORED = "SchedulingPolicyIgnored"
     LEGACY_FIELD_IGNORED = "LegacyFieldIgnored"
+    DEPRECATED_FIELD = "DeprecatedField"
     PRIORITY_CLASS_NOT_FOUND = "PriorityClassNotFound"
     ERR_RESOURCE_EXISTS = "ErrResourceExists"
     UNSCHEDULABLE = "Unschedulable"

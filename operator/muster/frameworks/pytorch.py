@@ -7,8 +7,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from muster.api import names
 from muster.api.edge import integer, mapping, sequence, text
-from muster.api.model import Job, Json, PodView, Problem, Replica, ReplicaStatus
+from muster.api.model import Job, Json, Notice, PodView, Problem, Replica, ReplicaStatus
 from muster.frameworks import initcontainer, ranked
 from muster.frameworks.base import Environment, Framework, Outcome, variable
 from muster.frameworks.initcontainer import Waiting
@@ -144,6 +145,12 @@ def _one_number_of_processes(job: Job) -> Iterator[Problem]:
         yield Problem("spec.nprocPerNode", detail)
 
 
+def _notices(job: Job) -> Iterator[Notice]:
+    if (ranked.elastic(job) or {}).get("nProcPerNode") is not None:
+        message = "spec.elasticPolicy.nProcPerNode is deprecated, use spec.nprocPerNode instead"
+        yield Notice("Warning", names.Event.DEPRECATED_FIELD, message)
+
+
 def _rendezvous(job: Job) -> Iterator[Problem]:
     backend = (ranked.elastic(job) or {}).get("rdzvBackend")
     if backend not in (None, "", *_BACKENDS):
@@ -170,6 +177,7 @@ PYTORCH: Final = Framework(
     outcome=_outcome,
     validate=_validate,
     init_containers=_init_containers,
+    notices=lambda job: tuple(_notices(job)),
     minimum=_minimum,
     autoscaler=ranked.autoscaler,
     selectors=True,

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a structural schema says of a document, as the API server would say it."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from muster.api.edge import parse_time
+from muster.api.jobs import invalid, required, unsupported
+from muster.api.model import Json, Problem
+
+_BITS: Final = {"int32": 31, "int64": 63}
+_IS: Final[Mapping[str, Callable[[object], bool]]] = {
+    "object": lambda value: isinstance(value, dict),
+    "array": lambda value: isinstance(value, list),
+    "string": lambda value: isinstance(value, str),
+    "boolean": lambda value: isinstance(value, bool),
+    "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
+    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+}
+
+
+def problems(schema: Json, value: object, path: str) -> Iterator[Problem]:
+    """Yield what is wrong with a value, and the fields that nobody knows.
+
+    A field that is null is as if it were absent.
+    """
+    if schema.get("x-kubernetes-int-or-string"):
+        fits = _IS["integer"](value) or isinstance(value, str)
+        if not fits:
+            yield Problem(path, invalid(value, "must be a string or an integer"))
+            return
+    elif not _IS[schema["type"]](value):
+        yield Problem(path, invalid(value, f"must be of type {schema['type']}"))
+        return
+    if isinstance(value, dict):
+        yield from _fields(schema, value, path)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from problems(schema["items"], item, f"{path}[{index}]")
+    else:
+        yield from _scalar(schema, value, path)
+
+
+def _fields(schema: Json, value: Mapping[str, Any], path: str) -> Iterator[Problem]:
+    known, rest = schema.get("properties", {}), schema.get("additionalProperties")
+    for name in schema.get("required", ()):
+        if value.get(name) is None:
+            yield Problem(f"{path}.{name}", required())
+    for name, item in value.items():
+        if item is None:
+            continue
+        if name in known:
+            yield from problems(known[name], item, f"{path}.{name}")
+        elif isinstance(rest, dict):
+            yield from problems(rest, item, f"{path}[{name}]")
+        elif known and not schema.get("x-kubernetes-preserve-unknown-fields"):
+            near = difflib.get_close_matches(str(name), known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            yield Problem(f"{path}.{name}", f"Unknown field: the API server drops it{hint}")
+    if len(value) > schema.get("maxProperties", len(value)):
+        detail = f"Too many: {len(value)}: must have at most {schema['maxProperties']} items"
+        yield Problem(path, detail)
+
+
+def _scalar(schema: Json, value: Any, path: str) -> Iterator[Problem]:
+    if value not in schema.get("enum", (value,)):
+        yield Problem(path, unsupported(value, schema["enum"]))
+    if value < schema.get("minimum", value):
+        detail = f"must be greater than or equal to {schema['minimum']}"
+        yield Problem(path, invalid(value, detail))
+    bits = _BITS.get(schema.get("format", ""))
+    if bits and not -(2**bits) <= value < 2**bits:
+        yield Problem(path, invalid(value, f"must be a number of {bits + 1} bits"))
+    if isinstance(value, str):
+        yield from _text(schema, value, path)
+
+
+def _text(schema: Json, value: str, path: str) -> Iterator[Problem]:
+    if "pattern" in schema and not re.search(schema["pattern"], value):
+        yield Problem(path, invalid(value, f"must match {schema['pattern']}"))
+    if len(value) > schema.get("maxLength", len(value)):
+        detail = f"Too long: may not be more than {schema['maxLength']} characters"
+        yield Problem(path, detail)
+    if schema.get("format") == "date-time" and parse_time(value) is None:
+        yield Problem(path, invalid(value, "must be a time like 2030-01-31T12:00:00Z"))

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`muster render`: what a job would become, found out by the controller core without a cluster.
+
+The passes are those of the operator; in between, everything that was created is there and runs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import yaml
+
+from muster.api import crds, jobs, legacy, names, schema
+from muster.api.edge import mapping, sequence, text
+from muster.api.model import Job, Json, ObjectView, Problem, Replica
+from muster.controller import children, reconcile
+from muster.controller.model import Context, Create, Observed
+from muster.controller.scope import scope_of
+from muster.frameworks import FRAMEWORKS, load
+from muster.frameworks.base import Framework, framework_container, with_port
+from muster.frameworks.initcontainer import Waiting
+from muster.gang import GangBackend
+from muster.runtime import views
+from muster.runtime.settings import Settings
+
+PASSES = 8
+"""More than any job needs until nothing is missing."""
+UID = "given-by-the-server"
+_STANDS = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
+
+
+class UnreadableError(Exception):
+    """The file is no YAML, or there is none."""
+
+
+def render(files: Sequence[str], settings: Settings, namespace: str = "") -> tuple[str, list[str]]:
+    """Return what the jobs of these files become, as YAML, and what is wrong with them.
+
+    `-` is standard input. Raises UnreadableError.
+    """
+    made: list[Json] = []
+    wrong: list[str] = []
+    for file in files:
+        for document in _documents(file):
+            framework = FRAMEWORKS.get(text(document.get("kind")))
+            if framework is None:
+                continue
+            whole = _as_served(framework, document, namespace)
+            name = f"{file}: {framework.kind} {text(mapping(whole.get('metadata')).get('name'))}"
+            found = tuple(problems(framework, whole, settings.cluster_domain))
+            wrong += (f"{name}: {problem}" for problem in found)
+            if not found:
+                made += objects(framework, whole, settings.backend, context_of(settings))
+    if not made and not wrong:
+        raise UnreadableError(
+            f"{', '.join(files)}: no job found; kinds are {', '.join(FRAMEWORKS)}"
+        )
+    return yaml.dump_all(made, Dumper=_Plain, sort_keys=False, width=99), wrong
+
+
+class _Plain(yaml.SafeDumper):
+    """YAML without anchors: every reader understands it."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
+        return True
+
+
+def problems(framework: Framework, document: Json, domain: str = "") -> Iterator[Problem]:
+    """Yield all that forbids the job to run, by its schema and by the rules of its kind.
+
+    `document` is as the API server would store it.
+    """
+    version = text(document.get("apiVersion")).removeprefix(f"{names.GROUP}/")
+    if version not in framework.versions:
+        served = (f"{names.GROUP}/{served}" for served in framework.versions)
+        yield Problem("apiVersion", jobs.unsupported(document.get("apiVersion"), served))
+        return
+    job = load(framework, document, domain)
+    yield from job.problems
+    told = {problem.path for problem in job.problems}
+    spec = crds.job_spec(jobs.KINDS[framework.kind], version)
+    found = schema.problems(spec, mapping(document.get("spec")), "spec")
+    yield from (problem for problem in found if problem.path not in told)
+
+
+def objects(
+    framework: Framework, document: Json, backend: GangBackend, context: Context
+) -> list[Json]:
+    """Return the job with its defaults, then all that it creates, in the order of creation.
+
+    The document must have no problems. A suspended job is shown as if it were resumed, and one
+    of another controller creates nothing.
+    """
+    job = _resumed(load(framework, document, context.cluster_domain))
+    made: dict[tuple[str, str], Json] = {}
+    for _ in range(PASSES):
+        observed = _observe(job, made.values())
+        actions = reconcile.reconcile(observed, framework, backend, context)
+        fresh = {_key(a.doc): a.doc for a in actions if isinstance(a, Create)}
+        if fresh.keys() <= made.keys():
+            break
+        made |= fresh
+    return [_defaulted(framework, document, job, backend, context), *made.values()]
+
+
+def context_of(settings: Settings) -> Context:
+    """Return the settings that shape what a job becomes, as far as they need no cluster."""
+    return Context(
+        cluster_domain=settings.cluster_domain,
+        waiting=Waiting(settings.pytorch_init_image, settings.pytorch_init_tries),
+        placement=settings.placement,
+        default_queue=settings.default_queue,
+        scheduler_names=settings.scheduler_names,
+    )
+
+
+def _documents(file: str) -> Iterator[Json]:
+    try:
+        written = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+        found = list(yaml.safe_load_all(written))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UnreadableError(f"{file}: {error}") from error
+    for document in found:
+        listed = mapping(document).get("items")
+        yield from map(dict, map(mapping, [document] if listed is None else sequence(listed)))
+
+
+def _as_served(framework: Framework, document: Json, namespace: str) -> Json:
+    """Return the document with what the API server adds, and without what it would not keep."""
+    version = text(document.get("apiVersion")).removeprefix(f"{names.GROUP}/")
+    defaults = legacy.VERSION_DEFAULTS.get((framework.kind, version), {})
+    meta = mapping(document.get("metadata"))
+    where = namespace or text(meta.get("namespace")) or "default"
+    return {
+        "apiVersion": document.get("apiVersion"),
+        "kind": framework.kind,
+        "metadata": {**meta, "namespace": where, "uid": UID},
+        "spec": {**defaults, **mapping(document.get("spec"))},
+    }
+
+
+def _resumed(job: Job) -> Job:
+    return replace(job, run_policy=replace(job.run_policy, suspend=False), generation=1)
+
+
+def _observe(job: Job, made: Iterable[Json]) -> Observed:
+    kinds: dict[str, list[Json]] = {}
+    for document in made:
+        meta = {**document["metadata"], "uid": "/".join(_key(document))}
+        kinds.setdefault(document["kind"], []).append({**document, "metadata": meta, **_STANDS})
+    group = next(iter(kinds.get("PodGroup", kinds.get("PodDisruptionBudget", ()))), None)
+    return Observed(
+        job=job,
+        now=0.0,
+        pods=tuple(map(views.pod, kinds.get("Pod", ()))),
+        services=_children("Service", kinds),
+        configs=_children("ConfigMap", kinds),
+        autoscalers=_children(names.AUTOSCALER, kinds),
+        group=views.group(group["apiVersion"], group["kind"], group) if group else None,
+        placements={pod.name: "" for pod in children.wanted_pods(job)},
+    )
+
+
+def _children(kind: str, kinds: Mapping[str, Sequence[Json]]) -> tuple[ObjectView, ...]:
+    return tuple(map(views.child_of(kind), kinds.get(kind, ())))
+
+
+def _key(document: Json) -> tuple[str, str]:
+    return document["kind"], document["metadata"]["name"]
+
+
+def _defaulted(
+    framework: Framework, document: Json, job: Job, backend: GangBackend, context: Context
+) -> Json:
+    """Return the document with every default that the operator goes by."""
+    scope = scope_of(Observed(job=job, now=0.0), framework, backend, context)
+    policy, written = job.run_policy, mapping(document["spec"].get("runPolicy"))
+    scheduling = {
+        "minAvailable": scope.minimum,
+        "queue": policy.scheduling.queue or context.default_queue,
+        **mapping(written.get("schedulingPolicy")),
+    }
+    named = {key: value for key, value in job.options.items() if value is not None}
+    run_policy = {
+        "cleanPodPolicy": str(policy.clean_pod_policy),
+        "suspend": False,
+        **mapping(written),
+        **({"schedulingPolicy": scheduling} if backend.apis else {}),
+    }
+    spec = {**document["spec"], **named, "runPolicy": run_policy}
+    roles = {role.type: _role(framework, role) for role in job.replicas}
+    meta = {key: value for key, value in document["metadata"].items() if key != "uid"}
+    return {**document, "metadata": meta, "spec": {**spec, framework.spec_field: roles}}
+
+
+def _role(framework: Framework, role: Replica) -> Json:
+    listening = framework_container(framework, role.template)
+    containers = [
+        with_port(framework, container) if container is listening else container
+        for container in role.template["spec"]["containers"]
+    ]
+    spec = {**role.template["spec"], "containers": containers}
+    return {
+        "replicas": role.replicas,
+        "restartPolicy": str(role.restart_policy),
+        "template": {**role.template, "spec": spec},
+    }

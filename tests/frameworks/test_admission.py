@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is said to somebody who applies a job, or changes one."""
+
+from __future__ import annotations
+
+import copy
+
+from muster.frameworks import FRAMEWORKS
+from muster.frameworks.admission import Ruling, review
+from world import of_kind, tfjob
+
+TF = FRAMEWORKS["TFJob"]
+TWO = "spec.tfReplicaSpecs: Forbidden: must not have more than 1 Chief or Master role"
+
+
+def texts(ruling):
+    """Return the problems as users read them."""
+    return [str(problem) for problem in ruling.problems]
+
+
+def test_a_good_job_is_let_in_without_a_word():
+    """Nothing to refuse, nothing to warn of."""
+    assert review(TF, tfjob()) == Ruling()
+
+
+def test_a_bad_job_is_refused():
+    """By the rules that the controller has."""
+    assert texts(review(TF, tfjob(Chief=1, Master=1))) == [TWO]
+
+
+def test_what_was_wrong_before_is_a_warning():
+    """The job stays writable; what is wrong anew is refused."""
+    bad = tfjob(Chief=1, Master=1)
+    worse = tfjob(Chief=1, Master=1, policy={"backoffLimit": -1})
+    assert review(TF, copy.deepcopy(bad), bad) == Ruling((), (TWO,))
+    ruling = review(TF, worse, bad)
+    assert [text.split(":")[0] for text in texts(ruling)] == ["spec.runPolicy.backoffLimit"]
+    assert ruling.warnings == (TWO,)
+
+
+def test_a_job_on_its_way_out_is_let_go():
+    """Its finalizers can be taken away whatever its spec says."""
+    bad = tfjob(Chief=1, Master=1)
+    bad["metadata"]["deletionTimestamp"] = "2024-01-01T00:00:00Z"
+    assert review(TF, bad, tfjob()) == Ruling()
+
+
+def test_the_manager_does_not_change():
+    """Not set, unset, or changed: of every kind."""
+    for kind, roles in (("TFJob", {}), ("PyTorchJob", {}), ("JAXJob", {})):
+        without = of_kind(kind, Worker=1, **roles)
+        managed = of_kind(
+            kind, Worker=1, policy={"managedBy": "kubeflow.org/training-operator"}, **roles
+        )
+        path = "spec.runPolicy.managedBy: Invalid value"
+        assert texts(review(FRAMEWORKS[kind], without, managed)) == [
+            f"{path}: null: field is immutable"
+        ]
+        assert texts(review(FRAMEWORKS[kind], managed, without)) == [
+            f'{path}: "kubeflow.org/training-operator": field is immutable'
+        ]
+
+
+def test_what_is_overruled_or_deprecated_is_a_warning():
+    """It is let in, and said."""
+    both = tfjob(policy={"backoffLimit": 1}, spec={"backoffLimit": 2})
+    assert review(TF, both).warnings == (
+        "spec.backoffLimit is ignored because spec.runPolicy.backoffLimit is set",
+    )
+    old = of_kind("PyTorchJob", Worker=1, spec={"elasticPolicy": {"nProcPerNode": 2}})
+    assert review(FRAMEWORKS["PyTorchJob"], old).warnings == (
+        "spec.elasticPolicy.nProcPerNode is deprecated, use spec.nprocPerNode instead",
+    )
+
+
+def test_garbage_is_refused_and_does_not_raise():
+    """Whatever is sent."""
+    for garbage in (None, [], "x", {"spec": 1, "metadata": []}):
+        assert review(TF, garbage).problems
+        assert review(TF, garbage, garbage).problems == ()

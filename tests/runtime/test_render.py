@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `muster render` prints, and what it says of a file that cannot be meant."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import yaml
+
+from muster import cli, gang
+from muster.controller.model import Context
+from muster.frameworks import FRAMEWORKS
+from muster.runtime import render
+from world import World, of_kind, tfjob, unbound
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
+
+
+def written(folder, *documents):
+    """Return the path of a file with these documents."""
+    path = folder / "job.yaml"
+    path.write_text(yaml.safe_dump_all(documents))
+    return str(path)
+
+
+def rendered(capsys, *words):
+    """Return the documents that the command printed; fail if it was not content."""
+    assert cli.main(["render", *words]) == 0
+    return list(yaml.safe_load_all(capsys.readouterr().out))
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("backend", gang.BACKENDS)
+def test_every_example_becomes_a_gang_of_its_pods(capsys, example, backend):
+    """All pods, a service each, and the group that the gang scheduler knows."""
+    words = ["-f", str(example), f"--gang-scheduler-name={backend}"]
+    found = Counter(document["kind"] for document in rendered(capsys, *words))
+    text = example.read_text()
+    jobs = [d for d in yaml.safe_load_all(text) if d["kind"] in FRAMEWORKS]
+    assert sum(found[kind] for kind in FRAMEWORKS) == len(jobs)
+    assert found["Pod"] == found["Service"] > 0
+    assert bool(found["PodGroup"] + found["PodDisruptionBudget"]) == (backend != "none")
+
+
+def test_what_it_prints_is_what_the_operator_creates():
+    """The same documents, in the same order, as in a world where passes are carried out."""
+    document = of_kind("PyTorchJob", Master=1, Worker=2)
+    document["metadata"]["uid"] = render.UID
+    world = World(document, backend=gang.EMBEDDED, placements={})
+    world.extra["placements"] = unbound(world)
+    world.settle()
+    shown = render.objects(FRAMEWORKS["PyTorchJob"], document, gang.EMBEDDED, Context())
+    created = [write.doc for write in world.writes if type(write).__name__ == "Create"]
+    assert shown[1:] == created
+
+
+def test_the_job_is_shown_with_its_defaults(capsys, tmp_path):
+    """Replicas, restart policy, port, clean-up, gang size and queue, in canonical spelling."""
+    document = tfjob(worker={}, PS={"replicas": 2})
+    job, *_ = rendered(capsys, "-f", written(tmp_path, document))
+    roles = job["spec"]["tfReplicaSpecs"]
+    assert list(roles) == ["PS", "Worker"]
+    assert (roles["Worker"]["replicas"], roles["Worker"]["restartPolicy"]) == (1, "Never")
+    (container,) = roles["Worker"]["template"]["spec"]["containers"]
+    assert container["ports"] == [{"name": "tfjob-port", "containerPort": 2222}]
+    assert job["spec"]["runPolicy"] == {
+        "cleanPodPolicy": "None",
+        "suspend": False,
+        "schedulingPolicy": {"minAvailable": 3, "queue": "default"},
+    }
+    assert job["spec"]["successPolicy"] == ""
+
+
+def test_an_old_version_has_its_old_defaults(capsys, tmp_path):
+    """As the API server would give them to what is applied in that version."""
+    document = tfjob(Worker=1) | {"apiVersion": "kubeflow.org/v1beta1"}
+    job, *_ = rendered(capsys, "-f", written(tmp_path, document))
+    assert job["spec"]["runPolicy"]["cleanPodPolicy"] == "Running"
+
+
+def test_flags_of_the_operator_shape_what_is_shown(capsys, tmp_path):
+    """The gang scheduler, the cluster domain, the namespace."""
+    path = written(tmp_path, tfjob(Worker=2))
+    flags = ["--gang-scheduler-name=volcano", "--cluster-domain=example.org", "-n", "research"]
+    _, group, pod, *_ = rendered(capsys, "-f", path, *flags)
+    assert group["apiVersion"] == "scheduling.volcano.sh/v1beta1"
+    assert pod["metadata"]["namespace"] == "research"
+    assert pod["spec"]["schedulerName"] == "volcano"
+    (entry,) = pod["spec"]["containers"][0]["env"]
+    assert "mnist-worker-0.research.svc.example.org:2222" in entry["value"]
+
+
+def test_a_suspended_job_is_shown_as_if_it_were_resumed(capsys, tmp_path):
+    """That is what people want to know."""
+    path = written(tmp_path, tfjob(policy={"suspend": True}, Worker=2))
+    kinds = [document["kind"] for document in rendered(capsys, "-f", path)]
+    assert kinds.count("Pod") == 2
+
+
+def test_a_job_of_another_controller_creates_nothing_here(capsys, tmp_path):
+    """MultiKueue's jobs run in another cluster."""
+    path = written(tmp_path, tfjob(policy={"managedBy": "kueue.x-k8s.io/multikueue"}))
+    assert [document["kind"] for document in rendered(capsys, "-f", path)] == ["TFJob"]
+
+
+def test_a_list_and_standard_input(capsys, monkeypatch):
+    """As kubectl prints objects, and as it takes them."""
+    listed = {"kind": "List", "apiVersion": "v1", "items": [tfjob(Worker=1), tfjob(Worker=1)]}
+    monkeypatch.setattr("sys.stdin", io.StringIO(yaml.safe_dump(listed)))
+    kinds = [document["kind"] for document in rendered(capsys, "-f", "-")]
+    assert kinds.count("TFJob") == 2
+
+
+WRONG = {
+    "a rule": (
+        tfjob(Chief=1, Master=1),
+        "spec.tfReplicaSpecs: Forbidden: must not have more than 1 Chief or Master role",
+    ),
+    "a type": (
+        tfjob(policy={"suspend": "yes"}),
+        'spec.runPolicy.suspend: Invalid value: "yes": must be of type boolean',
+    ),
+    "a type in the template": (
+        tfjob(Worker={"template": {"spec": {"containers": [
+            {"name": "tensorflow", "image": "i", "command": "run"}]}}}),
+        ("spec.tfReplicaSpecs[Worker].template.spec.containers[0].command: "
+        'Invalid value: "run": must be of type array'),
+    ),
+    "a misspelt field": (
+        tfjob(policy={"cleanPodPolcy": "All"}),
+        ("spec.runPolicy.cleanPodPolcy: Unknown field: the API server drops it; "
+        "did you mean cleanPodPolicy?"),
+    ),
+    "a version": (
+        tfjob() | {"apiVersion": "kubeflow.org/v2"},
+        ('apiVersion: Unsupported value: "kubeflow.org/v2": supported values: "kubeflow.org/v1", '
+        '"kubeflow.org/v1beta2", "kubeflow.org/v1beta1", "kubeflow.org/v1alpha2"'),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_job_that_cannot_run_is_told_so(capsys, tmp_path, case):
+    """The file, the job, the field, what is wrong; nothing is printed of it; code 1."""
+    document, text = WRONG[case]
+    path = written(tmp_path, document)
+    assert cli.main(["render", "-f", path]) == 1
+    shown = capsys.readouterr()
+    assert shown.err == f"{path}: TFJob mnist: {text}\n"
+    assert shown.out == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: [", "while parsing"),
+        ("kind: Pod", "no job found; kinds are TFJob"),
+        ("", "no job found"),
+        (None, "No such file"),
+    ],
+)
+def test_a_file_without_jobs(capsys, tmp_path, text, said):
+    """Code 2, and why."""
+    path = tmp_path / "job.yaml"
+    if text is not None:
+        path.write_text(text)
+    assert cli.main(["render", "-f", str(path)]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_unknown_flags_are_no_flags_of_other_commands(capsys):
+    """`render` takes the operator's flags, the others do not."""
+    assert cli.main(["render", "-f", "x.yaml", "--gang-schedulr-name=x"]) == 2
+    assert "did you mean --gang-scheduler-name?" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        cli.main(["version", "--gang-scheduler-name=none"])
