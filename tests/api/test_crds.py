@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from muster.api import crds, jobs, status
+from muster.api import crds, kinds, status
 from muster.api.model import Condition, JobStatus, ReplicaStatus, Verdict
 
 ROOT = Path(__file__).parents[2]
@@ -58,9 +58,9 @@ def test_a_file_reads_back_as_its_document(
         assert yaml.safe_load(text) == documents[name]
 
 
-@pytest.mark.parametrize("kind", jobs.KINDS.values(), ids=jobs.KINDS)
+@pytest.mark.parametrize("kind", kinds.KINDS.values(), ids=kinds.KINDS)
 def test_versions_differ_by_defaults_only(
-    kind: jobs.Kind, documents: dict[str, dict[str, Any]]
+    kind: kinds.Kind, documents: dict[str, dict[str, Any]]
 ) -> None:
     """So nothing is pruned on the way from one version to another."""
     schemas = versions(documents[f"kubeflow.org_{kind.plural}.yaml"])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from muster.api import jobs
+from muster.api import jobs, kinds
 
 WORKER = {"template": {"spec": {"containers": [{"name": "tensorflow", "image": "x"}]}}}
 
@@ -137,10 +137,10 @@ def test_all_mistakes_are_told_at_once() -> None:
     ]
 
 
-@pytest.mark.parametrize("kind", jobs.KINDS.values(), ids=jobs.KINDS)
-def test_a_kind_is_consistent(kind: jobs.Kind) -> None:
+@pytest.mark.parametrize("kind", kinds.KINDS.values(), ids=kinds.KINDS)
+def test_a_kind_is_consistent(kind: kinds.Kind) -> None:
     """Its names agree with each other and with its model."""
-    assert jobs.KINDS[kind.name] is kind
+    assert kinds.KINDS[kind.name] is kind
     assert kind.plural == f"{kind.name.lower()}s"
     assert set(kind.single) <= set(kind.types)
     assert kind.spec_field in {field.alias for field in kind.spec.model_fields.values()}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from muster.api import jobs, legacy
+from muster.api import jobs, kinds, legacy
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_the_tables_speak_of_fields_that_exist() -> None:
     """Old fields are declared at the top of the spec and in the run policy."""
     policy = {field.alias for field in jobs.RunPolicy.model_fields.values()}
     for kind, fields in legacy.RUN_POLICY_FIELDS.items():
-        top = {field.alias for field in jobs.KINDS[kind].spec.model_fields.values()}
+        top = {field.alias for field in kinds.KINDS[kind].spec.model_fields.values()}
         assert set(fields) <= top & policy
     for kind, version in legacy.VERSION_DEFAULTS:
-        assert version in jobs.KINDS[kind].versions[1:]
+        assert version in kinds.KINDS[kind].versions[1:]

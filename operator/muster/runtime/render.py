@@ -13,7 +13,7 @@ from pathlib import Path
 
 import yaml
 
-from muster.api import crds, jobs, legacy, names, schema
+from muster.api import crds, jobs, kinds, legacy, names, schema
 from muster.api.edge import mapping, sequence, text
 from muster.api.model import Job, Json, ObjectView, Problem, Replica
 from muster.controller import children, reconcile
@@ -81,7 +81,7 @@ def problems(framework: Framework, document: Json, domain: str = "") -> Iterator
     job = load(framework, document, domain)
     yield from job.problems
     told = {problem.path for problem in job.problems}
-    spec = crds.job_spec(jobs.KINDS[framework.kind], version)
+    spec = crds.job_spec(kinds.KINDS[framework.kind], version)
     found = schema.problems(spec, mapping(document.get("spec")), "spec")
     yield from (problem for problem in found if problem.path not in told)
 
