@@ -71,13 +71,13 @@ def test_versions_differ_by_defaults_only(
 
 
 def without_defaults(node: Any) -> Any:
-    """Return a schema without its string defaults."""
+    """Return a schema without its defaults; all of them are plain values."""
     if not isinstance(node, dict):
         return node
     return {
         key: without_defaults(value)
         for key, value in node.items()
-        if key != "default" or not isinstance(value, str)
+        if key != "default" or isinstance(value, dict)
     }
 
 
@@ -93,6 +93,31 @@ def test_old_tfjob_versions_keep_their_old_default(documents: dict[str, dict[str
         "v1beta2": "Running",
         "v1beta1": "Running",
         "v1alpha2": "Running",
+    }
+
+
+def test_only_v2beta1_of_mpijobs_has_the_defaults_by_which_it_is_known(
+    documents: dict[str, dict[str, Any]],
+) -> None:
+    """What is stored, and read by v1, says which of the two a job came as."""
+    schemas = versions(documents["kubeflow.org_mpijobs.yaml"])
+    defaults = {
+        name: {
+            key: field["default"]
+            for key, field in schema["properties"]["spec"]["properties"].items()
+            if "default" in field
+        }
+        for name, schema in schemas.items()
+    }
+    assert defaults == {
+        "v1": {},
+        "v2beta1": {
+            "slotsPerWorker": 1,
+            "runLauncherAsWorker": False,
+            "sshAuthMountPath": "/root/.ssh",
+            "launcherCreationPolicy": "AtStartup",
+            "mpiImplementation": "OpenMPI",
+        },
     }
 
 
@@ -185,9 +210,10 @@ def test_the_groups_of_kube_batch_have_no_status_subresource(
         ("xgboostjobs", ""),
         ("paddlejobs", "paddleReplicaSpecs"),
         ("jaxjobs", "jaxReplicaSpecs"),
+        ("mpijobs", "mpiReplicaSpecs"),
     ],
 )
-def test_three_kinds_can_be_scaled(
+def test_kinds_with_workers_alone_to_scale_can_be_scaled(
     plural: str, scaled: str, documents: dict[str, dict[str, Any]]
 ) -> None:
     """By the number of their workers; autoscalers find the pods by the selector."""

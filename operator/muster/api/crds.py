@@ -232,10 +232,9 @@ def _ratcheted(rule: kinds.Rule) -> list[Json]:
     """
     now, before = rule.cel.format("self"), rule.cel.format("oldSelf")
     broken = {"reason": rule.reason, "message": rule.message}
-    return [
-        {"rule": f"oldSelf.hasValue() || ({now})", "optionalOldSelf": True, **broken},
-        {"rule": f"({now}) || !({before})", **broken},
-    ]
+    new = {"rule": f"oldSelf.hasValue() || ({now})", "optionalOldSelf": True, **broken}
+    kept = {"rule": f"({now}) || !({before})", **broken}
+    return [new] if rule.creation else [new, kept]
 
 
 def schema(model: type[BaseModel]) -> Json:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from muster.api import jobs, names
+from muster.api import jobs, mpi, names
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,8 @@ class Rule:
     at: str = ""
     """Field of the spec that it is about; empty: the spec as a whole."""
     reason: str = "FieldValueInvalid"
+    creation: bool = False
+    """Only new objects are asked: what it is about may change without the author's doing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,37 @@ _MIN_UP_TO_MAX: Final = Rule(
     "minReplicas must not be larger than maxReplicas",
     at="elasticPolicy",
 )
+_OF_V2BETA1: Final = (
+    Rule(
+        "!has({0}.mpiImplementation) || !has({0}.mpiReplicaSpecs) || {0}.mpiReplicaSpecs.all(t, "
+        "t.lowerAscii() != 'worker' || "
+        "(has({0}.mpiReplicaSpecs[t].replicas) && {0}.mpiReplicaSpecs[t].replicas > 0))",
+        "Worker must be at least 1; set replicas or leave Worker out",
+        reason="FieldValueForbidden",
+        creation=True,
+    ),
+    Rule(
+        "!has({0}.mpiImplementation) || !has({0}.mpiReplicaSpecs) || {0}.mpiReplicaSpecs.all(t, "
+        "!has({0}.mpiReplicaSpecs[t].restartPolicy) "
+        "|| {0}.mpiReplicaSpecs[t].restartPolicy in ['Never', 'OnFailure'])",
+        "restartPolicy must be Never or OnFailure",
+        creation=True,
+    ),
+    Rule(
+        "!has({0}.mpiImplementation) || !has({0}.runPolicy) || !has({0}.runPolicy.managedBy) "
+        "|| {0}.runPolicy.managedBy != 'kubeflow.org/training-operator'",
+        "runPolicy.managedBy must be kubeflow.org/mpi-operator or kueue.x-k8s.io/multikueue",
+        creation=True,
+    ),
+    Rule(
+        "has({0}.mpiImplementation) || !has({0}.runPolicy) || !has({0}.runPolicy.managedBy) "
+        "|| {0}.runPolicy.managedBy != 'kubeflow.org/mpi-operator'",
+        "runPolicy.managedBy must be kubeflow.org/training-operator or kueue.x-k8s.io/multikueue",
+        creation=True,
+    ),
+)
+"""A job that came as v1 gets the defaults of v2beta1 when a client patches it there, and stays
+what it was: these hold for new jobs, and for the others the operator looks at what it is."""
 
 KINDS: Final[Mapping[str, Kind]] = {
     "TFJob": Kind(
@@ -141,6 +174,30 @@ KINDS: Final[Mapping[str, Kind]] = {
         types=("Worker",),
         single=(),
         managers=_TRAINING,
+        scaled="Worker",
+    ),
+    "MPIJob": Kind(
+        name="MPIJob",
+        plural="mpijobs",
+        versions=("v1", "v2beta1"),
+        spec=mpi.MPIJobSpec,
+        spec_field="mpiReplicaSpecs",
+        types=("Launcher", "Worker"),
+        single=("Launcher",),
+        managers=(
+            names.MANAGED_BY_MPI_OPERATOR,
+            names.MANAGED_BY_TRAINING_OPERATOR,
+            names.MANAGED_BY_MULTIKUEUE,
+        ),
+        rules=(
+            Rule(
+                "{0}.exists(t, t.lowerAscii() == 'launcher')",
+                "Launcher must be present; it starts the program on the workers",
+                at="mpiReplicaSpecs",
+                reason="FieldValueRequired",
+            ),
+            *_OF_V2BETA1,
+        ),
         scaled="Worker",
     ),
 }

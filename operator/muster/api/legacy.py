@@ -19,13 +19,21 @@ RUN_POLICY_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
         "activeDeadlineSeconds",
         "backoffLimit",
     ),
+    "MPIJob": ("cleanPodPolicy",),
 }
 """Kind -> fields at the top of its spec that act as the field of that name in `runPolicy`."""
 
-VERSION_DEFAULTS: Final[Mapping[tuple[str, str], Mapping[str, str]]] = {
+VERSION_DEFAULTS: Final[Mapping[tuple[str, str], Mapping[str, object]]] = {
     ("TFJob", "v1alpha2"): {"cleanPodPolicy": "Running"},
     ("TFJob", "v1beta1"): {"cleanPodPolicy": "Running"},
     ("TFJob", "v1beta2"): {"cleanPodPolicy": "Running"},
+    ("MPIJob", "v2beta1"): {
+        "slotsPerWorker": 1,
+        "runLauncherAsWorker": False,
+        "sshAuthMountPath": "/root/.ssh",
+        "launcherCreationPolicy": "AtStartup",
+        "mpiImplementation": "OpenMPI",
+    },
 }
 """(kind, version) -> defaults of top-level fields that the schema of that version alone has."""
 
