@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from mpi import mpijob
 
 from muster.local import cluster, options
 
@@ -262,11 +263,13 @@ def test_a_mistake_of_a_kind_is_told_at_apply(
         ("PyTorchJob", "pytorchReplicaSpecs"),
         ("PaddleJob", "paddleReplicaSpecs"),
         ("JAXJob", "jaxReplicaSpecs"),
+        ("MPIJob", "mpiReplicaSpecs"),
     ],
 )
 def test_kubectl_scales_the_workers(kubectl: Kubectl, kind: str, field: str) -> None:
     """The number in the spec follows."""
-    kubectl.apply(of_kind(kind, name="scaled", **{field: {"Worker": WORKER}}))
+    roles = {"Worker": WORKER, **({"Launcher": ONE} if kind == "MPIJob" else {})}
+    kubectl.apply(of_kind(kind, name="scaled", **{field: roles}))
     assert "scaled" in kubectl("scale", f"{kind.lower()}s.kubeflow.org/scaled", "--replicas=3")
     assert kubectl.get(kind.lower(), "scaled")["spec"][field]["Worker"]["replicas"] == 3
 
@@ -350,3 +353,89 @@ def test_groups_and_queues_take_kube_batchs_fields(kubectl: Kubectl) -> None:
     assert "spec.capability.cpu" in kubectl.apply(queue)
     queue["spec"] = {"weight": 2, "capability": {"cpu": "100"}}
     assert "created" in kubectl.apply(queue)
+
+
+def mpi(version: str, name: str = "mistake", **roles: Any) -> dict[str, Any]:
+    """Return an MPIJob of that version; a launcher and two workers, unless the roles differ."""
+    made = mpijob(name, version)
+    made["metadata"]["namespace"] = "default"
+    specs = made["spec"]["mpiReplicaSpecs"]
+    made["spec"]["mpiReplicaSpecs"] = {
+        type_: {**role, **roles.get(type_, {})}
+        for type_, role in specs.items()
+        if roles.get(type_, {}) is not None
+    }
+    return made
+
+
+V2_DEFAULTS = {
+    "slotsPerWorker": 1,
+    "runLauncherAsWorker": False,
+    "sshAuthMountPath": "/root/.ssh",
+    "launcherCreationPolicy": "AtStartup",
+    "mpiImplementation": "OpenMPI",
+}
+
+
+def test_mpijobs_keep_what_each_version_wrote(kubectl: Kubectl) -> None:
+    """Both are read in both, whole; v2beta1's defaults are stored, v1 gets none."""
+    old, new = mpi("v1", "old"), mpi("v2beta1", "new")
+    old["spec"] |= {"mainContainer": "main", "cleanPodPolicy": "All", "slotsPerWorker": 2}
+    new["spec"] |= {"launcherCreationPolicy": "WaitForWorkersReady", "mpiImplementation": "Intel"}
+    assert "created" in kubectl.apply(old)
+    assert "created" in kubectl.apply(new)
+    for version in ("v1", "v2beta1"):
+        read = kubectl.get(f"mpijobs.{version}.kubeflow.org", "new")["spec"]
+        wanted = {**V2_DEFAULTS, "launcherCreationPolicy": "WaitForWorkersReady"}
+        assert {key: read[key] for key in wanted} == {**wanted, "mpiImplementation": "Intel"}
+        assert (
+            kubectl.get(f"mpijobs.{version}.kubeflow.org", "old")["spec"]["mainContainer"]
+            == "main"
+        )
+    assert "mpiImplementation" not in kubectl.get("mpijobs.v1.kubeflow.org", "old")["spec"]
+    patch = ("-p", '{"spec":{"runPolicy":{"suspend":true}}}')
+    said = kubectl("patch", "mpijobs.v2beta1.kubeflow.org", "old", "--type=merge", *patch)
+    assert "patched" in said
+
+
+MISTAKES_OF_MPI = [
+    ("v1", {"Launcher": None}, {}, "Launcher must be present"),
+    ("v1", {"Launcher": {"replicas": 2}}, {}, "Launcher is one pod; set replicas to 1"),
+    ("v2beta1", {"Worker": {"replicas": 0}}, {}, "Worker must be at least 1"),
+    ("v2beta1", {"Worker": {"restartPolicy": "ExitCode"}}, {}, "must be Never or OnFailure"),
+    ("v2beta1", {}, {"mpiImplementation": "LAM"}, '"OpenMPI", "Intel", "MPICH"'),
+    ("v2beta1", {}, {"launcherCreationPolicy": "Later"}, '"AtStartup", "WaitForWorkersReady"'),
+    ("v2beta1", {}, {"sshAuthMountPath": ""}, "sshAuthMountPath"),
+    ("v2beta1", {}, {"slotsPerWorker": -1}, "greater than or equal to 0"),
+    (
+        "v2beta1",
+        {},
+        {"runPolicy": {"managedBy": "kubeflow.org/training-operator"}},
+        "must be kubeflow.org/mpi-operator",
+    ),
+    (
+        "v1",
+        {},
+        {"runPolicy": {"managedBy": "kubeflow.org/mpi-operator"}},
+        "must be kubeflow.org/training-operator",
+    ),
+]
+
+
+@pytest.mark.parametrize(("version", "roles", "spec", "said"), MISTAKES_OF_MPI)
+def test_a_mistake_of_an_mpijob_is_told_at_apply(
+    kubectl: Kubectl, version: str, roles: dict[str, Any], spec: dict[str, Any], said: str
+) -> None:
+    """By the rules of the version that it is written in."""
+    made = mpi(version, **roles)
+    made["spec"] |= spec
+    assert said in kubectl.apply(made, "--dry-run=server")
+
+
+def test_an_mpijob_of_v1_may_have_what_v2beta1_refuses(kubectl: Kubectl) -> None:
+    """No workers, and ExitCode: the launcher does the work."""
+    made = mpi("v1", "lonely", Worker={"replicas": 0}, Launcher={"restartPolicy": "ExitCode"})
+    assert "created" in kubectl.apply(made)
+    patch = ("-p", '{"spec":{"runPolicy":{"suspend":true}}}')
+    said = kubectl("patch", "mpijobs.v2beta1.kubeflow.org", "lonely", "--type=merge", *patch)
+    assert "patched" in said
