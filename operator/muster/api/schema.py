@@ -74,7 +74,7 @@ def _scalar(schema: Json, value: Any, path: str) -> Iterator[Problem]:
         yield Problem(path, invalid(value, detail))
     bits = _BITS.get(schema.get("format", ""))
     if bits and not -(2**bits) <= value < 2**bits:
-        yield Problem(path, invalid(value, f"must be a number of {bits + 1} bits"))
+        yield Problem(path, invalid(value, f"must be of type {schema['format']}"))
     if isinstance(value, str):
         yield from _text(schema, value, path)
 

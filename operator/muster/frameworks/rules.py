@@ -17,6 +17,9 @@ MOST_REPLICAS: Final = 100_000
 
 _Types = Mapping[str, type[object]]
 _METADATA: Final[_Types] = {"labels": dict, "annotations": dict, "finalizers": list}
+_JSON: Final[Mapping[type[object], str]] = {
+    dict: "object", int: "integer", list: "array", str: "string",
+}  # fmt: skip
 _SPEC: Final[_Types] = {"schedulerName": str, "priorityClassName": str, "schedulingGates": list}
 
 
@@ -118,7 +121,7 @@ def _shapes(path: str, template: Mapping[str, Any]) -> Iterator[Problem]:
 def _listed(path: str, value: object, required: _Types, optional: _Types) -> Iterator[Problem]:
     """Yield what is wrong with a list of objects that have these fields."""
     if value is not None and not isinstance(value, list):
-        yield Problem(path, "Invalid value: must be of type list")
+        yield Problem(path, "Invalid value: must be of type array")
     for index, item in enumerate(sequence(value)):
         where, raw = f"{path}[{index}]", mapping(item)
         yield from _typed(where, raw, {**required, **optional})
@@ -130,7 +133,7 @@ def _listed(path: str, value: object, required: _Types, optional: _Types) -> Ite
 def _typed(path: str, raw: Mapping[str, Any], wanted: _Types) -> Iterator[Problem]:
     for key, type_ in wanted.items():
         if raw.get(key) is not None and not isinstance(raw[key], type_):
-            yield Problem(f"{path}.{key}", f"Invalid value: must be of type {type_.__name__}")
+            yield Problem(f"{path}.{key}", f"Invalid value: must be of type {_JSON[type_]}")
 
 
 def of_values(framework: Framework, job: Job) -> Iterator[Problem]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import yaml
@@ -78,12 +79,17 @@ def problems(framework: Framework, document: Json, domain: str = "") -> Iterator
         served = (f"{names.GROUP}/{served}" for served in framework.versions)
         yield Problem("apiVersion", jobs.unsupported(document.get("apiVersion"), served))
         return
+    spec = _schema(framework.kind, version)
+    found = tuple(schema.problems(spec, mapping(document.get("spec")), "spec"))
+    told = {problem.path for problem in found}
+    yield from found
     job = load(framework, document, domain)
-    yield from job.problems
-    told = {problem.path for problem in job.problems}
-    spec = crds.job_spec(kinds.KINDS[framework.kind], version)
-    found = schema.problems(spec, mapping(document.get("spec")), "spec")
-    yield from (problem for problem in found if problem.path not in told)
+    yield from (problem for problem in job.problems if problem.path not in told)
+
+
+@cache
+def _schema(kind: str, version: str) -> Json:
+    return crds.job_spec(kinds.KINDS[kind], version)
 
 
 def objects(

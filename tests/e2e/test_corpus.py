@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The corpus of broken manifests on a real API server, all at once, beside jobs that are good."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+
+import pytest
+from harness import Api, Json, Operator, Refused, verdict
+
+import broken
+from broken import Broken
+
+pytestmark = pytest.mark.e2e
+
+STRICT = "?fieldValidation=Strict"
+"""As kubectl asks for it."""
+
+
+def send(api: Api, row: Broken) -> str:
+    """Apply a manifest; return what the API server said against it, or nothing."""
+    document = row.document
+    document["metadata"]["namespace"] = api.namespace
+    try:
+        api.send("POST", api.path(document["kind"]) + STRICT, document)
+    except Refused as error:
+        return str(error)
+    return ""
+
+
+def lacks(row: Broken, said: str) -> list[str]:
+    """Return the words that were not said."""
+    return [word for word in row.says if word.lower() not in said.lower()]
+
+
+def complaint(row: Broken, job: Json) -> str:
+    """Return why the job does not run, from where its kind of mistake is told."""
+    status = job.get("status") or {}
+    if row.by == "verdict":
+        gang = verdict(job)
+        return f"{gang.get('reason', '')}: {gang.get('message', '')}" if gang.get("reason") else ""
+    return str(status["reason"]) if status.get("state") == "Invalid" else ""
+
+
+def test_what_cannot_be_meant_is_told_and_hurts_nobody(
+    shared_api: Api, shared_operator: Operator
+) -> None:
+    """Hundreds of broken jobs, each refused or told why; good ones run beside them meanwhile."""
+    api = shared_api
+    wrong: list[str] = []
+    stored: dict[str, list[Broken]] = {kind: [] for kind in broken.kinds()}
+    for row in broken.corpus():
+        said = send(api, row)
+        if bool(said) != (row.by == "apply"):
+            wrong.append(f"{row.id}: refused by {row.by}? the server: {said or 'takes it'}")
+        elif said and (missing := lacks(row, said)):
+            wrong.append(f"{row.id}: {missing} not in: {said}")
+        elif not said:
+            stored[row.document["kind"]].append(row)
+    for kind in broken.kinds():
+        api.create(broken.good(kind))
+    for kind in broken.kinds():
+        api.wait_condition(f"good-{kind.lower()}", "Succeeded", of=kind)
+    for kind, rows in stored.items():
+        wrong += told(api, kind, rows)
+    assert not wrong, "\n".join(wrong)
+    assert shared_operator.readiness() == "ok"
+    assert {p["status"]["phase"] for p in api.pods()} <= {"Pending", "Succeeded"}
+
+
+def told(api: Api, kind: str, rows: list[Broken]) -> list[str]:
+    """Return the mistakes of one kind that are not told as they should be."""
+    warned = [row for row in rows if row.by == "event"]
+    waited = {row.document["metadata"]["name"]: row for row in rows if row not in warned}
+    found: dict[str, Json] = {}
+
+    def each(jobs: Mapping[str, Json]) -> bool:
+        found.update(jobs)
+        return all(complaint(row, jobs[name]) for name, row in waited.items())
+
+    with contextlib.suppress(AssertionError):  # which ones it is stands below
+        api.wait(kind, each, seconds=20)
+    said = {name: complaint(row, found[name]) for name, row in waited.items()}
+    for row in warned:
+        name = row.document["metadata"]["name"]
+        said[name] = " ".join(e["message"] for e in api.events(name=name) if e["type"] != "Normal")
+    return [
+        f"{row.id}: {row.says} not in: {words or found[name].get('status')}"
+        for row in rows
+        if lacks(row, words := said[name := row.document["metadata"]["name"]]) or not words
+    ]
