@@ -15,16 +15,19 @@ from muster.api import crds
 from muster.local import commands
 from muster.runtime import flags, settings
 
-ANCESTORS = ("manager", "training-operator", "mpi-operator", "tf-operator")
-"""Programs that the image answers to; called by such a name, `muster` is `muster run`."""
+ANCESTORS = {
+    **dict.fromkeys(("manager", "training-operator", "mpi-operator", "tf-operator"), "run"),
+    "kube-batch": "scheduler",
+}
+"""Programs that the image answers to -> the command that `muster` is, called by such a name."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the answer is the exit code, 2 for arguments that cannot be meant."""
     program, *arguments = sys.argv if argv is None else ("muster", *argv)
     words = _words(program, arguments)
-    if words[:1] == ["run"]:
-        return _run(words[1:])
+    if words and words[0] in settings.COMMANDS:
+        return _run(words[0], words[1:])
     args, rest = _parser().parse_known_args(words)
     if rest and args.run is not _render:
         _parser().error(f"unrecognized arguments: {' '.join(rest)}")
@@ -34,15 +37,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _words(program: str, arguments: Sequence[str]) -> list[str]:
-    """Put `run` before the arguments of a Deployment that was written for an ancestor.
+    """Put the command before the arguments of a Deployment that was written for an ancestor.
 
     mpi-operator's brings flags alone and leaves the command to the image.
     """
     flags_alone = bool(arguments) and arguments[0].startswith("-")
     asks_for_help = arguments[:1] in (["-h"], ["--help"], ["--version"])
-    if Path(program).name.startswith(ANCESTORS) or (flags_alone and not asks_for_help):
-        return ["run", *arguments]
-    return list(arguments)
+    called = Path(program).name
+    command = next((ANCESTORS[name] for name in ANCESTORS if called.startswith(name)), "")
+    if flags_alone and not asks_for_help:
+        command = command or "run"
+    return [command, *arguments] if command else list(arguments)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -53,6 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=_version())
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     subparsers.add_parser("run", help="run the operator", add_help=False)
+    subparsers.add_parser("scheduler", help="run the scheduler alone", add_help=False)
     commands.add_to(subparsers)
     demo = subparsers.add_parser("demo", help="show a gang waiting and starting on this machine")
     demo.add_argument("--keep", action="store_true", help="leave the cluster up at the end")
@@ -82,14 +88,14 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _run(arguments: Sequence[str]) -> int:
+def _run(command: str, arguments: Sequence[str]) -> int:
     if set(arguments) & {"-h", "-help", "--help"}:
-        print(settings.usage())
+        print(settings.usage(command))
         return 0
     try:
-        chosen = settings.parse(arguments, os.environ)
+        chosen = settings.parse(arguments, os.environ, command)
     except flags.FlagError as error:
-        print(f"muster run: {error}", file=sys.stderr)
+        print(f"muster {command}: {error}", file=sys.stderr)
         return 2
     if chosen.version:
         print(_version())

@@ -53,6 +53,7 @@ def start_operator(
     def start(*flags: str, overlay: str = "embedded", ready: bool = True) -> Operator:
         config = account_config(local_cluster, tmp_path, overlay)
         made = Operator(config, tmp_path / f"operator-{len(running)}.log", flags)
+        made.command = "scheduler" if overlay == "scheduler" else "run"
         running.append(made)
         made.start(ready=ready)
         return made

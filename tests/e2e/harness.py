@@ -428,6 +428,7 @@ class Operator:
     health: int = field(default_factory=free_port)
     metrics: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
+    command: str = "run"
 
     def start(self, *, ready: bool = True) -> None:
         """Start the process; return when it is ready to work."""
@@ -435,7 +436,7 @@ class Operator:
             sys.executable,
             "-m",
             "muster",
-            "run",
+            self.command,
             f"--kubeconfig={self.config}",
             f"--metrics-bind-address=127.0.0.1:{self.metrics}",
             f"--health-probe-bind-address=127.0.0.1:{self.health}",

@@ -18,6 +18,12 @@ ROOT = Path(__file__).parent.parent.parent
 OVERLAYS = sorted(path.name for path in (ROOT / "manifests" / "overlays").iterdir())
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 
+RUN = ["run", "--leader-elect"]
+ARGUMENTS = {
+    "namespaced": [*RUN, "--gang-scheduler-name=embedded", "--namespace=$(POD_NAMESPACE)"],
+    "scheduler": ["scheduler", "--leader-elect", "--health-probe-bind-address=:8081"],
+}
+
 pytestmark = pytest.mark.e2e
 
 
@@ -81,9 +87,8 @@ def test_overlay_is_accepted(installed: cluster.Cluster, overlay: str, tmp_path:
     kubectl(installed, "apply", "--dry-run=server", "-f", str(tmp_path / "rest.yaml"))
     (deployment,) = (document for document in rest if document["kind"] == "Deployment")
     arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
-    wanted = ["--gang-scheduler-name=embedded", "--namespace=$(POD_NAMESPACE)"]
-    flags = wanted if overlay == "namespaced" else [f"--gang-scheduler-name={overlay}"]
-    assert arguments == ["run", "--leader-elect", *flags]
+    wanted = ARGUMENTS.get(overlay) or [*RUN, f"--gang-scheduler-name={overlay}"]
+    assert arguments == wanted
 
 
 @pytest.fixture(scope="module")

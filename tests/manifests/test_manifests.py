@@ -19,6 +19,7 @@ OVERLAYS = {
     "kubernetes": "kubernetes",
     "none": "none",
     "namespaced": "embedded",
+    "scheduler": "embedded",
 }
 FOLDERS = sorted(path.parent for path in MANIFESTS.rglob("kustomization.yaml"))
 GROUPS = {

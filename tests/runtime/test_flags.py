@@ -65,7 +65,7 @@ def test_flags_of_a_family_take_their_value_along():
     [
         (["--namespac=x"], "unknown flag --namespac; did you mean --namespace?"),
         (["--LEADER-ELECT"], "unknown flag --LEADER-ELECT; did you mean --leader-elect?"),
-        (["--xyzzy"], "unknown flag --xyzzy; see muster run --help"),
+        (["--xyzzy"], "unknown flag --xyzzy; see --help"),
         (["team"], 'unexpected argument "team"'),
         (
             ["--leader-elect", "false"],

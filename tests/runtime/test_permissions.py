@@ -112,9 +112,9 @@ def test_what_is_missing_is_one_line():
         Access("nodes", "", "watch"),
         Access("podgroups.scheduling.incubator.k8s.io", "team", "create"),
     )
-    assert permissions.sentence(missing, gang.EMBEDDED) == (
-        "the operator's account may not list, watch nodes; create "
+    assert permissions.sentence(missing, "embedded") == (
+        "this account may not list, watch nodes; create "
         "podgroups.scheduling.incubator.k8s.io in namespace team; the roles of "
         "manifests/overlays/embedded grant what is needed"
     )
-    assert permissions.sentence((), gang.EMBEDDED) == ""
+    assert permissions.sentence((), "embedded") == ""

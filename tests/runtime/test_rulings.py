@@ -30,11 +30,11 @@ def test_a_ruling_in_the_words_of_the_job():
         shortage={"cpu": 1500},
         position=3,
     )
-    verdict = rulings.of_gang(make_job(), "muster", ruling)
+    verdict = rulings.of_gang("mnist", "muster", ruling)
     assert verdict == replace(
         WAITS, since=None, message="long", summary="short", shortage={"cpu": "1500m"}, position=3
     )
-    assert rulings.of_gang(make_job(), "muster", replace(ruling, position=0)).position is None
+    assert rulings.of_gang("mnist", "muster", replace(ruling, position=0)).position is None
 
 
 def test_a_job_of_another_scheduler():

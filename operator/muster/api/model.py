@@ -289,3 +289,6 @@ class GroupView:
     conditions: tuple[Mapping[str, Any], ...] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
+    created: float = 0.0
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """`running`, `succeeded` and `failed` of its status."""

@@ -19,6 +19,34 @@ _PHASES: Final[Mapping[str, names.GroupPhase]] = {
 }
 
 
+def status(
+    group: GroupView,
+    verdict: Verdict | None,
+    phase: names.GroupPhase,
+    counts: Mapping[str, int],
+    now: float,
+) -> Json | None:
+    """Return a JSON merge patch of phase, counts and condition, None if all is told already.
+
+    `counts` are pods that run, have succeeded, have failed. A message alone is no news.
+    """
+    patch: Json = {}
+    if group.phase != phase:
+        patch["phase"] = str(phase)
+    numbers = {word: counts.get(word, 0) for word in (*group.counts, *counts)}
+    if numbers != {word: group.counts.get(word, 0) for word in numbers}:
+        patch |= numbers
+    said = None if verdict is None else difference(group, verdict, now)
+    if said is not None and verdict is not None and _is_news(group, verdict.reason):
+        patch["conditions"] = said["status"]["conditions"]
+    return {"status": patch} if patch else None
+
+
+def _is_news(group: GroupView, reason: str) -> bool:
+    told = next((c for c in group.conditions if c.get("type") == names.UNSCHEDULABLE), {})
+    return bool(told.get("reason", SCHEDULED) != (reason or SCHEDULED))
+
+
 def difference(group: GroupView, verdict: Verdict, now: float) -> Json | None:
     """Return a JSON merge patch of phase and condition, None if they tell the verdict already.
 

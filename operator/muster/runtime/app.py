@@ -28,6 +28,7 @@ from muster.runtime.passes import Passes
 from muster.runtime.recorder import Recorder
 from muster.runtime.settings import Settings
 from muster.runtime.work import WorkQueue
+from muster.scheduler.policy import PolicyError
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +37,7 @@ PASSES_AT_ONCE = 1024
 another from creating pods."""
 RELIST_PAUSE = 1.0
 """Seconds for all jobs of a list to come in before the audit that follows it."""
+SCHEDULER_OVERLAY = "scheduler"
 AUDIT_SECONDS = 300.0
 """How often the list of jobs is compared with the server, for deletions that no watch told."""
 
@@ -73,6 +75,7 @@ class Operator:
                 self._loop_settings,
                 self.metrics,
                 self._touched,
+                self.recorder,
             )
             if self.backend.embedded
             else None
@@ -114,8 +117,9 @@ class Operator:
             (settings.lock_namespace or self.kube.namespace) if settings.leader_elect else None
         )
         needed = permissions.needed(self.backend, self.frameworks, settings.namespaces, leases)
+        overlay = SCHEDULER_OVERLAY if settings.alone else self.backend.name
         asking = asyncio.create_task(
-            permissions.wait(self.kube, needed, self.backend, self._lacking), name="permissions"
+            permissions.wait(self.kube, needed, overlay, self._lacking), name="permissions"
         )
         stopping = asyncio.create_task(self._stop.wait())
         await asyncio.wait({asking, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -131,7 +135,7 @@ class Operator:
         if problem:
             log.error("%s", problem)
         else:
-            log.info("the operator's account has the permissions that it needs")
+            log.info("the account has the permissions that it needs")
 
     async def _work(self) -> int:
         """Work until a signal or the end of a part; return the exit code.
@@ -139,7 +143,9 @@ class Operator:
         The work ends first, then the lease is given back, and Kopf may take its time.
         """
         leader, finish = self._leader(), asyncio.Event()
-        source = asyncio.create_task(self._follow_jobs(finish), name="kopf")
+        # Alone there are no jobs to follow.
+        following = self._follow_jobs(finish) if self.frameworks else finish.wait()
+        source: asyncio.Task[object] = asyncio.create_task(following, name="kopf")
         parts = {
             asyncio.create_task(self.cache.run(), name="cache"),
             asyncio.create_task(self._lead(leader), name="work"),
@@ -189,6 +195,7 @@ class Operator:
             if self.loop is not None:
                 self.loop.stir()
                 running.append(tasks.create_task(self.loop.run()))
+                running.append(tasks.create_task(self.loop.foreign.run()))
             if leader is not None:
                 await leader.hold()
                 for task in running:
@@ -244,7 +251,10 @@ class Operator:
     def _loop_settings(self) -> LoopSettings:
         settings = self.settings
         rules = GangRules(
-            frozenset(settings.scheduler_names), settings.default_queue, self.cache.priorities
+            frozenset(settings.scheduler_names),
+            settings.default_queue,
+            self.cache.priorities,
+            settings.priority_class,
         )
         return LoopSettings(
             rules,
@@ -261,6 +271,8 @@ class Operator:
 
 
 def _enabled(settings: Settings) -> tuple[Framework, ...]:
+    if settings.alone:
+        return ()
     kinds = {kind.lower() for kind in settings.kinds}
     return tuple(f for f in FRAMEWORKS.values() if not kinds or f.kind.lower() in kinds)
 
@@ -308,4 +320,10 @@ async def _run(settings: Settings) -> int:
     except ConfigurationError as error:
         log.error("%s", error)  # noqa: TRY400 -- the sentence is enough
         return 2
-    return await Operator(settings, connection, waiting).serve()
+    try:
+        operator = Operator(settings, connection, waiting)
+    except (OSError, PolicyError) as error:
+        log.error("--scheduler-conf=%s: %s", settings.scheduler_conf, error)  # noqa: TRY400 -- as above
+        await connection.close()
+        return 2
+    return await operator.serve()

@@ -19,7 +19,9 @@ from muster.controller.model import Refusal
 from muster.frameworks import load
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend
-from muster.runtime import gangs, shapes, views
+from muster.runtime import dialects, gangs, shapes, views
+from muster.runtime.dialects import Ask
+from muster.runtime.foreignpods import ForeignPods, Member
 from muster.runtime.groups import Groups
 from muster.runtime.kube import ApiError, Kube, Resource
 from muster.runtime.mirror import Mirror
@@ -50,6 +52,13 @@ class PodEntry:
 
     view: PodView
     use: PodUse | None
+    ask: Ask | None = None
+    """What it asks of this scheduler, if it belongs to no job."""
+
+    @property
+    def member(self) -> Member | None:
+        """The pod as a member of a gang of foreign pods, if it is one."""
+        return None if self.ask is None else (self.view, self.ask)
 
 
 @dataclass(slots=True)
@@ -80,6 +89,7 @@ class Cache:
         self.domain = domain
         """The cluster domain, which is part of what large jobs tell their pods."""
         self.columns = ClusterColumns()
+        self.foreign = ForeignPods(_ignore)
         self.priorities: dict[str, int] = {}
         self.queues: dict[str, QueueInput] = {}
         self.groups = Groups(kube, backend, self.namespaces, self._group_changed, self._touch_all)
@@ -198,6 +208,15 @@ class Cache:
         """Return the group object that has the job's name, whoever owns it."""
         return self.groups.get(job.namespace, names.flat(job.name))
 
+    def group_of(self, key: str) -> GroupView | None:
+        """Return the object of a gang of foreign pods, or None."""
+        dialect, namespace, name = key.split("/", 2)
+        return self.groups.get(namespace, name) if dialect == dialects.OWN else None
+
+    def is_of_job(self, group: GroupView) -> bool:
+        """Say whether the group belongs to a job that is handled here."""
+        return group.owner_uid in self._key_of
+
     # What was just written, or read outside of the watches.
 
     def put(self, document: Json) -> None:
@@ -275,14 +294,14 @@ class Cache:
             "Pod": self._each(PODS, self._parse_pod, self._pod_changed, OURS)
             if not embedded
             else [Mirror(self.kube, PODS, self._parse_pod, self._pod_changed)],
-            "Service": self._each(SERVICES, views.child_of("Service"), self._child_changed, OURS),
-            "ConfigMap": self._each(
-                CONFIG_MAPS, views.child_of("ConfigMap"), self._child_changed, OURS
-            ),
             "PriorityClass": [
                 Mirror(self.kube, PRIORITY_CLASSES, _priority, self._priority_changed)
             ],
         }
+        if self.frameworks:
+            for kind, resource in (("Service", SERVICES), ("ConfigMap", CONFIG_MAPS)):
+                parse = views.child_of(kind)
+                mirrors[kind] = self._each(resource, parse, self._child_changed, OURS)
         if any(framework.autoscaler for framework in self.frameworks.values()):
             parse = views.child_of(names.AUTOSCALER)
             mirrors[names.AUTOSCALER] = self._each(AUTOSCALERS, parse, self._child_changed, OURS)
@@ -304,8 +323,12 @@ class Cache:
         ]
 
     def _parse_pod(self, document: Json) -> PodEntry:
-        use = shapes.parse_use(document) if self.backend.embedded else None
-        return PodEntry(views.pod(document), use)
+        if not self.backend.embedded:
+            return PodEntry(views.pod(document), None)
+        ask = dialects.parse_ask(document, self.backend.scheduler_names, self.frameworks)
+        if ask is not None and not {"", document["metadata"]["namespace"]} & {*self.namespaces}:
+            ask = None
+        return PodEntry(views.pod(document), shapes.parse_use(document), ask)
 
     # What changed.
 
@@ -329,6 +352,9 @@ class Cache:
             used = None if before is None else before.use
             uses = None if after is None else after.use
             self.columns.pod_changed(used, uses)
+            self.foreign.changed(
+                None if before is None else before.member, None if after is None else after.member
+            )
             if new is not None and new.node:
                 self.arrived(new)
             if _matters(used, uses, old, new):
@@ -356,6 +382,10 @@ class Cache:
             self._touch_owner(before)
             self._touch_owner(after)
             self._touch_namesake(before)
+            group = after or before
+            if group is not None and not self.is_of_job(group):
+                self.foreign.bump(f"{dialects.OWN}/{group.namespace}/{group.name}")
+                self._stirred()
 
     def _touch_namesake(self, group: GroupView | None) -> None:
         """Look again at the job whose group's name somebody else had taken."""
@@ -412,7 +442,7 @@ def _matters(
     return old is None or old.gated != new.gated or old.deleting != new.deleting
 
 
-def _ignore(_pod: PodView) -> None:
+def _ignore(_news: object) -> None:
     """Do nothing: no allocator is inside."""
 
 

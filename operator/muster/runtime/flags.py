@@ -111,7 +111,7 @@ def _is_flag(token: str, known: Mapping[str, Flag], prefixes: Sequence[str]) -> 
 def _unknown(name: str, known: Mapping[str, Flag]) -> str:
     lower = {flag.lower(): flag for flag in known}
     near = difflib.get_close_matches(name.lower(), lower, n=1)
-    hint = f"did you mean --{lower[near[0]]}?" if near else "see muster run --help"
+    hint = f"did you mean --{lower[near[0]]}?" if near else "see --help"
     return f"unknown flag --{name}; {hint}"
 
 

@@ -24,6 +24,8 @@ class GangRules:
     scheduler_names: frozenset[str]
     default_queue: str
     priorities: Mapping[str, int] = field(default_factory=dict)
+    group_priority: bool = True
+    """The PriorityClass of a group counts, beside those of its pods."""
 
 
 def parse_queue(document: Json) -> QueueInput:
@@ -89,8 +91,8 @@ def gang(
         created=job.created,
         min_member=max(0, minimum(job) - foreign),
         roles=roles,
-        priority=rules.priorities.get(_priority_class(job), 0),
-        min_resources=_amounts(scheduling.min_resources),
+        priority=rules.priorities.get(_priority_class(job), 0) if rules.group_priority else 0,
+        min_resources=amounts(scheduling.min_resources),
         admitted=admitted or was_whole(job),
         hold_until=hold_until,
     )
@@ -164,7 +166,8 @@ def _template_class(replica: Replica) -> str:
     return (replica.template.get("spec") or {}).get("priorityClassName") or ""
 
 
-def _amounts(resources: Mapping[str, str] | None) -> Mapping[str, int] | None:
+def amounts(resources: Mapping[str, str] | None) -> Mapping[str, int] | None:
+    """Return quantities by resource in the units of `api.quantity`. Raises ValueError."""
     if resources is None:
         return None
     return {resource: quantity.units(resource, text) for resource, text in resources.items()}

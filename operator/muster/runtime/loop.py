@@ -16,10 +16,12 @@ from muster.controller import policies
 from muster.runtime import gangs, rulings
 from muster.runtime.binder import Binder
 from muster.runtime.cache import Cache
+from muster.runtime.foreign import Foreign
 from muster.runtime.gangs import GangRules
 from muster.runtime.gangstate import NOT_NOW, PATIENCE, GangState
 from muster.runtime.kube import Kube
 from muster.runtime.metrics import Metrics
+from muster.runtime.recorder import Recorder
 from muster.runtime.snapshot import GangInput
 from muster.scheduler import cycle
 from muster.scheduler.model import Decision
@@ -64,10 +66,13 @@ class Loop:
         settings: Callable[[], LoopSettings],
         metrics: Metrics,
         touched: Callable[[str], None],
+        recorder: Recorder | None = None,
     ) -> None:
         self._cache, self._policy = cache, policy
         self._settings, self._metrics, self._touched = settings, metrics, touched
         self._binder = Binder(kube, cache, metrics, self._not_bound)
+        recorder = recorder or Recorder(kube)
+        self.foreign = Foreign(kube, cache, self._binder, recorder, metrics, self._wake)
         cache.arrived = self.arrived
         self._changed = asyncio.Event()
         self._states: dict[str, GangState] = {}
@@ -118,6 +123,7 @@ class Loop:
         jobs = {job.key: job for job in self._cache.jobs() if _wants_pods(job)}
         self._forget({job.uid for job in jobs.values()})
         inputs = [g for job in jobs.values() if (g := self._input(job, settings, now))]
+        inputs += self.foreign.inputs(settings.rules, settings.member_hold, now)
         started = time.monotonic()
         columns = self._cache.columns
         snapshot = columns.snapshot(inputs, list(self._cache.queues.values()), now)
@@ -131,12 +137,16 @@ class Loop:
         decisions = tuple(
             d
             for d in decisions
-            if d.gang not in held_back and self._cache.job(d.gang) is jobs[d.gang]
+            if d.gang not in held_back
+            and (self._cache.job(d.gang) is jobs.get(d.gang) or self.foreign.knows(d.gang))
         )
         self._waiting = len(decisions)
         for decision in decisions:
-            self._accept(jobs[decision.gang], decision, now, seen)
-        waiting = [d for d in decisions if not d.placements]
+            if decision.gang in jobs:
+                self._accept(jobs[decision.gang], decision, now, seen)
+            elif not self.foreign.accept(decision, now, seen):
+                self.stir()
+        waiting = [d for d in decisions if d.gang in jobs and not d.placements]
         self._show(waiting, jobs, settings, now)
         self._metrics.holds.set(sum(g.admitted and gangs.missing(g) > 0 for g in inputs))
         self._set_alarm()
@@ -210,7 +220,9 @@ class Loop:
     def arrived(self, pod: PodView) -> None:
         """Take note of a pod that has a node."""
         state = self._states.get(pod.owner_uid)
-        if state is not None:
+        if state is None:
+            self.foreign.arrived(pod)
+        else:
             state.arrived(pod, time.time())
             # The hold ends with the gang whole; that, too, is found by a cycle.
             if state.broken_since is not None and not state.promises.nodes:
@@ -227,7 +239,7 @@ class Loop:
             if state.verdict is None or state.verdict.state == names.GangState.WAITING:
                 self._metrics.gang_wait.observe(max(0.0, now - job.created))
             self._touched(job.key)
-        self._tell(job, state, rulings.of_gang(job, self._scheduler, decision.verdict), now)
+        self._tell(job, state, _verdict(job, self._scheduler, decision), now)
 
     def _promise(
         self, job: Job, state: GangState, decision: Decision, now: float, seen: int
@@ -334,9 +346,15 @@ class Loop:
 
     def _not_bound(self, pod: PodView) -> None:
         state = self._states.get(pod.owner_uid)
-        if state is not None:
+        if state is None:
+            self.foreign.not_bound(pod)
+        else:
             state.not_bound(pod, time.time())
         self.stir()
+
+
+def _verdict(job: Job, scheduler: str, decision: Decision) -> Verdict:
+    return rulings.of_gang(names.flat(job.name), scheduler, decision.verdict)
 
 
 def _gives_up(job: Job, settings: LoopSettings) -> bool:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import aiohttp
 
@@ -38,6 +38,13 @@ EVERY_JOB = (
     Permission("", "namespaces", LIST_WATCH, everywhere=True),
 )
 """What jobs of every kind need, under every gang backend."""
+
+ALONE = (
+    Permission("", "events", ("create",)),
+    Permission("", "pods", ("delete",)),
+    Permission("scheduling.k8s.io", "priorityclasses", LIST_WATCH, everywhere=True),
+)
+"""What a scheduler needs that no jobs belong to, beside its backend's."""
 
 AUTOSCALING = Permission("autoscaling", "horizontalpodautoscalers", CHILDREN)
 LEASE = Permission("coordination.k8s.io", "leases", ("get", "create", "update"))
@@ -82,22 +89,33 @@ def of_kind(framework: Framework) -> tuple[Permission, ...]:
 
 def needed(
     backend: GangBackend,
-    frameworks: Iterable[Framework],
+    frameworks: Collection[Framework],
     namespaces: Sequence[str],
     lease_namespace: str | None,
 ) -> tuple[Access, ...]:
-    """Return every access that the operator needs, each once.
+    """Return every access that the operator needs, each once; without jobs the scheduler alone.
 
     `namespaces` are those whose jobs are handled, none for all; `lease_namespace` is where the
     leader's Lease is, None without leader election.
     """
-    permissions = [*EVERY_JOB, *backend.permissions]
+    permissions = [*EVERY_JOB, *backend.permissions] if frameworks else [*_alone(backend)]
     for framework in frameworks:
         permissions += of_kind(framework)
     found = [a for p in permissions for a in _accesses(p, ("",) if p.everywhere else namespaces)]
     if lease_namespace is not None:
         found += _accesses(LEASE, (lease_namespace,))
     return tuple(dict.fromkeys(found))
+
+
+def _alone(backend: GangBackend) -> Iterator[Permission]:
+    """Yield what a scheduler needs without jobs: it makes no groups and takes none away."""
+    yield from ALONE
+    groups = {api.plural for api in backend.apis}
+    for permission in backend.permissions:
+        verbs = permission.verbs
+        if permission.resource in groups:
+            verbs = tuple(verb for verb in verbs if verb not in ("create", "delete"))
+        yield replace(permission, verbs=verbs)
 
 
 def _accesses(permission: Permission, namespaces: Sequence[str]) -> Iterator[Access]:
@@ -109,8 +127,8 @@ def _accesses(permission: Permission, namespaces: Sequence[str]) -> Iterator[Acc
             yield Access(resource, namespace, verb)
 
 
-def sentence(missing: Iterable[Access], backend: GangBackend) -> str:
-    """Return in one line what is missing and how to get it; empty if nothing is."""
+def sentence(missing: Iterable[Access], overlay: str) -> str:
+    """Return in one line what is missing and which overlay grants it; empty if nothing is."""
     verbs: dict[tuple[str, str], list[str]] = {}
     for access in missing:
         verbs.setdefault((access.resource, access.namespace), []).append(access.verb)
@@ -121,8 +139,8 @@ def sentence(missing: Iterable[Access], backend: GangBackend) -> str:
         for (resource, namespace), listed in verbs.items()
     )
     return (
-        f"the operator's account may not {'; '.join(parts)}; the roles of "
-        f"manifests/overlays/{backend.name} grant what is needed"
+        f"this account may not {'; '.join(parts)}; the roles of "
+        f"manifests/overlays/{overlay} grant what is needed"
     )
 
 
@@ -141,7 +159,7 @@ async def _granted(kube: Kube, access: Access) -> bool:
 async def wait(
     kube: Kube,
     accesses: Iterable[Access],
-    backend: GangBackend,
+    overlay: str,
     tell: Callable[[str], None],
 ) -> None:
     """Return once everything is granted, or cannot be asked.
@@ -152,7 +170,7 @@ async def wait(
     while left:
         try:
             left = await missing(kube, left)
-            problem = sentence(left, backend)
+            problem = sentence(left, overlay)
         except ApiError as error:
             log.warning("permissions could not be tried: %s", error.message)
             break

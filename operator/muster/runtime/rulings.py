@@ -12,12 +12,12 @@ from muster.runtime import gangs
 from muster.scheduler.model import Verdict as Ruling
 
 
-def of_gang(job: Job, scheduler: str, ruling: Ruling) -> Verdict:
-    """Return the scheduler core's ruling as the job's verdict, without its time."""
+def of_gang(pod_group: str, scheduler: str, ruling: Ruling) -> Verdict:
+    """Return the scheduler core's ruling as a verdict for people, without its time."""
     return Verdict(
         scheduler=scheduler,
         state=str(ruling.state),
-        pod_group=names.flat(job.name),
+        pod_group=pod_group,
         min_member=ruling.min_member,
         placed=ruling.placed,
         ready=ruling.ready,

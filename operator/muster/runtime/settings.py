@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The flags of `muster run`, and what they come to.
+"""The flags of `muster run` and `muster scheduler`, and what they come to.
 
 Beside its own the operator takes the flags of training-operator, mpi-operator, tf-operator and
 kube-batch: with their meaning where it has one here, else without effect.
@@ -66,6 +66,8 @@ class Settings:
     pytorch_init_tries: int = 100
     pytorch_init_template: str = "/etc/config/initContainer.yaml"
     mpi_delivery_image: str = "ghcr.io/kubeflow/training-v1/kubectl-delivery:latest"
+    alone: bool = False
+    """There are no jobs: the scheduler alone, in kube-batch's place."""
     version: bool = False
     """Print the version and do nothing else."""
     ignored: tuple[str, ...] = ()
@@ -113,6 +115,7 @@ def _monitoring(text: str) -> str:
     return flags.address(f":{port}" if port else "0")
 
 
+COMMANDS = {"run": "Run the operator.", "scheduler": "Run the scheduler alone, without jobs."}
 KINDS = ("TFJob", "PyTorchJob", "XGBoostJob", "PaddleJob", "JAXJob", "MPIJob")
 
 GANG = (
@@ -215,19 +218,33 @@ SECTIONS = {
     "Jobs": SCOPE,
     "Process": PROCESS,
 }
+OF_JOBS = frozenset({"Gang scheduler", "Jobs"})
+"""Sections that the scheduler alone has no use for."""
+ALONE: Mapping[str, Any] = {
+    "alone": True,
+    "namespaces": (),
+    "scheduler_names": (names.KUBE_BATCH_SCHEDULER, names.MUSTER_SCHEDULER),
+    "leader_election_id": names.KUBE_BATCH_SCHEDULER,
+    "lease_duration": 15.0,
+    "renew_deadline": 10.0,
+    "retry_period": 5.0,
+}
+"""Its defaults, where they are others than the operator's: those of kube-batch."""
 PREFIXES = ("webhook-", "zap-")
 """Families of flags that are accepted without effect."""
 
 
-def parse(arguments: Sequence[str], environ: Mapping[str, str]) -> Settings:
-    """Return what the arguments come to. Raises `flags.FlagError`."""
-    table = [flag for section in SECTIONS.values() for flag in section]
+def parse(arguments: Sequence[str], environ: Mapping[str, str], command: str = "run") -> Settings:
+    """Return what the arguments of one of COMMANDS come to. Raises `flags.FlagError`."""
+    table = [flag for section in _sections(command).values() for flag in section]
     given = flags.parse(arguments, (*table, *WITHOUT_EFFECT), PREFIXES)
     values: dict[str, Any] = {
         "cluster_domain": environ.get("CUSTOM_CLUSTER_DOMAIN", ""),
         "namespaces": (environ.get("KUBEFLOW_NAMESPACE", ""),),
         "lock_namespace": environ.get("POD_NAMESPACE", ""),
     }
+    if command == "scheduler":
+        values |= ALONE
     values |= given.values
     values["gang"] = _gang(given)
     listed = (part for text in values["namespaces"] for part in text.split(",") if part)
@@ -236,12 +253,19 @@ def parse(arguments: Sequence[str], environ: Mapping[str, str]) -> Settings:
         if many in values:
             values[many] = tuple(dict.fromkeys(values[many]))
     known = {field.name for field in fields(Settings)}
+    if command == "scheduler":
+        # kube-batch has one address.
+        values.setdefault("health_bind", values.get("metrics_bind", ":8080"))
     settings = Settings(
         **{key: value for key, value in values.items() if key in known},
         ignored=tuple(given.ignored),
     )
     _check_lease(settings)
     return settings
+
+
+def _sections(command: str) -> Mapping[str, Sequence[Flag]]:
+    return {k: v for k, v in SECTIONS.items() if command == "run" or k not in OF_JOBS}
 
 
 def _gang(given: flags.Given) -> str | None:
@@ -278,10 +302,10 @@ def _check_lease(settings: Settings) -> None:
         )
 
 
-def usage() -> str:
+def usage(command: str = "run") -> str:
     """Return the help: every flag with a meaning, then those without."""
-    lines = ["usage: muster run [flags]", "", "Run the operator."]
-    for title, section in SECTIONS.items():
+    lines = [f"usage: muster {command} [flags]", "", COMMANDS[command]]
+    for title, section in _sections(command).items():
         lines += ["", f"{title}:"]
         lines += [f"  --{flag.name:<38} {flag.text}" for flag in section]
     accepted = [f"--{flag.name}" for flag in WITHOUT_EFFECT]

@@ -11,6 +11,8 @@ from typing import Any
 from muster.api import names
 from muster.api.model import ContainerEnd, GroupView, Json, ObjectView, PodView
 
+COUNTS = ("running", "succeeded", "failed")
+"""Pods by phase, in the status of a PodGroup."""
 WAITING_IS_NORMAL = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 
@@ -105,6 +107,8 @@ def group(api_version: str, kind: str, document: Json) -> GroupView:
         conditions=tuple(status.get("conditions") or ()),
         annotations=metadata.get("annotations") or {},
         labels=metadata.get("labels") or {},
+        created=epoch(metadata.get("creationTimestamp") or ""),
+        counts={key: status[key] for key in COUNTS if status.get(key)},
     )
 
 

@@ -61,6 +61,7 @@ class Reason(StrEnum):
     PRIORITY_CLASS_NOT_FOUND = "PriorityClassNotFound"
     FOREIGN_SCHEDULER = "ForeignScheduler"
     UNSUPPORTED_CONSTRAINT = "UnsupportedConstraint"
+    GROUP_MISSING = "GroupMissing"
 
     @property
     def ever_possible(self) -> bool:

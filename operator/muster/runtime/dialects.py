@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How pods that somebody else made say to which gang they belong, and what the gang asks.
+
+The first mark that a pod carries counts. Groups are matched within one namespace. A pod without
+a mark belongs to the gang of its controller, or is one of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from muster.api import edge, names
+from muster.api.model import GroupView, Json, PodView
+from muster.runtime.gangs import GangRules, amounts
+from muster.runtime.shapes import PodShape, shape_of
+from muster.scheduler.model import Reason, Refusal
+
+OWN: Final = "PodGroup"
+LIGHTWEIGHT: Final = "pod-group"
+PLUGINS: Final = "PodGroup.scheduling.x-k8s.io"
+MARKS: Final[tuple[tuple[str, str, str], ...]] = (
+    (OWN, "annotations", names.GROUP_NAME),
+    (LIGHTWEIGHT, "labels", names.LIGHTWEIGHT_GROUP),
+    (PLUGINS, "labels", names.SCHEDULER_PLUGINS_GROUP),
+)
+"""(dialect, where in the metadata, key), in the order of precedence."""
+_OBJECTS: Final = frozenset({OWN, PLUGINS})
+"""Dialects in which a group is an object, without which its pods wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What an existing pod asks of the scheduler that it names."""
+
+    group: str
+    """Key of its gang, `<dialect or kind of the controller>/<namespace>/<name>`."""
+    minimum: int
+    """How many must start together, as far as the pod itself says; else 0."""
+    priority: int
+    shape: PodShape
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a gang asks as a whole."""
+
+    uid: str
+    created: float
+    minimum: int
+    queue: str
+    priority: int
+    min_resources: Mapping[str, int] | None = None
+    refusal: Refusal | None = None
+
+
+def parse_ask(
+    document: Json, scheduler_names: Collection[str], kinds: Collection[str]
+) -> Ask | None:
+    """Return what a pod asks of us; None if it names another scheduler.
+
+    The pods of jobs of these `kinds` are asked for by their job. Raises ValueError for a bad
+    quantity.
+    """
+    spec, metadata = document.get("spec") or {}, document["metadata"]
+    if spec.get("schedulerName") not in scheduler_names:
+        return None
+    owner = _controller(metadata)
+    if owner.get("kind") in kinds and owner.get("apiVersion", "").startswith(names.GROUP):
+        return None
+    group, dialect = _group(metadata, owner)
+    return Ask(
+        group=group,
+        minimum=_minimum(metadata, dialect),
+        priority=edge.integer(spec.get("priority")) or 0,
+        shape=shape_of({"metadata": metadata, "spec": {**spec, "nodeName": ""}}),
+    )
+
+
+def terms(
+    key: str,
+    members: Iterable[tuple[PodView, Ask]],
+    group: GroupView | None,
+    rules: GangRules,
+) -> Terms:
+    """Return what a gang asks. `group` is its object: PodGroup or PodDisruptionBudget, or None."""
+    pods = list(members)
+    first = min(pod.created for pod, _ in pods)
+    priority = max(ask.priority for _, ask in pods)
+    if group is None:
+        dialect, _, name = key.split("/", 2)
+        refusal = _missing(name) if dialect in _OBJECTS else None
+        least = max(1, *(ask.minimum for _, ask in pods))
+        return Terms(key, first, least, rules.default_queue, priority, refusal=refusal)
+    spec = group.spec
+    named = edge.text(spec.get("priorityClassName"))
+    if named in rules.priorities and rules.group_priority:
+        priority = rules.priorities[named]
+    least = edge.integer(spec.get("minMember", spec.get("minAvailable"))) or 1
+    return Terms(
+        uid=group.uid,
+        created=group.created or first,
+        minimum=max(1, least),
+        queue=edge.text(spec.get("queue")) or rules.default_queue,
+        priority=priority,
+        min_resources=amounts(spec.get("minResources")),
+    )
+
+
+def _missing(name: str) -> Refusal:
+    return Refusal(Reason.GROUP_MISSING, f'PodGroup "{name}" does not exist')
+
+
+def _controller(metadata: Json) -> Json:
+    owners = edge.sequence(metadata.get("ownerReferences"))
+    return next((owner for owner in owners if owner.get("controller")), {})
+
+
+def _group(metadata: Json, owner: Json) -> tuple[str, str]:
+    """Return the key of the pod's gang, and the dialect that told it; empty: none."""
+    namespace = metadata.get("namespace", "")
+    for dialect, where, mark in MARKS:
+        name = edge.mapping(metadata.get(where)).get(mark)
+        if name:
+            return f"{dialect}/{namespace}/{name}", dialect
+    kind, name = owner.get("kind", "Pod"), owner.get("name", metadata["name"])
+    return f"{kind}/{namespace}/{name}", ""
+
+
+def _minimum(metadata: Json, dialect: str) -> int:
+    annotations, labels = (edge.mapping(metadata.get(w)) for w in ("annotations", "labels"))
+    said = {
+        LIGHTWEIGHT: labels.get(names.LIGHTWEIGHT_MIN_AVAILABLE),
+        "": annotations.get(names.GROUP_MIN_MEMBER),
+    }
+    text = edge.text(said.get(dialect))
+    return int(text) if text.isdecimal() and len(text) < 10 else 0

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the allocator remembers of one gang of foreign pods between cycles.
+
+All else is derived anew in every cycle. Times are seconds since the epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from muster.api.model import GroupView, PodView, Verdict
+from muster.runtime import dialects, foreignpods
+from muster.runtime.cache import Cache
+from muster.runtime.dialects import Terms
+from muster.runtime.foreignpods import Member
+from muster.runtime.gangs import GangRules
+from muster.runtime.promises import Promises
+from muster.runtime.snapshot import GangInput
+
+FIRST_RETRY, LAST_RETRY = 1.0, 60.0
+"""Pause before a pod is tried again that could not be sent to its node."""
+_EMPTY: Final[frozenset[str]] = frozenset()
+
+
+class ForeignState:
+    """One gang, as the allocator follows it. `wake(at)` asks for a cycle at that time."""
+
+    def __init__(self, key: str, cache: Cache, wake: Callable[[float], None]) -> None:
+        self.key = key
+        self._cache, self._wake = cache, wake
+        _, self.namespace, self.name = key.split("/", 2)
+        self.promises = Promises(cache.columns, self.namespace)
+        self.roster: tuple[PodView, ...] = ()
+        """The pods by their index in the last input."""
+        self.terms: Terms | None = None
+        self.verdict: Verdict | None = None
+        self.binding: set[str] = set()
+        """uids of pods that were sent to their node and have not been seen on one."""
+        self.marked: dict[str, str] = {}
+        """uid of a pod -> the reason that was written on it."""
+        self._broken_since: float | None = None
+        self._retries: dict[str, tuple[int, float]] = {}
+        self._source: tuple[object, ...] = ()
+        self._input: GangInput | None = None
+
+    @property
+    def group(self) -> GroupView | None:
+        """The object of the gang, if it has one."""
+        return self._cache.group_of(self.key)
+
+    def arrived(self, pod: PodView) -> bool:
+        """Take note of a pod that has a node; say whether it was sent there just now."""
+        self.promises.keep(pod.name)
+        self.marked.pop(pod.uid, None)
+        self._retries.pop(pod.name, None)
+        sent = pod.uid in self.binding
+        self.binding.discard(pod.uid)
+        return sent
+
+    def not_bound(self, pod: PodView, now: float) -> None:
+        """Take note of a pod that could not be sent to its node."""
+        self.binding.discard(pod.uid)
+        self.promises.withdraw([pod.name])
+        count = self._retries.get(pod.name, (0, 0.0))[0] + 1
+        pause = min(FIRST_RETRY * 2.0 ** (count - 1), LAST_RETRY)
+        self._retries[pod.name] = (count, now + pause)
+
+    def input(self, rules: GangRules, hold: float, now: float) -> GangInput | None:
+        """Return the gang for this cycle, None if there is nothing of it to be placed.
+
+        The same object is returned while nothing of the gang has changed.
+        """
+        group = self.group
+        if group is not None and self._cache.is_of_job(group):
+            return None  # its job knows better
+        members = self._cache.foreign.members(self.key)
+        if all(pod.terminal for pod, _ in members):
+            return None
+        self._settle(members)
+        self.terms = dialects.terms(self.key, members, group, rules)
+        held_until = self._held_until(members, self.terms.minimum, hold, now)
+        later = self._later(now)
+        revision = self._cache.foreign.revision(self.key)
+        token = (revision, self.promises.changes, held_until, later, self.terms)
+        if token != self._source:
+            self._source = token
+            self.roster = tuple(pod for pod, _ in members)
+            self._input = foreignpods.gang(
+                self.key, members, self.terms, self.promises.nodes, held_until, later
+            )
+        return self._input
+
+    def forget(self) -> None:
+        """Give back what is promised."""
+        self.promises.withdraw(list(self.promises.nodes))
+
+    def _settle(self, members: Sequence[Member]) -> None:
+        """Withdraw the promises that cannot be kept, forget what was done to pods now gone."""
+        living = {pod.name for pod, _ in members if not (pod.terminal or pod.deleting)}
+        knows = self._cache.columns.knows
+        void = [n for n, at in self.promises.nodes.items() if n not in living or not knows(at)]
+        self.promises.withdraw(void)
+        uids = {pod.uid for pod, _ in members}
+        self.binding &= uids
+        self.marked = {uid: reason for uid, reason in self.marked.items() if uid in uids}
+        self._retries = {n: retry for n, retry in self._retries.items() if n in living}
+
+    def _held_until(
+        self, members: Sequence[Member], least: int, hold: float, now: float
+    ) -> float | None:
+        """Return until when the room of missing members is kept; None: none is missing."""
+        whole = foreignpods.ready(members) + len(self.promises.nodes) >= least
+        if whole or not foreignpods.is_admitted(members):
+            self._broken_since = None
+            return None
+        if self._broken_since is None:
+            self._broken_since = now
+        end = self._broken_since + hold
+        if now < end:
+            self._wake(end)
+        return end
+
+    def _later(self, now: float) -> frozenset[str]:
+        waiting = {name: at for name, (_, at) in self._retries.items() if at > now}
+        for at in waiting.values():
+            self._wake(at)
+        return frozenset(waiting) if waiting else _EMPTY
