@@ -82,6 +82,9 @@ class Foreign:
                 return False
             if state.terms is not None and not foreignpods.is_admitted(self._members(state.key)):
                 self._metrics.gang_wait.observe(max(0.0, now - state.terms.created))
+        elif now < state.settled:
+            self._wake(state.settled)
+            return True
         scheduler = self._cache.backend.scheduler_name
         verdict = rulings.of_gang(state.name, scheduler, decision.verdict)
         state.verdict = rulings.dated(verdict, state.verdict, now)

@@ -20,6 +20,8 @@ from muster.runtime.snapshot import GangInput
 
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
 """Pause before a pod is tried again that could not be sent to its node."""
+SETTLING = 0.5
+"""Seconds without a new pod after which a gang that waits is told why: pods come one by one."""
 _EMPTY: Final[frozenset[str]] = frozenset()
 
 
@@ -39,6 +41,8 @@ class ForeignState:
         """uids of pods that were sent to their node and have not been seen on one."""
         self.marked: dict[str, str] = {}
         """uid of a pod -> the reason that was written on it."""
+        self.settled = 0.0
+        """When the last pod that came will have been there for long enough."""
         self._broken_since: float | None = None
         self._retries: dict[str, tuple[int, float]] = {}
         self._source: tuple[object, ...] = ()
@@ -85,6 +89,8 @@ class ForeignState:
         token = (revision, self.promises.changes, held_until, later, self.terms)
         if token != self._source:
             self._source = token
+            if len(members) > len(self.roster):
+                self.settled = now + SETTLING
             self.roster = tuple(pod for pod, _ in members)
             self._input = foreignpods.gang(
                 self.key, members, self.terms, self.promises.nodes, held_until, later
