@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""To which gang an existing pod belongs, and what the gang asks, in every dialect."""
+
+from __future__ import annotations
+
+import pytest
+
+from builders import make_group, make_pod
+from muster.runtime import dialects
+from muster.runtime.gangs import GangRules
+from muster.scheduler.model import Reason
+
+OURS = frozenset({"kube-batch", "muster"})
+RULES = GangRules(OURS, "default", {"high": 1000})
+GROUP_NAME = "scheduling.k8s.io/group-name"
+LIGHTWEIGHT = "pod-group.scheduling.sigs.k8s.io/name"
+LEAST = "pod-group.scheduling.sigs.k8s.io/min-available"
+PLUGINS = "scheduling.x-k8s.io/pod-group"
+MIN_MEMBER = "scheduling.k8s.io/group-min-member"
+JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "qj", "uid": "u", "controller": True}
+
+
+def ask(*, scheduler="kube-batch", kinds=(), owner=None, priority=None, **metadata):
+    """Return what a pod with that metadata asks."""
+    owners = {"ownerReferences": [owner]} if owner else {}
+    spec = {"containers": [], "schedulerName": scheduler, "priority": priority}
+    document = {"metadata": {"namespace": "team", "name": "p", **metadata, **owners}, "spec": spec}
+    return dialects.parse_ask(document, OURS, kinds)
+
+
+def terms(key, *asks, group=None, rules=RULES):
+    """Return what the gang of these pods asks."""
+    pods = [(make_pod(name=f"p{i}", created=10.0 - i), a) for i, a in enumerate(asks)]
+    return dialects.terms(key, pods, group, rules)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "key"),
+    [
+        ({"annotations": {GROUP_NAME: "g"}}, "PodGroup/team/g"),
+        ({"labels": {LIGHTWEIGHT: "g"}}, "pod-group/team/g"),
+        ({"labels": {PLUGINS: "g"}}, "PodGroup.scheduling.x-k8s.io/team/g"),
+        ({"owner": JOB}, "Job/team/qj"),
+        ({}, "Pod/team/p"),
+    ],
+    ids=["own", "lightweight", "scheduler-plugins", "controller", "bare"],
+)
+def test_a_mark_names_the_gang(metadata, key):
+    """One row for each dialect; without a mark the controller, else the pod alone."""
+    assert ask(**metadata).group == key
+
+
+def test_the_first_mark_counts():
+    """Own before lightweight before scheduler-plugins before the controller."""
+    labels = {LIGHTWEIGHT: "two", PLUGINS: "three"}
+    assert ask(owner=JOB, labels=labels, annotations={GROUP_NAME: "one"}).group.endswith("/one")
+    assert ask(owner=JOB, labels=labels).group.endswith("/two")
+    assert ask(owner=JOB, labels={PLUGINS: "three"}).group.endswith("/three")
+
+
+def test_pods_of_others_are_left_alone():
+    """Another scheduler's, and those of a job that is handled here."""
+    tfjob = {**JOB, "kind": "TFJob", "apiVersion": "kubeflow.org/v1"}
+    assert ask(scheduler="default-scheduler") is None
+    assert ask(scheduler="") is None
+    assert ask(owner=tfjob, kinds={"TFJob"}) is None
+    assert ask(owner=tfjob).group == "TFJob/team/qj"
+
+
+def test_a_pod_names_the_minimum_where_there_is_no_object():
+    """The largest number that any member names; what is no number counts as none."""
+    few, many, odd = (ask(labels={LIGHTWEIGHT: "g", LEAST: n}) for n in ("2", "3", "many"))
+    assert terms("pod-group/team/g", few, many, odd).minimum == 3
+    assert terms("pod-group/team/g", odd).minimum == 1
+    shadow = ask(owner=JOB, annotations={MIN_MEMBER: "4"})
+    assert terms("Job/team/qj", shadow, ask(owner=JOB)).minimum == 4
+    assert ask(annotations={GROUP_NAME: "g", MIN_MEMBER: "4"}).minimum == 0
+
+
+def test_a_pod_group_says_it_all():
+    """Minimum, queue, priority, minResources and age are the object's."""
+    spec = {
+        "minMember": 6,
+        "queue": "research",
+        "priorityClassName": "high",
+        "minResources": {"cpu": "2"},
+    }
+    found = terms("PodGroup/team/g", ask(priority=5), group=make_group(spec=spec, created=3.0))
+    assert (found.minimum, found.queue, found.priority) == (6, "research", 1000)
+    assert found.min_resources == {"cpu": 2000}
+    assert (found.created, found.uid) == (3.0, "group-uid")
+
+
+def test_a_pod_group_that_says_nothing():
+    """One pod at a time, the default queue, the highest priority of its pods."""
+    found = terms("PodGroup/team/g", ask(priority=5), ask(priority=7), group=make_group())
+    assert (found.minimum, found.queue, found.priority) == (1, "default", 7)
+    assert found.created == 9.0
+
+
+def test_the_priority_of_groups_can_be_switched_off():
+    """Then the pods' own decides."""
+    group = make_group(spec={"priorityClassName": "high"})
+    rules = GangRules(OURS, "default", {"high": 1000}, group_priority=False)
+    assert terms("PodGroup/team/g", ask(priority=5), group=group, rules=rules).priority == 5
+
+
+def test_a_disruption_budget_is_a_group_of_old():
+    """Its minAvailable counts if it is a number."""
+    budget = make_group(kind="PodDisruptionBudget", spec={"minAvailable": 3})
+    assert terms("Job/team/qj", ask(owner=JOB), group=budget).minimum == 3
+    share = make_group(kind="PodDisruptionBudget", spec={"minAvailable": "50%"})
+    assert terms("Job/team/qj", ask(owner=JOB), group=share).minimum == 1
+
+
+def test_a_group_that_is_not_there_yet():
+    """Its pods wait for it; nobody else is told to wait."""
+    refusal = terms("PodGroup/team/g", ask(annotations={GROUP_NAME: "g"})).refusal
+    assert refusal.reason is Reason.GROUP_MISSING
+    assert refusal.sentence == 'PodGroup "g" does not exist'
+    assert terms("pod-group/team/g", ask()).refusal is None
+    assert terms("Pod/team/p", ask()).refusal is None
+
+
+def test_a_pod_on_its_node_has_the_shape_of_one_that_waits():
+    """The node that a pod has got is no constraint of its own."""
+    spec = {"containers": [], "schedulerName": "muster"}
+    metadata = {"namespace": "team", "name": "p"}
+    waits, runs = (
+        dialects.parse_ask({"metadata": metadata, "spec": {**spec, **more}}, OURS, ())
+        for more in ({}, {"nodeName": "n1"})
+    )
+    assert waits == runs
