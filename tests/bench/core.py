@@ -7,6 +7,7 @@ Run as `python tests/bench/core.py [--json FILE]`; prints one row per case.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import itertools
 import json
 import os
@@ -131,6 +132,36 @@ def incremental(nodes: int, pods: int) -> Callable[[], Callable[[], int]]:
     return prepare
 
 
+def reserved(nodes: int, pods: int) -> Callable[[], Callable[[], int]]:
+    """Measure snapshot and cycle for a gang that must wait, with a small one that passes it.
+
+    Every gang that runs has an estimate of its own, and one has changed since the last cycle.
+    """
+
+    def prepare() -> Callable[[], int]:
+        columns, several = running(nodes, pods)
+        several = [
+            dataclasses.replace(gang, started=0.0, duration=1000.0 + i % 977)
+            for i, gang in enumerate(several)
+        ]
+        large = make_gang(key="team/large", roles=[make_role(replicas=2 * nodes, cpu=16)])
+        small = make_gang(
+            key="team/small", created=1.0, duration=9.0, roles=[make_role(replicas=2)]
+        )
+        columns.snapshot([*several, large, small], QUEUES, 0.0)
+
+        def work() -> int:
+            several[0] = dataclasses.replace(several[0])
+            snapshot = columns.snapshot([*several, large, small], QUEUES, 0.0)
+            decisions = cycle.schedule(snapshot, policy.DEFAULT)
+            assert any(d.verdict.eta for d in decisions)
+            return sum(len(d.placements) for d in decisions)
+
+        return work
+
+    return prepare
+
+
 def idle(nodes: int, pods: int) -> Callable[[], Callable[[], int]]:
     """Measure snapshot and cycle when nothing waits."""
 
@@ -169,6 +200,7 @@ CASES: Sequence[Case] = (
     Case("1,000 nodes x one gang of 1,000", 10, whole(1000, 1000, 1000)),
     Case("1,000 nodes, 1,000 gangs that do not fit", 100, waiting(1000, 1000)),
     Case("10,000 nodes, 100,000 running, a gang of 64", 20, incremental(10_000, 100_000)),
+    Case("10,000 nodes, 100,000 running, a reservation", 50, reserved(10_000, 100_000)),
     Case("10,000 nodes, 100,000 running, nothing waits", 5, idle(10_000, 100_000)),
     Case("1,000 pods come and go (2,000 events)", 200, events(1000, 1000)),
 )

@@ -61,6 +61,8 @@ def seen(decision, name):
     if name == "placed":
         return len(decision.placements)
     value = getattr(decision.verdict, name)
+    if isinstance(value, tuple):
+        return list(value)
     return str(value) if name in ("state", "reason") else value
 
 

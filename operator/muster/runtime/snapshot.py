@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
 import numpy as np
 
 from muster.runtime.columns import NodeColumns, ShapeRow, Vocabulary
 from muster.runtime.shapes import NodeView, PodShape, PodUse, Requests
+from muster.runtime.tenants import Tenants
 from muster.scheduler.model import (
+    PODS,
     UNLIMITED,
     BoolArray,
     FloatArray,
@@ -27,6 +29,7 @@ from muster.scheduler.model import (
     Refusal,
     Shape,
     Snapshot,
+    Tenancy,
 )
 
 Key = tuple[str, str]
@@ -66,6 +69,10 @@ class GangInput:
     admitted: bool = False
     hold_until: float | None = None
     refusal: Refusal | None = None
+    duration: float = UNLIMITED
+    deadline: float = UNLIMITED
+    started: float | None = None
+    drains_from: float = UNLIMITED
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +117,7 @@ class ClusterColumns:
         self._fixed: Nodes | None = None
         self._gangs: dict[str, _Known] = {}
         self._sums: dict[str, tuple[FloatArray, FloatArray]] = {}
+        self._tenants = Tenants(self._vocabulary.request)
 
     def node_changed(self, before: NodeView | None, after: NodeView | None) -> None:
         """Take in that a node came (before None), changed, or went (after None)."""
@@ -203,7 +211,14 @@ class ClusterColumns:
             shapes=shapes,
             gangs=tuple(entry.gang for entry in known),
             queues={queue.name: self._queue(queue) for queue in queues},
+            tenancy=self._tenancy(known),
         )
+
+    def _tenancy(self, known: Sequence[_Known]) -> Tenancy | None:
+        if not any(entry.gang.missing for entry in known):
+            return None
+        holders = [(e.gang, e.source.roles) for e in known if e.gang.allocated[PODS]]
+        return self._tenants.freeze(holders, self._nodes.order()[1])
 
     def _put(self, use: PodUse) -> None:
         key = (use.namespace, use.name)
@@ -279,20 +294,12 @@ class ClusterColumns:
             if wanted:
                 shapes.append((lot.shape, role.shape))
         gang = Gang(
-            key=source.key,
-            uid=source.uid,
-            queue=source.queue,
-            created=source.created,
-            min_member=source.min_member,
             lots=tuple(lots),
             allocated=allocated,
             ready=ready,
             missing=missing,
-            priority=source.priority,
             min_resources=self._vocabulary.vector(_sorted(source.min_resources)),
-            admitted=source.admitted,
-            hold_until=source.hold_until,
-            refusal=source.refusal,
+            **{name: getattr(source, name) for name in _AS_THEY_ARE},
         )
         if known is not None:
             self._account(known, -1)
@@ -313,17 +320,7 @@ class ClusterColumns:
         if shape is None:
             self._last_shape += 1
             shape = self._shapes[role.shape] = self._last_shape
-        return Lot(
-            role=role.role,
-            shape=shape,
-            priority=role.priority,
-            waiting=role.waiting,
-            returning=role.returning,
-            gated=role.gated,
-            held=role.held,
-            succeeded=role.succeeded,
-            previous=role.previous,
-        )
+        return Lot(shape=shape, **{name: getattr(role, name) for name in _OF_ROLES})
 
     def _queue(self, source: QueueInput) -> Queue:
         zero = np.zeros(self._width, np.float64)
@@ -389,6 +386,10 @@ class ClusterColumns:
             releasing=columns.releasing[slots],
             load=columns.load[slots],
         )
+
+
+_OF_ROLES: Final = {one.name for one in fields(RoleInput)} - {"shape"}
+_AS_THEY_ARE: Final = {one.name for one in fields(GangInput)} - {"roles", "min_resources"}
 
 
 def _sorted(amounts: Mapping[str, int] | None) -> Requests:

@@ -73,7 +73,7 @@ def explain(session: Session, job: Job, tasks: Tasks, found: Obstacles) -> None:
         reason = Reason.NOT_ENOUGH_RESOURCES if short else Reason.FRAGMENTED
     count = next((count for lot, count in demand if lot is tasks), 0) or tasks.left
     if not short:
-        lacking = max(count - int(session.fit(tasks).capacity.sum()), 1)
+        lacking = max(count - int(session.fit(tasks, kept=True).capacity.sum()), 1)
         short = {r: lacking * _asked(session, tasks, r) for r in found.lacking}
     sentence = found.sentence(len(session.snapshot.nodes.names))
     job.refuse(Refusal(reason, sentence), _summary(session, tasks, count, reason, found), short)
@@ -96,7 +96,7 @@ def _obstacles(session: Session, tasks: Tasks) -> Obstacles:
     suits = np.flatnonzero(codes == 0)
     request = tasks.shape.request
     columns = np.flatnonzero(request)
-    capacity = session.fit(tasks).capacity[suits]
+    capacity = session.fit(tasks, kept=True).capacity[suits]
     free = session.room.free(suits)[:, columns] - capacity[:, None] * request[columns]
     short = free < request[columns]
     blocked = len(suits) - int(np.count_nonzero(short.any(axis=1)))

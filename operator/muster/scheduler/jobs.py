@@ -11,6 +11,7 @@ import numpy as np
 
 from muster.scheduler.model import (
     PODS,
+    UNLIMITED,
     FloatArray,
     Gang,
     Lot,
@@ -24,11 +25,13 @@ from muster.scheduler.model import (
 class Tasks:
     """The tasks of one lot; the first `taken` of `waiting` have a node by now."""
 
-    __slots__ = ("closed", "lot", "promised", "shape", "taken", "waiting")
+    __slots__ = ("closed", "ends", "lot", "promised", "shape", "taken", "waiting")
 
-    def __init__(self, lot: Lot, shape: Shape) -> None:
+    def __init__(self, lot: Lot, shape: Shape, ends: float = UNLIMITED) -> None:
         self.lot: Final = lot
         self.shape: Final = shape
+        self.ends = ends
+        """When they have left the nodes that they get now; UNLIMITED: nobody knows."""
         self.waiting = lot.waiting
         """Indices in the order in which they are given nodes."""
         self.taken = 0
@@ -89,6 +92,11 @@ class Job:
     summary: str = ""
     """The refusal in short."""
     shortage: Mapping[str, int] = field(default_factory=dict)
+    blocked_by: tuple[str, ...] = ()
+    reserved: bool = False
+    """Room is kept for it."""
+    eta: float | None = None
+    """When it will find that room, if that is known."""
 
     @property
     def need(self) -> int:
@@ -107,13 +115,18 @@ class Job:
         return bool(left) and all(left)
 
     def refuse(
-        self, refusal: Refusal, summary: str = "", shortage: Mapping[str, int] | None = None
+        self,
+        refusal: Refusal,
+        summary: str = "",
+        shortage: Mapping[str, int] | None = None,
+        blocked_by: tuple[str, ...] = (),
     ) -> None:
         """Keep the reason unless there is one already."""
         if self.refusal is None:
             self.refusal = refusal
             self.summary = summary or refusal.sentence
             self.shortage = shortage or {}
+            self.blocked_by = blocked_by
 
     def demand(self) -> list[tuple[Tasks, int]]:
         """Return which tasks, and how many of each, would make the gang just whole."""

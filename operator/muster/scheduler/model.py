@@ -206,6 +206,38 @@ class Gang:
     """When that right ends; None: with the admission."""
     refusal: Refusal | None = None
     """It must not be placed, for a reason found outside."""
+    duration: float = UNLIMITED
+    """Seconds that it is expected to run, once started; UNLIMITED: nobody knows."""
+    deadline: float = UNLIMITED
+    """When it is stopped, wherever it stands then."""
+    started: float | None = None
+    """Since when it has its nodes; None: since this moment, or not yet."""
+    drains_from: float = UNLIMITED
+    """From when nodes are kept free for it although nobody knows when there will be enough."""
+
+    def ends(self, now: float) -> float:
+        """Return when its nodes come free if it has started or starts now; UNLIMITED if unknown.
+
+        An estimate that has run out is doubled until it lies ahead.
+        """
+        start, length = now if self.started is None else self.started, max(self.duration, 1.0)
+        while start + length <= now:
+            length *= 2
+        return max(min(start + length, self.deadline), now)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tenancy:
+    """What gangs hold on which nodes: D rows, those of one gang together."""
+
+    gangs: tuple[Gang, ...]
+    """G of them."""
+    bounds: IntArray
+    """(G + 1,): the rows of gang i are those from bounds[i] to bounds[i + 1]."""
+    nodes: IntArray
+    """(D,): positions."""
+    amounts: IntArray
+    """(D, R)"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -234,6 +266,8 @@ class Snapshot:
     """Of every lot with tasks that wait or return."""
     gangs: tuple[Gang, ...]
     queues: Mapping[str, Queue]
+    tenancy: Tenancy | None = None
+    """What the gangs hold; None: nobody needs to know, as none of them waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +312,10 @@ class Verdict:
     """Resource -> what the whole gang lacks."""
     position: int = 0
     """Place in its queue, from 1; 0 if it does not wait."""
+    eta: float | None = None
+    """When it starts at the latest, if estimates hold; None: nobody knows."""
+    blocked_by: tuple[str, ...] = ()
+    """Up to 3 gangs, `queue/<name>` or `resourcequota/<namespace>/<name>` in the way."""
     ever_possible: bool = True
 
 

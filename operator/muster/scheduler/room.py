@@ -69,6 +69,12 @@ class Room:
         self.touched: list[IntArray] = []
         self.state = 0
         """Equal numbers, equal room."""
+        self.until: float | None = None
+        """When a reservation begins; tasks that last longer leave it its room."""
+        self.leaving = np.zeros_like(self.idle)
+        """(N, R): what comes free until then, releasing apart."""
+        self.kept = self.leaving
+        """(N, R): what the reservation needs then."""
         self._blocked: dict[int, IntArray] = {}
         self._states = 0
 
@@ -84,6 +90,17 @@ class Room:
         self.promised[nodes] += counts[:, None] * shape.request
         self.promises = True
         self.touch(nodes)
+
+    def reserve(self, kept: IntArray, leaving: IntArray, until: float) -> None:
+        """Keep (N, R) room from tasks that last longer; (N, R) `leaving` comes free until then.
+
+        Fits of such tasks that were made before do not know of it.
+        """
+        self.kept, self.leaving, self.until = kept, leaving, until
+
+    def lend(self, nodes: IntArray, counts: IntArray, shape: Shape) -> None:
+        """Count on it that tasks just taken are gone when the reservation begins."""
+        self.leaving[nodes] += counts[:, None] * shape.request
 
     def touch(self, nodes: IntArray) -> None:
         """Note that something changed on these nodes."""
@@ -101,11 +118,19 @@ class Room:
         """Return (N,) how many tasks of this cycle hold a host port that the shape wants."""
         return self._blocked.get(shape)
 
-    def free(self, nodes: IntArray | BoolArray, *, future: bool = False) -> IntArray:
+    def free(
+        self, nodes: IntArray | BoolArray, *, future: bool = False, lasting: bool = False
+    ) -> IntArray:
         """Return (M, R) what may be taken now, or once the pods that are ending have gone.
 
-        `nodes`: (M,) positions, or (N,) marks.
+        `nodes`: (M,) positions, or (N,) marks. `lasting`: by tasks that leave a reservation its
+        room.
         """
+        if lasting:
+            then = self.idle[nodes] + self.nodes.releasing[nodes] - self.promised[nodes]
+            then += self.leaving[nodes] - self.kept[nodes]
+            least: IntArray = np.minimum(self.free(nodes, future=future), then)
+            return least
         idle = self.idle[nodes]
         if not self.promises:
             return idle + self.nodes.releasing[nodes] if future else idle
@@ -125,12 +150,13 @@ class Fit:
         scorer: Scorer,
         *,
         future: bool = False,
+        lasting: bool = False,
     ) -> None:
         self.shape: Final = shape
         self.barred: Final = barred
         self.capacity: IntArray = np.zeros(len(barred), np.int64)
         self.rank: FloatArray = np.full(len(barred), NOWHERE)
-        self._future = future
+        self._future, self._lasting = future, lasting
         self._room = room
         self._id = shape_id
         self._scorer = scorer
@@ -154,7 +180,8 @@ class Fit:
 
     def count(self, nodes: IntArray) -> IntArray:
         """Return (M,) how many tasks fit on each of the nodes."""
-        free = self._room.free(nodes, future=self._future)[:, self._columns]
+        free = self._room.free(nodes, future=self._future, lasting=self._lasting)
+        free = free[:, self._columns]
         capacity: IntArray = np.maximum((free // self._request).min(axis=1), 0)
         capacity *= self._suits[nodes]
         if self.shape.ports:

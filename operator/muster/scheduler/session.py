@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -30,6 +30,8 @@ class _Step:
     picks: Picks
     promise: bool
     state: int
+    lent: bool
+    """The tasks are gone when the reservation begins."""
 
 
 class Session:
@@ -54,8 +56,13 @@ class Session:
         """Gangs that were given nodes, in that order."""
         self.memory: Final[dict[Hashable, Any]] = {}
         """What has been worked out in this cycle and may be asked again."""
+        self.holder: Job | None = None
+        """The gang for which room is reserved."""
+        self.scorer: Scorer | None = None
+        """Takes the place of the plugins' scores."""
+        self._tiers = tiers
         self._steps: list[_Step] = []
-        self._fits: dict[tuple[int, bool, bool], Fit] = {}
+        self._fits: dict[tuple[int, bool, bool, bool], Fit] = {}
         self._barred: dict[int, Barred] = {}
         self.rules: Final = Rules([[opener(self) for opener in tier] for tier in tiers])
         self.jobs: Final = [
@@ -76,29 +83,53 @@ class Session:
             self._barred[shape_id] = self.rules.feasible(self.snapshot.shapes[shape_id])
         return self._barred[shape_id]
 
-    def fit(self, tasks: Tasks, *, future: bool = False, tight: bool = False) -> Fit:
+    def fit(
+        self, tasks: Tasks, *, future: bool = False, tight: bool = False, kept: bool = False
+    ) -> Fit:
         """Return how the tasks fit on the nodes at this moment.
 
         `future`: room that pods are about to leave counts. `tight`: the fullest node is best,
-        whatever the plugins say.
+        whatever the plugins say. `kept`: room that is kept for a reservation counts.
         """
-        key = (tasks.lot.shape, future, tight)
+        lasting = not kept and self.lasting(tasks)
+        key = (tasks.lot.shape, future, tight, lasting)
         fit = self._fits.get(key)
         if fit is None:
             codes, _ = self.barred(tasks.lot.shape)
-            scorer = _fullest(tasks.shape) if tight else self.rules.score(tasks.shape)
-            fit = Fit(self.room, key[0], tasks.shape, codes, scorer, future=future)
+            scorer = self.scorer or self.rules.score(tasks.shape)
+            if tight:
+                scorer = _fullest(tasks.shape)
+            fit = Fit(
+                self.room, key[0], tasks.shape, codes, scorer, future=future, lasting=lasting
+            )
             self._fits[key] = fit
         return fit.refresh()
+
+    def lasting(self, tasks: Tasks) -> bool:
+        """Say whether the tasks may not have what is kept for the reservation."""
+        return self.room.until is not None and tasks.ends > self.room.until
 
     def place(self, job: Job, tasks: Tasks, picks: Picks) -> None:
         """Give the next tasks of the lot their nodes."""
         job.placements.append((tasks, tasks.taken, picks.order))
-        self._apply(_Step(job, tasks, picks, promise=False, state=self.room.state), 1)
+        lent = self.room.until is not None and not self.lasting(tasks)
+        self._apply(_Step(job, tasks, picks, promise=False, state=self.room.state, lent=lent), 1)
 
     def promise(self, job: Job, tasks: Tasks, picks: Picks) -> None:
         """Keep room for tasks of the lot on nodes where pods are ending."""
-        self._apply(_Step(job, tasks, picks, promise=True, state=self.room.state), 1)
+        self._apply(_Step(job, tasks, picks, promise=True, state=self.room.state, lent=False), 1)
+
+    def given(self) -> Iterator[tuple[Job, Tasks, IntArray, IntArray]]:
+        """Yield (job, tasks, nodes (M,), counts (M,)) for what has been placed in this cycle."""
+        for step in self._steps:
+            if not step.promise:
+                yield step.job, step.tasks, step.picks.nodes, step.picks.counts
+
+    def imagine(self, job: Job, used: IntArray) -> Session:
+        """Return a session in which only this gang waits, and (N, R) is used of the nodes."""
+        nothing = np.zeros_like(used)
+        nodes = replace(self.snapshot.nodes, used=used, releasing=nothing)
+        return Session(replace(self.snapshot, nodes=nodes, gangs=(job.gang,)), self._tiers)
 
     @contextmanager
     def all_or_nothing(self, job: Job) -> Iterator[None]:
@@ -138,6 +169,8 @@ class Session:
             job.promised += count
         else:
             self.room.take(picks.nodes, counts, shape)
+            if step.lent:
+                self.room.lend(picks.nodes, counts, shape)
             tasks.taken += count
             job.ready += count
         amount = count * shape.request
@@ -157,11 +190,11 @@ class Session:
         lots = [lot for lot in gang.lots if lot.waiting or lot.returning]
         if len(lots) > 1:
             lots.sort(key=self.rules.task_order)
-        shapes = self.snapshot.shapes
+        shapes, ends = self.snapshot.shapes, gang.ends(self.snapshot.now)
         return Job(
             gang=gang,
             line=self.lines.get(gang.queue),
-            tasks=[Tasks(lot, shapes[lot.shape]) for lot in lots],
+            tasks=[Tasks(lot, shapes[lot.shape], ends) for lot in lots],
             ready=gang.ready,
             allocated=gang.allocated.astype(np.float64),
         )

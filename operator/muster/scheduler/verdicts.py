@@ -64,6 +64,8 @@ def _verdict(session: Session, job: Job, positions: Mapping[str, int]) -> Verdic
         total=total,
         shortage=job.shortage,
         position=positions.get(gang.key, 0),
+        eta=job.eta,
+        blocked_by=job.blocked_by,
         ever_possible=refusal.reason.ever_possible,
     )
 
@@ -83,6 +85,6 @@ def _state(session: Session, job: Job) -> State:
         return State.RUNNING if job.gang.ready >= job.gang.min_member else State.PLACED
     if job.gang.admitted:
         return State.DEGRADED
-    if job.promised and session.rules.pipelined(job):
+    if job.reserved or (job.promised and session.rules.pipelined(job)):
         return State.RESERVED
     return State.WAITING

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 
 from muster.scheduler import diagnosis
+from muster.scheduler.actions import reserve
 from muster.scheduler.diagnosis import Obstacles
 from muster.scheduler.hooks import Order
 from muster.scheduler.jobs import Job, Line, Tasks
@@ -34,7 +35,7 @@ def run(session: Session, jobs: Iterable[Job], *, fair: bool = True) -> None:
         _, name = heapq.heappop(lines)
         heap = waiting[name]
         if fair and session.rules.overused(session.lines[name]):
-            for _, job in heap:
+            for _, job in sorted(heap):
                 _overused(session, job)
             continue
         _, job = heapq.heappop(heap)
@@ -81,21 +82,48 @@ def _start(session: Session, job: Job) -> bool:
         return False
     short = _short(session, job)
     if short is not None:
-        diagnosis.explain(session, job, short, diagnosis.obstacles(session, short))
+        _turn_down(session, job, short, diagnosis.obstacles(session, short))
         return False
+    failure = _place(session, job)
+    if session.rules.ready(job):
+        session.started.append(job)
+        return True
+    if failure is not None:
+        _turn_down(session, job, *failure)
+    return bool(job.promised)
+
+
+def _place(session: Session, job: Job) -> tuple[Tasks, Obstacles] | None:
+    """Place what the gang lacks, now or soon, or nothing; return what did not fit, and why."""
     failure = None
     for order, tight in STRATEGIES if len(job.tasks) > 1 else STRATEGIES[:1]:
         with session.all_or_nothing(job):
             failed = _fill(session, job, order(session, job), tight=tight)
         if session.rules.ready(job):
-            session.started.append(job)
-            return True
+            return None
         failure = failure or failed
         if job.promised or diagnosis.shortage(session, job.demand()):
             break
-    if failure is not None:
-        diagnosis.explain(session, job, *failure)
-    return bool(job.promised)
+    return failure
+
+
+def _turn_down(session: Session, job: Job, tasks: Tasks, found: Obstacles) -> None:
+    """Say why the tasks did not all fit, and keep room for the first gang that time can help."""
+    holder = session.holder
+    if holder is not None and any(map(session.lasting, job.tasks)) and _fits_but_for(session, job):
+        sentence = f"the free room is kept for {holder.gang.key}, which comes first"
+        refusal = Refusal(Reason.WAITING_FOR_RESERVATION, sentence)
+        job.refuse(refusal, blocked_by=(holder.gang.key,))
+        return
+    diagnosis.explain(session, job, tasks, found)
+    reserve.reserve(session, job, _place)
+
+
+def _fits_but_for(session: Session, job: Job) -> bool:
+    """Say whether only the reservation is in the way of the gang, or of its extra tasks."""
+    if job.need:
+        return _short(session, job, kept=True) is None
+    return any(session.fit(tasks, kept=True).capacity.any() for tasks in _open(job))
 
 
 def _extend(session: Session, job: Job, *, alone: bool) -> bool:
@@ -114,7 +142,7 @@ def _extend(session: Session, job: Job, *, alone: bool) -> bool:
             session.started.append(job)
         session.place(job, tasks, picks)
     if len(picks.order) < count:
-        diagnosis.explain(session, job, tasks, diagnosis.obstacles(session, tasks))
+        _turn_down(session, job, tasks, diagnosis.obstacles(session, tasks))
         tasks.closed = True
     return bool(_open(job))
 
@@ -156,12 +184,16 @@ def _admitted(session: Session, job: Job, tasks: Tasks, count: int) -> bool:
     return refusal is None
 
 
-def _short(session: Session, job: Job) -> Tasks | None:
-    """Return tasks for which there is too little room even without the rest of the gang."""
+def _short(session: Session, job: Job, *, kept: bool = False) -> Tasks | None:
+    """Return tasks for which there is too little room even without the rest of the gang.
+
+    `kept`: what is kept for a reservation counts as room.
+    """
     possible = 0
     first = None
     for tasks, count in job.demand():
-        capacity = int(session.fit(tasks, future=session.room.releasing).capacity.sum())
+        fit = session.fit(tasks, future=session.room.releasing, kept=kept)
+        capacity = int(fit.capacity.sum())
         possible += min(capacity, tasks.coming)
         if capacity < count and first is None:
             first = tasks
@@ -202,10 +234,11 @@ def _overused(session: Session, job: Job) -> None:
         full = all(not session.fit(tasks).capacity.any() for tasks in extras)
         short = extras[0] if full else None
     if short is not None:
-        diagnosis.explain(session, job, short, diagnosis.obstacles(session, short))
+        _turn_down(session, job, short, diagnosis.obstacles(session, short))
         return
     sentence = f'queue "{job.gang.queue}" holds its share of the cluster'
-    job.refuse(Refusal(Reason.QUEUE_OVERUSED, sentence))
+    refusal = Refusal(Reason.QUEUE_OVERUSED, sentence)
+    job.refuse(refusal, blocked_by=(f"queue/{job.gang.queue}",))
 
 
 def _given(_session: Session, job: Job) -> Sequence[Tasks]:

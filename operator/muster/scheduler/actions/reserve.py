@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reservation: the first gang that does not fit is promised a time, and others pass it by that.
+
+The time is the earliest at which it fits if all that run end as expected (EASY backfilling). A
+gang behind it may have the room that is kept only if it is over by then. Where nobody knows when
+there will be enough, nodes are kept free for it after it has waited long enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from muster.scheduler.jobs import Job
+from muster.scheduler.model import PODS, UNLIMITED, BoolArray, FloatArray, IntArray, Reason
+from muster.scheduler.room import Stack
+from muster.scheduler.session import Session
+
+Attempt = Callable[[Session, Job], Any]
+"""Places the gang in that session if it can."""
+
+REASONS: Final = (Reason.NOT_ENOUGH_RESOURCES, Reason.FRAGMENTED)
+"""What time alone can mend."""
+TRIES: Final = 4
+"""How many gangs of a cycle are looked at until there is one for which a time is found."""
+_ANY_TIME: Final = -UNLIMITED
+"""Where the time is not known, every task may last longer."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Departures:
+    """Who leaves when, first things first: T tenants with D rows."""
+
+    ends: FloatArray
+    """(T,), UNLIMITED where nobody knows."""
+    owners: tuple[str, ...]
+    """T keys of gangs."""
+    bounds: IntArray
+    """(T + 1,): the rows of each tenant."""
+    nodes: IntArray
+    """(D,): positions."""
+    amounts: IntArray
+    """(D, R)"""
+
+    def left(self, first: int, last: int, like: IntArray) -> IntArray:
+        """Return (N, R) what comes free when the tenants from `first` to before `last` leave."""
+        rows = slice(self.bounds[first], self.bounds[last])
+        nodes, amounts = self.nodes[rows], self.amounts[rows]
+        freed = np.zeros_like(like)
+        for column in range(like.shape[1]):
+            freed[:, column] = np.bincount(nodes, amounts[:, column], len(like))
+        return freed
+
+    def blockers(self, last: int, kept: IntArray) -> tuple[str, ...]:
+        """Return up to 3 of the first `last` tenants that hold kept nodes, the last first."""
+        needed: BoolArray = np.any(kept, axis=1)
+        found: dict[str, None] = {}
+        for i in range(last - 1, -1, -1):
+            if needed[self.nodes[self.bounds[i] : self.bounds[i + 1]]].any():
+                found[self.owners[i]] = None
+                if len(found) == 3:
+                    break
+        return tuple(found)
+
+
+def reserve(session: Session, job: Job, attempt: Attempt) -> None:
+    """Keep room for the gang if that helps it, unless another has a reservation already."""
+    if session.holder is not None or job.promised or job.gang.admitted:
+        return
+    if job.refusal is None or job.refusal.reason not in REASONS:
+        return
+    tries = session.memory.setdefault("reserve", set())
+    demand = tuple((tasks.lot.shape, count) for tasks, count in job.demand())
+    patience = session.snapshot.now >= job.gang.drains_from
+    if len(tries) == TRIES or (demand, patience) in tries:
+        return
+    tries.add((demand, patience))
+    departures = _departures(session)
+    if departures is not None:
+        _Search(session, job, attempt, departures).run(patience=patience)
+
+
+class _Search:
+    """Looks for the room of one gang."""
+
+    def __init__(
+        self, session: Session, job: Job, attempt: Attempt, departures: _Departures
+    ) -> None:
+        self._session, self._job, self._attempt = session, job, attempt
+        self._departures = departures
+        room = session.room
+        self._now = room.idle + room.nodes.releasing - room.promised
+
+    def run(self, *, patience: bool) -> None:
+        """Keep the room, by a time if one can be told, else if patience is at its end."""
+        ends = self._departures.ends
+        known, everybody = int(np.searchsorted(ends, UNLIMITED)), len(ends)
+        found = self._first(known)
+        if found is not None:
+            tenants, free, kept = found
+            until = float(ends[tenants - 1])
+            self._session.room.reserve(kept, free - self._now, until)
+            self._hold(tenants, kept, until)
+        elif patience:
+            kept_free = self._kept(self._free(0, everybody, self._now), early=False)
+            if kept_free is not None:
+                nothing = np.zeros_like(kept_free)
+                self._session.room.reserve(kept_free, nothing, _ANY_TIME)
+                self._hold(everybody, kept_free, None)
+
+    def _hold(self, tenants: int, kept: IntArray, eta: float | None) -> None:
+        job = self._job
+        self._session.holder = job
+        job.reserved, job.eta = True, eta
+        job.blocked_by = self._departures.blockers(tenants, kept)
+        for tasks in job.tasks:
+            tasks.ends = _ANY_TIME
+
+    def _free(self, first: int, last: int, free: IntArray) -> IntArray:
+        later = free + self._departures.left(first, last, free)
+        limited: IntArray = np.minimum(later, self._session.snapshot.nodes.allocatable)
+        return limited
+
+    def _first(self, known: int) -> tuple[int, IntArray, IntArray] | None:
+        """Return the fewest tenants that must leave, what is free then, and what to keep."""
+        low, free_low = 0, self._now
+        high, free = known, self._free(0, known, self._now)
+        if not known or not self._may_fit(free):
+            return None
+        while high - low > 1:
+            middle = (low + high) // 2
+            later = self._free(low, middle, free_low)
+            if self._may_fit(later):
+                high, free = middle, later
+            else:
+                low, free_low = middle, later
+        # Those that end at the same time leave together.
+        ends = self._departures.ends
+        same = int(np.searchsorted(ends, ends[high - 1], "right"))
+        free = self._free(high, same, free)
+        kept = self._kept(free, early=True)
+        return self._later(same, known, free) if kept is None else (same, free, kept)
+
+    def _later(
+        self, low: int, high: int, free_low: IntArray
+    ) -> tuple[int, IntArray, IntArray] | None:
+        """Go on from where the gang might fit to where it does: sums are not everything."""
+        free = self._free(low, high, free_low)
+        kept = self._kept(free, early=True)
+        if kept is None:
+            return None
+        while high - low > 1:
+            middle = (low + high) // 2
+            later = self._free(low, middle, free_low)
+            sooner = self._kept(later, early=True)
+            if sooner is not None:
+                high, free, kept = middle, later, sooner
+            else:
+                low, free_low = middle, later
+        return high, free, kept
+
+    def _may_fit(self, free: IntArray) -> bool:
+        """Say whether each lot has room enough, the others apart."""
+        possible = 0
+        for tasks in self._job.tasks:
+            suits = self._session.barred(tasks.lot.shape)[0] == 0
+            columns = np.flatnonzero(tasks.shape.request)
+            capacity = (free[:, columns] // tasks.shape.request[columns]).min(axis=1)
+            possible += min(int(np.maximum(capacity, 0)[suits].sum()), tasks.coming)
+        return possible >= self._job.need
+
+    def _kept(self, free: IntArray, *, early: bool) -> IntArray | None:
+        """Return (N, R) the room that the gang takes when so much is free; None if it has none.
+
+        `early`: nodes that are full now are taken first, so that others can use what is free;
+        else the freest, which need to be kept free for the shortest time.
+        """
+        session, nodes = self._session, self._session.snapshot.nodes
+        dream = session.imagine(self._job, nodes.allocatable - free)
+        dream.scorer = self._scorer(early=early)
+        copy = dream.jobs[0]
+        self._attempt(dream, copy)
+        if not dream.rules.ready(copy):
+            return None
+        kept = np.zeros_like(free)
+        for _, tasks, where, counts in dream.given():
+            kept[where] += counts[:, None] * tasks.shape.request
+        return kept
+
+    def _scorer(self, *, early: bool) -> Callable[[Stack], FloatArray]:
+        columns = np.flatnonzero(self._job.lacking()[PODS + 1 :]) + PODS + 1
+        total = np.maximum(self._session.snapshot.nodes.allocatable[:, columns], 1)
+        share = (self._now[:, columns] / total).min(axis=1, initial=1.0)
+        ranks = -share if early else share
+        return lambda stack: ranks[stack.nodes]
+
+
+def _departures(session: Session) -> _Departures | None:
+    tenancy, now = session.snapshot.tenancy, session.snapshot.now
+    if tenancy is None:
+        return None
+    ends = [gang.ends(now) for gang in tenancy.gangs]
+    owners = [gang.key for gang in tenancy.gangs]
+    lengths, nodes, amounts = [np.diff(tenancy.bounds)], [tenancy.nodes], [tenancy.amounts]
+    for job, tasks, where, counts in session.given():
+        ends.append(tasks.ends)
+        owners.append(job.gang.key)
+        lengths.append(np.array([len(where)]))
+        nodes.append(where)
+        amounts.append(counts[:, None] * tasks.shape.request)
+    length = np.concatenate(lengths)
+    order = np.argsort(ends, kind="stable")
+    bounds = np.concatenate(([0], np.cumsum(length)))
+    sorted_bounds = np.concatenate(([0], np.cumsum(length[order])))
+    rows = np.arange(bounds[-1]) + np.repeat(bounds[order] - sorted_bounds[:-1], length[order])
+    return _Departures(
+        ends=np.array(ends)[order],
+        owners=tuple(owners[i] for i in order),
+        bounds=sorted_bounds,
+        nodes=np.concatenate(nodes)[rows],
+        amounts=np.concatenate(amounts)[rows],
+    )

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What holds of every reservation, however jobs come and go."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from builders_scheduler import make_node
+from muster.scheduler.model import State
+from simulation import Cluster, Work
+
+
+@st.composite
+def clusters(draw):
+    """Return a small cluster and jobs that end when they said, or sooner."""
+    nodes = [
+        make_node(name=f"n{i}", gpu=draw(st.integers(1, 4)), cpu=draw(st.integers(1, 6)))
+        for i in range(draw(st.integers(1, 4)))
+    ]
+    works = []
+    for i in range(draw(st.integers(2, 12))):
+        seconds = draw(st.integers(1, 40))
+        asks = {"gpu": draw(st.integers(0, 2)), "cpu": draw(st.integers(0, 3))}
+        works.append(
+            Work(
+                name=f"w{i:02}",
+                arrives=float(draw(st.integers(0, 60))) + i / 100,
+                replicas=draw(st.integers(1, 6)),
+                seconds=float(seconds),
+                estimate=float(seconds + draw(st.integers(0, 20))),
+                asks=tuple(asks.items()),
+            )
+        )
+    return Cluster(nodes, works)
+
+
+@given(cluster=clusters())
+def test_who_passes_by_delays_nobody(cluster):
+    """A gang with a reservation starts by the time it was told first, if the estimates hold."""
+    told = {}
+    for now, decisions in cluster.run():
+        for decision in decisions:
+            if decision.verdict.eta is not None:
+                assert decision.verdict.state == State.RESERVED
+                assert decision.verdict.eta > now
+                told.setdefault(decision.gang, decision.verdict.eta)
+                assert decision.verdict.eta <= told[decision.gang]
+    for name, eta in told.items():
+        assert cluster.starts[name] <= eta
+
+
+@given(cluster=clusters())
+def test_everybody_who_can_starts(cluster):
+    """Whoever fits into the empty cluster has its turn; in one queue the eldest waits for none."""
+    verdicts = {}
+    for _, decisions in cluster.run():
+        verdicts |= {decision.gang: decision.verdict for decision in decisions}
+    for work in cluster.works:
+        assert (work.name in cluster.ends) == verdicts[work.name].ever_possible

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A cluster in which time passes: jobs come, the scheduler core decides, jobs end."""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+from builders_scheduler import make_columns, make_gang, make_queue, make_role
+from muster.runtime.snapshot import GangInput
+from muster.scheduler import cycle, policy
+from muster.scheduler.model import Decision
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A job: when it comes, what it asks for, how long it runs, how long it says it will."""
+
+    name: str
+    arrives: float
+    replicas: int
+    seconds: float
+    estimate: float = inf
+    asks: tuple[tuple[str, int], ...] = (("gpu", 1),)
+    """What each of its pods asks for."""
+
+
+@dataclass(slots=True)
+class Cluster:
+    """What became of the jobs: name -> time."""
+
+    nodes: Sequence[dict]
+    works: Sequence[Work]
+    drains_after: float = inf
+    """Seconds after which nodes are drained for a job whose time nobody knows."""
+    rules: policy.Policy = policy.DEFAULT
+    starts: dict[str, float] = field(default_factory=dict)
+    ends: dict[str, float] = field(default_factory=dict)
+    cycles: int = 0
+
+    def run(self) -> Iterator[tuple[float, Sequence[Decision]]]:
+        """Let time pass until all jobs have ended that can; yield every cycle's decisions."""
+        columns, queues = make_columns(nodes=self.nodes), [make_queue()]
+        roles = {}
+        gangs: dict[str, GangInput] = {}
+        arrivals = sorted(self.works, key=lambda work: work.arrives)[::-1]
+        works = {work.name: work for work in self.works}
+        leaving: list[tuple[float, str]] = []
+        while arrivals or leaving:
+            now = min(arrivals[-1].arrives if arrivals else inf, leaving[0][0] if leaving else inf)
+            while leaving and leaving[0][0] <= now:
+                _, name = heapq.heappop(leaving)
+                self.ends[name] = now
+                for index, _ in gangs.pop(name).roles[0].held:
+                    columns.forget("team", f"{name}-{index}")
+            while arrivals and arrivals[-1].arrives <= now:
+                work = arrivals.pop()
+                gangs[work.name] = self._gang(work, roles)
+            snapshot = columns.snapshot(list(gangs.values()), queues, now)
+            decisions = cycle.schedule(snapshot, self.rules)
+            self.cycles += 1
+            for decision in decisions:
+                if not decision.placements:
+                    continue
+                gang, work = gangs[decision.gang], works[decision.gang]
+                held = [(p.index, p.node) for p in decision.placements]
+                role = dataclasses.replace(gang.roles[0], waiting=(), held=held)
+                for index, node in held:
+                    columns.assume("team", f"{gang.key}-{index}", node, role.shape)
+                gangs[gang.key] = dataclasses.replace(gang, roles=(role,), started=now)
+                self.starts[gang.key] = now
+                heapq.heappush(leaving, (now + work.seconds, gang.key))
+            yield now, decisions
+
+    def _gang(self, work: Work, roles: dict) -> GangInput:
+        # Equal templates share a shape.
+        role = roles.get(work.asks)
+        if role is None:
+            role = roles[work.asks] = make_role(replicas=1, **dict(work.asks))
+        return make_gang(
+            key=work.name,
+            created=work.arrives,
+            roles=[dataclasses.replace(role, waiting=range(work.replicas))],
+            duration=work.estimate,
+            drains_from=work.arrives + self.drains_after,
+        )
