@@ -28,20 +28,21 @@ def make_node(
     }
 
 
-def make_template(*, ports=(), **fields):
+def make_template(*, ports=(), labels=None, **fields):
     """Return a pod template; fields that are no part of a pod's spec are requests."""
     spec = {name: fields.pop(name) for name in list(fields) if name in _SPEC}
     container = {"name": "main", "ports": list(ports)}
     if fields:
         container["resources"] = {"requests": {r: str(v) for r, v in _named(fields).items()}}
-    return {"metadata": {}, "spec": {"containers": [container], **spec}}
+    metadata = {"labels": labels} if labels else {}
+    return {"metadata": metadata, "spec": {"containers": [container], **spec}}
 
 
 def make_pod(*, name="pod", node="n1", namespace="other", uid="", phase="Running", **fields):
     """Return a document of a pod that runs on a node."""
     deleting = fields.pop("deleting", False)
     pod = make_template(**fields)
-    pod["metadata"] = {"name": name, "namespace": namespace, "uid": uid or f"uid-{name}"}
+    pod["metadata"] |= {"name": name, "namespace": namespace, "uid": uid or f"uid-{name}"}
     if deleting:
         pod["metadata"]["deletionTimestamp"] = "2024-01-01T00:00:00Z"
     pod["spec"]["nodeName"] = node
@@ -49,12 +50,13 @@ def make_pod(*, name="pod", node="n1", namespace="other", uid="", phase="Running
     return pod
 
 
-def make_role(*, role="worker", replicas=None, template=None, **fields):
+def make_role(*, role="worker", replicas=None, template=None, namespace="team", **fields):
     """Return a role; `replicas` tasks wait; fields beside a role's own are requests."""
     own = {name: fields.pop(name) for name in list(fields) if name in RoleInput.__slots__}
     if replicas is not None:
         own["waiting"] = range(replicas)
-    return RoleInput(role=role, shape=shapes.shape_of(template or make_template(**fields)), **own)
+    shape = shapes.shape_of(template or make_template(**fields), namespace)
+    return RoleInput(role=role, shape=shape, **own)
 
 
 def make_gang(*, key="team/a", roles=None, min_member=None, **fields):

@@ -8,6 +8,7 @@ import pytest
 from builders_scheduler import make_node, make_pod, make_template
 from muster.runtime import shapes
 from muster.runtime.shapes import LEAST_CPU, LEAST_MEMORY, Taint, Toleration
+from muster.runtime.ties import Identity
 from muster.scheduler.model import HostPort
 
 MIB = 1 << 20
@@ -168,39 +169,37 @@ def test_ports_meet(one, other, meet):
     ("fields", "unsupported"),
     [
         ({}, ""),
+        ({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone"}]}, ""),
+        ({"resourceClaims": [{"name": "gpu"}]}, "resourceClaims"),
         (
             {
-                "affinity": {
-                    "podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{}]}
-                }
+                "topologySpreadConstraints": [
+                    {
+                        "maxSkew": 1,
+                        "topologyKey": "zone",
+                        "labelSelector": {
+                            "matchLabels": {"training.kubeflow.org/replica-index": "0"}
+                        },
+                    }
+                ]
             },
-            "",
-        ),
-        (
-            {
-                "affinity": {
-                    "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}
-                }
-            },
-            "podAffinity",
-        ),
-        ({"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]}, ""),
-        ({"topologySpreadConstraints": [{"maxSkew": 1}]}, "topologySpreadConstraints"),
-        (
-            {
-                "affinity": {
-                    "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}
-                },
-                "resourceClaims": [{"name": "gpu"}],
-            },
-            "podAntiAffinity, resourceClaims",
+            "a selector on the label training.kubeflow.org/replica-index",
         ),
     ],
-    ids=["plain", "preferred", "required", "spread-anyway", "spread", "two"],
+    ids=["plain", "spread", "claims", "index"],
 )
 def test_unsupported(fields, unsupported):
-    """Required constraints that the scheduler does not know are named, preferred ones are not."""
+    """Constraints that the scheduler cannot judge are named."""
     assert shapes.shape_of(make_template(**fields)).unsupported == unsupported
+
+
+def test_labels_are_no_part_of_the_shape():
+    """Jobs that look alike share their columns, whatever they are called."""
+    one = shapes.shape_of(make_template(labels={"app": "a"}), "team", {"job": "x"})
+    other = shapes.shape_of(make_template(), "others")
+    assert one == other
+    assert one.identity == Identity("team", {"app": "a", "job": "x"})
+    assert one.use("team", "w", "n1").labels == {"app": "a", "job": "x"}
 
 
 def test_equal_templates_have_equal_shapes():

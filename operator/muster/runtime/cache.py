@@ -34,6 +34,7 @@ PODS = Resource("", "v1", "pods")
 SERVICES = Resource("", "v1", "services")
 CONFIG_MAPS = Resource("", "v1", "configmaps")
 NODES = Resource("", "v1", "nodes", namespaced=False)
+NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False)
 QUEUES = Resource("scheduling.incubator.k8s.io", "v1alpha1", "queues", namespaced=False)
 OURS = {"labelSelector": names.OPERATOR_NAME}
@@ -59,6 +60,10 @@ class PodEntry:
     def member(self) -> Member | None:
         """The pod as a member of a gang of foreign pods, if it is one."""
         return None if self.ask is None else (self.view, self.ask)
+
+
+Labelled = tuple[str, Mapping[str, str]]
+"""Name and labels of an object."""
 
 
 @dataclass(slots=True)
@@ -307,6 +312,9 @@ class Cache:
             mirrors[names.AUTOSCALER] = self._each(AUTOSCALERS, parse, self._child_changed, OURS)
         if embedded:
             mirrors["Node"] = [Mirror(self.kube, NODES, shapes.parse_node, self._node_changed)]
+            mirrors["Namespace"] = [
+                Mirror(self.kube, NAMESPACES, views.name_and_labels, self._space_changed)
+            ]
             mirrors["Queue"] = [Mirror(self.kube, QUEUES, gangs.parse_queue, self._queue_changed)]
         return mirrors
 
@@ -402,6 +410,15 @@ class Cache:
     def _node_changed(self, before: NodeView | None, after: NodeView | None) -> None:
         self.columns.node_changed(before, after)
         if before != after:
+            self._stirred()
+
+    def _space_changed(self, before: Labelled | None, after: Labelled | None) -> None:
+        # Terms of pods about each other may look at the labels of namespaces.
+        if after is not None:
+            self.columns.space_changed(*after)
+        elif before is not None:
+            self.columns.space_changed(before[0], None)
+        if before is not None and before != after:
             self._stirred()
 
     def _queue_changed(self, before: QueueInput | None, after: QueueInput | None) -> None:

@@ -132,7 +132,8 @@ class ShapeRow:
         self.preferred: FloatArray | None = np.zeros(rows) if shape.preferred else None
         self._codes = {"": 0}
         self._alike: dict[_State, int] = {}
-        self._plain = not (shape.selector or shape.affinity is not None or shape.node_name)
+        special = shape.selector or shape.affinity is not None or shape.node_name or shape.ties
+        self._plain = not special
         for name, slot in nodes.slots.items():
             self._set(slot, nodes.views[name])
 
@@ -157,7 +158,7 @@ class ShapeRow:
         if not self._plain:
             self.barred[slot] = self.code(barrier(self.shape, node))
             return
-        # Without a selector, nodes in the same state are all the same to it.
+        # Without selectors and terms, nodes in the same state are all the same to it.
         state = (node.ready, node.unschedulable, node.taints)
         code = self._alike.get(state)
         if code is None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from muster.api import names, quantity
 from muster.api.model import Job, Json, PodView, Replica
-from muster.controller import roster
+from muster.controller import children, roster
 from muster.frameworks import FRAMEWORKS
 from muster.runtime.shapes import PodShape, shape_of
 from muster.runtime.snapshot import GangInput, QueueInput, RoleInput
@@ -149,7 +149,13 @@ def _of(replicas: Sequence[Replica], pods: Mapping[str, PodView]) -> Iterator[Po
 
 def shapes_of(job: Job) -> dict[str, PodShape]:
     """Return the shape of each role. Raises ValueError for a quantity that is none."""
-    return {replica.type: shape_of(replica.template) for replica in job.replicas}
+    common = children.labels(job, FRAMEWORKS[job.kind])
+    return {
+        replica.type: shape_of(
+            replica.template, job.namespace, {**common, names.REPLICA_TYPE: replica.role}
+        )
+        for replica in job.replicas
+    }
 
 
 def was_whole(job: Job) -> bool:

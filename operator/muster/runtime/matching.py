@@ -7,12 +7,16 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from muster.runtime.shapes import Expression, NodeView, PodShape, Taint, Term, Toleration
+from muster.runtime.shapes import NodeView, PodShape, Taint, Term, Toleration
+from muster.runtime.ties import Expression, Labels, Tie
+from muster.scheduler.model import Link
 
 NOT_READY: Final = "node(s) were not ready"
 UNSCHEDULABLE: Final = "node(s) were unschedulable"
 OTHER_NAME: Final = "node(s) didn't match the requested node name"
 NO_MATCH: Final = "node(s) didn't match Pod's node affinity/selector"
+NOT_NEAR: Final = "node(s) didn't match pod affinity rules"
+NO_DOMAIN: Final = "node(s) didn't match pod topology spread constraints (missing required label)"
 
 _CORDON: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
@@ -32,7 +36,27 @@ def barrier(shape: PodShape, node: NodeView) -> str:
     for taint in node.taints:
         if not _tolerated(taint, shape.tolerations):
             return f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
-    return "" if _selected(shape, node) else NO_MATCH
+    if not _selected(shape, node):
+        return NO_MATCH
+    return next((_MISSING[t.link] for t in shape.ties if _lacks(t, node)), "")
+
+
+def counts(shape: PodShape, tie: Tie, node: NodeView) -> bool:
+    """Say whether pods on the node count for a spread constraint of the shape."""
+    if any(t.link is Link.EVEN and t.key not in node.labels for t in shape.ties):
+        return False
+    if tie.honours_affinity and not _selected(shape, node):
+        return False
+    return not tie.honours_taints or all(_tolerated(t, shape.tolerations) for t in node.taints)
+
+
+def chosen(selector: Iterable[Expression], labels: Labels) -> bool:
+    """Say whether all requirements hold for these labels."""
+    return all(_meets(expression, labels) for expression in selector)
+
+
+def _lacks(tie: Tie, node: NodeView) -> bool:
+    return tie.link in _MISSING and tie.key not in node.labels
 
 
 def preference(shape: PodShape, node: NodeView) -> float:
@@ -77,6 +101,9 @@ def _greater(value: str | None, values: tuple[str, ...], sign: int) -> bool:
         return False
     return (int(value) - int(values[0])) * sign > 0
 
+
+_MISSING: Final = {Link.NEAR: NOT_NEAR, Link.EVEN: NO_DOMAIN}
+"""Why a node without the label of such a term is out."""
 
 _OPERATORS: Final[Mapping[str, Callable[[str | None, tuple[str, ...]], bool]]] = {
     "In": lambda value, values: value in values,

@@ -4,16 +4,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Final
 
-from muster.api import podtemplate, quantity
+from muster.api import names, podtemplate, quantity
 from muster.api.model import Json
-from muster.scheduler.model import HostPort
+from muster.runtime import ties
+from muster.runtime.ties import Expression, Identity, Labels, Tie, expression
+from muster.scheduler.model import HostPort, Link
 
 Requests = tuple[tuple[str, int], ...]
 """(resource, amount) in the units of `api.quantity`, sorted by name, the pod slot left out."""
 
+PER_POD: Final = (names.REPLICA_INDEX, names.JOB_ROLE)
+"""Labels that pods of one role do not have in common."""
 LEAST_CPU: Final = 100
 LEAST_MEMORY: Final = 200 * 1024 * 1024
 """What a container counts for in scores that asks for nothing, as in kube-scheduler."""
@@ -52,15 +56,6 @@ class Toleration:
         if self.key and self.key != taint.key:
             return False
         return self.exists or self.value == taint.value
-
-
-@dataclass(frozen=True, slots=True)
-class Expression:
-    """One requirement on a label (or field): key, operator, values."""
-
-    key: str
-    operator: str
-    values: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +100,12 @@ class PodUse:
     """cpu and memory for scores."""
     ports: frozenset[HostPort]
     deleting: bool
+    labels: Labels = field(default_factory=dict)
+    apart: tuple[Tie, ...] = ()
+    """Terms by which it keeps others away."""
+
+
+NOBODY: Final = Identity("", {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +122,31 @@ class PodShape:
     """(weight, term)"""
     tolerations: tuple[Toleration, ...] = ()
     node_name: str = ""
+    ties: tuple[Tie, ...] = ()
     unsupported: str = ""
     """A constraint that the scheduler does not know, in words."""
+    identity: Identity = field(default=NOBODY, compare=False)
+    """How the terms of other pods see its pods. No part of the shape."""
+
+    @property
+    def apart(self) -> tuple[Tie, ...]:
+        """The terms by which its pods keep others away."""
+        return tuple(tie for tie in self.ties if tie.link is Link.APART)
+
+    def use(self, namespace: str, name: str, node: str) -> PodUse:
+        """Return what a pod of that shape takes of a node before it is seen there."""
+        return PodUse(
+            namespace=namespace,
+            name=name,
+            uid="",
+            node=node,
+            requests=self.requests,
+            load=self.load,
+            ports=self.ports,
+            deleting=False,
+            labels=self.identity.labels,
+            apart=self.apart,
+        )
 
 
 def parse_node(doc: Json) -> NodeView:
@@ -168,12 +192,19 @@ def parse_use(doc: Json) -> PodUse | None:
         load=_load(spec, requests),
         ports=_ports(spec),
         deleting="deletionTimestamp" in metadata,
+        labels=metadata.get("labels") or {},
+        apart=_apart(spec, metadata) if "affinity" in spec else (),
     )
 
 
-def shape_of(template: Json) -> PodShape:
-    """Return the shape of a pod template, or of a whole pod. ValueError for a bad quantity."""
-    spec = template.get("spec") or {}
+def shape_of(template: Json, namespace: str = "", labels: Labels | None = None) -> PodShape:
+    """Return the shape of a pod template, or of a whole pod. ValueError for a bad quantity.
+
+    `labels`: what the pods carry beside the template's own.
+    """
+    spec, metadata = template.get("spec") or {}, template.get("metadata") or {}
+    identity = _identity(metadata, namespace, labels or {})
+    terms = ties.read(spec, identity)
     requests = podtemplate.requests(spec)
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
@@ -189,19 +220,27 @@ def shape_of(template: Json) -> PodShape:
         preferred=tuple((p["weight"], _term(p.get("preference") or {})) for p in preferred),
         tolerations=tuple(map(_toleration, spec.get("tolerations") or ())),
         node_name=spec.get("nodeName") or "",
-        unsupported=_unsupported(spec),
+        ties=terms,
+        unsupported=_unsupported(spec, terms),
+        identity=identity,
     )
+
+
+def _identity(metadata: Json, namespace: str, more: Labels) -> Identity:
+    labels = metadata.get("labels") or {}
+    return Identity(metadata.get("namespace") or namespace, {**labels, **more} if more else labels)
+
+
+def _apart(spec: Json, metadata: Json) -> tuple[Tie, ...]:
+    found = ties.read(spec, _identity(metadata, "", {}))
+    return tuple(tie for tie in found if tie.link is Link.APART)
 
 
 def _term(doc: Json) -> Term:
     return Term(
-        labels=tuple(map(_expression, doc.get("matchExpressions") or ())),
-        fields=tuple(map(_expression, doc.get("matchFields") or ())),
+        labels=tuple(map(expression, doc.get("matchExpressions") or ())),
+        fields=tuple(map(expression, doc.get("matchFields") or ())),
     )
-
-
-def _expression(doc: Json) -> Expression:
-    return Expression(doc["key"], doc["operator"], tuple(doc.get("values") or ()))
 
 
 def _toleration(doc: Json) -> Toleration:
@@ -246,16 +285,8 @@ def _ports(spec: Json) -> frozenset[HostPort]:
     )
 
 
-def _unsupported(spec: Json) -> str:
-    affinity = spec.get("affinity") or {}
-    names = [
-        name
-        for name in ("podAffinity", "podAntiAffinity")
-        if (affinity.get(name) or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
-    ]
-    spread: Iterable[Any] = spec.get("topologySpreadConstraints") or ()
-    if any(c.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule" for c in spread):
-        names.append("topologySpreadConstraints")
+def _unsupported(spec: Json, terms: Iterable[Tie]) -> str:
     if spec.get("resourceClaims"):
-        names.append("resourceClaims")
-    return ", ".join(names)
+        return "resourceClaims"
+    keys = {e.key for tie in terms for e in tie.who.pods or ()}
+    return next((f"a selector on the label {key}" for key in PER_POD if key in keys), "")

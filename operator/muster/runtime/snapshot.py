@@ -6,7 +6,6 @@ Everything here runs in one thread. What `snapshot` returns shares nothing that 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Final
@@ -14,15 +13,15 @@ from typing import Final
 import numpy as np
 
 from muster.runtime.columns import NodeColumns, ShapeRow, Vocabulary
+from muster.runtime.hostports import HostPorts
+from muster.runtime.neighbours import Neighbours, Profile
 from muster.runtime.shapes import NodeView, PodShape, PodUse, Requests
 from muster.runtime.tenants import Tenants
 from muster.scheduler.model import (
     PODS,
     UNLIMITED,
-    BoolArray,
     FloatArray,
     Gang,
-    HostPort,
     Lot,
     Nodes,
     Queue,
@@ -109,8 +108,9 @@ class ClusterColumns:
         self._nodes = NodeColumns(self._vocabulary)
         self._uses: dict[Key, PodUse] = {}
         self._residents: dict[str, dict[Key, PodUse]] = {}
-        self._ports: dict[str, Counter[HostPort]] = {}
-        self._shapes: dict[PodShape, int] = {}
+        self._ports = HostPorts()
+        self._neighbours = Neighbours(self._nodes)
+        self._shapes: dict[tuple[PodShape, Profile], int] = {}
         self._last_shape = 0
         self._rows: dict[int, ShapeRow] = {}
         self._frozen: dict[int, Shape] = {}
@@ -124,6 +124,7 @@ class ClusterColumns:
         if before == after:
             return
         self.changes += 1
+        self._neighbours.nodes_changed()
         self._frozen.clear()
         self._fixed = None
         if after is None:
@@ -149,6 +150,10 @@ class ClusterColumns:
             if key in self._uses and self._uses[key].uid == before.uid:
                 self._remove(key)
 
+    def space_changed(self, name: str, labels: Mapping[str, str] | None) -> None:
+        """Take in the labels of a namespace; None: it is gone."""
+        self._neighbours.census.space_changed(name, labels)
+
     def assume(self, namespace: str, name: str, node: str, shape: PodShape) -> None:
         """Count a placement as used until the pod is seen on its node, or `forget`.
 
@@ -157,18 +162,7 @@ class ClusterColumns:
         key = (namespace, name)
         if key in self._uses and key not in self.assumed:
             return
-        self._put(
-            PodUse(
-                namespace=namespace,
-                name=name,
-                uid="",
-                node=node,
-                requests=shape.requests,
-                load=shape.load,
-                ports=shape.ports,
-                deleting=False,
-            )
-        )
+        self._put(shape.use(namespace, name, node))
         self.assumed[key] = node
 
     def knows(self, node: str) -> bool:
@@ -176,7 +170,10 @@ class ClusterColumns:
         return node in self._nodes.slots
 
     def fits(self, node: str, shape: PodShape) -> bool:
-        """Say whether the node is there and has room for a pod of that shape at this moment."""
+        """Say whether the node is there and has room for a pod of that shape at this moment.
+
+        Ports and other pods that must be near or away are looked at as well.
+        """
         slot = self._nodes.slots.get(node)
         if slot is None:
             return False
@@ -184,7 +181,11 @@ class ClusterColumns:
         self._nodes.fit()
         request = self._vocabulary.request(shape.requests)
         free = self._nodes.allocatable[slot] - self._nodes.used[slot]
-        return bool((request <= free)[request > 0].all())
+        if not (request <= free)[request > 0].all():
+            return False
+        if self._ports.meet(node, shape.ports):
+            return False
+        return self._neighbours.allow(node, shape, self._uses.values())
 
     def forget(self, namespace: str, name: str) -> None:
         """Give up an assumption; without effect if there is none."""
@@ -201,7 +202,12 @@ class ClusterColumns:
         if len(known) != len(self._gangs):
             for key in self._gangs.keys() - {gang.key for gang in gangs}:
                 self._account(self._gangs.pop(key), -1)
+        made = [entry.gang for entry in known]
         wanted = {id_: shape for entry in known for id_, shape in entry.shapes}
+        if self._neighbours.matter(wanted.values()):
+            shapes_of = [[role.shape for role in gang.roles] for gang in gangs]
+            uses = self._uses.values()
+            made, wanted = self._neighbours.settle(made, shapes_of, self._shape_id, uses)
         shapes = {id_: self._shape(id_, wanted[id_]) for id_ in sorted(wanted)}
         self._prune(wanted)
         return Snapshot(
@@ -209,7 +215,7 @@ class ClusterColumns:
             resources=tuple(self._vocabulary.names),
             nodes=self._freeze(),
             shapes=shapes,
-            gangs=tuple(entry.gang for entry in known),
+            gangs=tuple(made),
             queues={queue.name: self._queue(queue) for queue in queues},
             tenancy=self._tenancy(known),
         )
@@ -229,8 +235,8 @@ class ClusterColumns:
             self._remove(key)
         self._uses[key] = use
         self._residents.setdefault(use.node, {})[key] = use
-        if use.ports:
-            self._ports.setdefault(use.node, Counter()).update(use.ports)
+        self._ports.put(use.node, use.ports)
+        self._neighbours.put(use, 1)
         self._count(use, 1)
 
     def _remove(self, key: Key) -> None:
@@ -239,10 +245,8 @@ class ClusterColumns:
         del residents[key]
         if not residents:
             del self._residents[use.node]
-        if use.ports:
-            self._ports[use.node] -= Counter(use.ports)
-            if not self._ports[use.node]:
-                del self._ports[use.node]
+        self._ports.drop(use.node, use.ports)
+        self._neighbours.put(use, -1)
         self._count(use, -1)
 
     def _count(self, use: PodUse, sign: int) -> None:
@@ -316,11 +320,15 @@ class ClusterColumns:
         )
 
     def _lot(self, role: RoleInput) -> Lot:
-        shape = self._shapes.get(role.shape)
-        if shape is None:
-            self._last_shape += 1
-            shape = self._shapes[role.shape] = self._last_shape
+        shape = self._shape_id(role.shape, frozenset())
         return Lot(shape=shape, **{name: getattr(role, name) for name in _OF_ROLES})
+
+    def _shape_id(self, shape: PodShape, profile: Profile) -> int:
+        id_ = self._shapes.get((shape, profile))
+        if id_ is None:
+            self._last_shape += 1
+            id_ = self._shapes[shape, profile] = self._last_shape
+        return id_
 
     def _queue(self, source: QueueInput) -> Queue:
         zero = np.zeros(self._width, np.float64)
@@ -334,8 +342,8 @@ class ClusterColumns:
         row = self._rows.pop(id_, None) or ShapeRow(source, self._nodes)
         self._rows[id_] = row  # the last one is the youngest
         frozen = self._frozen.get(id_)
+        _, index, slots = self._nodes.order()
         if frozen is None:
-            _, _, slots = self._nodes.order()
             frozen = self._frozen[id_] = Shape(
                 request=self._vocabulary.request(source.requests),
                 load=np.array(source.load, np.int64),
@@ -345,16 +353,10 @@ class ClusterColumns:
                 ports=source.ports,
                 unsupported=source.unsupported,
             )
-        return replace(frozen, taken=self._taken(source.ports)) if source.ports else frozen
-
-    def _taken(self, wanted: frozenset[HostPort]) -> BoolArray:
-        """Return (N,) where one of the host ports is held by a pod."""
-        names, index, _ = self._nodes.order()
-        taken = np.zeros(len(names), np.bool_)
-        for name, held in self._ports.items():
-            if name in index:
-                taken[index[name]] = any(one.meets(port) for one in wanted for port in held)
-        return taken
+        bonds = self._neighbours.bonds(id_)
+        if not (source.ports or bonds):
+            return frozen
+        return replace(frozen, taken=self._ports.taken(source.ports, index), bonds=bonds)
 
     def _prune(self, wanted: Mapping[int, PodShape]) -> None:
         for id_ in list(self._rows)[: -len(wanted) - IDLE_SHAPES]:
@@ -362,6 +364,7 @@ class ClusterColumns:
             self._frozen.pop(id_, None)
         if len(self._shapes) > 4 * (len(self._gangs) + IDLE_SHAPES):
             living = {lot.shape for entry in self._gangs.values() for lot in entry.gang.lots}
+            living |= wanted.keys()
             self._shapes = {s: id_ for s, id_ in self._shapes.items() if id_ in living}
 
     def _freeze(self) -> Nodes:

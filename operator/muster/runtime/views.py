@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import lru_cache, partial
 from typing import Any
@@ -60,6 +60,11 @@ def pod(document: Json) -> PodView:
         labels=labels,
         scheduler_name=spec.get("schedulerName") or "",
     )
+
+
+def name_and_labels(document: Json) -> tuple[str, Mapping[str, str]]:
+    """Return what is needed of an object that is chosen by its labels."""
+    return document["metadata"]["name"], document["metadata"].get("labels") or {}
 
 
 def child_of(kind: str) -> Callable[[Json], ObjectView]:

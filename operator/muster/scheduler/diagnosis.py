@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from muster.scheduler.jobs import Job, Tasks
-from muster.scheduler.model import BASE_RESOURCES, BoolArray, IntArray, Reason, Refusal
+from muster.scheduler.model import BASE_RESOURCES, BoolArray, IntArray, Link, Reason, Refusal
 from muster.scheduler.session import Session
 
 PORTS_TAKEN: Final = "node(s) didn't have free ports for the requested pod ports"
@@ -97,12 +97,17 @@ def _obstacles(session: Session, tasks: Tasks) -> Obstacles:
     request = tasks.shape.request
     columns = np.flatnonzero(request)
     capacity = session.fit(tasks, kept=True).capacity[suits]
+    tied = session.room.bonds.barred(tasks.lot.shape)
+    if tied is not None:
+        capacity = np.where(tied[0][suits] > 0, 0, capacity)
     free = session.room.free(suits)[:, columns] - capacity[:, None] * request[columns]
     short = free < request[columns]
-    blocked = len(suits) - int(np.count_nonzero(short.any(axis=1)))
-    if blocked:
-        text = PORTS_TAKEN if tasks.shape.ports else OVER
-        barred[text] = barred.get(text, 0) + blocked
+    blocked = suits[~short.any(axis=1)]
+    if tied is not None:
+        for code, text in enumerate(tied[1], 1):
+            _count(barred, text, int(np.count_nonzero(tied[0][blocked] == code)))
+        blocked = blocked[tied[0][blocked] == 0]
+    _count(barred, PORTS_TAKEN if tasks.shape.ports else OVER, len(blocked))
     names = session.snapshot.resources
     lacking = {
         names[column]: count
@@ -110,6 +115,11 @@ def _obstacles(session: Session, tasks: Tasks) -> Obstacles:
         if count
     }
     return Obstacles(lacking, barred)
+
+
+def _count(counts: dict[str, int], text: str, more: int) -> None:
+    if more:
+        counts[text] = counts.get(text, 0) + more
 
 
 def _suiting(session: Session, demand: list[tuple[Tasks, int]]) -> BoolArray:
@@ -185,11 +195,21 @@ def _empty(session: Session, tasks: Tasks) -> _Empty:
         capacity = (allocatable // tasks.shape.request[columns]).min(axis=1)
         if tasks.shape.ports:
             capacity = np.minimum(capacity, 1)
+        most = min([int(capacity.sum()), *_apart(tasks, np.flatnonzero(suits)[capacity > 0])])
         session.memory[key] = _Empty(
-            int(np.count_nonzero(suits)), int(np.count_nonzero(capacity)), int(capacity.sum())
+            int(np.count_nonzero(suits)), int(np.count_nonzero(capacity)), most
         )
     empty: _Empty = session.memory[key]
     return empty
+
+
+def _apart(tasks: Tasks, nodes: IntArray) -> Iterator[int]:
+    """Yield how many tasks that keep away from each other the domains of these nodes can hold."""
+    for bond in tasks.shape.bonds:
+        if bond.link is Link.APART and bond.adds.get(tasks.lot.shape):
+            domains = bond.domain[nodes]
+            if (domains >= 0).all():
+                yield len(np.unique(domains))
 
 
 def _summary(session: Session, tasks: Tasks, count: int, reason: Reason, found: Obstacles) -> str:

@@ -130,6 +130,45 @@ class Nodes:
     """(N, 3): of memory, disk, process ids."""
 
 
+class Link(StrEnum):
+    """How pods in one domain go together."""
+
+    NEAR = "near"
+    """Only where there is one that counts, in the domain of every such bond; anywhere for the
+    first of pods that count for each other."""
+    APART = "apart"
+    """Only where there is none."""
+    EVEN = "even"
+    """Only where there are at most `skew` more than in the domain with the fewest."""
+    FOND = "fond"
+    """Rather where the sum is large."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bond:
+    """What pods in other places mean for the tasks of one shape.
+
+    Nodes with the same value of some label are a domain. D: number of domains.
+    """
+
+    link: Link
+    domain: IntArray
+    """(N,): the node's domain, -1 if it has none."""
+    counts: IntArray
+    """(D,): pods that count, or the sum of their weights, before the cycle."""
+    text: str
+    """Why a node is barred."""
+    adds: Mapping[int, int] = field(default_factory=dict)
+    """Shape -> what one task of it adds to its domain."""
+    itself: int = 0
+    """EVEN, NEAR: 1 if a task of the shape counts for the next one."""
+    counted: BoolArray | None = None
+    """EVEN: (N,) nodes whose pods count."""
+    skew: int = 1
+    least_domains: int = 1
+    """EVEN: with fewer domains than this, the fewest are taken to be 0."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Shape:
     """What the tasks made of one template have in common."""
@@ -147,6 +186,7 @@ class Shape:
     ports: frozenset[HostPort] = frozenset()
     taken: BoolArray | None = None
     """(N,): where a pod holds one of the ports; None: nowhere."""
+    bonds: tuple[Bond, ...] = ()
     unsupported: str = ""
     """A constraint that nobody here understands, in words."""
 

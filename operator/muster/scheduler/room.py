@@ -7,12 +7,13 @@ Letters in array shapes: N nodes, R resources, M any number of rows.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from muster.scheduler.bonds import Bonds
 from muster.scheduler.model import (
     BoolArray,
     CodeArray,
@@ -59,8 +60,11 @@ class Picks:
 class Room:
     """The free part of every node. Every change goes into `touched`, so that fits can follow."""
 
-    def __init__(self, nodes: Nodes) -> None:
+    def __init__(self, nodes: Nodes, shapes: Mapping[int, Shape] | None = None) -> None:
         self.nodes: Final = nodes
+        self.bonds: Final = Bonds({key: shape.bonds for key, shape in (shapes or {}).items()})
+        self.within: BoolArray | None = None
+        """(N,): where tasks may be placed for the time being; None: everywhere."""
         self.idle = nodes.allocatable - nodes.used
         self.load = nodes.load.copy()
         self.promised = np.zeros_like(self.idle)
@@ -164,12 +168,17 @@ class Fit:
         self._columns = np.flatnonzero(shape.request)
         self._request = shape.request[self._columns]
         self._seen = len(room.touched)
+        self._version = room.bonds.version(shape_id)
         self._compute(np.arange(len(barred)))
 
     def refresh(self) -> Fit:
         """Follow what happened on the nodes since the last time."""
         touched = self._room.touched
-        if self._seen < len(touched):
+        version = self._room.bonds.version(self._id)
+        if version != self._version:
+            self._version, self._seen = version, len(touched)
+            self._compute(np.arange(len(self.barred)))
+        elif self._seen < len(touched):
             news = touched[self._seen :]
             self._seen = len(touched)
             nodes = news[0] if len(news) == 1 else np.concatenate(news)
@@ -189,7 +198,8 @@ class Fit:
             blocked = self._room.blocked(self._id)
             if blocked is not None:
                 capacity[blocked[nodes] > 0] = 0
-        return capacity
+        apart = self._room.bonds.apart(self._id) if self.shape.bonds else None
+        return capacity if apart is None else capacity * apart[nodes]
 
     def score(self, nodes: IntArray, depth: IntArray) -> FloatArray:
         """Return (M,) the rank of each node when `depth` (M,) tasks of this shape came before."""
@@ -204,7 +214,11 @@ class Fit:
 
         Equal ranks: the node that comes first by name. Shorter when the room ends.
         """
-        heads = best(self.rank, wanted)
+        if self.shape.bonds:
+            return self._one_by_one(wanted)
+        within = self._room.within
+        rank = self.rank if within is None else np.where(within, self.rank, NOWHERE)
+        heads = best(rank, wanted)
         if not len(heads):
             return Picks([], heads, heads)
         if wanted == 1:
@@ -213,6 +227,30 @@ class Fit:
         order, counts = self._merge(heads, limits, wanted)
         taken = np.array(counts, np.int64)
         return Picks(order, heads[taken > 0], taken[taken > 0])
+
+    def _one_by_one(self, wanted: int) -> Picks:
+        """Choose where each task changes what the next one may do."""
+        bonds, rank, left = self._room.bonds, self.rank.copy(), self.capacity.copy()
+        if self._room.within is not None:
+            left[~self._room.within] = 0
+        depth = np.zeros(len(left), np.int64)
+        one = np.ones(1, np.int64)
+        order: list[int] = []
+        while len(order) < wanted:
+            allowed = bonds.open(self._id)
+            free = left > 0 if allowed is None else (left > 0) & allowed
+            heads = best(np.where(free, rank, NOWHERE), 1)
+            if not len(heads):
+                break
+            order += heads.tolist()
+            left[heads] -= 1
+            depth[heads] += 1
+            bonds.add(self._id, heads, one)
+            changed = np.arange(len(left)) if bonds.fond(self._id) is not None else heads
+            rank[changed] = self.score(changed, depth[changed])
+        nodes = np.flatnonzero(depth)
+        bonds.add(self._id, nodes, -depth[nodes])
+        return Picks(order, nodes, depth[nodes])
 
     def _compute(self, nodes: IntArray) -> None:
         capacity = self.count(nodes)

@@ -43,7 +43,7 @@ class Session:
 
     def __init__(self, snapshot: Snapshot, tiers: Sequence[Sequence[Opener]]) -> None:
         self.snapshot: Final = snapshot
-        self.room: Final = Room(snapshot.nodes)
+        self.room: Final = Room(snapshot.nodes, snapshot.shapes)
         self.total: Final[FloatArray] = (
             snapshot.nodes.allocatable[snapshot.nodes.usable].sum(axis=0).astype(np.float64)
         )
@@ -177,6 +177,7 @@ class Session:
         job.allocated += amount
         if job.line is not None:
             job.line.allocated += amount
+        self.room.bonds.add(tasks.lot.shape, picks.nodes, counts)
         if shape.ports:
             self._block(shape, picks.nodes, sign)
 

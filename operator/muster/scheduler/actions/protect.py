@@ -43,7 +43,7 @@ def protect(session: Session) -> None:
 def _go_home(session: Session, job: Job) -> None:
     """Place members on the node they had, and keep that room for those still to be replaced."""
     for tasks in job.tasks:
-        homes = _homes(session, tasks, tasks.waiting)
+        homes = _welcome(session, tasks, _homes(session, tasks, tasks.waiting))
         capacity = session.fit(tasks).capacity
         order, picks = _sort(homes, capacity, job.need - job.promised)
         if picks.order:
@@ -107,6 +107,24 @@ def _homes(session: Session, tasks: Tasks, indices: Sequence[int]) -> list[int]:
     """Return for each task the node it had, -1 where that is not known or has gone."""
     index, previous = session.snapshot.nodes.index, tasks.lot.previous
     return [index.get(previous.get(i, ""), -1) for i in indices]
+
+
+def _welcome(session: Session, tasks: Tasks, homes: list[int]) -> list[int]:
+    """Return the homes, -1 for those where pods near or far forbid it by now."""
+    bonds, shape, one = session.room.bonds, tasks.lot.shape, np.ones(1, np.int64)
+    left = list(homes)
+    taken: list[int] = []
+    for i, node in enumerate(homes):
+        allowed = bonds.open(shape) if node >= 0 else None
+        if allowed is not None:
+            if allowed[node]:
+                taken.append(node)
+                bonds.add(shape, np.array([node]), one)
+            else:
+                left[i] = -1
+    for node in taken:
+        bonds.add(shape, np.array([node]), -one)
+    return left
 
 
 def _sort(

@@ -11,7 +11,7 @@ import numpy as np
 from muster.scheduler import arguments
 from muster.scheduler.arguments import Parsed
 from muster.scheduler.hooks import Hooks
-from muster.scheduler.model import CPU, MEMORY, FloatArray, Shape
+from muster.scheduler.model import CPU, MEMORY, FloatArray, Link, Shape
 from muster.scheduler.room import Scorer, Stack
 from muster.scheduler.session import Session
 
@@ -25,8 +25,8 @@ _WEIGHTS: Final = {
 ARGUMENTS: Final[Mapping[str, Callable[[str], Any]]] = dict.fromkeys(_WEIGHTS, arguments.weight)
 
 
-def answer(_session: Session, parsed: Parsed) -> Hooks:
-    """Score by free, used and balanced cpu and memory, and by preferred node affinity."""
+def answer(session: Session, parsed: Parsed) -> Hooks:
+    """Score by free, used and balanced cpu and memory, and by preferred node and pod affinity."""
     weights = {**_WEIGHTS, **parsed}
     least, most = weights["leastrequested.weight"], weights["mostrequested.weight"]
     balanced = weights["balancedresource.weight"]
@@ -43,8 +43,26 @@ def answer(_session: Session, parsed: Parsed) -> Hooks:
 
     def score(shape: Shape) -> Scorer | None:
         preferred, affinity = shape.preferred, weights["nodeaffinity.weight"]
-        if preferred is None or not affinity:
+        more = [] if preferred is None or not affinity else [_fixed(affinity * preferred)]
+        if weights["podaffinity.weight"] and any(b.link is Link.FOND for b in shape.bonds):
+            more.append(_neighbours(session, shape, weights["podaffinity.weight"]))
+        if not more:
             return load if least or most or balanced else None
-        return lambda stack: load(stack) + affinity * preferred[stack.nodes]
+        return lambda stack: sum((scorer(stack) for scorer in more), load(stack))
 
     return Hooks(score=score)
+
+
+def _fixed(marks: FloatArray) -> Scorer:
+    return lambda stack: marks[stack.nodes]
+
+
+def _neighbours(session: Session, shape: Shape, weight: float) -> Scorer:
+    """Score by the preferred terms about other pods, as these are placed."""
+    key = next(k for k, known in session.snapshot.shapes.items() if known is shape)
+
+    def score(stack: Stack) -> FloatArray:
+        marks = session.room.bonds.fond(key)
+        return np.zeros(len(stack.nodes)) if marks is None else weight * marks[stack.nodes]
+
+    return score

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What pods ask about each other, as bonds between the shapes of one snapshot.
+
+Labels are no part of a shape, so that equal templates share their columns. Only where a term of
+some pod is about the pods of a role does the role get a shape of its own, by its profile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from muster.runtime import matching
+from muster.runtime.census import Census, Question
+from muster.runtime.columns import NodeColumns
+from muster.runtime.shapes import PodShape, PodUse
+from muster.runtime.ties import Identity, Tie
+from muster.scheduler.bonds import Bonds
+from muster.scheduler.model import Bond, BoolArray, Gang, IntArray, Link, Lot
+
+Profile = frozenset[Tie]
+"""The terms, of whatever pods, that are about the pods of a role."""
+
+TEXTS: Final = {
+    Link.NEAR: matching.NOT_NEAR,
+    Link.APART: "node(s) didn't match pod anti-affinity rules",
+    Link.EVEN: "node(s) didn't match pod topology spread constraints",
+    Link.FOND: "",
+}
+KEPT_AWAY: Final = "node(s) didn't satisfy existing pods anti-affinity rules"
+
+
+class Neighbours:
+    """Makes the bonds of the shapes that wait."""
+
+    def __init__(self, nodes: NodeColumns) -> None:
+        self.census: Final = Census()
+        self._nodes = nodes
+        self._domains: dict[str, tuple[IntArray, int]] = {}
+        self._index: dict[tuple[str, str], list[Tie]] = {}
+        self._loose: list[Tie] = []
+        self._bonds: dict[int, tuple[Bond, ...]] = {}
+        self._asked = 0
+
+    def put(self, use: PodUse, sign: int) -> None:
+        """Count a pod that came to its node (sign 1), or went (-1)."""
+        self.census.put(use, sign)
+
+    def nodes_changed(self) -> None:
+        """Forget what depends on the labels of nodes."""
+        self._domains.clear()
+
+    def matter(self, shapes: Iterable[PodShape]) -> bool:
+        """Say whether any term concerns anybody at all."""
+        self._bonds = {}
+        return bool(self.census.holders) or any(shape.ties for shape in shapes)
+
+    def hear(self, shapes: Iterable[PodShape]) -> None:
+        """Take in the terms of these shapes; those of pods on nodes are known."""
+        ties = {tie for shape in shapes for tie in shape.ties}
+        self._index, self._loose = {}, []
+        for tie in [*ties, *(tie for tie in self.census.holders if tie not in ties)]:
+            equal = next((e for e in tie.who.pods or () if e.operator == "In"), None)
+            if equal is None:
+                self._loose.append(tie)
+            else:
+                for value in equal.values:
+                    self._index.setdefault((equal.key, value), []).append(tie)
+
+    def profile(self, identity: Identity) -> Profile:
+        """Return the terms that are about such pods."""
+        found = list(self._loose)
+        for label in identity.labels.items():
+            found += self._index.get(label, ())
+        return frozenset(tie for tie in found if self.census.matches(tie.who, identity))
+
+    def settle(
+        self,
+        gangs: Iterable[Gang],
+        shapes: Iterable[Sequence[PodShape]],
+        id_of: Callable[[PodShape, Profile], int],
+        pods: Iterable[PodUse],
+    ) -> tuple[list[Gang], dict[int, PodShape]]:
+        """Make the bonds of all lots that wait, and give them shapes of their own if need be.
+
+        `shapes`: of the lots of each gang. Returns the gangs, and the shapes of those lots by id.
+        """
+        made, wanted, profiles = [], dict[int, PodShape](), dict[int, Profile]()
+        told = [
+            (gang, list(zip(gang.lots, own, strict=True)))
+            for gang, own in zip(gangs, shapes, strict=True)
+        ]
+        self.hear(shape for _, own in told for lot, shape in own if _waits(lot))
+        for gang, own in told:
+            lots = list(gang.lots)
+            for i, (lot, shape) in enumerate(own):
+                if _waits(lot):
+                    profile = self.profile(shape.identity)
+                    id_ = id_of(shape, profile)
+                    wanted[id_], profiles[id_] = shape, profile
+                    lots[i] = replace(lot, shape=id_)
+            made.append(replace(gang, lots=tuple(lots)) if gang.missing else gang)
+        self._tie(wanted, profiles, pods)
+        return made, wanted
+
+    def _tie(
+        self,
+        shapes: Mapping[int, PodShape],
+        profiles: Mapping[int, Profile],
+        pods: Iterable[PodUse],
+    ) -> None:
+        meant: dict[Tie, list[int]] = {}
+        owners: dict[Tie, list[int]] = {}
+        for id_, shape in shapes.items():
+            for tie in profiles[id_]:
+                meant.setdefault(tie, []).append(id_)
+            for tie in shape.ties:
+                owners.setdefault(tie, []).append(id_)
+        self._asked = 0
+        for id_, shape in shapes.items():
+            own = self._own(shape, profiles[id_], meant, pods)
+            self._bonds[id_] = (*own, *self._kept_away(profiles[id_], owners))
+        self.census.forget(self._asked)
+
+    def bonds(self, id_: int) -> tuple[Bond, ...]:
+        """Return the bonds of a shape that was settled."""
+        return self._bonds.get(id_, ())
+
+    def allow(self, node: str, shape: PodShape, pods: Iterable[PodUse]) -> bool:
+        """Say whether the pods on the nodes let one of that shape go there at this moment."""
+        if not shape.ties and not self.census.holders:
+            return True
+        self.hear([shape])
+        profile = self.profile(shape.identity)
+        bonds = (*self._own(shape, profile, {}, pods), *self._kept_away(profile, {}))
+        allowed = Bonds({0: bonds}).open(0)
+        _, index, _ = self._nodes.order()
+        return allowed is None or bool(allowed[index[node]])
+
+    def _own(
+        self,
+        shape: PodShape,
+        profile: Profile,
+        meant: Mapping[Tie, Sequence[int]],
+        pods: Iterable[PodUse],
+    ) -> Iterator[Bond]:
+        """Yield the bonds that the shape's own terms make."""
+        near = tuple(tie for tie in shape.ties if tie.link is Link.NEAR)
+        for tie in shape.ties:
+            parts = near if tie.link is Link.NEAR else (tie,)
+            # As in kube-scheduler, an even spread over no labels sees the pod itself and no other.
+            alone = tie.link is Link.EVEN and not tie.who.pods
+            counted = self._counted(shape, tie) if tie.link is Link.EVEN else None
+            domain, size = self._domain(tie.key)
+            answer: Mapping[str, int] = {}
+            friends: set[int] = set()
+            if not alone:
+                self._asked += 1
+                who = tuple(part.who for part in parts)
+                answer = self.census.ask(Question(who, staying=tie.link is Link.EVEN), pods)
+                friends = set.intersection(*(set(meant.get(part, ())) for part in parts))
+            yield Bond(
+                link=tie.link,
+                domain=domain,
+                counts=self._sum(answer, domain, size, counted) * (tie.weight or 1),
+                text=TEXTS[tie.link],
+                adds=dict.fromkeys(friends, tie.weight or 1),
+                itself=int(profile.issuperset(parts)),
+                counted=counted,
+                skew=tie.skew,
+                least_domains=tie.least_domains,
+            )
+
+    def _kept_away(self, profile: Profile, owners: Mapping[Tie, Sequence[int]]) -> Iterator[Bond]:
+        """Yield the bonds that terms of other pods make."""
+        for tie in profile:
+            holders: Mapping[str, int] = self.census.holders.get(tie, {})
+            if tie.link is Link.APART and (holders or owners.get(tie)):
+                domain, size = self._domain(tie.key)
+                counts = self._sum(holders, domain, size, None)
+                adds = dict.fromkeys(owners.get(tie, ()), 1)
+                yield Bond(Link.APART, domain, counts, KEPT_AWAY, adds)
+
+    def _domain(self, key: str) -> tuple[IntArray, int]:
+        """Return (N,) the number of the label's value on each node, and how many there are."""
+        if key not in self._domains:
+            names, _, _ = self._nodes.order()
+            values = [self._nodes.views[name].labels.get(key) for name in names]
+            numbers = {value: i for i, value in enumerate(dict.fromkeys(values) if values else ())}
+            # A missing label is no value.
+            domain = np.array([-1 if v is None else numbers[v] for v in values], np.int64)
+            self._domains[key] = domain, max(len(numbers), 1)
+        return self._domains[key]
+
+    def _counted(self, shape: PodShape, tie: Tie) -> BoolArray:
+        names, _, _ = self._nodes.order()
+        views = self._nodes.views
+        return np.array([matching.counts(shape, tie, views[name]) for name in names], np.bool_)
+
+    def _sum(
+        self, by_node: Mapping[str, int], domain: IntArray, size: int, counted: BoolArray | None
+    ) -> IntArray:
+        _, index, _ = self._nodes.order()
+        places = [(index[node], amount) for node, amount in by_node.items() if node in index]
+        nodes = np.array([node for node, _ in places], np.int64)
+        amounts = np.array([amount for _, amount in places], np.int64)
+        real = domain[nodes] >= 0 if counted is None else (domain[nodes] >= 0) & counted[nodes]
+        sums = np.zeros(size, np.int64)
+        np.add.at(sums, domain[nodes][real], amounts[real])
+        return sums
+
+
+def _waits(lot: Lot) -> bool:
+    return bool(lot.waiting or lot.returning)

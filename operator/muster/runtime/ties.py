@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a pod asks about other pods: required and preferred (anti-)affinity, topology spread.
+
+Selectors are resolved when they are read: `matchLabels`, `matchLabelKeys` and the pod's own
+namespace become part of them, as the API server and the Kubernetes scheduler do it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from muster.api.model import Json
+from muster.scheduler.model import Link
+
+Labels = Mapping[str, str]
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """One requirement on a label (or field): key, operator, values."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+Selector = tuple[Expression, ...] | None
+"""Requirements that must all hold; none at all: everything; None: nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Pods by namespace and labels."""
+
+    namespaces: frozenset[str]
+    spaces: Selector
+    """By the labels of their namespace, in addition to those named."""
+    pods: Selector
+
+
+@dataclass(frozen=True, slots=True)
+class Tie:
+    """One term about other pods in the same domain, which is a value of a node label."""
+
+    link: Link
+    key: str
+    """The node label."""
+    who: Selection
+    weight: int = 0
+    """Of a preference; negative: rather apart."""
+    skew: int = 1
+    least_domains: int = 1
+    honours_affinity: bool = True
+    """Nodes that the pod's selector and affinity rule out do not count."""
+    honours_taints: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """How other pods' terms see a pod."""
+
+    namespace: str
+    labels: Labels
+
+
+def read(spec: Json, identity: Identity) -> tuple[Tie, ...]:
+    """Return the terms of a pod's spec, required ones first."""
+    affinity = spec.get("affinity") or {}
+    near, apart = affinity.get("podAffinity") or {}, affinity.get("podAntiAffinity") or {}
+    return (
+        *(_required(Link.NEAR, term, identity) for term in near.get(REQUIRED) or ()),
+        *(_required(Link.APART, term, identity) for term in apart.get(REQUIRED) or ()),
+        *_spread(spec.get("topologySpreadConstraints") or (), identity),
+        *_preferred(near.get(PREFERRED) or (), identity, 1),
+        *_preferred(apart.get(PREFERRED) or (), identity, -1),
+    )
+
+
+def _required(link: Link, term: Json, identity: Identity) -> Tie:
+    return Tie(link, term.get("topologyKey", ""), _selection(term, identity))
+
+
+def _preferred(terms: Iterable[Json], identity: Identity, sign: int) -> Iterator[Tie]:
+    for term in terms:
+        inner = term.get("podAffinityTerm") or {}
+        who = _selection(inner, identity)
+        weight = sign * term.get("weight", 1)
+        yield Tie(Link.FOND, inner.get("topologyKey", ""), who, weight=weight)
+
+
+def _spread(constraints: Iterable[Json], identity: Identity) -> Iterator[Tie]:
+    for constraint in constraints:
+        if constraint.get("whenUnsatisfiable", "DoNotSchedule") != "DoNotSchedule":
+            continue
+        pods = _selector(constraint.get("labelSelector"))
+        yield Tie(
+            Link.EVEN,
+            constraint.get("topologyKey", ""),
+            Selection(
+                frozenset({identity.namespace}), None, _with_keys(pods, constraint, identity)
+            ),
+            skew=constraint.get("maxSkew", 1),
+            least_domains=constraint.get("minDomains") or 1,
+            honours_affinity=constraint.get("nodeAffinityPolicy", "Honor") == "Honor",
+            honours_taints=constraint.get("nodeTaintsPolicy", "Ignore") == "Honor",
+        )
+
+
+def _selection(term: Json, identity: Identity) -> Selection:
+    named = frozenset(term.get("namespaces") or ())
+    if not named and term.get("namespaceSelector") is None:
+        named = frozenset({identity.namespace})
+    pods = _with_keys(_selector(term.get("labelSelector")), term, identity)
+    return Selection(named, _selector(term.get("namespaceSelector")), pods)
+
+
+def _with_keys(selector: Selector, term: Json, identity: Identity) -> Selector:
+    """Add what matchLabelKeys and mismatchLabelKeys stand for."""
+    if selector is None:
+        return None
+    kinds: tuple[tuple[Any, str], ...] = (
+        (term.get("matchLabelKeys"), "In"),
+        (term.get("mismatchLabelKeys"), "NotIn"),
+    )
+    more = tuple(
+        Expression(key, operator, (identity.labels[key],))
+        for keys, operator in kinds
+        for key in keys or ()
+        if key in identity.labels
+    )
+    return (*selector, *(e for e in more if e not in selector))
+
+
+def _selector(doc: Json | None) -> Selector:
+    if doc is None:
+        return None
+    plain = sorted((doc.get("matchLabels") or {}).items())
+    return (
+        *(Expression(key, "In", (value,)) for key, value in plain),
+        *map(expression, doc.get("matchExpressions") or ()),
+    )
+
+
+def expression(doc: Json) -> Expression:
+    """Return one requirement."""
+    return Expression(doc["key"], doc["operator"], tuple(doc.get("values") or ()))

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Terms of pods about each other, as bonds between shapes and as a check of one node."""
+
+from __future__ import annotations
+
+import pytest
+
+from builders_scheduler import (
+    make_columns,
+    make_gang,
+    make_node,
+    make_pod,
+    make_queue,
+    make_role,
+    make_template,
+)
+from muster.runtime import shapes
+from muster.runtime.census import IDLE, Census, Question
+from muster.runtime.ties import Identity, Selection
+from muster.scheduler.model import Link
+
+NODES = [make_node(name=f"n{i}", labels={"zone": "ab"[i // 2]}) for i in range(4)]
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def affinity(kind, *, key="zone", **term):
+    """Return one required term; by default about pods labelled `app: a`."""
+    selector = {"labelSelector": {"matchLabels": {"app": "a"}}}
+    return {kind: {REQUIRED: [{"topologyKey": key, **selector, **term}]}}
+
+
+def spread(**fields):
+    """Return one hard spread constraint over zones."""
+    selector = {"labelSelector": {"matchLabels": {"app": "a"}}}
+    return [{"topologyKey": "zone", "maxSkew": 1, **selector, **fields}]
+
+
+def bonds(columns, **fields):
+    """Return the bonds of one role of two such pods, named `app: a`."""
+    role = make_role(replicas=2, template=make_template(labels={"app": "a"}, **fields))
+    snapshot = columns.snapshot([make_gang(roles=[role])], [make_queue()], 0.0)
+    return next(iter(snapshot.shapes.values())).bonds
+
+
+def pod(**fields):
+    """Return a pod of the same namespace."""
+    return make_pod(**({"namespace": "team", "labels": {"app": "a"}} | fields))
+
+
+@pytest.mark.parametrize(
+    ("pods", "counts"),
+    [
+        ([], [0, 0]),
+        ([pod(node="n1"), pod(name="b", node="n3"), pod(name="c", node="n3")], [1, 2]),
+        ([pod(node="gone")], [0, 0]),
+        ([pod(namespace="others")], [0, 0]),
+        ([pod(labels={"app": "b"})], [0, 0]),
+        ([pod(deleting=True)], [1, 0]),
+    ],
+    ids=["none", "some", "gone", "elsewhere", "others", "ending"],
+)
+def test_pods_that_count(pods, counts):
+    """Pods of the namespace with these labels, on nodes that are there."""
+    (bond,) = bonds(make_columns(nodes=NODES, pods=pods), affinity=affinity("podAffinity"))
+    assert (bond.link, bond.counts.tolist(), bond.itself) == (Link.NEAR, counts, 1)
+    assert bond.domain.tolist() == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("term", "count"),
+    [
+        ({"namespaces": ["others"]}, 1),
+        ({"namespaces": ["team"]}, 0),
+        ({"namespaceSelector": {}}, 1),
+        ({"namespaceSelector": {"matchLabels": {"kind": "prod"}}}, 1),
+        ({"namespaceSelector": {"matchLabels": {"kind": "test"}}}, 0),
+        ({"namespaces": ["others"], "matchLabelKeys": ["version"]}, 0),
+        ({"namespaces": ["others"], "mismatchLabelKeys": ["app"]}, 0),
+        ({"namespaces": ["others"], "labelSelector": None}, 0),
+    ],
+    ids=str,
+)
+def test_namespaces_and_label_keys(term, count):
+    """By name, or by the labels of the namespace; label keys narrow the selector."""
+    columns = make_columns(nodes=NODES, pods=[pod(namespace="others")])
+    columns.space_changed("others", {"kind": "prod"})
+    labels = {"app": "a", "version": "2"}
+    template = make_template(labels=labels, affinity=affinity("podAntiAffinity", **term))
+    gang = make_gang(roles=[make_role(replicas=1, template=template)])
+    snapshot = columns.snapshot([gang], [make_queue()], 0.0)
+    bond, *_ = next(iter(snapshot.shapes.values())).bonds
+    assert int(bond.counts.sum()) == count
+
+
+def test_a_namespace_changes():
+    """Its labels are looked at anew, also when they go."""
+    columns = make_columns(nodes=NODES, pods=[pod(namespace="others")])
+    term = affinity("podAntiAffinity", namespaceSelector={"matchLabels": {"kind": "prod"}})
+    seen = []
+    for labels in (None, {"kind": "prod"}, {"kind": "test"}):
+        columns.space_changed("others", labels)
+        seen.append(int(bonds(columns, affinity=term)[0].counts.sum()))
+    assert seen == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("fields", "counts", "counted"),
+    [
+        ({}, [1, 1], [True] * 4),
+        ({"nodeSelector": {"zone": "a"}}, [1, 0], [True, True, False, False]),
+        (
+            {"nodeSelector": {"zone": "a"}, "nodeAffinityPolicy": "Ignore"},
+            [1, 1],
+            [True] * 4,
+        ),
+        ({"nodeTaintsPolicy": "Honor"}, [1, 0], [True, True, True, False]),
+        ({"labelSelector": {}}, [0, 0], [True] * 4),
+    ],
+    ids=["plain", "selector", "ignored", "taints", "empty"],
+)
+def test_spread(fields, counts, counted):
+    """Only nodes that the policies let in count, and pods that stay."""
+    selector = {name: fields[name] for name in ("nodeSelector",) if name in fields}
+    rest = {name: value for name, value in fields.items() if name not in selector}
+    taint = {"key": "gpu", "effect": "NoSchedule"}
+    nodes = [*NODES[:3], make_node(name="n3", labels={"zone": "b"}, taints=[taint])]
+    pods = [pod(node="n0"), pod(name="b", node="n3"), pod(name="c", node="n1", deleting=True)]
+    (bond,) = bonds(
+        make_columns(nodes=nodes, pods=pods), topologySpreadConstraints=spread(**rest), **selector
+    )
+    assert (bond.counts.tolist(), bond.counted.tolist()) == (counts, counted)
+    assert bond.itself == 1
+
+
+def test_soft_spread_is_no_bond():
+    """A constraint that need not hold keeps nobody waiting."""
+    soft = spread(whenUnsatisfiable="ScheduleAnyway")
+    assert bonds(make_columns(nodes=NODES), topologySpreadConstraints=soft) == ()
+
+
+def test_plain_roles_share_a_shape_whatever_they_are_called():
+    """Until a term is about some of them."""
+
+    def ids(columns):
+        roles = [
+            make_role(role=app, replicas=1, template=make_template(labels={"app": app}))
+            for app in "abc"
+        ]
+        return len(columns.snapshot([make_gang(roles=roles)], [make_queue()], 0.0).shapes)
+
+    columns = make_columns(nodes=NODES)
+    assert ids(columns) == 1
+    hermit = shapes.parse_use(pod(affinity=affinity("podAntiAffinity"), labels={}))
+    columns.pod_changed(None, hermit)
+    assert ids(columns) == 2
+    columns.pod_changed(hermit, None)
+    assert ids(columns) == 1
+
+
+def test_fits_looks_at_neighbours_and_ports():
+    """A node that was free when the cycle began may be taken by now."""
+    ports = [{"hostPort": 80, "containerPort": 1}]
+    columns = make_columns(nodes=NODES, pods=[pod(node="n0", ports=ports)])
+    apart = make_role(affinity=affinity("podAntiAffinity")).shape
+    assert [columns.fits(f"n{i}", apart) for i in range(4)] == [False, False, True, True]
+    assert [columns.fits(f"n{i}", make_role(ports=ports).shape) for i in range(2)] == [False, True]
+    columns.assume("team", "x", "n2", make_role(labels={"app": "a"}).shape)
+    assert not columns.fits("n3", apart)
+    columns.forget("team", "x")
+    assert columns.fits("n3", apart)
+
+
+def test_assumed_pods_keep_others_away():
+    """A placement that was decided counts with its labels and its terms."""
+    columns = make_columns(nodes=NODES)
+    hermit = make_role(labels={"app": "h"}, affinity=affinity("podAntiAffinity")).shape
+    columns.assume("team", "h", "n0", hermit)
+    plain = make_role(labels={"app": "a"}).shape
+    assert [columns.fits(f"n{i}", plain) for i in range(4)] == [False, False, True, True]
+
+
+def test_old_questions_are_forgotten():
+    """A stream of jobs that all ask something else does not fill the memory."""
+    census = Census()
+    for i in range(3 * IDLE):
+        who = Selection(frozenset({f"ns{i}"}), None, ())
+        census.ask(Question((who,)), [])
+        census.forget(1)
+    assert len(census._answers) == IDLE + 1
+
+
+def test_unknown_namespaces_have_no_labels():
+    """A namespace that has not been seen is matched by an empty selector alone."""
+    census, pod_ = Census(), Identity("team", {})
+    assert census.matches(Selection(frozenset(), (), ()), pod_)
+    assert not census.matches(Selection(frozenset(), None, ()), pod_)
