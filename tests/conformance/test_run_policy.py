@@ -364,6 +364,39 @@ class TestExitCodes:
         assert world.conditions == ["Created T", "Running T"]
         assert "restarts" not in world.status["replicaStatuses"]["Worker"]
 
+    def test_a_gang_that_restarts_as_a_whole_rests_before_it_does_so_again(self):
+        """At once after the first failure, then 10 s, 20 s, 40 s, up to 5 minutes."""
+        role = {"replicas": 2, "restartPolicy": "OnFailure"}
+        world = World(tfjob(annotations={"muster.kubeflow.org/restart": "gang"}, Worker=role))
+        world.settle()
+        pauses = []
+        for _ in range(8):
+            world.start()
+            world.settle()
+            world.now += 1000.0
+            failed = world.now
+            world.end("mnist-worker-0", 1)
+            world.settle()
+            world.reap()
+            world.settle()
+            if not world.names():
+                world.now = world.requeue - 1.0
+                assert not world.settle().names()
+                world.now = world.requeue
+                world.settle()
+            pauses.append(world.now - failed)
+            assert len(world.names()) == 2
+        assert pauses == [0.0, 10.0, 20.0, 40.0, 80.0, 160.0, 300.0, 300.0]
+        assert world.status["replicaStatuses"]["Worker"]["restarts"] == 8
+
+    @pytest.mark.parametrize("policy", ["Always", "OnFailure", "ExitCode", "Never"])
+    def test_no_member_of_a_gang_starts_again_alone(self, policy):
+        """The kubelet is to leave a failed program to the operator, which restarts all."""
+        role = {"replicas": 2, "restartPolicy": policy}
+        gang = {"muster.kubeflow.org/restart": "gang"}
+        world = World(tfjob(annotations=gang, Worker=role)).settle()
+        assert {pod["spec"]["restartPolicy"] for pod in world.of("Pod")} == {"Never"}
+
     def test_the_whole_gang_restarts_where_that_is_asked_for(self):
         """One member dies, all are replaced together, one restart counts."""
         world = World(

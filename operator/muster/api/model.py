@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from muster.api import names
+
 Json = dict[str, Any]
 """A document as the API server speaks it. Never changed once it is held by a value."""
 
@@ -199,6 +201,11 @@ class Job:
     def total(self) -> int:
         """The number of pods that the spec asks for."""
         return sum(replica.replicas for replica in self.replicas)
+
+    @property
+    def restarts_whole(self) -> bool:
+        """Say whether one failed member takes all others with it."""
+        return self.annotations.get(names.RESTART) == names.RESTART_GANG
 
     def replica(self, type_: str) -> Replica | None:
         """Return the role of that name (canonical spelling), or None."""

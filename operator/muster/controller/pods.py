@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from muster.api.model import GroupView, ObjectView, PodView
-from muster.controller import autoscaling, children, groups
+from muster.controller import autoscaling, children, groups, policies
 from muster.controller.children import Mold
 from muster.controller.model import Action, Create, Delete, Patch
 from muster.controller.roster import Fate, is_leftover, is_orphan
@@ -175,8 +175,9 @@ def end_of_configs(scope: Scope) -> Iterator[Delete]:
 
 
 def may_create(scope: Scope) -> bool:
-    """Say whether new pods may appear, as far as the server and the gang scheduler tell."""
-    return scope.hindrance is None and groups.ready_for_pods(scope)
+    """Say whether new pods may appear, as far as server, gang scheduler and back-off tell."""
+    rested = scope.now >= (policies.restart_due(scope.job) or 0.0)
+    return rested and scope.hindrance is None and groups.ready_for_pods(scope)
 
 
 def taken_down(scope: Scope) -> bool:

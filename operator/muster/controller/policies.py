@@ -12,6 +12,10 @@ from muster.controller.roster import Member
 
 OURS: Final = frozenset({None, names.MANAGED_BY_TRAINING_OPERATOR})
 """Values of managedBy under which this operator reconciles the job."""
+FIRST_PAUSE: Final = 10.0
+LAST_PAUSE: Final = 300.0
+"""Seconds before the second restart of a whole gang; they double up to this, as the kubelet's do
+for a container."""
 
 
 def is_ours(job: Job) -> bool:
@@ -36,6 +40,18 @@ def backoff_reached(
         if not member.pod.terminal and member.replica.restart_policy != names.RestartPolicy.NEVER
     )
     return total >= max(limit, 1)
+
+
+def restart_due(job: Job) -> float | None:
+    """Return when a gang that restarts as a whole may be created again; None: at any time.
+
+    The first restart is at once. The pause counts from the last failure that the status tells.
+    """
+    restarting = job.status.condition(names.Condition.RESTARTING)
+    count = sum(replica.restarts for replica in job.status.replicas.values())
+    if restarting is None or count < 2 or not job.restarts_whole:
+        return None
+    return restarting.updated + min(FIRST_PAUSE * 2.0 ** min(count - 2, 16), LAST_PAUSE)
 
 
 def deadline(job: Job, start: float) -> float | None:

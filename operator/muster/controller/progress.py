@@ -17,6 +17,7 @@ from muster.controller.status import (
     condition,
     counts,
     ended,
+    renewed,
     state,
     waits,
     with_condition,
@@ -39,7 +40,11 @@ def running(scope: Scope) -> JobStatus:
         observed_generation=scope.job.generation,
     )
     changes = _changes(scope, before)
-    after = replace(before, conditions=with_conditions(before.conditions, changes))
+    conditions = with_conditions(before.conditions, changes)
+    if scope.roster.having(Fate.RESTARTS) and scope.job.restarts_whole:
+        # The pause before the gang is made anew counts from its last failure.
+        conditions = renewed(conditions, names.Condition.RESTARTING, scope.now)
+    after = replace(before, conditions=conditions)
     if after.finished:
         after = replace(ended(after, scope.now), gang=None)
     elif scope.refusal is not None and scope.refusal.reason == INVALID:

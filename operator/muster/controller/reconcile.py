@@ -134,6 +134,7 @@ def _running(scope: Scope) -> Iterator[Action]:
     yield from _earliest(
         policies.deadline(scope.job, after.start_time or scope.now),
         scope.retry,
+        _rest(scope),
         scope.job.created + FIRST_WORD if silent else None,
         _after_others(scope, blocked=bool(obstacle)),
     )
@@ -188,6 +189,12 @@ def _status_writes(scope: Scope, after: JobStatus, told: Iterable[Emit]) -> Iter
         yield from events.of_transitions(before, after)
         yield from events.of_gang(before, after)
         yield from told
+
+
+def _rest(scope: Scope) -> float | None:
+    """Return when a gang that failed again may be made anew, if that is still to come."""
+    due = policies.restart_due(scope.job)
+    return due if due is not None and due > scope.now else None
 
 
 def _after_others(scope: Scope, *, blocked: bool) -> float | None:

@@ -79,6 +79,12 @@ def with_conditions(conditions: Conditions, new: Iterable[Condition]) -> Conditi
     return conditions
 
 
+def renewed(conditions: Conditions, type_: names.Condition, now: float) -> Conditions:
+    """Return the list with the condition, if it is there, told again at this time."""
+    at = float(math.floor(now))
+    return tuple(replace(c, updated=at) if c.type == type_ else c for c in conditions)
+
+
 def transitions(before: Conditions, after: Conditions) -> Conditions:
     """Return the conditions that have another status or reason than before."""
     known = {(c.type, c.status, c.reason) for c in before}
@@ -121,16 +127,11 @@ def _column(member: Member, going: Collection[str]) -> tuple[str, str]:
     return type_, phase
 
 
-def whole_gang_restarts(job: Job) -> bool:
-    """Say whether one failed member takes all others with it."""
-    return job.annotations.get(names.RESTART) == names.RESTART_GANG
-
-
 def to_restart(job: Job, roster: Roster) -> Mapping[str, tuple[str, ...]]:
     """Return by type the uids of the pods whose replacement starts in this pass."""
     failed = roster.having(Fate.RESTARTS)
     leaving = failed
-    if failed and whole_gang_restarts(job):
+    if failed and job.restarts_whole:
         leaving = roster.having(Fate.STAYS, Fate.RESTARTS, Fate.PERMANENT, Fate.LOST)
     by_type: defaultdict[str, list[str]] = defaultdict(list)
     for member in leaving:
@@ -141,7 +142,7 @@ def to_restart(job: Job, roster: Roster) -> Mapping[str, tuple[str, ...]]:
 def new_restarts(job: Job, roster: Roster, type_: str) -> int:
     """Return how many restarts this pass adds to a role; a whole gang's restart is one."""
     failed = roster.having(Fate.RESTARTS)
-    if failed and whole_gang_restarts(job):
+    if failed and job.restarts_whole:
         return int(failed[0].replica.type == type_)
     return sum(member.replica.type == type_ for member in failed)
 

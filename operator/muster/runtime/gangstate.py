@@ -14,7 +14,7 @@ from typing import Final
 
 from muster.api import names
 from muster.api.model import Job, PodView, Verdict
-from muster.controller import roster
+from muster.controller import policies, roster
 from muster.runtime import gangs
 from muster.runtime.cache import Cache
 from muster.runtime.gangs import GangRules
@@ -185,7 +185,7 @@ class GangState:
     def _barred(self, job: Job, now: float) -> bool:
         """Say whether the job's pods cannot be created at present, so that it needs no room."""
         refusal = self._cache.refusal(job, now)
-        end = self.rests_until
+        end = max(self.rests_until, policies.restart_due(job) or 0.0)
         if refusal is not None and refusal.kind != "Service":
             end = max(end, refusal.until if refusal.reason != "Invalid" else math.inf)
         if job.status.state == names.JobState.BLOCKED:
