@@ -44,6 +44,18 @@ def test_another_scheduler(flag, template, warned):
     assert reasons(gang.choose(flag), job) == wanted
 
 
+@pytest.mark.parametrize(
+    ("text", "warned"), [("60", False), ("", True), ("1h", True), ("-1", True), ("²", True)]
+)
+def test_an_estimate_that_is_none(text, warned):
+    """It is named, and what to write, where the allocator would have used it."""
+    job = make_job(annotations={"muster.kubeflow.org/estimated-seconds": text})
+    told = [n.message for n in gang.choose("embedded").notices(job, FACTS)]
+    wanted = f'estimated-seconds "{text}" is ignored; write a number of seconds'
+    assert told == ([f"muster.kubeflow.org/{wanted}"] if warned else [])
+    assert reasons(gang.VOLCANO, job) == []
+
+
 def test_text_of_another_scheduler():
     """The text that users of training-operator know."""
     job = make_job(replicas=[make_replica(template=make_template(scheduler="mine"))])

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import inf
+
 import pytest
 
 from builders import make_job, make_pod, make_replica, make_template
-from muster.api.model import JobStatus, Verdict
+from muster.api.model import Condition, JobStatus, RunPolicy, Verdict
 from muster.runtime import gangs
 from muster.runtime.gangs import GangRules
 
@@ -19,7 +22,7 @@ def workers(count=3, **template):
     return make_replica(replicas=count, template=make_template(**template))
 
 
-def see(*pods, job=None, placed=None, previous=None, hold_until=None, later=()):
+def see(*pods, job=None, placed=None, previous=None, hold_until=None, later=(), placed_at=None):
     """Return the gang of a job of three workers, or of another one."""
     job = job or make_job(replicas=[workers()])
     return gangs.gang(
@@ -31,6 +34,7 @@ def see(*pods, job=None, placed=None, previous=None, hold_until=None, later=()):
         gangs.shapes_of(job),
         hold_until,
         later,
+        placed_at,
     )
 
 
@@ -170,6 +174,56 @@ class TestGang:
         pods = [worker(0, node="n1"), worker(1, phase="Succeeded")]
         assert gangs.missing(see(*pods)) == 1
         assert gangs.missing(see(*pods, placed={W2: "n1"})) == 0
+
+
+class TestTimes:
+    """How long a gang runs, since when, and until when it waits for drained nodes."""
+
+    ANNOTATED = {"muster.kubeflow.org/estimated-seconds": "300"}  # noqa: RUF012 -- read only
+
+    def test_nobody_knows(self):
+        """Without deadline and estimate it may run for ever."""
+        gang = see()
+        assert (gang.duration, gang.deadline, gang.started) == (inf, inf, None)
+        assert gang.drains_from == inf
+
+    def test_patience(self):
+        """Nodes are drained for it after its age is what the rules say."""
+        rules = replace(RULES, reservation_after=600.0)
+        job = make_job(created=50.0)
+        assert gangs.gang(job, {}, {}, {}, rules, gangs.shapes_of(job), None).drains_from == 650.0
+
+    @pytest.mark.parametrize(
+        ("annotations", "limit", "began", "expected"),
+        [
+            (ANNOTATED, None, None, (300, inf)),
+            ({}, 60, None, (60, inf)),
+            (ANNOTATED, 60, None, (60, inf)),
+            ({}, 60, 1000.0, (inf, 1060.0)),
+            (ANNOTATED, 60, 1000.0, (300, 1060.0)),
+            ({"muster.kubeflow.org/estimated-seconds": "soon"}, None, None, (inf, inf)),
+        ],
+    )
+    def test_estimate_and_deadline(self, annotations, limit, began, expected):
+        """The deadline counts from the job's first pass, the estimate from its start."""
+        job = make_job(
+            annotations=annotations,
+            run_policy=RunPolicy(active_deadline_seconds=limit),
+            status=JobStatus(start_time=began),
+        )
+        gang = see(job=job)
+        assert (gang.duration, gang.deadline) == expected
+
+    def test_since_when_it_runs(self):
+        """By the condition, else by the moment of placement, else by its youngest pod."""
+        pods = [worker(0, node="n1", created=20.0), worker(1, node="n1", created=30.0)]
+        running = Condition("Running", "True", "TFJobRunning", "", 40.0, 40.0)
+        job = make_job(replicas=[workers()], status=JobStatus(conditions=(running,)))
+        assert see(*pods).started == 30.0
+        assert see(*pods, placed_at=35.0).started == 35.0
+        assert see(*pods, placed_at=35.0, job=job).started == 40.0
+        assert see(placed_at=35.0, job=job).started == 35.0
+        assert see(worker(0, created=9.0)).started is None
 
 
 class TestBroken:

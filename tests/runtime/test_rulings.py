@@ -29,10 +29,19 @@ def test_a_ruling_in_the_words_of_the_job():
         total=2,
         shortage={"cpu": 1500},
         position=3,
+        eta=70.0,
+        blocked_by=("TFJob/team/other",),
     )
     verdict = rulings.of_gang("mnist", "muster", ruling)
     assert verdict == replace(
-        WAITS, since=None, message="long", summary="short", shortage={"cpu": "1500m"}, position=3
+        WAITS,
+        since=None,
+        message="long",
+        summary="short",
+        shortage={"cpu": "1500m"},
+        position=3,
+        eta=70.0,
+        blocked_by=("TFJob/team/other",),
     )
     assert rulings.of_gang("mnist", "muster", replace(ruling, position=0)).position is None
 
@@ -62,6 +71,17 @@ def test_a_job_of_no_pods():
 def test_since_when(before, since):
     """The time at which this reason was first given."""
     assert rulings.dated(WAITS, before, 99.0).since == since
+
+
+@pytest.mark.parametrize(
+    ("eta", "told"),
+    [(1000.0, 1000.0), (1014.0, 1000.0), (990.0, 1000.0), (1016.0, 1016.0), (None, None)],
+)
+def test_a_time_of_start_that_drifts(eta, told):
+    """By little it stays what was told, so that nobody writes for a second's sake."""
+    before = replace(WAITS, eta=1000.0)
+    assert rulings.dated(replace(WAITS, eta=eta), before, 99.0).eta == told
+    assert rulings.dated(replace(before, eta=eta), WAITS, 99.0).eta == eta
 
 
 @pytest.mark.parametrize(

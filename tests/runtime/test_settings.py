@@ -167,6 +167,7 @@ FIELDS = [
     ("--pending-pods-budget=0", "pending_pods_budget", 0),
     ("--member-hold=30s", "member_hold", 30.0),
     ("--on-hold-expired=release", "on_hold_expired", "release"),
+    ("--reservation-after=1m", "reservation_after", 60.0),
     ("--placement=bind", "placement", "bind"),
     ("--concurrency=8", "concurrency", 8),
     ("-v=4", "verbosity", 4),

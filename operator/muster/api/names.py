@@ -41,6 +41,7 @@ KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
 # Annotations of Muster's own.
 RESTART: Final = "muster.kubeflow.org/restart"
 RESTART_GANG: Final = "gang"
+ESTIMATED_SECONDS: Final = "muster.kubeflow.org/estimated-seconds"
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 # Schedulers, backends, queues.

@@ -124,6 +124,8 @@ class GangBackend:
             found += notices.schedulers(job, self.scheduler_names)
             found += notices.overwritten(job, self.mark)
             found += notices.lowered(job, facts)
+        if self.embedded:
+            found += notices.estimates(job)
         if "priorityClass" in carried:
             found += notices.priority(job, facts)
         return (*found, *self.warn(job, facts))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from muster.api import podtemplate, quantity
+from muster.api import names, podtemplate, quantity
 from muster.api.model import Job, Json, Replica
 from muster.gang.model import GangFacts
 
@@ -73,6 +73,12 @@ def wanted_priority_class(job: Job) -> str:
 def timeout(job: Job, _facts: GangFacts) -> int | None:
     """Return scheduleTimeoutSeconds as the user gave it."""
     return job.run_policy.scheduling.schedule_timeout_seconds
+
+
+def estimate(job: Job) -> int | None:
+    """Return how many seconds the job says that it will run; None if it does not say."""
+    text = job.annotations.get(names.ESTIMATED_SECONDS, "")
+    return int(text) if text.isascii() and text.isdecimal() and 0 < len(text) < 10 else None
 
 
 def scheduler(replica: Replica) -> str:

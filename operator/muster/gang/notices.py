@@ -14,6 +14,7 @@ KNOWN_SCHEDULERS = (*names.SCHEDULER_NAMES, names.VOLCANO_SCHEDULER)
 """Schedulers that are never the one behind a backend whose scheduler's name is not known."""
 
 MIN_AVAILABLE_LOWERED = "MinAvailableLowered"
+ESTIMATE_IGNORED = "EstimateIgnored"
 _OTHER_SCHEDULER = (
     "Another scheduler is specified when gang-scheduling is enabled and it will not be overwritten"
 )
@@ -29,6 +30,14 @@ def schedulers(job: Job, own: Collection[str]) -> Iterator[Notice]:
     if named - set(own) if own else named & set(KNOWN_SCHEDULERS):
         reason = names.Event.SET_POD_TEMPLATE_SCHEDULER_NAME
         yield Notice("Warning", reason, _OTHER_SCHEDULER)
+
+
+def estimates(job: Job) -> Iterator[Notice]:
+    """Say that the expected running time cannot be read."""
+    text = job.annotations.get(names.ESTIMATED_SECONDS)
+    if text is not None and demand.estimate(job) is None:
+        message = f'{names.ESTIMATED_SECONDS} "{text}" is ignored; write a number of seconds'
+        yield Notice("Warning", ESTIMATE_IGNORED, message)
 
 
 def overwritten(job: Job, mark: Callable[[Job, Replica], Link]) -> Iterator[Notice]:

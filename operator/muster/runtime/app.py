@@ -255,6 +255,7 @@ class Operator:
             settings.default_queue,
             self.cache.priorities,
             settings.priority_class,
+            settings.reservation_after,
         )
         return LoopSettings(
             rules,

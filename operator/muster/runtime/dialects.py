@@ -15,7 +15,7 @@ from muster.api import edge, names
 from muster.api.model import GroupView, Json, PodView
 from muster.runtime.gangs import GangRules, amounts
 from muster.runtime.shapes import PodShape, shape_of
-from muster.scheduler.model import Reason, Refusal
+from muster.scheduler.model import UNLIMITED, Reason, Refusal
 
 OWN: Final = "PodGroup"
 LIGHTWEIGHT: Final = "pod-group"
@@ -53,6 +53,9 @@ class Terms:
     priority: int
     min_resources: Mapping[str, int] | None = None
     refusal: Refusal | None = None
+    duration: float = UNLIMITED
+    """Seconds that it is expected to run."""
+    drains_from: float = UNLIMITED
 
 
 def parse_ask(
@@ -92,7 +95,15 @@ def terms(
         dialect, _, name = key.split("/", 2)
         refusal = _missing(name) if dialect in _OBJECTS else None
         least = max(1, *(ask.minimum for _, ask in pods))
-        return Terms(key, first, least, rules.default_queue, priority, refusal=refusal)
+        return Terms(
+            key,
+            first,
+            least,
+            rules.default_queue,
+            priority,
+            refusal=refusal,
+            drains_from=first + rules.reservation_after,
+        )
     spec = group.spec
     named = edge.text(spec.get("priorityClassName"))
     if named in rules.priorities and rules.group_priority:
@@ -105,6 +116,8 @@ def terms(
         queue=edge.text(spec.get("queue")) or rules.default_queue,
         priority=priority,
         min_resources=amounts(spec.get("minResources")),
+        duration=edge.integer(spec.get("estimatedSeconds")) or UNLIMITED,
+        drains_from=(group.created or first) + rules.reservation_after,
     )
 
 

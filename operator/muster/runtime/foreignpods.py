@@ -125,6 +125,9 @@ def gang(
         admitted=is_admitted(members),
         hold_until=hold_until,
         refusal=terms.refusal,
+        duration=terms.duration,
+        started=max((p.created for p, _ in members if p.node and not p.terminal), default=None),
+        drains_from=terms.drains_from,
     )
 
 

@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from muster.api import names, quantity
 from muster.api.model import Job, Json, PodView, Replica
 from muster.controller import children, roster
 from muster.frameworks import FRAMEWORKS
+from muster.gang import demand
 from muster.runtime.shapes import PodShape, shape_of
 from muster.runtime.snapshot import GangInput, QueueInput, RoleInput
+from muster.scheduler.model import UNLIMITED
 
 WHOLE = frozenset({"Placed", "Running", "Degraded"})
 """States of `status.gang` that a gang only has after it was admitted."""
@@ -26,6 +28,8 @@ class GangRules:
     priorities: Mapping[str, int] = field(default_factory=dict)
     group_priority: bool = True
     """The PriorityClass of a group counts, beside those of its pods."""
+    reservation_after: float = UNLIMITED
+    """Seconds after which nodes are kept free for a gang whose start nobody can foretell."""
 
 
 def parse_queue(document: Json) -> QueueInput:
@@ -68,12 +72,13 @@ def gang(
     shapes: Mapping[str, PodShape],
     hold_until: float | None,
     later: Collection[str] = (),
+    placed_at: float | None = None,
 ) -> GangInput | None:
     """Return the gang of a job, None if the allocator places none of its pods.
 
     `placed` and `previous` map pod names to the node that is promised, or that the last pod of
     that name had; `shapes` the roles to their shapes. Pods named in `later` are not to be
-    placed yet.
+    placed yet. `placed_at` is when it was last given nodes, if that is known.
     """
     mine = [replica for replica in job.replicas if ours(replica, rules)]
     if not any(replica.replicas for replica in mine):
@@ -95,7 +100,34 @@ def gang(
         min_resources=amounts(scheduling.min_resources),
         admitted=admitted or was_whole(job),
         hold_until=hold_until,
+        duration=_duration(job),
+        deadline=_deadline(job),
+        started=_started(job, _of(mine, pods), placed_at),
+        drains_from=job.created + rules.reservation_after,
     )
+
+
+def _duration(job: Job) -> float:
+    limit = job.run_policy.active_deadline_seconds
+    # The clock of the deadline starts with the job's first pass, at about this moment.
+    least = limit if limit is not None and job.status.start_time is None else UNLIMITED
+    return min(demand.estimate(job) or UNLIMITED, least)
+
+
+def _deadline(job: Job) -> float:
+    limit, start = job.run_policy.active_deadline_seconds, job.status.start_time
+    return UNLIMITED if limit is None or start is None else start + limit
+
+
+def _started(job: Job, pods: Iterable[PodView], placed_at: float | None) -> float | None:
+    """Return since when the gang runs, as well as that can be told."""
+    created = [pod.created for pod in pods if pod.node and not pod.terminal]
+    running = job.status.condition(names.Condition.RUNNING)
+    if not created:
+        return placed_at
+    if running is not None and running.status == "True":
+        return running.transitioned
+    return max(created) if placed_at is None else placed_at
 
 
 def missing(gang: GangInput) -> int:

@@ -52,6 +52,8 @@ class GangState:
         self.shapes: Mapping[str, PodShape] = {}
         """By role."""
         self.broken_since: float | None = None
+        self.placed_at: float | None = None
+        """When it was last given nodes; None: before this process began, or not yet."""
         self.rests_until = 0.0
         self.released = False
         """Its pods are being taken away, so that it can start whole again."""
@@ -121,7 +123,7 @@ class GangState:
 
     def release(self) -> None:
         """Begin anew, without a claim on the room that the gang had."""
-        self.released, self.broken_since = True, None
+        self.released, self.broken_since, self.placed_at = True, None, None
         self.promises.withdraw(list(self.promises.nodes))
 
     def _learn(self, job: Job) -> None:
@@ -202,10 +204,11 @@ class GangState:
         held_until: float | None,
         later: frozenset[str],
     ) -> GangInput | None:
-        promised, previous = self.promises.nodes, self._previous
-        gang = gangs.gang(job, pods, promised, previous, rules, self.shapes, held_until, later)
+        promised = self.promises.nodes
+        rest = (self._previous, rules, self.shapes, held_until, later, self.placed_at)
+        gang = gangs.gang(job, pods, promised, *rest)
         if gang is None or not promised or gang.admitted or not gangs.missing(gang):
             return gang
         # Half a promise is none: what is left of it would only keep others waiting.
         self.promises.withdraw(list(promised))
-        return gangs.gang(job, pods, {}, previous, rules, self.shapes, held_until, later)
+        return gangs.gang(job, pods, {}, *rest)

@@ -24,7 +24,7 @@ from muster.runtime.metrics import Metrics
 from muster.runtime.recorder import Recorder
 from muster.runtime.snapshot import GangInput
 from muster.scheduler import cycle
-from muster.scheduler.model import Decision
+from muster.scheduler.model import Decision, State
 from muster.scheduler.policy import Policy
 
 log = logging.getLogger(__name__)
@@ -148,8 +148,23 @@ class Loop:
                 self.stir()
         waiting = [d for d in decisions if d.gang in jobs and not d.placements]
         self._show(waiting, jobs, settings, now)
+        self._look_ahead(decisions, inputs, now)
         self._metrics.holds.set(sum(g.admitted and gangs.missing(g) > 0 for g in inputs))
         self._set_alarm()
+
+    def _look_ahead(
+        self, decisions: Sequence[Decision], inputs: Sequence[GangInput], now: float
+    ) -> None:
+        """Run a cycle when a reservation begins, or when time alone makes one possible."""
+        reserved = [d for d in decisions if d.verdict.state is State.RESERVED]
+        for decision in reserved:
+            if decision.verdict.eta is not None:
+                self._wake(max(decision.verdict.eta, now + FRESH_FOR))
+        if not reserved:
+            waiting = {d.gang for d in decisions if d.verdict.state is State.WAITING}
+            ahead = (g.drains_from for g in inputs if g.key in waiting and g.drains_from > now)
+            self._wake(min(ahead, default=math.inf))
+        self._metrics.reservations.set(len(reserved))
 
     def _wake(self, at: float) -> None:
         """Ask for a cycle at that time at the latest."""
@@ -262,6 +277,7 @@ class Loop:
             if (pod := pods.get(name)) is not None:
                 self._bind(state, pod, state.promises.nodes[name])
         state.unbound -= frozenset(made)
+        state.placed_at = now
         return True
 
     def _tell(self, job: Job, state: GangState, verdict: Verdict, now: float) -> None:

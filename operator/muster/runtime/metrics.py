@@ -58,6 +58,11 @@ class Metrics:
             "Gangs whose missing members have a protected slot.",
             registry=self.registry,
         )
+        self.reservations = Gauge(
+            "muster_reservations_active",
+            "Gangs for which room is kept until they fit.",
+            registry=self.registry,
+        )
         self.dropped_events = Gauge(
             "muster_events_dropped", "Events that were not written.", registry=self.registry
         )

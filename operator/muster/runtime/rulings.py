@@ -5,11 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from muster.api import names, quantity
 from muster.api.model import Job, Verdict
 from muster.runtime import gangs
 from muster.scheduler.model import Verdict as Ruling
+
+ETA_SLACK: Final = 15.0
+"""Seconds by which a time of start may be wrong without being told anew."""
 
 
 def of_gang(pod_group: str, scheduler: str, ruling: Ruling) -> Verdict:
@@ -25,6 +29,8 @@ def of_gang(pod_group: str, scheduler: str, ruling: Ruling) -> Verdict:
         message=ruling.message,
         summary=ruling.summary,
         position=ruling.position or None,
+        eta=ruling.eta,
+        blocked_by=ruling.blocked_by,
         shortage={r: quantity.format(r, amount) for r, amount in ruling.shortage.items()},
         ever_possible=ruling.ever_possible,
     )
@@ -57,10 +63,17 @@ def foreign(job: Job, scheduler: str) -> Verdict:
 
 
 def dated(verdict: Verdict, before: Verdict | None, now: float) -> Verdict:
-    """Return the verdict with the time since which its reason holds."""
-    same = before is not None and before.reason == verdict.reason
-    since = before.since if before is not None and same else None
-    return replace(verdict, since=since or now)
+    """Return the verdict with the time since which its reason holds.
+
+    A time of start that has moved by little stays what was told.
+    """
+    if before is None:
+        return replace(verdict, since=now)
+    since = before.since if before.reason == verdict.reason else None
+    eta = verdict.eta
+    if eta is not None and before.eta is not None and abs(eta - before.eta) <= ETA_SLACK:
+        eta = before.eta
+    return replace(verdict, since=since or now, eta=eta)
 
 
 def is_news(verdict: Verdict, before: Verdict | None) -> bool:

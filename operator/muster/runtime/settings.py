@@ -56,6 +56,7 @@ class Settings:
     member_hold: float = 120.0
     on_hold_expired: str = ""
     """release, restart or keep; empty: restart if the job allows restarts, else keep."""
+    reservation_after: float = 600.0
     placement: str = "create"
     """create: pods are created on their nodes; bind: they are bound afterwards."""
     cluster_domain: str = ""
@@ -143,6 +144,8 @@ SCHEDULER = (
          flags.duration),
     Flag("on-hold-expired", "then: release, restart or keep the gang (restart if the job allows "
          "restarts, else keep)", "on_hold_expired", flags.one_of("release", "restart", "keep")),
+    Flag("reservation-after", "how long a gang waits until nodes are kept free for it although "
+         "no estimate tells when there will be enough (10m)", "reservation_after", flags.duration),
     Flag("placement", "create: pods are created on their nodes; bind: they are bound afterwards "
          "(create)", "placement", flags.one_of("create", "bind")),
 )  # fmt: skip
