@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from gangs import unschedulable, unschedulable_condition, wait_group
 from harness import Api, Json, Operator, account_config, add_nodes, node_of, phase_of
 
@@ -45,9 +46,12 @@ def pod_group(name: str, least: int, **spec: Any) -> Json:
     }
 
 
-def batch_job(name: str, pods: int, *, run: str = "forever", cpu: str = "1", **spec: Any) -> Json:
+def batch_job(
+    name: str, pods: int, *, run: str = "forever", cpu: str = "1", memory: str = "", **spec: Any
+) -> Json:
     """Return a batch Job whose pods are a gang's, each of one CPU."""
-    resources = {"requests": {"cpu": cpu}} if cpu else {}
+    asked = {"cpu": cpu, "memory": memory}
+    resources = {"requests": {name: text for name, text in asked.items() if text}}
     container = {"name": "main", "image": "busybox", "resources": resources}
     notes = {
         "scheduling.k8s.io/group-name": name,
@@ -136,3 +140,210 @@ def test_the_tutorials_job_waits_whole_and_runs_whole(api: Api, scheduler: Opera
     assert len(api.events("Unschedulable", "qj-1")) == 1
     assert len(api.events("Scheduled")) == 6
     assert len(api.events("FailedScheduling")) == 6
+
+
+def queue(name: str, weight: int, **capability: str) -> Json:
+    """Return a Queue."""
+    spec: Json = {"weight": weight, **({"capability": capability} if capability else {})}
+    kind = {"apiVersion": "scheduling.incubator.k8s.io/v1alpha1", "kind": "Queue"}
+    return {**kind, "metadata": {"name": name}, "spec": spec}
+
+
+def test_the_tutorials_queues(api: Api, scheduler: Operator) -> None:
+    """Weights 2 and 4 on 9 CPUs and 27Gi: each queue's status says what it is due and holds."""
+    add_nodes(api, {"cpu": "6", "memory": "15Gi"}, {"cpu": "3", "memory": "12Gi"})
+    for name, weight in (("queue-1", 2), ("queue-2", 4)):
+        api.create(queue(name, weight))
+    try:
+        for name, where, cpu, memory in (
+            ("podgroup-1", "queue-1", "5", "10Gi"),
+            ("podgroup-2", "queue-2", "4", "12Gi"),
+            ("podgroup-3", "queue-2", "6", "8Gi"),
+        ):
+            api.create(pod_group(name, 1, queue=where))
+            api.create(batch_job(name, 1, cpu=cpu, memory=memory))
+
+        def settled(queues: dict[str, Json]) -> Any:
+            told = [queues[name].get("status", {}) for name in ("queue-1", "queue-2")]
+            due = [status.get("deserved") for status in told]
+            return due == [{"cpu": "3", "memory": "9Gi"}, {"cpu": "6", "memory": "18Gi"}] and told
+
+        one, two = api.wait("Queue", settled, what="deserved shares")
+        assert one["pending"] + one["running"] == 1
+        assert two["pending"] + two["running"] == 2
+        since = api.revision("Queue")
+        wait_phase(api, "podgroup-2", "Running", running=1)
+        wait_running(api, "podgroup-2", 1)
+        assert two["unknown"] == 0
+        assert len(api.history("Queue", since)) <= 4
+    finally:
+        for name in ("queue-1", "queue-2"):
+            api.delete("Queue", name)
+
+
+def test_gangs_in_turn(api: Api, scheduler: Operator) -> None:
+    """Schedule Multiple Jobs; Gang scheduling: Full Occupied: the second waits for the first."""
+    add_nodes(api, {"cpu": "4"}, {"cpu": "4"})
+    create(api, "gang-1", 8, run="2")
+    wait_running(api, "gang-1", 8)
+    create(api, "gang-2", 8, run="1")
+    waiting = wait_waiting(api, "gang-2", 8)
+    assert not any(map(node_of, waiting))
+    wait_phase(api, "gang-2", "Pending")
+    api.wait("Job", lambda jobs: jobs["gang-2"]["status"].get("succeeded") == 8, what="gang-2")
+    wait_phase(api, "gang-1", "Running", succeeded=8)
+
+
+def test_a_best_effort_pod_starts_on_a_full_node(api: Api, scheduler: Operator) -> None:
+    """Schedule BestEffort Job: what asks for nothing needs no room but a slot."""
+    add_nodes(api, {"cpu": "2"})
+    create(api, "full", 2)
+    wait_running(api, "full", 2)
+    create(api, "light", 2, cpu="")
+    wait_running(api, "light", 2)
+
+
+def test_the_higher_priority_goes_first(api: Api, scheduler: Operator) -> None:
+    """Job Priority, TaskPriority: groups by their PriorityClass, pods of a group by theirs."""
+    seed = yaml.safe_load((SEEDS / "priorityclass-high-priority.yaml").read_text())
+    metadata = {"name": seed["metadata"]["name"]}
+    api.create({**seed, "apiVersion": "scheduling.k8s.io/v1", "metadata": metadata})
+    try:
+        add_nodes(api, {"cpu": "2"})
+        create(api, "first", 2)
+        wait_running(api, "first", 2)
+        create(api, "low", 2)
+        wait_waiting(api, "low", 2)
+        api.create(pod_group("high", 2, priorityClassName="high-priority"))
+        api.create(batch_job("high", 2, priorityClassName="high-priority"))
+        wait_waiting(api, "high", 2)
+        api.delete("Job", "first")
+        wait_running(api, "high", 2)
+        assert not any(
+            map(node_of, of({p["metadata"]["name"]: p for p in api.list("Pod")}, "low"))
+        )
+        # The pod of the tutorial names no scheduler of ours, and is left alone.
+        api.apply_file(SEEDS / "pod-ns01-r01.yaml")
+        bare = api.get("Pod", "pod-ns01-r01")
+        assert bare["spec"]["priority"] == 1000
+        api.delete("Pod", "pod-ns01-r01", grace=0)
+    finally:
+        api.delete("PriorityClass", metadata["name"])
+
+
+def test_a_hundred_pods(api: Api, scheduler: Operator) -> None:
+    """Schedule Density Job: a hundred pods, each a gang of its own."""
+    add_nodes(api, *[{"cpu": "32"}] * 4)
+    job = batch_job("density", 100)
+    del job["spec"]["template"]["metadata"]["annotations"]["scheduling.k8s.io/group-name"]
+    api.create(job)
+    wait_running(api, "density", 100)
+    assert len(api.events("Scheduled")) == 100
+
+
+def test_labels_alone_make_a_gang(api: Api, scheduler: Operator) -> None:
+    """The lightweight dialect: no object, the minimum on the pods."""
+    add_nodes(api, {"cpu": "2"})
+    job = batch_job("light", 3, run="1")
+    del job["spec"]["template"]["metadata"]["annotations"]["scheduling.k8s.io/group-name"]
+    job["spec"]["template"]["metadata"]["labels"] = {
+        "pod-group.scheduling.sigs.k8s.io/name": "light",
+        "pod-group.scheduling.sigs.k8s.io/min-available": "3",
+    }
+    api.create(job)
+    wait_waiting(api, "light", 3)
+    add_nodes(api, {"cpu": "1"}, prefix="more")
+    api.wait("Job", lambda jobs: jobs["light"]["status"].get("succeeded") == 3, what="light")
+
+
+def test_pods_wait_for_their_group(api: Api, scheduler: Operator) -> None:
+    """A Job that comes before its PodGroup, or whose PodGroup was forgotten."""
+    add_nodes(api, {"cpu": "4"})
+    api.create(batch_job("early", 2))
+    pods = wait_waiting(api, "early", 2)
+    assert 'PodGroup "early" does not exist' in pods[0]["status"]["conditions"][0]["message"]
+    api.create(pod_group("early", 2))
+    wait_running(api, "early", 2)
+    wait_phase(api, "early", "Running", running=2)
+
+
+def test_what_the_flags_say(api: Api, start_operator: StartOperator, tmp_path: Path) -> None:
+    """Another scheduler name, another default queue, a policy file, one address for all."""
+    policy = tmp_path / "kube-batch-conf.yaml"
+    policy.write_text(POLICY)
+    start = ("--scheduler-name=batch", "--default-queue=pool", f"--scheduler-conf={policy}")
+    made = start_operator(*start, "--leader-elect", "--schedule-period=200ms", overlay="scheduler")
+    add_nodes(api, {"cpu": "4"})
+    api.create(pod_group("mine", 2))
+    api.create(batch_job("mine", 2, schedulerName="batch"))
+    waiting = wait_waiting(api, "mine", 2)
+    message = waiting[0]["status"]["conditions"][0]["message"]
+    assert 'queue "pool" does not exist' in message
+    create(api, "other", 1)
+    api.create(queue("pool", 1))
+    try:
+        wait_running(api, "mine", 2)
+        assert not any(c for p in of_name(api, "other") for c in p["status"].get("conditions", ()))
+        assert "muster_binds_total" in made.scrape()
+    finally:
+        api.delete("Queue", "pool")
+
+
+POLICY = """
+actions: "allocate, backfill"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+- plugins:
+  - name: drf
+  - name: predicates
+  - name: proportion
+  - name: nodeorder
+"""
+
+
+def of_name(api: Api, name: str) -> list[Json]:
+    """Return the pods of a batch Job as they are now."""
+    return of({p["metadata"]["name"]: p for p in api.list("Pod")}, name)
+
+
+def test_a_policy_that_is_wrong_is_named(start_operator: StartOperator, tmp_path: Path) -> None:
+    """The start fails with one line that names the key and the nearest right name."""
+    policy = tmp_path / "conf.yaml"
+    policy.write_text(POLICY.replace("name: gang", "name: gnag"))
+    made = start_operator(f"--scheduler-conf={policy}", overlay="scheduler", ready=False)
+    assert made.process is not None
+    assert made.process.wait(20) == 2
+    (line,) = [line for line in made.log.read_text().splitlines() if "gnag" in line]
+    assert "tiers[0].plugins[1].name" in line
+    assert 'did you mean "gang"?' in line
+
+
+def test_missing_permissions_are_one_clear_error(
+    api: Api, start_operator: StartOperator, local_cluster: Cluster
+) -> None:
+    """The tutorial's FAQ: what may not be listed is named at once; nothing crashes or repeats."""
+    seed = start_operator(overlay="scheduler")
+    seed.stop()
+    bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+    binding = api.get(bindings, "muster-scheduler")
+    api.delete(bindings, "muster-scheduler")
+    made = start_operator(overlay="scheduler", ready=False)
+    said = made.wait_unready("may not")
+    for resource in (
+        "pods",
+        "nodes",
+        "persistentvolumes",
+        "persistentvolumeclaims",
+        "queues.scheduling.incubator.k8s.io",
+        "podgroups.scheduling.incubator.k8s.io",
+        "poddisruptionbudgets.policy",
+    ):
+        assert f" {resource};" in said
+    assert "create pods/binding" in said
+    assert "manifests/overlays/scheduler" in said
+    assert sum("may not" in line for line in made.log.read_text().splitlines()) == 1
+    metadata = {key: binding["metadata"][key] for key in ("name",)}
+    api.send("POST", api.path(bindings), {**binding, "metadata": metadata})
+    made.wait_ready()

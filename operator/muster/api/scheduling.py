@@ -70,7 +70,12 @@ class QueueSpec(Model):
 
 
 class QueueStatus(Model):
-    """Groups of the queue, counted by phase."""
+    """What the queue holds and is due, and its groups, counted by phase."""
+
+    allocated: dict[str, Quantity] | None = Field(None, description="What its pods hold.")
+    deserved: dict[str, Quantity] | None = Field(
+        None, description="What it is due of the cluster, by weight, up to what it asks for."
+    )
 
     unknown: Int32 | None = None
     pending: Int32 | None = None

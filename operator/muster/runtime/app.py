@@ -195,7 +195,6 @@ class Operator:
             if self.loop is not None:
                 self.loop.stir()
                 running.append(tasks.create_task(self.loop.run()))
-                running.append(tasks.create_task(self.loop.foreign.run()))
             if leader is not None:
                 await leader.hold()
                 for task in running:

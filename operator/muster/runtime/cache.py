@@ -97,6 +97,8 @@ class Cache:
         self.foreign = ForeignPods(_ignore)
         self.priorities: dict[str, int] = {}
         self.queues: dict[str, QueueInput] = {}
+        self.queue_status: dict[str, Json] = {}
+        """As it was last seen, by queue."""
         self.groups = Groups(kube, backend, self.namespaces, self._group_changed, self._touch_all)
         self._touched, self._stirred = touched, stirred
         self.arrived: Callable[[PodView], None] = _ignore
@@ -315,7 +317,7 @@ class Cache:
             mirrors["Namespace"] = [
                 Mirror(self.kube, NAMESPACES, views.name_and_labels, self._space_changed)
             ]
-            mirrors["Queue"] = [Mirror(self.kube, QUEUES, gangs.parse_queue, self._queue_changed)]
+            mirrors["Queue"] = [Mirror(self.kube, QUEUES, self._parse_queue, self._queue_changed)]
         return mirrors
 
     def _each(
@@ -337,6 +339,10 @@ class Cache:
         if ask is not None and not {"", document["metadata"]["namespace"]} & {*self.namespaces}:
             ask = None
         return PodEntry(views.pod(document), shapes.parse_use(document), ask)
+
+    def _parse_queue(self, document: Json) -> QueueInput:
+        self.queue_status[document["metadata"]["name"]] = document.get("status") or {}
+        return gangs.parse_queue(document)
 
     # What changed.
 
@@ -424,6 +430,8 @@ class Cache:
     def _queue_changed(self, before: QueueInput | None, after: QueueInput | None) -> None:
         if before is not None:
             self.queues.pop(before.name, None)
+        if before is not None and after is None:
+            self.queue_status.pop(before.name, None)
         if after is not None:
             self.queues[after.name] = after
         if before != after:

@@ -21,6 +21,7 @@ from muster.runtime.gangs import GangRules
 from muster.runtime.gangstate import NOT_NOW, PATIENCE, GangState
 from muster.runtime.kube import Kube
 from muster.runtime.metrics import Metrics
+from muster.runtime.queuestatus import QueueStatus
 from muster.runtime.recorder import Recorder
 from muster.runtime.snapshot import GangInput
 from muster.scheduler import cycle
@@ -74,6 +75,7 @@ class Loop:
         recorder = recorder or Recorder(kube)
         self.foreign = Foreign(kube, cache, self._binder, recorder, metrics, self._wake)
         cache.arrived = self.arrived
+        self.queue_status = QueueStatus(kube, cache)
         self._changed = asyncio.Event()
         self._states: dict[str, GangState] = {}
         self._alarm: asyncio.TimerHandle | None = None
@@ -98,7 +100,14 @@ class Loop:
         return state.verdict if state is not None else None
 
     async def run(self) -> None:
-        """Run cycles for ever. Raises nothing: a cycle that fails is told and tried again."""
+        """Run cycles for ever, and tell of them on groups and queues."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.foreign.run())
+            tasks.create_task(self.queue_status.run())
+            tasks.create_task(self._run())
+
+    async def _run(self) -> None:
+        """Run cycles. Raises nothing: a cycle that fails is told and tried again."""
         pause = FIRST_BACKOFF
         while True:
             await self._changed.wait()
@@ -141,6 +150,7 @@ class Loop:
             and (self._cache.job(d.gang) is jobs.get(d.gang) or self.foreign.knows(d.gang))
         )
         self._waiting = len(decisions)
+        self.queue_status.cycle(snapshot, decisions)
         for decision in decisions:
             if decision.gang in jobs:
                 self._accept(jobs[decision.gang], decision, now, seen)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from muster.api import names
+from muster.api import edge, names
 from muster.api.model import Job, Json, ObjectView, Verdict
 from muster.controller import children, reconcile
 from muster.controller.model import (
@@ -231,7 +231,7 @@ class Passes:
         document = self._cache.find(job.key)
         if document is None or document["metadata"]["uid"] != job.uid:
             return False
-        patch = difference(document.get("status") or {}, action.status)
+        patch = edge.difference(document.get("status") or {}, action.status)
         if not patch:
             return True
         # The version makes sure that the status was derived from what is stored.
@@ -290,20 +290,6 @@ class Passes:
             if (api.api_version, api.kind) == (api_version, kind):
                 return Resource(group, version, api.plural)
         return Resource(group, version, f"{kind.lower()}s")
-
-
-def difference(before: Json, after: Json) -> Json:
-    """Return the JSON merge patch that turns one document into the other."""
-    patch: Json = {key: None for key in before if key not in after}
-    for key, value in after.items():
-        old = before.get(key)
-        if isinstance(value, dict) and isinstance(old, dict):
-            inner = difference(old, value)
-            if inner:
-                patch[key] = inner
-        elif key not in before or old != value:
-            patch[key] = value
-    return patch
 
 
 def _sort(action: Action) -> tuple[type, str]:

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a queue holds, is due, and how many of its gangs wait."""
+
+from __future__ import annotations
+
+from builders_scheduler import make_gang, make_node, make_pod, make_queue, make_role, make_snapshot
+from muster.scheduler import cycle, policy
+from muster.scheduler.shares import Share, shares
+
+GI = 2**30
+
+
+def after_a_cycle(**parts):
+    """Return the shares when what a cycle decides is done."""
+    snapshot = make_snapshot(**parts)
+    return shares(snapshot, cycle.schedule(snapshot, policy.DEFAULT))
+
+
+def test_the_tutorials_queues():
+    """Weights 2 and 4 on 9 CPUs and 27Gi: 3 and 9Gi, 6 and 18Gi."""
+    found = after_a_cycle(
+        nodes=[
+            make_node(name="node-1", cpu=6, memory="15Gi"),
+            make_node(name="node-2", cpu=3, memory="12Gi"),
+        ],
+        queues=[make_queue(name="q1", weight=2), make_queue(name="q2", weight=4)],
+        gangs=[
+            make_gang(key="g1", queue="q1", roles=[make_role(replicas=1, cpu=5, memory="10Gi")]),
+            make_gang(key="g2", queue="q2", roles=[make_role(replicas=1, cpu=4, memory="12Gi")]),
+            make_gang(key="g3", queue="q2", roles=[make_role(replicas=1, cpu=6, memory="8Gi")]),
+        ],
+    )
+    assert found["q1"].deserved == {"cpu": 3000, "memory": 9 * GI}
+    assert found["q2"].deserved == {"cpu": 6000, "memory": 18 * GI}
+    assert found["q1"].running + found["q1"].pending == 1
+    assert found["q2"].running + found["q2"].pending == 2
+
+
+def test_what_is_placed_counts_at_once():
+    """Beside what runs; a gang that lost a member is neither running nor pending."""
+    held = make_role(held=[(0, "n1")], waiting=[1], cpu=20)
+    found = after_a_cycle(
+        pods=[make_pod(name="a-0", cpu=2)],
+        gangs=[
+            make_gang(key="broken", roles=[held], admitted=True, hold_until=0.0),
+            make_gang(key="new", roles=[make_role(replicas=2, cpu=1)]),
+            make_gang(key="large", roles=[make_role(replicas=2, cpu=9)]),
+            make_gang(key="lost", queue="nowhere"),
+        ],
+    )
+    assert found == {
+        "default": Share(
+            allocated={"cpu": 22000}, deserved={"cpu": 8000}, pending=1, running=1, unknown=1
+        )
+    }
