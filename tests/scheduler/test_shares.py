@@ -41,15 +41,15 @@ def test_what_is_placed_counts_at_once():
     held = make_role(held=[(0, "n1")], waiting=[1], cpu=20)
     found = after_a_cycle(
         pods=[make_pod(name="a-0", cpu=2)],
+        queues=[make_queue(), make_queue(name="old")],
         gangs=[
-            make_gang(key="broken", roles=[held], admitted=True, hold_until=0.0),
+            make_gang(key="broken", queue="old", roles=[held], admitted=True, hold_until=0.0),
             make_gang(key="new", roles=[make_role(replicas=2, cpu=1)]),
             make_gang(key="large", roles=[make_role(replicas=2, cpu=9)]),
             make_gang(key="lost", queue="nowhere"),
         ],
     )
     assert found == {
-        "default": Share(
-            allocated={"cpu": 22000}, deserved={"cpu": 8000}, pending=1, running=1, unknown=1
-        )
+        "default": Share({"cpu": 2000}, {"cpu": 4000}, pending=1, running=1),
+        "old": Share({"cpu": 20000}, {"cpu": 4000}, unknown=1),
     }
