@@ -86,6 +86,14 @@ def test_pods_that_differ_make_lots():
     assert not made.admitted
 
 
+def test_pods_with_other_labels_make_lots():
+    """Terms of other pods may be about them; a number of its own makes no difference."""
+    index = "batch.kubernetes.io/job-completion-index"
+    labels = [{"role": "ps", index: "0"}, {"role": "ps", index: "1"}, {"role": "worker"}]
+    made = gang(*(member(f"p{i}", labels=each) for i, each in enumerate(labels)))
+    assert [role.waiting for role in made.roles] == [(0, 1), (2,)]
+
+
 @pytest.mark.parametrize(
     ("pods", "phase"),
     [

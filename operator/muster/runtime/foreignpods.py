@@ -8,13 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from muster.api import names
 from muster.api.model import PodView
+from muster.runtime import shapes
 from muster.runtime.dialects import Ask, Terms
 from muster.runtime.shapes import PodShape
 from muster.runtime.snapshot import GangInput, RoleInput
 
+PER_POD: Final = frozenset(
+    {
+        *shapes.PER_POD,
+        "batch.kubernetes.io/job-completion-index",
+        "apps.kubernetes.io/pod-index",
+        "statefulset.kubernetes.io/pod-name",
+    }
+)
+"""Labels that pods made of one template do not have in common."""
+Labels = frozenset[tuple[str, str]]
 Member = tuple[PodView, Ask]
 Members = Sequence[Member]
 
@@ -99,9 +111,9 @@ def gang(
 
     `promised` maps pod names to nodes; pods named in `later` are not to be placed yet.
     """
-    lots: dict[tuple[PodShape, int], _Lot] = {}
+    lots: dict[tuple[PodShape, int, Labels], _Lot] = {}
     for index, (pod, ask) in enumerate(members):
-        lot = lots.setdefault((ask.shape, ask.priority), _Lot())
+        lot = lots.setdefault((ask.shape, ask.priority, _common(pod)), _Lot())
         node = promised.get(pod.name) or pod.node
         if pod.phase == "Succeeded":
             lot.succeeded += 1
@@ -119,7 +131,7 @@ def gang(
         queue=terms.queue,
         created=terms.created,
         min_member=terms.minimum,
-        roles=tuple(_role(*kind, lot) for kind, lot in lots.items()),
+        roles=tuple(_role(*kind[:2], lot) for kind, lot in lots.items()),
         priority=terms.priority,
         min_resources=terms.min_resources,
         admitted=is_admitted(members),
@@ -129,6 +141,11 @@ def gang(
         started=max((p.created for p, _ in members if p.node and not p.terminal), default=None),
         drains_from=terms.drains_from,
     )
+
+
+def _common(pod: PodView) -> Labels:
+    """Return the labels by which terms of other pods can tell the pods of a gang apart."""
+    return frozenset(item for item in pod.labels.items() if item[0] not in PER_POD)
 
 
 def _role(shape: PodShape, priority: int, lot: _Lot) -> RoleInput:
