@@ -26,9 +26,11 @@ from builders_scheduler import make_gang, make_node, make_pod, make_queue, make_
 from muster.runtime import shapes  # noqa: E402
 from muster.runtime.snapshot import ClusterColumns, GangInput, QueueInput  # noqa: E402
 from muster.scheduler import cycle, policy  # noqa: E402
+from muster.scheduler.model import CPU  # noqa: E402
 
 GANG = 16
 QUEUES: Sequence[QueueInput] = (make_queue(),)
+PREEMPT = policy.parse({"actions": "allocate, backfill, preempt"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +164,26 @@ def reserved(nodes: int, pods: int) -> Callable[[], Callable[[], int]]:
     return prepare
 
 
+def preempting(nodes: int, pods: int, wanted: int = 512) -> Callable[[], Callable[[], int]]:
+    """Measure one cycle that evicts for a gang of high priority on a cluster without room."""
+
+    def prepare() -> Callable[[], int]:
+        columns, several = running(nodes, pods)
+        snapshot = columns.snapshot(several, QUEUES, 0.0).nodes
+        free = (snapshot.allocatable - snapshot.used)[:, CPU].tolist()
+        for name, left in zip(snapshot.names, free, strict=True):
+            rest = make_pod(name=f"rest-{name}", node=name, cpu=f"{left}m")
+            columns.pod_changed(None, shapes.parse_use(rest))
+        ages = [dataclasses.replace(g, created=float(i)) for i, g in enumerate(several)]
+        new = make_gang(
+            key="team/new", priority=9, roles=[make_role(replicas=wanted, cpu=1)], created=1e6
+        )
+        snapshot = columns.snapshot([*ages, new], QUEUES, 1e6)
+        return lambda: sum(len(d.nominations) for d in cycle.schedule(snapshot, PREEMPT))
+
+    return prepare
+
+
 def idle(nodes: int, pods: int) -> Callable[[], Callable[[], int]]:
     """Measure snapshot and cycle when nothing waits."""
 
@@ -201,6 +223,7 @@ CASES: Sequence[Case] = (
     Case("1,000 nodes, 1,000 gangs that do not fit", 100, waiting(1000, 1000)),
     Case("10,000 nodes, 100,000 running, a gang of 64", 20, incremental(10_000, 100_000)),
     Case("10,000 nodes, 100,000 running, a reservation", 50, reserved(10_000, 100_000)),
+    Case("10,000 nodes, 100,000 running, evicts for 512", 500, preempting(10_000, 100_000), 3),
     Case("10,000 nodes, 100,000 running, nothing waits", 5, idle(10_000, 100_000)),
     Case("1,000 pods come and go (2,000 events)", 200, events(1000, 1000)),
 )

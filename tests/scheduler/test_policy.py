@@ -81,7 +81,7 @@ WRONG = [
     ({"action": "allocate"}, "action", '"action" is no key of a policy; did you mean "actions"?'),
     ({"actions": "alocate"}, "actions", '"alocate" is no action; did you mean "allocate"?'),
     ({"actions": "xyz"}, "actions", "Known are: allocate, backfill, enqueue"),
-    ({"actions": "allocate, preempt"}, "actions", 'action "preempt" is not available yet'),
+    ({"actions": "allocate, defragment"}, "actions", 'action "defragment" is not available yet'),
     ({"actions": ["allocate"]}, "actions", 'write the names in one string: "allocate, backfill"'),
     ({"actions": " , "}, "actions", "names no action"),
     ({"tiers": {}}, "tiers", "must be a list"),

@@ -3,8 +3,9 @@
 
 Nodes, pods, queues and roles are the keywords of builders_scheduler. What a story expects of a
 gang: `at` (role-index -> node), `nodes` (node -> tasks placed there), `placed` (how many),
-`message` and `summary` exactly, `says` (parts of the message), and any other field of its verdict;
-null for no decision at all.
+`message` and `summary` exactly, `says` (parts of the message), `evicts` (gang -> how many of its
+tasks, or which ones), `by` (the action that evicts), `kept` (role-index -> node that is kept for
+it), and any other field of its verdict; null for no decision at all.
 """
 
 from __future__ import annotations
@@ -52,18 +53,32 @@ def _gang(roles, refusal=None, **fields):
     return make_gang(roles=[make_role(**role) for role in roles], **fields)
 
 
+SEEN = {
+    "at": nodes_of,
+    "nodes": lambda decision: dict(Counter(p.node for p in decision.placements)),
+    "placed": lambda decision: len(decision.placements),
+    "kept": lambda decision: {f"{p.role}-{p.index}": p.node for p in decision.nominations},
+    "by": lambda decision: ", ".join({eviction.action for eviction in decision.evictions}),
+    "state": lambda decision: str(decision.verdict.state),
+    "reason": lambda decision: str(decision.verdict.reason),
+}
+
+
 def seen(decision, name):
     """Return what the decision says where a story expects `name`."""
-    if name == "at":
-        return nodes_of(decision)
-    if name == "nodes":
-        return dict(Counter(placement.node for placement in decision.placements))
-    if name == "placed":
-        return len(decision.placements)
+    if name in SEEN:
+        return SEEN[name](decision)
     value = getattr(decision.verdict, name)
-    if isinstance(value, tuple):
-        return list(value)
-    return str(value) if name in ("state", "reason") else value
+    return list(value) if isinstance(value, tuple) else value
+
+
+def evicted(decision, wanted):
+    """Return gang -> what is evicted of it: as many, or which ones where the story lists them."""
+    gone = {}
+    for eviction in decision.evictions:
+        gone.setdefault(eviction.gang, []).append(f"{eviction.role}-{eviction.index}")
+    listed = {key for key, value in wanted.items() if isinstance(value, list)}
+    return {key: sorted(each) if key in listed else len(each) for key, each in gone.items()}
 
 
 @pytest.mark.parametrize("path", STORIES, ids=[path.stem for path in STORIES])
@@ -77,6 +92,8 @@ def test_story(path):
             if name == "says":
                 message = decisions[key].verdict.message
                 assert [part for part in value if part not in message] == [], message
+            elif name == "evicts":
+                assert evicted(decisions[key], value) == value, key
             else:
                 assert seen(decisions[key], name) == value, (key, name)
 

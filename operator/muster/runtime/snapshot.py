@@ -22,6 +22,7 @@ from muster.scheduler.model import (
     UNLIMITED,
     FloatArray,
     Gang,
+    IntArray,
     Lot,
     Nodes,
     Queue,
@@ -49,8 +50,11 @@ class RoleInput:
     returning: Sequence[int] = ()
     gated: int = 0
     held: Sequence[tuple[int, str]] = ()
+    started: Sequence[float] = ()
+    leaving: Sequence[tuple[int, str]] = ()
     succeeded: int = 0
     previous: Mapping[int, str] = field(default_factory=dict)
+    nominated: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,8 @@ class GangInput:
     deadline: float = UNLIMITED
     started: float | None = None
     drains_from: float = UNLIMITED
+    critical: bool = False
+    guarded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,8 +293,8 @@ class ClusterColumns:
         lots, shapes = [], []
         ready = missing = 0
         for role in source.roles:
-            lot = self._lot(role)
             vector = self._vocabulary.request(role.shape.requests)
+            lot = self._lot(role, vector)
             wanted = len(lot.waiting) + len(lot.returning)
             allocated += len(lot.held) * vector
             request += (len(lot.held) + wanted) * vector.astype(np.float64)
@@ -319,9 +325,9 @@ class ClusterColumns:
             request + sign * known.request,
         )
 
-    def _lot(self, role: RoleInput) -> Lot:
+    def _lot(self, role: RoleInput, request: IntArray) -> Lot:
         shape = self._shape_id(role.shape, frozenset())
-        return Lot(shape=shape, **{name: getattr(role, name) for name in _OF_ROLES})
+        return Lot(shape=shape, request=request, **{n: getattr(role, n) for n in _OF_ROLES})
 
     def _shape_id(self, shape: PodShape, profile: Profile) -> int:
         id_ = self._shapes.get((shape, profile))

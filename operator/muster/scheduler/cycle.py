@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from muster.scheduler import verdicts
 from muster.scheduler.actions import ACTIONS
+from muster.scheduler.actions.keep import keep
 from muster.scheduler.actions.protect import protect
 from muster.scheduler.model import Decision, Snapshot
 from muster.scheduler.policy import Policy
@@ -20,6 +21,7 @@ def schedule(snapshot: Snapshot, policy: Policy) -> tuple[Decision, ...]:
         return ()
     session = Session(snapshot, policy.openers())
     protect(session)
+    keep(session)
     for action in policy.actions:
         ACTIONS[action](session)
     return verdicts.decisions(session)

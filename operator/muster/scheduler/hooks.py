@@ -13,8 +13,17 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from muster.scheduler.jobs import Job, Line
-from muster.scheduler.model import CodeArray, FloatArray, Lot, Refusal, Shape
+from muster.scheduler.model import (
+    BoolArray,
+    CodeArray,
+    FloatArray,
+    IntArray,
+    Lot,
+    Refusal,
+    Shape,
+)
 from muster.scheduler.room import Scorer, Stack
+from muster.scheduler.victims import Victims
 
 T = TypeVar("T")
 
@@ -22,6 +31,23 @@ Order = tuple[float, ...]
 """Sort key, smaller first."""
 Barred = tuple[CodeArray, tuple[str, ...]]
 """(N,) 0 where a node suits, else 1 + the position of the reason in the texts."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Claim:
+    """Who wants room, and what might have to go for that."""
+
+    job: Job
+    victims: Victims
+    units: IntArray
+    """(M,): positions in `victims`, in the order in which they would go."""
+    together: bool
+    """Each goes after those before it that may go; else each is looked at alone."""
+
+
+Answers = IntArray
+"""(M,) of a claim: YES, NO (not by this plugin's word) or VETO."""
+YES, NO, VETO = 1, 0, -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +70,12 @@ class Hooks:
     """Whether it may start once the pods that are ending have gone."""
     overused: Callable[[Line], bool] | None = None
     """Whether the queue holds its due already."""
+    within: Callable[[Job, FloatArray], bool] | None = None
+    """Whether the job's queue stays within its due when the job takes (R,) this amount more."""
+    preemptable: Callable[[Claim], Answers] | None = None
+    """Which units may be evicted for a gang of their own queue."""
+    reclaimable: Callable[[Claim], Answers] | None = None
+    """Which units may be evicted for a gang of another queue."""
     feasible: Callable[[Shape], Barred] | None = None
     """Which nodes suit the shape."""
     score: Callable[[Shape], Scorer | None] | None = None
@@ -66,6 +98,7 @@ class Rules:
             )
             for name in HOOKS
         }
+        self._tiers = tiers
 
     def queue_order(self, line: Line) -> Order:
         """Return the key of a queue; the first difference decides."""
@@ -98,6 +131,37 @@ class Rules:
     def overused(self, line: Line) -> bool:
         """Say whether any plugin says so."""
         return any(answer(line) for answer in self._asked["overused"])
+
+    def within(self, job: Job, amount: FloatArray) -> bool:
+        """Say whether all agree."""
+        return all(answer(job, amount) for answer in self._asked["within"])
+
+    def asks(self, name: str) -> bool:
+        """Say whether any plugin answers this hook."""
+        return bool(self._asked[name])
+
+    def evictable(self, name: str, job: Job, victims: Victims, units: IntArray) -> IntArray:
+        """Return those of the units that may go together, in their order.
+
+        `name`: preemptable or reclaimable. Of a tier those count to which all plugins that answer
+        say yes; the first tier that has any decides. A veto of any tier holds.
+        """
+        for together in (False, True):
+            units = units[self._may_go(name, Claim(job, victims, units, together))]
+        return units
+
+    def _may_go(self, name: str, claim: Claim) -> BoolArray:
+        tiers = [[getattr(hooks, name) for hooks in tier] for tier in self._tiers]
+        given = [[ask(claim) for ask in tier if ask is not None] for tier in tiers]
+        words = [np.stack(tier) for tier in given if tier]
+        vetoed = np.zeros(len(claim.units), np.bool_)
+        for word in words:
+            vetoed |= (word == VETO).any(axis=0)
+        for word in words:
+            allowed: BoolArray = (word == YES).all(axis=0) & ~vetoed
+            if allowed.any():
+                return allowed
+        return np.zeros(len(claim.units), np.bool_)
 
     def feasible(self, shape: Shape) -> Barred:
         """Return where the shape may go at all; the first plugin's reason is told."""

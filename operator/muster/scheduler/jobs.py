@@ -87,6 +87,12 @@ class Job:
     """Its missing members come first."""
     placements: list[tuple[Tasks, int, list[int]]] = field(default_factory=list)
     """(tasks, position of the first in their `waiting`, node of each)."""
+    promises: list[tuple[Tasks, list[int]]] = field(default_factory=list)
+    """(tasks, node of each) of those that get it when others have gone."""
+    evicts: bool = False
+    """Others are evicted for it, in this cycle or an earlier one."""
+    lost: int = 0
+    """Tasks that were taken from it in this cycle."""
     refusal: Refusal | None = None
     """The first reason in this cycle why it could not be placed."""
     summary: str = ""
@@ -141,6 +147,22 @@ class Job:
         """Return (R,) what the gang would take to be just whole."""
         zero = np.zeros(len(self.allocated))
         return sum((tasks.amount(count) for tasks, count in self.demand()), zero)
+
+    def nominations(self, names: Sequence[str]) -> tuple[Placement, ...]:
+        """Return the nodes that are kept for it, if others are evicted for that."""
+        if not self.evicts or not self.promised:
+            return ()
+        kept: list[Placement] = list(self.placed(names))
+        seen: dict[int, int] = {}
+        for tasks, nodes in self.promises:
+            first = seen.get(id(tasks), 0)
+            coming = [*tasks.waiting[tasks.taken :], *tasks.lot.returning]
+            kept += (
+                Placement(tasks.lot.role, index, names[node])
+                for index, node in zip(coming[first:], nodes, strict=False)
+            )
+            seen[id(tasks)] = first + len(nodes)
+        return tuple(kept)
 
     def placed(self, names: Sequence[str]) -> tuple[Placement, ...]:
         """Return the placements made so far, in the order they were made."""

@@ -48,6 +48,7 @@ class Reason(StrEnum):
     NOT_ENOUGH_TASKS = "NotEnoughTasks"
     WAITING_FOR_RESERVATION = "WaitingForReservation"
     QUEUE_OVERUSED = "QueueOverused"
+    PREEMPTED = "Preempted"
     PRIORITY_TOO_LOW = "PriorityTooLow"
     SCHEDULING_GATED = "SchedulingGated"
     WAITING_FOR_VOLUME = "WaitingForVolume"
@@ -191,6 +192,10 @@ class Shape:
     """A constraint that nobody here understands, in words."""
 
 
+def _nothing() -> IntArray:
+    return np.zeros(0, np.int64)
+
+
 @dataclass(frozen=True, slots=True)
 class Lot:
     """The tasks of one replica role: same shape, same priority, told apart by an index."""
@@ -207,9 +212,17 @@ class Lot:
     """How many tasks have scheduling gates."""
     held: Sequence[tuple[int, str]] = ()
     """(index, node) of the tasks that have a node, promised ones included."""
+    started: Sequence[float] = ()
+    """When each of `held` began to run, in their order; empty: with the gang."""
+    leaving: Sequence[tuple[int, str]] = ()
+    """(index, node) of the tasks among `returning` whose pod is about to be taken away."""
     succeeded: int = 0
     previous: Mapping[int, str] = field(default_factory=dict)
     """Index -> the node that the task's last pod had."""
+    nominated: Mapping[int, str] = field(default_factory=dict)
+    """Index -> the node that is kept for the task since others were evicted for its gang."""
+    request: IntArray = field(default_factory=_nothing, compare=False)
+    """(R,) what one task takes, its slot included."""
 
     @property
     def total(self) -> int:
@@ -246,6 +259,10 @@ class Gang:
     """When that right ends; None: with the admission."""
     refusal: Refusal | None = None
     """It must not be placed, for a reason found outside."""
+    critical: bool = False
+    """It is part of what keeps the cluster itself at work."""
+    guarded: bool = False
+    """A disruption budget forbids to take its tasks away."""
     duration: float = UNLIMITED
     """Seconds that it is expected to run, once started; UNLIMITED: nobody knows."""
     deadline: float = UNLIMITED
@@ -324,6 +341,7 @@ class Eviction:
     """A running task that must go so that another gang fits."""
 
     gang: str
+    """Key of the gang that loses it."""
     role: str
     index: int
     node: str
@@ -368,3 +386,6 @@ class Decision:
     verdict: Verdict
     placements: tuple[Placement, ...] = ()
     evictions: tuple[Eviction, ...] = ()
+    """What must go first, each gang whole or down to no less than its minimum."""
+    nominations: tuple[Placement, ...] = ()
+    """The nodes that are kept for it until what was evicted has gone."""

@@ -69,7 +69,9 @@ class Room:
         self.load = nodes.load.copy()
         self.promised = np.zeros_like(self.idle)
         self.promises = False
-        self.releasing: Final = bool(nodes.releasing.any())
+        self.ending = nodes.releasing
+        """(N, R): what pods that are ending, or are to be evicted, will give back."""
+        self.releasing = bool(nodes.releasing.any())
         self.touched: list[IntArray] = []
         self.state = 0
         """Equal numbers, equal room."""
@@ -106,6 +108,14 @@ class Room:
         """Count on it that tasks just taken are gone when the reservation begins."""
         self.leaving[nodes] += counts[:, None] * shape.request
 
+    def vacate(self, nodes: IntArray, amounts: IntArray) -> None:
+        """Count (M, R) amounts on distinct nodes as about to come free; negative takes back."""
+        if not self.evicting:
+            self.ending = self.ending.copy()
+        self.ending[nodes] += amounts
+        self.releasing = True
+        self.touch(nodes)
+
     def touch(self, nodes: IntArray) -> None:
         """Note that something changed on these nodes."""
         self.touched.append(nodes)
@@ -122,6 +132,11 @@ class Room:
         """Return (N,) how many tasks of this cycle hold a host port that the shape wants."""
         return self._blocked.get(shape)
 
+    @property
+    def evicting(self) -> bool:
+        """Whether anything is to be evicted."""
+        return self.ending is not self.nodes.releasing
+
     def free(
         self, nodes: IntArray | BoolArray, *, future: bool = False, lasting: bool = False
     ) -> IntArray:
@@ -131,14 +146,14 @@ class Room:
         room.
         """
         if lasting:
-            then = self.idle[nodes] + self.nodes.releasing[nodes] - self.promised[nodes]
+            then = self.idle[nodes] + self.ending[nodes] - self.promised[nodes]
             then += self.leaving[nodes] - self.kept[nodes]
             least: IntArray = np.minimum(self.free(nodes, future=future), then)
             return least
         idle = self.idle[nodes]
         if not self.promises:
-            return idle + self.nodes.releasing[nodes] if future else idle
-        debt = self.promised[nodes] - self.nodes.releasing[nodes]
+            return idle + self.ending[nodes] if future else idle
+        debt = self.promised[nodes] - self.ending[nodes]
         return idle - debt if future else idle - np.maximum(debt, 0)
 
 
@@ -190,6 +205,10 @@ class Fit:
     def count(self, nodes: IntArray) -> IntArray:
         """Return (M,) how many tasks fit on each of the nodes."""
         free = self._room.free(nodes, future=self._future, lasting=self._lasting)
+        return self.hold(nodes, free)
+
+    def hold(self, nodes: IntArray, free: IntArray) -> IntArray:
+        """Return (M,) how many tasks would fit on each of the nodes if (M, R) `free` were."""
         free = free[:, self._columns]
         capacity: IntArray = np.maximum((free // self._request).min(axis=1), 0)
         capacity *= self._suits[nodes]
@@ -205,7 +224,8 @@ class Fit:
         """Return (M,) the rank of each node when `depth` (M,) tasks of this shape came before."""
         room, count = self._room, depth[:, None] + 1
         allocatable = room.nodes.allocatable[nodes]
-        used = allocatable - room.idle[nodes] + count * self.shape.request
+        idle = room.free(nodes, future=True) if self._future else room.idle[nodes]
+        used = allocatable - idle + count * self.shape.request
         load = room.load[nodes] + count * self.shape.load
         return self._scorer(Stack(nodes, allocatable, used, load))
 

@@ -6,14 +6,26 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 
 from muster.scheduler.hooks import Barred, Hooks, Order, Rules
 from muster.scheduler.jobs import Job, Line, Tasks
-from muster.scheduler.model import PODS, FloatArray, Gang, IntArray, Shape, Snapshot
+from muster.scheduler.model import (
+    PODS,
+    BoolArray,
+    Eviction,
+    FloatArray,
+    Gang,
+    IntArray,
+    Lot,
+    Shape,
+    Snapshot,
+)
 from muster.scheduler.room import Fit, Picks, Room, Scorer, Stack
+from muster.scheduler.victims import Victims
 
 JobOrder = tuple[Order, float, str, str]
 """Sort key of a job: the plugins' word, then age, uid, key."""
@@ -23,7 +35,7 @@ Opener = Callable[["Session"], Hooks]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Step:
-    """One change, as it has to be taken back."""
+    """Tasks that were given nodes, as it has to be taken back."""
 
     job: Job
     tasks: Tasks
@@ -34,11 +46,21 @@ class _Step:
     """The tasks are gone when the reservation begins."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Eviction:
+    """Units that were taken away, as it has to be taken back."""
+
+    job: Job
+    chosen: BoolArray
+    action: str
+    state: int
+
+
 class Session:
     """What actions and plugins see of a cycle.
 
-    A change goes through `place` or `promise` and is undone by leaving `all_or_nothing` with a
-    gang that may not start, or by `undo`.
+    A change goes through `place`, `promise` or `evict` and is undone by leaving `all_or_nothing`
+    with a gang that may not start, or by `undo`.
     """
 
     def __init__(self, snapshot: Snapshot, tiers: Sequence[Sequence[Opener]]) -> None:
@@ -61,7 +83,7 @@ class Session:
         self.scorer: Scorer | None = None
         """Takes the place of the plugins' scores."""
         self._tiers = tiers
-        self._steps: list[_Step] = []
+        self._steps: list[_Step | _Eviction] = []
         self._fits: dict[tuple[int, bool, bool, bool], Fit] = {}
         self._barred: dict[int, Barred] = {}
         self.rules: Final = Rules([[opener(self) for opener in tier] for tier in tiers])
@@ -71,6 +93,21 @@ class Session:
             if gang.missing or gang.ready < gang.min_member
         ]
         """The gangs that are not whole."""
+        self._by_gang = {id(job.gang): job for job in self.jobs}
+        self._leave()
+
+    @cached_property
+    def victims(self) -> Victims:
+        """All tasks that have a node."""
+        snapshot = self.snapshot
+        return Victims(snapshot.gangs, self._lots, snapshot.nodes, self.total, snapshot.now)
+
+    def state_of(self, gang: Gang) -> Job:
+        """Return the gang's state in this cycle, also of one that is whole."""
+        job = self._by_gang.get(id(gang))
+        if job is None:
+            job = self._by_gang[id(gang)] = self._job(gang)
+        return job
 
     def order(self, job: Job) -> JobOrder:
         """Return the key by which jobs of one queue are compared."""
@@ -117,12 +154,13 @@ class Session:
 
     def promise(self, job: Job, tasks: Tasks, picks: Picks) -> None:
         """Keep room for tasks of the lot on nodes where pods are ending."""
+        job.promises.append((tasks, picks.order))
         self._apply(_Step(job, tasks, picks, promise=True, state=self.room.state, lent=False), 1)
 
     def given(self) -> Iterator[tuple[Job, Tasks, IntArray, IntArray]]:
         """Yield (job, tasks, nodes (M,), counts (M,)) for what has been placed in this cycle."""
         for step in self._steps:
-            if not step.promise:
+            if isinstance(step, _Step) and not step.promise:
                 yield step.job, step.tasks, step.picks.nodes, step.picks.counts
 
     def imagine(self, job: Job, used: IntArray) -> Session:
@@ -130,6 +168,20 @@ class Session:
         nothing = np.zeros_like(used)
         nodes = replace(self.snapshot.nodes, used=used, releasing=nothing)
         return Session(replace(self.snapshot, nodes=nodes, gangs=(job.gang,)), self._tiers)
+
+    def evict(self, job: Job, chosen: BoolArray, action: str) -> None:
+        """Take the (U,) chosen units of `victims` away, so that the job gets room."""
+        step = _Eviction(job, chosen, action, self.room.state)
+        self._steps.append(step)
+        self._take_away(step, 1)
+
+    def evictions(self, job: Job) -> tuple[Eviction, ...]:
+        """Return what is to be evicted for the job."""
+        found: list[Eviction] = []
+        for step in self._steps:
+            if isinstance(step, _Eviction) and step.job is job:
+                found += self._named(step)
+        return tuple(found)
 
     @contextmanager
     def all_or_nothing(self, job: Job) -> Iterator[None]:
@@ -151,9 +203,11 @@ class Session:
         """Take back what happened since the mark, last first."""
         while len(self._steps) > mark:
             step = self._steps.pop()
-            self._apply(step, -1)
-            if not step.promise:
-                step.job.placements.pop()
+            if isinstance(step, _Eviction):
+                self._take_away(step, -1)
+            else:
+                self._apply(step, -1)
+                (step.job.promises if step.promise else step.job.placements).pop()
             self.room.state = step.state
 
     def _apply(self, step: _Step, sign: int) -> None:
@@ -181,16 +235,59 @@ class Session:
         if shape.ports:
             self._block(shape, picks.nodes, sign)
 
+    def _take_away(self, step: _Eviction, sign: int) -> None:
+        victims, chosen = self.victims, step.chosen
+        nodes, amounts = victims.freed(victims.tasks(chosen))
+        self.room.vacate(nodes, sign * amounts)
+        victims.evicted[chosen] = sign > 0
+        for unit in np.flatnonzero(chosen).tolist():
+            owner, amount = int(victims.gang[unit]), sign * victims.amount[unit]
+            count = sign * int(victims.count[unit])
+            victims.held[owner] -= amount
+            if not victims.whole[unit]:
+                victims.surplus[owner] -= count
+            job = self.state_of(victims.gangs[owner])
+            job.ready -= count
+            job.lost += count
+            job.allocated -= amount
+            if job.line is not None:
+                job.line.allocated -= amount
+
+    def _named(self, step: _Eviction) -> Iterator[Eviction]:
+        victims = self.victims
+        tasks = victims.tasks(step.chosen)
+        starts = np.flatnonzero(np.diff(victims.lot, prepend=-1))
+        owners = victims.gang[victims.unit[tasks]].tolist()
+        for task, lot, owner in zip(
+            tasks.tolist(), victims.lot[tasks].tolist(), owners, strict=True
+        ):
+            index, node = victims.lots[lot].held[task - int(starts[lot])]
+            yield Eviction(
+                victims.gangs[owner].key, victims.lots[lot].role, index, node, step.action
+            )
+
+    def _leave(self) -> None:
+        """Count the room of pods that are about to be taken away as of those that are ending."""
+        index = self.snapshot.nodes.index
+        for job in self.jobs:
+            for lot in job.gang.lots:
+                for _, node in lot.leaving:
+                    if node in index:
+                        at = np.array([index[node]])
+                        self.room.vacate(at, lot.request[None, :])
+
     def _block(self, taken: Shape, nodes: IntArray, sign: int) -> None:
         """Keep shapes whose host ports meet from the same nodes."""
         for other, shape in self.snapshot.shapes.items():
             if any(port.meets(wanted) for port in taken.ports for wanted in shape.ports):
                 self.room.block(other, nodes, sign)
 
+    def _lots(self, gang: Gang) -> Sequence[Lot]:
+        """Return the lots of a gang in task order."""
+        return sorted(gang.lots, key=self.rules.task_order) if len(gang.lots) > 1 else gang.lots
+
     def _job(self, gang: Gang) -> Job:
-        lots = [lot for lot in gang.lots if lot.waiting or lot.returning]
-        if len(lots) > 1:
-            lots.sort(key=self.rules.task_order)
+        lots = [lot for lot in self._lots(gang) if lot.waiting or lot.returning]
         shapes, ends = self.snapshot.shapes, gang.ends(self.snapshot.now)
         return Job(
             gang=gang,

@@ -27,6 +27,8 @@ def decisions(session: Session) -> tuple[Decision, ...]:
             gang=job.gang.key,
             verdict=_verdict(session, job, positions),
             placements=job.placed(names) if id(job) in started else (),
+            evictions=session.evictions(job) if job.evicts else (),
+            nominations=job.nominations(names),
         )
         for job in (*session.started, *rest)
     )
@@ -83,6 +85,8 @@ def _refusal(job: Job) -> Refusal:
 def _state(session: Session, job: Job) -> State:
     if not job.need:
         return State.RUNNING if job.gang.ready >= job.gang.min_member else State.PLACED
+    if job.lost:
+        return State.RELEASED
     if job.gang.admitted:
         return State.DEGRADED
     if job.reserved or (job.promised and session.rules.pipelined(job)):

@@ -8,6 +8,8 @@ from typing import Final
 
 from muster.scheduler.actions.allocate import allocate
 from muster.scheduler.actions.backfill import backfill
+from muster.scheduler.actions.preempt import preempt
+from muster.scheduler.actions.reclaim import reclaim
 from muster.scheduler.session import Session
 
 Action = Callable[[Session], None]
@@ -21,6 +23,8 @@ ACTIONS: Final[Mapping[str, Action]] = {
     "allocate": allocate,
     "backfill": backfill,
     "enqueue": _enqueue,
+    "preempt": preempt,
+    "reclaim": reclaim,
 }
-PLANNED: Final = ("preempt", "reclaim", "defragment")
+PLANNED: Final = ("defragment",)
 """Names that are right but not available yet."""

@@ -17,6 +17,9 @@ from muster.scheduler.jobs import Job, Line, Tasks
 from muster.scheduler.model import PODS, Reason, Refusal
 from muster.scheduler.session import JobOrder, Session
 
+Waiting = dict[str, list[tuple[JobOrder, Job]]]
+"""Queue -> heap of its gangs."""
+
 
 def allocate(session: Session) -> None:
     """Place gangs that ask for resources."""
@@ -29,6 +32,18 @@ def run(session: Session, jobs: Iterable[Job], *, fair: bool = True) -> None:
     `fair`: a queue that holds its due is passed over.
     """
     waiting = _candidates(session, jobs)
+    later = _take_turns(session, waiting, fair=fair, polite=fair and len(waiting) > 1)
+    if later:
+        _take_turns(session, _by_queue(session, later), fair=fair, polite=False)
+
+
+def _take_turns(session: Session, waiting: Waiting, *, fair: bool, polite: bool) -> Sequence[Job]:
+    """Place the best gang of the best queue, again and again.
+
+    `polite`: a gang that would take its queue over its due is put off while there are others to
+    be tried whose queue is below its own; those are returned.
+    """
+    later: list[Job] = []
     lines = [_entry(session, session.lines[name]) for name in waiting]
     heapq.heapify(lines)
     while lines:
@@ -39,25 +54,46 @@ def run(session: Session, jobs: Iterable[Job], *, fair: bool = True) -> None:
                 _overused(session, job)
             continue
         _, job = heapq.heappop(heap)
-        if _advance(session, job, alone=not heap and not lines):
+        if polite and _oversteps(session, job) and _poorer(session, lines):
+            later.append(job)
+        elif _advance(session, job, alone=not heap and not lines):
             heapq.heappush(heap, (session.order(job), job))
         if heap:
             heapq.heappush(lines, _entry(session, session.lines[name]))
+    return later
 
 
-def _candidates(session: Session, jobs: Iterable[Job]) -> dict[str, list[tuple[JobOrder, Job]]]:
-    """Return queue -> heap of its gangs that can be tried; refuse the others."""
-    waiting: dict[str, list[tuple[JobOrder, Job]]] = {}
+def _oversteps(session: Session, job: Job) -> bool:
+    """Say whether the next thing that the gang would take is more than its queue is due."""
+    amount = _open(job)[0].amount(1) if session.rules.ready(job) else job.lacking()
+    return not session.rules.within(job, amount)
+
+
+def _poorer(session: Session, lines: Iterable[tuple[Order, str]]) -> bool:
+    """Say whether any of these queues holds less than its due."""
+    return any(not session.rules.overused(session.lines[name]) for _, name in lines)
+
+
+def _candidates(session: Session, jobs: Iterable[Job]) -> Waiting:
+    """Return the gangs that can be tried; refuse the others."""
+    found: list[Job] = []
     for job in jobs:
-        if job.promised or (job.protected and job.need):
+        if job.promised or job.lost or (job.protected and job.need):
             continue
         if not _open(job) and session.rules.ready(job):
             continue
-        refusal = _unfit(session, job)
+        refusal = unfit(session, job)
         if refusal is not None:
             job.refuse(refusal)
         else:
-            waiting.setdefault(job.gang.queue, []).append((session.order(job), job))
+            found.append(job)
+    return _by_queue(session, found)
+
+
+def _by_queue(session: Session, jobs: Iterable[Job]) -> Waiting:
+    waiting: Waiting = {}
+    for job in jobs:
+        waiting.setdefault(job.gang.queue, []).append((session.order(job), job))
     for heap in waiting.values():
         heapq.heapify(heap)
     return waiting
@@ -84,7 +120,7 @@ def _start(session: Session, job: Job) -> bool:
     if short is not None:
         _turn_down(session, job, short, diagnosis.obstacles(session, short))
         return False
-    failure = _place(session, job)
+    failure = attempt(session, job)
     if session.rules.ready(job):
         session.started.append(job)
         return True
@@ -93,7 +129,7 @@ def _start(session: Session, job: Job) -> bool:
     return bool(job.promised)
 
 
-def _place(session: Session, job: Job) -> tuple[Tasks, Obstacles] | None:
+def attempt(session: Session, job: Job) -> tuple[Tasks, Obstacles] | None:
     """Place what the gang lacks, now or soon, or nothing; return what did not fit, and why."""
     failure = None
     for order, tight in STRATEGIES if len(job.tasks) > 1 else STRATEGIES[:1]:
@@ -102,7 +138,9 @@ def _place(session: Session, job: Job) -> tuple[Tasks, Obstacles] | None:
         if session.rules.ready(job):
             return None
         failure = failure or failed
-        if job.promised or diagnosis.shortage(session, job.demand()):
+        if job.promised:
+            break
+        if not session.room.evicting and diagnosis.shortage(session, job.demand()):
             break
     return failure
 
@@ -116,7 +154,7 @@ def _turn_down(session: Session, job: Job, tasks: Tasks, found: Obstacles) -> No
         job.refuse(refusal, blocked_by=(holder.gang.key,))
         return
     diagnosis.explain(session, job, tasks, found)
-    reserve.reserve(session, job, _place)
+    reserve.reserve(session, job, attempt)
 
 
 def _fits_but_for(session: Session, job: Job) -> bool:
@@ -202,7 +240,7 @@ def _short(session: Session, job: Job, *, kept: bool = False) -> Tasks | None:
     return first if possible < job.need else None
 
 
-def _unfit(session: Session, job: Job) -> Refusal | None:
+def unfit(session: Session, job: Job) -> Refusal | None:
     """Return what keeps the gang from being tried at all."""
     gang = job.gang
     if gang.refusal is not None:

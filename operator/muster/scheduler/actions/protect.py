@@ -8,7 +8,7 @@ for the rest room is kept, on their old node if it still suits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -43,15 +43,15 @@ def protect(session: Session) -> None:
 def _go_home(session: Session, job: Job) -> None:
     """Place members on the node they had, and keep that room for those still to be replaced."""
     for tasks in job.tasks:
-        homes = _welcome(session, tasks, _homes(session, tasks, tasks.waiting))
+        homes = welcome(session, tasks, homes_of(session, tasks, tasks.waiting))
         capacity = session.fit(tasks).capacity
-        order, picks = _sort(homes, capacity, job.need - job.promised)
+        order, picks = sort_out(homes, capacity, job.need - job.promised)
         if picks.order:
             tasks.waiting = [tasks.waiting[i] for i in order]
             session.place(job, tasks, picks)
-        homes = _homes(session, tasks, tasks.lot.returning)
+        homes = homes_of(session, tasks, tasks.lot.returning)
         suits = session.barred(tasks.lot.shape)[0] == 0
-        _, picks = _sort(homes, suits * len(homes), job.need - job.promised)
+        _, picks = sort_out(homes, suits * len(homes), job.need - job.promised)
         if picks.order:
             session.promise(job, tasks, picks)
 
@@ -71,9 +71,9 @@ def _go_elsewhere(session: Session, job: Job) -> None:
 def _hold(session: Session, job: Job) -> None:
     """Keep room for members that could not be placed: home, then soon free, then the nearest."""
     for tasks in job.tasks:
-        homes = _homes(session, tasks, tasks.waiting[tasks.taken :])
+        homes = homes_of(session, tasks, tasks.waiting[tasks.taken :])
         suits = session.barred(tasks.lot.shape)[0] == 0
-        _, picks = _sort(homes, suits * len(homes), job.need - job.promised)
+        _, picks = sort_out(homes, suits * len(homes), job.need - job.promised)
         if picks.order:
             session.promise(job, tasks, picks)
         for choose in (_soon, _nearest):
@@ -103,13 +103,18 @@ def _nearest(session: Session, tasks: Tasks, wanted: int) -> Picks:
     return Picks(nearest.tolist(), nearest, np.ones(len(nearest), np.int64))
 
 
-def _homes(session: Session, tasks: Tasks, indices: Sequence[int]) -> list[int]:
+def homes_of(session: Session, tasks: Tasks, indices: Sequence[int]) -> list[int]:
     """Return for each task the node it had, -1 where that is not known or has gone."""
-    index, previous = session.snapshot.nodes.index, tasks.lot.previous
-    return [index.get(previous.get(i, ""), -1) for i in indices]
+    return positions(session, tasks.lot.previous, indices)
 
 
-def _welcome(session: Session, tasks: Tasks, homes: list[int]) -> list[int]:
+def positions(session: Session, nodes: Mapping[int, str], indices: Sequence[int]) -> list[int]:
+    """Return for each task the position of its node, -1 if it has none or that is gone."""
+    index = session.snapshot.nodes.index
+    return [index.get(nodes.get(i, ""), -1) for i in indices]
+
+
+def welcome(session: Session, tasks: Tasks, homes: list[int]) -> list[int]:
     """Return the homes, -1 for those where pods near or far forbid it by now."""
     bonds, shape, one = session.room.bonds, tasks.lot.shape, np.ones(1, np.int64)
     left = list(homes)
@@ -127,7 +132,7 @@ def _welcome(session: Session, tasks: Tasks, homes: list[int]) -> list[int]:
     return left
 
 
-def _sort(
+def sort_out(
     homes: Sequence[int], capacity: IntArray | BoolArray, wanted: int
 ) -> tuple[list[int], Picks]:
     """Return the tasks with those first that can go home, and the nodes of these."""

@@ -92,7 +92,7 @@ class _Search:
         self._session, self._job, self._attempt = session, job, attempt
         self._departures = departures
         room = session.room
-        self._now = room.idle + room.nodes.releasing - room.promised
+        self._now = room.idle + room.ending - room.promised
 
     def run(self, *, patience: bool) -> None:
         """Keep the room, by a time if one can be told, else if patience is at its end."""

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""conformance: what belongs to the cluster itself is never evicted.
-
-No action evicts yet, so there is nothing to answer; the name is known so that policy files with
-it can be used.
-"""
+"""conformance: what belongs to the cluster itself is never evicted."""
 
 from __future__ import annotations
 
+import numpy as np
+
 from muster.scheduler.arguments import Parsed
-from muster.scheduler.hooks import Hooks
+from muster.scheduler.hooks import VETO, YES, Answers, Claim, Hooks
 from muster.scheduler.session import Session
 
 
 def answer(_session: Session, _arguments: Parsed) -> Hooks:
-    """Have no opinion on placing."""
-    return Hooks()
+    """Veto the eviction of critical gangs."""
+    return Hooks(preemptable=_evictable, reclaimable=_evictable)
+
+
+def _evictable(claim: Claim) -> Answers:
+    return np.where(claim.victims.critical[claim.units], VETO, YES)

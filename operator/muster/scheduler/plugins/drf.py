@@ -1,21 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""drf: the gang with the smaller dominant share goes first.
+"""drf: the gang with the smaller dominant share goes first, and may take from a larger one.
 
 share = the largest fraction that it holds of any resource of the usable cluster.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from muster.scheduler.arguments import Parsed
-from muster.scheduler.hooks import Hooks
+from muster.scheduler.hooks import NO, YES, Answers, Claim, Hooks
 from muster.scheduler.jobs import Job
+from muster.scheduler.model import FloatArray
 from muster.scheduler.session import Session
+
+EQUAL: Final = 1e-6
+"""Shares that differ by less are the same."""
 
 
 def answer(session: Session, _arguments: Parsed) -> Hooks:
-    """Order jobs by share."""
+    """Order jobs by share; let go what leaves its gang a larger share than the claimant's."""
     columns = np.flatnonzero(session.total)
     total = session.total[columns]
 
@@ -24,4 +30,18 @@ def answer(session: Session, _arguments: Parsed) -> Hooks:
             return 0.0
         return float((job.allocated[columns] / total).max(initial=0))
 
-    return Hooks(job_order=share)
+    def shares(amounts: FloatArray) -> FloatArray:
+        largest: FloatArray = (amounts[:, columns] / total).max(axis=1, initial=0)
+        return largest
+
+    def preemptable(claim: Claim) -> Answers:
+        victims, gangs = claim.victims, claim.victims.gang[claim.units]
+        amounts = victims.amount[claim.units]
+        left = victims.held[gangs] - amounts
+        if claim.together:
+            left -= victims.before(gangs, amounts)
+        left[victims.whole[claim.units]] = 0
+        own = float(shares((claim.job.allocated + claim.job.lacking())[None, :])[0])
+        return np.where(own <= shares(left) + EQUAL, YES, NO)
+
+    return Hooks(job_order=share, preemptable=preemptable)

@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gang: a gang starts with its minimum or not at all, and gangs that wait go before extras."""
+"""gang: a gang starts with its minimum or not at all, and gangs that wait go before extras.
+
+Nor is a gang broken to make room: it gives back what it has above its minimum, or goes whole.
+"""
 
 from __future__ import annotations
 
+import numpy as np
+
 from muster.scheduler.arguments import Parsed
-from muster.scheduler.hooks import Hooks
+from muster.scheduler.hooks import VETO, YES, Answers, Claim, Hooks
 from muster.scheduler.jobs import Job
 from muster.scheduler.model import Reason, Refusal
 from muster.scheduler.session import Session
@@ -17,7 +22,16 @@ def answer(_session: Session, _arguments: Parsed) -> Hooks:
         valid=_valid,
         ready=_ready,
         pipelined=lambda job: job.ready + job.promised >= job.gang.min_member,
+        preemptable=_evictable,
+        reclaimable=_evictable,
     )
+
+
+def _evictable(claim: Claim) -> Answers:
+    victims = claim.victims
+    gangs, single = victims.gang[claim.units], ~victims.whole[claim.units]
+    before = victims.before(gangs, single[:, None])[:, 0] if claim.together else 0
+    return np.where(single & (before >= victims.surplus[gangs]), VETO, YES)
 
 
 def _ready(job: Job) -> bool:

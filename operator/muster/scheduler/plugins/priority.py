@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from muster.scheduler.arguments import Parsed
-from muster.scheduler.hooks import Hooks
+from muster.scheduler.hooks import YES, Answers, Claim, Hooks
 from muster.scheduler.session import Session
 
 
@@ -13,4 +15,14 @@ def answer(_session: Session, _arguments: Parsed) -> Hooks:
     return Hooks(
         job_order=lambda job: -job.gang.priority,
         task_order=lambda lot: -lot.priority,
+        preemptable=_preemptable,
     )
+
+
+def _preemptable(claim: Claim) -> Answers:
+    """Let lower priorities go, and never a higher one."""
+    gang, victims = claim.job.gang, claim.victims
+    words = np.sign(gang.priority - victims.priority[claim.units]).astype(np.int64)
+    # Within a gang the priorities of the roles decide, at which the action looks.
+    words[victims.own(gang)[claim.units]] = YES
+    return words

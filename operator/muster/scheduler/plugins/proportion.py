@@ -8,14 +8,26 @@ the level L at which the sum of all is min(total, sum of cap).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
 from muster.scheduler.arguments import Parsed
-from muster.scheduler.hooks import Hooks
+from muster.scheduler.hooks import VETO, YES, Answers, Claim, Hooks
 from muster.scheduler.jobs import Job, Line
-from muster.scheduler.model import PODS, UNLIMITED, FloatArray, Queue, Reason, Refusal
+from muster.scheduler.model import (
+    PODS,
+    UNLIMITED,
+    FloatArray,
+    IntArray,
+    Queue,
+    Reason,
+    Refusal,
+)
 from muster.scheduler.session import Session
+
+EXACT: Final = 1e-9
+"""Relative error that dividing by weights may make."""
 
 
 def answer(session: Session, _arguments: Parsed) -> Hooks:
@@ -32,7 +44,52 @@ def answer(session: Session, _arguments: Parsed) -> Hooks:
         held, owed = line.allocated[lacks], due[line.queue.name][lacks]
         return bool(held.any() and (held >= owed).all())
 
-    return Hooks(queue_order=share, overused=overused, admissible=_admissible)
+    def within(job: Job, amount: FloatArray) -> bool:
+        if job.line is None:
+            return False
+        wanted = amount > 0
+        wanted[PODS] = False
+        owed = due[job.line.queue.name] * (1 + EXACT)
+        return bool((job.line.allocated + amount <= owed)[wanted].all())
+
+    def reclaimable(claim: Claim) -> Answers:
+        columns = np.flatnonzero(claim.job.lacking() > 0)
+        columns = columns[columns != PODS]
+        names = claim.victims.queues
+        spare = [_spare(session.lines.get(name), due.get(name), columns) for name in names]
+        return _over(claim, spare, columns)
+
+    return Hooks(
+        queue_order=share,
+        overused=overused,
+        admissible=_admissible,
+        within=within,
+        reclaimable=reclaimable,
+    )
+
+
+def _spare(line: Line | None, due: FloatArray | None, columns: IntArray) -> list[float]:
+    """Return what a queue holds above its due; nothing of one that does not exist."""
+    if line is None or due is None:
+        return [0.0] * len(columns)
+    spare: list[float] = (line.allocated[columns] - due[columns] * (1 - EXACT)).tolist()
+    return spare
+
+
+def _over(claim: Claim, spare: Sequence[list[float]], columns: IntArray) -> Answers:
+    """Let go what leaves its queue its due of everything that the claimant lacks."""
+    victims = claim.victims
+    queues = victims.queue[claim.units].astype(np.int64).tolist()
+    amounts = victims.amount[claim.units][:, columns].tolist()
+    words = np.full(len(queues), VETO)
+    for i, (queue, amount) in enumerate(zip(queues, amounts, strict=True)):
+        left = spare[queue]
+        takes = [have >= take for have, take in zip(left, amount, strict=True) if take]
+        if takes and all(takes):
+            words[i] = YES
+            if claim.together:
+                left[:] = [have - take for have, take in zip(left, amount, strict=True)]
+    return words
 
 
 def deserved(queues: Sequence[Queue], total: FloatArray) -> FloatArray:

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""preempt: a gang that waits takes the room of lesser ones in its own queue.
+
+Within a gang, too, a role of higher priority takes the room of extra tasks of a lower one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from muster.scheduler.actions.claim import ACTION, claim, others, starving
+from muster.scheduler.jobs import Job, Tasks
+from muster.scheduler.model import BoolArray, IntArray
+from muster.scheduler.session import Session
+
+HOOK = "preemptable"
+
+
+def preempt(session: Session) -> None:
+    """Evict lower priorities for higher ones of the same queue."""
+    if not session.rules.asks(HOOK):
+        return
+    for job in starving(session):
+        claim(session, job, _lesser, HOOK)
+    for job in sorted(session.jobs, key=session.order):
+        if session.rules.ready(job) and not (job.promised or job.lost):
+            for tasks in job.tasks:
+                _inside(session, job, tasks)
+
+
+def _lesser(session: Session, job: Job) -> BoolArray:
+    """Return (U,) what ranks below the gang: lower priorities, and extras of its own one.
+
+    Extras never evict anybody, so that two gangs of one priority cannot do so in turn.
+    """
+    victims, gang = session.victims, job.gang
+    lower = victims.priority < gang.priority
+    equal = (victims.priority == gang.priority) & ~victims.whole
+    if gang.queue not in victims.queues:
+        return np.zeros(len(victims.gang), np.bool_)
+    mine = victims.queue == victims.queues.index(gang.queue)
+    marks: BoolArray = mine & (lower | equal) & others(session, job)
+    return marks
+
+
+def _inside(session: Session, job: Job, tasks: Tasks) -> None:
+    """Let tasks of the gang take the room of its own extras of lower priority, one by one."""
+    lower = any(lot.held and lot.priority < tasks.lot.priority for lot in job.gang.lots)
+    if not (lower and tasks.left) or session.fit(tasks).capacity.any():
+        return
+    for unit in _own_extras(session, job, tasks).tolist():
+        if tasks.promised >= tasks.left:
+            return
+        mark, chosen = session.mark(), np.zeros(len(session.victims.gang), np.bool_)
+        chosen[unit] = True
+        session.evict(job, chosen, ACTION[HOOK])
+        picks = session.fit(tasks, future=True).choose(1)
+        if picks.order:
+            session.promise(job, tasks, picks)
+            job.evicts = True
+        else:
+            session.undo(mark)
+
+
+def _own_extras(session: Session, job: Job, tasks: Tasks) -> IntArray:
+    """Return the units of the gang above its minimum that rank below the tasks, last first."""
+    victims = session.victims
+    units = np.flatnonzero(victims.own(job.gang) & ~victims.whole & ~victims.evicted)
+    first = np.searchsorted(victims.unit, units)
+    ranks = np.array([victims.lots[lot].priority for lot in victims.lot[first].tolist()])
+    if not len(units):
+        return units
+    below = units[ranks < tasks.lot.priority][::-1]
+    return session.rules.evictable(HOOK, job, victims, below)

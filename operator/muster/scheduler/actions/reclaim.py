@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""reclaim: a queue below its due gets room back from queues above theirs."""
+
+from __future__ import annotations
+
+from muster.scheduler.actions.claim import claim, others, starving
+from muster.scheduler.jobs import Job
+from muster.scheduler.model import BoolArray
+from muster.scheduler.session import Session
+
+
+def reclaim(session: Session) -> None:
+    """Evict for gangs that stay within the due of their queue; without a due nobody is evicted.
+
+    A queue that only takes what is its own, from one that keeps its own, cannot lose it again.
+    """
+    rules = session.rules
+    if not (rules.asks("within") and rules.asks("reclaimable")):
+        return
+    for job in starving(session, fair=True):
+        if rules.within(job, job.lacking()):
+            claim(session, job, _foreign, "reclaimable")
+
+
+def _foreign(session: Session, job: Job) -> BoolArray:
+    """Return (U,) what is there of other queues and has no higher priority."""
+    victims, gang = session.victims, job.gang
+    marks = (victims.priority <= gang.priority) & others(session, job)
+    if gang.queue in victims.queues:
+        marks &= victims.queue != victims.queues.index(gang.queue)
+    return marks

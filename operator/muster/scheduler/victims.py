@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Running tasks as what may be taken away of them: columns, made only when an action evicts.
+
+A *unit* is one task above its gang's minimum, or all the tasks that make up the minimum, which
+go together and only with every task above it. Letters in array shapes: G gangs that have tasks
+on nodes, L lots of these, U units, M tasks, N nodes, R resources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from muster.scheduler.model import BoolArray, FloatArray, Gang, IntArray, Lot, Nodes
+
+Lots = Callable[[Gang], Sequence[Lot]]
+"""The lots of a gang in task order."""
+
+
+class Victims:
+    """Everything that has a node. What the gangs have left changes as units are evicted."""
+
+    def __init__(
+        self, gangs: Iterable[Gang], lots: Lots, nodes: Nodes, total: FloatArray, now: float
+    ) -> None:
+        holders = (gang for gang in gangs if any(lot.held for lot in gang.lots))
+        self.gangs: Final = tuple(sorted(holders, key=lambda gang: gang.key))
+        self.lots: Final = tuple(lot for g in self.gangs for lot in lots(g) if lot.held)
+        sizes = np.array([len(lot.held) for lot in self.lots], np.int64)
+        counts = [sum(len(lot.held) for lot in gang.lots) for gang in self.gangs]
+        self.lot: Final[IntArray] = np.repeat(np.arange(len(sizes)), sizes)
+        """(M,)"""
+        held = [task for lot in self.lots for task in lot.held]
+        known = nodes.index.get
+        self.node: Final[IntArray] = np.array([known(node, -1) for _, node in held], np.int64)
+        """(M,): -1 if the node is gone."""
+        self._number(np.array(counts, np.int64))
+        self._measure(total, now)
+        self.evicted: Final[BoolArray] = np.zeros(len(self.gang), np.bool_)
+        """(U,): taken away in this cycle."""
+
+    def _number(self, counts: IntArray) -> None:
+        """Make units of the tasks; those of a gang's minimum come before those above it."""
+        above = [gang.ready - gang.min_member for gang in self.gangs]
+        self.surplus: IntArray = np.clip(np.array(above, np.int64), 0, counts)
+        """(G,): tasks above the minimum that are left."""
+        holder = np.repeat(np.arange(len(counts)), counts)
+        place = np.arange(len(holder)) - np.repeat(np.cumsum(counts) - counts, counts)
+        extra = place >= (counts - self.surplus)[holder]
+        first = extra | (place == 0)
+        self.unit: IntArray = np.cumsum(first) - 1
+        """(M,)"""
+        self.gang: IntArray = holder[first]
+        """(U,)"""
+        self.whole: BoolArray = ~extra[first]
+        """(U,): it is the end of its gang."""
+
+    def _measure(self, total: FloatArray, now: float) -> None:
+        width = range(len(total))
+        units, gangs = len(self.gang), len(self.gangs)
+        requests = [lot.request for lot in self.lots]
+        self.request: IntArray = np.array(requests, np.int64).reshape(-1, len(total))
+        """(L, R): of one task."""
+        each = self.request[self.lot]
+        sums = [np.bincount(self.unit, each[:, r], units) for r in width]
+        self.amount: FloatArray = np.stack(sums, axis=1)
+        """(U, R): what its tasks hold."""
+        held = [np.bincount(self.gang, self.amount[:, r], gangs) for r in width]
+        self.held: FloatArray = np.stack(held, axis=1)
+        """(G, R): what it has left."""
+        self.count: IntArray = np.bincount(self.unit, minlength=units)
+        """(U,): its tasks."""
+        share = (self.request / np.maximum(total, 1))[:, 1:].max(axis=1, initial=0)
+        work = np.maximum(now - self._starts(), 0) * share[self.lot]
+        self.lost: FloatArray = np.bincount(self.unit, work, units).astype(np.float64)
+        """(U,): seconds that its tasks have run, each second times the largest part of the
+        cluster that the task holds of any resource."""
+
+    def _starts(self) -> FloatArray:
+        """Return (M,) when each task began to run."""
+        created = iter(
+            [
+                g.created if g.started is None else g.started
+                for g in self.gangs
+                for lot in g.lots
+                if lot.held
+            ]
+        )
+        starts: list[float] = []
+        for lot, age in zip(self.lots, created, strict=True):
+            starts += lot.started or (age,) * len(lot.held)
+        return np.array(starts, np.float64)
+
+    @cached_property
+    def priority(self) -> FloatArray:
+        """(U,): of its gang."""
+        return self._of_gangs(gang.priority for gang in self.gangs)
+
+    @cached_property
+    def created(self) -> FloatArray:
+        """(U,): when its gang was created."""
+        return self._of_gangs(gang.created for gang in self.gangs)
+
+    @cached_property
+    def critical(self) -> BoolArray:
+        """(U,): its gang keeps the cluster at work."""
+        return self._of_gangs(gang.critical for gang in self.gangs) > 0
+
+    @cached_property
+    def guarded(self) -> BoolArray:
+        """(U,): a disruption budget of its gang forbids to take it."""
+        return self._of_gangs(gang.guarded for gang in self.gangs) > 0
+
+    @cached_property
+    def queues(self) -> tuple[str, ...]:
+        """The names of the queues that have victims."""
+        return tuple(sorted({gang.queue for gang in self.gangs}))
+
+    @cached_property
+    def queue(self) -> FloatArray:
+        """(U,): position in `queues`."""
+        place = {name: i for i, name in enumerate(self.queues)}
+        return self._of_gangs(place[gang.queue] for gang in self.gangs)
+
+    @cached_property
+    def _position(self) -> Mapping[int, int]:
+        return {id(gang): i for i, gang in enumerate(self.gangs)}
+
+    def own(self, gang: Gang) -> BoolArray:
+        """Return (U,) which units are the gang's."""
+        mine: BoolArray = self.gang == self._position.get(id(gang), -1)
+        return mine
+
+    def _of_gangs(self, values: Iterable[float]) -> FloatArray:
+        return np.fromiter(values, np.float64, len(self.gangs))[self.gang]
+
+    def before(self, gangs: IntArray, amounts: np.ndarray) -> np.ndarray:
+        """Return (M, …) how much of the (M, …) amounts comes before each row in its gang."""
+        order = np.argsort(gangs, kind="stable")
+        sums = np.cumsum(amounts[order], axis=0) - amounts[order]
+        first = np.searchsorted(gangs[order], gangs[order])
+        result: np.ndarray = np.empty_like(sums)
+        result[order] = sums - sums[first]
+        return result
+
+    def tasks(self, chosen: BoolArray) -> IntArray:
+        """Return the positions of the tasks of the (U,) chosen units."""
+        return np.flatnonzero(chosen[self.unit])
+
+    def freed(self, tasks: IntArray) -> tuple[IntArray, IntArray]:
+        """Return the nodes of these tasks, each once, and (nodes, R) what they hold there."""
+        tasks = tasks[self.node[tasks] >= 0]
+        nodes, place = np.unique(self.node[tasks], return_inverse=True)
+        each = self.request[self.lot[tasks]]
+        sums = [np.bincount(place, each[:, r], len(nodes)) for r in range(each.shape[1])]
+        return nodes, np.stack(sums, axis=1).astype(np.int64)

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What holds whenever running gangs are evicted, and that evicting comes to an end."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from builders_scheduler import make_columns, make_gang, make_node, make_queue, make_role
+from muster.scheduler import cycle, policy
+from muster.scheduler.model import Reason, Refusal
+
+DEFAULT_TIERS = policy.parse({"actions": "reclaim, allocate, backfill, preempt"})
+ORDERS = [
+    DEFAULT_TIERS,
+    policy.parse({"actions": "allocate, backfill, preempt, reclaim"}),
+    policy.parse(
+        {
+            "actions": "allocate, preempt, reclaim",
+            "tiers": [
+                {"plugins": [{"name": "priority"}, {"name": "gang"}, {"name": "conformance"}]},
+                {"plugins": [{"name": "predicates"}, {"name": "proportion"}, {"name": "binpack"}]},
+            ],
+        }
+    ),
+    policy.parse(
+        {
+            "actions": "preempt, allocate",
+            "tiers": [{"plugins": [{"name": n} for n in ("gang", "drf", "proportion")]}],
+        }
+    ),
+]
+LONGEST = 40
+LEAVING = Refusal(Reason.PREEMPTED, "it is leaving")
+
+
+class World:
+    """Gangs of one role that are placed, evicted and placed again, as the runtime would."""
+
+    def __init__(self, nodes, queues, gangs):
+        """Begin with these gangs, whose `held` tasks run."""
+        self.nodes, self.queues = nodes, queues
+        self.gangs = {gang.key: gang for gang in gangs}
+        self.now = 1000.0
+
+    def columns(self):
+        """Return the columns with every task that has a node."""
+        columns = make_columns(nodes=self.nodes)
+        for gang in self.gangs.values():
+            (role,) = gang.roles
+            for index, node in (*role.held, *role.leaving):
+                columns.assume("team", f"{gang.key}-{index}", node, role.shape)
+        return columns
+
+    def decide(self, rules):
+        """Return what a cycle decides."""
+        snapshot = self.columns().snapshot(list(self.gangs.values()), self.queues, self.now)
+        return cycle.schedule(snapshot, rules)
+
+    def carry_out(self, decisions):
+        """End what was leaving, evict, keep and place."""
+        self.now += 1
+        for gang in list(self.gangs.values()):
+            (role,) = gang.roles
+            left = (*role.waiting, *role.returning)
+            self._set(gang, waiting=left, returning=(), leaving=(), nominated={})
+        for decision in decisions:
+            for gang, evicted in itertools.groupby(decision.evictions, lambda e: e.gang):
+                self._evict(gang, {e.index for e in evicted})
+            gang = self.gangs[decision.gang]
+            (role,) = gang.roles
+            placed = {p.index: p.node for p in decision.placements}
+            left = tuple(i for i in role.waiting if i not in placed)
+            held, started = (
+                (*role.held, *placed.items()),
+                (*role.started, *[self.now] * len(placed)),
+            )
+            kept = {p.index: p.node for p in decision.nominations if p.index not in placed}
+            self._set(gang, waiting=left, held=held, started=started, nominated=kept)
+
+    def _evict(self, key, indices):
+        gang = self.gangs[key]
+        (role,) = gang.roles
+        stays = [
+            (t, s) for t, s in zip(role.held, role.started, strict=True) if t[0] not in indices
+        ]
+        gone = tuple(task for task in role.held if task[0] in indices)
+        self._set(
+            gang,
+            held=tuple(task for task, _ in stays),
+            started=tuple(start for _, start in stays),
+            returning=(*role.returning, *indices),
+            leaving=gone,
+        )
+
+    def _set(self, gang, **fields):
+        gang = self.gangs[gang.key]
+        role = dataclasses.replace(gang.roles[0], **fields)
+        refusal = LEAVING if role.leaving and len(role.held) < gang.min_member else None
+        self.gangs[gang.key] = dataclasses.replace(gang, roles=(role,), refusal=refusal)
+
+
+@st.composite
+def worlds(draw, most=6, queues=("q1", "q2")):
+    """Return a world with running and waiting gangs; running ones fit their nodes."""
+    sizes = {f"n{i}": draw(st.integers(1, 6)) for i in range(draw(st.integers(1, 4)))}
+    free = dict(sizes)
+    gangs = []
+    for i in range(draw(st.integers(1, most))):
+        cpu, count = draw(st.integers(1, 3)), draw(st.integers(1, 4))
+        held = []
+        if draw(st.booleans()):
+            for index in range(count):
+                node = next((n for n in sorted(free) if free[n] >= cpu), None)
+                if node is not None:
+                    free[node] -= cpu
+                    held.append((index, node))
+        least = draw(st.integers(1, count))
+        if len(held) < least:
+            for _, node in held:
+                free[node] += cpu
+            held = []
+        starts = [float(draw(st.integers(0, 900))) for _ in held]
+        role = make_role(
+            cpu=cpu,
+            held=tuple(held),
+            started=tuple(starts),
+            waiting=tuple(range(len(held), count)),
+        )
+        gangs.append(
+            make_gang(
+                key=f"team/g{i}",
+                queue=draw(st.sampled_from(queues)),
+                priority=draw(st.integers(0, 2)),
+                created=float(draw(st.integers(0, 50))),
+                min_member=least,
+                roles=[role],
+            )
+        )
+    nodes = [make_node(name=name, cpu=cpu) for name, cpu in sizes.items()]
+    weights = [make_queue(name="q1", weight=draw(st.integers(1, 3))), make_queue(name="q2")]
+    return World(nodes, weights, gangs)
+
+
+@given(world=worlds(), rules=st.sampled_from(ORDERS))
+def test_evicting_ends(world, rules):
+    """However often it is decided and done, in the end nobody is evicted any more."""
+    quiet = 0
+    for _ in range(LONGEST):
+        decisions = world.decide(rules)
+        quiet = 0 if any(d.evictions or d.placements for d in decisions) else quiet + 1
+        if quiet > 3:
+            return
+        world.carry_out(decisions)
+    pytest.fail("gangs go on to evict each other")
+
+
+@given(world=worlds(), rules=st.sampled_from(ORDERS), rounds=st.integers(0, 3))
+def test_no_gang_is_broken(world, rules, rounds):
+    """Of a gang that is evicted nothing is left, or no less than its minimum."""
+    for _ in range(rounds):
+        world.carry_out(world.decide(rules))
+    for decision in world.decide(rules):
+        lost = Counter(eviction.gang for eviction in decision.evictions)
+        for key, count in lost.items():
+            gang = world.gangs[key]
+            left = len(gang.roles[0].held) - count
+            assert left == 0 or left >= gang.min_member
+            assert gang.priority <= world.gangs[decision.gang].priority
+
+
+@given(world=worlds(), rules=st.sampled_from(ORDERS), rounds=st.integers(0, 3))
+def test_evicted_for_a_gang_that_fits_whole(world, rules, rounds):
+    """Who is evicted for gets all it lacks, on nodes that then have room for all that is kept."""
+    for _ in range(rounds):
+        world.carry_out(world.decide(rules))
+    decisions = world.decide(rules)
+    free = {n["metadata"]["name"]: int(n["status"]["allocatable"]["cpu"]) for n in world.nodes}
+    gone = {(e.gang, e.index) for d in decisions for e in d.evictions}
+    for gang in world.gangs.values():
+        (role,) = gang.roles
+        for index, node in role.held:
+            if (gang.key, index) not in gone:
+                free[node] -= dict(role.shape.requests)["cpu"] // 1000
+    for decision in decisions:
+        gang = world.gangs[decision.gang]
+        (role,) = gang.roles
+        gets = {p.index: p.node for p in (*decision.nominations, *decision.placements)}
+        if decision.evictions:
+            assert len(role.held) + len(gets) >= gang.min_member
+        for node in gets.values():
+            free[node] -= dict(role.shape.requests)["cpu"] // 1000
+            assert free[node] >= 0
+
+
+def loss(world, gangs):
+    """Return what is lost if these gangs go: the work, their number, their youth."""
+    work = 0.0
+    total = sum(int(n["status"]["allocatable"]["cpu"]) for n in world.nodes) * 1000
+    for gang in gangs:
+        (role,) = gang.roles
+        work += sum(world.now - s for s in role.started) * dict(role.shape.requests)["cpu"] / total
+    return round(work, 5), len(gangs)
+
+
+@given(world=worlds(queues=("q1",)))
+def test_the_cheapest_set_goes(world):
+    """Of rigid gangs no set that would do is cheaper, and nothing goes that is not needed."""
+    rules = policy.parse({"actions": "allocate, preempt"})
+    world.gangs = {
+        key: dataclasses.replace(g, min_member=len(g.roles[0].held) or g.min_member)
+        for key, g in world.gangs.items()
+    }
+    decisions = [d for d in world.decide(rules) if d.evictions]
+    if len(decisions) != 1 or any(d.placements for d in world.decide(rules)):
+        return
+    (decision,) = decisions
+    claimant = world.gangs[decision.gang]
+    chosen = {eviction.gang for eviction in decision.evictions}
+    lower = [
+        g
+        for g in world.gangs.values()
+        if g.roles[0].held and g.priority < claimant.priority and g.key != claimant.key
+    ]
+    cpu = dict(claimant.roles[0].shape.requests)["cpu"] // 1000
+    best = None
+    for count in range(1, len(lower) + 1):
+        for going in itertools.combinations(lower, count):
+            if _fits(world, claimant, cpu, {g.key for g in going}):
+                best = min(best or loss(world, going), loss(world, going))
+    assert best is not None
+    assert loss(world, [world.gangs[key] for key in chosen])[0] == pytest.approx(best[0], abs=1e-4)
+
+
+def _fits(world, claimant, cpu, gone):
+    free = {n["metadata"]["name"]: int(n["status"]["allocatable"]["cpu"]) for n in world.nodes}
+    for gang in world.gangs.values():
+        (role,) = gang.roles
+        if gang.key not in gone:
+            for _, node in role.held:
+                free[node] -= dict(role.shape.requests)["cpu"] // 1000
+    need = claimant.min_member - len(claimant.roles[0].held)
+    return sum(room // cpu for room in free.values()) >= need
