@@ -93,7 +93,7 @@ local-down: install ## stop it and delete its files
 # The index is left out on purpose: the hashes say what may be installed, not where it lies.
 constraints: | $(BIN)/python ## pin the newest packages that pyproject.toml allows
 	@command -v $(BIN)/uv >/dev/null || $(BIN)/python -m pip install --quiet uv
-	echo hatchling | $(BIN)/uv pip compile pyproject.toml - --extra local --extra dev \
+	echo hatchling | $(BIN)/uv pip compile pyproject.toml - --extra dev \
 		--universal --python-version 3.11 --upgrade --generate-hashes --quiet \
 		--no-emit-index-url --no-emit-find-links --no-annotate --no-header \
 		--output-file constraints.txt >/dev/null

@@ -4,13 +4,11 @@
 from __future__ import annotations
 
 import ssl
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-import muster.local
-from muster.local import cluster, options, pki
+from muster.local import pki
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,16 +73,3 @@ def test_a_server_of_another_authority_is_not_trusted(folder: Path) -> None:
 def test_keys_are_for_their_owner_only(folder: Path) -> None:
     """Nobody else on the machine may become administrator."""
     assert (folder / "client.key").stat().st_mode & 0o077 == 0
-
-
-def test_without_the_package_it_is_said_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The operator itself does without it."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    monkeypatch.setattr(cluster.binaries, "find", lambda _: {})
-    monkeypatch.delattr(muster.local, "pki")
-    monkeypatch.setitem(sys.modules, "muster.local.pki", None)
-    with pytest.raises(cluster.ClusterError, match=r"pip install 'muster\[local\]'"):
-        cluster.up(options.Options(name="x"))
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+
+from muster.api.kinds import KINDS
 
 ROOT = Path(__file__).parent.parent.parent
 MANIFESTS = ROOT / "manifests"
@@ -150,3 +153,36 @@ def test_the_container_has_no_power() -> None:
     }
     assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "health"}
     assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "health"}
+
+
+def test_the_webhook_asks_about_every_kind_and_stops_nobody() -> None:
+    """All kinds of job in their storage version; a silent operator lets everything in."""
+    (configuration,) = load(MANIFESTS / "components" / "webhook" / "configuration.yaml")
+    (webhook,) = configuration["webhooks"]
+    (rule,) = webhook["rules"]
+    assert rule["resources"] == [kind.plural for kind in KINDS.values()]
+    assert {kind.versions[0] for kind in KINDS.values()} == set(rule["apiVersions"])
+    assert (webhook["failurePolicy"], webhook["sideEffects"]) == ("Ignore", "None")
+
+
+@pytest.mark.parametrize("components", [["webhook"], ["webhook", "webhook-cert-manager"]])
+def test_the_webhook_is_added_by_a_line(tmp_path: Path, components: list[str]) -> None:
+    """Service, port and flags fit each other; the account may change that one object."""
+    names = [f"../components/{name}" for name in components]
+    shutil.copytree(MANIFESTS, tmp_path / "manifests")
+    (tmp_path / "manifests" / "own").mkdir()
+    own = {"resources": ["../overlays/embedded"], "components": names}
+    (tmp_path / "manifests" / "own" / "kustomization.yaml").write_text(yaml.safe_dump(own))
+    (tmp_path / "crds").symlink_to(ROOT / "crds")
+    found = documents(tmp_path / "manifests" / "own")
+    (role,) = (d for d in found if d["metadata"]["name"] == "muster-webhook" and "rules" in d)
+    (rule,) = role["rules"]
+    assert (rule["resourceNames"], rule["verbs"]) == (["muster"], ["get", "update"])
+    (service,) = (d for d in found if d["kind"] == "Service" and "webhook" in str(d["metadata"]))
+    (configuration,) = (d for d in found if d["kind"] == "ValidatingWebhookConfiguration")
+    asked = configuration["webhooks"][0]["clientConfig"]["service"]
+    assert asked["name"] == service["metadata"]["name"]
+    assert asked["port"] == service["spec"]["ports"][0]["port"]
+    for certificate in (d for d in found if d["kind"] == "Certificate"):
+        (name,) = certificate["spec"]["dnsNames"]
+        assert name == f"{asked['name']}.{asked['namespace']}.svc"

@@ -156,11 +156,8 @@ def _bring_up(
 
 
 def _authority(files: Layout) -> pki.Authority:
-    try:  # an extra, which the operator itself does without
-        from muster.local import pki  # noqa: PLC0415
-    except ImportError as error:
-        advice = "making certificates takes the package cryptography: pip install 'muster[local]'"
-        raise ClusterError(f"{advice} ({error})") from error
+    from muster.local import pki  # noqa: PLC0415 -- takes long, and nothing else here needs it
+
     authority = pki.Authority(files.name)
     (files.pki / "ca.crt").write_bytes(authority.certificate)
     authority.server().write(files.pki, "apiserver")

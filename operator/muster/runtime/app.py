@@ -17,7 +17,7 @@ from muster.controller.model import Context
 from muster.frameworks import FRAMEWORKS, initcontainer
 from muster.frameworks.base import Framework
 from muster.frameworks.initcontainer import Waiting
-from muster.runtime import handlers, kube, metrics, permissions, policyfile
+from muster.runtime import handlers, kube, metrics, permissions, policyfile, webhooks
 from muster.runtime.cache import Cache
 from muster.runtime.gangs import GangRules
 from muster.runtime.kube import BROKEN, ApiError, ConfigurationError, FencedError, Kube
@@ -89,6 +89,7 @@ class Operator:
             self.metrics,
             self.loop,
         )
+        self.admission = _admission(settings, connection)
         self.problem = "starting"
         self._stop = asyncio.Event()
         self._relisted = asyncio.Event()
@@ -150,6 +151,8 @@ class Operator:
             asyncio.create_task(self.cache.run(), name="cache"),
             asyncio.create_task(self._lead(leader), name="work"),
         }
+        if self.admission is not None:
+            parts.add(asyncio.create_task(self.admission.run(), name="admission"))
         stopping = asyncio.create_task(self._stop.wait())
         everything = {*parts, source, stopping}
         done, _ = await asyncio.wait(everything, return_when=asyncio.FIRST_COMPLETED)
@@ -175,6 +178,7 @@ class Operator:
             self._take_signals,
             self._relisted.set,
             finish,
+            _endpoint(self.settings, self.admission),
         )
 
     async def _lead(self, leader: Leader | None) -> None:
@@ -275,6 +279,36 @@ def _enabled(settings: Settings) -> tuple[Framework, ...]:
         return ()
     kinds = {kind.lower() for kind in settings.kinds}
     return tuple(f for f in FRAMEWORKS.values() if not kinds or f.kind.lower() in kinds)
+
+
+def _admission(settings: Settings, connection: Kube) -> webhooks.Admission | None:
+    if settings.admission_bind == "0":
+        return None
+    files = webhooks.Given(settings.admission_cert, settings.admission_key)
+    return webhooks.Admission(
+        connection,
+        settings.admission_configuration,
+        settings.admission_lifetime,
+        files if files.certificate else None,
+    )
+
+
+def _endpoint(
+    settings: Settings, admission: webhooks.Admission | None
+) -> handlers.Endpoint | None:
+    if admission is None:
+        return None
+    host, _, port = settings.admission_bind.rpartition(":")
+    files = admission.files
+    return handlers.Endpoint(
+        host.strip("[]"),
+        int(port),
+        admission.context,
+        files.certificate,
+        files.key,
+        admission.ready,
+        settings.cluster_domain,
+    )
 
 
 def _waiting(settings: Settings) -> Waiting:

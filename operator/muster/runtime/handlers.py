@@ -6,25 +6,56 @@ from __future__ import annotations
 import asyncio
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import kopf
 
 from muster.api import names
 from muster.api.model import Json
+from muster.frameworks import admission
 from muster.frameworks.base import Framework
 from muster.runtime.cache import Cache
 from muster.runtime.kube import Kube
 
 LONGEST_PAUSE = 3.0
 """Seconds between Kopf's attempts to reach the server."""
+VALIDATE = "validate"
+"""The path of the webhook; one for all kinds."""
+NEVER = 10.0 * 365 * 24 * 3600
+"""Seconds until Kopf would look for changed files: the context is renewed while it serves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where the validating webhook is served, and as whom."""
+
+    host: str
+    """Empty: on every address."""
+    port: int
+    context: ssl.SSLContext
+    certificate: str
+    """File of the certificate that the context has already, and of its key."""
+    key: str
+    ready: asyncio.Event
+    """Set when there is a certificate."""
+    domain: str
+    """The cluster domain, which is part of what large jobs tell their pods."""
 
 
 def registry(
-    kube: Kube, cache: Cache, frameworks: Iterable[Framework], relisted: Callable[[], None]
+    kube: Kube,
+    cache: Cache,
+    frameworks: Iterable[Framework],
+    relisted: Callable[[], None],
+    endpoint: Endpoint | None = None,
 ) -> kopf.OperatorRegistry:
-    """Return a registry with one raw-event handler per kind and our own connection."""
+    """Return a registry with one raw-event handler per kind and our own connection.
+
+    With an endpoint every kind has a validating handler too.
+    """
     made = kopf.OperatorRegistry()
 
     async def login(**_: Any) -> kopf.AiohttpSession:
@@ -45,6 +76,15 @@ def registry(
             id=framework.plural,
             registry=made,
         )(handler)
+        if endpoint is not None:
+            kopf.on.validate(
+                names.GROUP,
+                framework.versions[0],
+                framework.plural,
+                id=VALIDATE,
+                operations=["CREATE", "UPDATE"],
+                registry=made,
+            )(functools.partial(_judged, framework, endpoint.domain))
     return made
 
 
@@ -56,6 +96,7 @@ async def run(
     started: Callable[[], None],
     relisted: Callable[[], None],
     stop: asyncio.Event,
+    endpoint: Endpoint | None = None,
 ) -> None:
     """Run Kopf until `stop`; `started` is called when it has taken the process's signals.
 
@@ -68,9 +109,11 @@ async def run(
     settings.watching.reconnect_backoff = 0.1
     settings.queueing.idle_timeout = 1.0
     settings.networking.error_backoffs = _Backoffs()
+    if endpoint is not None:
+        settings.admission.server = functools.partial(_serve, endpoint)
     others = asyncio.all_tasks()
     tasks = await kopf.spawn_tasks(
-        registry=registry(kube, cache, frameworks, relisted),
+        registry=registry(kube, cache, frameworks, relisted, endpoint),
         settings=settings,
         standalone=True,
         clusterwide=not namespaces,
@@ -94,3 +137,34 @@ async def _seen(
     cache.job_seen(kind, event["object"], gone=event["type"] == "DELETED")
     if event["type"] is None:
         relisted()
+
+
+async def _serve(
+    endpoint: Endpoint, answer: kopf.WebhookFn
+) -> AsyncIterator[kopf.WebhookClientConfig]:
+    await endpoint.ready.wait()
+    server = kopf.WebhookServer(
+        addr=endpoint.host or None,
+        port=endpoint.port,
+        context=endpoint.context,
+        certfile=endpoint.certificate,
+        pkeyfile=endpoint.key,
+        file_check_interval=NEVER,
+    )
+    async for config in server(answer):
+        yield config
+
+
+async def _judged(
+    framework: Framework,
+    domain: str,
+    new: Mapping[str, Any],
+    old: Mapping[str, Any] | None,
+    warnings: list[str],
+    **_: Any,
+) -> None:
+    before = dict(old) if old is not None else None
+    ruling = admission.review(framework, dict(new), before, domain)
+    warnings.extend(ruling.warnings)
+    if ruling.problems:
+        raise kopf.AdmissionError("; ".join(map(str, ruling.problems)), code=422)

@@ -69,6 +69,15 @@ class Settings:
     mpi_delivery_image: str = "ghcr.io/kubeflow/training-v1/kubectl-delivery:latest"
     alone: bool = False
     """There are no jobs: the scheduler alone, in kube-batch's place."""
+    admission_bind: str = "0"
+    """`host:port` or `:port` of the validating webhook; `0`: it is not served."""
+    admission_configuration: str = "muster"
+    """Name of its ValidatingWebhookConfiguration."""
+    admission_lifetime: float = 7 * 24 * 3600.0
+    """Of the certificates that are made for it; they are renewed after two thirds."""
+    admission_cert: str = ""
+    """File of a certificate that somebody else makes and publishes, and of its key."""
+    admission_key: str = ""
     version: bool = False
     """Print the version and do nothing else."""
     ignored: tuple[str, ...] = ()
@@ -167,6 +176,18 @@ SCOPE = (
          "mpi_delivery_image", _named),
 )  # fmt: skip
 
+ADMISSION = (
+    Flag("admission-bind-address", "where to serve the validating webhook, 0 for nowhere (0)",
+         "admission_bind", flags.address),
+    Flag("admission-configuration", "ValidatingWebhookConfiguration that is told its certificate "
+         "(muster)", "admission_configuration", _named),
+    Flag("admission-certificate-lifetime", "how long a certificate is good; it is renewed after "
+         "two thirds (168h)", "admission_lifetime", flags.span),
+    Flag("admission-cert-file", "certificate that somebody else makes, renews and publishes",
+         "admission_cert"),
+    Flag("admission-key-file", "its key", "admission_key"),
+)  # fmt: skip
+
 PROCESS = (
     Flag("kubeconfig", "kubeconfig file ($KUBECONFIG, in the cluster its own account)",
          "kubeconfig"),
@@ -219,6 +240,7 @@ SECTIONS = {
     "Gang scheduler": GANG,
     "Embedded scheduler": SCHEDULER,
     "Jobs": SCOPE,
+    "Validating webhook": ADMISSION,
     "Process": PROCESS,
 }
 OF_JOBS = frozenset({"Gang scheduler", "Jobs"})
@@ -264,6 +286,8 @@ def parse(arguments: Sequence[str], environ: Mapping[str, str], command: str = "
         ignored=tuple(given.ignored),
     )
     _check_lease(settings)
+    if bool(settings.admission_cert) != bool(settings.admission_key):
+        raise flags.FlagError("--admission-cert-file and --admission-key-file need each other")
     return settings
 
 

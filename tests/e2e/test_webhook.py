@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The validating webhook: refusals at apply, its certificate, and life without it."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from harness import ROOT, Api, Json, Operator, Refused, add_nodes, free_port, tfjob
+
+from muster.runtime import certificates
+
+pytestmark = pytest.mark.e2e
+
+StartOperator = Callable[..., Operator]
+COMPONENT = ROOT / "manifests" / "components" / "webhook"
+CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+TWO = "spec.tfReplicaSpecs: Forbidden: must not have more than 1 Chief or Master role"
+DENIED = f'admission webhook "jobs.muster.kubeflow.org" denied the request: {TWO}'
+
+
+def two_chiefs(name: str = "bad") -> Json:
+    """Return a job that no schema refuses."""
+    document = tfjob(name, chief=True)
+    roles = document["spec"]["tfReplicaSpecs"]
+    roles["Master"] = copy.deepcopy(roles["Chief"])
+    return document
+
+
+@pytest.fixture
+def port(api: Api) -> Iterator[int]:
+    """Install the shipped configuration, with an address instead of the Service."""
+    chosen = free_port()
+    document = yaml.safe_load((COMPONENT / "configuration.yaml").read_text())
+    (webhook,) = document["webhooks"]
+    webhook["clientConfig"] = {"url": f"https://127.0.0.1:{chosen}/validate"}
+    api.send("POST", CONFIGURATIONS, document)
+    yield chosen
+    api.delete(CONFIGURATIONS, "muster")
+
+
+@pytest.fixture
+def overlay(tmp_path: Path) -> str:
+    """Give a folder that adds the component to an overlay, as the README says."""
+    folder = tmp_path / "with-webhook"
+    folder.mkdir()
+    parts = {
+        "resources": [os.path.relpath(ROOT / "manifests" / "overlays" / "embedded", folder)],
+        "components": [os.path.relpath(COMPONENT, folder)],
+    }
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(parts))
+    return str(folder)
+
+
+def dry_run(api: Api, document: Json) -> str:
+    """Return what is said against a job that is not stored; nothing if it is let in."""
+    try:
+        api.send("POST", api.path("TFJob") + "?dryRun=All", document)
+    except Refused as error:
+        return str(error)
+    return ""
+
+
+def wait_refused(api: Api, seconds: float = 20.0) -> None:
+    """Return once the API server asks the webhook and believes it."""
+    deadline = time.monotonic() + seconds
+    while not dry_run(api, two_chiefs()):
+        assert time.monotonic() < deadline, api.send("GET", f"{CONFIGURATIONS}/muster")
+        time.sleep(0.05)  # the API server tells nobody when it has read a configuration
+
+
+def bundle(found: Json) -> bytes:
+    """Return the certificates that the API server is to trust."""
+    return base64.b64decode(found["webhooks"][0]["clientConfig"].get("caBundle", ""))
+
+
+def test_what_only_the_webhook_can_refuse(
+    api: Api, start_operator: StartOperator, overlay: str, port: int
+) -> None:
+    """At apply and at each change, in the words of the status; warnings are shown; without the
+    operator jobs are let in, and one that does not serve it says the same in the status.
+    """
+    add_nodes(api, {"cpu": "8"})
+    operator = start_operator(f"--admission-bind-address=127.0.0.1:{port}", overlay=overlay)
+    wait_refused(api)
+    with pytest.raises(Refused) as caught:
+        api.create(two_chiefs())
+    assert (caught.value.code, str(caught.value)) == (422, DENIED)
+
+    api.create(tfjob("good", chief=True, run="forever"))
+    api.wait_condition("good", "Running")
+    roles = two_chiefs()["spec"]["tfReplicaSpecs"]
+    with pytest.raises(Refused) as caught:
+        api.patch("TFJob", "good", {"spec": {"tfReplicaSpecs": {"Master": roles["Master"]}}})
+    assert str(caught.value) == DENIED
+    api.patch("TFJob", "good", {"metadata": {"annotations": {"note": "seen"}}})
+
+    old = tfjob("old", run="0", spec={"backoffLimit": 1}, backoffLimit=2)
+    file = Path(overlay) / "old.json"
+    file.write_text(yaml.safe_dump(old))
+    said = api.kubectl("apply", "-n", api.namespace, "-f", str(file))
+    assert "Warning: spec.backoffLimit is ignored because spec.runPolicy.backoffLimit" in said
+    api.wait_condition("old", "Succeeded")
+
+    operator.kill()
+    api.create(two_chiefs())
+    start_operator(overlay=overlay)
+    job = api.wait_job("bad", lambda j: j.get("status", {}).get("state") == "Invalid")
+    assert job["status"]["reason"] == TWO
+    api.delete("TFJob", "bad")
+    api.wait("TFJob", lambda jobs: "bad" not in jobs)
+
+
+def test_the_certificate_is_renewed_and_nobody_notices(
+    api: Api, start_operator: StartOperator, overlay: str, port: int
+) -> None:
+    """New ones stand beside old ones; every answer in between is the webhook's."""
+    flags = (f"--admission-bind-address=127.0.0.1:{port}", "--admission-certificate-lifetime=6s")
+    start_operator(*flags, overlay=overlay)
+    wait_refused(api)
+    seen: list[bytes] = []
+    deadline = time.monotonic() + 30
+    while len(seen) < 4:
+        found = bundle(api.send("GET", f"{CONFIGURATIONS}/muster"))
+        if found not in seen:
+            seen.append(found)
+        assert DENIED in dry_run(api, two_chiefs())
+        assert time.monotonic() < deadline, seen
+    assert all(text.count(b"BEGIN CERTIFICATE") <= 3 for text in seen)
+
+
+def test_files_of_a_certificate_manager(
+    api: Api, start_operator: StartOperator, overlay: str, port: int, tmp_path: Path
+) -> None:
+    """They are served, and read anew; the configuration is left to whoever makes them."""
+    pair = certificates.self_signed(["127.0.0.1"], time.time(), 3600)
+    names = {"cert": tmp_path / "tls.crt", "key": tmp_path / "tls.key"}
+    names["cert"].write_bytes(pair.certificate)
+    names["key"].write_bytes(pair.key)
+    found = api.send("GET", f"{CONFIGURATIONS}/muster")
+    trusted = base64.b64encode(pair.certificate).decode()
+    found["webhooks"][0]["clientConfig"]["caBundle"] = trusted
+    api.send("PUT", f"{CONFIGURATIONS}/muster", found)
+    start_operator(
+        f"--admission-bind-address=127.0.0.1:{port}",
+        *(f"--admission-{name}-file={path}" for name, path in names.items()),
+    )
+    wait_refused(api)
+    after = api.send("GET", f"{CONFIGURATIONS}/muster")
+    assert bundle(after) == pair.certificate
+
+
+def test_an_operator_without_the_permission_works_and_says_so(
+    api: Api, start_operator: StartOperator, port: int
+) -> None:
+    """The webhook is an extra: jobs run, the log names what is missing."""
+    add_nodes(api, {"cpu": "4"})
+    operator = start_operator(f"--admission-bind-address=127.0.0.1:{port}")
+    api.create(tfjob("calm", run="0"))
+    api.wait_condition("calm", "Succeeded")
+    said = "may not get and update it; apply manifests/components/webhook"
+    assert said in operator.log.read_text()

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The webhook's certificates, and the bundle that makes the API server trust them."""
+
+from __future__ import annotations
+
+import base64
+import ssl
+
+from cryptography import x509
+
+from muster.local import pki
+from muster.runtime import certificates, webhooks
+
+NOW = 1_800_000_000.0
+DAY = 86_400.0
+HOSTS = ("muster-webhook.muster-system.svc", "127.0.0.1", "::1")
+
+
+def pair(now=NOW, lifetime=DAY):
+    """Return a certificate made at that time."""
+    return certificates.self_signed(HOSTS, now, lifetime)
+
+
+def in_bundle(text):
+    """Return the certificates of a bundle."""
+    return x509.load_pem_x509_certificates(text)
+
+
+def test_a_certificate_names_its_hosts_and_its_end():
+    """Names as names, addresses as addresses; good from a little before now."""
+    made = pair()
+    (certificate,) = in_bundle(made.certificate)
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == [HOSTS[0]]
+    assert [str(ip) for ip in names.get_values_for_type(x509.IPAddress)] == list(HOSTS[1:])
+    assert certificate.not_valid_before_utc.timestamp() < NOW
+    assert certificate.not_valid_after_utc.timestamp() == made.until == NOW + DAY
+
+
+def test_a_server_can_use_it_and_a_client_trust_it(tmp_path):
+    """Files as the webhook writes them; the certificate is its own authority."""
+    made = pair()
+    (tmp_path / "tls.crt").write_bytes(made.certificate)
+    (tmp_path / "tls.key").write_bytes(made.key)
+    server = ssl.create_default_context(purpose=ssl.Purpose.CLIENT_AUTH)
+    server.load_cert_chain(tmp_path / "tls.crt", tmp_path / "tls.key")
+    client = ssl.create_default_context(cadata=made.certificate.decode())
+    assert client.get_ca_certs() or client.cert_store_stats()["x509"] == 1
+
+
+def test_a_bundle_keeps_what_still_serves():
+    """Other replicas' certificates stay until they run out; what is ours and old goes."""
+    old, other = pair(NOW - 2 * DAY), pair(NOW - DAY / 2)
+    both = certificates.bundle(old.certificate, other.certificate, NOW - DAY / 2)
+    assert in_bundle(both) == in_bundle(other.certificate)
+    new = pair()
+    assert in_bundle(certificates.bundle(both, new.certificate, NOW)) == [
+        *in_bundle(other.certificate),
+        *in_bundle(new.certificate),
+    ]
+
+
+def test_a_bundle_does_not_grow_without_end():
+    """An operator that starts again and again pushes its oldest certificates out."""
+    text = b""
+    for second in range(certificates.MOST + 5):
+        text = certificates.bundle(text, pair(NOW + second).certificate, NOW + second)
+    assert len(in_bundle(text)) == certificates.MOST
+    starts = [c.not_valid_before_utc for c in in_bundle(text)]
+    assert starts == sorted(starts)
+
+
+def test_a_bundle_keeps_the_authorities_of_others():
+    """Whoever put them there had a reason."""
+    theirs = pki.Authority("theirs").certificate
+    new = pair().certificate
+    assert in_bundle(certificates.bundle(theirs, new, NOW)) == [
+        *in_bundle(theirs),
+        *in_bundle(new),
+    ]
+    assert certificates.bundle(b"no certificate", new, NOW) == new
+
+
+SERVICE = {
+    "service": {"name": "muster-webhook", "namespace": "muster-system", "path": "/validate"}
+}
+URL = {"url": "https://127.0.0.1:9443/validate"}
+
+
+def configuration(*clients):
+    """Return a configuration with these clientConfigs."""
+    webhooks_ = [{"name": f"w{i}", "clientConfig": client} for i, client in enumerate(clients)]
+    return {"metadata": {"name": "muster"}, "webhooks": webhooks_}
+
+
+def test_the_hosts_are_those_that_the_configuration_names():
+    """No flag can contradict it."""
+    found = webhooks.hosts(configuration(SERVICE, URL, SERVICE))
+    assert list(found) == ["muster-webhook.muster-system.svc", "127.0.0.1"]
+    assert list(webhooks.hosts({})) == []
+
+
+def test_publishing_changes_the_bundles_and_nothing_else():
+    """Twice is once."""
+    certificate = pair().certificate
+    once = webhooks.published(configuration(SERVICE), certificate, NOW)
+    (webhook,) = once["webhooks"]
+    assert base64.b64decode(webhook["clientConfig"].pop("caBundle")) == certificate
+    assert webhook == configuration(SERVICE)["webhooks"][0]
+    full = webhooks.published(configuration(SERVICE), certificate, NOW)
+    assert webhooks.published(full, certificate, NOW + 1) == full
