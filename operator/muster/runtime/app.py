@@ -99,7 +99,11 @@ class Operator:
         settings = self.settings
         self._take_signals()
         runners = await metrics.serve(
-            self.metrics, settings.metrics_bind, settings.health_bind, self._unready
+            self.metrics,
+            settings.metrics_bind,
+            settings.health_bind,
+            self._unready,
+            {} if self.loop is None else self.loop.chronicle.pages,
         )
         code = await self._work() if await self._permitted() else 0
         for runner in runners:

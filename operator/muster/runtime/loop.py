@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from muster.api import names
 from muster.api.model import Job, PodView, Verdict
 from muster.controller import policies
-from muster.runtime import gangs, rulings
+from muster.runtime import gangs, recording, rulings
 from muster.runtime.binder import Binder
 from muster.runtime.cache import Cache
+from muster.runtime.chronicle import Chronicle
 from muster.runtime.foreign import Foreign
 from muster.runtime.gangs import GangRules
 from muster.runtime.gangstate import NOT_NOW, PATIENCE, GangState
@@ -76,6 +77,7 @@ class Loop:
         self.foreign = Foreign(kube, cache, self._binder, recorder, metrics, self._wake)
         cache.arrived = self.arrived
         self.queue_status = QueueStatus(kube, cache)
+        self.chronicle = Chronicle(self.stir, self._pod_name)
         self._changed = asyncio.Event()
         self._states: dict[str, GangState] = {}
         self._alarm: asyncio.TimerHandle | None = None
@@ -135,10 +137,16 @@ class Loop:
         inputs += self.foreign.inputs(settings.rules, settings.member_hold, now)
         started = time.monotonic()
         columns = self._cache.columns
-        snapshot = columns.snapshot(inputs, list(self._cache.queues.values()), now)
+        queues = list(self._cache.queues.values())
+        snapshot = columns.snapshot(inputs, queues, now)
         seen, taken = columns.changes, time.monotonic()
-        decisions = await asyncio.to_thread(cycle.schedule, snapshot, self._policy())
+        policy = self._policy()
+        self.chronicle.begin(
+            lambda: recording.take(columns, inputs, queues, settings.rules, snapshot, policy)
+        )
+        decisions = await asyncio.to_thread(cycle.schedule, snapshot, policy)
         self.cycles += 1
+        self.chronicle.decided(now, decisions)
         self._metrics.snapshot.observe(taken - started)
         self._metrics.cycle.observe(time.monotonic() - taken)
         held_back = {gang.key for gang in inputs if gang.refusal is NOT_NOW}
@@ -369,6 +377,13 @@ class Loop:
         if not there and pod.uid not in state.binding:
             state.binding.add(pod.uid)
             self._binder.bind(pod, node)
+
+    def _pod_name(self, gang: str, role: str, index: int) -> str:
+        job = self._cache.job(gang)
+        if job is not None:
+            return names.child(job.name, role, index)
+        pod = self.foreign.pod(gang, index)
+        return "" if pod is None else pod.name
 
     def _not_bound(self, pod: PodView) -> None:
         state = self._states.get(pod.owner_uid)

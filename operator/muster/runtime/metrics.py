@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -28,6 +28,10 @@ OBJECTS = {
     ("Service", "created"): "succeeded_service_creation",
     ("Service", "refused"): "failed_service_creation",
 }
+
+
+Page = Callable[[Mapping[str, str]], Awaitable[str]]
+"""Query parameters -> a JSON text. TimeoutError: there is none at present."""
 
 
 class Metrics:
@@ -102,11 +106,12 @@ async def serve(
     metrics_bind: str,
     health_bind: str,
     unready: Callable[[], str],
+    pages: Mapping[str, Page] | None = None,
 ) -> list[web.AppRunner]:
     """Start the servers; `unready` says why the process cannot work, or nothing.
 
-    The address `0` leaves that server out; one address for both makes one server. Raises
-    OSError when an address is taken.
+    `pages` are served beside the metrics, as JSON, by their paths. The address `0` leaves that
+    server out; one address for both makes one server. Raises OSError when an address is taken.
     """
 
     async def show(_request: web.Request) -> web.Response:
@@ -122,10 +127,24 @@ async def serve(
 
     health = [web.get("/healthz", healthy), web.get("/readyz", ready)]
     routes: dict[str, list[web.RouteDef]] = {}
-    for address, handlers in ((metrics_bind, [web.get("/metrics", show)]), (health_bind, health)):
+    shown = [
+        web.get("/metrics", show),
+        *(_page(path, page) for path, page in (pages or {}).items()),
+    ]
+    for address, handlers in ((metrics_bind, shown), (health_bind, health)):
         if address != "0":
             routes.setdefault(address, []).extend(handlers)
     return [await _start(address, handlers) for address, handlers in routes.items()]
+
+
+def _page(path: str, page: Page) -> web.RouteDef:
+    async def answer(request: web.Request) -> web.Response:
+        try:
+            return web.json_response(text=await page(request.query))
+        except TimeoutError:
+            return web.Response(text="this process is not at work\n", status=503)
+
+    return web.get(path, answer)
 
 
 async def _start(address: str, handlers: list[web.RouteDef]) -> web.AppRunner:

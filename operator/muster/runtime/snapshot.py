@@ -104,12 +104,14 @@ class _Known:
 class ClusterColumns:
     """The incremental mirror of nodes, pods and gangs."""
 
-    def __init__(self) -> None:
+    def __init__(self, resources: Iterable[str] = ()) -> None:
+        """Begin empty; `resources` have their columns from the start, in that order."""
         self.assumed: dict[Key, str] = {}
         """Placements whose pods have not been seen on their node yet."""
         self.changes = 0
         """Grows with everything that may take room away, assumptions aside."""
         self._vocabulary = Vocabulary()
+        self._vocabulary.learn(tuple((name, 0) for name in resources))
         self._width = len(self._vocabulary.names)
         self._nodes = NodeColumns(self._vocabulary)
         self._uses: dict[Key, PodUse] = {}
@@ -198,6 +200,11 @@ class ClusterColumns:
         key = (namespace, name)
         if self.assumed.pop(key, None) is not None:
             self._remove(key)
+
+    def contents(self) -> tuple[list[NodeView], list[PodUse], Mapping[str, Mapping[str, str]]]:
+        """Return all nodes, all that pods take of them, and the labels of namespaces."""
+        spaces = dict(self._neighbours.census.spaces)
+        return list(self._nodes.views.values()), list(self._uses.values()), spaces
 
     def snapshot(
         self, gangs: Sequence[GangInput], queues: Sequence[QueueInput], now: float

@@ -29,13 +29,18 @@ class Obstacles:
     texts: Mapping[str, int]
     """Reason of a node that does not suit -> nodes."""
 
-    def sentence(self, nodes: int) -> str:
-        """Return `0/<nodes> nodes are available, …`, most frequent reason first."""
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Reason in words -> nodes, most frequent first."""
         counts = dict(self.texts)
         for resource, count in self.lacking.items():
             text = "too many pods" if resource == "pods" else f"insufficient {resource}"
             counts[text] = count
-        ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+    def sentence(self, nodes: int) -> str:
+        """Return `0/<nodes> nodes are available, …`, most frequent reason first."""
+        ordered = self.counts.items()
         return ", ".join(
             [f"0/{nodes} nodes are available", *(f"{count} {text}" for text, count in ordered)]
         )
@@ -76,7 +81,8 @@ def explain(session: Session, job: Job, tasks: Tasks, found: Obstacles) -> None:
         lacking = max(count - int(session.fit(tasks, kept=True).capacity.sum()), 1)
         short = {r: lacking * _asked(session, tasks, r) for r in found.lacking}
     sentence = found.sentence(len(session.snapshot.nodes.names))
-    job.refuse(Refusal(reason, sentence), _summary(session, tasks, count, reason, found), short)
+    refusal = Refusal(reason, sentence, found.counts)
+    job.refuse(refusal, _summary(session, tasks, count, reason, found), short)
 
 
 def amount(resource: str, value: int) -> str:

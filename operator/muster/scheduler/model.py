@@ -91,6 +91,8 @@ class Refusal:
 
     reason: Reason
     sentence: str
+    nodes: Mapping[str, int] = field(default_factory=dict)
+    """What rules nodes out, in the words of the sentence -> how many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,6 +377,8 @@ class Verdict:
     blocked_by: tuple[str, ...] = ()
     """Up to 3 gangs, `queue/<name>` or `resourcequota/<namespace>/<name>` in the way."""
     ever_possible: bool = True
+    ruled_out: Mapping[str, int] = field(default_factory=dict)
+    """What keeps the first task that did not fit from nodes -> how many of them."""
 
 
 @dataclass(frozen=True, slots=True)

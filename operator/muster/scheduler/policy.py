@@ -62,6 +62,8 @@ class Policy:
 
     actions: tuple[str, ...]
     tiers: tuple[tuple[Option, ...], ...]
+    source: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """The document that `parse` made it from."""
 
     def openers(self) -> Sequence[Sequence[Opener]]:
         """Return the plugins of each tier, ready to answer for a session."""
@@ -87,9 +89,9 @@ def parse(document: object) -> Policy:
     _known("", top, ("actions", "tiers"))
     actions = _actions(top["actions"]) if top.get("actions") is not None else DEFAULT.actions
     if top.get("tiers") is None:
-        return Policy(actions, DEFAULT.tiers)
+        return Policy(actions, DEFAULT.tiers, top)
     tiers = [_tier(f"tiers[{i}]", tier) for i, tier in enumerate(_sequence("tiers", top["tiers"]))]
-    return Policy(actions, tuple(tiers))
+    return Policy(actions, tuple(tiers), top)
 
 
 def _open(option: Option, session: Session) -> Hooks:

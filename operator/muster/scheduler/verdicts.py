@@ -69,6 +69,7 @@ def _verdict(session: Session, job: Job, positions: Mapping[str, int]) -> Verdic
         eta=job.eta,
         blocked_by=job.blocked_by,
         ever_possible=refusal.reason.ever_possible,
+        ruled_out=refusal.nodes,
     )
 
 

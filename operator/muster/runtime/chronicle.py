@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the allocator decided in the last hour, and, when somebody asks, all that one cycle saw."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from muster.api import edge
+from muster.api.model import Json
+from muster.runtime import recording
+from muster.runtime.recording import Recording
+from muster.scheduler.model import Decision
+
+KEPT_SECONDS: Final = 3600.0
+KEPT: Final = 5000
+"""Decisions that are kept at the most."""
+KEPT_PLACEMENTS: Final = 200_000
+"""Placements in them, at the most."""
+ANSWER_SECONDS: Final = 30.0
+
+NameOf = Callable[[str, str, int], str]
+"""(gang, role, index) -> name of the pod, or an empty string."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    at: float
+    decision: Decision
+    pods: tuple[str, ...]
+    """Names of the placed pods, in order."""
+
+
+class Chronicle:
+    """Keeps decisions that are news: nodes given or taken, or another reason to wait."""
+
+    def __init__(self, stir: Callable[[], None], name_of: NameOf) -> None:
+        self._stir, self._name_of = stir, name_of
+        self._entries: deque[_Entry] = deque()
+        self._placements = 0
+        self._last: OrderedDict[str, tuple[str, str, int]] = OrderedDict()
+        self._asked: list[asyncio.Future[tuple[Recording, Sequence[Decision]]]] = []
+        self._recording: Recording | None = None
+
+    def begin(self, record: Callable[[], Recording]) -> None:
+        """Take note of what a cycle is about to see, if somebody asked."""
+        self._recording = record() if self._asked else None
+
+    def decided(self, now: float, decisions: Sequence[Decision]) -> None:
+        """Take note of what the cycle decided."""
+        for decision in decisions:
+            if self._is_news(decision):
+                self._keep(now, decision)
+        self._trim(now)
+        if self._recording is not None:
+            for future in self._asked:
+                if not future.done():
+                    future.set_result((self._recording, decisions))
+            self._asked.clear()
+            self._recording = None
+
+    def decisions(self, gang: str = "") -> str:
+        """Return what was decided as JSON, oldest first; of one gang, if it is named."""
+        found = (e for e in self._entries if gang in ("", e.decision.gang))
+        return json.dumps([_shown(e) for e in found], indent=1, ensure_ascii=False) + "\n"
+
+    async def snapshot(self) -> str:
+        """Return all that the next cycle sees and decides, as a file. Raises TimeoutError."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[tuple[Recording, Sequence[Decision]]] = loop.create_future()
+        self._asked.append(future)
+        self._stir()
+        seen = await asyncio.wait_for(future, ANSWER_SECONDS)
+        return await asyncio.to_thread(recording.dump, *seen)
+
+    @property
+    def pages(self) -> Mapping[str, Callable[[Mapping[str, str]], Awaitable[str]]]:
+        """What can be asked over HTTP, by path."""
+
+        async def decisions(query: Mapping[str, str]) -> str:
+            return self.decisions(query.get("gang", ""))
+
+        async def snapshot(_query: Mapping[str, str]) -> str:
+            return await self.snapshot()
+
+        return {"/debug/decisions": decisions, "/debug/snapshot": snapshot}
+
+    def _is_news(self, decision: Decision) -> bool:
+        verdict = decision.verdict
+        word = (str(verdict.state), str(verdict.reason), verdict.placed)
+        same = self._last.pop(decision.gang, None) == word
+        self._last[decision.gang] = word  # the last one is the youngest
+        if len(self._last) > 10 * KEPT:
+            self._last.popitem(last=False)
+        return bool(decision.placements or decision.evictions) or not same
+
+    def _keep(self, now: float, decision: Decision) -> None:
+        pods = (self._name_of(decision.gang, p.role, p.index) for p in decision.placements)
+        self._entries.append(_Entry(now, decision, tuple(pods)))
+        self._placements += len(decision.placements)
+
+    def _trim(self, now: float) -> None:
+        while self._entries and (
+            self._entries[0].at < now - KEPT_SECONDS
+            or len(self._entries) > KEPT
+            or self._placements > KEPT_PLACEMENTS
+        ):
+            self._placements -= len(self._entries.popleft().decision.placements)
+
+
+def _shown(entry: _Entry) -> Json:
+    document = recording.entry(entry.decision)
+    for placement, pod in zip(document.get("placements", ()), entry.pods, strict=True):
+        placement["pod"] = pod
+    return {"at": edge.format_time(entry.at), **document}

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All that a scheduling cycle saw, as a file: the same decisions come of it again.
+
+The file is JSON with sorted keys; equal recordings have equal bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from typing import Any, Final, cast
+
+from pydantic import TypeAdapter, ValidationError
+
+from muster.api.model import Json
+from muster.runtime.gangs import GangRules
+from muster.runtime.shapes import NodeView, PodUse
+from muster.runtime.snapshot import ClusterColumns, GangInput, QueueInput
+from muster.scheduler import cycle, policy
+from muster.scheduler.model import Decision, Snapshot
+from muster.scheduler.policy import Policy
+
+FORMAT: Final = "muster.kubeflow.org/snapshot-1"
+
+
+class UnreadableError(ValueError):
+    """A file that is no recording of this version; the message says what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What one cycle saw."""
+
+    now: float
+    resources: tuple[str, ...]
+    """In the order of the columns."""
+    nodes: tuple[NodeView, ...]
+    pods: tuple[PodUse, ...]
+    """All pods that take room on a node, promised ones included."""
+    gangs: tuple[GangInput, ...]
+    queues: tuple[QueueInput, ...]
+    rules: GangRules
+    spaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Labels of namespaces."""
+    policy: Mapping[str, Any] = field(default_factory=dict)
+    """The policy file; empty: the built-in policy."""
+
+    def snapshot(self) -> Snapshot:
+        """Return the same columns again."""
+        columns = ClusterColumns(self.resources)
+        for name, labels in self.spaces.items():
+            columns.space_changed(name, labels)
+        for node in self.nodes:
+            columns.node_changed(None, node)
+        for pod in self.pods:
+            columns.pod_changed(None, pod)
+        return columns.snapshot(self.gangs, self.queues, self.now)
+
+    def decide(self) -> tuple[Decision, ...]:
+        """Return what is decided."""
+        chosen = policy.parse(self.policy) if self.policy else policy.DEFAULT
+        return cycle.schedule(self.snapshot(), chosen)
+
+
+def take(
+    columns: ClusterColumns,
+    gangs: Iterable[GangInput],
+    queues: Iterable[QueueInput],
+    rules: GangRules,
+    snapshot: Snapshot,
+    chosen: Policy,
+) -> Recording:
+    """Return what the cycle on that snapshot sees."""
+    nodes, pods, spaces = columns.contents()
+    return Recording(
+        now=snapshot.now,
+        resources=snapshot.resources,
+        nodes=tuple(sorted(nodes, key=lambda node: node.name)),
+        pods=tuple(sorted(pods, key=lambda pod: (pod.namespace, pod.name))),
+        gangs=tuple(gangs),
+        queues=tuple(queues),
+        rules=rules,
+        spaces=spaces,
+        policy=chosen.source,
+    )
+
+
+def dump(recording: Recording, decisions: Sequence[Decision]) -> str:
+    """Return the text of the file."""
+    whole = {"format": FORMAT, "saw": plain(recording), "decided": plain(decisions)}
+    return json.dumps(whole, sort_keys=True, separators=(",", ":"), ensure_ascii=False) + "\n"
+
+
+def load(text: str) -> tuple[Recording, str]:
+    """Return the recording and, as `told` writes them, its decisions. Raises UnreadableError."""
+    try:
+        whole = json.loads(text)
+    except ValueError as error:
+        raise UnreadableError(f"not JSON: {error}") from error
+    if not isinstance(whole, dict) or whole.get("format") != FORMAT:
+        raise UnreadableError(f"not a snapshot of muster in the format {FORMAT}")
+    try:
+        recording = TypeAdapter(Recording).validate_python(whole.get("saw"))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise UnreadableError(f"saw.{where}: {first['msg']}") from error
+    return recording, _text(whole.get("decided"))
+
+
+def told(decisions: Sequence[Decision]) -> str:
+    """Return decisions as JSON, for people too."""
+    return _text(plain(decisions))
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, sort_keys=True, indent=1, ensure_ascii=False) + "\n"
+
+
+def plain(value: object) -> Any:
+    """Return a value as JSON has it: fields that are as by default left out, sets sorted."""
+    if is_dataclass(value) and not isinstance(value, type):
+        pairs = ((f, getattr(value, f.name)) for f in fields(value))
+        return {f.name: plain(v) for f, v in pairs if not _is_default(f, v)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, AbstractSet):
+        return sorted(map(plain, value), key=json.dumps)
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [plain(item) for item in value]
+    return value
+
+
+def _is_default(known: Field[Any], value: object) -> bool:
+    if known.default_factory is not MISSING:
+        return bool(value == known.default_factory())
+    return known.default is not MISSING and bool(value == known.default)
+
+
+def entry(decision: Decision) -> Json:
+    """Return one decision as JSON has it."""
+    return cast("Json", plain(decision))

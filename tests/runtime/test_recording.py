@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a cycle saw, as a file: equal bytes for equal views, and the same decisions again."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builders_scheduler import make_gang, make_node, make_role
+from muster.runtime import recording
+from muster.scheduler import policy
+from seen import rich, seen
+
+BINPACK = policy.parse({"tiers": [{"plugins": [{"name": "gang"}, {"name": "binpack"}]}]})
+
+
+@pytest.mark.parametrize("chosen", [policy.DEFAULT, BINPACK], ids=["default", "binpack"])
+def test_a_file_decides_the_same_again(chosen):
+    """Byte for byte, and a file that is written again is the same file."""
+    view, decisions = rich(chosen=chosen)
+    text = recording.dump(view, decisions)
+    again, told = recording.load(text)
+    assert recording.told(again.decide()) == told == recording.told(decisions)
+    assert recording.dump(again, again.decide()) == text
+
+
+@settings(deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 6), min_size=1, max_size=5),
+    cpus=st.lists(st.integers(1, 8), min_size=1, max_size=6),
+)
+def test_any_view_decides_the_same_again(sizes, cpus):
+    """Whatever waits on whatever nodes."""
+    view, decisions = seen(
+        nodes=[make_node(name=f"n{i}", cpu=cpu) for i, cpu in enumerate(cpus)],
+        gangs=[
+            make_gang(key=f"team/{i}", roles=[make_role(replicas=size, cpu=size)])
+            for i, size in enumerate(sizes)
+        ],
+    )
+    again, told = recording.load(recording.dump(view, decisions))
+    assert recording.told(again.decide()) == told
+
+
+def test_sets_are_sorted():
+    """Their order differs from process to process."""
+    ports = frozenset({"b", "c", "a"})
+    assert recording.plain(ports) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{", "not JSON"),
+        ("[]", "not a snapshot"),
+        ('{"format": "other"}', "not a snapshot"),
+        (json.dumps({"format": recording.FORMAT, "saw": {"now": 1}}), "saw.resources"),
+    ],
+)
+def test_another_file_is_refused(text, why):
+    """With a sentence that says where it is wrong."""
+    with pytest.raises(recording.UnreadableError, match=why):
+        recording.load(text)
