@@ -251,6 +251,10 @@ class PodView:
     gated: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
     scheduler_name: str = ""
+    started: float = field(default=0.0, compare=False)
+    """When its node took it up, else when it was created."""
+    urgent: bool = field(default=False, compare=False)
+    """Its PriorityClass is one of those that keep the cluster at work."""
 
     def exit_code(self, container: str) -> int | None:
         """Return the exit code of that container if it has terminated, else None."""

@@ -141,6 +141,7 @@ class Verdict(StrEnum):
     NOT_ENOUGH_TASKS = "NotEnoughTasks"
     WAITING_FOR_RESERVATION = "WaitingForReservation"
     QUEUE_OVERUSED = "QueueOverused"
+    PREEMPTED = "Preempted"
     PRIORITY_TOO_LOW = "PriorityTooLow"
     SCHEDULING_GATED = "SchedulingGated"
     WAITING_FOR_VOLUME = "WaitingForVolume"
@@ -180,6 +181,9 @@ HOPELESS: Final = frozenset(
 """Reasons that no change of load can remove: `everPossible` is false."""
 
 UNSCHEDULABLE: Final = "Unschedulable"
+SYSTEM_NAMESPACE: Final = "kube-system"
+SYSTEM_CLASSES: Final = ("system-cluster-critical", "system-node-critical")
+"""PriorityClasses of what keeps the cluster itself at work."""
 """Condition type of a PodGroup, and reason of PodScheduled=False and of the event."""
 
 

@@ -77,7 +77,9 @@ def of_transitions(before: JobStatus, after: JobStatus) -> Iterator[Emit]:
     """
     for condition in transitions(before.conditions, after.conditions):
         resumed = condition.type == names.Condition.SUSPENDED and condition.status == "False"
-        told = condition.status == "True" and condition.type != names.Condition.RESTARTING
+        failed = condition.type == names.Condition.RESTARTING
+        preempted = condition.reason == names.Verdict.PREEMPTED
+        told = condition.status == "True" and (preempted or not failed)
         if told or resumed:
             alarm = condition.type in _ALARMS
             once = condition.type == names.Condition.RUNNING

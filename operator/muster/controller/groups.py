@@ -199,6 +199,8 @@ def _embedded(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | N
             return None
         word = Verdict(_scheduler(scope), names.GangState.PLACED, names.flat(scope.job.name))
     word = replace(word, min_member=scope.minimum, ready=ready)
+    if is_evicted(scope.observed.verdict):
+        return word
     if ready >= needed:
         return _calm(word, names.GangState.RUNNING, total, f"{ready}/{total} running")
     stale = word.state in _ONCE_WHOLE
@@ -207,6 +209,12 @@ def _embedded(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | N
     if placed >= needed:
         return _calm(word, names.GangState.PLACED, placed, f"{placed}/{total} placed")
     return word
+
+
+def is_evicted(word: Verdict | None) -> bool:
+    """Say whether the gang is made to go, so that another gets its room."""
+    preempted = word is not None and word.reason == names.Verdict.PREEMPTED
+    return preempted and word is not None and word.state == names.GangState.RELEASED
 
 
 def _placed(scope: Scope) -> int:

@@ -156,6 +156,10 @@ def _changes(scope: Scope, before: JobStatus) -> Iterator[Condition]:
         yield from (_set(scope, step) for step in (*runs, *failure))
     elif any(replica.restarted for replica in counted.values()):
         yield _restarting(scope, restarting(scope.job.name, _failed_type(scope, counted)))
+    elif groups.is_evicted(before.gang):
+        if before.is_true(names.Condition.RUNNING) and before.gang is not None:
+            text = f"job {scope.job.name} is restarting: {before.gang.message}"
+            yield condition(names.Condition.RESTARTING, names.Verdict.PREEMPTED, text, scope.now)
     elif _was_released(before):
         text = f"job {scope.job.name} is restarting because its gang was released."
         yield _restarting(scope, text)

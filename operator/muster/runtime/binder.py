@@ -13,9 +13,11 @@ import aiohttp
 from muster.api import edge, names
 from muster.api.model import Json, PodView
 from muster.runtime.cache import PODS, Cache
+from muster.runtime.causes import Cause
 from muster.runtime.gate import Urgency
 from muster.runtime.kube import STRATEGIC_PATCH, ApiError, FencedError, Kube
 from muster.runtime.metrics import Metrics
+from muster.runtime.recorder import Recorder
 
 log = logging.getLogger(__name__)
 
@@ -26,9 +28,15 @@ class Binder:
     """Writes in the background. `failed` hears of a pod that was not bound."""
 
     def __init__(
-        self, kube: Kube, cache: Cache, metrics: Metrics, failed: Callable[[PodView], None]
+        self,
+        kube: Kube,
+        cache: Cache,
+        metrics: Metrics,
+        recorder: Recorder,
+        failed: Callable[[PodView], None],
     ) -> None:
         self._kube, self._cache, self._metrics, self._failed = kube, cache, metrics, failed
+        self._recorder = recorder
         self._tasks: set[asyncio.Task[None]] = set()
         self._removing: set[str] = set()
 
@@ -45,6 +53,12 @@ class Binder:
         if pod.uid not in self._removing:
             self._removing.add(pod.uid)
             self._spawn(self._remove(pod))
+
+    def evict(self, pod: PodView, cause: Cause) -> None:
+        """Evict the pod and say why; without effect while that is being done."""
+        if pod.uid not in self._removing:
+            self._removing.add(pod.uid)
+            self._spawn(self._evict(pod, cause))
 
     async def _bind(self, pod: PodView, node: str) -> None:
         body = {
@@ -77,6 +91,32 @@ class Binder:
             self._cache.put(await self._kube.patch(path, body, Urgency.STATUS, STRATEGIC_PATCH))
         except TROUBLE as error:
             log.info("pod %s/%s was not marked: %s", pod.namespace, pod.name, error)
+
+    async def _evict(self, pod: PodView, cause: Cause) -> None:
+        metadata = {"name": pod.name, "namespace": pod.namespace}
+        body: Json = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": metadata,
+            "deleteOptions": {"preconditions": {"uid": pod.uid}},
+        }
+        about = {"apiVersion": "v1", "kind": "Pod", "metadata": {**metadata, "uid": pod.uid}}
+        self._recorder.emit(about, "Normal", names.Event.EVICT, cause.sentence, once=True)
+        path = PODS.path(pod.namespace, pod.name, "eviction")
+        try:
+            await self._kube.create(path, body, Urgency.PLACEMENT)
+        except ApiError as error:
+            if error.code == 404:
+                self._removing.discard(pod.uid)
+                return
+            # Nothing less would do, so a budget that forbids it is overridden in the end.
+            log.info("pod %s/%s is deleted: %s", pod.namespace, pod.name, error.message)
+            await self._remove(pod)
+        except TROUBLE as error:
+            log.warning("pod %s/%s was not evicted: %s", pod.namespace, pod.name, error)
+            self._removing.discard(pod.uid)
+        else:
+            self._removing.discard(pod.uid)
 
     async def _remove(self, pod: PodView) -> None:
         path = PODS.path(pod.namespace, pod.name)

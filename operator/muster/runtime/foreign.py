@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from muster.api import names
@@ -18,6 +18,7 @@ from muster.gang import announce
 from muster.runtime import foreignpods, rulings
 from muster.runtime.binder import TROUBLE, Binder
 from muster.runtime.cache import Cache
+from muster.runtime.causes import Cause
 from muster.runtime.foreignstate import ForeignState
 from muster.runtime.gangs import GangRules
 from muster.runtime.gate import Urgency
@@ -59,7 +60,10 @@ class Foreign:
         living = set(self._cache.foreign)
         for key in self._states.keys() - living:
             self._states.pop(key).forget()
-        return [gang for key in living if (gang := self._state(key).input(rules, hold, now))]
+        found = [gang for key in living if (gang := self._state(key).input(rules, hold, now))]
+        for state in self._states.values():
+            self._repeat(state, now)
+        return found
 
     def knows(self, key: str) -> bool:
         """Say whether there still is a gang of that key."""
@@ -82,15 +86,28 @@ class Foreign:
                 return False
             if state.terms is not None and not foreignpods.is_admitted(self._members(state.key)):
                 self._metrics.gang_wait.observe(max(0.0, now - state.terms.created))
-        elif now < state.settled:
+        elif now < state.settled and not decision.nominations:
             self._wake(state.settled)
             return True
+        pods = ((self.pod(state.key, kept.index), kept.node) for kept in decision.nominations)
+        state.nominated = {pod.name: node for pod, node in pods if pod is not None}
         scheduler = self._cache.backend.scheduler_name
         verdict = rulings.of_gang(state.name, scheduler, decision.verdict)
         state.verdict = rulings.dated(verdict, state.verdict, now)
         self._mark(state)
         self._hear(state.key)
         return True
+
+    def give_back(self, key: str, pods: Sequence[PodView], cause: Cause) -> None:
+        """Take note that these pods of the gang are being evicted."""
+        self._states[key].leaving.update({pod.uid: cause for pod in pods})
+
+    def _repeat(self, state: ForeignState, now: float) -> None:
+        """Evict once more what is to go and is not going."""
+        for pod, _ in self._members(state.key) if state.leaving else ():
+            if pod.uid in state.leaving:
+                self._binder.evict(pod, state.leaving[pod.uid])
+                self._wake(now + RETRY)
 
     def arrived(self, pod: PodView) -> None:
         """Take note of a pod that has a node."""

@@ -6,7 +6,8 @@ Tasks of such a gang are told apart by their position among its pods, oldest fir
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,6 +17,7 @@ from muster.runtime import shapes
 from muster.runtime.dialects import Ask, Terms
 from muster.runtime.shapes import PodShape
 from muster.runtime.snapshot import GangInput, RoleInput
+from muster.scheduler.model import Reason, Refusal
 
 PER_POD: Final = frozenset(
     {
@@ -26,6 +28,7 @@ PER_POD: Final = frozenset(
     }
 )
 """Labels that pods made of one template do not have in common."""
+GOING: Final = Refusal(Reason.PREEMPTED, "its pods make room for another gang")
 Labels = frozenset[tuple[str, str]]
 Member = tuple[PodView, Ask]
 Members = Sequence[Member]
@@ -95,6 +98,9 @@ class _Lot:
     waiting: list[int] = field(default_factory=list)
     returning: list[int] = field(default_factory=list)
     held: list[tuple[int, str]] = field(default_factory=list)
+    started: list[float] = field(default_factory=list)
+    leaving: list[tuple[int, str]] = field(default_factory=list)
+    nominated: dict[int, str] = field(default_factory=dict)
     gated: int = 0
     succeeded: int = 0
 
@@ -106,11 +112,15 @@ def gang(
     promised: Mapping[str, str],
     hold_until: float | None = None,
     later: frozenset[str] = frozenset(),
+    leaving: Container[str] = (),
+    nominated: Mapping[str, str] | None = None,
 ) -> GangInput:
     """Return the gang as the allocator sees it.
 
-    `promised` maps pod names to nodes; pods named in `later` are not to be placed yet.
+    `promised` maps pod names to nodes, `nominated` to those that are kept for them; pods named in
+    `later` are not to be placed yet; those whose uid is in `leaving` are being evicted.
     """
+    kept = nominated or {}
     lots: dict[tuple[PodShape, int, Labels], _Lot] = {}
     for index, (pod, ask) in enumerate(members):
         lot = lots.setdefault((ask.shape, ask.priority, _common(pod)), _Lot())
@@ -119,12 +129,18 @@ def gang(
             lot.succeeded += 1
         elif pod.phase == "Failed" or pod.deleting:
             continue
+        elif node and pod.uid in leaving:
+            lot.returning.append(index)
+            lot.leaving.append((index, node))
         elif node:
             lot.held.append((index, node))
+            lot.started.append(pod.started if pod.node else math.inf)
         elif pod.gated:
             lot.gated += 1
         else:
             (lot.returning if pod.name in later else lot.waiting).append(index)
+            if pod.name in kept:
+                lot.nominated[index] = kept[pod.name]
     return GangInput(
         key=key,
         uid=terms.uid,
@@ -136,11 +152,24 @@ def gang(
         min_resources=terms.min_resources,
         admitted=is_admitted(members),
         hold_until=hold_until,
-        refusal=terms.refusal,
+        refusal=terms.refusal or _refusal(lots.values(), terms.minimum),
         duration=terms.duration,
         started=max((p.created for p, _ in members if p.node and not p.terminal), default=None),
         drains_from=terms.drains_from,
+        critical=_critical(members),
     )
+
+
+def _refusal(lots: Iterable[_Lot], minimum: int) -> Refusal | None:
+    """Return why a gang of which pods are being evicted is not to be placed."""
+    going = any(lot.leaving for lot in lots)
+    staying = sum(len(lot.held) + lot.succeeded for lot in lots)
+    return GOING if going and staying < minimum else None
+
+
+def _critical(members: Sequence[Member]) -> bool:
+    """Say whether the gang is part of what keeps the cluster itself at work."""
+    return any(pod.urgent or pod.namespace == names.SYSTEM_NAMESPACE for pod, _ in members)
 
 
 def _common(pod: PodView) -> Labels:
@@ -157,7 +186,10 @@ def _role(shape: PodShape, priority: int, lot: _Lot) -> RoleInput:
         returning=tuple(lot.returning),
         gated=lot.gated,
         held=tuple(lot.held),
+        started=tuple(lot.started),
+        leaving=tuple(lot.leaving),
         succeeded=lot.succeeded,
+        nominated=lot.nominated,
     )
 
 

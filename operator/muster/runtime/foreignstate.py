@@ -6,12 +6,13 @@ All else is derived anew in every cycle. Times are seconds since the epoch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from muster.api.model import GroupView, PodView, Verdict
 from muster.runtime import dialects, foreignpods
 from muster.runtime.cache import Cache
+from muster.runtime.causes import Cause
 from muster.runtime.dialects import Terms
 from muster.runtime.foreignpods import Member
 from muster.runtime.gangs import GangRules
@@ -41,6 +42,10 @@ class ForeignState:
         """uids of pods that were sent to their node and have not been seen on one."""
         self.marked: dict[str, str] = {}
         """uid of a pod -> the reason that was written on it."""
+        self.leaving: dict[str, Cause] = {}
+        """uids of pods that are being evicted, and for whom."""
+        self.nominated: Mapping[str, str] = {}
+        """Pod name -> the node that is kept for it, since others are evicted for this gang."""
         self.settled = 0.0
         """When the last pod that came will have been there for long enough."""
         self._broken_since: float | None = None
@@ -86,14 +91,22 @@ class ForeignState:
         held_until = self._held_until(members, self.terms.minimum, hold, now)
         later = self._later(now)
         revision = self._cache.foreign.revision(self.key)
-        token = (revision, self.promises.changes, held_until, later, self.terms)
+        plans = (frozenset(self.leaving), tuple(self.nominated.items()))
+        token = (revision, self.promises.changes, held_until, later, plans, self.terms)
         if token != self._source:
             self._source = token
             if len(members) > len(self.roster):
                 self.settled = now + SETTLING
             self.roster = tuple(pod for pod, _ in members)
             self._input = foreignpods.gang(
-                self.key, members, self.terms, self.promises.nodes, held_until, later
+                self.key,
+                members,
+                self.terms,
+                self.promises.nodes,
+                held_until,
+                later,
+                self.leaving,
+                self.nominated,
             )
         return self._input
 
@@ -109,6 +122,9 @@ class ForeignState:
         self.promises.withdraw(void)
         uids = {pod.uid for pod, _ in members}
         self.binding &= uids
+        if self.leaving:
+            staying = {pod.uid for pod, _ in members if not (pod.deleting or pod.terminal)}
+            self.leaving = {u: cause for u, cause in self.leaving.items() if u in staying}
         self.marked = {uid: reason for uid, reason in self.marked.items() if uid in uids}
         self._retries = {n: retry for n, retry in self._retries.items() if n in living}
 

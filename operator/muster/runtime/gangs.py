@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -73,19 +74,25 @@ def gang(
     hold_until: float | None,
     later: Collection[str] = (),
     placed_at: float | None = None,
+    leaving: Collection[str] = (),
+    nominated: Mapping[str, str] | None = None,
 ) -> GangInput | None:
     """Return the gang of a job, None if the allocator places none of its pods.
 
     `placed` and `previous` map pod names to the node that is promised, or that the last pod of
     that name had; `shapes` the roles to their shapes. Pods named in `later` are not to be
-    placed yet. `placed_at` is when it was last given nodes, if that is known.
+    placed yet; those in `leaving` are being evicted. `placed_at` is when it was last given nodes,
+    if that is known; `nominated` maps pod names to the nodes that are kept for them.
     """
     mine = [replica for replica in job.replicas if ours(replica, rules)]
     if not any(replica.replicas for replica in mine):
         return None
     foreign = job.total - sum(replica.replicas for replica in mine)
     roles = tuple(
-        _role(job, r, pods, placed, previous, rules, shapes[r.type], later) for r in mine
+        _role(
+            job, r, pods, placed, previous, rules, shapes[r.type], later, leaving, nominated or {}
+        )
+        for r in mine
     )
     scheduling = job.run_policy.scheduling
     admitted = any(not p.terminal and p.node for p in _of(mine, pods))
@@ -104,7 +111,15 @@ def gang(
         deadline=_deadline(job),
         started=_started(job, _of(mine, pods), placed_at),
         drains_from=job.created + rules.reservation_after,
+        critical=_critical(job),
     )
+
+
+def _critical(job: Job) -> bool:
+    """Say whether the job is part of what keeps the cluster itself at work."""
+    classes = (_priority_class(job), *map(_template_class, job.replicas))
+    system = any(name.startswith(names.SYSTEM_CLASSES) for name in classes)
+    return system or job.namespace == names.SYSTEM_NAMESPACE
 
 
 def _duration(job: Job) -> float:
@@ -220,6 +235,8 @@ def _role(
     rules: GangRules,
     shape: PodShape,
     later: Collection[str],
+    leaving: Collection[str],
+    nominated: Mapping[str, str],
 ) -> RoleInput:
     priority = rules.priorities.get(_template_class(replica), 0)
     if not (pods or placed or previous or later):
@@ -227,11 +244,9 @@ def _role(
         if gated(replica):
             return RoleInput(replica.role, shape, priority, gated=fresh)
         return RoleInput(replica.role, shape, priority, waiting=range(fresh))
-    sorted_out = _sort_out(job, replica, pods, placed, later)
+    sorted_out = _sort_out(job, replica, pods, placed, later, leaving)
     wanting = (*sorted_out.waiting, *sorted_out.returning)
-    before = (
-        (index, previous.get(names.child(job.name, replica.role, index))) for index in wanting
-    )
+    called = {index: names.child(job.name, replica.role, index) for index in wanting}
     return RoleInput(
         role=replica.role,
         shape=shape,
@@ -240,8 +255,11 @@ def _role(
         returning=tuple(sorted_out.returning),
         gated=sorted_out.gated,
         held=tuple(sorted_out.held),
+        started=tuple(sorted_out.started),
+        leaving=tuple(sorted_out.leaving),
         succeeded=sorted_out.succeeded,
-        previous={index: node for index, node in before if node},
+        previous={i: previous[name] for i, name in called.items() if previous.get(name)},
+        nominated={i: nominated[name] for i, name in called.items() if name in nominated},
     )
 
 
@@ -251,6 +269,8 @@ class _Sorted:
     returning: list[int] = field(default_factory=list)
     gated: int = 0
     held: list[tuple[int, str]] = field(default_factory=list)
+    started: list[float] = field(default_factory=list)
+    leaving: list[tuple[int, str]] = field(default_factory=list)
     succeeded: int = 0
 
 
@@ -260,6 +280,7 @@ def _sort_out(
     pods: Mapping[str, PodView],
     placed: Mapping[str, str],
     later: Collection[str],
+    leaving: Collection[str],
 ) -> _Sorted:
     out = _Sorted()
     new_are_gated = gated(replica)
@@ -270,14 +291,19 @@ def _sort_out(
             out.succeeded += 1
         elif promised:
             out.held.append((index, promised))
+            out.started.append(math.inf)
         elif pod is None and new_are_gated:
             out.gated += 1
         elif name in later or (pod is not None and (pod.deleting or pod.terminal)):
             out.returning.append(index)
         elif pod is None:
             out.waiting.append(index)
+        elif pod.node and name in leaving:
+            out.returning.append(index)
+            out.leaving.append((index, pod.node))
         elif pod.node:
             out.held.append((index, pod.node))
+            out.started.append(pod.started or pod.created)
         elif pod.gated:
             out.gated += 1
         else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -17,6 +17,7 @@ from muster.api.model import Job, PodView, Verdict
 from muster.controller import policies, roster
 from muster.runtime import gangs
 from muster.runtime.cache import Cache
+from muster.runtime.causes import Cause
 from muster.runtime.gangs import GangRules
 from muster.runtime.promises import Promises
 from muster.runtime.shapes import PodShape
@@ -55,9 +56,15 @@ class GangState:
         self.placed_at: float | None = None
         """When it was last given nodes; None: before this process began, or not yet."""
         self.rests_until = 0.0
-        self.released = False
-        """Its pods are being taken away, so that it can start whole again."""
         pods = cache.own_pods(job.uid)
+        self.released = _was_evicted(job, pods.values())
+        """Its pods are being taken away, so that it can start whole again."""
+        self.cause: Cause | None = None
+        """For whom that is; None: it was its own fault, or nobody remembers."""
+        self.leaving: dict[str, tuple[str, Cause]] = {}
+        """Names of pods above its minimum that make room -> uid, and for whom."""
+        self.nominated: Mapping[str, str] = {}
+        """Pod name -> the node that is kept for it, since others are evicted for this gang."""
         self._previous = {name: pod.node for name, pod in pods.items() if pod.node}
         self._retries: dict[str, tuple[int, float]] = {}
         self._generation = -1
@@ -103,13 +110,15 @@ class GangState:
         held_until = self._held_until(job, pods, revision, rules, hold, now)
         protected = held_until is not None and now < held_until
         barred = self.released or (self._barred(job, now) and not protected)
+        self._let_go(pods)
         later = frozenset(name for name, (_, at) in self._retries.items() if at > now)
         for name in later:
             self._wake(self._retries[name][1])
         if barred:
             self.promises.withdraw(list(self.promises.nodes))
-            self.unbound, self.verdict = frozenset(), None
-        token = (revision, self.promises.changes, held_until, barred, protected, later, rules)
+            self.unbound, self.verdict, self.nominated = frozenset(), None, {}
+        plans = (later, frozenset(self.leaving), self.released, tuple(self.nominated.items()))
+        token = (revision, self.promises.changes, held_until, barred, protected, plans, rules)
         if self._source is None or self._source[0] is not job or self._source[1] != token:
             self._prune(pods)
             gang = self._gang(job, pods, rules, held_until, later)
@@ -121,10 +130,33 @@ class GangState:
         """Say whether members have been missing for longer than their room is kept."""
         return self.broken_since is not None and now >= self.broken_since + hold
 
-    def release(self) -> None:
-        """Begin anew, without a claim on the room that the gang had."""
+    def release(self, cause: Cause | None = None, until: float = 0.0) -> None:
+        """Begin anew, not before `until`, without a claim on the room that the gang had."""
         self.released, self.broken_since, self.placed_at = True, None, None
+        self.cause, self.rests_until = cause, max(self.rests_until, until)
         self.promises.withdraw(list(self.promises.nodes))
+
+    def give_back(self, pods: Iterable[PodView], cause: Cause, until: float) -> None:
+        """Let go of these pods; others take their place not before `until`."""
+        for pod in pods:
+            self.leaving[pod.name] = (pod.uid, cause)
+            self._retries[pod.name] = (0, until)
+
+    def going(self, pods: Mapping[str, PodView]) -> list[PodView]:
+        """Return those of the pods that are to go and do not yet."""
+        named = pods if self.released else self.leaving
+        found = (pods[name] for name in named if name in pods)
+        return [pod for pod in found if not (pod.deleting or pod.terminal)]
+
+    def cause_of(self, pod: PodView) -> Cause | None:
+        """Return for whom the pod makes room."""
+        return self.cause if self.released else self.leaving[pod.name][1]
+
+    def _let_go(self, pods: Mapping[str, PodView]) -> None:
+        """Forget those that go by now, or have gone."""
+        if self.leaving:
+            stays = {pod.name: pod.uid for pod in pods.values() if not pod.deleting}
+            self.leaving = {n: it for n, it in self.leaving.items() if stays.get(n) == it[0]}
 
     def _learn(self, job: Job) -> None:
         if self._generation != job.generation:
@@ -205,10 +237,21 @@ class GangState:
         later: frozenset[str],
     ) -> GangInput | None:
         promised = self.promises.nodes
-        rest = (self._previous, rules, self.shapes, held_until, later, self.placed_at)
+        rest = (
+            *(self._previous, rules, self.shapes, held_until, later, self.placed_at),
+            *(frozenset(pods if self.released else self.leaving), self.nominated),
+        )
         gang = gangs.gang(job, pods, promised, *rest)
         if gang is None or not promised or gang.admitted or not gangs.missing(gang):
             return gang
         # Half a promise is none: what is left of it would only keep others waiting.
         self.promises.withdraw(list(promised))
         return gangs.gang(job, pods, {}, *rest)
+
+
+def _was_evicted(job: Job, pods: Iterable[PodView]) -> bool:
+    """Say whether an earlier process was taking these pods away, so that the rest must follow."""
+    gang = job.status.gang
+    if gang is None or gang.state != names.GangState.RELEASED or gang.since is None:
+        return False
+    return any(pod.created <= gang.since and not pod.terminal for pod in pods)

@@ -8,7 +8,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from muster.api import names
 from muster.api.model import Job, PodView, Verdict
@@ -17,6 +17,7 @@ from muster.runtime import gangs, recording, rulings
 from muster.runtime.binder import Binder
 from muster.runtime.cache import Cache
 from muster.runtime.chronicle import Chronicle
+from muster.runtime.evictions import Evictions
 from muster.runtime.foreign import Foreign
 from muster.runtime.gangs import GangRules
 from muster.runtime.gangstate import NOT_NOW, PATIENCE, GangState
@@ -38,7 +39,6 @@ BUSY_SHARE = 1.0
 PENDING_AFTER = 0.5
 """Seconds a gang waits before its pods are created unbound, so that a gang that starts at the
 next change is never created twice over."""
-REMOVAL_RETRY = 2.0
 FRESH_FOR = 1.0
 NEWS_PER_SECOND = 50
 """Other numbers for the same reason are told after a second, or so late that all gangs together
@@ -72,14 +72,17 @@ class Loop:
     ) -> None:
         self._cache, self._policy = cache, policy
         self._settings, self._metrics, self._touched = settings, metrics, touched
-        self._binder = Binder(kube, cache, metrics, self._not_bound)
         recorder = recorder or Recorder(kube)
+        self._binder = Binder(kube, cache, metrics, recorder, self._not_bound)
         self.foreign = Foreign(kube, cache, self._binder, recorder, metrics, self._wake)
         cache.arrived = self.arrived
         self.queue_status = QueueStatus(kube, cache)
         self.chronicle = Chronicle(self.stir, self._pod_name)
         self._changed = asyncio.Event()
         self._states: dict[str, GangState] = {}
+        self._evictions = Evictions(
+            cache, self._binder, self.foreign, self._states, metrics, self._wake
+        )
         self._alarm: asyncio.TimerHandle | None = None
         self._next = math.inf
         self._waiting = 0
@@ -160,7 +163,11 @@ class Loop:
         self._waiting = len(decisions)
         self.queue_status.cycle(snapshot, decisions)
         for decision in decisions:
-            if decision.gang in jobs:
+            if decision.evictions and not self._evictions.carry_out(
+                decision, now, settings.schedule_period
+            ):
+                self._wake(now + settings.schedule_period)
+            elif decision.gang in jobs:
                 self._accept(jobs[decision.gang], decision, now, seen)
             elif not self.foreign.accept(decision, now, seen):
                 self.stir()
@@ -216,13 +223,13 @@ class Loop:
         self._free(job, state, settings.rules)
         if gang is None:
             self._tell(job, state, rulings.foreign(job, self._scheduler), now)
-        elif state.released:
-            self._take_away(job, now)
-            verdict = self._lacking(job, "members were missing for too long; it starts anew")
-            self._tell(job, state, replace(verdict, state=names.GangState.RELEASED), now)
+        elif state.released or (state.cause is not None and now < state.rests_until):
+            verdict = rulings.released(job, self._scheduler, state.cause)
+            self._tell(job, state, verdict, now)
         elif now < state.rests_until:
             text = f"its pods were not created within {PATIENCE:.0f} s"
             self._tell(job, state, self._lacking(job, text), now)
+        self._evictions.repeat(job, state, now)
         pods = self._cache.own_pods(job.uid)
         for name, node in state.promises.nodes.items():
             if name in pods:
@@ -231,12 +238,6 @@ class Loop:
 
     def _lacking(self, job: Job, text: str) -> Verdict:
         return rulings.waits(job, self._scheduler, names.Verdict.NOT_ENOUGH_TASKS, text, text)
-
-    def _take_away(self, job: Job, now: float) -> None:
-        for pod in self._cache.own_pods(job.uid).values():
-            if not (pod.deleting or pod.terminal):
-                self._binder.remove(pod)
-                self._wake(now + REMOVAL_RETRY)
 
     def _free(self, job: Job, state: GangState, rules: GangRules) -> None:
         """Let pods be created that another scheduler places, or that wait at a gate."""
@@ -272,6 +273,10 @@ class Loop:
             if state.verdict is None or state.verdict.state == names.GangState.WAITING:
                 self._metrics.gang_wait.observe(max(0.0, now - job.created))
             self._touched(job.key)
+        state.nominated = {
+            names.child(job.name, kept.role, kept.index): kept.node
+            for kept in decision.nominations
+        }
         self._tell(job, state, _verdict(job, self._scheduler, decision), now)
 
     def _promise(
@@ -295,7 +300,7 @@ class Loop:
             if (pod := pods.get(name)) is not None:
                 self._bind(state, pod, state.promises.nodes[name])
         state.unbound -= frozenset(made)
-        state.placed_at = now
+        state.placed_at, state.cause = now, None
         return True
 
     def _tell(self, job: Job, state: GangState, verdict: Verdict, now: float) -> None:

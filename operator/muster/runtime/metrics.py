@@ -57,6 +57,12 @@ class Metrics:
         self.binds = Counter(
             "muster_binds", "Bindings of existing pods.", ("result",), registry=self.registry
         )
+        self.evictions = Counter(
+            "muster_evictions",
+            "Pods that made room for others.",
+            ("action",),
+            registry=self.registry,
+        )
         self.holds = Gauge(
             "muster_holds_active",
             "Gangs whose missing members have a protected slot.",

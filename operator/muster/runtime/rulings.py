@@ -10,6 +10,7 @@ from typing import Final
 from muster.api import names, quantity
 from muster.api.model import Job, Verdict
 from muster.runtime import gangs
+from muster.runtime.causes import Cause
 from muster.scheduler.model import Verdict as Ruling
 
 ETA_SLACK: Final = 15.0
@@ -48,6 +49,19 @@ def waits(job: Job, scheduler: str, reason: names.Verdict, message: str, summary
         summary=summary,
         ever_possible=reason.ever_possible,
     )
+
+
+def released(job: Job, scheduler: str, cause: Cause | None) -> Verdict:
+    """Return the verdict on a gang that starts anew, as it made room or could not be whole."""
+    told = job.status.gang
+    reason, text = names.Verdict.PREEMPTED, "" if cause is None else cause.sentence
+    if not text and told is not None and told.reason == reason:
+        text = told.message  # an earlier process knew for whom
+    elif not text:
+        text = "members were missing for too long; it starts anew"
+        reason = names.Verdict.NOT_ENOUGH_TASKS
+    verdict = waits(job, scheduler, reason, text, text)
+    return replace(verdict, state=names.GangState.RELEASED)
 
 
 def foreign(job: Job, scheduler: str) -> Verdict:

@@ -59,6 +59,8 @@ def pod(document: Json) -> PodView:
         gated=bool(spec.get("schedulingGates")),
         labels=labels,
         scheduler_name=spec.get("schedulerName") or "",
+        started=epoch(status.get("startTime") or metadata.get("creationTimestamp") or ""),
+        urgent=(spec.get("priorityClassName") or "").startswith(names.SYSTEM_CLASSES),
     )
 
 

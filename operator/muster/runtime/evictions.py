@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was decided about pods that make room: the gangs learn of it, the pods are evicted.
+
+Evicting is repeated until the pods are going, so that a gang is never left half by an answer
+that got lost.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from muster.api import names
+from muster.api.model import Job, PodView
+from muster.runtime.binder import Binder
+from muster.runtime.cache import Cache
+from muster.runtime.causes import Cause
+from muster.runtime.foreign import Foreign
+from muster.runtime.gangstate import GangState
+from muster.runtime.metrics import Metrics
+from muster.scheduler.model import Decision, Eviction
+
+log = logging.getLogger(__name__)
+
+REPEAT = 2.0
+"""Seconds after which a pod that is not going yet is evicted once more."""
+
+
+class Evictions:
+    """Carries out evictions. `wake(at)` asks for a cycle at that time."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        binder: Binder,
+        foreign: Foreign,
+        states: Mapping[str, GangState],
+        metrics: Metrics,
+        wake: Callable[[float], None],
+    ) -> None:
+        self._cache, self._binder, self._foreign = cache, binder, foreign
+        self._states, self._metrics, self._wake = states, metrics, wake
+
+    def carry_out(self, decision: Decision, now: float, period: float) -> bool:
+        """Evict what the decision wants gone; nothing if any of it is not there as it was.
+
+        Gangs that go rest for `period` seconds.
+        """
+        pods = [(eviction, self._pod(eviction)) for eviction in decision.evictions]
+        if any(pod is None or pod.deleting or pod.terminal for _, pod in pods):
+            log.info("%s: what was to make room for it has changed", decision.gang)
+            return False
+        for key, group in itertools.groupby(pods, key=lambda pair: pair[0].gang):
+            pairs = [(eviction, pod) for eviction, pod in group if pod is not None]
+            cause = Cause(pairs[0][0].action, decision.gang)
+            self._evict(key, [pod for _, pod in pairs], cause, now + period)
+            self._metrics.evictions.labels(cause.action).inc(len(pairs))
+            log.info("%s: %d pods of %s go", cause.sentence, len(pairs), key)
+        self._wake(now)
+        return True
+
+    def repeat(self, job: Job, state: GangState, now: float) -> None:
+        """Evict once more what is to go of the job and is not going."""
+        pods = self._cache.own_pods(job.uid)
+        for pod in state.going(pods):
+            self._wake(now + REPEAT)
+            cause = state.cause_of(pod)
+            if cause is None:
+                self._binder.remove(pod)
+            else:
+                self._binder.evict(pod, cause)
+
+    def _pod(self, eviction: Eviction) -> PodView | None:
+        job = self._cache.job(eviction.gang)
+        if job is None:
+            return self._foreign.pod(eviction.gang, eviction.index)
+        name = names.child(job.name, eviction.role, eviction.index)
+        return self._cache.own_pods(job.uid).get(name)
+
+    def _evict(self, key: str, pods: Sequence[PodView], cause: Cause, until: float) -> None:
+        job = self._cache.job(key)
+        if job is None:
+            self._foreign.give_back(key, pods, cause)
+        else:
+            state = self._states[job.uid]
+            living = self._cache.own_pods(job.uid).values()
+            staying = {pod.name for pod in living if pod.node and not pod.terminal}
+            if staying <= {pod.name for pod in pods} | set(state.leaving):
+                state.release(cause, until)
+            else:
+                state.give_back(pods, cause, until)
+        for pod in pods:
+            self._binder.evict(pod, cause)
