@@ -93,6 +93,8 @@ class Job:
     """Others are evicted for it, in this cycle or an earlier one."""
     lost: int = 0
     """Tasks that were taken from it in this cycle."""
+    more: int = 0
+    """Tasks beyond the minimum that are looked at together with it for the time being."""
     refusal: Refusal | None = None
     """The first reason in this cycle why it could not be placed."""
     summary: str = ""
@@ -107,7 +109,7 @@ class Job:
     @property
     def need(self) -> int:
         """How many tasks the gang lacks to be whole; 0 if it is."""
-        return max(self.gang.min_member - self.ready, 0)
+        return max(self.gang.min_member + self.more - self.ready, 0)
 
     @property
     def left(self) -> int:

@@ -28,15 +28,16 @@ ACTION: Final = {"preemptable": "preempt", "reclaimable": "reclaim"}
 """The action that asks each hook."""
 
 
-def starving(session: Session, *, fair: bool = False) -> Iterator[Job]:
+def starving(session: Session, *, fair: bool = False, extras: bool = False) -> Iterator[Job]:
     """Yield the gangs that wait for their minimum, best queue and best gang first.
 
-    `fair`: none of a queue that holds its due.
+    `fair`: none of a queue that holds its due. `extras`: those that want more than that.
     """
     waiting: dict[str, list[Job]] = {}
     for job in session.jobs:
         taken = job.promised or job.lost or job.protected
-        if job.need and not taken and unfit(session, job) is None:
+        wants = job.left and not job.need if extras else job.need
+        if wants and not taken and unfit(session, job) is None:
             waiting.setdefault(job.gang.queue, []).append(job)
     heap = [(session.rules.queue_order(session.lines[name]), name) for name in waiting]
     heapq.heapify(heap)
@@ -121,11 +122,11 @@ def _carry_out(session: Session, job: Job, chosen: BoolArray, hook: str) -> bool
     mark = session.mark()
     session.evict(job, chosen, ACTION[hook])
     attempt(session, job)
-    if session.rules.ready(job):
-        session.started.append(job)
-    elif not job.promised:
+    if job.need > job.promised:
         session.undo(mark)
         return False
+    if session.rules.ready(job) and job.placements and job not in session.started:
+        session.started.append(job)
     job.evicts, job.reserved, job.eta = True, False, None
     victims = session.victims
     for owner in np.unique(victims.gang[chosen & victims.whole]).tolist():

@@ -20,6 +20,21 @@ def reclaim(session: Session) -> None:
     for job in starving(session, fair=True):
         if rules.within(job, job.lacking()):
             claim(session, job, _foreign, "reclaimable")
+    for job in starving(session, fair=True, extras=True):
+        _more(session, job)
+
+
+def _more(session: Session, job: Job) -> None:
+    """Evict for as many tasks beyond the gang's minimum as its queue is due and can get."""
+    surplus, count = job.ready - job.gang.min_member, job.left
+    job.more = surplus + count
+    while count and not session.rules.within(job, job.lacking()):
+        count -= 1
+        job.more = surplus + count
+    while count and not claim(session, job, _foreign, "reclaimable"):
+        count //= 2
+        job.more = surplus + count
+    job.more = 0
 
 
 def _foreign(session: Session, job: Job) -> BoolArray:

@@ -43,7 +43,7 @@ class Rehearsal:
         if chosen.any():
             session.evict(job, chosen, "")
         attempt(session, job)
-        whole = session.rules.ready(job) or job.promised > 0
+        whole = job.need <= job.promised
         session.undo(mark)
         return whole
 

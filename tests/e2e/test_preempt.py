@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gangs that make room for others: who goes, how it is told, and that nothing is left half."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from gangs import holders, moments
+from harness import Api, Json, Operator, add_nodes, condition, node_of, of_job, phase_of, tfjob
+
+pytestmark = pytest.mark.e2e
+
+StartOperator = Callable[..., Operator]
+POLICY = Path(__file__).parent / "policies" / "evicting.yaml"
+CONF = f"--scheduler-conf={POLICY}"
+MEMORY = {"cpu": "1", "memory": "2Gi"}
+
+
+@pytest.fixture
+def classes(api: Api) -> Iterator[None]:
+    """Give the PriorityClasses of the stories."""
+    for name, value in (("story-high", 1000), ("story-low", 10)):
+        api.create(
+            {
+                "apiVersion": "scheduling.k8s.io/v1",
+                "kind": "PriorityClass",
+                "metadata": {"name": name},
+                "value": value,
+            }
+        )
+    yield
+    for name in ("story-high", "story-low"):
+        api.delete("PriorityClass", name)
+
+
+def job(name: str, workers: int, **policy: object) -> Json:
+    """Return a job of so many workers that run until they are told to stop."""
+    return tfjob(
+        name,
+        workers=workers,
+        run="forever",
+        resources=MEMORY,
+        schedulingPolicy=policy,
+        backoffLimit=1,
+    )
+
+
+def settled(counts: Mapping[str, int]) -> Callable[[Mapping[str, Json]], bool]:
+    """Return the question whether each job runs on so many nodes, and nothing else does."""
+
+    def ask(pods: Mapping[str, Json]) -> bool:
+        running = [p for p in pods.values() if node_of(p)]
+        if any(phase_of(p) != "Running" for p in running):
+            return False
+        return all(holders(running, name) == count for name, count in counts.items())
+
+    return ask
+
+
+def evicted(api: Api, claimant: str) -> set[str]:
+    """Return the names of the pods that were evicted for that job."""
+    told = api.events("Evict")
+    return {e["involvedObject"]["name"] for e in told if e["message"].endswith(f"/{claimant}")}
+
+
+def wait_restarting(api: Api, name: str) -> None:
+    """Return once the job says that it made room, and that this is no restart of its own."""
+
+    def told(found: Json) -> bool:
+        conditions = {c["type"]: c for c in found.get("status", {}).get("conditions", ())}
+        restarting = conditions.get("Restarting", {})
+        return (restarting.get("status"), restarting.get("reason")) == ("True", "Preempted")
+
+    found = api.wait_job(name, told, what=f"{name} Restarting, Preempted")
+    assert condition(found, "Failed") is None
+    workers = found["status"]["replicaStatuses"]["Worker"]
+    assert "restarts" not in workers
+
+
+def check_never_half(api: Api, since: str, gangs: Mapping[str, int]) -> None:
+    """Fail if one of the gangs ever ran with some of its pods only, and nobody was leaving."""
+    started: Counter[str] = Counter()
+    for pods in moments(api, since):
+        for name, size in gangs.items():
+            now = holders(pods.values(), name)
+            if now == size:
+                started[name] += 1
+            assert now <= size
+    assert started
+
+
+def test_two_queues_settle_at_their_shares(api: Api, start_operator: StartOperator) -> None:
+    """9 CPU between weights 2 and 4: what the first queue took too much the second gets back."""
+    for name, weight in (("q1", 2), ("q2", 4)):
+        queue = {"kind": "Queue", "metadata": {"name": name}, "spec": {"weight": weight}}
+        api.create({"apiVersion": "scheduling.incubator.k8s.io/v1alpha1", **queue})
+    try:
+        start_operator(CONF)
+        add_nodes(api, {"cpu": "6", "memory": "15Gi"}, {"cpu": "3", "memory": "12Gi"})
+        api.create(job("one", 9, queue="q1", minAvailable=1))
+        api.wait("Pod", settled({"one": 9}), what="the first queue holds everything")
+        api.create(job("two", 9, queue="q2", minAvailable=1))
+        api.wait("Pod", settled({"one": 3, "two": 6}), what="3 and 6")
+        since = api.revision("Pod")
+        api.create(job("three", 2, queue="q1"))
+        api.wait_job("three", lambda j: j.get("status", {}).get("gang"), what="three waits")
+        assert settled({"one": 3, "two": 6, "three": 0})(
+            {str(i): p for i, p in enumerate(api.pods())}
+        )
+        assert not [p for p in api.history("Pod", since) if phase_of(p) == "Terminating"]
+        names = evicted(api, "two")
+        assert len(names) == 6
+        assert all(name.startswith("one-worker-") for name in names)
+        assert condition(api.get("TFJob", "one"), "Running") == "True"
+    finally:
+        for name in ("q1", "q2"):
+            api.delete("Queue", name)
+
+
+def test_the_cheapest_gangs_make_room(
+    api: Api, start_operator: StartOperator, classes: None
+) -> None:
+    """A gang of eight gets the room of the two youngest gangs of four, and of nobody else."""
+    start_operator(CONF)
+    add_nodes(api, *[{"cpu": "4"}] * 4)
+    for name in ("oldest", "older", "young", "youngest"):
+        api.create(job(name, 4, priorityClass="story-low"))
+        api.wait_pods(4, "Running", name)
+        api.wait_condition(name, "Running")
+        wait_next_second(api)
+    since = api.revision("Pod")
+    api.create(job("high", 8, priorityClass="story-high"))
+    api.wait_pods(8, "Running", "high")
+    for name in ("young", "youngest"):
+        wait_restarting(api, name)
+    gone = {f"{name}-worker-{i}" for name in ("young", "youngest") for i in range(4)}
+    assert evicted(api, "high") == gone
+    stay = {uid for p in api.history("Pod", since) if (uid := p["metadata"]["uid"])}
+    for name in ("oldest", "older"):
+        assert condition(api.get("TFJob", name), "Running") == "True"
+        assert not stay & {p["metadata"]["uid"] for p in api.pods(name) if not node_of(p)}
+    check_never_half(api, since, {"high": 8})
+    api.delete("TFJob", "high")
+    for name in ("young", "youngest"):
+        api.wait_pods(4, "Running", name)
+        api.wait_condition(name, "Running")
+
+
+def wait_next_second(api: Api) -> None:
+    """Return when a pod that starts now is younger than those before by the server's clock."""
+    before = max(p["status"]["startTime"] for p in api.pods())
+    mark = {"apiVersion": "v1", "kind": "ConfigMap"}
+    index = 0
+    while True:
+        index += 1
+        name = f"clock-{len(api.pods())}-{index}"
+        made = api.create({**mark, "metadata": {"name": name}})
+        if made["metadata"]["creationTimestamp"] > before:
+            return
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_killed_while_it_evicts(
+    api: Api, start_operator: StartOperator, classes: None, count: int
+) -> None:
+    """The operator dies after some evictions; in the end every gang is whole or waits whole."""
+    operator = start_operator(CONF, "--concurrency=1")
+    add_nodes(api, *[{"cpu": "4"}] * 2)
+    for name in ("first", "second"):
+        api.create(job(name, 4, priorityClass="story-low"))
+        api.wait_pods(4, "Running", name)
+        api.wait_condition(name, "Running")
+    api.create(job("high", 8, priorityClass="story-high"))
+
+    def leaving(pods: Mapping[str, Json]) -> bool:
+        low = [p for name in ("first", "second") for p in of_job(pods.values(), name)]
+        return sum(phase_of(p) != "Terminating" and bool(node_of(p)) for p in low) <= 8 - count
+
+    api.wait("Pod", leaving, what=f"{count} pods are leaving")
+    operator.kill()
+    operator.start()
+    api.wait("Pod", settled({"high": 8, "first": 0, "second": 0}), what="the high gang runs alone")
+    api.delete("TFJob", "high")
+    for name in ("first", "second"):
+        api.wait_pods(4, "Running", name)
+        api.wait_condition(name, "Running")
+        found = api.get("TFJob", name)
+        assert condition(found, "Failed") is None
+        assert "restarts" not in found["status"]["replicaStatuses"]["Worker"]
+
+
+def test_a_budget_is_overridden_last(
+    api: Api, start_operator: StartOperator, classes: None
+) -> None:
+    """What a PodDisruptionBudget guards goes when nothing less would do."""
+    start_operator(CONF)
+    add_nodes(api, {"cpu": "2"})
+    api.create(
+        {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": "guard"},
+            "spec": {"minAvailable": 2, "selector": {"matchLabels": {"guarded": "yes"}}},
+        }
+    )
+    guarded = job("guarded", 2, priorityClass="story-low")
+    template = guarded["spec"]["tfReplicaSpecs"]["Worker"]["template"]
+    template["metadata"]["labels"] = {"guarded": "yes"}
+    api.create(guarded)
+    api.wait_pods(2, "Running", "guarded")
+    api.create(job("high", 2, priorityClass="story-high"))
+    api.wait_pods(2, "Running", "high")
+    wait_restarting(api, "guarded")
