@@ -51,7 +51,7 @@ def test_switches_and_arguments():
         Option("drf", off=frozenset({"job_order"})),
         Option(
             "predicates",
-            off=frozenset({"feasible"}),
+            off=frozenset({"feasible", "regions"}),
             arguments={
                 "predicate.MemoryPressureEnable": True,
                 "predicate.DiskPressureEnable": False,
@@ -92,7 +92,7 @@ WRONG = [
     (plugin(), f"{PLUGIN}.name", "a plugin needs a name"),
     (plugin(name="gangs"), f"{PLUGIN}.name", '"gangs" is no plugin; did you mean "gang"?'),
     (plugin(name="BinPack"), f"{PLUGIN}.name", 'did you mean "binpack"?'),
-    (plugin(name="topology"), f"{PLUGIN}.name", 'plugin "topology" is not available yet'),
+    (plugin(name="quota"), f"{PLUGIN}.name", 'plugin "quota" is not available yet'),
     (
         plugin(name="drf", enabledJobOrder=False),
         f"{PLUGIN}.enabledJobOrder",

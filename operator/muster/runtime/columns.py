@@ -22,7 +22,7 @@ from muster.scheduler.model import (
     IntArray,
 )
 
-_State = tuple[bool, bool, tuple[Taint, ...]]
+_State = tuple[bool, bool, tuple[Taint, ...], tuple[bool, ...]]
 
 
 class Vocabulary:
@@ -132,8 +132,8 @@ class ShapeRow:
         self.preferred: FloatArray | None = np.zeros(rows) if shape.preferred else None
         self._codes = {"": 0}
         self._alike: dict[_State, int] = {}
-        special = shape.selector or shape.affinity is not None or shape.node_name or shape.ties
-        self._plain = not special
+        self._plain = not (shape.selector or shape.affinity is not None or shape.node_name)
+        self._keys = tuple(dict.fromkeys(tie.key for tie in shape.ties))
         for name, slot in nodes.slots.items():
             self._set(slot, nodes.views[name])
 
@@ -158,8 +158,9 @@ class ShapeRow:
         if not self._plain:
             self.barred[slot] = self.code(barrier(self.shape, node))
             return
-        # Without selectors and terms, nodes in the same state are all the same to it.
-        state = (node.ready, node.unschedulable, node.taints)
+        # Without a selector, nodes in the same state are all the same to it.
+        labelled = tuple(key in node.labels for key in self._keys)
+        state = (node.ready, node.unschedulable, node.taints, labelled)
         code = self._alike.get(state)
         if code is None:
             code = self._alike[state] = self.code(barrier(self.shape, node))

@@ -42,9 +42,7 @@ def barrier(shape: PodShape, node: NodeView) -> str:
 
 
 def counts(shape: PodShape, tie: Tie, node: NodeView) -> bool:
-    """Say whether pods on the node count for a spread constraint of the shape."""
-    if any(t.link is Link.EVEN and t.key not in node.labels for t in shape.ties):
-        return False
+    """Say whether the policies of a spread constraint let pods on the node count."""
     if tie.honours_affinity and not _selected(shape, node):
         return False
     return not tie.honours_taints or all(_tolerated(t, shape.tolerations) for t in node.taints)

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from muster.runtime import matching
-from muster.runtime.census import Census, Question
+from muster.runtime.census import IDLE, Census, Question
 from muster.runtime.columns import NodeColumns
 from muster.runtime.shapes import PodShape, PodUse
 from muster.runtime.ties import Identity, Tie
@@ -42,6 +42,7 @@ class Neighbours:
         self._domains: dict[str, tuple[IntArray, int]] = {}
         self._index: dict[tuple[str, str], list[Tie]] = {}
         self._loose: list[Tie] = []
+        self._judged: dict[tuple[PodShape, Tie], BoolArray] = {}
         self._bonds: dict[int, tuple[Bond, ...]] = {}
         self._asked = 0
 
@@ -50,8 +51,9 @@ class Neighbours:
         self.census.put(use, sign)
 
     def nodes_changed(self) -> None:
-        """Forget what depends on the labels of nodes."""
+        """Forget what depends on the labels and taints of nodes."""
         self._domains.clear()
+        self._judged.clear()
 
     def matter(self, shapes: Iterable[PodShape]) -> bool:
         """Say whether any term concerns anybody at all."""
@@ -124,6 +126,8 @@ class Neighbours:
             own = self._own(shape, profiles[id_], meant, pods)
             self._bonds[id_] = (*own, *self._kept_away(profiles[id_], owners))
         self.census.forget(self._asked)
+        if len(self._judged) > self._asked + IDLE:
+            self._judged.clear()
 
     def bonds(self, id_: int) -> tuple[Bond, ...]:
         """Return the bonds of a shape that was settled."""
@@ -196,9 +200,19 @@ class Neighbours:
         return self._domains[key]
 
     def _counted(self, shape: PodShape, tie: Tie) -> BoolArray:
-        names, _, _ = self._nodes.order()
-        views = self._nodes.views
-        return np.array([matching.counts(shape, tie, views[name]) for name in names], np.bool_)
+        """Return (N,) the nodes whose pods count for a spread constraint."""
+        others = (t for t in shape.ties if t.link is Link.EVEN)
+        marks: BoolArray = np.logical_and.reduce([self._domain(t.key)[0] >= 0 for t in others])
+        chosen = shape.selector or shape.affinity is not None
+        if not (tie.honours_taints or (tie.honours_affinity and chosen)):
+            return marks
+        key = (shape, tie)
+        if key not in self._judged:
+            names, _, _ = self._nodes.order()
+            judged = [matching.counts(shape, tie, self._nodes.views[name]) for name in names]
+            self._judged[key] = np.array(judged, np.bool_)
+        marks &= self._judged[key]
+        return marks
 
     def _sum(
         self, by_node: Mapping[str, int], domain: IntArray, size: int, counted: BoolArray | None

@@ -394,6 +394,7 @@ class ClusterColumns:
                 load=columns.load[slots],
                 usable=np.array([view.usable for view in views], np.bool_),
                 pressure=np.array([view.pressure for view in views], np.bool_).reshape(-1, 3),
+                labels=tuple(view.labels for view in views),
             )
             return self._fixed
         return replace(

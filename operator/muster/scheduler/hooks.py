@@ -6,7 +6,8 @@ Each field of `Hooks` is a row of the table; `Rules` has one generic combiner pe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final, TypeVar
 
@@ -50,6 +51,22 @@ Answers = IntArray
 YES, NO, VETO = 1, 0, -1
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Region:
+    """Nodes to which some tasks of a gang are confined for an attempt."""
+
+    nodes: BoolArray
+    """(N,)"""
+    shapes: frozenset[int] | None = None
+    """Keys of the shapes that are confined; None: all."""
+
+
+Within = Mapping[int, BoolArray]
+"""Shape -> (N,) where its tasks may go; those left out may go everywhere."""
+ATTEMPTS: Final = 32
+"""How many combinations of regions are tried for one gang."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hooks:
     """The questions a plugin answers; None: it has no opinion."""
@@ -80,6 +97,10 @@ class Hooks:
     """Which nodes suit the shape."""
     score: Callable[[Shape], Scorer | None] | None = None
     """How well nodes suit the shape, weighted."""
+    regions: Callable[[Job], Sequence[Region | None] | None] | None = None
+    """Where to try the gang, best first, None for everywhere; as a whole None: no opinion."""
+    cramped: Callable[[Job], Refusal | None] | None = None
+    """What to say of a gang that did not fit into any region, where it must lie in one."""
 
 
 HOOKS: Final = tuple(field.name for field in fields(Hooks))
@@ -187,6 +208,23 @@ class Rules:
             return ranks
 
         return total
+
+    def regions(self, job: Job) -> Iterator[Within]:
+        """Yield where to try the gang, best first: at most ATTEMPTS combinations of answers."""
+        answers = [answer(job) for answer in self._asked["regions"]]
+        lists = [regions for regions in answers if regions is not None]
+        for chosen in itertools.islice(itertools.product(*lists), ATTEMPTS):
+            within: dict[int, BoolArray] = {}
+            for region in filter(None, chosen):
+                for tasks in job.tasks:
+                    key = tasks.lot.shape
+                    if region.shapes is None or key in region.shapes:
+                        within[key] = within.get(key, region.nodes) & region.nodes
+            yield within
+
+    def cramped(self, job: Job) -> Refusal | None:
+        """Return the first refusal."""
+        return self._first("cramped", job)
 
     def _order(self, name: str, subject: object) -> Order:
         return tuple(answer(subject) for answer in self._asked[name])

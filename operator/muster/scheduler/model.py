@@ -131,6 +131,8 @@ class Nodes:
     """(N,): ready, schedulable, no taint against everybody. Totals count these only."""
     pressure: BoolArray
     """(N, 3): of memory, disk, process ids."""
+    labels: tuple[Mapping[str, str], ...] = ()
+    """N, for policies that go by them; empty where nobody knows."""
 
 
 class Link(StrEnum):

@@ -29,7 +29,7 @@ SWITCHES: Final[Mapping[str, tuple[str, ...]]] = {
     "Preemptable": ("preemptable",),
     "Reclaimable": ("reclaimable",),
     "QueueOrder": ("queue_order",),
-    "Predicate": ("feasible",),
+    "Predicate": ("feasible", "regions"),
     "NodeOrder": ("score",),
 }
 """What follows `enable` or `disable` in a policy file -> the hooks that it switches."""

@@ -63,8 +63,8 @@ class Room:
     def __init__(self, nodes: Nodes, shapes: Mapping[int, Shape] | None = None) -> None:
         self.nodes: Final = nodes
         self.bonds: Final = Bonds({key: shape.bonds for key, shape in (shapes or {}).items()})
-        self.within: BoolArray | None = None
-        """(N,): where tasks may be placed for the time being; None: everywhere."""
+        self.within: Mapping[int, BoolArray] = {}
+        """Shape -> (N,) where its tasks may be placed for the time being; left out: everywhere."""
         self.idle = nodes.allocatable - nodes.used
         self.load = nodes.load.copy()
         self.promised = np.zeros_like(self.idle)
@@ -236,7 +236,7 @@ class Fit:
         """
         if self.shape.bonds:
             return self._one_by_one(wanted)
-        within = self._room.within
+        within = self._room.within.get(self._id)
         rank = self.rank if within is None else np.where(within, self.rank, NOWHERE)
         heads = best(rank, wanted)
         if not len(heads):
@@ -251,8 +251,9 @@ class Fit:
     def _one_by_one(self, wanted: int) -> Picks:
         """Choose where each task changes what the next one may do."""
         bonds, rank, left = self._room.bonds, self.rank.copy(), self.capacity.copy()
-        if self._room.within is not None:
-            left[~self._room.within] = 0
+        within = self._room.within.get(self._id)
+        if within is not None:
+            left[~within] = 0
         depth = np.zeros(len(left), np.int64)
         one = np.ones(1, np.int64)
         order: list[int] = []

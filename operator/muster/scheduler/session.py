@@ -142,6 +142,17 @@ class Session:
             self._fits[key] = fit
         return fit.refresh()
 
+    def choose(self, job: Job, tasks: Tasks, wanted: int) -> Picks:
+        """Return nodes for up to `wanted` more tasks of a gang, in the first region with room."""
+        picks = Picks([], np.array([], np.int64), np.array([], np.int64))
+        for within in self.rules.regions(job):
+            self.room.within = within
+            picks = self.fit(tasks).choose(wanted)
+            if picks.order:
+                break
+        self.room.within = {}
+        return picks
+
     def lasting(self, tasks: Tasks) -> bool:
         """Say whether the tasks may not have what is kept for the reservation."""
         return self.room.until is not None and tasks.ends > self.room.until

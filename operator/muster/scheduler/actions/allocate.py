@@ -126,11 +126,31 @@ def _start(session: Session, job: Job) -> bool:
         return True
     if failure is not None:
         _turn_down(session, job, *failure)
+    elif not job.promised and (cramped := session.rules.cramped(job)) is not None:
+        job.refuse(cramped)
+        reserve.reserve(session, job, attempt)
     return bool(job.promised)
 
 
 def attempt(session: Session, job: Job) -> tuple[Tasks, Obstacles] | None:
-    """Place what the gang lacks, now or soon, or nothing; return what did not fit, and why."""
+    """Place what the gang lacks, now or soon, or nothing; return what did not fit, and why.
+
+    Nothing is returned, too, of a gang that did not fit into any region.
+    """
+    failure = None
+    for within in session.rules.regions(job):
+        session.room.within = within
+        failed = _attempt_here(session, job)
+        session.room.within = {}
+        if failed is None or job.promised:
+            return failed
+        if not within:
+            failure = failed
+    return failure
+
+
+def _attempt_here(session: Session, job: Job) -> tuple[Tasks, Obstacles] | None:
+    """Try one way after the other to place what the gang lacks."""
     failure = None
     for order, tight in STRATEGIES if len(job.tasks) > 1 else STRATEGIES[:1]:
         with session.all_or_nothing(job):
@@ -174,7 +194,7 @@ def _extend(session: Session, job: Job, *, alone: bool) -> bool:
     if refusal is not None:
         job.refuse(refusal)
         return False
-    picks = session.fit(tasks).choose(count)
+    picks = session.choose(job, tasks, count)
     if picks.order:
         if not job.placements:
             session.started.append(job)

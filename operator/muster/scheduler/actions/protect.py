@@ -61,7 +61,7 @@ def _go_elsewhere(session: Session, job: Job) -> None:
         wanted = min(job.need - job.promised, tasks.left)
         if wanted <= 0:
             continue
-        picks = session.fit(tasks).choose(wanted)
+        picks = session.choose(job, tasks, wanted)
         if picks.order:
             session.place(job, tasks, picks)
         if len(picks.order) < wanted:

@@ -25,7 +25,8 @@ class Trial(Protocol):
 
 def trial_of(session: Session, job: Job) -> Trial:
     """Return the question for what the gang lacks."""
-    if len(job.tasks) == 1 and not job.tasks[0].shape.bonds:
+    confined = session.rules.cramped(job) is not None
+    if len(job.tasks) == 1 and not job.tasks[0].shape.bonds and not confined:
         return Slots(session, job, np.ones(len(session.victims.gang), np.bool_))
     return Rehearsal(session, job)
 

@@ -20,6 +20,7 @@ from muster.scheduler.plugins import (
     predicates,
     priority,
     proportion,
+    topology,
 )
 
 PLUGINS: Final[Mapping[str, Plugin]] = {
@@ -31,6 +32,7 @@ PLUGINS: Final[Mapping[str, Plugin]] = {
     "predicates": Plugin(predicates.answer, predicates.ARGUMENTS),
     "priority": Plugin(priority.answer),
     "proportion": Plugin(proportion.answer),
+    "topology": Plugin(topology.answer, topology.ARGUMENTS),
 }
-PLANNED: Final = ("topology", "quota")
+PLANNED: Final = ("quota",)
 """Names that are right but not available yet."""

@@ -3,15 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from muster.scheduler import arguments
 from muster.scheduler.arguments import Parsed
-from muster.scheduler.hooks import Barred, Hooks
-from muster.scheduler.model import Shape
+from muster.scheduler.hooks import ATTEMPTS, Barred, Hooks, Region
+from muster.scheduler.jobs import Job, Tasks
+from muster.scheduler.model import Bond, Shape
 from muster.scheduler.session import Session
 
 _PRESSURE: Final = (
@@ -37,4 +38,28 @@ def answer(session: Session, parsed: Parsed) -> Hooks:
             codes = np.where(strained, len(texts), codes).astype(np.int16)
         return codes, texts
 
-    return Hooks(feasible=feasible)
+    return Hooks(feasible=feasible, regions=lambda job: _regions(session, job))
+
+
+def _regions(session: Session, job: Job) -> Sequence[Region | None] | None:
+    """Return the domains in which a gang whose members must be near each other may settle.
+
+    The first of them settles it, so it must not go where the others have no room.
+    """
+    free: dict[int, tuple[Bond, list[Tasks]]] = {}
+    for tasks in job.tasks:
+        for bond in session.room.bonds.loose(tasks.lot.shape)[:1]:
+            free.setdefault(id(bond.domain), (bond, []))[1].append(tasks)
+    if not free:
+        return None
+    bond, members = max(free.values(), key=lambda item: item[0].domain.max())
+    real = bond.domain >= 0
+    wanted = dict(zip(map(id, job.tasks), (count for _, count in job.demand()), strict=True))
+    room = np.full(len(bond.counts), np.inf)
+    for tasks in members:
+        capacity = session.fit(tasks, future=session.room.releasing).capacity
+        sums = np.bincount(bond.domain[real], capacity[real], len(bond.counts))
+        room = np.minimum(room, sums - wanted[id(tasks)])
+    shapes = frozenset(tasks.lot.shape for tasks in members)
+    order = [int(d) for d in np.argsort(room, kind="stable") if room[d] >= 0]
+    return [*(Region(bond.domain == d, shapes) for d in order[:ATTEMPTS]), None]
