@@ -7,6 +7,9 @@
 //	controlplane kube-apiserver --etcd-servers=...
 //	ln -s controlplane etcd && ./etcd --data-dir=...
 //
+// The component oracle is no part of a control plane: tests ask it what the
+// filters of kube-scheduler say.
+//
 // It exists for machines on which the official archives cannot be downloaded
 // but Go modules can be built. One binary instead of five links the shared
 // code once, which saves most of the build time and of the disk space.
@@ -47,6 +50,7 @@ var components = map[string]func(args []string) int{
 	"kube-scheduler":          cobraMain(func() *cobra.Command { return scheduler.NewSchedulerCommand() }),
 	"kubectl":                 kubectlMain,
 	"kwok":                    kwokMain,
+	"oracle":                  oracle,
 }
 
 // cobraMain builds the command only when it is asked for: each of them

@@ -15,7 +15,7 @@ from pathlib import Path
 from muster.local import components, layout, locks, options, progress
 
 _PROGRAM = "controlplane"
-_FILES = ("main.go", "go.mod", "go.sum")
+_FILES = ("main.go", "oracle.go", "go.mod", "go.sum")
 _MAJOR, _MINOR, _ = options.KUBERNETES_VERSION.split(".")
 _VARIABLES = {
     "k8s.io/component-base/version.gitVersion": f"v{options.KUBERNETES_VERSION}",
