@@ -142,10 +142,13 @@ func (j *judge) answer(ctx context.Context, q *question) []verdict {
 		skipped[plugin.Name()] = status.IsSkip()
 		for _, node := range q.Nodes {
 			_, known := against[node.Name]
-			out := !status.IsSuccess() && !status.IsSkip()
-			out = out || (!chosen.AllNodes() && !chosen.NodeNames.Has(node.Name))
-			if !known && out {
+			if known || status.IsSkip() {
+				continue
+			}
+			if !status.IsSuccess() {
 				against[node.Name] = verdict{node.Name, plugin.Name(), status.Reasons()}
+			} else if !chosen.AllNodes() && !chosen.NodeNames.Has(node.Name) {
+				against[node.Name] = verdict{node.Name, plugin.Name(), []string{"not chosen"}}
 			}
 		}
 	}

@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random clusters, each with a pod that wants a node: questions for kube-scheduler's filters.
+
+`FEATURES` maps a feature to what it changes in a plain question. Everything is drawn from one
+seeded source, so that a disagreement can be asked again.
+"""
+
+from __future__ import annotations
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+APPS = ({}, {"app": "a"}, {"app": "b"}, {"app": "a", "tier": "1"}, {"app": "b", "tier": "2"})
+SPACES = {"team": {"kind": "prod"}, "other": {"kind": "test"}, "third": {}}
+OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
+KEYS = ("zone", "rack", "kubernetes.io/hostname")
+
+
+def question(draw, feature):
+    """Return a cluster of four to six nodes and a pod, as JSON."""
+    asked = {
+        "nodes": [_node(draw, i) for i in range(draw.randint(4, 6))],
+        "pods": [],
+        "namespaces": [
+            {"metadata": {"name": name, "labels": labels}} for name, labels in SPACES.items()
+        ],
+    }
+    for i in range(draw.randint(0, 8)):
+        pod = _pod(draw, f"p{i}")
+        pod["spec"]["nodeName"] = draw.choice(asked["nodes"])["metadata"]["name"]
+        if draw.random() < 0.15:
+            pod["metadata"]["deletionTimestamp"] = "2024-01-01T00:00:00Z"
+        asked["pods"].append(pod)
+    asked["pod"] = _pod(draw, "wanted")
+    FEATURES[feature](draw, asked)
+    return asked
+
+
+def _node(draw, index):
+    name = f"n{index}"
+    labels = {"kubernetes.io/hostname": name} if draw.random() < 0.95 else {}
+    for key, values in (("zone", "abc"), ("rack", "rstu"), ("size", ("1", "5", "10", "x"))):
+        if draw.random() < 0.85:
+            labels[key] = draw.choice(values)
+    return {
+        "metadata": {"name": name, "labels": labels},
+        "spec": {},
+        "status": {
+            "allocatable": {"cpu": "8", "memory": "16Gi", "pods": "20"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+
+
+def _pod(draw, name):
+    return {
+        "metadata": {
+            "name": name,
+            "uid": name,
+            "namespace": draw.choice(("team", "team", "other", "third")),
+            "labels": draw.choice(APPS),
+        },
+        "spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]},
+    }
+
+
+def affinity(draw, asked):
+    """Ask for labels and names of nodes."""
+    spec = asked["pod"]["spec"]
+    if draw.random() < 0.4:
+        spec["nodeSelector"] = {draw.choice(("zone", "rack")): draw.choice("abrs")}
+    if draw.random() < 0.8:
+        terms = [_node_term(draw) for _ in range(draw.randint(1, 3))]
+        spec["affinity"] = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}}
+
+
+def _node_term(draw):
+    term = {}
+    if draw.random() < 0.8:
+        term["matchExpressions"] = [_expression(draw) for _ in range(draw.randint(0, 2))]
+    if draw.random() < 0.3:
+        values = [f"n{draw.randint(0, 6)}"]
+        operator = draw.choice(("In", "NotIn"))
+        term["matchFields"] = [{"key": "metadata.name", "operator": operator, "values": values}]
+    return term
+
+
+def _expression(draw):
+    if draw.random() < 0.3:
+        values = [draw.choice(("0", "4", "5", "7", "-1"))]
+        return {"key": "size", "operator": draw.choice(("Gt", "Lt")), "values": values}
+    key, operator = draw.choice(("zone", "rack", "none")), draw.choice(OPERATORS)
+    values = draw.sample("abcrst", draw.randint(1, 3)) if operator in ("In", "NotIn") else None
+    return {"key": key, "operator": operator} | ({"values": values} if values else {})
+
+
+def taints(draw, asked):
+    """Taint and cordon nodes, and let the pod tolerate some of it."""
+    for node in asked["nodes"]:
+        node["spec"]["unschedulable"] = draw.random() < 0.2
+        node["spec"]["taints"] = [_taint(draw) for _ in range(draw.randint(0, 2))]
+    asked["pod"]["spec"]["tolerations"] = [_toleration(draw) for _ in range(draw.randint(0, 3))]
+    if draw.random() < 0.1:
+        asked["pod"]["spec"]["nodeName"] = draw.choice(("n0", "n1"))
+
+
+def _taint(draw):
+    effect = draw.choice(("NoSchedule", "NoExecute", "PreferNoSchedule"))
+    return {"key": draw.choice("kl"), "value": draw.choice(("", "v", "w")), "effect": effect}
+
+
+def _toleration(draw):
+    made = {"operator": draw.choice(("Exists", "Equal"))}
+    keys = ("k", "l", "node.kubernetes.io/unschedulable")
+    if made["operator"] == "Equal" or draw.random() < 0.8:
+        made["key"] = draw.choice(keys)
+    if made["operator"] == "Equal":
+        made["value"] = draw.choice(("", "v", "w"))
+    if draw.random() < 0.6:
+        made["effect"] = draw.choice(("NoSchedule", "NoExecute"))
+    return made
+
+
+def ports(draw, asked):
+    """Take host ports, by containers and sidecars."""
+    for pod in (*asked["pods"], asked["pod"]):
+        for container in (*pod["spec"]["containers"], *_sidecars(draw, pod["spec"])):
+            container["ports"] = [_port(draw) for _ in range(draw.randint(0, 2))]
+
+
+def _sidecars(draw, spec):
+    if draw.random() < 0.3:
+        policy = {"restartPolicy": "Always"} if draw.random() < 0.7 else {}
+        spec["initContainers"] = [{"name": "init", **policy}]
+    return spec.get("initContainers", ())
+
+
+def _port(draw):
+    made = {"containerPort": 80}
+    if draw.random() < 0.8:
+        made["hostPort"] = draw.choice((80, 81))
+    if draw.random() < 0.4:
+        made["hostIP"] = draw.choice(("", "0.0.0.0", "10.0.0.1", "10.0.0.2"))
+    if draw.random() < 0.6:
+        made["protocol"] = draw.choice(("TCP", "UDP"))
+    return made
+
+
+def resources(draw, asked):
+    """Ask for resources by all the ways in which a pod can."""
+    for node in asked["nodes"]:
+        node["status"]["allocatable"] = {
+            "cpu": draw.choice(("1", "2500m", "4")),
+            "memory": draw.choice(("1Gi", "2G", "4000Mi")),
+            "pods": draw.choice(("1", "2", "20")),
+            **({"example.com/gpu": draw.choice("012")} if draw.random() < 0.7 else {}),
+            **({"ephemeral-storage": "1Gi"} if draw.random() < 0.7 else {}),
+        }
+    for pod in (*asked["pods"], asked["pod"]):
+        spec = pod["spec"]
+        spec["containers"] = [_container(draw, f"c{i}") for i in range(draw.randint(1, 2))]
+        spec["initContainers"] = [_initial(draw, f"i{i}") for i in range(draw.randint(0, 3))]
+        if draw.random() < 0.3:
+            spec["overhead"] = {"cpu": draw.choice(("100m", "500m")), "memory": "64Mi"}
+        if draw.random() < 0.15:
+            amounts = _amounts(draw, ("cpu", "memory"))
+            spec["resources"] = {draw.choice(("requests", "limits")): amounts}
+
+
+def _container(draw, name):
+    kinds = ("cpu", "memory", "example.com/gpu", "ephemeral-storage")
+    made = {}
+    if draw.random() < 0.8:
+        made["requests"] = _amounts(draw, kinds)
+    return {"name": name, "resources": made}
+
+
+def _initial(draw, name):
+    policy = {"restartPolicy": "Always"} if draw.random() < 0.5 else {}
+    return _container(draw, name) | policy
+
+
+def _amounts(draw, kinds):
+    choices = {
+        "cpu": ("0", "100m", "500m", "1", "2", "0.3"),
+        "memory": ("0", "100Mi", "500M", "1Gi", "1e9", "128974848"),
+        "example.com/gpu": ("0", "1", "2"),
+        "ephemeral-storage": ("100Mi", "600Mi"),
+    }
+    return {kind: draw.choice(choices[kind]) for kind in kinds if draw.random() < 0.4}
+
+
+def spread(draw, asked):
+    """Spread over labels, by every field that a constraint has."""
+    affinity(draw, asked)
+    taints(draw, asked)
+    asked["pod"]["spec"].pop("nodeName", None)
+    for node in asked["nodes"]:
+        node["spec"]["unschedulable"] = False
+    constraints = [_constraint(draw, key) for key in draw.sample(KEYS, draw.randint(1, 2))]
+    asked["pod"]["spec"]["topologySpreadConstraints"] = constraints
+
+
+def _constraint(draw, key):
+    made = {
+        "topologyKey": key,
+        "maxSkew": draw.randint(1, 2),
+        "whenUnsatisfiable": draw.choice(("DoNotSchedule", "DoNotSchedule", "ScheduleAnyway")),
+    }
+    if draw.random() < 0.9:
+        made["labelSelector"] = selector(draw)
+        if draw.random() < 0.3:
+            made["matchLabelKeys"] = draw.sample(("tier", "none"), draw.randint(1, 2))
+    if made["whenUnsatisfiable"] == "DoNotSchedule" and draw.random() < 0.3:
+        made["minDomains"] = draw.randint(1, 5)
+    for policy in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
+        if draw.random() < 0.5:
+            made[policy] = draw.choice(("Honor", "Ignore"))
+    return made
+
+
+def selector(draw):
+    """Return a label selector, at times an empty one."""
+    made = {}
+    if draw.random() < 0.6:
+        made["matchLabels"] = {"app": draw.choice("ab")}
+    if draw.random() < 0.4:
+        operator = draw.choice(OPERATORS)
+        values = {"values": ["1"]} if operator in ("In", "NotIn") else {}
+        made["matchExpressions"] = [{"key": "tier", "operator": operator, **values}]
+    return made
+
+
+def neighbours(draw, asked):
+    """Let the pod, and those on nodes, want others near or far."""
+    for pod in (*asked["pods"], asked["pod"]):
+        kinds = [kind for kind in ("podAffinity", "podAntiAffinity") if draw.random() < 0.35]
+        if pod is asked["pod"] and not kinds:
+            kinds = [draw.choice(("podAffinity", "podAntiAffinity"))]
+        if kinds:
+            pod["spec"]["affinity"] = {
+                kind: {REQUIRED: [_pod_term(draw) for _ in range(draw.randint(1, 2))]}
+                for kind in kinds
+            }
+
+
+def _pod_term(draw):
+    made = {"topologyKey": draw.choice(KEYS)}
+    if draw.random() < 0.9:
+        made["labelSelector"] = selector(draw)
+    if draw.random() < 0.4:
+        made["namespaces"] = draw.sample(sorted(SPACES), draw.randint(1, 2))
+    if draw.random() < 0.3:
+        labels = draw.choice(({}, {"kind": "prod"}, {"kind": "test"}))
+        made["namespaceSelector"] = {"matchLabels": labels} if labels else {}
+    return made
+
+
+def everything(draw, asked):
+    """Change all of it at once."""
+    spread(draw, asked)
+    ports(draw, asked)
+    wanted = asked["pod"]["spec"].get("affinity", {})
+    neighbours(draw, asked)
+    asked["pod"]["spec"]["affinity"] = {**wanted, **asked["pod"]["spec"].get("affinity", {})}
+
+
+FEATURES = {
+    "affinity": affinity,
+    "taints": taints,
+    "ports": ports,
+    "resources": resources,
+    "spread": spread,
+    "neighbours": neighbours,
+    "everything": everything,
+}

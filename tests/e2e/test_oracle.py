@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a pod may go to a node: our word against that of kube-scheduler's own filters."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+
+import numpy as np
+import pytest
+from clusters import FEATURES, question
+
+from builders_scheduler import make_gang, make_queue
+from muster.local import build
+from muster.runtime import shapes
+from muster.runtime.snapshot import ClusterColumns, RoleInput
+from muster.scheduler import policy
+from muster.scheduler.session import Session
+
+PAIRS = int(os.environ.get("MUSTER_ORACLE_PAIRS", "10000"))
+"""Of a pod and a node, per feature."""
+SEED = int(os.environ.get("MUSTER_ORACLE_SEED", "1"))
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def oracle():
+    """Return what answers questions, if the control plane was built on this machine."""
+    program = build.folder() / "controlplane"
+    if not program.exists():
+        pytest.skip("the control plane was downloaded, not built: kube-scheduler cannot be asked")
+
+    def ask(questions):
+        lines = "\n".join(map(json.dumps, questions))
+        done = subprocess.run(
+            [program, "oracle"], check=False, input=lines, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    return ask
+
+
+def ours(asked):
+    """Return node -> whether the pod may go there."""
+    columns = ClusterColumns()
+    for space in asked["namespaces"]:
+        columns.space_changed(space["metadata"]["name"], space["metadata"]["labels"])
+    for node in asked["nodes"]:
+        columns.node_changed(None, shapes.parse_node(node))
+    for pod in asked["pods"]:
+        columns.pod_changed(None, shapes.parse_use(pod))
+    role = RoleInput("", shapes.shape_of(asked["pod"]), waiting=(0,))
+    snapshot = columns.snapshot([make_gang(roles=[role])], [make_queue()], 0.0)
+    session = Session(snapshot, policy.DEFAULT.openers())
+    tasks = session.jobs[0].tasks[0]
+    free = session.fit(tasks).capacity > 0
+    allowed = session.room.bonds.open(tasks.lot.shape)
+    marks = free if allowed is None else free & allowed
+    # What is decided must be what is checked again before it is carried out.
+    again = [columns.fits(name, role.shape) for name in snapshot.nodes.names]
+    suits = session.barred(tasks.lot.shape)[0] == 0
+    assert (marks == (np.array(again) & suits)).all()
+    return dict(zip(snapshot.nodes.names, marks.tolist(), strict=True))
+
+
+def asked_of(feature):
+    """Yield questions with at least PAIRS nodes in all."""
+    draw, pairs = random.Random(f"{feature} {SEED}"), 0
+    while pairs < PAIRS:
+        made = question(draw, feature)
+        pairs += len(made["nodes"])
+        yield made
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_agrees_with_kube_scheduler(oracle, feature):
+    """On every pair of a pod and a node; both answers occur often."""
+    questions = list(asked_of(feature))
+    feasible = total = 0
+    for asked, verdicts in zip(questions, oracle(questions), strict=True):
+        theirs = {verdict["node"]: "plugin" not in verdict for verdict in verdicts}
+        assert ours(asked) == theirs, json.dumps({"asked": asked, "verdicts": verdicts}, indent=1)
+        feasible += sum(theirs.values())
+        total += len(theirs)
+    assert total >= PAIRS
+    assert 0.05 < feasible / total < 0.95
