@@ -161,8 +161,7 @@ def resources(draw, asked):
         if draw.random() < 0.3:
             spec["overhead"] = {"cpu": draw.choice(("100m", "500m")), "memory": "64Mi"}
         if draw.random() < 0.15:
-            amounts = _amounts(draw, ("cpu", "memory"))
-            spec["resources"] = {draw.choice(("requests", "limits")): amounts}
+            spec["resources"] = {"requests": _amounts(draw, ("cpu", "memory"))}
 
 
 def _container(draw, name):

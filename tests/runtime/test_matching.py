@@ -52,7 +52,7 @@ def name(operator, *values):
         (label("size", "Gt", "10"), False),
         (label("size", "Lt", "11"), True),
         (label("size", "Lt", "10"), False),
-        (label("size", "Gt", "-1"), True),
+        (label("size", "Gt", "-1"), False),
         (label("zone", "Gt", "1"), False),
         (label("none", "Lt", "1"), False),
         (label("odd", "Gt", "1"), False),

@@ -19,7 +19,8 @@ NOT_NEAR: Final = "node(s) didn't match pod affinity rules"
 NO_DOMAIN: Final = "node(s) didn't match pod topology spread constraints (missing required label)"
 
 _CORDON: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
-_INTEGER: Final = re.compile(r"[+-]?[0-9]+")
+_INTEGER: Final = re.compile(r"[0-9]+")
+"""A sign makes a number no label value, and a term with such a value holds nowhere."""
 
 
 def barrier(shape: PodShape, node: NodeView) -> str:
