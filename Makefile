@@ -15,7 +15,7 @@ CLUSTER ?= muster
 NODES ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help install controlplane demo test unit e2e check lint format types \
+.PHONY: help install controlplane demo test unit nightly e2e check lint format types \
 	imports crds crds-fresh bench local-up local-down constraints clean
 
 help: ## print the targets
@@ -53,6 +53,9 @@ test: unit e2e ## run all tests: the fast ones first, then those on a real API s
 
 unit: install ## run the tests that need no cluster
 	$(BIN)/python -m pytest -m "not e2e" $(PYTEST_ARGS)
+
+nightly: install ## run the property tests with thousands of cases each
+	$(BIN)/python -m pytest tests/properties --hypothesis-profile=nightly --timeout=0 $(PYTEST_ARGS)
 
 e2e: controlplane ## run the tests on a real API server
 # A story that fails beside others is told once more alone, and its failure stays in the output:
