@@ -14,13 +14,15 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(threads, "1")
 sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import numpy as np  # noqa: E402
 
 from builders_scheduler import make_gang, make_node, make_pod, make_queue, make_role  # noqa: E402
 from muster.runtime import shapes  # noqa: E402
@@ -250,6 +252,45 @@ def measure(case: Case) -> dict[str, object]:
     }
 
 
+PODS_GROWTH = (6_250, 12_500, 25_000, 50_000, 100_000)
+NODES_GROWTH = (1_250, 2_500, 5_000, 10_000, 20_000)
+
+
+def growth(sizes: Sequence[int], case: Callable[[int], Callable[[], Callable[[], int]]]) -> float:
+    """Return the exponent e of time ~ size^e, by least squares of the logarithms.
+
+    n log n has about 1.1 between these sizes.
+    """
+    times = []
+    for size in sizes:
+        work = case(size)()
+        spent = []
+        for _ in range(3):
+            started = time.process_time()
+            work()
+            spent.append(time.process_time() - started)
+        times.append(min(spent))
+    fitted = np.polyfit(np.log(sizes), np.log(times), 1)
+    return float(fitted[0])
+
+
+GROWTH: Mapping[str, Callable[[], float]] = {
+    "pods, 10,000 nodes, gangs of 100": lambda: growth(
+        PODS_GROWTH, lambda pods: whole(10_000, pods, 100)
+    ),
+    "nodes, 10,000 pods in gangs of 100": lambda: growth(
+        NODES_GROWTH, lambda nodes: whole(nodes, 10_000, 100)
+    ),
+    "running pods, evicting for 512": lambda: growth(
+        PODS_GROWTH, lambda pods: preempting(10_000, pods)
+    ),
+    "nodes, evicting for 512 of 30,000": lambda: growth(
+        NODES_GROWTH, lambda nodes: preempting(nodes, 30_000)
+    ),
+}
+"""How time grows with one size, all else equal."""
+
+
 def main() -> None:
     """Print the table, and write it as JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -265,6 +306,10 @@ def main() -> None:
             rows.append(row)
             figures = (row["least"], row["median"], row["cpu"], case.target)
             print(f"{case.name:48} {row['placed']:>8}", *(f"{ms:8.1f}" for ms in figures))
+    for name, exponent in GROWTH.items():
+        if options.only in name:
+            rows.append({"case": f"exponent of time in {name}", "exponent": exponent()})
+            print(f"time grows as n^{rows[-1]['exponent']:.2f} in {name}")
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1))
 

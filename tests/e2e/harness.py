@@ -54,6 +54,7 @@ PATHS: Mapping[str, str] = {
     "HorizontalPodAutoscaler": "/apis/autoscaling/v2/namespaces/{ns}/horizontalpodautoscalers",
     "PodGroup": "/apis/scheduling.incubator.k8s.io/v1alpha1/namespaces/{ns}/podgroups",
     "Queue": "/apis/scheduling.incubator.k8s.io/v1alpha1/queues",
+    "PodDisruptionBudget": "/apis/policy/v1/namespaces/{ns}/poddisruptionbudgets",
     "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
     "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
 }

@@ -192,25 +192,34 @@ def test_killed_while_it_evicts(
         assert "restarts" not in found["status"]["replicaStatuses"]["Worker"]
 
 
+def guarded(api: Api, name: str) -> Json:
+    """Return a job of two workers none of which may be evicted."""
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": name},
+        "spec": {"minAvailable": 2, "selector": {"matchLabels": {"guarded": "yes"}}},
+    }
+    api.create(budget)
+    made = job(name, 2, priorityClass="story-low")
+    template = made["spec"]["tfReplicaSpecs"]["Worker"]["template"]
+    template["metadata"]["labels"] = {"guarded": "yes"}
+    return made
+
+
 def test_a_budget_is_overridden_last(
     api: Api, start_operator: StartOperator, classes: None
 ) -> None:
-    """What a PodDisruptionBudget guards goes when nothing less would do."""
+    """What a PodDisruptionBudget guards goes when nothing else would do."""
     start_operator(CONF)
-    add_nodes(api, {"cpu": "2"})
-    api.create(
-        {
-            "apiVersion": "policy/v1",
-            "kind": "PodDisruptionBudget",
-            "metadata": {"name": "guard"},
-            "spec": {"minAvailable": 2, "selector": {"matchLabels": {"guarded": "yes"}}},
-        }
-    )
-    guarded = job("guarded", 2, priorityClass="story-low")
-    template = guarded["spec"]["tfReplicaSpecs"]["Worker"]["template"]
-    template["metadata"]["labels"] = {"guarded": "yes"}
-    api.create(guarded)
+    add_nodes(api, {"cpu": "4"})
+    api.create(job("plain", 2, priorityClass="story-low"))
+    api.wait_pods(2, "Running", "plain")
+    wait_next_second(api)
+    api.create(guarded(api, "guarded"))
     api.wait_pods(2, "Running", "guarded")
-    api.create(job("high", 2, priorityClass="story-high"))
-    api.wait_pods(2, "Running", "high")
-    wait_restarting(api, "guarded")
+    for name, victim in (("high", "plain"), ("next", "guarded")):
+        api.create(job(name, 2, priorityClass="story-high"))
+        api.wait_pods(2, "Running", name)
+        wait_restarting(api, victim)
+        assert evicted(api, name) == {f"{victim}-worker-{i}" for i in range(2)}

@@ -19,7 +19,8 @@ from muster.controller.model import Refusal
 from muster.frameworks import load
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend
-from muster.runtime import dialects, gangs, shapes, views
+from muster.runtime import budgets, dialects, gangs, shapes, views
+from muster.runtime.budgets import Budgets
 from muster.runtime.dialects import Ask
 from muster.runtime.foreignpods import ForeignPods, Member
 from muster.runtime.groups import Groups
@@ -37,6 +38,7 @@ NODES = Resource("", "v1", "nodes", namespaced=False)
 NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False)
 QUEUES = Resource("scheduling.incubator.k8s.io", "v1alpha1", "queues", namespaced=False)
+BUDGETS = Resource("policy", "v1", "poddisruptionbudgets")
 OURS = {"labelSelector": names.OPERATOR_NAME}
 AUTOSCALERS = Resource("autoscaling", "v2", "horizontalpodautoscalers")
 RESOURCES = {
@@ -95,6 +97,7 @@ class Cache:
         """The cluster domain, which is part of what large jobs tell their pods."""
         self.columns = ClusterColumns()
         self.foreign = ForeignPods(_ignore)
+        self.budgets = Budgets()
         self.priorities: dict[str, int] = {}
         self.queues: dict[str, QueueInput] = {}
         self.queue_status: dict[str, Json] = {}
@@ -317,6 +320,9 @@ class Cache:
             mirrors["Namespace"] = [
                 Mirror(self.kube, NAMESPACES, views.name_and_labels, self._space_changed)
             ]
+            mirrors["PodDisruptionBudget"] = self._each(
+                BUDGETS, budgets.parse, self.budgets.changed, {}
+            )
             mirrors["Queue"] = [Mirror(self.kube, QUEUES, self._parse_queue, self._queue_changed)]
         return mirrors
 

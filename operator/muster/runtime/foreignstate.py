@@ -7,6 +7,7 @@ All else is derived anew in every cycle. Times are seconds since the epoch.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from muster.api.model import GroupView, PodView, Verdict
@@ -91,14 +92,15 @@ class ForeignState:
         held_until = self._held_until(members, self.terms.minimum, hold, now)
         later = self._later(now)
         revision = self._cache.foreign.revision(self.key)
-        plans = (frozenset(self.leaving), tuple(self.nominated.items()))
+        guarded = self._cache.budgets.forbid(self.namespace, (pod for pod, _ in members))
+        plans = (guarded, frozenset(self.leaving), tuple(self.nominated.items()))
         token = (revision, self.promises.changes, held_until, later, plans, self.terms)
         if token != self._source:
             self._source = token
             if len(members) > len(self.roster):
                 self.settled = now + SETTLING
             self.roster = tuple(pod for pod, _ in members)
-            self._input = foreignpods.gang(
+            gang = foreignpods.gang(
                 self.key,
                 members,
                 self.terms,
@@ -108,6 +110,7 @@ class ForeignState:
                 self.leaving,
                 self.nominated,
             )
+            self._input = replace(gang, guarded=guarded)
         return self._input
 
     def forget(self) -> None:

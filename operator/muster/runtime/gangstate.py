@@ -117,12 +117,20 @@ class GangState:
         if barred:
             self.promises.withdraw(list(self.promises.nodes))
             self.unbound, self.verdict, self.nominated = frozenset(), None, {}
-        plans = (later, frozenset(self.leaving), self.released, tuple(self.nominated.items()))
+        guarded = self._cache.budgets.forbid(job.namespace, pods.values())
+        plans = (
+            guarded,
+            later,
+            frozenset(self.leaving),
+            self.released,
+            tuple(self.nominated.items()),
+        )
         token = (revision, self.promises.changes, held_until, barred, protected, plans, rules)
         if self._source is None or self._source[0] is not job or self._source[1] != token:
             self._prune(pods)
             gang = self._gang(job, pods, rules, held_until, later)
-            self._input = replace(gang, refusal=NOT_NOW) if gang and barred else gang
+            refusal = NOT_NOW if barred else None
+            self._input = gang and replace(gang, refusal=refusal, guarded=guarded)
             self._source = (job, (*token[:1], self.promises.changes, *token[2:]))
         return self._input
 

@@ -96,7 +96,7 @@ def _spread(constraints: Iterable[Json], identity: Identity) -> Iterator[Tie]:
     for constraint in constraints:
         if constraint.get("whenUnsatisfiable", "DoNotSchedule") != "DoNotSchedule":
             continue
-        pods = _selector(constraint.get("labelSelector"))
+        pods = selector(constraint.get("labelSelector"))
         yield Tie(
             Link.EVEN,
             constraint.get("topologyKey", ""),
@@ -114,8 +114,8 @@ def _selection(term: Json, identity: Identity) -> Selection:
     named = frozenset(term.get("namespaces") or ())
     if not named and term.get("namespaceSelector") is None:
         named = frozenset({identity.namespace})
-    pods = _with_keys(_selector(term.get("labelSelector")), term, identity)
-    return Selection(named, _selector(term.get("namespaceSelector")), pods)
+    pods = _with_keys(selector(term.get("labelSelector")), term, identity)
+    return Selection(named, selector(term.get("namespaceSelector")), pods)
 
 
 def _with_keys(selector: Selector, term: Json, identity: Identity) -> Selector:
@@ -135,7 +135,8 @@ def _with_keys(selector: Selector, term: Json, identity: Identity) -> Selector:
     return (*selector, *(e for e in more if e not in selector))
 
 
-def _selector(doc: Json | None) -> Selector:
+def selector(doc: Json | None) -> Selector:
+    """Return a label selector, parsed."""
     if doc is None:
         return None
     plain = sorted((doc.get("matchLabels") or {}).items())

@@ -77,7 +77,11 @@ def _spare(line: Line | None, due: FloatArray | None, columns: IntArray) -> list
 
 
 def _over(claim: Claim, spare: Sequence[list[float]], columns: IntArray) -> Answers:
-    """Let go what leaves its queue its due of everything that the claimant lacks."""
+    """Let go what leaves its queue no less than its due of something that the claimant lacks.
+
+    In all resources at once that cannot be asked for: what one is short of keeps a queue from
+    its due of the others. What goes needs that resource too, so it cannot claim it back.
+    """
     victims = claim.victims
     queues = victims.queue[claim.units].astype(np.int64).tolist()
     amounts = victims.amount[claim.units][:, columns].tolist()
@@ -85,7 +89,7 @@ def _over(claim: Claim, spare: Sequence[list[float]], columns: IntArray) -> Answ
     for i, (queue, amount) in enumerate(zip(queues, amounts, strict=True)):
         left = spare[queue]
         takes = [have >= take for have, take in zip(left, amount, strict=True) if take]
-        if takes and all(takes):
+        if any(takes):
             words[i] = YES
             if claim.together:
                 left[:] = [have - take for have, take in zip(left, amount, strict=True)]
