@@ -107,6 +107,17 @@ class TestTasks:
         assert lists(see(job=job)) == ([], [], [], (3, 0))
         assert lists(see(worker(1), job=job)) == ([1], [], [], (2, 0))
 
+    def test_pods_that_were_given_a_node_selector_of_their_own(self):
+        """They are placed by it, apart from those that have the template's."""
+        job = make_job(replicas=[workers(nodeSelector={"flavor": "solid"})])
+        asked = {"flavor": "solid", "kubernetes.io/hostname": "n1"}
+        pods = (worker(0, selector={"flavor": "solid"}), worker(1, selector=asked))
+        rest, apart = see(*pods, job=job).roles
+        assert (list(rest.waiting), list(apart.waiting)) == ([0, 2], [1])
+        assert rest.role == apart.role == "worker"
+        assert dict(apart.shape.selector) == asked
+        assert dict(rest.shape.selector) == {"flavor": "solid"}
+
     def test_the_node_before(self):
         """Only of tasks that want one."""
         gang = see(worker(0, node="n1"), previous={W0: "n1", W1: "n2"})

@@ -255,6 +255,8 @@ class PodView:
     """When its node took it up, else when it was created."""
     urgent: bool = field(default=False, compare=False)
     """Its PriorityClass is one of those that keep the cluster at work."""
+    selector: Mapping[str, str] = field(default_factory=dict)
+    """nodeSelector of a pod that has no node; who gates a pod may add to it."""
 
     def exit_code(self, container: str) -> int | None:
         """Return the exit code of that container if it has terminated, else None."""

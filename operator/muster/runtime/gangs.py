@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from muster.api import names, quantity
 from muster.api.model import Job, Json, PodView, Replica
@@ -89,10 +89,25 @@ def gang(
         return None
     foreign = job.total - sum(replica.replicas for replica in mine)
     roles = tuple(
-        _role(
-            job, r, pods, placed, previous, rules, shapes[r.type], later, leaving, nominated or {}
-        )
+        part
         for r in mine
+        for part in _parted(
+            job,
+            r,
+            pods,
+            _role(
+                job,
+                r,
+                pods,
+                placed,
+                previous,
+                rules,
+                shapes[r.type],
+                later,
+                leaving,
+                nominated or {},
+            ),
+        )
     )
     scheduling = job.run_policy.scheduling
     admitted = any(not p.terminal and p.node for p in _of(mine, pods))
@@ -261,6 +276,33 @@ def _role(
         previous={i: previous[name] for i, name in called.items() if previous.get(name)},
         nominated={i: nominated[name] for i, name in called.items() if name in nominated},
     )
+
+
+def _parted(
+    job: Job, replica: Replica, pods: Mapping[str, PodView], role: RoleInput
+) -> Iterator[RoleInput]:
+    """Yield the role, and apart from it its pods that were given another node selector.
+
+    Kueue tells by it, pod by pod, where those go whose gates it takes away.
+    """
+    asked = (replica.template.get("spec") or {}).get("nodeSelector") or {}
+    apart: dict[tuple[tuple[str, str], ...], list[int]] = {}
+    for index in role.waiting if pods else ():
+        pod = pods.get(names.child(job.name, replica.role, index))
+        if pod is not None and pod.selector != asked:
+            apart.setdefault(tuple(sorted(pod.selector.items())), []).append(index)
+    if not apart:
+        yield role
+        return
+    others = frozenset(index for indices in apart.values() for index in indices)
+    yield replace(role, waiting=tuple(i for i in role.waiting if i not in others))
+    for selector, indices in apart.items():
+        spec = {**replica.template["spec"], "nodeSelector": dict(selector)}
+        shape = shape_of({**replica.template, "spec": spec})
+        nominated = {i: node for i, node in role.nominated.items() if i in indices}
+        yield RoleInput(
+            role.role, shape, role.priority, waiting=tuple(indices), nominated=nominated
+        )
 
 
 @dataclass(slots=True)

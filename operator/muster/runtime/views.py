@@ -61,6 +61,7 @@ def pod(document: Json) -> PodView:
         scheduler_name=spec.get("schedulerName") or "",
         started=epoch(status.get("startTime") or metadata.get("creationTimestamp") or ""),
         urgent=(spec.get("priorityClassName") or "").startswith(names.SYSTEM_CLASSES),
+        selector={} if spec.get("nodeName") else spec.get("nodeSelector") or {},
     )
 
 
