@@ -345,6 +345,21 @@ def of_job(pods: Any, job: str) -> Iterator[Json]:
             yield pod
 
 
+def nothing_left(api: Api) -> None:
+    """Wait until the namespace is as empty as a new one, whatever kind one looks at."""
+    words = ("--namespaced", "--verbs=list,delete", "-o", "name", "--no-headers")
+    kinds = api.kubectl("api-resources", *words).split()
+    kinds = [k for k in kinds if k not in ("events", "events.events.k8s.io", "endpoints")]
+    found = ["?"]
+    deadline = time.monotonic() + PATIENCE
+    while found and time.monotonic() < deadline:
+        listed = api.kubectl("get", ",".join(kinds), "-n", api.namespace, "-o", "name")
+        listed = listed.replace("No resources found", "")
+        ordinary = ("configmap/kube-root-ca.crt", "serviceaccount/default")
+        found = [line for line in listed.splitlines() if line and line not in ordinary]
+    assert not found
+
+
 def tfjob(
     name: str,
     *,

@@ -3,54 +3,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-from harness import Api, Json, condition, condition_types, node_of
+from harness import Api, condition, condition_types, node_of
+from kinds import active, job, size
 
 from muster.frameworks import FRAMEWORKS
 
 pytestmark = pytest.mark.e2e
 
 KINDS = ("PyTorchJob", "XGBoostJob", "PaddleJob", "JAXJob")
-LED = frozenset({"PyTorchJob", "XGBoostJob", "PaddleJob"})
-
-
-def job(
-    kind: str, name: str, *, run: str = "1", exits: str = "", spec: Json | None = None
-) -> Json:
-    """Return a job of two workers, with a master where the kind knows one."""
-    framework = FRAMEWORKS[kind]
-    told = {"run-seconds": run, "exit-codes": exits}
-    pod: Json = {
-        "metadata": {
-            "annotations": {f"local.muster.kubeflow.org/{k}": v for k, v in told.items() if v}
-        },
-        "spec": {"containers": [{"name": framework.container, "image": "training:1"}]},
-    }
-    roles = {"Master": 1, "Worker": 2} if kind in LED else {"Worker": 2}
-    return {
-        "apiVersion": framework.api_version,
-        "kind": kind,
-        "metadata": {"name": name},
-        "spec": {
-            framework.spec_field: {
-                type_: {"replicas": count, "restartPolicy": "Never", "template": pod}
-                for type_, count in roles.items()
-            },
-            **(spec or {}),
-        },
-    }
-
-
-def size(kind: str) -> int:
-    """Return the number of pods of such a job."""
-    return 3 if kind in LED else 2
-
-
-def active(found: Json) -> dict[str, Any]:
-    """Return the number of active pods by role."""
-    return {t: s.get("active", 0) for t, s in found["status"]["replicaStatuses"].items()}
 
 
 @pytest.mark.parametrize("kind", KINDS)

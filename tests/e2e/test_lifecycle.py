@@ -9,7 +9,7 @@ from datetime import datetime
 from itertools import groupby
 
 import pytest
-from harness import PATIENCE, Api, Json, condition, condition_types, node_of, tfjob
+from harness import Api, Json, condition, condition_types, node_of, nothing_left, tfjob
 
 pytestmark = pytest.mark.e2e
 
@@ -520,21 +520,6 @@ def test_without_a_chief_the_first_worker_or_all_decide(
 
 
 # What is left when it is gone.
-
-
-def nothing_left(api: Api) -> None:
-    """Wait until the namespace is as empty as a new one, whatever kind one looks at."""
-    words = ("--namespaced", "--verbs=list,delete", "-o", "name", "--no-headers")
-    kinds = api.kubectl("api-resources", *words).split()
-    kinds = [k for k in kinds if k not in ("events", "events.events.k8s.io", "endpoints")]
-    found = ["?"]
-    deadline = time.monotonic() + PATIENCE
-    while found and time.monotonic() < deadline:
-        listed = api.kubectl("get", ",".join(kinds), "-n", api.namespace, "-o", "name")
-        listed = listed.replace("No resources found", "")
-        ordinary = ("configmap/kube-root-ca.crt", "serviceaccount/default")
-        found = [line for line in listed.splitlines() if line and line not in ordinary]
-    assert not found
 
 
 def test_a_deleted_job_leaves_nothing(shared_api: Api) -> None:

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two hundred jobs of all kinds at once, and an operator that dies in the middle of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+import pytest
+from harness import Api, Json, Operator, add_nodes, condition, nothing_left
+from kinds import KINDS, job
+
+pytestmark = pytest.mark.e2e
+
+JOBS, NODES = 200, 6
+ENDS = {
+    "done": ("0", "Never", "Succeeded"),
+    "broken": ("3", "Never", "Failed"),
+    "again": ("137,0", "ExitCode", "Succeeded"),
+    "permanent": ("1", "ExitCode", "Failed"),
+}
+"""What happens to a job -> exit codes, restart policy, how it must end."""
+DEATHS = (40, 250)
+"""The operator is killed when so many pods have been made."""
+
+
+def story(index: int) -> tuple[str, str]:
+    """Return the kind of a job and what happens to it."""
+    return KINDS[index % len(KINDS)], tuple(ENDS)[index // len(KINDS) % len(ENDS)]
+
+
+def test_every_job_comes_to_its_right_end_and_leaves_nothing(
+    api: Api, start_operator: Callable[..., Operator]
+) -> None:
+    """Whatever its kind and its fate, and though the operator was killed twice."""
+    add_nodes(api, *[{"cpu": "64"}] * NODES)
+    operator = start_operator()
+    names = {}
+    for index in range(JOBS):
+        kind, fate = story(index)
+        codes, policy, end = ENDS[fate]
+        name = f"{fate}-{index}"
+        names[name] = (kind, end)
+        api.create(
+            job(kind, name, exits=codes, restart_policy=policy, cpu="500m", cleanPodPolicy="All")
+        )
+    made: set[str] = set()
+    for count in DEATHS:
+
+        def enough(pods: Mapping[str, Json], count: int = count) -> bool:
+            made.update(pod["metadata"]["uid"] for pod in pods.values())
+            return len(made) >= count
+
+        api.wait("Pod", enough, what=f"{count} pods made")
+        operator.kill()
+        operator.start(ready=False)
+
+    for kind in KINDS:
+
+        def ended(jobs: Mapping[str, Json]) -> bool:
+            return all(
+                condition(found, "Succeeded") == "True" or condition(found, "Failed") == "True"
+                for found in jobs.values()
+            )
+
+        api.wait(kind, ended, what=f"every {kind} has ended")
+    wrong = {
+        found["metadata"]["name"]: found["status"]["conditions"]
+        for kind in KINDS
+        for found in api.list(kind)
+        if condition(found, names[found["metadata"]["name"]][1]) != "True"
+    }
+    assert not wrong
+    counted = Counter(kind for kind, _ in names.values())
+    assert {kind: len(api.list(kind)) for kind in KINDS} == counted
+    for kind in KINDS:
+        api.send("DELETE", api.path(kind), {"propagationPolicy": "Background"})
+    nothing_left(api)
