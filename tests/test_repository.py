@@ -23,6 +23,7 @@ TOP_LEVEL = {
     "README.md",
     "constraints.txt",
     "crds",
+    "docs",
     "examples",
     "manifests",
     "operator",
@@ -121,8 +122,9 @@ def test_readme_names_only_make_targets_that_exist() -> None:
 
 
 def test_readme_names_only_commands_that_exist() -> None:
-    """Every `muster x --flag` in the README is known to the program's own help."""
-    wanted = commands((ROOT / "README.md").read_text(), "muster")
+    """Every `muster x --flag` in README and docs is known to the program's own help."""
+    pages = (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
+    wanted = [words for page in pages for words in commands(page.read_text(), "muster")]
     assert wanted
     for words in wanted:
         plain = [word for word in words if not word.startswith("-")]
