@@ -114,6 +114,7 @@ _SPEC = frozenset(
         "resourceClaims",
         "initContainers",
         "overhead",
+        "volumes",
     }
 )
 

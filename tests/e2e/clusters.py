@@ -253,6 +253,92 @@ def _pod_term(draw):
     return made
 
 
+def volumes(draw, asked):
+    """Mount claims that are bound, wait, are missing, or may be used once."""
+    for node in asked["nodes"]:
+        labels = node["metadata"]["labels"]
+        for key in ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"):
+            if draw.random() < 0.5:
+                labels[key] = draw.choice("abc")
+    asked["classes"] = [_class(draw, name) for name in ("now", "later")]
+    asked["claims"], asked["volumes"] = [], []
+    for name in ("c0", "c1", "c2", "c3"):
+        claim = _claim(draw, name)
+        asked["claims"].append(claim)
+        if claim["spec"].get("volumeName") and draw.random() < 0.95:
+            asked["volumes"].append(_volume(draw, claim))
+    for pod in (*asked["pods"], asked["pod"]):
+        pod["metadata"]["namespace"] = "team"
+        least = 1 if pod is asked["pod"] else 0
+        names = draw.sample(("c0", "c1", "c2", "c3", "none")[: draw.choice((4, 4, 5))], least)
+        if draw.random() < 0.3:
+            names.append(draw.choice(("c0", "c1")))
+        pod["spec"]["volumes"] = [
+            {"name": f"v{i}", "persistentVolumeClaim": {"claimName": name}}
+            for i, name in enumerate(dict.fromkeys(names))
+        ]
+
+
+def _class(draw, name):
+    modes = {"now": "Immediate", "later": "WaitForFirstConsumer"}
+    made = {
+        "metadata": {"name": name},
+        "provisioner": "example.com/disk",
+        "volumeBindingMode": modes[name],
+    }
+    if draw.random() < 0.6:
+        made["allowedTopologies"] = [
+            {
+                "matchLabelExpressions": [
+                    {"key": draw.choice(KEYS[:2]), "values": draw.sample("abcrst", 3)}
+                    for _ in range(draw.randint(1, 2))
+                ]
+            }
+            for _ in range(draw.randint(1, 2))
+        ]
+    return made
+
+
+def _claim(draw, name):
+    state = draw.choice(("bound", "bound", "bound", "waits", "waits", "prebound", "odd"))
+    annotations, status = {}, {"phase": "Bound" if state == "bound" else "Pending"}
+    modes = ["ReadWriteOncePod" if draw.random() < 0.2 else "ReadWriteMany"]
+    spec = {"accessModes": modes, "storageClassName": "later" if state == "waits" else "now"}
+    spec["resources"] = {"requests": {"storage": "1Gi"}}
+    if state in ("bound", "prebound"):
+        spec["volumeName"] = f"pv-{name}"
+    if state == "bound":
+        annotations["pv.kubernetes.io/bind-completed"] = "yes"
+    if state == "waits" and draw.random() < 0.3:
+        annotations["volume.kubernetes.io/selected-node"] = draw.choice(("n0", "n1", "n2"))
+    metadata = {"name": name, "namespace": "team", "annotations": annotations}
+    if state == "odd":
+        choice = draw.choice(("lost", "deleting", "no class", "unknown class"))
+        if choice == "lost":
+            status["phase"] = "Lost"
+        elif choice == "deleting":
+            metadata["deletionTimestamp"] = "2024-01-01T00:00:00Z"
+        else:
+            spec["storageClassName"] = "" if choice == "no class" else "unknown"
+    return {"metadata": metadata, "spec": spec, "status": status}
+
+
+def _volume(draw, claim):
+    labels = {}
+    if draw.random() < 0.4:
+        key = draw.choice(
+            ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
+        )
+        labels[key] = draw.choice(("a", "b", "a__b"))
+    metadata = {"name": claim["spec"]["volumeName"], "labels": labels}
+    where = {}
+    if draw.random() < 0.6:
+        terms = [{"matchExpressions": [_expression(draw)]} for _ in range(draw.randint(1, 2))]
+        where["nodeAffinity"] = {"required": {"nodeSelectorTerms": terms}}
+    reference = {"namespace": "team", "name": claim["metadata"]["name"]}
+    return {"metadata": metadata, "spec": {"claimRef": reference, **where}}
+
+
 def everything(draw, asked):
     """Change all of it at once."""
     spread(draw, asked)
@@ -269,5 +355,6 @@ FEATURES = {
     "resources": resources,
     "spread": spread,
     "neighbours": neighbours,
+    "volumes": volumes,
     "everything": everything,
 }

@@ -14,7 +14,7 @@ from clusters import FEATURES, question
 
 from builders_scheduler import make_gang, make_queue
 from muster.local import build
-from muster.runtime import shapes
+from muster.runtime import shapes, volumes
 from muster.runtime.snapshot import ClusterColumns, RoleInput
 from muster.scheduler import policy
 from muster.scheduler.session import Session
@@ -22,6 +22,12 @@ from muster.scheduler.session import Session
 PAIRS = int(os.environ.get("MUSTER_ORACLE_PAIRS", "10000"))
 """Of a pod and a node, per feature."""
 SEED = int(os.environ.get("MUSTER_ORACLE_SEED", "1"))
+
+STORED = {
+    "claims": volumes.parse_claim,
+    "volumes": volumes.parse_volume,
+    "classes": volumes.parse_class,
+}
 
 pytestmark = pytest.mark.e2e
 
@@ -49,6 +55,9 @@ def ours(asked):
     columns = ClusterColumns()
     for space in asked["namespaces"]:
         columns.space_changed(space["metadata"]["name"], space["metadata"]["labels"])
+    for kind, parse in STORED.items():
+        for document in asked.get(kind, ()):
+            columns.volumes.changed(None, parse(document))
     for node in asked["nodes"]:
         columns.node_changed(None, shapes.parse_node(node))
     for pod in asked["pods"]:
@@ -58,6 +67,7 @@ def ours(asked):
     session = Session(snapshot, policy.DEFAULT.openers())
     tasks = session.jobs[0].tasks[0]
     free = session.fit(tasks).capacity > 0
+    free &= tasks.shape.refusal is None
     allowed = session.room.bonds.open(tasks.lot.shape)
     marks = free if allowed is None else free & allowed
     # What is decided must be what is checked again before it is carried out.

@@ -86,7 +86,8 @@ EMBEDDED = base.GangBackend(
         # Pods of all namespaces take room on the nodes.
         Permission("", "pods", READ, everywhere=True),
         Permission("", "persistentvolumes", READ, everywhere=True),
-        Permission("", "persistentvolumeclaims", READ),
+        # A claim that waits for its first consumer is told the node.
+        Permission("", "persistentvolumeclaims", (*READ, "patch")),
         Permission("", "namespaces", READ, everywhere=True),
         Permission("", "resourcequotas", READ),
         Permission("storage.k8s.io", "storageclasses", READ, everywhere=True),

@@ -12,12 +12,13 @@ import aiohttp
 
 from muster.api import edge, names
 from muster.api.model import Json, PodView
-from muster.runtime.cache import PODS, Cache
+from muster.runtime.cache import CLAIMS, PODS, Cache
 from muster.runtime.causes import Cause
 from muster.runtime.gate import Urgency
 from muster.runtime.kube import STRATEGIC_PATCH, ApiError, FencedError, Kube
 from muster.runtime.metrics import Metrics
 from muster.runtime.recorder import Recorder
+from muster.runtime.volumes import SELECTED_NODE, ClaimView
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +60,23 @@ class Binder:
         if pod.uid not in self._removing:
             self._removing.add(pod.uid)
             self._spawn(self._evict(pod, cause))
+
+    def provision(self, claim: ClaimView, node: str) -> None:
+        """Say on a claim that waited for its first consumer for which node it is to be."""
+        key = f"{claim.namespace}/{claim.name}"
+        if key not in self._removing:
+            self._removing.add(key)
+            self._spawn(self._provision(claim, node, key))
+
+    async def _provision(self, claim: ClaimView, node: str, key: str) -> None:
+        path = CLAIMS.path(claim.namespace, claim.name)
+        body: Json = {"metadata": {"annotations": {SELECTED_NODE: node}}}
+        try:
+            self._cache.put(await self._kube.patch(path, body, Urgency.PLACEMENT))
+        except TROUBLE as error:
+            log.warning("claim %s was not given the node %s: %s", key, node, error)
+        finally:
+            self._removing.discard(key)
 
     async def _bind(self, pod: PodView, node: str) -> None:
         body = {

@@ -19,7 +19,7 @@ from muster.controller.model import Refusal
 from muster.frameworks import load
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend
-from muster.runtime import budgets, dialects, gangs, shapes, views
+from muster.runtime import budgets, dialects, gangs, shapes, views, volumes
 from muster.runtime.budgets import Budgets
 from muster.runtime.dialects import Ask
 from muster.runtime.foreignpods import ForeignPods, Member
@@ -28,6 +28,7 @@ from muster.runtime.kube import ApiError, Kube, Resource
 from muster.runtime.mirror import Mirror
 from muster.runtime.shapes import NodeView, PodUse
 from muster.runtime.snapshot import ClusterColumns, QueueInput
+from muster.runtime.volumes import Stored
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +37,9 @@ SERVICES = Resource("", "v1", "services")
 CONFIG_MAPS = Resource("", "v1", "configmaps")
 NODES = Resource("", "v1", "nodes", namespaced=False)
 NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
+CLAIMS = Resource("", "v1", "persistentvolumeclaims")
+VOLUMES = Resource("", "v1", "persistentvolumes", namespaced=False)
+CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", namespaced=False)
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False)
 QUEUES = Resource("scheduling.incubator.k8s.io", "v1alpha1", "queues", namespaced=False)
 BUDGETS = Resource("policy", "v1", "poddisruptionbudgets")
@@ -323,6 +327,12 @@ class Cache:
             mirrors["PodDisruptionBudget"] = self._each(
                 BUDGETS, budgets.parse, self.budgets.changed, {}
             )
+            stored = self._storage_changed
+            mirrors["PersistentVolumeClaim"] = self._each(CLAIMS, volumes.parse_claim, stored, {})
+            mirrors["PersistentVolume"] = [
+                Mirror(self.kube, VOLUMES, volumes.parse_volume, stored)
+            ]
+            mirrors["StorageClass"] = [Mirror(self.kube, CLASSES, volumes.parse_class, stored)]
             mirrors["Queue"] = [Mirror(self.kube, QUEUES, self._parse_queue, self._queue_changed)]
         return mirrors
 
@@ -431,6 +441,11 @@ class Cache:
         elif before is not None:
             self.columns.space_changed(before[0], None)
         if before is not None and before != after:
+            self._stirred()
+
+    def _storage_changed(self, before: Stored | None, after: Stored | None) -> None:
+        self.columns.volumes.changed(before, after)
+        if before != after:
             self._stirred()
 
     def _queue_changed(self, before: QueueInput | None, after: QueueInput | None) -> None:

@@ -171,6 +171,8 @@ class Loop:
                 self._accept(jobs[decision.gang], decision, now, seen)
             elif not self.foreign.accept(decision, now, seen):
                 self.stir()
+        for claim, node in columns.volumes.consumers():
+            self._binder.provision(claim, node)
         waiting = [d for d in decisions if d.gang in jobs and not d.placements]
         self._show(waiting, jobs, settings, now)
         self._look_ahead(decisions, inputs, now)

@@ -61,7 +61,7 @@ def _lacks(tie: Tie, node: NodeView) -> bool:
 def preference(shape: PodShape, node: NodeView) -> float:
     """Return the share of the shape's preferred terms that the node matches, 0 - 100."""
     weights = sum(weight for weight, _ in shape.preferred)
-    matched = sum(weight for weight, term in shape.preferred if _holds(term, node))
+    matched = sum(weight for weight, term in shape.preferred if holds(term, node))
     return 100 * matched / weights if weights else 0.0
 
 
@@ -72,10 +72,11 @@ def _tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
 def _selected(shape: PodShape, node: NodeView) -> bool:
     if any(node.labels.get(key) != value for key, value in shape.selector):
         return False
-    return shape.affinity is None or any(_holds(term, node) for term in shape.affinity)
+    return shape.affinity is None or any(holds(term, node) for term in shape.affinity)
 
 
-def _holds(term: Term, node: NodeView) -> bool:
+def holds(term: Term, node: NodeView) -> bool:
+    """Say whether all requirements of a term hold for a node; false for a term without any."""
     if not term.labels and not term.fields:
         return False
     names = {"metadata.name": node.name}

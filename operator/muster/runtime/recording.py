@@ -18,6 +18,7 @@ from muster.api.model import Json
 from muster.runtime.gangs import GangRules
 from muster.runtime.shapes import NodeView, PodUse
 from muster.runtime.snapshot import ClusterColumns, GangInput, QueueInput
+from muster.runtime.volumes import ClaimView, ClassView, Stored, VolumeView
 from muster.scheduler import cycle, policy
 from muster.scheduler.model import Decision, Snapshot
 from muster.scheduler.policy import Policy
@@ -44,6 +45,9 @@ class Recording:
     rules: GangRules
     spaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Labels of namespaces."""
+    claims: tuple[ClaimView, ...] = ()
+    volumes: tuple[VolumeView, ...] = ()
+    classes: tuple[ClassView, ...] = ()
     policy: Mapping[str, Any] = field(default_factory=dict)
     """The policy file; empty: the built-in policy."""
 
@@ -52,6 +56,9 @@ class Recording:
         columns = ClusterColumns(self.resources)
         for name, labels in self.spaces.items():
             columns.space_changed(name, labels)
+        stored: tuple[Stored, ...] = (*self.claims, *self.volumes, *self.classes)
+        for view in stored:
+            columns.volumes.changed(None, view)
         for node in self.nodes:
             columns.node_changed(None, node)
         for pod in self.pods:
@@ -83,6 +90,9 @@ def take(
         queues=tuple(queues),
         rules=rules,
         spaces=spaces,
+        claims=tuple(v for _, v in sorted(columns.volumes.claims.items())),
+        volumes=tuple(v for _, v in sorted(columns.volumes.volumes.items())),
+        classes=tuple(v for _, v in sorted(columns.volumes.classes.items())),
         policy=chosen.source,
     )
 

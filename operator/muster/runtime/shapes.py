@@ -18,6 +18,15 @@ Requests = tuple[tuple[str, int], ...]
 
 PER_POD: Final = (names.REPLICA_INDEX, names.JOB_ROLE)
 """Labels that pods of one role do not have in common."""
+UNSUPPORTED_VOLUMES: Final = (
+    "ephemeral",
+    "gcePersistentDisk",
+    "awsElasticBlockStore",
+    "iscsi",
+    "rbd",
+)
+"""Volumes that tie a pod to nodes in ways that are not looked at."""
+_CLAIM: Final = "persistentVolumeClaim"
 LEAST_CPU: Final = 100
 LEAST_MEMORY: Final = 200 * 1024 * 1024
 """What a container counts for in scores that asks for nothing, as in kube-scheduler."""
@@ -103,6 +112,8 @@ class PodUse:
     labels: Labels = field(default_factory=dict)
     apart: tuple[Tie, ...] = ()
     """Terms by which it keeps others away."""
+    claims: tuple[tuple[str, str], ...] = ()
+    """(namespace, name)"""
 
 
 NOBODY: Final = Identity("", {})
@@ -123,6 +134,8 @@ class PodShape:
     tolerations: tuple[Toleration, ...] = ()
     node_name: str = ""
     ties: tuple[Tie, ...] = ()
+    claims: tuple[tuple[str, str], ...] = ()
+    """(namespace, name) of the volume claims."""
     unsupported: str = ""
     """A constraint that the scheduler does not know, in words."""
     identity: Identity = field(default=NOBODY, compare=False)
@@ -146,6 +159,7 @@ class PodShape:
             deleting=False,
             labels=self.identity.labels,
             apart=self.apart,
+            claims=self.claims,
         )
 
 
@@ -194,6 +208,7 @@ def parse_use(doc: Json) -> PodUse | None:
         deleting="deletionTimestamp" in metadata,
         labels=metadata.get("labels") or {},
         apart=_apart(spec, metadata) if "affinity" in spec else (),
+        claims=_claims(spec, metadata.get("namespace", "")),
     )
 
 
@@ -216,11 +231,12 @@ def shape_of(template: Json, namespace: str = "", labels: Labels | None = None) 
         selector=tuple(sorted((spec.get("nodeSelector") or {}).items())),
         affinity=None
         if required is None
-        else tuple(map(_term, required.get("nodeSelectorTerms") or ())),
-        preferred=tuple((p["weight"], _term(p.get("preference") or {})) for p in preferred),
+        else tuple(map(term, required.get("nodeSelectorTerms") or ())),
+        preferred=tuple((p["weight"], term(p.get("preference") or {})) for p in preferred),
         tolerations=tuple(map(_toleration, spec.get("tolerations") or ())),
         node_name=spec.get("nodeName") or "",
         ties=terms,
+        claims=_claims(spec, identity.namespace),
         unsupported=_unsupported(spec, terms),
         identity=identity,
     )
@@ -236,7 +252,8 @@ def _apart(spec: Json, metadata: Json) -> tuple[Tie, ...]:
     return tuple(tie for tie in found if tie.link is Link.APART)
 
 
-def _term(doc: Json) -> Term:
+def term(doc: Json) -> Term:
+    """Return one term of a node selector."""
     return Term(
         labels=tuple(map(expression, doc.get("matchExpressions") or ())),
         fields=tuple(map(expression, doc.get("matchFields") or ())),
@@ -285,8 +302,18 @@ def _ports(spec: Json) -> frozenset[HostPort]:
     )
 
 
+def _claims(spec: Json, namespace: str) -> tuple[tuple[str, str], ...]:
+    volumes = spec.get("volumes") or ()
+    named = {v["persistentVolumeClaim"].get("claimName") for v in volumes if _CLAIM in v}
+    return tuple((namespace, name) for name in sorted(filter(None, named)))
+
+
 def _unsupported(spec: Json, terms: Iterable[Tie]) -> str:
     if spec.get("resourceClaims"):
         return "resourceClaims"
+    for volume in spec.get("volumes") or ():
+        kind = next((kind for kind in UNSUPPORTED_VOLUMES if volume.get(kind)), "")
+        if kind:
+            return f"a volume of the kind {kind}"
     keys = {e.key for tie in terms for e in tie.who.pods or ()}
     return next((f"a selector on the label {key}" for key in PER_POD if key in keys), "")

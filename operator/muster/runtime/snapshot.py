@@ -17,6 +17,7 @@ from muster.runtime.hostports import HostPorts
 from muster.runtime.neighbours import Neighbours, Profile
 from muster.runtime.shapes import NodeView, PodShape, PodUse, Requests
 from muster.runtime.tenants import Tenants
+from muster.runtime.volumes import Volumes
 from muster.scheduler.model import (
     PODS,
     UNLIMITED,
@@ -117,6 +118,7 @@ class ClusterColumns:
         self._uses: dict[Key, PodUse] = {}
         self._residents: dict[str, dict[Key, PodUse]] = {}
         self._ports = HostPorts()
+        self.volumes = Volumes()
         self._neighbours = Neighbours(self._nodes)
         self._shapes: dict[tuple[PodShape, Profile], int] = {}
         self._last_shape = 0
@@ -180,7 +182,7 @@ class ClusterColumns:
     def fits(self, node: str, shape: PodShape) -> bool:
         """Say whether the node is there and has room for a pod of that shape at this moment.
 
-        Ports and other pods that must be near or away are looked at as well.
+        Ports, volumes and other pods that must be near or away are looked at as well.
         """
         slot = self._nodes.slots.get(node)
         if slot is None:
@@ -192,6 +194,8 @@ class ClusterColumns:
         if not (request <= free)[request > 0].all():
             return False
         if self._ports.meet(node, shape.ports):
+            return False
+        if not self.volumes.allow(shape, self._nodes.views[node]):
             return False
         return self._neighbours.allow(node, shape, self._uses.values())
 
@@ -221,7 +225,7 @@ class ClusterColumns:
             shapes_of = [[role.shape for role in gang.roles] for gang in gangs]
             uses = self._uses.values()
             made, wanted = self._neighbours.settle(made, shapes_of, self._shape_id, uses)
-        shapes = {id_: self._shape(id_, wanted[id_]) for id_ in sorted(wanted)}
+        shapes = {id_: self._shape(id_, wanted) for id_ in sorted(wanted)}
         self._prune(wanted)
         return Snapshot(
             now=now,
@@ -250,6 +254,7 @@ class ClusterColumns:
         self._residents.setdefault(use.node, {})[key] = use
         self._ports.put(use.node, use.ports)
         self._neighbours.put(use, 1)
+        self.volumes.put(use, 1)
         self._count(use, 1)
 
     def _remove(self, key: Key) -> None:
@@ -260,6 +265,7 @@ class ClusterColumns:
             del self._residents[use.node]
         self._ports.drop(use.node, use.ports)
         self._neighbours.put(use, -1)
+        self.volumes.put(use, -1)
         self._count(use, -1)
 
     def _count(self, use: PodUse, sign: int) -> None:
@@ -351,7 +357,8 @@ class ClusterColumns:
             capability[self._vocabulary.column(name)] = amount
         return Queue(source.name, max(source.weight, 1), capability, allocated, request)
 
-    def _shape(self, id_: int, source: PodShape) -> Shape:
+    def _shape(self, id_: int, wanted: Mapping[int, PodShape]) -> Shape:
+        source = wanted[id_]
         row = self._rows.pop(id_, None) or ShapeRow(source, self._nodes)
         self._rows[id_] = row  # the last one is the youngest
         frozen = self._frozen.get(id_)
@@ -367,9 +374,18 @@ class ClusterColumns:
                 unsupported=source.unsupported,
             )
         bonds = self._neighbours.bonds(id_)
+        if source.claims:
+            frozen = self._with_volumes(frozen, source)
+            bonds = (*bonds, *self.volumes.bonds(source, len(slots), wanted))
         if not (source.ports or bonds):
             return frozen
         return replace(frozen, taken=self._ports.taken(source.ports, index), bonds=bonds)
+
+    def _with_volumes(self, frozen: Shape, source: PodShape) -> Shape:
+        nodes = [self._nodes.views[name] for name in self._nodes.order()[0]]
+        barred, texts = self.volumes.barred(source, nodes, frozen.barred, frozen.texts)
+        refusal = self.volumes.refusal(source)
+        return replace(frozen, barred=barred, texts=texts, refusal=refusal)
 
     def _prune(self, wanted: Mapping[int, PodShape]) -> None:
         for id_ in list(self._rows)[: -len(wanted) - IDLE_SHAPES]:

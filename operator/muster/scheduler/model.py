@@ -192,6 +192,8 @@ class Shape:
     taken: BoolArray | None = None
     """(N,): where a pod holds one of the ports; None: nowhere."""
     bonds: tuple[Bond, ...] = ()
+    refusal: Refusal | None = None
+    """Why its tasks cannot be placed anywhere at present."""
     unsupported: str = ""
     """A constraint that nobody here understands, in words."""
 

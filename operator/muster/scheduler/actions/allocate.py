@@ -266,6 +266,8 @@ def unfit(session: Session, job: Job) -> Refusal | None:
     if gang.refusal is not None:
         return gang.refusal
     for tasks in job.tasks:
+        if tasks.shape.refusal is not None:
+            return tasks.shape.refusal
         if tasks.shape.unsupported:
             sentence = f"{tasks.lot.role or 'a pod'} uses {tasks.shape.unsupported}"
             return Refusal(
