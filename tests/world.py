@@ -22,7 +22,7 @@ from muster.controller.model import (
     RequeueAfter,
     SetStatus,
 )
-from muster.frameworks import FRAMEWORKS, load
+from muster.frameworks import FRAMEWORKS, load, of
 from muster.runtime import views
 
 START = 1_700_000_000.0
@@ -38,6 +38,7 @@ class World:
         self.backend = backend
         self.context = context or Context()
         self.now = START
+        self.secrets = observed.pop("secrets", {})
         self.extra = observed
         self.objects = {}
         self.said = []
@@ -63,16 +64,29 @@ class World:
             pods=tuple(pods),
             services=tuple(views.child("Service", o) for o in self.of("Service")),
             configs=tuple(views.child("ConfigMap", o) for o in self.of("ConfigMap")),
+            batches=tuple(views.batch(o) for o in self.of("Job")),
+            companions=tuple(views.child(o["kind"], o) for o in self._companions()),
+            secrets=self.secrets if self.secrets and not self.of("Secret") else {},
             autoscalers=tuple(views.child(names.AUTOSCALER, o) for o in self.of(names.AUTOSCALER)),
             group=next((_group(o) for o in self.of("PodGroup")), None),
             **self.extra,
         )
 
+    def _companions(self):
+        job = load(self.framework, self.job)
+        named = {(part.kind, part.name(job)) for part in self.rules.companions}
+        return [o for key, o in self.objects.items() if key in named]
+
+    @property
+    def rules(self):
+        """The set of rules by which the job is read."""
+        return of(load(self.framework, self.job))
+
     def decide(self):
         """Return the actions of one pass, without doing them."""
         if self.job is None:
             return []
-        return reconcile.reconcile(self.observe(), self.framework, self.backend, self.context)
+        return reconcile.reconcile(self.observe(), self.rules, self.backend, self.context)
 
     def step(self, *, upto=None):
         """Do one pass, or only its first actions; return what was done."""
@@ -120,9 +134,18 @@ class World:
                 found["metadata"]["deletionTimestamp"] = edge.format_time(self.now)
             else:
                 del self.objects[action.kind, action.name]
+                self._drop_pods_of(action.uid)
 
     def _patch(self, action):
-        merge(self.objects[action.kind, action.name], action.body)
+        found = self.objects[action.kind, action.name]
+        merge(found, action.body)
+        if action.kind == "Job" and found["spec"].get("suspend"):
+            self._drop_pods_of(found["metadata"]["uid"])
+
+    def _drop_pods_of(self, uid):
+        for key, found in list(self.objects.items()):
+            if found["metadata"].get("ownerReferences", [{}])[0].get("uid") == uid:
+                del self.objects[key]
 
     def _setstatus(self, action):
         self.job["status"] = copy.deepcopy(action.status)
@@ -148,6 +171,24 @@ class World:
                 "phase": "Running",
                 "conditions": [{"type": "Ready", "status": "True"}],
             }
+
+    def launch(self, name="mnist-launcher", *, phase="Running", suffix="abcde"):
+        """Let a batch Job make its next pod; return the pod's name."""
+        batch = self.objects["Job", name]
+        owner = {"kind": "Job", "name": name, "uid": batch["metadata"]["uid"], "controller": True}
+        template = copy.deepcopy(batch["spec"]["template"])
+        pod = f"{name}-{suffix}"
+        meta = {**template["metadata"], "name": pod, "namespace": "team"}
+        meta["ownerReferences"] = [owner]
+        self._create(Create({**template, "apiVersion": "v1", "kind": "Pod", "metadata": meta}))
+        self.start(pod)
+        self.pod(pod)["status"]["phase"] = phase
+        return pod
+
+    def close(self, name="mnist-launcher", end="Complete", *, failed=0, reason="", message=""):
+        """Let a batch Job come to its end."""
+        ended = {"type": end, "status": "True", "reason": reason, "message": message}
+        self.objects["Job", name]["status"] = {"conditions": [ended], "failed": failed}
 
     def end(self, name, code=0, *, reason=""):
         """Let a pod's program exit; no code: its node was lost."""

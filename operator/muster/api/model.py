@@ -9,7 +9,7 @@ Times are seconds since the epoch; resource amounts are plain integers in the un
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,11 +30,22 @@ class Replica:
     """`Always`, `OnFailure`, `Never` or `ExitCode`."""
     template: Json
     """The pod template, as the user wrote it."""
+    numbered: bool = True
+    """Do its pods' names end in an index? Without one there is one pod."""
+    batch: bool = False
+    """Its pod is made by a batch Job, which tries again by its own rules."""
 
     @property
     def role(self) -> str:
         """The lower-case name that labels, pod names and environments carry."""
         return self.type.lower()
+
+    def pod_name(self, job: str, index: int) -> str:
+        """Return the name of a pod of the job of that name, e.g. `mnist-worker-0`.
+
+        Of a pod that a batch Job makes it is the batch Job's name.
+        """
+        return names.child(job, self.role, index if self.numbered else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +222,12 @@ class Job:
         """Return the role of that name (canonical spelling), or None."""
         return next((r for r in self.replicas if r.type == type_), None)
 
+    def pod_names(self, replicas: Iterable[Replica]) -> Iterator[str]:
+        """Yield the names of all pods of these roles, in the order of creation."""
+        for replica in replicas:
+            for index in range(replica.replicas):
+                yield replica.pod_name(self.name, index)
+
 
 @dataclass(frozen=True, slots=True)
 class ContainerEnd:
@@ -257,6 +274,19 @@ class PodView:
     """Its PriorityClass is one of those that keep the cluster at work."""
     selector: Mapping[str, str] = field(default_factory=dict)
     """nodeSelector of a pod that has no node; who gates a pod may add to it."""
+    maker: str = ""
+    """Name of the batch Job that made it; empty: none did."""
+    kind: str = "Pod"
+    """`Job`: a batch Job stands here for its pod, with its own name, uid and end."""
+    failures: int = 0
+    """How many pods of that batch Job have failed."""
+    suspended: bool = False
+    """That batch Job is held back and has no pod."""
+
+    @property
+    def place(self) -> str:
+        """The name under which the job wants it: its own, or that of its maker."""
+        return self.maker or self.name
 
     def exit_code(self, container: str) -> int | None:
         """Return the exit code of that container if it has terminated, else None."""
@@ -283,7 +313,26 @@ class ObjectView:
     """`data` of a ConfigMap."""
     spec: Json = field(default_factory=dict)
     """`spec` of a HorizontalPodAutoscaler."""
+    content: Json = field(default_factory=dict)
+    """What Muster keeps true of other children, by top-level field; of a Secret only the keys."""
     api_version: str = "v1"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchView(ObjectView):
+    """A batch Job that makes the pod of a role."""
+
+    suspended: bool = False
+    started: bool = False
+    """Has it a startTime?"""
+    created: float = 0.0
+    failures: int = 0
+    """How many of its pods have failed."""
+    end: str = ""
+    """`Complete` or `Failed`; empty while it goes on."""
+    reason: str = ""
+    message: str = ""
+    """Of its end."""
 
 
 @dataclass(frozen=True, slots=True)

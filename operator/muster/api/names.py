@@ -20,6 +20,9 @@ SCHEDULER_PLUGINS_API: Final = "scheduling.x-k8s.io/v1alpha1"
 VOLCANO_API: Final = "scheduling.volcano.sh/v1beta1"
 AUTOSCALING_API: Final = "autoscaling/v2"
 AUTOSCALER: Final = "HorizontalPodAutoscaler"
+BATCH_API: Final = "batch/v1"
+BATCH_JOB: Final = "Job"
+RBAC_API: Final = "rbac.authorization.k8s.io/v1"
 
 # Labels of children.
 OPERATOR_NAME: Final = "training.kubeflow.org/operator-name"
@@ -28,6 +31,7 @@ REPLICA_TYPE: Final = "training.kubeflow.org/replica-type"
 REPLICA_INDEX: Final = "training.kubeflow.org/replica-index"
 JOB_ROLE: Final = "training.kubeflow.org/job-role"
 JOB_ROLE_MASTER: Final = "master"
+APP: Final = "app"
 
 # Links between a pod and its group.
 GROUP_NAME: Final = "scheduling.k8s.io/group-name"
@@ -215,6 +219,7 @@ class Event(StrEnum):
     DEPRECATED_FIELD = "DeprecatedField"
     PRIORITY_CLASS_NOT_FOUND = "PriorityClassNotFound"
     ERR_RESOURCE_EXISTS = "ErrResourceExists"
+    PERMISSION_MISSING = "PermissionMissing"
     UNSCHEDULABLE = "Unschedulable"
     FAILED_SCHEDULING = "FailedScheduling"
     SCHEDULED = "Scheduled"
@@ -255,6 +260,9 @@ def flat(job: str) -> str:
     return job.replace("/", "-")
 
 
-def child(job: str, role: str, index: int) -> str:
-    """Return the name of a job's pod and of its service, e.g. `mnist-worker-0`."""
-    return f"{flat(job)}-{role}-{index}"
+def child(job: str, role: str, index: int | None) -> str:
+    """Return the name of a job's pod and of its service, e.g. `mnist-worker-0`.
+
+    Without an index it is that of a role's only pod, e.g. `mnist-launcher`.
+    """
+    return f"{flat(job)}-{role}" if index is None else f"{flat(job)}-{role}-{index}"

@@ -46,7 +46,7 @@ def writes(scope: Scope) -> Iterator[Action]:
         spec = document["spec"]
         for view in scope.observed.autoscalers:
             ours = view.owner_uid == scope.job.uid and not view.deleting
-            if ours and not _covers(view.spec, spec):
+            if ours and not covers(view.spec, spec):
                 yield Patch(view.api_version, view.kind, view.namespace, view.name, {"spec": spec})
 
 
@@ -57,14 +57,16 @@ def removal(scope: Scope) -> Iterator[Delete]:
             yield Delete(view.api_version, view.kind, view.namespace, view.name, view.uid)
 
 
-def _covers(stored: Any, asked: Any) -> bool:
+def covers(stored: Any, asked: Any) -> bool:
     """Say whether a stored value says all that is asked; the server adds its own defaults."""
     if isinstance(asked, dict):
         whole = isinstance(stored, dict)
-        return whole and all(_covers(stored.get(key), value) for key, value in asked.items())
+        return whole and all(covers(stored.get(key), value) for key, value in asked.items())
     if isinstance(asked, list):
         same = isinstance(stored, list) and len(stored) == len(asked)
-        return same and all(map(_covers, stored, asked))
+        return same and all(map(covers, stored, asked))
+    if asked is False and stored is None:
+        return True  # the server leaves out what is off
     return bool(stored == asked) or _same_amount(stored, asked)
 
 

@@ -38,8 +38,12 @@ class Mold:
 
     job: Job
     replica: Replica
-    prefix: str
-    """What the names of its pods and services start with; the index follows."""
+    first: int
+    """The index label of its first pod."""
+    hostnames: bool
+    """Does each pod have the name of its place as host name?"""
+    batch: Json
+    """Fields of the batch Job that makes the pod, where one does."""
     identity: Mapping[str, str]
     """The labels by which the role's objects are found, without the index."""
     metadata: Json
@@ -67,18 +71,45 @@ class Mold:
 
     def name(self, index: int) -> str:
         """Return the name of a pod and of its service."""
-        return f"{self.prefix}{index}"
+        return self.replica.pod_name(self.job.name, index)
+
+    def wanted(self, index: int, node: str = "") -> Json:
+        """Return what is created for that index: the pod, or the batch Job that makes it."""
+        return self.batch_job() if self.replica.batch else self.pod(index, node)
 
     def pod(self, index: int, node: str = "") -> Json:
         """Return the pod of that index, on the node unless that is empty."""
         spec = {**self.spec, "containers": self._containers(index)}
         if node and self.on_node:
             spec["nodeName"] = node
-        labels = {**self.labels, names.REPLICA_INDEX: str(index)}
+        if self.hostnames:
+            spec["hostname"] = self.name(index)
+        labels = {**self.labels, **self._index(index)}
         if index in self.masters:
             labels[names.JOB_ROLE] = names.JOB_ROLE_MASTER
         metadata = {**self.metadata, "name": self.name(index), "labels": labels}
         return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+    def batch_job(self, *, suspend: bool = False) -> Json:
+        """Return the batch Job that makes the role's pod."""
+        pod = self.pod(0)
+        inherited = ("labels", "annotations")
+        metadata = {key: pod["metadata"][key] for key in inherited if key in pod["metadata"]}
+        return {
+            "apiVersion": names.BATCH_API,
+            "kind": names.BATCH_JOB,
+            "metadata": {
+                "name": self.name(0),
+                "namespace": self.job.namespace,
+                "labels": {**self.identity, names.APP: names.flat(self.job.name)},
+                "ownerReferences": self.metadata["ownerReferences"],
+            },
+            "spec": {
+                **self.batch,
+                **({"suspend": True} if suspend else {}),
+                "template": {"metadata": metadata, "spec": pod["spec"]},
+            },
+        }
 
     def service(self, index: int) -> Json:
         """Return the headless service of the pod of that index."""
@@ -95,6 +126,10 @@ class Mold:
             "spec": {"clusterIP": "None", "selector": selector, "ports": list(self.ports)},
         }
 
+    def _index(self, index: int) -> dict[str, str]:
+        numbered = self.replica.numbered
+        return {names.REPLICA_INDEX: str(self.first + index)} if numbered else {}
+
     def _containers(self, index: int) -> list[Json]:
         entries = self.entries(index)
         if not entries:
@@ -110,7 +145,7 @@ def mold(
     job: Job, framework: Framework, replica: Replica, backend: GangBackend, context: Context
 ) -> Mold:
     """Return what the pods and services of one role have in common."""
-    template = replica.template
+    template = framework.template(job, replica, context.cluster_domain)
     meta, spec = template.get("metadata") or {}, template["spec"]
     link = backend.link(job, replica)
     environment = framework.environment(job, replica, context.cluster_domain)
@@ -127,7 +162,9 @@ def mold(
     return Mold(
         job=job,
         replica=replica,
-        prefix=names.child(job.name, replica.role, 0).removesuffix("0"),
+        first=framework.first(job),
+        hostnames=framework.hostnames,
+        batch=framework.batch_spec(job) if replica.batch else {},
         identity=identity,
         metadata={
             "namespace": job.namespace,
@@ -140,11 +177,12 @@ def mold(
         containers=containers,
         entries=environment.entries,
         targets=_targets(containers, environment.container),
-        ports=tuple(_service_port(port) for port in ported["ports"]),
+        ports=tuple(_service_port(port) for port in ported.get("ports") or ()),
         masters=frozenset(
             index for index in range(replica.replicas) if framework.is_master(job, replica, index)
         ),
-        on_node=context.placement == "create" and not spec.get("schedulingGates"),
+        on_node=context.placement == "create"
+        and not (spec.get("schedulingGates") or replica.batch),
     )
 
 
@@ -188,7 +226,7 @@ def wanted_pods(job: Job) -> Iterator[WantedPod]:
     """Yield the pods that the spec asks for, in the order in which they are created."""
     for replica in job.replicas:
         for index in range(replica.replicas):
-            name = names.child(job.name, replica.role, index)
+            name = replica.pod_name(job.name, index)
             yield WantedPod(name, replica.role, index, replica.template)
 
 

@@ -9,11 +9,12 @@ from itertools import islice
 from typing import Final
 
 from muster.api import names
-from muster.api.model import ContainerEnd, Job, JobStatus, PodView, ReplicaStatus
+from muster.api.model import ContainerEnd, JobStatus, PodView, ReplicaStatus
 from muster.controller.model import Action, Create, Delete, Emit
 from muster.controller.roster import Fate, Member
 from muster.controller.scope import Scope
 from muster.controller.status import transitions
+from muster.frameworks.base import container_name
 
 MOST_APART: Final = 32
 """Up to so many objects get an event each, beyond it one event tells of them all."""
@@ -110,7 +111,7 @@ def of_exits(scope: Scope, counted: Mapping[str, ReplicaStatus], *, over: bool) 
     whole = large and over
     ends: defaultdict[int, list[Member]] = defaultdict(list)
     for member in scope.roster.having(Fate.STAYS, Fate.RESTARTS, Fate.PERMANENT):
-        code = member.pod.exit_code(scope.framework.container)
+        code = member.pod.exit_code(container_name(scope.framework, member.replica))
         if code is None or (large and not code and not over):
             continue
         if whole or _ends_changed(scope, counted, member):
@@ -132,12 +133,13 @@ def of_restarts(scope: Scope) -> Iterator[Emit]:
     failed = scope.roster.having(Fate.RESTARTS)
     if not failed:
         return
-    job, container = scope.job, scope.framework.container
+    job = scope.job
     reason = names.reason(job.kind, names.Condition.RESTARTING)
     for type_ in dict.fromkeys(member.replica.type for member in failed):
         yield warning(reason, restarting(job.name, type_))
     for member in failed[:MOST_APART]:
         exits = member.replica.restart_policy == names.RestartPolicy.EXIT_CODE
+        container = container_name(scope.framework, member.replica)
         if exits and member.pod.exit_code(container) is None:
             why = f" ({member.pod.reason})" if member.pod.reason else ""
             text = f"Pod {member.pod.name} failed without an exit code of container {container}"
@@ -157,26 +159,28 @@ def of_notices(scope: Scope) -> Iterator[Emit]:
     for notice in (*scope.job.notices, *scope.backend.notices(scope.job, scope.facts)):
         if first or notice.reason not in _ONCE_PER_JOB:
             yield Emit(notice.type, notice.reason, _cut(notice.message), once=True)
-    if any(role.template["spec"].get("restartPolicy") for role in scope.job.replicas):
-        yield warning(
-            names.Event.SET_POD_TEMPLATE_RESTART_POLICY,
-            "Restart policy in pod template will be overwritten by restart policy in replica spec",
-            once=True,
-        )
+    wording = scope.framework.wording
+    told = wording.restart_policy_of or scope.framework.types
+    roles = (role for role in scope.job.replicas if role.type in told)
+    if any(role.template["spec"].get("restartPolicy") for role in roles):
+        yield warning(wording.restart_policy, wording.restart_policy_text, once=True)
 
 
-def of_validation(job: Job, reason: str) -> Emit:
+def of_validation(scope: Scope, reason: str) -> Emit:
     """Tell that the job must be mended."""
+    job, wording = scope.job, scope.framework.wording
     event = names.reason(job.kind, names.Suffix.FAILED_VALIDATION)
-    return warning(event, f"{job.kind} failed validation because {reason}")
+    return warning(wording.invalid_event or event, wording.of(wording.invalid, job, why=reason))
 
 
-def of_state(job: Job, after: JobStatus) -> Iterator[Emit]:
+def of_state(scope: Scope, after: JobStatus) -> Iterator[Emit]:
     """Tell why the job is invalid or blocked, once."""
-    if after.reason in ("", job.status.reason):
+    if after.reason in ("", scope.job.status.reason):
         return
     if after.state == names.JobState.INVALID:
-        yield of_validation(job, after.reason)
+        yield of_validation(scope, after.reason)
+    elif after.reason == scope.lacking:
+        yield warning(names.Event.PERMISSION_MISSING, after.reason)
     else:
         yield warning(names.Event.ERR_RESOURCE_EXISTS, after.reason)
 

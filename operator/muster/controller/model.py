@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from muster.api.model import GroupView, Job, Json, ObjectView, PodView, Verdict
+from muster.api.model import BatchView, GroupView, Job, Json, ObjectView, PodView, Verdict
 from muster.frameworks.initcontainer import Waiting
 
 
@@ -25,7 +25,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The settings of the operator that shape what a job becomes."""
+    """The settings of the operator that shape what a job becomes, and what the cluster grants."""
 
     cluster_domain: str = ""
     waiting: Waiting = field(default_factory=Waiting)
@@ -41,6 +41,8 @@ class Context:
     """apiVersion of the group objects that the cluster serves; empty: the backend's choice."""
     missing: str = ""
     """Why the gang scheduler's API cannot be used, in a sentence; empty if it can."""
+    lacking: Mapping[str, str] = field(default_factory=dict)
+    """Operator name of a framework -> what the operator's account may not do for its jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +52,15 @@ class Observed:
     job: Job
     now: float
     pods: tuple[PodView, ...] = ()
-    """Pods that the job controls, and same-named ones that it does not."""
+    """Pods that the job or a batch Job of its own controls, and same-named ones of others."""
     services: tuple[ObjectView, ...] = ()
     configs: tuple[ObjectView, ...] = ()
+    batches: tuple[BatchView, ...] = ()
+    """Batch Jobs that the job controls, and same-named ones that it does not."""
+    companions: tuple[ObjectView, ...] = ()
+    """What exists under the names of the kind's companions, whoever owns it."""
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Base64 values by key for a Secret that is to be made; empty if none is."""
     autoscalers: tuple[ObjectView, ...] = ()
     """HorizontalPodAutoscalers of the job, and one of its name that it does not control."""
     group: GroupView | None = None
@@ -70,7 +78,8 @@ class Observed:
 class Create:
     """Create an object; that it exists already is no error."""
 
-    doc: Json
+    doc: Json = field(repr=False)
+    """Not shown: it may hold a secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +95,14 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """Apply a JSON merge patch to an object's main resource."""
+    """Apply a JSON merge patch to an object's main resource, or to a subresource."""
 
     api_version: str
     kind: str
     namespace: str
     name: str
     body: Json
+    subresource: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from muster.api import names
 from muster.api.model import GroupView, ObjectView, PodView
 from muster.controller import autoscaling, children, groups, policies
 from muster.controller.children import Mold
@@ -16,12 +17,13 @@ from muster.gang.base import owner
 
 def delete(view: PodView | ObjectView) -> Delete:
     """Return the deletion of exactly this pod or other child."""
-    kind = view.kind if isinstance(view, ObjectView) else "Pod"
-    return Delete(_version(view), kind, view.namespace, view.name, view.uid)
+    return Delete(_version(view), view.kind, view.namespace, view.name, view.uid)
 
 
 def _version(view: PodView | ObjectView) -> str:
-    return view.api_version if isinstance(view, ObjectView) else "v1"
+    if isinstance(view, ObjectView):
+        return view.api_version
+    return names.BATCH_API if view.kind == names.BATCH_JOB else "v1"
 
 
 def deletions(views: Iterable[PodView | ObjectView]) -> Iterator[Delete]:
@@ -46,9 +48,8 @@ def conflict(scope: Scope) -> str:
     if not blocking:
         return ""
     kind, name = min(blocking)
-    return (
-        f'Resource "{name}" of Kind "{kind}" already exists and is not managed by {scope.job.kind}'
-    )
+    wording = scope.framework.wording
+    return wording.of(wording.taken, scope.job, other=name, of=kind)
 
 
 def _others(scope: Scope) -> Iterator[ObjectView | GroupView]:
@@ -64,6 +65,7 @@ def _others(scope: Scope) -> Iterator[ObjectView | GroupView]:
 def _beside_pods(scope: Scope) -> Iterator[ObjectView]:
     observed = scope.observed
     yield from (*observed.configs, *observed.services)
+    yield from (*observed.companions, *observed.batches)
     if autoscaling.wanted(scope) is not None:
         yield from observed.autoscalers
 
@@ -76,7 +78,7 @@ def awaits_others(scope: Scope) -> bool:
 def adoptions(scope: Scope) -> Iterator[Patch]:
     """Yield what makes the job the owner of matching objects that have none."""
     for pod in scope.roster.orphans:
-        yield _adopt(scope, "Pod", pod)
+        yield _adopt(scope, pod.kind, pod)
     for view in _beside_pods(scope):
         if is_orphan(scope.job, scope.framework, view) and not view.deleting:
             yield _adopt(scope, view.kind, view)
@@ -111,17 +113,36 @@ def removals(scope: Scope) -> Iterator[Delete]:
 
 def creations(scope: Scope, molds: Mapping[str, Mold]) -> Iterator[Create]:
     """Yield the missing pods that may be created now, in canonical order."""
-    taken, places = scope.roster.names, scope.roster.places
+    taken, places, late = scope.roster.names, scope.roster.places, _waiting(scope)
     for role, mold in molds.items():
         nodes = _nodes(scope, mold)
+        if mold.replica.type in late:
+            continue
         for index in range(mold.replica.replicas):
             name = mold.name(index)
             if name in taken or (role, index) in places:
                 continue
             if nodes is None:
-                yield Create(mold.pod(index))
+                yield Create(mold.wanted(index))
             elif name in nodes:
-                yield Create(mold.pod(index, nodes[name]))
+                yield Create(mold.wanted(index, nodes[name]))
+
+
+def may_create_place(scope: Scope, mold: Mold, index: int) -> bool:
+    """Say whether the pod of that index may appear now, were it missing."""
+    nodes = _nodes(scope, mold)
+    placed = nodes is None or mold.name(index) in nodes
+    return placed and mold.replica.type not in _waiting(scope)
+
+
+def _waiting(scope: Scope) -> frozenset[str]:
+    """Return the types whose pods must still wait for all others to be ready."""
+    late = scope.framework.later(scope.job)
+    if not late:
+        return late
+    first = [role for role in scope.job.replicas if role.type not in late]
+    ready = sum(m.pod.ready for m in scope.roster.having(Fate.STAYS) if m.replica in first)
+    return late if ready < sum(role.replicas for role in first) else frozenset()
 
 
 def _nodes(scope: Scope, mold: Mold) -> Mapping[str, str] | None:
@@ -139,6 +160,8 @@ def service_writes(
     scope: Scope, molds: Mapping[str, Mold], fresh: Iterable[Create]
 ) -> Iterator[Action]:
     """Yield the missing services of pods that exist or are being created, and the surplus."""
+    if not scope.framework.pod_services:
+        return
     pods = {pod.name for pod in scope.roster.own} | {c.doc["metadata"]["name"] for c in fresh}
     taken = {view.name for view in scope.observed.services}
     wanted: set[str] = set()

@@ -9,22 +9,24 @@ from typing import Final
 from muster.api import names
 from muster.api.model import Job, PodView, ReplicaStatus
 from muster.controller.roster import Member
+from muster.frameworks.base import Framework
 
-OURS: Final = frozenset({None, names.MANAGED_BY_TRAINING_OPERATOR})
-"""Values of managedBy under which this operator reconciles the job."""
 FIRST_PAUSE: Final = 10.0
 LAST_PAUSE: Final = 300.0
 """Seconds before the second restart of a whole gang; they double up to this, as the kubelet's do
 for a container."""
 
 
-def is_ours(job: Job) -> bool:
-    """Say whether the job is to be reconciled at all."""
-    return not job.deleting and job.run_policy.managed_by in OURS
+def is_ours(job: Job, framework: Framework) -> bool:
+    """Say whether the job is to be reconciled at all: nobody else is named as its manager."""
+    return not job.deleting and job.run_policy.managed_by in (None, framework.managers[0])
 
 
 def backoff_reached(
-    job: Job, counted: Mapping[str, ReplicaStatus], members: tuple[Member, ...]
+    job: Job,
+    framework: Framework,
+    counted: Mapping[str, ReplicaStatus],
+    members: tuple[Member, ...],
 ) -> bool:
     """Say whether the job was restarted too often.
 
@@ -32,7 +34,7 @@ def backoff_reached(
     pods that still live; pods that are never restarted do not count.
     """
     limit = job.run_policy.backoff_limit
-    if limit is None:
+    if limit is None or framework.limits_itself:
         return False
     total = sum(replica.restarts for replica in counted.values()) + sum(
         member.pod.restarts
@@ -54,10 +56,10 @@ def restart_due(job: Job) -> float | None:
     return restarting.updated + min(FIRST_PAUSE * 2.0 ** min(count - 2, 16), LAST_PAUSE)
 
 
-def deadline(job: Job, start: float) -> float | None:
+def deadline(job: Job, framework: Framework, start: float) -> float | None:
     """Return when the job has run too long, or None."""
     allowed = job.run_policy.active_deadline_seconds
-    return None if allowed is None else start + allowed
+    return None if allowed is None or framework.limits_itself else start + allowed
 
 
 def expiry(job: Job) -> float | None:

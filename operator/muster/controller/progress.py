@@ -75,25 +75,28 @@ def finished(scope: Scope) -> JobStatus:
 def suspended(scope: Scope) -> JobStatus:
     """Return the status of a suspended job; it holds its pods until the last is gone."""
     job, before = scope.job, scope.job.status
-    message = f"{job.kind} {job.name} is suspended."
-    reason = names.reason(job.kind, names.Condition.SUSPENDED)
-    conditions = with_condition(before.conditions, _created(scope))
-    was_active = names.Condition.RUNNING, names.Condition.RESTARTING
-    if any(before.is_true(type_) for type_ in was_active):
-        stopped = condition(names.Condition.RUNNING, reason, message, scope.now, "False")
-        conditions = with_condition(conditions, stopped)
-    conditions = with_condition(
-        conditions, condition(names.Condition.SUSPENDED, reason, message, scope.now)
-    )
     after = replace(
         before,
-        conditions=conditions,
+        conditions=with_conditions(before.conditions, (_created(scope), *_suspension(scope))),
         replicas=_held(scope),
         gang=None,
         reason="",
         observed_generation=job.generation,
     )
     return replace(after, state=state(after))
+
+
+def _suspension(scope: Scope) -> tuple[Condition, ...]:
+    """Return the conditions of a suspension, in the kind's order."""
+    job, wording = scope.job, scope.framework.wording
+    reason = names.reason(job.kind, names.Condition.SUSPENDED)
+    said, stopped = wording.of(wording.suspended, job), wording.of(wording.stopped, job)
+    held = condition(names.Condition.SUSPENDED, reason, said, scope.now)
+    stop = condition(names.Condition.RUNNING, reason, stopped, scope.now, "False")
+    if wording.suspended_first:
+        return held, stop
+    was_active = names.Condition.RUNNING, names.Condition.RESTARTING
+    return (stop, held) if any(job.status.is_true(type_) for type_ in was_active) else (held,)
 
 
 def _held(scope: Scope) -> Mapping[str, ReplicaStatus]:
@@ -116,10 +119,8 @@ def _whole(seconds: float) -> float:
 
 def _created(scope: Scope) -> Condition:
     job = scope.job
-    reason = names.reason(job.kind, names.Condition.CREATED)
-    return condition(
-        names.Condition.CREATED, reason, f"{job.kind} {job.name} is created.", scope.now
-    )
+    wording, reason = scope.framework.wording, names.reason(job.kind, names.Condition.CREATED)
+    return condition(names.Condition.CREATED, reason, wording.of(wording.created, job), scope.now)
 
 
 def _resumed(scope: Scope) -> JobStatus:
@@ -132,7 +133,7 @@ def _resumed(scope: Scope) -> JobStatus:
     if not before.is_true(names.Condition.SUSPENDED):
         return replace(before, conditions=conditions)
     reason = names.reason(job.kind, names.Suffix.RESUMED)
-    message = f"{job.kind} {job.name} is resumed."
+    message = scope.framework.wording.of(scope.framework.wording.resumed, job)
     resumed = condition(names.Condition.SUSPENDED, reason, message, scope.now, "False")
     return replace(
         before,
@@ -153,6 +154,7 @@ def _changes(scope: Scope, before: JobStatus) -> Iterator[Condition]:
     success = [step for step in steps if step.end is End.SUCCEEDED]
     failure = success or list(_failure(scope, before, steps))
     if success or failure:
+        yield from _never_ran(scope, before)
         yield from (_set(scope, step) for step in (*runs, *failure))
     elif any(replica.restarted for replica in counted.values()):
         yield _restarting(scope, restarting(scope.job.name, _failed_type(scope, counted)))
@@ -167,6 +169,15 @@ def _changes(scope: Scope, before: JobStatus) -> Iterator[Condition]:
         yield from (_set(scope, step) for step in runs)
 
 
+def _never_ran(scope: Scope, before: JobStatus) -> Iterator[Condition]:
+    """Yield what is said of a job that ends before anybody has seen it run."""
+    text = scope.framework.wording.never_ran
+    if text and before.condition(names.Condition.RUNNING) is None:
+        reason = names.reason(scope.job.kind, names.Condition.RUNNING)
+        message = scope.framework.wording.of(text, scope.job)
+        yield condition(names.Condition.RUNNING, reason, message, scope.now, "False")
+
+
 def _steps(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> tuple[Outcome, ...]:
     members = scope.roster.members
     kept = {m.replica.type for m in scope.roster.having(Fate.STAYS, Fate.PERMANENT)
@@ -179,8 +190,9 @@ def _steps(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> tuple[Outcome,
 def _failure(scope: Scope, before: JobStatus, steps: tuple[Outcome, ...]) -> Iterator[Outcome]:
     """Yield the failure of the job, if there is one: by policy, else by its pods."""
     job = scope.job
-    deadline = policies.deadline(job, before.start_time or scope.now)
-    if policies.backoff_reached(job, before.replicas, scope.roster.members):
+    framework = scope.framework
+    deadline = policies.deadline(job, framework, before.start_time or scope.now)
+    if policies.backoff_reached(job, framework, before.replicas, scope.roster.members):
         text = f"Job {job.name} has failed because it has reached the specified backoff limit"
         yield Outcome(End.FAILED, text)
     elif deadline is not None and scope.now >= deadline:

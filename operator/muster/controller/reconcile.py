@@ -13,7 +13,17 @@ from dataclasses import replace
 
 from muster.api import names, status
 from muster.api.model import JobStatus, PodView
-from muster.controller import autoscaling, children, events, groups, pods, policies, progress
+from muster.controller import (
+    autoscaling,
+    batches,
+    children,
+    companions,
+    events,
+    groups,
+    pods,
+    policies,
+    progress,
+)
 from muster.controller.model import (
     Action,
     Context,
@@ -44,7 +54,7 @@ def reconcile(
     Nothing for a job that is being deleted or that somebody else manages.
     """
     job = observed.job
-    if not policies.is_ours(job):
+    if not policies.is_ours(job, framework):
         return []
     scope = scope_of(observed, framework, backend, context)
     if job.status.finished:
@@ -90,22 +100,33 @@ def _end_of_group(scope: Scope, doomed: Sequence[PodView]) -> Iterator[Action]:
 
 def _invalid(scope: Scope) -> Iterator[Action]:
     after = progress.invalid(scope, "; ".join(str(problem) for problem in scope.job.problems))
+    after = _latched(scope, after)
     if after != scope.job.status:
         yield SetStatus(status.write(after))
-        yield events.of_validation(scope.job, after.reason)
+        yield events.of_validation(scope, after.reason)
 
 
 # 3. Suspended: take everything down, whatever cleanPodPolicy says.
 
 
 def _suspended(scope: Scope) -> Iterator[Action]:
-    deletes = list(pods.teardown(scope, scope.roster.own))
+    doomed = [pod for pod in scope.roster.own if pod.kind != names.BATCH_JOB]
+    deletes = list(pods.teardown(scope, doomed))
     yield from deletes
-    yield from _end_of_group(scope, scope.roster.own)
+    yield from _kept(scope)
+    yield from _end_of_group(scope, doomed)
     yield from autoscaling.removal(scope)
     yield from pods.end_of_configs(scope)
     yield from events.of_writes(deletes)
     yield from _status_writes(scope, progress.suspended(scope), ())
+
+
+def _kept(scope: Scope) -> Iterator[Action]:
+    """Yield what a suspended job has all the same, where the kind wants that."""
+    if not (scope.lacking or pods.conflict(scope)):
+        yield from companions.writes(scope, lasting=True)
+        molds = children.molds(scope.job, scope.framework, scope.backend, scope.context)
+        yield from batches.suspensions(scope, molds)
 
 
 # 4. Running: deadline and backoff, group, config, pods, services, conditions.
@@ -119,20 +140,20 @@ def _running(scope: Scope) -> Iterator[Action]:
         # not bring back pods that were taken away.
         yield from _status_writes(scope, after, exits)
         return
-    obstacle = pods.conflict(scope)
+    obstacle = scope.lacking or pods.conflict(scope)
     if obstacle:
         after = replace(after, state=names.JobState.BLOCKED, reason=obstacle)
         yield from pods.removals(scope)
     else:
         yield from _children(scope)
     yield from _said(scope)
-    told = (*events.of_restarts(scope), *exits, *events.of_state(scope.job, after))
+    told = (*events.of_restarts(scope), *exits, *events.of_state(scope, after))
     silent = _awaits_first_word(scope)
     if not silent:
         yield from groups.announcement(scope, after.gang)
         yield from _status_writes(scope, after, told)
     yield from _earliest(
-        policies.deadline(scope.job, after.start_time or scope.now),
+        policies.deadline(scope.job, scope.framework, after.start_time or scope.now),
         scope.retry,
         _rest(scope),
         scope.job.created + FIRST_WORD if silent else None,
@@ -147,8 +168,10 @@ def _children(scope: Scope) -> Iterator[Action]:
         return
     yield from pods.adoptions(scope)
     molds = children.molds(scope.job, scope.framework, scope.backend, scope.context)
+    yield from companions.writes(scope)
     if pods.may_create(scope):
         yield from pods.config_writes(scope)
+        yield from batches.resumptions(scope, molds)
     creates = list(pods.creations(scope, molds)) if pods.may_create(scope) else []
     writes = (
         *pods.removals(scope),
@@ -177,12 +200,14 @@ def _awaits_first_word(scope: Scope) -> bool:
     """Say whether the first status waits for the allocator, so that it is written once."""
     if scope.job.status.conditions or scope.roster.own or scope.context.missing:
         return False
+    if scope.lacking or _latched(scope, scope.job.status) != scope.job.status:
+        return False
     young = scope.now < scope.job.created + FIRST_WORD
     return young and scope.backend.embedded and scope.observed.verdict is None
 
 
 def _status_writes(scope: Scope, after: JobStatus, told: Iterable[Emit]) -> Iterator[Action]:
-    before = scope.job.status
+    before, after = scope.job.status, _latched(scope, after)
     if after != before:
         yield SetStatus(status.write(after))
         yield from events.of_notices(scope)
@@ -195,6 +220,11 @@ def _rest(scope: Scope) -> float | None:
     """Return when a gang that failed again may be made anew, if that is still to come."""
     due = policies.restart_due(scope.job)
     return due if due is not None and due > scope.now else None
+
+
+def _latched(scope: Scope, after: JobStatus) -> JobStatus:
+    """Return the status with the choice of rules in it, where the kind has a choice."""
+    return replace(after, extra={**after.extra, **scope.framework.latch})
 
 
 def _after_others(scope: Scope, *, blocked: bool) -> float | None:

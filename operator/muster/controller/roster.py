@@ -3,19 +3,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Final
 
 from muster.api import names
-from muster.api.model import GroupView, Job, ObjectView, PodView, Replica, ReplicaStatus
+from muster.api.model import (
+    BatchView,
+    GroupView,
+    Job,
+    ObjectView,
+    PodView,
+    Replica,
+    ReplicaStatus,
+)
 from muster.controller.children import labels
 from muster.controller.model import Observed
-from muster.frameworks.base import Framework
+from muster.frameworks.base import Framework, container_name
 
 FIRST_RETRYABLE: Final = 128
 """Exit codes from here on are retried under ExitCode; smaller ones are the program's verdict."""
+BACKOFF_EXCEEDED: Final = "BackoffLimitExceeded"
+"""Reason of a batch Job that has tried too often."""
+LONGEST: Final = 1024
+"""Characters of a failure's message."""
 LEFTOVER_GRACE: Final = 60.0
 """Seconds that the garbage collector gets to remove what a deleted job of this name left."""
 
@@ -79,9 +91,11 @@ class Roster:
 def roster_of(observed: Observed, framework: Framework) -> Roster:
     """Sort the pods of one pass."""
     job = observed.job
+    makers = {batch.uid: batch for batch in observed.batches if batch.owner_uid == job.uid}
     own = [pod for pod in observed.pods if pod.owner_uid == job.uid]
-    others = [pod for pod in observed.pods if pod.owner_uid != job.uid]
-    kept = _one_per_place(job, own)
+    own += (stand_in(batch, observed.pods) for batch in makers.values())
+    others = [pod for pod in observed.pods if pod.owner_uid not in (job.uid, *makers)]
+    kept = _one_per_place(job, framework, own)
     chosen = {pod.uid for pod in kept.values()}
     orphans, foreign, leftovers = _sort_others(observed, framework, others)
     return Roster(
@@ -90,9 +104,58 @@ def roster_of(observed: Observed, framework: Framework) -> Roster:
         orphans=orphans,
         foreign=foreign,
         leftovers=leftovers,
-        names=frozenset(pod.name for pod in observed.pods),
+        names=frozenset(pod.name for pod in observed.pods)
+        | frozenset(batch.name for batch in observed.batches),
         places=frozenset(kept),
     )
+
+
+def stand_in(batch: BatchView, pods: Iterable[PodView]) -> PodView:
+    """Return a batch Job as the pod for which it stands.
+
+    It has ended when the batch Job has; until then it is what the newest of its pods is, and
+    Pending without any. A failure is put down to the newest pod that failed, if there is one.
+    """
+    made = sorted((p for p in pods if p.owner_uid == batch.uid), key=lambda p: p.created)
+    living = [pod for pod in made if not pod.terminal]
+    latest = living[-1] if living else None
+    view = PodView(
+        namespace=batch.namespace,
+        name=batch.name,
+        uid=batch.uid,
+        owner_uid=batch.owner_uid,
+        role=batch.labels.get(names.REPLICA_TYPE, ""),
+        index=None,
+        phase=latest.phase if latest else "Pending",
+        deleting=batch.deleting,
+        node=latest.node if latest else "",
+        created=batch.created,
+        ready=latest is not None and latest.ready,
+        ends=latest.ends if latest else (),
+        message=latest.message if latest else "",
+        labels=batch.labels,
+        scheduler_name=latest.scheduler_name if latest else "",
+        kind=batch.kind,
+        failures=batch.failures,
+        suspended=batch.suspended,
+    )
+    if batch.end == "Complete":
+        return replace(view, phase="Succeeded", node="")
+    if batch.end == "Failed":
+        reason, message = _why(batch, [pod for pod in made if pod.phase == "Failed"])
+        return replace(view, phase="Failed", node="", reason=reason, message=message)
+    return view
+
+
+def _why(batch: BatchView, failed: Sequence[PodView]) -> tuple[str, str]:
+    """Return reason and message of a failed batch Job, with those of its last pod."""
+    reason, message = batch.reason, batch.message
+    if reason == BACKOFF_EXCEEDED and failed:
+        last = failed[-1]
+        reason = f"{reason}/{last.reason}" if last.reason else reason
+        message = f"{message}: {last.message}" if last.message else message
+    cut = message if len(message) <= LONGEST else f"{message[: LONGEST - 3]}..."
+    return reason, cut
 
 
 def is_orphan(job: Job, framework: Framework, view: PodView | ObjectView) -> bool:
@@ -129,20 +192,37 @@ def _sort_others(
 
 
 def _on_its_place(job: Job, pod: PodView) -> bool:
-    return pod.index is not None and pod.name == names.child(job.name, pod.role, pod.index)
+    return any(
+        pod.name == role.pod_name(job.name, index)
+        for role in job.replicas
+        if role.role == pod.role and not role.batch
+        for index in range(role.replicas)
+    )
 
 
-def _one_per_place(job: Job, own: Iterable[PodView]) -> Mapping[tuple[str, int], PodView]:
+def _one_per_place(
+    job: Job, framework: Framework, own: Iterable[PodView]
+) -> Mapping[tuple[str, int], PodView]:
     """Return the pod that holds each wanted place: the oldest that has not failed."""
-    sizes = {replica.role: replica.replicas for replica in job.replicas}
+    roles = {replica.role: replica for replica in job.replicas}
+    first = framework.first(job)
     kept: dict[tuple[str, int], PodView] = {}
     for pod in own:
-        if pod.index is None or pod.index >= sizes.get(pod.role, 0):
+        replica = roles.get(pod.role)
+        index = _index(replica, pod, first) if replica else None
+        if replica is None or index is None or not 0 <= index < replica.replicas:
             continue
-        rival = kept.get((pod.role, pod.index))
+        rival = kept.get((pod.role, index))
         if rival is None or _rank(pod) < _rank(rival):
-            kept[pod.role, pod.index] = pod
+            kept[pod.role, index] = pod
     return kept
+
+
+def _index(replica: Replica, pod: PodView, first: int) -> int | None:
+    """Return a pod's index in its role."""
+    if not replica.numbered:
+        return 0
+    return None if pod.index is None else pod.index - first
 
 
 def _rank(pod: PodView) -> tuple[bool, bool, float, str]:
@@ -160,31 +240,31 @@ def _members(
             pod = kept.get((replica.role, index))
             if pod is not None:
                 lost = pod.uid in observed.replacing
-                fate = _fate(pod, replica, framework.container, lost=lost, counted=counted)
+                fate = _fate(pod, replica, framework, lost=lost, counted=counted)
                 members.append(Member(pod, replica, fate))
     return tuple(members)
 
 
 def _fate(
-    pod: PodView, replica: Replica, container: str, *, lost: bool, counted: frozenset[str]
+    pod: PodView, replica: Replica, framework: Framework, *, lost: bool, counted: frozenset[str]
 ) -> Fate:
     if pod.deleting:
         return Fate.GOES
     if pod.uid in counted:
         return Fate.COUNTED
-    if pod.phase != "Failed":
+    if pod.phase != "Failed" or replica.batch:
         return Fate.STAYS
     if lost or refused(pod):
         return Fate.LOST
-    return _fate_of_failure(pod, replica, container)
+    return _fate_of_failure(pod, replica, framework)
 
 
-def _fate_of_failure(pod: PodView, replica: Replica, container: str) -> Fate:
-    if replica.restart_policy == names.RestartPolicy.NEVER:
+def _fate_of_failure(pod: PodView, replica: Replica, framework: Framework) -> Fate:
+    if replica.restart_policy == names.RestartPolicy.NEVER or not framework.replaces:
         return Fate.STAYS
     if replica.restart_policy != names.RestartPolicy.EXIT_CODE:
         return Fate.RESTARTS
-    code = pod.exit_code(container)
+    code = pod.exit_code(container_name(framework, replica))
     retryable = code is None or code >= FIRST_RETRYABLE
     return Fate.RESTARTS if retryable else Fate.PERMANENT
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from muster.api import names
@@ -55,6 +55,11 @@ class Scope:
         return refusal if holds else None
 
     @property
+    def lacking(self) -> str:
+        """What the operator may not do for jobs of this sort, in a sentence, or nothing."""
+        return self.context.lacking.get(self.framework.operator_name, "")
+
+    @property
     def retry(self) -> float | None:
         """When what was refused may be tried again; None if it must be mended first."""
         refusal = self.refusal
@@ -76,12 +81,35 @@ def scope_of(
     observed: Observed, framework: Framework, backend: GangBackend, context: Context
 ) -> Scope:
     """Return the scope of one pass."""
+    observed = _sorted(observed, framework)
+    roster = roster_of(observed, framework)
+    late = _later(observed.job, framework, roster)
+    minimum = framework.minimum(observed.job)
     facts = GangFacts(
         operator_name=framework.operator_name,
-        minimum=framework.minimum(observed.job),
+        minimum=observed.job.total - late if minimum is None and late else minimum,
+        later=late,
         priorities=context.priorities,
         default_queue=context.default_queue,
         api_version=context.group_api_version,
     )
-    roster = roster_of(observed, framework)
     return Scope(observed, framework, backend, context, roster, facts)
+
+
+def _sorted(observed: Observed, framework: Framework) -> Observed:
+    """Return what is observed with the companions apart from the children of pods."""
+    named = {(part.kind, part.name(observed.job)) for part in framework.companions}
+    if not named:
+        return observed
+    kinds = (observed.services, observed.configs)
+    services, configs = (
+        tuple(view for view in views if (view.kind, view.name) not in named) for views in kinds
+    )
+    return replace(observed, services=services, configs=configs)
+
+
+def _later(job: Job, framework: Framework, roster: Roster) -> int:
+    """Return how many wanted pods cannot exist yet, as they come after the others."""
+    late = framework.later(job)
+    there = sum(m.replica.type in late and not m.pod.suspended for m in roster.members)
+    return sum(role.replicas for role in job.replicas if role.type in late) - there

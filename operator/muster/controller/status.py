@@ -103,6 +103,7 @@ def counts(
     present = {pod.uid for pod in roster.own}
     going = {uid for uids in fresh.values() for uid in uids}
     tally = Counter(_column(member, going) for member in roster.members)
+    failures = Counter({m.replica.type: m.pod.failures for m in roster.members})
     result: dict[str, ReplicaStatus] = {}
     for replica in job.replicas:
         old = before.get(replica.type, ReplicaStatus())
@@ -110,7 +111,7 @@ def counts(
         result[replica.type] = ReplicaStatus(
             active=tally[replica.type, "Running"],
             succeeded=tally[replica.type, "Succeeded"],
-            failed=tally[replica.type, "Failed"],
+            failed=tally[replica.type, "Failed"] if not replica.batch else failures[replica.type],
             restarts=old.restarts + new_restarts(job, roster, replica.type),
             selector=selector(job, framework, replica.role) if framework.selectors else "",
             restarted=(*known, *fresh.get(replica.type, ())),

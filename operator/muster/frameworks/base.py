@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from muster.api import names
 from muster.api.model import Job, Json, Notice, PodView, Problem, Replica, ReplicaStatus
 from muster.frameworks.initcontainer import Waiting
+from muster.frameworks.parts import Companion, Wording
 
 SHARED_FROM: Final = 32
 """Jobs with more replicas keep what all pods must know once, in a ConfigMap."""
@@ -51,6 +52,10 @@ NO_ENVIRONMENT = Environment(entries=lambda _index: ())
 
 def _nothing(*_: object) -> tuple[()]:
     return ()
+
+
+def _as_written(_job: Job, replica: Replica, _domain: str) -> Json:
+    return replica.template
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +110,48 @@ class Framework:
     """The container's name as the message has it that misses it; empty: as it is."""
     selectors: bool = False
     """Does the status carry a pod selector per type (for the scale subresource)?"""
+    managers: tuple[str, ...] = (
+        names.MANAGED_BY_TRAINING_OPERATOR,
+        names.MANAGED_BY_MULTIKUEUE,
+    )
+    """Values that managedBy may have; under the first one Muster is in charge."""
+    choose: Callable[[Mapping[str, Any]], Framework] | None = None
+    """Where one kind has two sets of rules: (document) -> those of this job."""
+    latch: Mapping[str, str] = field(default_factory=dict)
+    """Fields of the status that keep this choice for good."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """Type -> replicas of a role that names none, where that is not 1."""
+    restart_policies: Mapping[str, str] = field(default_factory=dict)
+    """Type -> default, where it is not `restart_policy`."""
+    unnumbered: frozenset[str] = frozenset()
+    """Types of one pod whose name has no index."""
+    batch: frozenset[str] = frozenset()
+    """Types whose pod is made by a batch Job."""
+    batch_spec: Callable[[Job], Json] = lambda _job: {}
+    """The batch Job's own fields, beside its template."""
+    first: Callable[[Job], int] = lambda _job: 0
+    """(job) -> the index label of the first pod of a numbered role."""
+    later: Callable[[Job], frozenset[str]] = lambda _job: frozenset()
+    """(job) -> types whose pods are created once all others are ready."""
+    template: Callable[[Job, Replica, str], Json] = _as_written
+    """(job, role, domain) -> its template with what the kind adds to it."""
+    companions: tuple[Companion, ...] = ()
+    """What must be there before the pods, in the order of creation."""
+    pod_services: bool = True
+    """Does each pod have a service of its name?"""
+    hostnames: bool = False
+    """Is each pod's host name the name of its place?"""
+    replaces: bool = True
+    """Are failed pods replaced, by their role's restart policy?"""
+    limits_itself: bool = False
+    """Do its batch Jobs keep to the backoff limit and the deadline?"""
+    check: Callable[[Mapping[str, Any], Job], Sequence[Problem]] = _nothing
+    """(spec, job) -> breaches in the kind's own words, told before those of all kinds."""
+    wording: Wording = field(default_factory=Wording)
+    permissions: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
+    """(API group, resource, verbs) that only its jobs need."""
+    component: str = ""
+    """Folder of manifests/components that grants them; empty: they are always granted."""
 
     @property
     def api_version(self) -> str:
@@ -134,6 +181,14 @@ def framework_container(framework: Framework, template: Json) -> Json:
     return next((c for c in containers if c.get("name") == framework.container), containers[0])
 
 
+def container_name(framework: Framework, replica: Replica) -> str:
+    """Return the name of the container that decides how a pod of the role has ended."""
+    if framework.container:
+        return framework.container
+    name: str = framework_container(framework, replica.template).get("name") or ""
+    return name
+
+
 def port_of(framework: Framework, replica: Replica) -> int:
     """Return the port that the role's pods listen on."""
     ports = framework_container(framework, replica.template).get("ports") or ()
@@ -142,7 +197,9 @@ def port_of(framework: Framework, replica: Replica) -> int:
 
 
 def with_port(framework: Framework, container: Json) -> Json:
-    """Return the container with the framework's own port among its ports."""
+    """Return the container with the framework's own port, if it has one, among its ports."""
+    if not framework.port_name:
+        return container
     ports = container.get("ports") or []
     if any(port.get("name") == framework.port_name for port in ports):
         return container

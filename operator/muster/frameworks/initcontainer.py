@@ -13,7 +13,7 @@ from muster.api.model import Json
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """How a pod waits for another one."""
+    """How a pod waits for another one, or for what it is brought."""
 
     image: str = "alpine:3.10"
     tries: int = 100
@@ -21,6 +21,8 @@ class Waiting:
     template: str = ""
     """YAML list of init containers instead of the built-in one, with the placeholders
     `{{.MasterAddr}}`, `{{.InitContainerImage}}` and `{{.MaxTries}}`; empty: the built-in one."""
+    delivery_image: str = "ghcr.io/kubeflow/training-v1/kubectl-delivery:latest"
+    """Brings kubectl to launchers that need it."""
 
 
 @lru_cache(maxsize=4096)

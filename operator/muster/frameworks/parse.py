@@ -15,12 +15,13 @@ from muster.frameworks.base import Framework
 
 
 def load(framework: Framework, document: object, domain: str = "") -> Job:
-    """Return the job that a document of this kind describes.
+    """Return the job that a document of this kind describes, by the rules that are its own.
 
     Never raises: what is wrong with it stands in `problems`, and what cannot be read is left
     out. `domain` is the operator's cluster domain.
     """
     raw = mapping(document)
+    framework = framework.choose(raw) if framework.choose else framework
     meta, spec = mapping(raw.get("metadata")), mapping(raw.get("spec"))
     policy, overruled = legacy.fold(
         framework.kind, {**spec, "runPolicy": dict(mapping(spec.get("runPolicy")))}
@@ -53,6 +54,10 @@ def _problems(
     framework: Framework, spec: Mapping[str, Any], job: Job, domain: str
 ) -> Iterator[Problem]:
     written = tuple(rules.of_document(framework, spec))
+    own = tuple(framework.check(spec, job))
+    if own:
+        yield from own
+        return
     yield from (*rules.of_name(job), *written, *rules.of_values(framework, job))
     if not written:
         yield from framework.validate(job, domain)
@@ -76,11 +81,14 @@ def _readable(framework: Framework, roles: Mapping[str, Any]) -> dict[str, Mappi
 
 def _replica(framework: Framework, type_: str, role: Mapping[str, Any]) -> Replica:
     replicas = integer(role.get("replicas"))
+    policy = framework.restart_policies.get(type_, framework.restart_policy)
     return Replica(
         type=type_,
-        replicas=1 if replicas is None else replicas,
-        restart_policy=text(role.get("restartPolicy")) or framework.restart_policy,
+        replicas=framework.counts.get(type_, 1) if replicas is None else replicas,
+        restart_policy=text(role.get("restartPolicy")) or policy,
         template=role["template"],
+        numbered=type_ not in framework.unnumbered,
+        batch=type_ in framework.batch,
     )
 
 

@@ -11,7 +11,6 @@ from muster.api.edge import integer, mapping, sequence, text
 from muster.api.model import Job, Problem
 from muster.frameworks.base import Framework
 
-MANAGERS: Final = (names.MANAGED_BY_TRAINING_OPERATOR, names.MANAGED_BY_MULTIKUEUE)
 MOST_REPLICAS: Final = 100_000
 """Of one role; more pods than any cluster has would only keep the operator busy."""
 
@@ -20,7 +19,13 @@ _METADATA: Final[_Types] = {"labels": dict, "annotations": dict, "finalizers": l
 _JSON: Final[Mapping[type[object], str]] = {
     dict: "object", int: "integer", list: "array", str: "string",
 }  # fmt: skip
-_SPEC: Final[_Types] = {"schedulerName": str, "priorityClassName": str, "schedulingGates": list}
+_SPEC: Final[_Types] = {
+    "schedulerName": str,
+    "priorityClassName": str,
+    "schedulingGates": list,
+    "volumes": list,
+    "dnsConfig": dict,
+}
 
 
 def canonical(framework: Framework, key: object) -> str | None:
@@ -42,7 +47,7 @@ def of_name(job: Job) -> Iterator[Problem]:
         detail = f'Invalid value: "{job.name}": should match: {",".join(reasons)}'
         yield Problem("metadata.name", detail)
         return
-    children = [names.child(job.name, r.role, max(r.replicas - 1, 0)) for r in job.replicas]
+    children = [r.pod_name(job.name, max(r.replicas - 1, 0)) for r in job.replicas]
     longest = max(children, key=len, default=job.name)
     for reason in names.dns1035(longest):
         yield Problem(
@@ -92,7 +97,9 @@ def _template(framework: Framework, type_: str, role: object) -> Iterator[Proble
         if not text(container.get("image")):
             where = f"{path}.spec.containers[{index}].image"
             yield Problem(where, "Required value: must be required")
-    if all(container.get("name") != framework.container for container in containers):
+    if framework.container and all(
+        container.get("name") != framework.container for container in containers
+    ):
         name = framework.container_shown or framework.container
         detail = f"must have at least one container with name {name}"
         yield Problem(f"{path}.spec.containers", f"Required value: {detail}")
@@ -107,7 +114,7 @@ def _shapes(path: str, template: Mapping[str, Any]) -> Iterator[Problem]:
     yield from _typed(f"{path}.spec", spec, _SPEC)
     for index, container in enumerate(spec["containers"]):
         where = f"{path}.spec.containers[{index}]"
-        yield from _typed(where, container, {"name": str})
+        yield from _typed(where, container, {"name": str, "volumeMounts": list})
         yield from _listed(f"{where}.env", container.get("env"), {"name": str}, {})
         yield from _listed(
             f"{where}.ports", container.get("ports"), {"containerPort": int}, {"name": str}
@@ -139,8 +146,8 @@ def _typed(path: str, raw: Mapping[str, Any], wanted: _Types) -> Iterator[Proble
 def of_values(framework: Framework, job: Job) -> Iterator[Problem]:
     """Yield values outside their sets and numbers below zero."""
     policy = job.run_policy
-    if policy.managed_by is not None and policy.managed_by not in MANAGERS:
-        yield unsupported("spec.runPolicy.managedBy", policy.managed_by, MANAGERS)
+    if policy.managed_by is not None and policy.managed_by not in framework.managers:
+        yield unsupported("spec.runPolicy.managedBy", policy.managed_by, framework.managers)
     if policy.clean_pod_policy not in set(names.CleanPodPolicy):
         path = "spec.runPolicy.cleanPodPolicy"
         yield unsupported(path, policy.clean_pod_policy, names.CleanPodPolicy)

@@ -14,12 +14,13 @@ import uuid
 from pathlib import Path
 
 from muster.controller.model import Context
-from muster.frameworks import FRAMEWORKS, initcontainer
+from muster.frameworks import FRAMEWORKS, ROWS, initcontainer
 from muster.frameworks.base import Framework
 from muster.frameworks.initcontainer import Waiting
 from muster.runtime import handlers, kube, metrics, permissions, policyfile, webhooks
 from muster.runtime.cache import Cache
 from muster.runtime.gangs import GangRules
+from muster.runtime.grants import Grants
 from muster.runtime.kube import BROKEN, ApiError, ConfigurationError, FencedError, Kube
 from muster.runtime.leader import Leader, Timings
 from muster.runtime.loop import Loop, LoopSettings
@@ -90,6 +91,8 @@ class Operator:
             self.loop,
         )
         self.admission = _admission(settings, connection)
+        rows = [row for row in ROWS if row.kind in self.cache.frameworks]
+        self.grants = Grants(connection, self.cache, rows, settings.namespaces)
         self.problem = "starting"
         self._stop = asyncio.Event()
         self._relisted = asyncio.Event()
@@ -148,11 +151,13 @@ class Operator:
         The work ends first, then the lease is given back, and Kopf may take its time.
         """
         leader, finish = self._leader(), asyncio.Event()
+        await self.grants.look()
         # Alone there are no jobs to follow.
         following = self._follow_jobs(finish) if self.frameworks else finish.wait()
         source: asyncio.Task[object] = asyncio.create_task(following, name="kopf")
         parts = {
             asyncio.create_task(self.cache.run(), name="cache"),
+            asyncio.create_task(self.grants.run(), name="grants"),
             asyncio.create_task(self._lead(leader), name="work"),
         }
         if self.admission is not None:
@@ -252,6 +257,7 @@ class Operator:
             scheduler_names=self.settings.scheduler_names,
             priorities=self.cache.priorities,
             missing=missing,
+            lacking=self.grants.lacking,
             group_api_version=api.api_version if api else "",
         )
 
@@ -323,7 +329,12 @@ def _waiting(settings: Settings) -> Waiting:
         template = ""
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"{settings.pytorch_init_template}: {error}") from error
-    waiting = Waiting(settings.pytorch_init_image, settings.pytorch_init_tries, template)
+    waiting = Waiting(
+        settings.pytorch_init_image,
+        settings.pytorch_init_tries,
+        template,
+        settings.mpi_delivery_image,
+    )
     try:
         initcontainer.containers("init", waiting, "master")
     except ValueError as error:

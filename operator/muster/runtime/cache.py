@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from muster.api import names
-from muster.api.model import GroupView, Job, Json, ObjectView, PodView
+from muster.api.model import BatchView, GroupView, Job, Json, ObjectView, PodView
 from muster.controller.model import Refusal
 from muster.frameworks import load
 from muster.frameworks.base import Framework
@@ -25,6 +25,7 @@ from muster.runtime.dialects import Ask
 from muster.runtime.foreignpods import ForeignPods, Member
 from muster.runtime.groups import Groups
 from muster.runtime.kube import ApiError, Kube, Resource
+from muster.runtime.made import Made
 from muster.runtime.mirror import Mirror
 from muster.runtime.shapes import NodeView, PodUse
 from muster.runtime.snapshot import ClusterColumns, QueueInput
@@ -45,11 +46,13 @@ QUEUES = Resource("scheduling.incubator.k8s.io", "v1alpha1", "queues", namespace
 BUDGETS = Resource("policy", "v1", "poddisruptionbudgets")
 OURS = {"labelSelector": names.OPERATOR_NAME}
 AUTOSCALERS = Resource("autoscaling", "v2", "horizontalpodautoscalers")
+BATCH_JOBS = Resource("batch", "v1", "jobs")
 RESOURCES = {
     ("v1", "Pod"): PODS,
     ("v1", "Service"): SERVICES,
     ("v1", "ConfigMap"): CONFIG_MAPS,
     (names.AUTOSCALING_API, names.AUTOSCALER): AUTOSCALERS,
+    (names.BATCH_API, names.BATCH_JOB): BATCH_JOBS,
 }
 
 
@@ -116,8 +119,11 @@ class Cache:
         self._key_of: dict[str, str] = {}
         self._pods: dict[tuple[str, str], PodView] = {}
         self._pods_of: dict[str, dict[str, PodView]] = {}
+        self._made = Made()
         self._children_of: dict[str, dict[tuple[str, str], ObjectView]] = {}
         self._children: dict[tuple[str, str, str], ObjectView] = {}
+        self.batches: list[Mirror[Any]] = []
+        """Of the batch Jobs that make pods for jobs, where there are such."""
         self.mirrors = self._make_mirrors()
 
     # Jobs, as the event source brings them.
@@ -201,14 +207,26 @@ class Cache:
     # What belongs to a job.
 
     def pods(self, job: Job, wanted: Iterable[str]) -> tuple[PodView, ...]:
-        """Return the pods that the job controls, and others that have a name it wants."""
+        """Return the pods that the job controls, and others that have a name it wants.
+
+        Pods of a batch Job of the job's have that one as their owner.
+        """
         own = self._pods_of.get(job.uid, {})
         taken = (self._pods.get((job.namespace, name)) for name in wanted if name not in own)
-        return (*own.values(), *(pod for pod in taken if pod is not None))
+        made = (p for m in self._made.by(job.uid) for p in self._pods_of.get(m, {}).values())
+        return (*own.values(), *made, *(pod for pod in taken if pod is not None))
 
     def own_pods(self, uid: str) -> Mapping[str, PodView]:
-        """Return the pods that the job with that uid controls, by name."""
-        return self._pods_of.get(uid, {})
+        """Return the pods that the job with that uid controls, by the name of their place.
+
+        Of those that a batch Job of the job's has made on one place it is the newest.
+        """
+        own, makers = self._pods_of.get(uid, {}), self._made.by(uid)
+        if not makers:
+            return own
+        made = [pod for maker in makers for pod in self._pods_of.get(maker, {}).values()]
+        newest = sorted(made, key=lambda pod: (not pod.terminal, pod.created))
+        return {**own, **{pod.place: replace(pod, owner_uid=uid) for pod in newest}}
 
     def children(self, job: Job, kind: str, wanted: Iterable[str]) -> tuple[ObjectView, ...]:
         """Return the services or config maps of the job, and others with a name it wants."""
@@ -240,7 +258,7 @@ class Cache:
             self.job_seen(kind, document)
             return
         namespace = document["metadata"].get("namespace", "")
-        for mirror in (*self.mirrors.get(kind, ()), *self.groups.of_kind(kind)):
+        for mirror in self._mirrors_of(kind):
             if mirror.namespace in ("", namespace):
                 mirror.apply(document)
 
@@ -249,15 +267,32 @@ class Cache:
         if kind in self.frameworks:
             self.forget_job(f"{kind}/{namespace}/{name}", uid)
             return
-        for mirror in (*self.mirrors.get(kind, ()), *self.groups.of_kind(kind)):
+        for mirror in self._mirrors_of(kind):
             if mirror.namespace in ("", namespace):
                 mirror.discard(namespace, name, uid)
+
+    def _mirrors_of(self, kind: str) -> Iterator[Mirror[Any]]:
+        yield from self.mirrors.get(kind, ())
+        yield from self.groups.of_kind(kind)
+        if kind == names.BATCH_JOB:
+            yield from self.batches
 
     def revision(self, uid: str) -> int:
         """Return a number that grows with every change of the pods of that owner."""
         return self._revisions.get(uid, 0)
 
     # Following the server.
+
+    async def follow_batches(self) -> None:
+        """Follow, for ever, the batch Jobs that make pods for jobs.
+
+        Apart from the rest, as few clusters need it, and not all grant it.
+        """
+        parse = views.child_of(names.BATCH_JOB)
+        self.batches = self._each(BATCH_JOBS, parse, self._child_changed, OURS)
+        async with asyncio.TaskGroup() as tasks:
+            for mirror in self.batches:
+                tasks.create_task(mirror.run())
 
     async def run(self) -> None:
         """Follow everything but the jobs, for ever."""
@@ -375,8 +410,8 @@ class Cache:
             self._pods_of.setdefault(new.owner_uid, {})[new.name] = new
         if old != new:
             for view in (old, new):
-                if view is not None and view.owner_uid in self._key_of:
-                    self._revisions[view.owner_uid] = self.revision(view.owner_uid) + 1
+                if view is not None:
+                    self._revise(self._made.owner(view.owner_uid))
                 self._touch_owner(view)
         if self.backend.embedded:
             used = None if before is None else before.use
@@ -386,9 +421,14 @@ class Cache:
                 None if before is None else before.member, None if after is None else after.member
             )
             if new is not None and new.node:
-                self.arrived(new)
+                owner = self._made.owner(new.owner_uid)
+                self.arrived(new if owner == new.owner_uid else replace(new, owner_uid=owner))
             if _matters(used, uses, old, new):
                 self._stirred()
+
+    def _revise(self, uid: str) -> None:
+        if uid in self._key_of:
+            self._revisions[uid] = self.revision(uid) + 1
 
     def _unlink(self, view: PodView) -> None:
         siblings = self._pods_of.get(view.owner_uid, {})
@@ -403,6 +443,11 @@ class Cache:
         if after is not None:
             self._children[after.kind, after.namespace, after.name] = after
             self._children_of.setdefault(after.owner_uid, {})[after.kind, after.name] = after
+        for view in (before, after):
+            if isinstance(view, BatchView) and before != after:
+                self._made.changed(view, gone=view is before)
+                self._revise(view.owner_uid)
+                self._stirred()
         if before != after:
             self._touch_owner(before)
             self._touch_owner(after)
@@ -467,7 +512,7 @@ class Cache:
         self._stirred()
 
     def _touch_owner(self, view: PodView | ObjectView | GroupView | None) -> None:
-        key = self._key_of.get(view.owner_uid) if view is not None else None
+        key = self._key_of.get(self._made.owner(view.owner_uid)) if view is not None else None
         if key is not None:
             self._touched(key)
 

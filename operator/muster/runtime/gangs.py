@@ -7,10 +7,11 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from muster import frameworks
 from muster.api import names, quantity
 from muster.api.model import Job, Json, PodView, Replica
 from muster.controller import children, roster
-from muster.frameworks import FRAMEWORKS
+from muster.frameworks.initcontainer import Waiting
 from muster.gang import demand
 from muster.runtime.shapes import PodShape, shape_of
 from muster.runtime.snapshot import GangInput, QueueInput, RoleInput
@@ -60,7 +61,7 @@ def minimum(job: Job) -> int:
     """Return how many pods of the job must start together: by the user, else by its kind."""
     asked = job.run_policy.scheduling.min_available
     if asked is None:
-        asked = FRAMEWORKS[job.kind].minimum(job)
+        asked = frameworks.of(job).minimum(job)
     return job.total if asked is None else asked
 
 
@@ -177,7 +178,20 @@ def is_broken(job: Job, pods: Mapping[str, PodView], rules: GangRules) -> bool:
         pod.phase == "Succeeded" or bool(pod.node and not pod.terminal and not pod.deleting)
         for pod in there
     )
-    return whole < minimum(job) - foreign
+    return whole < minimum(job) - foreign - late(job, pods)
+
+
+def late(job: Job, pods: Mapping[str, PodView]) -> int:
+    """Return how many pods are not there by design: they come once all others are ready."""
+    return sum(name not in pods for name in late_names(job))
+
+
+def late_names(job: Job) -> frozenset[str]:
+    """Return the names of the pods that come once all others are ready."""
+    types = frameworks.of(job).later(job)
+    if not types:
+        return frozenset()
+    return frozenset(job.pod_names(role for role in job.replicas if role.type in types))
 
 
 def restarts(job: Job) -> bool:
@@ -211,13 +225,24 @@ def _of(replicas: Sequence[Replica], pods: Mapping[str, PodView]) -> Iterator[Po
 
 def shapes_of(job: Job) -> dict[str, PodShape]:
     """Return the shape of each role. Raises ValueError for a quantity that is none."""
-    common = children.labels(job, FRAMEWORKS[job.kind])
+    common = children.labels(job, frameworks.of(job))
     return {
         replica.type: shape_of(
-            replica.template, job.namespace, {**common, names.REPLICA_TYPE: replica.role}
+            _whole(job, replica), job.namespace, {**common, names.REPLICA_TYPE: replica.role}
         )
         for replica in job.replicas
     }
+
+
+def _whole(job: Job, replica: Replica) -> Json:
+    """Return a role's template with the init containers that its kind adds."""
+    template = replica.template
+    more = frameworks.of(job).init_containers(job, replica, Waiting())
+    if not more:
+        return template
+    spec = template.get("spec") or {}
+    own = spec.get("initContainers") or ()
+    return {**template, "spec": {**spec, "initContainers": [*own, *more]}}
 
 
 def was_whole(job: Job) -> bool:
@@ -261,7 +286,7 @@ def _role(
         return RoleInput(replica.role, shape, priority, waiting=range(fresh))
     sorted_out = _sort_out(job, replica, pods, placed, later, leaving)
     wanting = (*sorted_out.waiting, *sorted_out.returning)
-    called = {index: names.child(job.name, replica.role, index) for index in wanting}
+    called = {index: replica.pod_name(job.name, index) for index in wanting}
     return RoleInput(
         role=replica.role,
         shape=shape,
@@ -327,7 +352,7 @@ def _sort_out(
     out = _Sorted()
     new_are_gated = gated(replica)
     for index in range(replica.replicas):
-        name = names.child(job.name, replica.role, index)
+        name = replica.pod_name(job.name, index)
         pod, promised = pods.get(name), placed.get(name)
         if pod is not None and pod.phase == "Succeeded":
             out.succeeded += 1
@@ -355,4 +380,4 @@ def _sort_out(
 
 def names_of(job: Job, replicas: Sequence[Replica]) -> list[str]:
     """Return the names of all pods of these roles, in creation order."""
-    return [names.child(job.name, r.role, index) for r in replicas for index in range(r.replicas)]
+    return list(job.pod_names(replicas))

@@ -76,20 +76,20 @@ class GangState:
         """Take note of a pod that has a node: a promise is kept, or broken by the node."""
         self.binding.discard(pod.uid)
         self.marked.pop(pod.uid, None)
-        if roster.refused(pod) and self._previous.pop(pod.name, None) is not None:
-            self._pause(pod.name, now)
+        if roster.refused(pod) and self._previous.pop(pod.place, None) is not None:
+            self._pause(pod.place, now)
         if not pod.terminal:
-            self.promises.keep(pod.name)
+            self.promises.keep(pod.place)
             if not pod.deleting:
-                self._previous[pod.name] = pod.node
+                self._previous[pod.place] = pod.node
             if pod.phase == "Running":
-                self._retries.pop(pod.name, None)
+                self._retries.pop(pod.place, None)
 
     def not_bound(self, pod: PodView, now: float) -> None:
         """Take note of a pod that could not be sent to its node."""
         self.binding.discard(pod.uid)
-        self.promises.withdraw([pod.name])
-        self._pause(pod.name, now)
+        self.promises.withdraw([pod.place])
+        self._pause(pod.place, now)
 
     def _pause(self, name: str, now: float) -> None:
         """Try another time; not at once if that happens again and again."""
@@ -188,7 +188,7 @@ class GangState:
         if promises.nodes:
             knows = self._cache.columns.knows
             promises.withdraw(list(gangs.void(job, pods, promises.nodes, knows)))
-        oldest = promises.oldest
+        oldest = promises.oldest(gangs.late_names(job))
         if oldest is None:
             return
         if now < oldest + PATIENCE:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from muster import frameworks
 from muster.api import names
 from muster.api.model import Job, PodView, Verdict
 from muster.controller import policies
@@ -286,10 +287,12 @@ class Loop:
     ) -> bool:
         """Give the pods their nodes; none if others have taken room since it was `seen`."""
         pods, columns = self._cache.own_pods(job.uid), self._cache.columns
+        roles = {role.role: role for role in job.replicas}
         shapes = {r.role: state.shapes[r.type] for r in job.replicas}
         made: list[str] = []
         for placement in decision.placements:
-            name = names.child(job.name, placement.role, placement.index)
+            role = roles[placement.role]
+            name = role.pod_name(job.name, placement.index)
             pod, shape = pods.get(name), shapes[placement.role]
             if pod is not None and pod.node and not pod.terminal:
                 continue
@@ -413,4 +416,4 @@ def _gives_up(job: Job, settings: LoopSettings) -> bool:
 
 def _wants_pods(job: Job) -> bool:
     over = job.problems or job.status.finished or job.run_policy.suspend
-    return policies.is_ours(job) and not over
+    return policies.is_ours(job, frameworks.of(job)) and not over

@@ -7,11 +7,13 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
+from muster import frameworks
 from muster.api import edge, names
-from muster.api.model import Job, Json, ObjectView, Verdict
+from muster.api.model import BatchView, Job, Json, ObjectView, Verdict
 from muster.controller import children, reconcile
 from muster.controller.model import (
     Action,
@@ -28,11 +30,12 @@ from muster.controller.model import (
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend
 from muster.runtime import cache as caches
-from muster.runtime import views
+from muster.runtime import shelf, views
 from muster.runtime.gate import Urgency
 from muster.runtime.kube import ApiError, Kube, Resource
 from muster.runtime.metrics import Metrics
 from muster.runtime.recorder import Recorder
+from muster.runtime.shelf import Shelf
 from muster.runtime.strangers import Strangers
 
 log = logging.getLogger(__name__)
@@ -75,6 +78,7 @@ class Passes:
         self._allocator = allocator
         self._retries: dict[str, int] = {}
         self._strangers = Strangers(kube)
+        self._shelf = Shelf(kube)
 
     async def run(self, key: str) -> float | None:
         """Do one pass; return the seconds until the next one at the latest.
@@ -85,11 +89,20 @@ class Passes:
         if job is None:
             self._retries.pop(key, None)
             self._strangers.forget(key)
+            self._shelf.forget(key)
             return None
         await self._strangers.look(job)
-        framework = self._cache.frameworks[job.kind]
+        framework, context = frameworks.of(job), self._context()
         observed = self._observe(job, framework)
-        actions = reconcile.reconcile(observed, framework, self._backend, self._context())
+        over = job.status.finished or job.problems or framework.operator_name in context.lacking
+        if framework.companions and not over:
+            there = await self._shelf.look(job, framework)
+            observed = replace(
+                observed,
+                companions=(*observed.companions, *there),
+                secrets=await shelf.secrets(framework, there),
+            )
+        actions = reconcile.reconcile(observed, framework, self._backend, context)
         return await self._carry_out(job, actions)
 
     def _observe(self, job: Job, framework: Framework) -> Observed:
@@ -103,12 +116,27 @@ class Passes:
             pods=(*cache.pods(job, pods), *self._strangers.pods(job, pods)),
             services=self._children(job, "Service", pods),
             configs=self._children(job, "ConfigMap", configs),
+            batches=self._batches(job, framework),
+            companions=tuple(self._companions(job, framework)),
             autoscalers=self._children(job, names.AUTOSCALER, scalers),
             group=cache.group(job),
             placements=allocator.placements(job) if allocator else None,
             verdict=allocator.verdict(job) if allocator else None,
             refusal=cache.refusal(job, time.time()),
         )
+
+    def _batches(self, job: Job, framework: Framework) -> tuple[BatchView, ...]:
+        roles = [role for role in job.replicas if role.batch] if framework.batch else ()
+        found = self._children(job, names.BATCH_JOB, tuple(job.pod_names(roles))) if roles else ()
+        return tuple(view for view in found if isinstance(view, BatchView))
+
+    def _companions(self, job: Job, framework: Framework) -> Iterator[ObjectView]:
+        """Yield those of the job's companions that a watch shows."""
+        for part in framework.companions:
+            if (part.api_version, part.kind) not in shelf.RESOURCES:
+                name = part.name(job)
+                found = self._children(job, part.kind, (name,))
+                yield from (view for view in found if view.name == name)
 
     def _children(self, job: Job, kind: str, wanted: Sequence[str]) -> tuple[ObjectView, ...]:
         strangers = self._strangers.children(job, kind, wanted)
@@ -156,7 +184,7 @@ class Passes:
             case Delete():
                 await self._delete(action)
             case Patch():
-                await self._patch(action)
+                await self._patch(job, action)
             case _:
                 raise TypeError(f"not a write: {action}")
 
@@ -180,7 +208,11 @@ class Passes:
             refused.set()
         else:
             self._metrics.created(kind)
-            self._cache.put(stored)
+            self._take(job, stored)
+
+    def _take(self, job: Job, document: Json) -> None:
+        self._cache.put(document)
+        self._shelf.put(job, document)
 
     async def _own(self, job: Job, path: str) -> bool:
         """Take in the object that has the name already; say whether it is the job's."""
@@ -192,7 +224,7 @@ class Passes:
             raise
         own = views.controller_of(found["metadata"]) == job.uid
         if own or not self._strangers.meet(job, path, found):
-            self._cache.put(found)
+            self._take(job, found)
         return own
 
     def _refuse(self, job: Job, document: Json, error: ApiError) -> None:
@@ -216,11 +248,11 @@ class Passes:
         if left is not None:
             self._metrics.deleted(action.kind)
 
-    async def _patch(self, action: Patch) -> None:
+    async def _patch(self, job: Job, action: Patch) -> None:
         resource = self._resource(action.api_version, action.kind)
-        path = resource.path(action.namespace, action.name)
+        path = resource.path(action.namespace, action.name, action.subresource)
         try:
-            self._cache.put(await self._kube.patch(path, action.body, Urgency.SUPPORT))
+            self._take(job, await self._kube.patch(path, action.body, Urgency.SUPPORT))
         except ApiError as error:
             # What is gone needs no change; its mirror tells the next pass.
             if error.code != 404:
@@ -275,11 +307,13 @@ class Passes:
                 about, action.type, action.reason, action.message, once=action.once
             )
             if said:
-                self._metrics.said(job, self._cache.frameworks[job.kind], action.reason)
+                self._metrics.said(job, frameworks.of(job), action.reason)
                 log.info("%s: %s: %s", job.key, action.reason, action.message)
 
     def _resource(self, api_version: str, kind: str) -> Resource:
-        known = caches.RESOURCES.get((api_version, kind))
+        known = caches.RESOURCES.get((api_version, kind)) or shelf.RESOURCES.get(
+            (api_version, kind)
+        )
         if known is not None:
             return known
         group, _, version = api_version.rpartition("/")

@@ -101,7 +101,7 @@ def needed(
     permissions = [*EVERY_JOB, *backend.permissions] if frameworks else [*_alone(backend)]
     for framework in frameworks:
         permissions += of_kind(framework)
-    found = [a for p in permissions for a in _accesses(p, ("",) if p.everywhere else namespaces)]
+    found = accesses(permissions, namespaces)
     if lease_namespace is not None:
         found += _accesses(LEASE, (lease_namespace,))
     return tuple(dict.fromkeys(found))
@@ -118,6 +118,11 @@ def _alone(backend: GangBackend) -> Iterator[Permission]:
         yield replace(permission, verbs=verbs)
 
 
+def accesses(permissions: Iterable[Permission], namespaces: Sequence[str]) -> list[Access]:
+    """Return the single questions that permissions come to."""
+    return [a for p in permissions for a in _accesses(p, ("",) if p.everywhere else namespaces)]
+
+
 def _accesses(permission: Permission, namespaces: Sequence[str]) -> Iterator[Access]:
     plural, slash, subresource = permission.resource.partition("/")
     group = f".{permission.group}" if permission.group else ""
@@ -129,6 +134,11 @@ def _accesses(permission: Permission, namespaces: Sequence[str]) -> Iterator[Acc
 
 def sentence(missing: Iterable[Access], overlay: str) -> str:
     """Return in one line what is missing and which overlay grants it; empty if nothing is."""
+    return told(missing, f"manifests/overlays/{overlay}")
+
+
+def told(missing: Iterable[Access], folder: str) -> str:
+    """Return in one line what is missing; the roles in `folder` grant it."""
     verbs: dict[tuple[str, str], list[str]] = {}
     for access in missing:
         verbs.setdefault((access.resource, access.namespace), []).append(access.verb)
@@ -138,10 +148,7 @@ def sentence(missing: Iterable[Access], overlay: str) -> str:
         f"{', '.join(listed)} {resource}" + (f" in namespace {namespace}" if namespace else "")
         for (resource, namespace), listed in verbs.items()
     )
-    return (
-        f"this account may not {'; '.join(parts)}; the roles of "
-        f"manifests/overlays/{overlay} grant what is needed"
-    )
+    return f"this account may not {'; '.join(parts)}; the roles of {folder} grant what is needed"
 
 
 async def missing(kube: Kube, accesses: Iterable[Access]) -> tuple[Access, ...]:

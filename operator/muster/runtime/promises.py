@@ -7,7 +7,7 @@ is seen on the node, or by being withdrawn.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from muster.runtime.shapes import PodShape
 from muster.runtime.snapshot import ClusterColumns
@@ -26,10 +26,12 @@ class Promises:
         self.changes = 0
         """Grows with every change."""
 
-    @property
-    def oldest(self) -> float | None:
-        """When the first of those that are open was made, in seconds since the epoch."""
-        return next(iter(self._made.values()), None)
+    def oldest(self, patient: Container[str] = ()) -> float | None:
+        """When the first of those that are open was made, in seconds since the epoch.
+
+        Those to the `patient` may stay open for as long as it takes.
+        """
+        return next((at for name, at in self._made.items() if name not in patient), None)
 
     def make(self, name: str, node: str, shape: PodShape, now: float) -> None:
         """Give a pod its node."""
@@ -42,6 +44,8 @@ class Promises:
         """End the promise to a pod that is seen on a node, where it takes its own room."""
         if self.nodes.pop(name, None) is not None:
             del self._made[name]
+            # A pod that a batch Job made has another name than its place.
+            self._columns.forget(self._namespace, name)
             self.changes += 1
 
     def withdraw(self, names: Iterable[str]) -> bool:
@@ -49,5 +53,4 @@ class Promises:
         found = [name for name in names if name in self.nodes]
         for name in found:
             self.keep(name)
-            self._columns.forget(self._namespace, name)
         return bool(found)

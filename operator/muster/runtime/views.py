@@ -9,10 +9,23 @@ from functools import lru_cache, partial
 from typing import Any
 
 from muster.api import names
-from muster.api.model import ContainerEnd, GroupView, Json, ObjectView, PodView
+from muster.api.model import BatchView, ContainerEnd, GroupView, Json, ObjectView, PodView
 
 COUNTS = ("running", "succeeded", "failed")
 """Pods by phase, in the status of a PodGroup."""
+_VERSIONS = {
+    names.AUTOSCALER: names.AUTOSCALING_API,
+    "Role": names.RBAC_API,
+    "RoleBinding": names.RBAC_API,
+}
+"""Kind -> apiVersion of children outside of the core group."""
+_CONTENTS = {
+    "ConfigMap": ("data",),
+    "Service": ("spec",),
+    "Role": ("rules",),
+    "RoleBinding": ("subjects",),
+}
+"""Kind -> the top-level fields that Muster keeps true."""
 WAITING_IS_NORMAL = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 
@@ -62,6 +75,7 @@ def pod(document: Json) -> PodView:
         started=epoch(status.get("startTime") or metadata.get("creationTimestamp") or ""),
         urgent=(spec.get("priorityClassName") or "").startswith(names.SYSTEM_CLASSES),
         selector={} if spec.get("nodeName") else spec.get("nodeSelector") or {},
+        maker=_maker(metadata),
     )
 
 
@@ -70,13 +84,23 @@ def name_and_labels(document: Json) -> tuple[str, Mapping[str, str]]:
     return document["metadata"]["name"], document["metadata"].get("labels") or {}
 
 
+def _maker(metadata: Json) -> str:
+    """Return the name of the batch Job that made the pod, or an empty string."""
+    for reference in metadata.get("ownerReferences") or ():
+        if reference.get("controller") and reference.get("kind") == names.BATCH_JOB:
+            return str(reference.get("name", ""))
+    return ""
+
+
 def child_of(kind: str) -> Callable[[Json], ObjectView]:
     """Return the parser of a job's children; list items do not carry their kind."""
     return partial(child, kind)
 
 
 def child(kind: str, document: Json) -> ObjectView:
-    """Return the view of a service, config map or autoscaler."""
+    """Return the view of a child that is no pod."""
+    if kind == names.BATCH_JOB:
+        return batch(document)
     metadata = document["metadata"]
     scaler = kind == names.AUTOSCALER
     return ObjectView(
@@ -89,7 +113,43 @@ def child(kind: str, document: Json) -> ObjectView:
         labels=metadata.get("labels") or {},
         data=document.get("data") or {},
         spec=(document.get("spec") or {}) if scaler else {},
-        api_version=names.AUTOSCALING_API if scaler else "v1",
+        content=_content(kind, document),
+        api_version=_VERSIONS.get(kind, "v1"),
+    )
+
+
+def _content(kind: str, document: Json) -> Json:
+    """Return the fields that Muster writes; of a Secret nothing but its keys."""
+    if kind == "Secret":
+        return {"data": dict.fromkeys(document.get("data") or (), "")}
+    if names.REPLICA_INDEX in (document["metadata"].get("labels") or {}):
+        return {}  # of a pod, of which there are many and nothing changes
+    fields = _CONTENTS.get(kind, ())
+    return {field: document[field] for field in fields if field in document}
+
+
+def batch(document: Json) -> BatchView:
+    """Return the view of a batch Job."""
+    metadata, spec = document["metadata"], document.get("spec") or {}
+    status = document.get("status") or {}
+    ends = (c for c in status.get("conditions") or () if c.get("status") == "True")
+    end: Json = next((c for c in ends if c.get("type") in ("Complete", "Failed")), {})
+    return BatchView(
+        kind=names.BATCH_JOB,
+        namespace=metadata.get("namespace", ""),
+        name=metadata["name"],
+        uid=metadata["uid"],
+        owner_uid=controller_of(metadata),
+        deleting="deletionTimestamp" in metadata,
+        labels=metadata.get("labels") or {},
+        api_version=names.BATCH_API,
+        suspended=bool(spec.get("suspend")),
+        started="startTime" in status,
+        created=epoch(metadata.get("creationTimestamp") or ""),
+        failures=int(status.get("failed") or 0),
+        end=end.get("type") or "",
+        reason=end.get("reason") or "",
+        message=end.get("message") or "",
     )
 
 

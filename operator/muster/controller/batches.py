@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The batch Jobs that make a role's pod: held back and let go with their job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from muster.api import names
+from muster.api.model import BatchView
+from muster.controller import pods
+from muster.controller.children import Mold
+from muster.controller.model import Action, Create, Patch
+from muster.controller.scope import Scope
+
+
+def own(scope: Scope) -> tuple[BatchView, ...]:
+    """Return the job's batch Jobs that are there and go on."""
+    return tuple(
+        batch
+        for batch in scope.observed.batches
+        if batch.owner_uid == scope.job.uid and not (batch.deleting or batch.end)
+    )
+
+
+def suspensions(scope: Scope, molds: Mapping[str, Mold]) -> Iterator[Action]:
+    """Yield what holds them back; those that are not there are made so, if they may be early."""
+    for batch in own(scope):
+        if not batch.suspended:
+            yield _patch(batch, {"spec": {"suspend": True}})
+    late = scope.framework.later(scope.job)
+    for mold in molds.values():
+        wanted = mold.replica.batch and mold.replica.type not in late
+        if wanted and mold.name(0) not in scope.roster.names and scope.refusal is None:
+            yield Create(mold.batch_job(suspend=True))
+
+
+def resumptions(scope: Scope, molds: Mapping[str, Mold]) -> Iterator[Action]:
+    """Yield what lets those go that may have their pod now, as the template is by now."""
+    held = {batch.name: batch for batch in own(scope) if batch.suspended}
+    for mold in molds.values():
+        batch = held.get(mold.name(0)) if mold.replica.batch else None
+        if batch is None or not pods.may_create_place(scope, mold, 0):
+            continue
+        if batch.started:
+            # Only one that has never started may change its template.
+            yield _patch(batch, {"status": {"startTime": None}}, "status")
+        template = mold.batch_job()["spec"]["template"]
+        spec = {key: template["spec"].get(key) for key in _DIRECTIVES}
+        change = {"template": {"metadata": template["metadata"], "spec": spec}, "suspend": False}
+        yield _patch(batch, {"spec": change})
+
+
+def _patch(batch: BatchView, body: dict[str, object], subresource: str = "") -> Patch:
+    return Patch(names.BATCH_API, batch.kind, batch.namespace, batch.name, body, subresource)
+
+
+_DIRECTIVES = ("nodeSelector", "tolerations", "schedulingGates")
+"""Of a suspended batch Job's pod spec only these may change."""

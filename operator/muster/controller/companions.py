@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a job needs beside its pods: made before them, kept true, and gone with the job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from muster.api import names
+from muster.api.model import Json
+from muster.controller.autoscaling import covers
+from muster.controller.children import labels
+from muster.controller.model import Action, Create, Patch
+from muster.controller.scope import Scope
+from muster.frameworks.parts import Companion
+from muster.gang.base import owner
+
+
+def writes(scope: Scope, *, lasting: bool = False) -> Iterator[Action]:
+    """Yield what brings them to what they should be.
+
+    `lasting`: the job is suspended, and only those are looked at that it keeps.
+    """
+    there = {(view.kind, view.name): view for view in scope.observed.companions}
+    for part in scope.framework.companions:
+        content = _content(scope, part)
+        if content is None or (lasting and not part.lasting):
+            continue
+        view = there.get((part.kind, part.name(scope.job)))
+        if view is None:
+            if scope.refusal is None:
+                yield Create(_document(scope, part, content))
+        elif view.owner_uid == scope.job.uid and not view.deleting:
+            change = _change(part, content, view.content)
+            if change:
+                yield Patch(view.api_version, view.kind, view.namespace, view.name, change)
+
+
+def _content(scope: Scope, part: Companion) -> Json | None:
+    """Return what is kept true of it; None if it is not to be there, or not yet."""
+    job, secrets = scope.job, scope.observed.secrets
+    if not part.wanted(job) or (part.keys and not secrets):
+        return None
+    if part.keys:
+        return {"data": dict(secrets)}
+    pods = tuple(member.pod for member in scope.roster.members)
+    return part.content(job, scope.context.cluster_domain, pods)
+
+
+def _document(scope: Scope, part: Companion, content: Json) -> Json:
+    job = scope.job
+    return {
+        "apiVersion": part.api_version,
+        "kind": part.kind,
+        "metadata": {
+            "name": part.name(job),
+            "namespace": job.namespace,
+            "labels": {**labels(job, scope.framework), names.APP: names.flat(job.name)},
+            "ownerReferences": [owner(job)],
+        },
+        **_merged(part.fixed(job), content),
+    }
+
+
+def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> Json:
+    """Return two documents as one."""
+    both = {
+        key: {**one[key], **value}
+        for key, value in other.items()
+        if isinstance(value, dict) and isinstance(one.get(key), dict)
+    }
+    return {**one, **other, **both}
+
+
+def _change(part: Companion, content: Json, stored: Json) -> Json:
+    """Return the fields that are kept true and are not, as a merge patch."""
+    if not part.keys:
+        return {k: value for k, value in content.items() if not covers(stored.get(k), value)}
+    there = stored.get("data") or {}
+    if set(there) == set(part.keys):
+        return {}
+    return {"data": {**dict.fromkeys(there), **content["data"]}}

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What both sorts of MPIJob have in common: a launcher, numbered workers, a list of hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from muster.api.edge import integer
+from muster.api.model import Job, Json, PodView, Replica
+
+LAUNCHER: Final = "Launcher"
+WORKER: Final = "Worker"
+TYPES: Final = (LAUNCHER, WORKER)
+VERSION: Final = "mpiVersion"
+"""The field of the status that keeps which of the two a job is."""
+IMPLEMENTATION: Final = "mpiImplementation"
+"""The field of the spec that only v2beta1 gives a default."""
+CONFIG: Final = "mpi-job-config"
+"""The volume with the list of hosts."""
+CONFIG_SUFFIX: Final = "-config"
+MOUNT: Final = "/etc/mpi"
+NO_GPU: Final = ("NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES")
+"""Variables that, empty, keep the devices of a node from a launcher that only waits."""
+EVICTED: Final = "MPIJobEvicted"
+
+
+def slots(job: Job) -> int:
+    """Return how many processes a worker runs."""
+    number = integer(job.options["slotsPerWorker"])
+    return 1 if number is None else number
+
+
+def workers(job: Job) -> Sequence[str]:
+    """Return the names of the workers' pods, by index."""
+    role = job.replica(WORKER)
+    return tuple(job.pod_names([role])) if role else ()
+
+
+def launcher(job: Job) -> str:
+    """Return the name of the launcher's place."""
+    return Replica(LAUNCHER, 1, "", {}, numbered=False).pod_name(job.name, 0)
+
+
+def running(job: Job, pods: Iterable[PodView]) -> Iterator[str]:
+    """Yield the names of the workers whose pods run, by index."""
+    up = {pod.name for pod in pods if pod.phase == "Running"}
+    return (name for name in workers(job) if name in up)
+
+
+def script(lines: Iterable[str]) -> str:
+    """Return a shell script that says these lines."""
+    return "".join(f"{line}\n" for line in ("#!/bin/sh", *(f"echo {line}" for line in lines)))
+
+
+def evicted(job: Job, pods: Iterable[PodView], reason: str) -> str:
+    """Return what is said of a job some of whose workers were thrown out, or nothing."""
+    role = WORKER.lower()
+    gone = sum(p.role == role and p.phase == "Failed" and p.reason == reason for p in pods)
+    return f"{gone}/{len(workers(job))} workers are evicted" if gone else ""
+
+
+def config_volume(job_config: str, items: Iterable[tuple[str, int]]) -> Json:
+    """Return the volume with these keys of the job's config map, by their file modes."""
+    listed = [{"key": key, "path": key, "mode": mode} for key, mode in items]
+    return {"name": CONFIG, "configMap": {"name": job_config, "items": listed}}
+
+
+def added(template: Json, *, spec: Json, container: Json, labels: Json | None = None) -> Json:
+    """Return a template with these fields set in its spec and in its first container.
+
+    Lists in `spec` and `container` are appended to those that are there.
+    """
+    own = template["spec"]
+    first, *others = own["containers"]
+    meta = template.get("metadata") or {}
+    if labels:
+        meta = {**meta, "labels": {**(meta.get("labels") or {}), **labels}}
+    containers = [_joined(first, container), *others]
+    return {**template, "metadata": meta, "spec": {**_joined(own, spec), "containers": containers}}
+
+
+def first_with(template: Json, fields: Json) -> Json:
+    """Return a template with these fields set in its first container."""
+    first, *others = template["spec"]["containers"]
+    containers = [{**first, **fields}, *others]
+    return {**template, "spec": {**template["spec"], "containers": containers}}
+
+
+def _joined(one: Json, more: Json) -> Json:
+    return {**one, **{key: _longer(one.get(key), value) for key, value in more.items()}}
+
+
+def _longer(there: Any, value: Any) -> Any:
+    return [*(there or ()), *value] if isinstance(value, list) else value

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MPIJob v1: the launcher, a pod with an account of its own, reaches the workers by kubectl."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from muster.api import names
+from muster.api.edge import integer, mapping, sequence, text
+from muster.api.model import Job, Json, PodView, Problem, Replica, ReplicaStatus
+from muster.frameworks import mpi, rules
+from muster.frameworks.base import End, Environment, Framework, Outcome, first_failure, variable
+from muster.frameworks.initcontainer import Waiting
+from muster.frameworks.mpi import LAUNCHER, WORKER
+from muster.frameworks.parts import Companion, Wording
+
+ACCOUNT_SUFFIX: Final = "-launcher"
+_KUBECTL: Final = "mpi-job-kubectl"
+_KUBECTL_PATH: Final = "/opt/kube"
+_SCRIPT: Final = "kubexec.sh"
+_AGENT: Final = f"{mpi.MOUNT}/{_SCRIPT}"
+_RBAC: Final = "rbac.authorization.k8s.io"
+
+
+def _on_gpu(job: Job) -> bool:
+    """Say whether the launcher has a GPU, so that it takes part in the work."""
+    role = job.replica(LAUNCHER)
+    containers = role.template["spec"]["containers"] if role else ()
+    limits = (mapping(mapping(c.get("resources")).get("limits")) for c in containers)
+    return any(name.endswith(".com/gpu") or "gpu" in name for found in limits for name in found)
+
+
+def _config(job: Job, _domain: str, pods: Sequence[PodView]) -> Json:
+    first = (mpi.launcher(job),) if _on_gpu(job) else ()
+    slots = mpi.slots(job) or 1
+    hosts = "".join(f"{pod} slots={slots}\n" for pod in (*first, *mpi.workers(job)))
+    up = (f"{pod}:{slots}" for pod in (*first, *mpi.running(job, pods)))
+    scripts = {_SCRIPT: _kubexec(job), "discover_hosts.sh": mpi.script(up)}
+    return {"data": {"hostfile": hosts, **scripts}}
+
+
+def _kubexec(job: Job) -> str:
+    """Return what MPI calls in place of rsh: first a pod's name, then a command."""
+    container = text(job.options["mainContainer"])
+    where = f' --container "{container}"' if container else ""
+    run = f'{_KUBECTL_PATH}/kubectl exec "$pod"{where} -- /bin/sh -c "$*"'
+    return f"#!/bin/sh\nset -x\npod=$1\nshift\n{run}\n"
+
+
+def _rules(job: Job, _domain: str, _pods: Sequence[PodView]) -> Json:
+    """Return what a launcher may do: see pods, and run commands in its own workers."""
+    see = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}
+    enter: Json = {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create"]}
+    mine = list(mpi.workers(job))
+    return {"rules": [see, {**enter, "resourceNames": mine}] if mine else [see]}
+
+
+def _account(job: Job) -> str:
+    """Return the name of the account that the launcher's template asks for, if it does."""
+    role = job.replica(LAUNCHER)
+    return text(role.template["spec"].get("serviceAccountName")) if role else ""
+
+
+def _subjects(job: Job, _domain: str, _pods: Sequence[PodView]) -> Json:
+    name = _account(job) or f"{names.flat(job.name)}{ACCOUNT_SUFFIX}"
+    subject = {"kind": "ServiceAccount", "name": name, "namespace": job.namespace}
+    return {"subjects": [subject]}
+
+
+def _role_ref(job: Job) -> Json:
+    name = f"{names.flat(job.name)}{ACCOUNT_SUFFIX}"
+    return {"roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": name}}
+
+
+def _template(job: Job, replica: Replica, _domain: str) -> Json:
+    name = f"{names.flat(job.name)}{mpi.CONFIG_SUFFIX}"
+    mounts = [{"name": mpi.CONFIG, "mountPath": mpi.MOUNT}]
+    if replica.type == WORKER:
+        volume = mpi.config_volume(name, ((_SCRIPT, 0o555),))
+        own = replica.template["spec"]["containers"][0]
+        idle = {} if own.get("command") else {"command": ["sleep"], "args": ["365d"]}
+        # Lists are appended to, and a worker without a command may have arguments.
+        template = mpi.added(
+            replica.template, spec={"volumes": [volume]}, container={"volumeMounts": mounts}
+        )
+        return mpi.first_with(template, idle)
+    items = ((_SCRIPT, 0o555), ("hostfile", 0o444), ("discover_hosts.sh", 0o555))
+    volumes = [{"name": _KUBECTL, "emptyDir": {}}, mpi.config_volume(name, items)]
+    account = _account(job) or f"{names.flat(job.name)}{ACCOUNT_SUFFIX}"
+    return mpi.added(
+        replica.template,
+        spec={"volumes": volumes, "serviceAccountName": account},
+        container={"volumeMounts": [{"name": _KUBECTL, "mountPath": _KUBECTL_PATH}, *mounts]},
+    )
+
+
+def _init_containers(job: Job, replica: Replica, waiting: Waiting) -> Sequence[Json]:
+    """Return what brings kubectl to the launcher."""
+    if replica.type != LAUNCHER:
+        return ()
+    amounts = {"cpu": "100m", "memory": "512Mi", "ephemeral-storage": "5Gi"}
+    return (
+        {
+            "name": "kubectl-delivery",
+            "image": waiting.delivery_image,
+            "imagePullPolicy": "IfNotPresent",
+            "env": [variable("TARGET_DIR", _KUBECTL_PATH), variable("NAMESPACE", job.namespace)],
+            "volumeMounts": [
+                {"name": _KUBECTL, "mountPath": _KUBECTL_PATH},
+                {"name": mpi.CONFIG, "mountPath": mpi.MOUNT},
+            ],
+            "resources": {"limits": amounts, "requests": amounts},
+        },
+    )
+
+
+def _environment(job: Job, replica: Replica, _domain: str) -> Environment:
+    if replica.type != LAUNCHER:
+        return Environment(entries=lambda _index: ())
+    container = replica.template["spec"]["containers"][0]
+    entries = [
+        variable("OMPI_MCA_plm_rsh_agent", _AGENT),
+        variable("OMPI_MCA_orte_default_hostfile", f"{mpi.MOUNT}/hostfile"),
+    ]
+    if not _on_gpu(job):
+        entries += (variable(name, "") for name in mpi.NO_GPU)
+    there = {mapping(entry).get("name") for entry in sequence(container.get("env"))}
+    intel = (("I_MPI_HYDRA_BOOTSTRAP", "rsh"), ("I_MPI_HYDRA_BOOTSTRAP_EXEC", _AGENT))
+    entries += (variable(name, value) for name, value in intel if name not in there)
+    return Environment(entries=lambda _index: entries, container=text(container.get("name")))
+
+
+def _outcome(
+    job: Job,
+    counts: Mapping[str, ReplicaStatus],
+    pods: Sequence[PodView],
+    excused: frozenset[str],
+) -> Sequence[Outcome]:
+    """Return the conditions: the launcher decides; a lost worker is lost for the program.
+
+    A failed pod is excused only while its exit code, or the whole gang, is given another try.
+    """
+    leads = counts.get(LAUNCHER, ReplicaStatus())
+    if leads.succeeded:
+        return (Outcome(End.SUCCEEDED, f"MPIJob {job.name} is successfully completed."),)
+    runs = (Outcome(End.RUNNING, f"MPIJob {job.name} is running."),) if leads.active else ()
+    text_ = mpi.evicted(job, pods, names.EVICTED)
+    if text_:
+        return (*runs, Outcome(End.FAILED, text_, mpi.EVICTED))
+    failed = first_failure(job, counts, _given_another_try(job, excused))
+    if failed is None:
+        return runs
+    said = f"{counts[failed.type].failed} {failed.type} replica(s) failed."
+    return (*runs, Outcome(End.FAILED, f"MPIJob {job.name} is failed because {said}"))
+
+
+def _given_another_try(job: Job, excused: frozenset[str]) -> frozenset[str]:
+    if job.annotations.get(names.RESTART) == names.RESTART_GANG:
+        return excused
+    tries = (names.RestartPolicy.EXIT_CODE,)
+    return excused & {role.type for role in job.replicas if role.restart_policy in tries}
+
+
+def _check(spec: Mapping[str, Any], _job: Job) -> Sequence[Problem]:
+    """Return the first breach, in the words that users of v1 know."""
+    found = next(_breaches(spec.get(MPI_KUBECTL.spec_field)), "")
+    return (Problem("", found),) if found else ()
+
+
+def _breaches(roles: object) -> Iterator[str]:
+    if not isinstance(roles, dict):
+        yield "MPIReplicaSpecs is not valid"
+        return
+    for key, role in roles.items():
+        type_ = rules.canonical(MPI_KUBECTL, key)
+        containers = sequence(
+            mapping(mapping(mapping(role).get("template")).get("spec")).get("containers")
+        )
+        if not containers:
+            yield f"MPIReplicaSpecs is not valid: containers definition expected in {type_ or key}"
+        if type_ is None:
+            yield f"MPIReplicaType is {key} but must be one of [Launcher Worker]"
+        for container in map(mapping, containers):
+            for field, word in (("image", "Image"), ("name", "ImageName")):
+                if not text(container.get(field)):
+                    start = f"MPIReplicaSpec is not valid: {word} is undefined in the container"
+                    yield f"{start} of {type_}"
+        if type_ == LAUNCHER and integer(mapping(role).get("replicas")) not in (None, 1):
+            yield "MPIReplicaSpec is not valid: There must be only 1 launcher replica"
+    if all(rules.canonical(MPI_KUBECTL, key) != LAUNCHER for key in roles):
+        yield "MPIReplicaSpec is not valid: Master ReplicaSpec must be present"
+
+
+MPI_KUBECTL: Final = Framework(
+    kind="MPIJob",
+    plural="mpijobs",
+    versions=("v1", "v2beta1"),
+    spec_field="mpiReplicaSpecs",
+    types=mpi.TYPES,
+    container="",
+    port_name="",
+    port=9999,
+    restart_policy="Never",
+    operator_name="mpijob-controller",
+    metric="mpi",
+    options={"slotsPerWorker": 1, "mainContainer": ""},
+    is_master=lambda _job, role, _index: role.type == LAUNCHER,
+    environment=_environment,
+    outcome=_outcome,
+    validate=lambda _job, _domain: (),
+    init_containers=_init_containers,
+    selectors=True,
+    latch={mpi.VERSION: "v1"},
+    counts={WORKER: 0},
+    unnumbered=frozenset({LAUNCHER}),
+    template=_template,
+    companions=(
+        Companion(
+            "v1", "ServiceAccount", ACCOUNT_SUFFIX, wanted=lambda job: not _account(job)
+        ),
+        Companion("v1", "ConfigMap", mpi.CONFIG_SUFFIX, content=_config),
+        Companion(names.RBAC_API, "Role", ACCOUNT_SUFFIX, content=_rules),
+        Companion(
+            names.RBAC_API, "RoleBinding", ACCOUNT_SUFFIX, content=_subjects, fixed=_role_ref
+        ),
+    ),
+    pod_services=False,
+    check=_check,
+    wording=Wording(
+        taken=(
+            'Resource "{other}" of MPIJobKind "{of}" already exists and is not managed by MPIJob'
+        ),
+        restart_policy="SettedPodTemplateRestartPolicy",
+        restart_policy_of=(LAUNCHER,),
+    ),
+    permissions=(
+        ("", "serviceaccounts", ("get", "create", "patch")),
+        ("rbac.authorization.k8s.io", "roles", ("get", "create", "patch")),
+        ("rbac.authorization.k8s.io", "rolebindings", ("get", "create", "patch")),
+        # Nobody may grant what he has not.
+        ("", "pods/exec", ("create",)),
+    ),
+    component="mpi-v1",
+)  # fmt: skip

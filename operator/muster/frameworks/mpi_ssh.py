@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MPIJob v2beta1: the launcher, a batch Job, reaches the workers by SSH."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from muster.api import names
+from muster.api.edge import mapping, sequence, text
+from muster.api.model import Job, Json, PodView, Problem, Replica, ReplicaStatus
+from muster.frameworks import mpi
+from muster.frameworks.base import End, Environment, Framework, Outcome, variable
+from muster.frameworks.mpi import LAUNCHER, WORKER
+from muster.frameworks.parts import Companion, Wording
+
+PRIVATE_KEY: Final = "ssh-privatekey"
+PUBLIC_KEY: Final = "ssh-publickey"
+KEYS_SUFFIX: Final = "-ssh"
+_SSH: Final = "ssh-auth"
+_ROOT_SSH: Final = "/root/.ssh"
+_HOSTS: Final = f"{mpi.MOUNT}/hostfile"
+_WAIT: Final = "WaitForWorkersReady"
+_ATTEMPTS: Final = "-o ConnectionAttempts=10"
+_FORMS: Final = {"OpenMPI": "{host} slots={slots}"}
+"""Implementation -> a line of the hostfile; others write `host:slots`."""
+
+
+def _host(job: Job, pod: str, domain: str) -> str:
+    end = f".{domain}" if domain else ""
+    return f"{pod}.{names.flat(job.name)}.{job.namespace}.svc{end}"
+
+
+def _doubles(job: Job) -> bool:
+    """Say whether the launcher's pod is a worker, too."""
+    return job.options["runLauncherAsWorker"] is True
+
+
+def _config(job: Job, domain: str, pods: Sequence[PodView]) -> Json:
+    first = (mpi.launcher(job),) if _doubles(job) else ()
+    form = _FORMS.get(text(job.options[mpi.IMPLEMENTATION]), "{host}:{slots}")
+    lines = (
+        form.format(host=_host(job, pod, domain), slots=mpi.slots(job))
+        for pod in (*first, *mpi.workers(job))
+    )
+    up = (_host(job, pod, domain) for pod in (*first, *mpi.running(job, pods)))
+    hosts = "".join(f"{line}\n" for line in lines)
+    return {"data": {"hostfile": hosts, "discover_hosts.sh": mpi.script(up)}}
+
+
+def _service(job: Job, _domain: str, _pods: Sequence[PodView]) -> Json:
+    selector = {
+        names.OPERATOR_NAME: MPI_SSH.operator_name,
+        names.JOB_NAME: names.flat(job.name),
+    }
+    return {"spec": {"selector": selector, "publishNotReadyAddresses": _doubles(job)}}
+
+
+def _template(job: Job, replica: Replica, domain: str) -> Json:
+    """Return the template with host name, keys, list of hosts and what runs by default."""
+    leads = replica.type == LAUNCHER
+    path = text(job.options["sshAuthMountPath"])
+    volumes, mounts = [_keys(job, path)], [{"name": _SSH, "mountPath": path}]
+    if leads:
+        items = (("hostfile", 0o444), ("discover_hosts.sh", 0o555))
+        volumes.append(mpi.config_volume(f"{names.flat(job.name)}{mpi.CONFIG_SUFFIX}", items))
+        mounts.append({"name": mpi.CONFIG, "mountPath": mpi.MOUNT})
+    own = replica.template["spec"]
+    spec: Json = {"volumes": volumes, "subdomain": names.flat(job.name)}
+    if own.get("hostNetwork"):
+        spec["dnsPolicy"] = "ClusterFirstWithHostNet"
+    if not leads:
+        spec["dnsConfig"] = _searches(job, own, domain)
+    container: Json = {"volumeMounts": mounts}
+    if not leads:
+        container |= _daemon(own["containers"][0])
+    labels = {names.JOB_ROLE: replica.role}
+    if leads and _doubles(job):
+        labels[names.REPLICA_INDEX] = "0"
+    return mpi.added(replica.template, spec=spec, container=container, labels=labels)
+
+
+def _keys(job: Job, path: str) -> Json:
+    items = [
+        {"key": PRIVATE_KEY, "path": "id_rsa"},
+        {"key": PUBLIC_KEY, "path": "id_rsa.pub"},
+        {"key": PUBLIC_KEY, "path": "authorized_keys"},
+    ]
+    secret: Json = {"secretName": f"{names.flat(job.name)}{KEYS_SUFFIX}", "items": items}
+    if path == _ROOT_SSH:
+        secret["defaultMode"] = 0o600
+    return {"name": _SSH, "secret": secret}
+
+
+def _searches(job: Job, spec: Json, domain: str) -> Json:
+    config = spec.get("dnsConfig") or {}
+    own = f"{names.flat(job.name)}.{job.namespace}.svc.{domain or 'cluster.local'}"
+    return {**config, "searches": [*(config.get("searches") or ()), own]}
+
+
+def _daemon(container: Json) -> Json:
+    """Return what a worker runs whose author says nothing."""
+    if container.get("command") or container.get("args"):
+        return {}
+    return {"command": ["/usr/sbin/sshd", "-De"]}
+
+
+def _open_mpi(slots: int) -> Iterator[Json]:
+    yield variable("OMPI_MCA_orte_keep_fqdn_hostnames", "true")
+    yield variable("OMPI_MCA_orte_default_hostfile", _HOSTS)
+    yield variable("OMPI_MCA_plm_rsh_args", _ATTEMPTS)
+    yield variable("OMPI_MCA_orte_set_default_slots", slots)
+
+
+def _intel(slots: int) -> Iterator[Json]:
+    yield variable("I_MPI_HYDRA_HOST_FILE", _HOSTS)
+    yield variable("I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS", _ATTEMPTS)
+    yield variable("I_MPI_PERHOST", slots)
+
+
+def _mpich(_slots: int) -> Iterator[Json]:
+    yield variable("HYDRA_HOST_FILE", _HOSTS)
+    yield variable("HYDRA_LAUNCH_EXTRA_ARGS", _ATTEMPTS)
+
+
+_ENVIRONMENTS: Final = {"OpenMPI": _open_mpi, "Intel": _intel, "MPICH": _mpich}
+
+
+def _environment(job: Job, replica: Replica, _domain: str) -> Environment:
+    entries = [variable("K_MPI_JOB_ROLE", replica.role)]
+    if replica.type == LAUNCHER:
+        entries += _ENVIRONMENTS[text(job.options[mpi.IMPLEMENTATION])](mpi.slots(job))
+        if not _doubles(job):
+            entries += (variable(name, "") for name in mpi.NO_GPU)
+    first: str = replica.template["spec"]["containers"][0].get("name") or ""
+    return Environment(entries=lambda _index: entries, container=first)
+
+
+def _batch_spec(job: Job) -> Json:
+    policy = job.run_policy
+    limits = {
+        "ttlSecondsAfterFinished": policy.ttl_seconds_after_finished,
+        "activeDeadlineSeconds": policy.active_deadline_seconds,
+        "backoffLimit": policy.backoff_limit,
+    }
+    given = {key: value for key, value in limits.items() if value is not None}
+    return {**given, "podReplacementPolicy": "Failed"}
+
+
+def _later(job: Job) -> frozenset[str]:
+    waits = job.options["launcherCreationPolicy"] == _WAIT
+    return frozenset({LAUNCHER}) if waits else frozenset()
+
+
+def _outcome(
+    job: Job,
+    counts: Mapping[str, ReplicaStatus],
+    pods: Sequence[PodView],
+    _excused: frozenset[str],
+) -> Sequence[Outcome]:
+    """Return the conditions: the launcher's end is the job's, unless workers were thrown out."""
+    shown = f"MPIJob {job.namespace}/{job.name}"
+    leads = next((pod for pod in pods if pod.role == LAUNCHER.lower()), None)
+    if leads is not None and leads.phase == "Succeeded":
+        return (Outcome(End.SUCCEEDED, f"{shown} successfully completed."),)
+    if leads is not None and leads.phase == "Failed":
+        return (Outcome(End.FAILED, leads.message or f"{shown} has failed", leads.reason),)
+    text_ = mpi.evicted(job, pods, names.EVICTED)
+    if text_:
+        return (Outcome(End.FAILED, text_, mpi.EVICTED),)
+    all_up = all(counts[role.type].active >= role.replicas for role in job.replicas)
+    return (Outcome(End.RUNNING, f"{shown} is running."),) if leads and all_up else ()
+
+
+def _check(spec: Mapping[str, Any], job: Job) -> Sequence[Problem]:
+    path = f"spec.{MPI_SSH.spec_field}"
+    roles = spec.get(MPI_SSH.spec_field)
+    if not isinstance(roles, dict):
+        return (Problem(path, "Required value: must have replica specs"),)
+    named = {str(key).lower(): mapping(role) for key, role in roles.items()}
+    found = [*_of_launcher(named, path), *_of_workers(named, path)]
+    for type_ in mpi.TYPES:
+        if type_.lower() in named:
+            found += _of_role(named[type_.lower()], f"{path}[{type_}]")
+    return (*_of_name(job, named), *found, *_of_options(job))
+
+
+def _of_name(job: Job, named: Mapping[str, Mapping[str, Any]]) -> Iterator[Problem]:
+    count = named.get(WORKER.lower(), {}).get("replicas")
+    last = max(count, 1) - 1 if isinstance(count, int) else 0
+    host = names.child(job.name, WORKER.lower(), last)
+    reasons = names.dns1035(host)
+    if reasons:
+        said = f'will not able to create pod and service with invalid DNS label "{host}"'
+        detail = f'Invalid value: "{job.name}": {said}: {", ".join(reasons)}'
+        yield Problem("metadata.name", detail)
+
+
+def _of_launcher(named: Mapping[str, Mapping[str, Any]], path: str) -> Iterator[Problem]:
+    leads = named.get(LAUNCHER.lower())
+    if leads is None:
+        yield Problem(f"{path}[{LAUNCHER}]", "Required value: must have Launcher replica spec")
+    elif leads.get("replicas") not in (None, 1):
+        detail = f"Invalid value: {leads['replicas']}: must be 1"
+        yield Problem(f"{path}[{LAUNCHER}].replicas", detail)
+
+
+def _of_workers(named: Mapping[str, Mapping[str, Any]], path: str) -> Iterator[Problem]:
+    role = named.get(WORKER.lower())
+    count = 1 if role is None else role.get("replicas") or 0
+    if isinstance(count, int) and count < 1:
+        detail = f"Invalid value: {count}: must be greater than or equal to 1"
+        yield Problem(f"{path}[{WORKER}].replicas", detail)
+
+
+def _of_role(role: Mapping[str, Any], path: str) -> Iterator[Problem]:
+    policy = role.get("restartPolicy")
+    if policy not in (None, "", "Never", "OnFailure"):
+        detail = f'Unsupported value: "{policy}": supported values: "Never", "OnFailure"'
+        yield Problem(f"{path}.restartPolicy", detail)
+    template = mapping(role.get("template"))
+    if not sequence(mapping(template.get("spec")).get("containers")):
+        detail = "Required value: must define at least one container"
+        yield Problem(f"{path}.template.spec.containers", detail)
+
+
+def _of_options(job: Job) -> Iterator[Problem]:
+    if mpi.slots(job) < 0:
+        detail = f"Invalid value: {mpi.slots(job)}: must be greater than or equal to 0"
+        yield Problem("spec.slotsPerWorker", detail)
+    if not job.options["sshAuthMountPath"]:
+        detail = "Required value: must have a mount path for SSH credentials"
+        yield Problem("spec.sshAuthMountPath", detail)
+    for field, known in _WORDS.items():
+        value = job.options[field]
+        if value not in known:
+            listed = ", ".join(f'"{word}"' for word in known)
+            yield Problem(
+                f"spec.{field}", f'Unsupported value: "{value}": supported values: {listed}'
+            )
+
+
+_WORDS: Final = {
+    "launcherCreationPolicy": ("AtStartup", _WAIT),
+    mpi.IMPLEMENTATION: ("Intel", "MPICH", "OpenMPI"),
+}
+
+MPI_SSH: Final = Framework(
+    kind="MPIJob",
+    plural="mpijobs",
+    versions=("v2beta1",),
+    spec_field="mpiReplicaSpecs",
+    types=mpi.TYPES,
+    container="",
+    port_name="",
+    port=9999,
+    restart_policy="Never",
+    operator_name="mpi-operator",
+    metric="mpi",
+    options={
+        "slotsPerWorker": 1,
+        "runLauncherAsWorker": False,
+        "sshAuthMountPath": _ROOT_SSH,
+        "launcherCreationPolicy": "AtStartup",
+        mpi.IMPLEMENTATION: "OpenMPI",
+    },
+    is_master=lambda _job, _role, _index: False,
+    environment=_environment,
+    outcome=_outcome,
+    validate=lambda _job, _domain: (),
+    selectors=True,
+    managers=(names.MANAGED_BY_MPI_OPERATOR, names.MANAGED_BY_MULTIKUEUE),
+    latch={mpi.VERSION: "v2beta1"},
+    counts={WORKER: 0},
+    restart_policies={LAUNCHER: "OnFailure"},
+    unnumbered=frozenset({LAUNCHER}),
+    batch=frozenset({LAUNCHER}),
+    batch_spec=_batch_spec,
+    first=lambda job: int(_doubles(job)),
+    later=_later,
+    template=_template,
+    companions=(
+        Companion(
+            "v1", "Service", content=_service, lasting=True,
+            fixed=lambda _job: {"spec": {"clusterIP": "None"}},
+        ),
+        Companion("v1", "ConfigMap", mpi.CONFIG_SUFFIX, content=_config, lasting=True),
+        Companion(
+            "v1", "Secret", KEYS_SUFFIX, keys=(PRIVATE_KEY, PUBLIC_KEY), lasting=True,
+            fixed=lambda _job: {"type": "kubernetes.io/ssh-auth"},
+        ),
+    ),
+    pod_services=False,
+    hostnames=True,
+    replaces=False,
+    limits_itself=True,
+    check=_check,
+    wording=Wording(
+        created="{kind} {namespace}/{name} is created.",
+        suspended="MPIJob suspended",
+        stopped="{kind} {namespace}/{name} is suspended.",
+        resumed="MPIJob resumed",
+        suspended_first=True,
+        never_ran="{kind} {namespace}/{name} is finished but Running condition was never set.",
+        invalid_event="ValidationError",
+        invalid="Found validation errors: {why}",
+        restart_policy_text=(
+            "Restart policy in pod template overridden by restart policy in replica spec"
+        ),
+    ),
+    permissions=(
+        ("", "secrets", ("get", "create", "patch")),
+        ("batch", "jobs", ("get", "list", "watch", "create", "patch", "delete")),
+        ("batch", "jobs/status", ("patch",)),
+    ),
+    component="mpi",
+)  # fmt: skip
