@@ -66,7 +66,7 @@ class World:
             configs=tuple(views.child("ConfigMap", o) for o in self.of("ConfigMap")),
             batches=tuple(views.batch(o) for o in self.of("Job")),
             companions=tuple(views.child(o["kind"], o) for o in self._companions()),
-            secrets=self.secrets if self.secrets and not self.of("Secret") else {},
+            secrets=self.secrets,
             autoscalers=tuple(views.child(names.AUTOSCALER, o) for o in self.of(names.AUTOSCALER)),
             group=next((_group(o) for o in self.of("PodGroup")), None),
             **self.extra,

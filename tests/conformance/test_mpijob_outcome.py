@@ -1,0 +1,372 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When MPIJobs of either sort are running, succeeded, failed, suspended."""
+
+from __future__ import annotations
+
+import pytest
+
+from mpijobs import LAUNCHER, mpijob, role, world
+from muster.frameworks import FRAMEWORKS, load, of
+
+# v1: phase of the launcher; phases of the workers; restart policies; conditions beside Created.
+EVICTED = ("Failed", None, "Evicted")
+LED_BY_A_POD = {
+    "L1 all run": ("Running", ["Running"] * 2, ("Never", "OnFailure", "ExitCode"), ["Running T"]),
+    "L2 a worker waits": ("Running", ["Running", "Pending"], ("Never",), ["Running T"]),
+    "L3 the launcher is done": (
+        "Succeeded",
+        ["Running", "Failed"],
+        ("Never", "OnFailure", "ExitCode"),
+        ["Succeeded T"],
+    ),
+    "L4 the launcher failed": ("Failed", ["Running"] * 2, ("Never", "OnFailure"), ["Failed T"]),
+    "L5 the launcher is replaced": ("Failed", ["Running"] * 2, ("ExitCode",), ["Restarting T"]),
+    "L6 a worker failed": (
+        "Running",
+        ["Running", "Failed"],
+        ("Never", "OnFailure"),
+        ["Running F", "Failed T"],
+    ),
+    "L7 a worker was thrown out": (
+        "Running",
+        ["Running", EVICTED],
+        ("Never", "OnFailure", "ExitCode"),
+        ["Running F", "Failed T"],
+    ),
+}
+ROWS = [
+    pytest.param(leads, workers, policy, wanted, id=f"{name}, {policy}")
+    for name, (leads, workers, policies, wanted) in LED_BY_A_POD.items()
+    for policy in policies
+]
+
+
+def become(made, pod, state, code=137):
+    """Bring a pod into a phase, or to an end without an exit code."""
+    if isinstance(state, tuple):
+        made.end(pod, None, reason=state[2])
+    elif state == "Failed":
+        made.end(pod, code)
+        made.pod(pod)["status"]["containerStatuses"][0]["name"] = "main"
+    else:
+        made.pod(pod)["status"] = {"phase": state}
+
+
+@pytest.mark.parametrize(("leads", "workers", "policy", "wanted"), ROWS)
+def test_the_table_of_v1(leads, workers, policy, wanted):
+    """The launcher decides; an end has its time."""
+    roles = {"launcher": role(policy=policy), "worker": role(policy=policy)}
+    made = world("v1", **roles)
+    become(made, LAUNCHER, leads)
+    for index, state in enumerate(workers):
+        become(made, f"mnist-worker-{index}", state)
+    made.step()
+    assert made.conditions == ["Created T", *wanted]
+    assert ("completionTime" in made.status) == wanted[-1].startswith(("Succeeded", "Failed"))
+
+
+@pytest.mark.parametrize(("code", "state"), [(1, "Failed"), (137, "Restarting")])
+def test_l5_a_launchers_exit_code(code, state):
+    """It is replaced if another try makes sense, and runs again."""
+    made = world("v1", launcher=role(policy="ExitCode"))
+    made.start()
+    made.settle()
+    become(made, LAUNCHER, "Failed", code)
+    made.step()
+    assert made.status["state"] == state
+    if state == "Restarting":
+        made.settle()
+        made.start()
+        made.settle()
+        assert made.conditions == ["Created T", "Running T"]
+
+
+@pytest.mark.parametrize("version", ["v1", "v2beta1"])
+def test_l7_v7_the_message_of_an_eviction(version):
+    """How many of how many, under a reason of its own; and what still runs is cleaned up."""
+    made = world(version, policy={"cleanPodPolicy": "Running"})
+    if version == "v2beta1":
+        made.launch()
+    made.start()
+    made.settle()
+    become(made, "mnist-worker-1", EVICTED)
+    made.settle()
+    made.reap()
+    made.settle()
+    failed = made.status["conditions"][-1]
+    assert (failed["reason"], failed["message"]) == ("MPIJobEvicted", "1/2 workers are evicted")
+    assert made.names() == ["mnist-worker-1"]
+    assert made.names("Job") == []
+
+
+TEXTS = {
+    "v1": (
+        "MPIJob mnist is created.",
+        "MPIJob mnist is running.",
+        "MPIJob mnist is successfully completed.",
+    ),
+    "v2beta1": (
+        "MPIJob team/mnist is created.",
+        "MPIJob team/mnist is running.",
+        "MPIJob team/mnist successfully completed.",
+    ),
+}
+
+
+@pytest.mark.parametrize("version", TEXTS)
+def test_messages_of_a_job_that_does_well(version):
+    """As clients match on them."""
+    made = world(version)
+    leads = made.launch() if version == "v2beta1" else LAUNCHER
+    made.start()
+    made.settle()
+    told = {c["type"]: c["message"] for c in made.status["conditions"]}
+    if version == "v2beta1":
+        made.close()
+    made.end(leads)
+    made.settle()
+    told |= {c["type"]: c["message"] for c in made.status["conditions"]}
+    assert tuple(told[key] for key in ("Created", "Running", "Succeeded")) == TEXTS[version]
+    reasons = [c["reason"] for c in made.status["conditions"]]
+    assert reasons == ["MPIJobCreated", "MPIJobRunning", "MPIJobSucceeded"]
+    assert made.counts("Launcher") == (0, 1, 0)
+
+
+def test_message_of_a_failure_of_v1():
+    """It says which role, and how many of it."""
+    made = world("v1")
+    become(made, LAUNCHER, "Failed")
+    made.settle()
+    failed = made.status["conditions"][-1]
+    assert failed["reason"] == "MPIJobFailed"
+    assert failed["message"] == "MPIJob mnist is failed because 1 Launcher replica(s) failed."
+
+
+def led(*workers, **fields):
+    """Return a job of v2beta1 whose launcher's pod runs, with workers in these phases."""
+    made = world("v2beta1", workers=len(workers) or None, **fields)
+    made.launch()
+    for index, state in enumerate(workers):
+        become(made, f"mnist-worker-{index}", state)
+    made.settle()
+    return made
+
+
+@pytest.mark.parametrize(
+    ("workers", "wanted"),
+    [
+        (["Running", "Running"], ["Created T", "Running T"]),
+        ([], ["Created T", "Running T"]),
+        (["Running", "Pending"], ["Created T"]),
+    ],
+)
+def test_v1_v2_a_job_runs_when_all_its_pods_do(workers, wanted):
+    """The launcher's among them."""
+    assert led(*workers).conditions == wanted
+
+
+def test_v3_the_launchers_success_is_the_jobs():
+    """Whatever its workers do."""
+    made = led("Running", "Running")
+    become(made, "mnist-worker-0", "Failed")
+    made.close()
+    made.settle()
+    assert made.conditions == ["Created T", "Running F", "Succeeded T"]
+    assert made.status["completionTime"]
+
+
+def test_v4_a_try_that_failed_is_counted():
+    """And no more than that: the batch Job tries again."""
+    made = led("Running", "Running")
+    made.objects["Job", LAUNCHER]["status"] = {"failed": 1}
+    made.pod(f"{LAUNCHER}-abcde")["status"] = {"phase": "Failed"}
+    made.settle()
+    assert made.conditions == ["Created T", "Running T"]
+    assert made.counts("Launcher") == (0, 0, 1)
+    made.launch(suffix="fghij")
+    made.settle()
+    assert made.counts("Launcher") == (1, 0, 1)
+
+
+# What the batch Job says; reason and message of its last pod; what the job says.
+LOST = "MPIJob team/mnist has failed"
+FAILURES = [
+    (("BackoffLimitExceeded", "too often"), ("", ""), ("BackoffLimitExceeded", "too often")),
+    (
+        ("BackoffLimitExceeded", "too often"),
+        ("Evicted", "no memory"),
+        ("BackoffLimitExceeded/Evicted", "too often: no memory"),
+    ),
+    (("DeadlineExceeded", "late"), ("Evicted", "x"), ("DeadlineExceeded", "late")),
+    (("", ""), ("", ""), ("MPIJobFailed", LOST)),
+    (("BackoffLimitExceeded", "m"), ("E", "x" * 2000), ("BackoffLimitExceeded/E", None)),
+]
+
+
+@pytest.mark.parametrize(("batch", "pod", "wanted"), FAILURES)
+def test_v5_the_launchers_failure_is_the_jobs(batch, pod, wanted):
+    """In the words of the batch Job, and of the last pod where it gave up."""
+    made = led("Running", "Running")
+    made.pod(f"{LAUNCHER}-abcde")["status"] = {
+        "phase": "Failed",
+        "reason": pod[0],
+        "message": pod[1],
+    }
+    made.close(end="Failed", failed=7, reason=batch[0], message=batch[1])
+    made.settle()
+    assert made.conditions == ["Created T", "Running F", "Failed T"]
+    failed = made.status["conditions"][-1]
+    assert failed["reason"] == wanted[0]
+    if wanted[1] is None:
+        assert len(failed["message"]) == 1024
+        assert failed["message"].endswith("...")
+    else:
+        assert failed["message"] == wanted[1]
+    assert made.counts("Launcher") == (0, 0, 7)
+
+
+@pytest.mark.parametrize("policy", ["Never", "OnFailure"])
+def test_v6_a_worker_that_fails_is_counted(policy):
+    """The program decides whether it can go on; the pod stays as it is."""
+    made = led("Running", "Running", worker=role(policy=policy))
+    become(made, "mnist-worker-0", "Failed")
+    made.settle()
+    assert made.conditions == ["Created T", "Running T"]
+    assert made.counts("Worker") == (1, 0, 1)
+    assert "mnist-worker-0" in made.names()
+
+
+@pytest.mark.parametrize(("end", "last"), [("Complete", "Succeeded T"), ("Failed", "Failed T")])
+def test_v8_an_end_without_having_run(end, last):
+    """It is said that nobody saw it run."""
+    made = world("v2beta1")
+    made.close(end=end)
+    made.settle()
+    assert made.conditions == ["Created T", "Running F", last]
+    told = made.status["conditions"][1]
+    assert told["reason"] == "MPIJobRunning"
+    assert told["message"] == (
+        "MPIJob team/mnist is finished but Running condition was never set."
+    )
+
+
+def test_the_batch_job_keeps_to_the_limits_itself():
+    """Restarts of workers do not count, and its deadline is its own."""
+    made = led("Running", policy={"backoffLimit": 1, "activeDeadlineSeconds": 5})
+    made.pod("mnist-worker-0")["status"]["containerStatuses"] = [
+        {"name": "main", "restartCount": 9, "state": {"running": {}}}
+    ]
+    made.now += 60
+    made.settle()
+    assert made.conditions == ["Created T", "Running T"]
+
+
+CLEANED = {
+    "None": [f"{LAUNCHER}-abcde", "mnist-worker-0", "mnist-worker-1"],
+    "Running": [f"{LAUNCHER}-abcde"],
+    "All": [],
+}
+
+
+@pytest.mark.parametrize("policy", CLEANED)
+def test_clean_up_of_v2beta1(policy):
+    """The batch Job goes with All only; what pods need stays with the job."""
+    made = led("Running", "Running", policy={"cleanPodPolicy": policy})
+    made.pod(f"{LAUNCHER}-abcde")["status"] = {"phase": "Succeeded"}
+    made.close()
+    made.settle()
+    made.reap()
+    made.settle()
+    assert made.names() == CLEANED[policy]
+    assert made.names("Job") == ([] if policy == "All" else [LAUNCHER])
+    assert made.names("Secret") == ["mnist-ssh"]
+
+
+def test_a_suspended_job_of_v2beta1_has_everything_but_pods():
+    """Its launcher is held back; conditions in the order that its users know."""
+    made = world("v2beta1", policy={"suspend": True})
+    assert made.objects["Job", LAUNCHER]["spec"]["suspend"] is True
+    assert made.names() == []
+    assert made.names("Secret") == ["mnist-ssh"]
+    assert made.conditions == ["Created T", "Suspended T", "Running F"]
+    messages = [c["message"] for c in made.status["conditions"]]
+    assert messages[1:] == ["MPIJob suspended", "MPIJob team/mnist is suspended."]
+    assert made.status["state"] == "Suspended"
+
+
+def test_suspend_and_resume_of_v2beta1():
+    """All pods go; on resumption the launcher is as its template says by then."""
+    made = led("Running", "Running")
+    made.edit(runPolicy={"suspend": True})
+    made.settle()
+    made.reap()
+    made.settle()
+    assert made.names() == []
+    assert made.objects["Job", LAUNCHER]["spec"]["suspend"] is True
+    assert made.conditions == ["Created T", "Suspended T", "Running F"]
+    assert made.counts("Worker") == made.counts("Launcher") == (0, 0, 0)
+    made.objects["Job", LAUNCHER]["status"] = {"startTime": "2020-01-01T00:00:00Z"}
+    leads = made.job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]
+    leads["spec"]["nodeSelector"] = {"zone": "a"}
+    leads["metadata"]["annotations"] = {"kueue.x-k8s.io/workload": "w"}
+    made.edit(runPolicy={"suspend": False})
+    made.settle()
+    batch = made.objects["Job", LAUNCHER]
+    assert batch["spec"]["suspend"] is False
+    assert batch["spec"]["template"]["spec"]["nodeSelector"] == {"zone": "a"}
+    assert batch["spec"]["template"]["metadata"]["annotations"] == {"kueue.x-k8s.io/workload": "w"}
+    assert "startTime" not in batch["status"]
+    assert made.conditions == ["Created T", "Running F", "Suspended F"]
+    assert made.status["conditions"][-1]["message"] == "MPIJob resumed"
+    made.launch(suffix="fghij")
+    made.start()
+    made.settle()
+    assert made.conditions == ["Created T", "Suspended F", "Running T"]
+
+
+def test_a_resumed_launcher_still_waits_for_its_workers():
+    """For those that are wanted, not for those that happen to be there."""
+    policy = {"launcherCreationPolicy": "WaitForWorkersReady"}
+    made = world("v2beta1", **policy)
+    made.start()
+    made.settle()
+    made.launch()
+    made.edit(runPolicy={"suspend": True})
+    made.settle()
+    made.reap()
+    made.settle()
+    made.edit(runPolicy={"suspend": False})
+    made.settle()
+    assert made.objects["Job", LAUNCHER]["spec"]["suspend"] is True
+    made.start()
+    made.settle()
+    assert made.objects["Job", LAUNCHER]["spec"]["suspend"] is False
+
+
+def test_one_that_waits_makes_no_launcher_while_it_is_suspended():
+    """It would be there before its workers."""
+    made = world(
+        "v2beta1",
+        policy={"suspend": True},
+        launcherCreationPolicy="WaitForWorkersReady",
+    )
+    assert made.names("Job") == []
+
+
+@pytest.mark.parametrize(
+    ("version", "kept", "wanted"),
+    [
+        ("v1", None, "kubeflow.org/v1"),
+        ("v2beta1", None, "kubeflow.org/v2beta1"),
+        ("v2beta1", "v1", "kubeflow.org/v1"),
+        ("v1", "v2beta1", "kubeflow.org/v2beta1"),
+        ("v1", ["?"], "kubeflow.org/v1"),
+    ],
+)
+def test_which_of_the_two_a_job_is(version, kept, wanted):
+    """As it came, and as its status keeps it whatever a client adds later."""
+    document = mpijob(version)
+    if kept:
+        document["status"] = {"mpiVersion": kept}
+    job = load(FRAMEWORKS["MPIJob"], document)
+    assert job.api_version == of(job).api_version == wanted

@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an MPIJob of v2beta1 creates: by SSH from a launcher that is a batch Job."""
+
+from __future__ import annotations
+
+import pytest
+
+from mpijobs import LAUNCHER, SECRETS, environment, role, world
+from muster import gang
+from muster.controller.model import Context
+
+LABELS = {
+    "training.kubeflow.org/operator-name": "mpi-operator",
+    "training.kubeflow.org/job-name": "mnist",
+}
+HOSTS = "mnist-worker-0.mnist.team.svc", "mnist-worker-1.mnist.team.svc"
+
+
+def launcher(made):
+    """Return the launcher's pod template."""
+    return made.objects["Job", LAUNCHER]["spec"]["template"]
+
+
+def config(made):
+    """Return the data of the config map."""
+    return made.objects["ConfigMap", "mnist-config"]["data"]
+
+
+def test_all_that_it_creates():
+    """Workers as pods, the launcher as a batch Job, what they need by the job's name."""
+    made = world("v2beta1")
+    assert set(made.objects) == {
+        ("Service", "mnist"),
+        ("ConfigMap", "mnist-config"),
+        ("Secret", "mnist-ssh"),
+        ("Pod", "mnist-worker-0"),
+        ("Pod", "mnist-worker-1"),
+        ("Job", LAUNCHER),
+    }
+    for found in made.objects.values():
+        (owner,) = found["metadata"]["ownerReferences"]
+        assert (owner["apiVersion"], owner["kind"]) == ("kubeflow.org/v2beta1", "MPIJob")
+        assert LABELS.items() <= found["metadata"]["labels"].items()
+    others = [found for (kind, _), found in made.objects.items() if kind != "Pod"]
+    assert {found["metadata"]["labels"]["app"] for found in others} == {"mnist"}
+    assert made.status["mpiVersion"] == "v2beta1"
+
+
+def test_what_pods_need_is_there_before_them():
+    """In the order in which it is created."""
+    made = world("v2beta1")
+    kinds = [write.doc["kind"] for write in made.writes if hasattr(write, "doc")]
+    assert kinds == ["Service", "ConfigMap", "Secret", "Job", "Pod", "Pod"]
+
+
+@pytest.mark.parametrize("doubles", [False, True])
+def test_the_service_gives_every_pod_a_name(doubles):
+    """Headless, without ports; before they are ready if the launcher is among the hosts."""
+    made = world("v2beta1", runLauncherAsWorker=doubles)
+    assert made.objects["Service", "mnist"]["spec"] == {
+        "clusterIP": "None",
+        "selector": LABELS,
+        "publishNotReadyAddresses": doubles,
+    }
+
+
+def test_the_secret_is_made_once_and_mended_when_its_keys_are_wrong():
+    """Its values come from outside of the core, and stay for as long as they can be used."""
+    made = world("v2beta1")
+    secret = made.objects["Secret", "mnist-ssh"]
+    assert (secret["type"], secret["data"]) == ("kubernetes.io/ssh-auth", SECRETS)
+    secret["data"] = {"ssh-privatekey": "mine", "ssh-publickey": "mine"}
+    made.settle()
+    assert secret["data"]["ssh-privatekey"] == "mine"
+    secret["data"] = {"ssh-privatekey": "mine", "other": "x"}
+    made.settle()
+    assert secret["data"] == SECRETS
+
+
+@pytest.mark.parametrize(
+    ("implementation", "form"), [("OpenMPI", "{} slots=3"), ("Intel", "{}:3"), ("MPICH", "{}:3")]
+)
+@pytest.mark.parametrize("doubles", [False, True])
+def test_the_hostfile_names_all_that_run_processes(implementation, form, doubles):
+    """Workers by index, before them the launcher where it is one."""
+    made = world(
+        "v2beta1", slotsPerWorker=3, mpiImplementation=implementation, runLauncherAsWorker=doubles
+    )
+    first = ("mnist-launcher.mnist.team.svc",) if doubles else ()
+    assert config(made)["hostfile"].splitlines() == [form.format(h) for h in (*first, *HOSTS)]
+
+
+@pytest.mark.parametrize("doubles", [False, True])
+def test_the_script_tells_of_the_workers_that_run(doubles):
+    """In the order of their indices, without slots, and it is changed when they change."""
+    made = world("v2beta1", workers=11, runLauncherAsWorker=doubles)
+    first = ["echo mnist-launcher.mnist.team.svc"] if doubles else []
+    assert config(made)["discover_hosts.sh"].splitlines() == ["#!/bin/sh", *first]
+    made.start("mnist-worker-10", "mnist-worker-2")
+    made.settle()
+    found = config(made)["discover_hosts.sh"]
+    assert found.endswith("\n")
+    assert found.splitlines() == [
+        "#!/bin/sh",
+        *first,
+        "echo mnist-worker-2.mnist.team.svc",
+        "echo mnist-worker-10.mnist.team.svc",
+    ]
+    made.end("mnist-worker-2", 1)
+    made.settle()
+    assert "worker-2." not in config(made)["discover_hosts.sh"]
+
+
+def test_a_cluster_domain_is_part_of_host_names():
+    """And of where workers look for them."""
+    made = world("v2beta1", context=Context(cluster_domain="example.org"))
+    assert "mnist-worker-0.mnist.team.svc.example.org slots=1" in config(made)["hostfile"]
+    searches = made.pod("mnist-worker-0")["spec"]["dnsConfig"]["searches"]
+    assert searches == ["mnist.team.svc.example.org"]
+
+
+def keys(path, mode):
+    """Return volume and mount of the keys."""
+    items = [
+        {"key": "ssh-privatekey", "path": "id_rsa"},
+        {"key": "ssh-publickey", "path": "id_rsa.pub"},
+        {"key": "ssh-publickey", "path": "authorized_keys"},
+    ]
+    secret = {"secretName": "mnist-ssh", "items": items, **({"defaultMode": mode} if mode else {})}
+    return {"name": "ssh-auth", "secret": secret}, {"name": "ssh-auth", "mountPath": path}
+
+
+@pytest.mark.parametrize(("path", "mode"), [("/root/.ssh", 0o600), ("/home/mpi/.ssh", None)])
+def test_every_pod_has_the_keys(path, mode):
+    """For root they are nobody else's to read; other users read them by their group."""
+    made = world("v2beta1", sshAuthMountPath=path)
+    volume, mount = keys(path, mode)
+    for spec in (made.pod("mnist-worker-0")["spec"], launcher(made)["spec"]):
+        assert volume in spec["volumes"]
+        assert mount in spec["containers"][0]["volumeMounts"]
+
+
+def test_a_worker():
+    """It is found by its name and waits for the launcher."""
+    made = world("v2beta1")
+    pod = made.pod("mnist-worker-1")
+    assert pod["metadata"]["labels"] == {
+        **LABELS,
+        "training.kubeflow.org/replica-type": "worker",
+        "training.kubeflow.org/replica-index": "1",
+        "training.kubeflow.org/job-role": "worker",
+    }
+    spec = pod["spec"]
+    assert (spec["hostname"], spec["subdomain"]) == ("mnist-worker-1", "mnist")
+    assert spec["restartPolicy"] == "Never"
+    assert spec["dnsConfig"] == {"searches": ["mnist.team.svc.cluster.local"]}
+    (container,) = spec["containers"]
+    assert container["command"] == ["/usr/sbin/sshd", "-De"]
+    assert environment(container) == [("K_MPI_JOB_ROLE", "worker")]
+    assert "ports" not in container
+
+
+@pytest.mark.parametrize("own", [{"command": ["own"]}, {"args": ["own"]}])
+def test_a_worker_that_says_what_it_runs_runs_that(own):
+    """Also if it gives arguments only."""
+    made = world("v2beta1", worker=role(container=own))
+    (container,) = made.pod("mnist-worker-0")["spec"]["containers"]
+    assert {key: container[key] for key in ("command", "args") if key in container} == own
+
+
+def test_on_the_hosts_network_pods_still_find_each_other():
+    """By the cluster's DNS."""
+    made = world("v2beta1", worker=role(hostNetwork=True), launcher=role(hostNetwork=True))
+    for spec in (made.pod("mnist-worker-0")["spec"], launcher(made)["spec"]):
+        assert spec["dnsPolicy"] == "ClusterFirstWithHostNet"
+
+
+ENVIRONMENTS = {
+    "OpenMPI": [
+        ("OMPI_MCA_orte_keep_fqdn_hostnames", "true"),
+        ("OMPI_MCA_orte_default_hostfile", "/etc/mpi/hostfile"),
+        ("OMPI_MCA_plm_rsh_args", "-o ConnectionAttempts=10"),
+        ("OMPI_MCA_orte_set_default_slots", "2"),
+    ],
+    "Intel": [
+        ("I_MPI_HYDRA_HOST_FILE", "/etc/mpi/hostfile"),
+        ("I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS", "-o ConnectionAttempts=10"),
+        ("I_MPI_PERHOST", "2"),
+    ],
+    "MPICH": [
+        ("HYDRA_HOST_FILE", "/etc/mpi/hostfile"),
+        ("HYDRA_LAUNCH_EXTRA_ARGS", "-o ConnectionAttempts=10"),
+    ],
+}
+NO_DEVICES = [("NVIDIA_VISIBLE_DEVICES", ""), ("NVIDIA_DRIVER_CAPABILITIES", "")]
+
+
+@pytest.mark.parametrize("implementation", ENVIRONMENTS)
+@pytest.mark.parametrize("doubles", [False, True])
+def test_the_launchers_environment(implementation, doubles):
+    """What the implementation reads; the GPUs of its node only if it works itself."""
+    made = world(
+        "v2beta1", slotsPerWorker=2, mpiImplementation=implementation, runLauncherAsWorker=doubles
+    )
+    assert environment(launcher(made)["spec"]["containers"][0]) == [
+        ("K_MPI_JOB_ROLE", "launcher"),
+        *ENVIRONMENTS[implementation],
+        *([] if doubles else NO_DEVICES),
+    ]
+
+
+def test_the_launchers_batch_job():
+    """With the limits of the run policy, and the files that mpirun reads."""
+    policy = {"backoffLimit": 3, "activeDeadlineSeconds": 60, "ttlSecondsAfterFinished": 9}
+    made = world("v2beta1", policy=policy)
+    spec = dict(made.objects["Job", LAUNCHER]["spec"])
+    pod = spec.pop("template")
+    assert spec == {**policy, "podReplacementPolicy": "Failed"}
+    assert pod["spec"]["restartPolicy"] == "OnFailure"
+    assert (pod["spec"]["hostname"], pod["spec"]["subdomain"]) == (LAUNCHER, "mnist")
+    assert {
+        "name": "mpi-job-config",
+        "configMap": {
+            "name": "mnist-config",
+            "items": [
+                {"key": "hostfile", "path": "hostfile", "mode": 0o444},
+                {"key": "discover_hosts.sh", "path": "discover_hosts.sh", "mode": 0o555},
+            ],
+        },
+    } in pod["spec"]["volumes"]
+    mounts = pod["spec"]["containers"][0]["volumeMounts"]
+    assert {"name": "mpi-job-config", "mountPath": "/etc/mpi"} in mounts
+    assert "nodeName" not in pod["spec"]
+
+
+@pytest.mark.parametrize(
+    ("doubles", "leads", "workers"), [(False, None, ["0", "1"]), (True, "0", ["1", "2"])]
+)
+def test_index_labels(doubles, leads, workers):
+    """Each is there once: a launcher that works is the first of them."""
+    made = world("v2beta1", runLauncherAsWorker=doubles)
+    index = "training.kubeflow.org/replica-index"
+    labels = launcher(made)["metadata"]["labels"]
+    assert labels.get(index) == leads
+    assert labels["training.kubeflow.org/job-role"] == "launcher"
+    assert labels["training.kubeflow.org/replica-type"] == "launcher"
+    pods = [made.pod(f"mnist-worker-{i}")["metadata"]["labels"][index] for i in (0, 1)]
+    assert pods == workers
+
+
+@pytest.mark.parametrize("doubles", [False, True])
+def test_fewer_workers(doubles):
+    """The last ones go, whatever their labels count from."""
+    made = world("v2beta1", workers=3, runLauncherAsWorker=doubles)
+    made.job["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] = 2
+    made.edit()
+    made.settle()
+    assert made.names() == ["mnist-worker-0", "mnist-worker-1"]
+    assert "worker-2" not in config(made)["hostfile"]
+
+
+def test_the_launcher_may_wait_for_its_workers():
+    """Until all of them are ready, those that run and are not among them."""
+    made = world("v2beta1", launcherCreationPolicy="WaitForWorkersReady")
+    assert ("Job", LAUNCHER) not in made.objects
+    made.start()
+    made.pod("mnist-worker-1")["status"]["conditions"] = []
+    made.settle()
+    assert ("Job", LAUNCHER) not in made.objects
+    made.start()
+    made.settle()
+    assert ("Job", LAUNCHER) in made.objects
+
+
+@pytest.mark.parametrize(
+    ("policy", "before", "after"),
+    [(None, 2, 3), ({"schedulingPolicy": {"minAvailable": 3}}, 2, 3)],
+)
+def test_a_launcher_that_waits_is_no_member_of_the_gang_yet(policy, before, after):
+    """Else nobody would start; it counts as soon as it is there."""
+    made = world(
+        "v2beta1",
+        backend=gang.SCHEDULER_PLUGINS,
+        policy=policy,
+        launcherCreationPolicy="WaitForWorkersReady",
+    )
+    group = made.objects["PodGroup", "mnist"]
+    assert group["spec"]["minMember"] == before
+    assert ("MinAvailableLowered" in made.reasons()) == (policy is not None)
+    made.start()
+    made.settle()
+    assert group["spec"]["minMember"] == after
+
+
+def test_the_launchers_pod_belongs_to_the_gang():
+    """By the link in the template of the batch Job, as the workers."""
+    made = world("v2beta1", backend=gang.KUBE_BATCH)
+    assert made.objects["PodGroup", "mnist"]["spec"]["minMember"] == 3
+    for found in (launcher(made), made.pod("mnist-worker-0")):
+        notes = found["metadata"]["annotations"]
+        assert notes["scheduling.k8s.io/group-name"] == "mnist"
+        assert found["spec"]["schedulerName"] == "kube-batch"
+
+
+def test_defaults():
+    """One launcher alone, restarted by its batch Job."""
+    made = world("v2beta1", workers=None)
+    assert made.names() == []
+    assert launcher(made)["spec"]["restartPolicy"] == "OnFailure"
+    assert config(made)["hostfile"] == ""
+
+
+def test_objects_of_others_stand_in_the_way():
+    """It says which, in the words of old, and creates no pods."""
+    made = world("v2beta1")
+    made.objects["Secret", "mnist-ssh"]["metadata"]["ownerReferences"] = [
+        {"kind": "X", "name": "x", "uid": "other", "controller": True}
+    ]
+    made.now += 3600
+    made.settle()
+    text = 'Resource "mnist-ssh" of Kind "Secret" already exists and is not managed by MPIJob'
+    assert (made.status["state"], made.status["reason"]) == ("Blocked", text)
+    assert "ErrResourceExists" in made.reasons()
+
+
+def test_missing_permissions_are_told():
+    """On the job; nothing is created, and it goes on once they are there."""
+    lacking = "the operator's account may not create secrets"
+    made = world("v2beta1", context=Context(lacking={"mpi-operator": lacking}))
+    assert (made.status["state"], made.status["reason"]) == ("Blocked", lacking)
+    assert "PermissionMissing" in made.reasons()
+    assert not made.objects
+    made.context = Context()
+    made.settle()
+    assert ("Job", LAUNCHER) in made.objects
+    assert made.status["state"] == "Created"
