@@ -51,6 +51,10 @@ PATHS: Mapping[str, str] = {
     "XGBoostJob": "/apis/kubeflow.org/v1/namespaces/{ns}/xgboostjobs",
     "PaddleJob": "/apis/kubeflow.org/v1/namespaces/{ns}/paddlejobs",
     "JAXJob": "/apis/kubeflow.org/v1/namespaces/{ns}/jaxjobs",
+    "MPIJob": "/apis/kubeflow.org/v1/namespaces/{ns}/mpijobs",
+    "Secret": "/api/v1/namespaces/{ns}/secrets",
+    "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}/roles",
+    "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}/rolebindings",
     "HorizontalPodAutoscaler": "/apis/autoscaling/v2/namespaces/{ns}/horizontalpodautoscalers",
     "PodGroup": "/apis/scheduling.incubator.k8s.io/v1alpha1/namespaces/{ns}/podgroups",
     "Queue": "/apis/scheduling.incubator.k8s.io/v1alpha1/queues",
@@ -60,7 +64,7 @@ PATHS: Mapping[str, str] = {
 }
 
 
-JOBS = ("TFJob", "PyTorchJob", "XGBoostJob", "PaddleJob", "JAXJob")
+JOBS = ("TFJob", "PyTorchJob", "XGBoostJob", "PaddleJob", "JAXJob", "MPIJob")
 
 
 class Refused(Exception):
@@ -133,7 +137,7 @@ class Api:
                 **document,
                 "metadata": {**document["metadata"], "namespace": self.namespace},
             }
-        if document["kind"] == "TFJob":
+        if document["kind"] in ("TFJob", "MPIJob"):
             path = path.replace("kubeflow.org/v1/", f"{document['apiVersion']}/")
         return self.send("POST", path, document)
 

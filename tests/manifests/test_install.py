@@ -20,6 +20,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 
 RUN = ["run", "--leader-elect"]
 ARGUMENTS = {
+    "mpi": [*RUN, "--gang-scheduler-name=embedded"],
     "namespaced": [*RUN, "--gang-scheduler-name=embedded", "--namespace=$(POD_NAMESPACE)"],
     "scheduler": ["scheduler", "--leader-elect", "--health-probe-bind-address=:8081"],
 }

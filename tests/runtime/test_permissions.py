@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from muster import gang
-from muster.frameworks import FRAMEWORKS
+from muster.frameworks import FRAMEWORKS, ROWS
 from muster.runtime import permissions
 from muster.runtime.permissions import Access
 
@@ -118,3 +118,14 @@ def test_what_is_missing_is_one_line():
         "manifests/overlays/embedded grant what is needed"
     )
     assert permissions.sentence((), "embedded") == ""
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.component], ids=lambda r: r.component)
+def test_components_grant_what_single_kinds_need_and_no_more(row):
+    """Their verbs and resources are those of the rows."""
+    (roles,) = granted(MANIFESTS / "components" / row.component / "roles.yaml").values()
+    assert roles == {
+        (with_group(resource, group), verb)
+        for group, resource, verbs in row.permissions
+        for verb in verbs
+    }

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MPIJobs of both versions on a real API server, under the roles that are shipped for them."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+
+import pytest
+from harness import (
+    COUNTER,
+    JOBS,
+    Api,
+    Json,
+    Operator,
+    account_config,
+    add_nodes,
+    condition,
+    condition_types,
+    node_of,
+    phase_of,
+    verdict,
+)
+from mpi import mpijob
+
+from muster.local.handle import Cluster
+
+pytestmark = pytest.mark.e2e
+
+VERSIONS = ("v1", "v2beta1")
+KIND = "MPIJob"
+LEFT = ("Pod", "Job", "Service", "ConfigMap", "Secret", "Role", "RoleBinding", "PodGroup")
+
+
+@pytest.fixture(scope="module")
+def mpi_operator(
+    local_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Operator]:
+    """Give the stories one operator that may serve MPIJobs."""
+    folder = tmp_path_factory.mktemp("operator")
+    made = Operator(account_config(local_cluster, folder, "mpi"), folder / "operator.log", ())
+    made.start()
+    yield made
+    made.stop()
+    text = made.log.read_text()
+    print(f"--- operator of the module\n{text[-8000:]}")
+    made.check_log()
+    assert "PRIVATE KEY" not in text
+
+
+@pytest.fixture
+def place(local_cluster: Cluster, mpi_operator: Operator) -> Iterator[Api]:
+    """Give a namespace of its own, without nodes; its jobs are gone afterwards."""
+    made = Api(local_cluster, f"mpi-{next(COUNTER)}")
+    made.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": made.namespace}})
+    made.wait("ServiceAccount", lambda found: "default" in found)
+    yield made
+    for kind in (*JOBS, "Job", "Pod"):
+        made.send("DELETE", made.path(kind), {"gracePeriodSeconds": 0})
+    made.wait("Pod", lambda pods: not pods or None, what="no pods left")
+    made.send("DELETE", made.path("Node"))
+    made.delete("Namespace", made.namespace)
+
+
+def active(found: Json) -> dict[str, int]:
+    """Return the number of active pods by role."""
+    return {t: s.get("active", 0) for t, s in found["status"]["replicaStatuses"].items()}
+
+
+def roles(pods: list[Json]) -> list[str]:
+    """Return the roles of pods, sorted."""
+    label = "training.kubeflow.org/replica-type"
+    return sorted(pod["metadata"]["labels"][label] for pod in pods)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_job_runs_as_a_gang_and_succeeds(place: Api, version: str) -> None:
+    """Launcher and workers on nodes together; the launcher's success is the job's."""
+    add_nodes(place, {"cpu": "8"})
+    place.create(mpijob("done", version, run="3"))
+    pods = place.wait_pods(3, "Running", "done")
+    assert roles(pods) == ["launcher", "worker", "worker"]
+    assert all(node_of(pod) for pod in pods)
+    assert place.get("PodGroup", "done")["spec"]["minMember"] == 3
+    config = place.wait(
+        "ConfigMap",
+        lambda found: (
+            found["done-config"]
+            if found["done-config"]["data"]["discover_hosts.sh"].count("done-worker") == 2
+            else None
+        ),
+    )
+    assert config["data"]["hostfile"].count("slots=1") == 2
+    found = place.wait_condition("done", "Succeeded", of=KIND)
+    assert condition_types(found) == [
+        ("Created", "True"),
+        ("Running", "False"),
+        ("Succeeded", "True"),
+    ]
+    assert found["status"]["state"] == "Succeeded"
+    assert found["status"]["mpiVersion"] == version
+    place.wait("PodGroup", lambda groups: "done" not in groups or None)
+
+
+def test_the_keys_are_made_once_and_can_be_used(place: Api) -> None:
+    """One pair per job, of the kind that sshd takes; it stays over a suspension."""
+    add_nodes(place, {"cpu": "8"})
+    place.create(mpijob("keys", "v2beta1", run="forever"))
+    secret = place.wait("Secret", lambda found: found.get("keys-ssh"))
+    assert secret["type"] == "kubernetes.io/ssh-auth"
+    data = {key: base64.b64decode(value) for key, value in secret["data"].items()}
+    assert data["ssh-privatekey"].startswith(b"-----BEGIN EC PRIVATE KEY-----\n")
+    assert data["ssh-publickey"].startswith(b"ecdsa-sha2-nistp521 ")
+    place.wait_pods(3, "Running", "keys")
+    place.patch(KIND, "keys", {"spec": {"runPolicy": {"suspend": True}}})
+    place.wait_condition("keys", "Suspended", of=KIND)
+    assert place.get("Secret", "keys-ssh")["data"] == secret["data"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_program_that_fails_fails_the_job(place: Api, version: str) -> None:
+    """For good, and its workers are taken away as the author wants."""
+    add_nodes(place, {"cpu": "8"})
+    document = mpijob(
+        "broken", version, exits="3", runPolicy={"backoffLimit": 0, "cleanPodPolicy": "Running"}
+    )
+    document["spec"]["mpiReplicaSpecs"]["Launcher"]["restartPolicy"] = "Never"
+    place.create(document)
+    found = place.wait_condition("broken", "Failed", of=KIND)
+    last = found["status"]["conditions"][-1]
+    wanted = {"v1": "MPIJobFailed", "v2beta1": "BackoffLimitExceeded"}
+    assert last["reason"].startswith(wanted[version])
+    assert found["status"]["completionTime"]
+    place.wait(
+        "Pod",
+        lambda pods: all(phase_of(pod) in ("Failed", "Succeeded") for pod in pods.values()),
+        what="no pod runs",
+    )
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_suspended_and_resumed(place: Api, version: str) -> None:
+    """All pods go, are counted as gone when they are, and come back on nodes."""
+    add_nodes(place, {"cpu": "8"})
+    place.create(mpijob("paused", version, run="forever"))
+    before = {p["metadata"]["uid"] for p in place.wait_pods(3, "Running", "paused")}
+    place.wait_condition("paused", "Running", of=KIND)
+    place.patch(KIND, "paused", {"spec": {"runPolicy": {"suspend": True}}})
+    found = place.wait_job(
+        "paused",
+        lambda seen: condition(seen, "Suspended") == "True" and not any(active(seen).values()),
+        of=KIND,
+    )
+    assert condition(found, "Running") == "False"
+    assert not place.pods("paused")
+    place.patch(KIND, "paused", {"spec": {"runPolicy": {"suspend": False}}})
+    after = {p["metadata"]["uid"] for p in place.wait_pods(3, "Running", "paused")}
+    assert not before & after
+    found = place.wait_condition("paused", "Running", of=KIND)
+    assert condition_types(found) == [
+        ("Created", "True"),
+        ("Suspended", "False"),
+        ("Running", "True"),
+    ]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_kubectl_scales_the_workers(place: Api, version: str) -> None:
+    """More of them come, and go again; the list of hosts follows."""
+    add_nodes(place, {"cpu": "8"})
+    place.create(mpijob("scaled", version, run="forever"))
+    place.wait_pods(3, "Running", "scaled")
+    for count in (4, 1):
+        place.kubectl("scale", "-n", place.namespace, "mpijobs/scaled", f"--replicas={count}")
+        place.wait_pods(count + 1, "Running", "scaled")
+        place.wait_job("scaled", lambda seen, n=count: active(seen)["Worker"] == n, of=KIND)
+        data = place.get("ConfigMap", "scaled-config")["data"]
+        assert data["hostfile"].count("slots=1") == count
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_nothing_starts_until_all_have_room(place: Api, version: str) -> None:
+    """The launcher included: two of three pods would fit, and none is on a node."""
+    add_nodes(place, {"cpu": "2"})
+    place.create(mpijob("gang", version, run="forever"))
+    place.wait_job("gang", lambda j: verdict(j).get("state") == "Waiting", of=KIND)
+    place.wait("Pod", lambda pods: len(pods) == 3, what="pods that show what is wanted")
+    assert not any(node_of(pod) for pod in place.pods("gang"))
+    add_nodes(place, {"cpu": "2"}, prefix="late")
+    place.wait_pods(3, "Running", "gang")
+
+
+def test_a_launcher_that_waits_for_its_workers_has_its_room_kept(place: Api) -> None:
+    """It is not there before they are ready, and nobody takes its place meanwhile."""
+    add_nodes(place, {"cpu": "3"})
+    since = place.revision("Pod")
+    place.create(
+        mpijob("later", "v2beta1", run="forever", launcherCreationPolicy="WaitForWorkersReady")
+    )
+    place.wait_condition("later", "Running", of=KIND)
+    created: dict[str, set[str]] = {}
+    for pod in place.history("Pod", since):
+        ready = {c["type"] for c in pod["status"].get("conditions", ()) if c["status"] == "True"}
+        name = pod["metadata"]["name"]
+        if "launcher" in name and name not in created:
+            assert {n for n, seen in created.items() if "Ready" in seen} == {
+                "later-worker-0",
+                "later-worker-1",
+            }
+        created[name] = ready
+    assert place.get("PodGroup", "later")["spec"]["minMember"] == 3
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_deleted_job_leaves_nothing(place: Api, version: str) -> None:
+    """Half-way through its life."""
+    add_nodes(place, {"cpu": "8"})
+    before = {kind: {o["metadata"]["name"] for o in place.list(kind)} for kind in LEFT}
+    place.create(mpijob("gone", version, run="forever"))
+    place.wait_pods(3, "Running", "gone")
+    place.delete(KIND, "gone")
+    for kind in LEFT:
+        place.wait(
+            kind, lambda found, k=kind: set(found) <= before[k] or None, what=f"no {kind} left"
+        )
+    assert {o["metadata"]["name"] for o in place.list("ServiceAccount")} == {"default"}
+
+
+def test_a_job_stays_what_it_came_as(place: Api) -> None:
+    """Though a client that knows v2beta1 only patches it, and its defaults come with that."""
+    add_nodes(place, {"cpu": "8"})
+    place.create(mpijob("old", "v1", run="forever"))
+    place.wait_pods(3, "Running", "old")
+    path = f"/apis/kubeflow.org/v2beta1/namespaces/{place.namespace}/mpijobs/old"
+    body = {"metadata": {"labels": {"a": "b"}}, "spec": {"slotsPerWorker": 2}}
+    place.send("PATCH", path, body, "application/merge-patch+json")
+    place.wait("ConfigMap", lambda f: "slots=2" in f["old-config"]["data"]["hostfile"])
+    assert place.get(KIND, "old")["spec"]["mpiImplementation"] == "OpenMPI"
+    assert place.get(KIND, "old")["status"]["mpiVersion"] == "v1"
+    assert not place.list("Job")
+
+
+def test_a_crash_in_the_middle_is_survived(place: Api, mpi_operator: Operator) -> None:
+    """Killed while its jobs run: nothing is made twice, and they come to their end."""
+    add_nodes(place, {"cpu": "16"})
+    for version in VERSIONS:
+        place.create(mpijob(f"crash-{version}", version, run="4"))
+    pods = {p["metadata"]["uid"] for p in place.wait_pods(6, "Running")}
+    mpi_operator.kill()
+    mpi_operator.start()
+    for version in VERSIONS:
+        place.wait_condition(f"crash-{version}", "Succeeded", of=KIND)
+    assert {p["metadata"]["uid"] for p in place.pods()} == pods

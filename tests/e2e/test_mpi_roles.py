@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MPIJobs on a cluster whose operator may not serve them: said, and mended by a grant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from harness import OPERATOR_NAMESPACE, ROLES, Api, Operator, add_nodes, install_roles, tfjob
+from mpi import mpijob
+
+pytestmark = pytest.mark.e2e
+
+StartOperator = Callable[..., Operator]
+KIND = "MPIJob"
+
+
+def test_jobs_say_what_is_missing_and_run_once_it_is_granted(
+    api: Api, start_operator: StartOperator, tmp_path: Path
+) -> None:
+    """The sentence names the permissions and where they are; other kinds run meanwhile."""
+    start_operator()
+    add_nodes(api, {"cpu": "8"})
+    api.create(tfjob("other", workers=1, run="1"))
+    for version, missing in (("v1", "pods/exec"), ("v2beta1", "secrets")):
+        name = f"poor-{version}"
+        api.create(mpijob(name, version))
+        found = api.wait_job(
+            name, lambda j: (j.get("status") or {}).get("state") == "Blocked", of=KIND
+        )
+        assert missing in found["status"]["reason"]
+        assert "manifests/components/mpi" in found["status"]["reason"]
+        assert not api.pods(name)
+    api.wait(
+        "Event", lambda found: any(e["reason"] == "PermissionMissing" for e in found.values())
+    )
+    api.wait_condition("other", "Succeeded")
+    install_roles(Api(api.cluster, OPERATOR_NAMESPACE), tmp_path, "mpi")
+    ROLES[api.cluster.server] = "mpi"
+    for version in ("v1", "v2beta1"):
+        api.wait_condition(f"poor-{version}", "Succeeded", of=KIND)
