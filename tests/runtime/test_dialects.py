@@ -131,3 +131,12 @@ def test_a_pod_on_its_node_has_the_shape_of_one_that_waits():
         for more in ({}, {"nodeName": "n1"})
     )
     assert waits == runs
+
+
+def test_the_pod_of_a_launcher_is_asked_for_by_its_job():
+    """Though a batch Job made it; unless there is nobody here who serves such jobs."""
+    batch = {"kind": "Job", "apiVersion": "batch/v1", "name": "l", "uid": "1", "controller": True}
+    labels = {"training.kubeflow.org/operator-name": "mpi-operator"}
+    assert ask(owner=batch, kinds={"MPIJob"}, labels=labels) is None
+    assert ask(owner=batch, kinds=(), labels=labels) is not None
+    assert ask(owner=batch, kinds={"MPIJob"}) is not None

@@ -156,7 +156,7 @@ def _outcome(
 
 
 def _given_another_try(job: Job, excused: frozenset[str]) -> frozenset[str]:
-    if job.annotations.get(names.RESTART) == names.RESTART_GANG:
+    if job.restarts_whole:
         return excused
     tries = (names.RestartPolicy.EXIT_CODE,)
     return excused & {role.type for role in job.replicas if role.restart_policy in tries}

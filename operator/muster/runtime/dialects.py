@@ -13,6 +13,7 @@ from typing import Final
 
 from muster.api import edge, names
 from muster.api.model import GroupView, Json, PodView
+from muster.frameworks import ROWS
 from muster.runtime.gangs import GangRules, amounts
 from muster.runtime.shapes import PodShape, shape_of
 from muster.scheduler.model import UNLIMITED, Reason, Refusal
@@ -72,6 +73,8 @@ def parse_ask(
     owner = _controller(metadata)
     if owner.get("kind") in kinds and owner.get("apiVersion", "").startswith(names.GROUP):
         return None
+    if owner.get("kind") == names.BATCH_JOB and _of_a_job(metadata, kinds):
+        return None
     group, dialect = _group(metadata, owner)
     return Ask(
         group=group,
@@ -79,6 +82,12 @@ def parse_ask(
         priority=edge.integer(spec.get("priority")) or 0,
         shape=shape_of({"metadata": metadata, "spec": {**spec, "nodeName": ""}}),
     )
+
+
+def _of_a_job(metadata: Json, kinds: Collection[str]) -> bool:
+    """Say whether the batch Job that made a pod was made for a job of one of these kinds."""
+    operator = (metadata.get("labels") or {}).get(names.OPERATOR_NAME)
+    return any(r.batch and r.kind in kinds and r.operator_name == operator for r in ROWS)
 
 
 def terms(
