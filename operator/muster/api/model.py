@@ -222,6 +222,12 @@ class Job:
         """Return the role of that name (canonical spelling), or None."""
         return next((r for r in self.replicas if r.type == type_), None)
 
+    def place(self, role: str, index: int) -> str:
+        """Return the name of the pod of that role and index; the role as labels carry it."""
+        replica = next((r for r in self.replicas if r.role == role), None)
+        found = names.child(self.name, role, index)
+        return found if replica is None else replica.pod_name(self.name, index)
+
     def pod_names(self, replicas: Iterable[Replica]) -> Iterator[str]:
         """Yield the names of all pods of these roles, in the order of creation."""
         for replica in replicas:

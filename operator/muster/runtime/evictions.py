@@ -11,7 +11,6 @@ import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from muster.api import names
 from muster.api.model import Job, PodView
 from muster.runtime.binder import Binder
 from muster.runtime.cache import Cache
@@ -75,7 +74,7 @@ class Evictions:
         job = self._cache.job(eviction.gang)
         if job is None:
             return self._foreign.pod(eviction.gang, eviction.index)
-        name = names.child(job.name, eviction.role, eviction.index)
+        name = job.place(eviction.role, eviction.index)
         return self._cache.own_pods(job.uid).get(name)
 
     def _evict(self, key: str, pods: Sequence[PodView], cause: Cause, until: float) -> None:
@@ -85,8 +84,8 @@ class Evictions:
         else:
             state = self._states[job.uid]
             living = self._cache.own_pods(job.uid).values()
-            staying = {pod.name for pod in living if pod.node and not pod.terminal}
-            if staying <= {pod.name for pod in pods} | set(state.leaving):
+            staying = {pod.place for pod in living if pod.node and not pod.terminal}
+            if staying <= {pod.place for pod in pods} | set(state.leaving):
                 state.release(cause, until)
             else:
                 state.give_back(pods, cause, until)

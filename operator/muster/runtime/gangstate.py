@@ -147,8 +147,8 @@ class GangState:
     def give_back(self, pods: Iterable[PodView], cause: Cause, until: float) -> None:
         """Let go of these pods; others take their place not before `until`."""
         for pod in pods:
-            self.leaving[pod.name] = (pod.uid, cause)
-            self._retries[pod.name] = (0, until)
+            self.leaving[pod.place] = (pod.uid, cause)
+            self._retries[pod.place] = (0, until)
 
     def going(self, pods: Mapping[str, PodView]) -> list[PodView]:
         """Return those of the pods that are to go and do not yet."""
@@ -158,12 +158,12 @@ class GangState:
 
     def cause_of(self, pod: PodView) -> Cause | None:
         """Return for whom the pod makes room."""
-        return self.cause if self.released else self.leaving[pod.name][1]
+        return self.cause if self.released else self.leaving[pod.place][1]
 
     def _let_go(self, pods: Mapping[str, PodView]) -> None:
         """Forget those that go by now, or have gone."""
         if self.leaving:
-            stays = {pod.name: pod.uid for pod in pods.values() if not pod.deleting}
+            stays = {pod.place: pod.uid for pod in pods.values() if not pod.deleting}
             self.leaving = {n: it for n, it in self.leaving.items() if stays.get(n) == it[0]}
 
     def _learn(self, job: Job) -> None:

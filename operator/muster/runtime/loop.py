@@ -277,8 +277,7 @@ class Loop:
                 self._metrics.gang_wait.observe(max(0.0, now - job.created))
             self._touched(job.key)
         state.nominated = {
-            names.child(job.name, kept.role, kept.index): kept.node
-            for kept in decision.nominations
+            job.place(kept.role, kept.index): kept.node for kept in decision.nominations
         }
         self._tell(job, state, _verdict(job, self._scheduler, decision), now)
 
@@ -287,12 +286,10 @@ class Loop:
     ) -> bool:
         """Give the pods their nodes; none if others have taken room since it was `seen`."""
         pods, columns = self._cache.own_pods(job.uid), self._cache.columns
-        roles = {role.role: role for role in job.replicas}
         shapes = {r.role: state.shapes[r.type] for r in job.replicas}
         made: list[str] = []
         for placement in decision.placements:
-            role = roles[placement.role]
-            name = role.pod_name(job.name, placement.index)
+            name = job.place(placement.role, placement.index)
             pod, shape = pods.get(name), shapes[placement.role]
             if pod is not None and pod.node and not pod.terminal:
                 continue
@@ -391,7 +388,7 @@ class Loop:
     def _pod_name(self, gang: str, role: str, index: int) -> str:
         job = self._cache.job(gang)
         if job is not None:
-            return names.child(job.name, role, index)
+            return job.place(role, index)
         pod = self.foreign.pod(gang, index)
         return "" if pod is None else pod.name
 
