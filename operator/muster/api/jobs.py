@@ -8,17 +8,13 @@ ignored, defaults are applied elsewhere, and a pod template stays the document i
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 from pydantic.alias_generators import to_camel
-from pydantic_core import ErrorDetails
 
 from muster.api import quantity
-from muster.api.model import Json, Problem
+from muster.api.model import Json
 
 KUBERNETES: Final = "x-muster-kubernetes-model"
 """Names, in a model's JSON schema, the type of Kubernetes whose schema belongs there."""
@@ -193,69 +189,3 @@ class JAXJobSpec(JobSpec):
     """A JAX job."""
 
     jax_replica_specs: dict[str, ReplicaSpec] = Field(max_length=16, description="Worker.")
-
-
-_MAPS = ("ReplicaSpecs", "minResources")
-"""Ends of the names of fields whose keys are the user's: a path has them in brackets."""
-
-_TYPES: Final[Mapping[str, str]] = {
-    "bool_type": "boolean",
-    "dict_type": "object",
-    "int_type": "integer",
-    "list_type": "array",
-    "model_type": "object",
-    "string_type": "string",
-}
-"""Pydantic's type errors -> the type by its name in JSON."""
-
-
-def problems(error: ValidationError, root: str = "spec") -> tuple[Problem, ...]:
-    """Return what a model refused, with paths that begin at `root`, in the order of the fields."""
-    details = error.errors(include_url=False)
-    return tuple(Problem(_path(root, detail["loc"]), _detail(detail)) for detail in details)
-
-
-def required(detail: str = "must be required") -> str:
-    """Return the detail of a Problem for what is missing."""
-    return f"Required value: {detail}"
-
-
-def unsupported(value: object, supported: Iterable[str]) -> str:
-    """Return the detail of a Problem for a value outside its set."""
-    listed = ", ".join(f'"{name}"' for name in supported)
-    return f"Unsupported value: {_shown(value)}: supported values: {listed}"
-
-
-def invalid(value: object, detail: str) -> str:
-    """Return the detail of a Problem for a value that cannot be."""
-    return f"Invalid value: {_shown(value)}: {detail}"
-
-
-def _path(root: str, steps: tuple[int | str, ...]) -> str:
-    path, inside = root, False
-    for step in steps:
-        path += f"[{step}]" if inside or isinstance(step, int) else f".{step}"
-        inside = not inside and str(step).endswith(_MAPS)
-    return path
-
-
-def _detail(error: ErrorDetails) -> str:
-    kind, context, value = error["type"], error.get("ctx", {}), error["input"]
-    if kind == "missing":
-        return required()
-    if kind == "literal_error":
-        return unsupported(value, re.findall("'([^']*)'", context["expected"]))
-    if kind == "greater_than_equal":
-        return invalid(value, f"must be greater than or equal to {context['ge']}")
-    if kind == "value_error":
-        return f"Invalid value: {context['error']}"
-    if kind in _TYPES:
-        return invalid(value, f"must be of type {_TYPES[kind]}")
-    return invalid(value, error["msg"][:1].lower() + error["msg"][1:])
-
-
-def _shown(value: object) -> str:
-    """Return a value as the API server's errors quote it; a list or map by its type."""
-    if isinstance(value, str | int | float | bool | None):
-        return json.dumps(value)
-    return '"array"' if isinstance(value, list) else '"object"'

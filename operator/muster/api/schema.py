@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from muster.api import quantity
 from muster.api.edge import parse_time
-from muster.api.jobs import invalid, required, unsupported
 from muster.api.model import Json, Problem
 
 _BITS: Final = {"int32": 31, "int64": 63}
@@ -80,10 +81,36 @@ def _scalar(schema: Json, value: Any, path: str) -> Iterator[Problem]:
 
 
 def _text(schema: Json, value: str, path: str) -> Iterator[Problem]:
-    if "pattern" in schema and not re.search(schema["pattern"], value):
-        yield Problem(path, invalid(value, f"must match {schema['pattern']}"))
+    pattern = schema.get("pattern", "")
+    if not re.search(pattern, value):
+        known = "is not a quantity; write for example 500m, 2 or 16Gi"
+        told = known if pattern == quantity.PATTERN else f"must match {pattern}"
+        yield Problem(path, invalid(value, told))
     if len(value) > schema.get("maxLength", len(value)):
         detail = f"Too long: may not be more than {schema['maxLength']} characters"
         yield Problem(path, detail)
     if schema.get("format") == "date-time" and parse_time(value) is None:
         yield Problem(path, invalid(value, "must be a time like 2030-01-31T12:00:00Z"))
+
+
+def required(detail: str = "must be required") -> str:
+    """Return the detail of a Problem for what is missing."""
+    return f"Required value: {detail}"
+
+
+def unsupported(value: object, supported: Iterable[str]) -> str:
+    """Return the detail of a Problem for a value outside its set."""
+    listed = ", ".join(f'"{name}"' for name in supported)
+    return f"Unsupported value: {_shown(value)}: supported values: {listed}"
+
+
+def invalid(value: object, detail: str) -> str:
+    """Return the detail of a Problem for a value that cannot be."""
+    return f"Invalid value: {_shown(value)}: {detail}"
+
+
+def _shown(value: object) -> str:
+    """Return a value as the API server's errors quote it; a list or map by its type."""
+    if isinstance(value, str | int | float | bool | None):
+        return json.dumps(value)
+    return '"array"' if isinstance(value, list) else '"object"'

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import yaml
 
-from muster.api import crds, jobs, kinds, legacy, names, schema
+from muster.api import crds, kinds, legacy, names, schema
 from muster.api.edge import mapping, sequence, text
 from muster.api.model import Job, Json, ObjectView, Problem, Replica
 from muster.controller import children, reconcile
@@ -77,7 +77,7 @@ def problems(framework: Framework, document: Json, domain: str = "") -> Iterator
     version = text(document.get("apiVersion")).removeprefix(f"{names.GROUP}/")
     if version not in framework.versions:
         served = (f"{names.GROUP}/{served}" for served in framework.versions)
-        yield Problem("apiVersion", jobs.unsupported(document.get("apiVersion"), served))
+        yield Problem("apiVersion", schema.unsupported(document.get("apiVersion"), served))
         return
     spec = _schema(framework.kind, version)
     found = tuple(schema.problems(spec, mapping(document.get("spec")), "spec"))

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the schema of a job says about mistakes, without an API server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from muster.api import crds, kinds, schema
+
+TFJOB = crds.job_spec(kinds.KINDS["TFJob"], "v1")
+
+
+def mistakes(spec: dict[str, Any]) -> list[str]:
+    """Return what is said about a spec, as users read it."""
+    return [str(problem) for problem in schema.problems(TFJOB, spec, "spec")]
+
+
+@pytest.mark.parametrize(
+    ("part", "mistake"),
+    [
+        (
+            {"tfReplicaSpecs": 3},
+            "spec.tfReplicaSpecs: Invalid value: 3: must be of type object",
+        ),
+        (
+            {"tfReplicaSpecs": {"Worker": {"replicas": -1}}},
+            (
+                "spec.tfReplicaSpecs[Worker].replicas: Invalid value: -1: "
+                "must be greater than or equal to 0"
+            ),
+        ),
+        (
+            {"tfReplicaSpecs": {"Worker": {"replicas": True}}},
+            "spec.tfReplicaSpecs[Worker].replicas: Invalid value: true: must be of type integer",
+        ),
+        (
+            {"tfReplicaSpecs": {"Worker": {"restartPolicy": "onfailure"}}},
+            (
+                'spec.tfReplicaSpecs[Worker].restartPolicy: Unsupported value: "onfailure": '
+                'supported values: "Always", "ExitCode", "Never", "OnFailure"'
+            ),
+        ),
+        (
+            {"tfReplicaSpecs": {"Worker": {"template": []}}},
+            'spec.tfReplicaSpecs[Worker].template: Invalid value: "array": must be of type object',
+        ),
+        (
+            {"runPolicy": {"cleanPodPolicy": "running"}},
+            (
+                'spec.runPolicy.cleanPodPolicy: Unsupported value: "running": '
+                'supported values: "All", "None", "Running"'
+            ),
+        ),
+        (
+            {"runPolicy": {"schedulingPolicy": {"minResources": {"memory": "1GB"}}}},
+            (
+                "spec.runPolicy.schedulingPolicy.minResources[memory]: Invalid value: "
+                '"1GB": is not a quantity; write for example 500m, 2 or 16Gi'
+            ),
+        ),
+        (
+            {"runPolicy": {"schedulingPolicy": {"queue": 3}}},
+            "spec.runPolicy.schedulingPolicy.queue: Invalid value: 3: must be of type string",
+        ),
+        (
+            {"successPolicy": "All"},
+            'spec.successPolicy: Unsupported value: "All": supported values: "", "AllWorkers"',
+        ),
+        (
+            {"backoffLimit": -1},
+            "spec.backoffLimit: Invalid value: -1: must be greater than or equal to 0",
+        ),
+        (
+            {"runPolicy": {"schedulingPolicy": {"queue": "x" * 254}}},
+            (
+                "spec.runPolicy.schedulingPolicy.queue: Too long: "
+                "may not be more than 253 characters"
+            ),
+        ),
+    ],
+)
+def test_a_mistake_is_told_with_its_place(part: dict[str, Any], mistake: str) -> None:
+    """Paths and wording are those of the API server's own errors."""
+    assert mistakes({"tfReplicaSpecs": {}, **part}) == [mistake]
+
+
+def test_a_missing_map_is_told() -> None:
+    """The map of replica specs is the one field that must be there."""
+    assert mistakes({}) == ["spec.tfReplicaSpecs: Required value: must be required"]
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    """In the order in which they stand, so that one round of mending is enough."""
+    found = mistakes(
+        {"runPolicy": {"backoffLimit": "3"}, "tfReplicaSpecs": {"PS": {"replicas": -1}}}
+    )
+    assert [text.split(":")[0] for text in found] == [
+        "spec.runPolicy.backoffLimit",
+        "spec.tfReplicaSpecs[PS].replicas",
+    ]
+
+
+def test_a_field_that_nobody_knows_is_told_with_the_one_that_was_meant() -> None:
+    """Open maps, whose keys are the user's, know every field."""
+    labels = {"metadata": {"labels": {"mine": "yes"}}}
+    assert not mistakes({"tfReplicaSpecs": {"Worker": {"template": labels}}})
+    (text,) = mistakes({"tfReplicaSpecs": {"Worker": {"replica": 2}}})
+    assert text == (
+        "spec.tfReplicaSpecs[Worker].replica: Unknown field: the API server drops it; "
+        "did you mean replicas?"
+    )
+
+
+def test_nulls_are_absent() -> None:
+    """A field set to null says as much as one left out."""
+    assert not mistakes({"tfReplicaSpecs": {}, "runPolicy": None})
