@@ -65,6 +65,33 @@ def test_a_released_gang_does_not_say_that_it_runs():
     assert world.status["replicaStatuses"] == {"Worker": {}}
 
 
+def test_s19_a_gang_that_makes_room_restarts_whole():
+    """Running ends at once and active with the last pod; no restart is counted, one event told."""
+    limited = tfjob(Worker=2, spec={"runPolicy": {"backoffLimit": 1}})
+    world = World(limited, backend=gang.EMBEDDED, placements=NODES).settle()
+    world.start()
+    world.settle()
+    text = "preempt: evicted for TFJob team/large"
+    word = Verdict("muster", "Released", "mnist", 2, reason="Preempted", message=text)
+    world.extra = {"placements": {}, "verdict": word}
+    world.settle()
+    assert world.conditions == ["Created T", "Restarting T"]
+    assert (world.status["state"], world.counts()) == ("Restarting", (2, 0, 0))
+    restarting = world.status["conditions"][-1]
+    assert restarting["reason"] == "Preempted"
+    assert restarting["message"] == f"job mnist is restarting: {text}"
+    assert [e.message for e in world.said if e.reason == "Preempted"] == [restarting["message"]]
+    world.objects = {k: v for k, v in world.objects.items() if k[0] != "Pod"}
+    world.settle()
+    assert world.status["replicaStatuses"] == {"Worker": {}}
+    world.extra = {"placements": NODES, "verdict": Verdict("muster", "Placed", "mnist", 2)}
+    world.settle()
+    world.start()
+    world.settle()
+    assert world.conditions == ["Created T", "Running T"]
+    assert world.counts() == (2, 0, 0)
+
+
 def test_abnormal_pods_are_told_of():
     """A container that waits, one that ended badly and a pod that nobody takes, one event each."""
     world = World(tfjob(Worker=3)).settle()

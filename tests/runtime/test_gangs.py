@@ -22,7 +22,17 @@ def workers(count=3, **template):
     return make_replica(replicas=count, template=make_template(**template))
 
 
-def see(*pods, job=None, placed=None, previous=None, hold_until=None, later=(), placed_at=None):
+def see(
+    *pods,
+    job=None,
+    placed=None,
+    previous=None,
+    hold_until=None,
+    later=(),
+    placed_at=None,
+    leaving=(),
+    nominated=None,
+):
     """Return the gang of a job of three workers, or of another one."""
     job = job or make_job(replicas=[workers()])
     return gangs.gang(
@@ -35,6 +45,8 @@ def see(*pods, job=None, placed=None, previous=None, hold_until=None, later=(), 
         hold_until,
         later,
         placed_at,
+        leaving,
+        nominated,
     )
 
 
@@ -100,6 +112,34 @@ class TestTasks:
     def test_pods_that_must_pause(self):
         """They are wanted, but not now."""
         assert lists(see(later={W1})) == ([0, 2], [1], [], (0, 0))
+
+    def test_pods_that_are_being_evicted(self):
+        """Their places are wanted again, their room is about to come free."""
+        gang = see(worker(0, node="n1"), worker(1, node="n2"), leaving={W1, W2})
+        assert lists(gang) == ([2], [1], [(0, "n1")], (0, 0))
+        assert gang.roles[0].leaving == ((1, "n2"),)
+        pausing = see(worker(1, node="n2"), leaving={W1}, later={W1})
+        assert pausing.roles[0].leaving == ((1, "n2"),)
+        going = see(worker(1, node="n2", deleting=True), leaving={W1})
+        assert (lists(going)[1], going.roles[0].leaving) == ([1], ())
+
+    def test_since_when_tasks_run(self):
+        """By their pods; a promised task has not run at all."""
+        pods = (worker(0, node="n1", created=5.0), worker(1, node="n1", created=5.0, started=9.0))
+        assert see(*pods, placed={W2: "n2"}).roles[0].started == (5.0, 9.0, inf)
+
+    def test_nodes_that_are_kept(self):
+        """By index, for tasks that wait and for those that come back."""
+        gang = see(worker(1, node="n2", deleting=True), nominated={W0: "n1", W1: "n2", "x": "n3"})
+        assert gang.roles[0].nominated == {0: "n1", 1: "n2"}
+        assert see(nominated={W0: "n1"}).roles[0].nominated == {0: "n1"}
+
+    def test_what_keeps_the_cluster_at_work(self):
+        """By its namespace, or by a class of its group or pods."""
+        assert not see().critical
+        critical = make_job(replicas=[workers(priorityClassName="system-node-critical")])
+        assert see(job=critical).critical
+        assert see(job=replace(make_job(replicas=[workers()]), namespace="kube-system")).critical
 
     def test_new_pods_with_gates(self):
         """They are no candidates before they exist without their gates."""

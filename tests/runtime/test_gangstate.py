@@ -12,6 +12,7 @@ from muster.controller.model import Refusal
 from muster.frameworks import FRAMEWORKS
 from muster.runtime import gangstate
 from muster.runtime.cache import Cache
+from muster.runtime.causes import Cause
 from muster.runtime.gangs import GangRules
 from muster.runtime.gangstate import NOT_NOW, GangState
 from world import START, tfjob
@@ -61,6 +62,7 @@ class Story:
             "name": name,
             "namespace": "team",
             "uid": uid or f"uid-{name}",
+            "creationTimestamp": edge.format_time(START),
             "labels": {
                 "training.kubeflow.org/replica-type": "worker",
                 "training.kubeflow.org/replica-index": name[-1],
@@ -448,3 +450,78 @@ def test_a_job_without_pods_of_ours():
     worker = {"replicas": 2, "template": {"spec": spec}}
     story = Story(document=tfjob(Worker=worker))
     assert story.look() is None
+
+
+CAUSE = Cause("preempt", "TFJob/team/large")
+
+
+def busy():
+    """Return a story in which all three workers run."""
+    s = Story()
+    for name in (W0, W1, W2):
+        s.pod(name)
+    return s
+
+
+def role_of(gang):
+    """Return the one role of a gang."""
+    (role,) = gang.roles
+    return role
+
+
+class TestEvicted:
+    """A gang that makes room, whole or in part."""
+
+    def test_whole(self):
+        """It is not placed while its pods go, and not before a while after that."""
+        s = busy()
+        s.state.release(CAUSE, s.now + 1)
+        gang = s.look()
+        assert gang.refusal is NOT_NOW
+        assert [index for index, _ in role_of(gang).leaving] == [0, 1, 2]
+        assert {pod.name for pod in s.state.going(s.cache.own_pods("job-uid"))} == {W0, W1, W2}
+        for name in (W0, W1, W2):
+            assert s.state.cause_of(s.cache.own_pods("job-uid")[name]) is CAUSE
+            s.gone(name)
+        assert s.look().refusal is NOT_NOW
+        s.now += 2
+        gang = s.look()
+        assert gang.refusal is None
+        assert not gang.admitted
+        assert (list(role_of(gang).waiting), gang.created) == ([0, 1, 2], START)
+
+    def test_in_part(self):
+        """What it gives back goes, the rest runs on; its place is filled after a while."""
+        s = busy()
+        s.state.give_back([s.cache.own_pods("job-uid")[W2]], CAUSE, s.now + 1)
+        role = role_of(s.look())
+        assert (list(role.returning), role.leaving) == ([2], ((2, "n1"),))
+        assert [pod.name for pod in s.state.going(s.cache.own_pods("job-uid"))] == [W2]
+        s.pod(W2, going=True)
+        assert (role_of(s.look()).leaving, s.state.leaving) == ((), {})
+        s.gone(W2)
+        assert list(role_of(s.look()).returning) == [2]
+        s.now += 2
+        assert list(role_of(s.look()).waiting) == [2]
+
+    def test_nodes_that_are_kept(self):
+        """They are handed on until the gang is barred from being placed."""
+        s = Story()
+        s.state.nominated = {W0: "n1"}
+        assert role_of(s.look()).nominated == {0: "n1"}
+        s.state.rests_until = s.now + 5
+        s.look()
+        assert s.state.nominated == {}
+
+    @pytest.mark.parametrize(("since", "goes_on"), [(-1, False), (0, True)])
+    def test_after_a_restart_of_the_operator(self, since, goes_on):
+        """The successor takes away what is left of it, and no pod that came afterwards."""
+        gang = {"state": "Released", "reason": "Preempted", "scheduler": "muster"}
+        gang["since"] = edge.format_time(START + since)
+        document = tfjob(Worker=3)
+        s = Story(document={**document, "status": {"gang": gang}})
+        for name in (W0, W1):
+            s.pod(name)
+        state = GangState(s.job, s.cache, s.wakes.append)
+        assert state.released is goes_on
+        assert len(state.going(s.cache.own_pods("job-uid"))) == 2 * goes_on

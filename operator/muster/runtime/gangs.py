@@ -279,7 +279,7 @@ def _role(
     nominated: Mapping[str, str],
 ) -> RoleInput:
     priority = rules.priorities.get(_template_class(replica), 0)
-    if not (pods or placed or previous or later):
+    if not (pods or placed or previous or later or nominated):
         fresh = replica.replicas
         if gated(replica):
             return RoleInput(replica.role, shape, priority, gated=fresh)
@@ -361,13 +361,13 @@ def _sort_out(
             out.started.append(math.inf)
         elif pod is None and new_are_gated:
             out.gated += 1
+        elif pod is not None and name in leaving and _stands(pod):
+            out.returning.append(index)
+            out.leaving.append((index, pod.node))
         elif name in later or (pod is not None and (pod.deleting or pod.terminal)):
             out.returning.append(index)
         elif pod is None:
             out.waiting.append(index)
-        elif pod.node and name in leaving:
-            out.returning.append(index)
-            out.leaving.append((index, pod.node))
         elif pod.node:
             out.held.append((index, pod.node))
             out.started.append(pod.started or pod.created)
@@ -376,6 +376,11 @@ def _sort_out(
         else:
             out.waiting.append(index)
     return out
+
+
+def _stands(pod: PodView) -> bool:
+    """Say whether the pod has a node and is not on its way out."""
+    return bool(pod.node) and not (pod.deleting or pod.terminal)
 
 
 def names_of(job: Job, replicas: Sequence[Replica]) -> list[str]:

@@ -82,7 +82,7 @@ class GangState:
             self.promises.keep(pod.place)
             if not pod.deleting:
                 self._previous[pod.place] = pod.node
-            if pod.phase == "Running":
+            if pod.phase == "Running" and not (pod.deleting or pod.place in self.leaving):
                 self._retries.pop(pod.place, None)
 
     def not_bound(self, pod: PodView, now: float) -> None:

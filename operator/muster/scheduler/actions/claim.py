@@ -70,7 +70,11 @@ def claim(session: Session, job: Job, among: Among, hook: str) -> bool:
         return False
     reason = (job.refusal, job.summary, job.shortage, job.blocked_by)
     chosen = _choice(session, job, open_, hook)
-    found = chosen is not None and _carry_out(session, job, chosen, hook)
+    found = (
+        chosen is not None
+        and _is_fair(session, job, chosen)
+        and _carry_out(session, job, chosen, hook)
+    )
     if found:
         job.refusal, job.summary, job.shortage, job.blocked_by = None, "", {}, ()
     else:
@@ -91,6 +95,18 @@ def _choice(session: Session, job: Job, open_: BoolArray, hook: str) -> BoolArra
         return session.rules.evictable(hook, job, victims, order)
 
     return choice.choose(victims, units, useful, trial, allowed)
+
+
+def _is_fair(session: Session, job: Job, chosen: BoolArray) -> bool:
+    """Say whether the queue stays within its due, or grows while no other waits for its own."""
+    victims, line = session.victims, job.line
+    own = [i for i, gang in enumerate(victims.gangs) if gang.queue == job.gang.queue]
+    freed = victims.amount[chosen & np.isin(victims.gang, own)].sum(axis=0)
+    if session.rules.within(job, job.lacking() - freed):
+        return True
+    waiting = {other.gang.queue for other in session.jobs if other.need and other.line is not line}
+    lines = (session.lines.get(name) for name in waiting)
+    return all(other is None or session.rules.overused(other) for other in lines)
 
 
 def others(session: Session, job: Job) -> BoolArray:
