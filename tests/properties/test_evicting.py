@@ -48,6 +48,11 @@ class World:
         self.gangs = {gang.key: gang for gang in gangs}
         self.now = 1000.0
 
+    def __repr__(self):
+        """Return what a failure is to be told by."""
+        sizes = [node["status"]["allocatable"]["cpu"] for node in self.nodes]
+        return f"World({sizes}, {self.queues}, {list(self.gangs.values())})"
+
     def columns(self):
         """Return the columns with every task that has a node."""
         columns = make_columns(nodes=self.nodes)
@@ -165,13 +170,15 @@ def test_no_gang_is_broken(world, rules, rounds):
     """Of a gang that is evicted nothing is left, or no less than its minimum."""
     for _ in range(rounds):
         world.carry_out(world.decide(rules))
+    lost: Counter[str] = Counter()
     for decision in world.decide(rules):
-        lost = Counter(eviction.gang for eviction in decision.evictions)
-        for key, count in lost.items():
-            gang = world.gangs[key]
-            left = len(gang.roles[0].held) - count
-            assert left == 0 or left >= gang.min_member
-            assert gang.priority <= world.gangs[decision.gang].priority
+        for eviction in decision.evictions:
+            lost[eviction.gang] += 1
+            claimant = world.gangs[decision.gang]
+            assert world.gangs[eviction.gang].priority <= claimant.priority
+    for key, count in lost.items():
+        left = len(world.gangs[key].roles[0].held) - count
+        assert left == 0 or left >= world.gangs[key].min_member
 
 
 @given(world=worlds(), rules=st.sampled_from(ORDERS), rounds=st.integers(0, 3))
