@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from muster.api import quantity
 from muster.runtime import shapes
 from muster.runtime.snapshot import ClusterColumns, GangInput, QueueInput, RoleInput
@@ -55,6 +57,8 @@ def make_role(*, role="worker", replicas=None, template=None, namespace="team", 
     own = {name: fields.pop(name) for name in list(fields) if name in RoleInput.__slots__}
     if replicas is not None:
         own["waiting"] = range(replicas)
+    if "charge" in own:
+        own["absent"] = frozenset(own.get("absent", own.get("waiting", ())))
     shape = shapes.shape_of(template or make_template(**fields), namespace)
     return RoleInput(role=role, shape=shape, **own)
 
@@ -86,10 +90,12 @@ def make_columns(*, nodes=(), pods=()):
     return columns
 
 
-def make_snapshot(*, nodes=None, pods=(), gangs=(), queues=None, now=1000.0):
+def make_snapshot(*, nodes=None, pods=(), gangs=(), queues=None, quotas=None, now=1000.0):
     """Return what a cycle sees; by default one node and the default queue."""
     columns = make_columns(nodes=[make_node()] if nodes is None else nodes, pods=pods)
-    return columns.snapshot(list(gangs), [make_queue()] if queues is None else queues, now)
+    queues = [make_queue()] if queues is None else queues
+    snapshot = columns.snapshot(list(gangs), queues, now)
+    return dataclasses.replace(snapshot, quotas=quotas or {})
 
 
 def run(*, with_policy=policy.DEFAULT, **parts):

@@ -44,6 +44,7 @@ PATHS: Mapping[str, str] = {
     "ConfigMap": "/api/v1/namespaces/{ns}/configmaps",
     "Event": "/api/v1/namespaces/{ns}/events",
     "ResourceQuota": "/api/v1/namespaces/{ns}/resourcequotas",
+    "LimitRange": "/api/v1/namespaces/{ns}/limitranges",
     "Job": "/apis/batch/v1/namespaces/{ns}/jobs",
     "Lease": "/apis/coordination.k8s.io/v1/namespaces/{ns}/leases",
     "TFJob": "/apis/kubeflow.org/v1/namespaces/{ns}/tfjobs",

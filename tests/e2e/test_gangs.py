@@ -167,27 +167,6 @@ def test_the_higher_priority_goes_first(api: Api, module_operator: Operator) -> 
             api.delete("PriorityClass", name)
 
 
-def test_quota_for_one_of_two_jobs(api: Api, module_operator: Operator) -> None:
-    """The second job is taken down again, says why, and runs after the first."""
-    add_nodes(api, {"cpu": "8"})
-    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}}
-    api.create({**quota, "spec": {"hard": {"pods": "4"}}})
-    since = api.revision("Pod")
-    api.create(tfjob("first", workers=3, run="6"))
-    api.wait_pods(3, "Running", "first")
-    api.create(tfjob("second", workers=3, run="1"))
-    job = wait_reason(api, "second", "ExceedsResourceQuota")
-    assert "exceeded quota: few" in verdict(job)["message"]
-    assert verdict(job)["state"] == "Waiting"
-    assert wait_group(api, "second", "True")["status"]["phase"] == "Pending"
-    api.wait("Pod", lambda pods: not list(of_job(pods.values(), "second")) or None)
-    assert phase_of(api.pods("first")[0]) == "Running"
-    api.wait_condition("second", "Succeeded")
-    api.wait_condition("first", "Succeeded")
-    everything = [len(pods) for pods in moments(api, since)]
-    assert everything
-
-
 def test_pods_behind_gates_are_waited_for(api: Api, module_operator: Operator) -> None:
     """They exist with their gates; once these are taken away the gang is bound whole."""
     add_nodes(api, {"cpu": "4"})

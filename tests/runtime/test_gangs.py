@@ -277,6 +277,42 @@ class TestTimes:
         assert see(worker(0, created=9.0)).started is None
 
 
+class TestCharges:
+    """What the pods of a gang take of its namespace's quotas."""
+
+    CHARGES = {"worker": {"team/few/pods": 1000}}  # noqa: RUF012 -- read only
+
+    def charged(self, *pods, unbound=(), **fields):
+        """Return whose pods are absent, and what is coming."""
+        job, pods = make_job(replicas=[workers()]), {pod.name: pod for pod in pods}
+        gang, coming = gangs.charged(
+            see(*pods.values(), job=job, **fields), job, self.CHARGES, pods, unbound
+        )
+        assert gang.roles[0].charge == self.CHARGES["worker"]
+        return gang.roles[0].absent, dict(coming)
+
+    def test_a_new_job(self):
+        """All of it is to be charged."""
+        assert self.charged() == ({0, 1, 2}, {"team/few/pods": 0})
+
+    def test_pods_that_exist(self):
+        """The quota counts them itself."""
+        assert self.charged(worker(0), worker(1, node="n1")) == ({2}, {"team/few/pods": 0})
+
+    def test_pods_that_are_coming(self):
+        """Those that may be created count although the quota does not know them yet."""
+        assert self.charged(unbound={W0, W1}) == ({2}, {"team/few/pods": 2000})
+        assert self.charged(worker(0), placed={W0: "n1", W1: "n1"}) == (
+            {2},
+            {"team/few/pods": 1000},
+        )
+
+    def test_roles_without_a_quota(self):
+        """They stay as they are."""
+        job = make_job(replicas=[workers()])
+        assert gangs.charged(see(job=job), job, {}, {}, ()) == (see(job=job), {})
+
+
 class TestBroken:
     """A gang that was whole has too few pods on nodes."""
 

@@ -10,7 +10,7 @@ import pytest
 from builders import make_job, make_replica, make_template
 from muster.api.model import Verdict
 from muster.runtime import rulings
-from muster.scheduler.model import Reason, State
+from muster.scheduler.model import Decision, Reason, State
 from muster.scheduler.model import Verdict as Ruling
 
 WAITS = Verdict("muster", "Waiting", "mnist", 2, reason="NotEnoughResources", since=10.0)
@@ -98,6 +98,26 @@ def test_what_is_news(change, news):
     """Another reason is; other numbers for the same reason can wait."""
     assert rulings.is_news(replace(WAITS, **change), WAITS) is news
     assert rulings.is_news(WAITS, None)
+
+
+def decides(key, *, blocked_by=(), reason=Reason.NOT_ENOUGH_RESOURCES):
+    """Return the decision on a gang that waits."""
+    ruling = Ruling(State.WAITING, reason, "", "", 1, 0, 0, 1, blocked_by=blocked_by)
+    return Decision(key, ruling)
+
+
+def test_who_may_show_pods_under_a_quota():
+    """None that it refuses, and of a namespace one at a time."""
+    decisions = [
+        decides("a/refused", blocked_by=("resourcequota/a/few",)),
+        decides("a/never", reason=Reason.EXCEEDS_RESOURCE_QUOTA),
+        decides("a/first"),
+        decides("a/second"),
+        decides("b/first", blocked_by=("queue/q",)),
+        decides("a/shown"),
+    ]
+    charged = {d.gang: d.gang[0] for d in decisions if d.gang != "a/shown"}
+    assert list(rulings.showable(decisions, charged)) == ["a/first", "b/first", "a/shown"]
 
 
 class TestShows:

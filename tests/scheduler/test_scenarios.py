@@ -26,7 +26,7 @@ from builders_scheduler import (
     run,
 )
 from muster.scheduler import policy
-from muster.scheduler.model import Reason, Refusal
+from muster.scheduler.model import Quota, Reason, Refusal
 
 STORIES = sorted((Path(__file__).parents[1] / "scenarios" / "scheduler").glob("*.yaml"))
 
@@ -42,6 +42,10 @@ def load(path):
         "with_policy": policy.parse(story.get("policy", {})),
         "now": story.get("now", 1000.0),
     }
+    if "quotas" in story:
+        parts["quotas"] = {
+            f"{quota['name']}/{quota['resource']}": Quota(**quota) for quota in story["quotas"]
+        }
     if "queues" in story:
         parts["queues"] = [make_queue(**queue) for queue in story["queues"]]
     return parts, story["expect"]

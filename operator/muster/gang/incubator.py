@@ -90,6 +90,7 @@ EMBEDDED = base.GangBackend(
         Permission("", "persistentvolumeclaims", (*READ, "patch")),
         Permission("", "namespaces", READ, everywhere=True),
         Permission("", "resourcequotas", READ),
+        Permission("", "limitranges", READ),
         Permission("storage.k8s.io", "storageclasses", READ, everywhere=True),
         Permission("policy", "poddisruptionbudgets", READ),
         Permission("", "pods/binding", ("create",)),

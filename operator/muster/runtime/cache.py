@@ -19,7 +19,7 @@ from muster.controller.model import Refusal
 from muster.frameworks import load
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend
-from muster.runtime import budgets, dialects, gangs, shapes, views, volumes
+from muster.runtime import budgets, dialects, gangs, quotas, shapes, views, volumes
 from muster.runtime.budgets import Budgets
 from muster.runtime.dialects import Ask
 from muster.runtime.foreignpods import ForeignPods, Member
@@ -27,6 +27,7 @@ from muster.runtime.groups import Groups
 from muster.runtime.kube import ApiError, Kube, Resource
 from muster.runtime.made import Made
 from muster.runtime.mirror import Mirror
+from muster.runtime.quotas import LimitView, QuotaBook, QuotaView
 from muster.runtime.shapes import NodeView, PodUse
 from muster.runtime.snapshot import ClusterColumns, QueueInput
 from muster.runtime.volumes import Stored
@@ -42,6 +43,8 @@ CLAIMS = Resource("", "v1", "persistentvolumeclaims")
 VOLUMES = Resource("", "v1", "persistentvolumes", namespaced=False)
 CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", namespaced=False)
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False)
+RESOURCE_QUOTAS = Resource("", "v1", "resourcequotas")
+LIMIT_RANGES = Resource("", "v1", "limitranges")
 QUEUES = Resource("scheduling.incubator.k8s.io", "v1alpha1", "queues", namespaced=False)
 BUDGETS = Resource("policy", "v1", "poddisruptionbudgets")
 OURS = {"labelSelector": names.OPERATOR_NAME}
@@ -109,6 +112,7 @@ class Cache:
         self.queues: dict[str, QueueInput] = {}
         self.queue_status: dict[str, Json] = {}
         """As it was last seen, by queue."""
+        self.quotas = QuotaBook()
         self.groups = Groups(kube, backend, self.namespaces, self._group_changed, self._touch_all)
         self._touched, self._stirred = touched, stirred
         self.arrived: Callable[[PodView], None] = _ignore
@@ -354,6 +358,9 @@ class Cache:
         if any(framework.autoscaler for framework in self.frameworks.values()):
             parse = views.child_of(names.AUTOSCALER)
             mirrors[names.AUTOSCALER] = self._each(AUTOSCALERS, parse, self._child_changed, OURS)
+        if embedded and self.frameworks:
+            # Only pods that are still to be created need be counted here.
+            mirrors |= self._quota_mirrors()
         if embedded:
             mirrors["Node"] = [Mirror(self.kube, NODES, shapes.parse_node, self._node_changed)]
             mirrors["Namespace"] = [
@@ -370,6 +377,22 @@ class Cache:
             mirrors["StorageClass"] = [Mirror(self.kube, CLASSES, volumes.parse_class, stored)]
             mirrors["Queue"] = [Mirror(self.kube, QUEUES, self._parse_queue, self._queue_changed)]
         return mirrors
+
+    def _quota_mirrors(self) -> dict[str, list[Mirror[Any]]]:
+        book = self.quotas
+
+        def quota(before: QuotaView | None, after: QuotaView | None) -> None:
+            book.quota_changed(before, after)
+            self._stirred()
+
+        def limits(before: LimitView | None, after: LimitView | None) -> None:
+            book.limits_changed(before, after)
+            self._stirred()
+
+        return {
+            "ResourceQuota": self._each(RESOURCE_QUOTAS, quotas.parse_quota, quota, {}),
+            "LimitRange": self._each(LIMIT_RANGES, quotas.parse_limits, limits, {}),
+        }
 
     def _each(
         self,

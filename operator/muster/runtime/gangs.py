@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -13,6 +14,8 @@ from muster.api.model import Job, Json, PodView, Replica
 from muster.controller import children, roster
 from muster.frameworks.initcontainer import Waiting
 from muster.gang import demand
+from muster.runtime import quotas
+from muster.runtime.quotas import LimitView
 from muster.runtime.shapes import PodShape, shape_of
 from muster.runtime.snapshot import GangInput, QueueInput, RoleInput
 from muster.scheduler.model import UNLIMITED
@@ -223,12 +226,20 @@ def _of(replicas: Sequence[Replica], pods: Mapping[str, PodView]) -> Iterator[Po
     return (pod for pod in pods.values() if pod.role in roles)
 
 
-def shapes_of(job: Job) -> dict[str, PodShape]:
+def templates(job: Job, ranges: Sequence[LimitView] = ()) -> dict[str, Json]:
+    """Return the template of each role as its pods will be created, by type.
+
+    With the defaults of its namespace's limit ranges.
+    """
+    return {r.type: quotas.defaulted(_whole(job, r), ranges) for r in job.replicas}
+
+
+def shapes_of(job: Job, ranges: Sequence[LimitView] = ()) -> dict[str, PodShape]:
     """Return the shape of each role. Raises ValueError for a quantity that is none."""
-    common = children.labels(job, frameworks.of(job))
+    common, whole = children.labels(job, frameworks.of(job)), templates(job, ranges)
     return {
         replica.type: shape_of(
-            _whole(job, replica), job.namespace, {**common, names.REPLICA_TYPE: replica.role}
+            whole[replica.type], job.namespace, {**common, names.REPLICA_TYPE: replica.role}
         )
         for replica in job.replicas
     }
@@ -243,6 +254,31 @@ def _whole(job: Job, replica: Replica) -> Json:
     spec = template.get("spec") or {}
     own = spec.get("initContainers") or ()
     return {**template, "spec": {**spec, "initContainers": [*own, *more]}}
+
+
+def charged(
+    gang: GangInput,
+    job: Job,
+    charges: Mapping[str, Mapping[str, int]],
+    pods: Mapping[str, PodView],
+    unbound: Collection[str],
+) -> tuple[GangInput, Mapping[str, int]]:
+    """Return the gang with what its pods take of quotas, and what those take that are coming.
+
+    `charges`: role -> quota dimension -> what one pod takes. Pods of which there are none yet
+    are coming if they have a node or are `unbound`.
+    """
+    roles, pending = [], Counter[str]()
+    for role in gang.roles:
+        charge = charges.get(role.role) or {}
+        wanted = (*role.waiting, *(index for index, _ in role.held)) if charge else ()
+        missing = {i for i in wanted if names.child(job.name, role.role, i) not in pods}
+        ours = {i for i in role.waiting if i in missing}
+        absent = {i for i in ours if names.child(job.name, role.role, i) not in unbound}
+        for key, each in charge.items():
+            pending[key] += each * len(missing - absent)
+        roles.append(replace(role, charge=charge, absent=frozenset(absent)) if charge else role)
+    return replace(gang, roles=tuple(roles)), pending
 
 
 def was_whole(job: Job) -> bool:

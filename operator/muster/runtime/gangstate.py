@@ -15,7 +15,7 @@ from typing import Final
 from muster.api import names
 from muster.api.model import Job, PodView, Verdict
 from muster.controller import policies, roster
-from muster.runtime import gangs
+from muster.runtime import gangs, quotas
 from muster.runtime.cache import Cache
 from muster.runtime.causes import Cause
 from muster.runtime.gangs import GangRules
@@ -52,6 +52,10 @@ class GangState:
         """uid of a pod -> the reason that was written on it."""
         self.shapes: Mapping[str, PodShape] = {}
         """By role."""
+        self.pending: Mapping[str, int] = {}
+        """What pods that are about to be created take of each quota."""
+        self._charges: Mapping[str, Mapping[str, int]] = {}
+        self._obstacle: Refusal | None = None
         self.broken_since: float | None = None
         self.placed_at: float | None = None
         """When it was last given nodes; None: before this process began, or not yet."""
@@ -67,7 +71,7 @@ class GangState:
         """Pod name -> the node that is kept for it, since others are evicted for this gang."""
         self._previous = {name: pod.node for name, pod in pods.items() if pod.node}
         self._retries: dict[str, tuple[int, float]] = {}
-        self._generation = -1
+        self._generation = (-1, -1)
         self._broken: tuple[Job, int, bool] | None = None
         self._source: tuple[Job, tuple[object, ...]] | None = None
         self._input: GangInput | None = None
@@ -124,13 +128,17 @@ class GangState:
             frozenset(self.leaving),
             self.released,
             tuple(self.nominated.items()),
+            self._generation,
+            self.unbound if any(self._charges.values()) else None,
         )
         token = (revision, self.promises.changes, held_until, barred, protected, plans, rules)
         if self._source is None or self._source[0] is not job or self._source[1] != token:
             self._prune(pods)
-            gang = self._gang(job, pods, rules, held_until, later)
-            refusal = NOT_NOW if barred else None
-            self._input = gang and replace(gang, refusal=refusal, guarded=guarded)
+            gang = self._charged(job, pods, self._gang(job, pods, rules, held_until, later))
+            if gang is not None:
+                refusal = NOT_NOW if barred else gang.refusal
+                gang = replace(gang, refusal=refusal, guarded=guarded)
+            self._input = gang
             self._source = (job, (*token[:1], self.promises.changes, *token[2:]))
         return self._input
 
@@ -167,13 +175,20 @@ class GangState:
             self.leaving = {n: it for n, it in self.leaving.items() if stays.get(n) == it[0]}
 
     def _learn(self, job: Job) -> None:
-        if self._generation != job.generation:
-            self.shapes = gangs.shapes_of(job)
+        book = self._cache.quotas
+        generation = (job.generation, book.version)
+        if self._generation != generation:
+            views, ranges = book.quotas(job.namespace), book.ranges(job.namespace)
+            self.shapes = gangs.shapes_of(job, ranges)
+            templates = {t.lower(): whole for t, whole in gangs.templates(job, ranges).items()}
+            self._charges = {role: quotas.charge(t, views) for role, t in templates.items()}
+            found = (quotas.obstacle(role, t, views, ranges) for role, t in templates.items())
+            self._obstacle = next(filter(None, found), None)
             wanted = frozenset(gangs.names_of(job, job.replicas))
             self._previous = {n: node for n, node in self._previous.items() if n in wanted}
             self._retries = {n: retry for n, retry in self._retries.items() if n in wanted}
             self.unbound &= wanted
-            self._generation = job.generation
+            self._generation = generation
 
     def _prune(self, pods: Mapping[str, PodView]) -> None:
         """Forget what was done to pods that are gone."""
@@ -235,6 +250,23 @@ class GangState:
         if now < end < math.inf:
             self._wake(end)
         return now < end
+
+    @property
+    def charged(self) -> bool:
+        """Whether pods of it are still to be created that a quota will count."""
+        return self._input is not None and any(role.absent for role in self._input.roles)
+
+    def _charged(
+        self, job: Job, pods: Mapping[str, PodView], gang: GangInput | None
+    ) -> GangInput | None:
+        self.pending = {}
+        if gang is None:
+            return None
+        if self._obstacle is not None and not gang.admitted:
+            return replace(gang, refusal=self._obstacle)
+        if any(self._charges.values()):
+            gang, self.pending = gangs.charged(gang, job, self._charges, pods, self.unbound)
+        return gang
 
     def _gang(
         self,

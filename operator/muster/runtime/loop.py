@@ -8,7 +8,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from muster import frameworks
 from muster.api import names
@@ -143,6 +143,8 @@ class Loop:
         columns = self._cache.columns
         queues = list(self._cache.queues.values())
         snapshot = columns.snapshot(inputs, queues, now)
+        pending = (state.pending for state in self._states.values())
+        snapshot = replace(snapshot, quotas=self._cache.quotas.dimensions(pending))
         seen, taken = columns.changes, time.monotonic()
         policy = self._policy()
         self.chronicle.begin(
@@ -332,7 +334,9 @@ class Loop:
         # All that stand without a node count, also those that are being bound and those of jobs
         # that changed during the cycle and are not among the waiting ones.
         shown = sum(len(self._shown(job, settings)) for job in jobs.values()) if ordered else 0
-        wishes = self._wishes((jobs[d.gang] for d in ordered), settings, now)
+        charged = {d.gang for d in ordered if self._states[jobs[d.gang].uid].charged}
+        allowed = rulings.showable(ordered, {key: jobs[key].namespace for key in charged})
+        wishes = self._wishes((jobs[key] for key in allowed), settings, now)
         granted = rulings.shows(wishes, shown, settings.pending_pods_budget)
         for key, pods in granted.items():
             self._states[jobs[key].uid].unbound |= pods

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from typing import Any, Final, cast
 
 from pydantic import TypeAdapter, ValidationError
@@ -20,7 +20,7 @@ from muster.runtime.shapes import NodeView, PodUse
 from muster.runtime.snapshot import ClusterColumns, GangInput, QueueInput
 from muster.runtime.volumes import ClaimView, ClassView, Stored, VolumeView
 from muster.scheduler import cycle, policy
-from muster.scheduler.model import Decision, Snapshot
+from muster.scheduler.model import Decision, Quota, Snapshot
 from muster.scheduler.policy import Policy
 
 FORMAT: Final = "muster.kubeflow.org/snapshot-1"
@@ -48,6 +48,7 @@ class Recording:
     claims: tuple[ClaimView, ...] = ()
     volumes: tuple[VolumeView, ...] = ()
     classes: tuple[ClassView, ...] = ()
+    quotas: Mapping[str, Quota] = field(default_factory=dict)
     policy: Mapping[str, Any] = field(default_factory=dict)
     """The policy file; empty: the built-in policy."""
 
@@ -63,7 +64,8 @@ class Recording:
             columns.node_changed(None, node)
         for pod in self.pods:
             columns.pod_changed(None, pod)
-        return columns.snapshot(self.gangs, self.queues, self.now)
+        snapshot = columns.snapshot(self.gangs, self.queues, self.now)
+        return replace(snapshot, quotas=self.quotas)
 
     def decide(self) -> tuple[Decision, ...]:
         """Return what is decided."""
@@ -93,6 +95,7 @@ def take(
         claims=tuple(v for _, v in sorted(columns.volumes.claims.items())),
         volumes=tuple(v for _, v in sorted(columns.volumes.volumes.items())),
         classes=tuple(v for _, v in sorted(columns.volumes.classes.items())),
+        quotas=snapshot.quotas,
         policy=chosen.source,
     )
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -11,6 +11,7 @@ from muster.api import names, quantity
 from muster.api.model import Job, Verdict
 from muster.runtime import gangs
 from muster.runtime.causes import Cause
+from muster.scheduler.model import Decision, Reason
 from muster.scheduler.model import Verdict as Ruling
 
 ETA_SLACK: Final = 15.0
@@ -96,6 +97,23 @@ def is_news(verdict: Verdict, before: Verdict | None) -> bool:
         return True
     told = (before.state, before.reason, before.placed, before.min_member)
     return told != (verdict.state, verdict.reason, verdict.placed, verdict.min_member)
+
+
+def showable(decisions: Iterable[Decision], charged: Mapping[str, str]) -> Iterator[str]:
+    """Yield the keys of the gangs whose pods a quota will not refuse.
+
+    `charged`: key -> namespace of those with pods that a quota is still to count. Of a namespace
+    only one of them at a time, so that the next is judged by what it leaves.
+    """
+    begun: set[str] = set()
+    for decision in decisions:
+        verdict, namespace = decision.verdict, charged.get(decision.gang)
+        by_quota = any(by.startswith("resourcequota/") for by in verdict.blocked_by)
+        if by_quota or verdict.reason is Reason.EXCEEDS_RESOURCE_QUOTA or namespace in begun:
+            continue
+        if namespace is not None:
+            begun.add(namespace)
+        yield decision.gang
 
 
 def shows(

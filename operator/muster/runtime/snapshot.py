@@ -56,6 +56,8 @@ class RoleInput:
     succeeded: int = 0
     previous: Mapping[int, str] = field(default_factory=dict)
     nominated: Mapping[int, str] = field(default_factory=dict)
+    charge: Mapping[str, int] = field(default_factory=dict)
+    absent: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

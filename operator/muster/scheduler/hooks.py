@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from muster.scheduler.jobs import Job, Line
+from muster.scheduler.jobs import Job, Line, Tasks
 from muster.scheduler.model import (
     BoolArray,
     CodeArray,
@@ -28,6 +28,8 @@ from muster.scheduler.victims import Victims
 
 T = TypeVar("T")
 
+Demand = Sequence[tuple[Tasks, int]]
+"""How many tasks of each lot."""
 Order = tuple[float, ...]
 """Sort key, smaller first."""
 Barred = tuple[CodeArray, tuple[str, ...]]
@@ -81,6 +83,8 @@ class Hooks:
     """Why the gang could not be whole even if there were room for all of it."""
     admissible: Callable[[Job, FloatArray], Refusal | None] | None = None
     """Why the gang must not take (R,) this amount now, whatever is free."""
+    affordable: Callable[[Job, Demand], Refusal | None] | None = None
+    """Why so many more tasks of each lot must not have pods now."""
     ready: Callable[[Job], bool] | None = None
     """Whether it may start with what it has."""
     pipelined: Callable[[Job], bool] | None = None
@@ -140,6 +144,10 @@ class Rules:
     def admissible(self, job: Job, amount: FloatArray) -> Refusal | None:
         """Return the first refusal."""
         return self._first("admissible", job, amount)
+
+    def affordable(self, job: Job, demand: Demand) -> Refusal | None:
+        """Return the first refusal."""
+        return self._first("affordable", job, demand)
 
     def ready(self, job: Job) -> bool:
         """Say whether all agree."""

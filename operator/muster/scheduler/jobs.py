@@ -54,6 +54,11 @@ class Tasks:
         """Whether the tasks ask for nothing but their slots."""
         return not self.shape.request[PODS + 1 :].any()
 
+    def fresh(self, first: int, count: int) -> int:
+        """Return for how many of `count` tasks from `first` on a pod must be created."""
+        absent = self.lot.absent
+        return sum(index in absent for index in self.waiting[first : first + count])
+
     def amount(self, count: int) -> FloatArray:
         """Return (R,) what so many of the tasks take."""
         return count * self.shape.request.astype(np.float64)
@@ -123,18 +128,14 @@ class Job:
         return bool(left) and all(left)
 
     def refuse(
-        self,
-        refusal: Refusal,
-        summary: str = "",
-        shortage: Mapping[str, int] | None = None,
-        blocked_by: tuple[str, ...] = (),
+        self, refusal: Refusal, summary: str = "", shortage: Mapping[str, int] | None = None
     ) -> None:
         """Keep the reason unless there is one already."""
         if self.refusal is None:
             self.refusal = refusal
             self.summary = summary or refusal.sentence
             self.shortage = shortage or {}
-            self.blocked_by = blocked_by
+            self.blocked_by = refusal.blocked_by
 
     def demand(self) -> list[tuple[Tasks, int]]:
         """Return which tasks, and how many of each, would make the gang just whole."""

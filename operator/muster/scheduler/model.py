@@ -93,6 +93,8 @@ class Refusal:
     sentence: str
     nodes: Mapping[str, int] = field(default_factory=dict)
     """What rules nodes out, in the words of the sentence -> how many."""
+    blocked_by: tuple[str, ...] = ()
+    """Up to 3 gangs, `queue/<name>` or `resourcequota/<namespace>/<name>` in the way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +231,10 @@ class Lot:
     """Index -> the node that is kept for the task since others were evicted for its gang."""
     request: IntArray = field(default_factory=_nothing, compare=False)
     """(R,) what one task takes, its slot included."""
+    charge: Mapping[str, int] = field(default_factory=dict)
+    """Key into `Snapshot.quotas` -> what a new pod takes of it."""
+    absent: frozenset[int] = frozenset()
+    """Indices of waiting tasks whose pods are still to be created, and to be charged."""
 
     @property
     def total(self) -> int:
@@ -317,6 +323,19 @@ class Queue:
     """(R,): allocated and wanted."""
 
 
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """One resource of a namespace's quota; amounts in the resource's unit."""
+
+    name: str
+    """namespace/name"""
+    resource: str
+    """As the quota spells it: `pods`, `requests.cpu`."""
+    hard: int
+    used: int
+    """Pods that are about to be created included."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
     """All that a cycle knows."""
@@ -331,6 +350,7 @@ class Snapshot:
     queues: Mapping[str, Queue]
     tenancy: Tenancy | None = None
     """What the gangs hold; None: nobody needs to know, as none of them waits."""
+    quotas: Mapping[str, Quota] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,11 +73,13 @@ class Policy:
 DEFAULT: Final = Policy(
     actions=("allocate", "backfill"),
     tiers=(
-        (Option("priority"), Option("gang")),
+        # What the API server would refuse need not be tried: quota asks first, and costs
+        # nothing where no namespace has one.
+        (Option("priority"), Option("gang"), Option("quota")),
         (Option("drf"), Option("predicates"), Option("proportion"), Option("nodeorder")),
     ),
 )
-"""What kube-batch does without a policy file."""
+"""What kube-batch does without a policy file, and the namespaces' quotas kept."""
 
 
 def parse(document: object) -> Policy:

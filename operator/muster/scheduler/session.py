@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -78,6 +79,8 @@ class Session:
         """Gangs that were given nodes, in that order."""
         self.memory: Final[dict[Hashable, Any]] = {}
         """What has been worked out in this cycle and may be asked again."""
+        self.charged: Final[Counter[str]] = Counter()
+        """What pods that follow from this cycle take of each quota."""
         self.holder: Job | None = None
         """The gang for which room is reserved."""
         self.scorer: Scorer | None = None
@@ -236,6 +239,7 @@ class Session:
             self.room.take(picks.nodes, counts, shape)
             if step.lent:
                 self.room.lend(picks.nodes, counts, shape)
+            self._charge(tasks, len(picks.order), sign)
             tasks.taken += count
             job.ready += count
         amount = count * shape.request
@@ -286,6 +290,12 @@ class Session:
                     if node in index:
                         at = np.array([index[node]])
                         self.room.vacate(at, lot.request[None, :])
+
+    def _charge(self, tasks: Tasks, count: int, sign: int) -> None:
+        if tasks.lot.charge:
+            fresh = sign * tasks.fresh(tasks.taken - (count if sign < 0 else 0), count)
+            for key, each in tasks.lot.charge.items():
+                self.charged[key] += fresh * each
 
     def _block(self, taken: Shape, nodes: IntArray, sign: int) -> None:
         """Keep shapes whose host ports meet from the same nodes."""

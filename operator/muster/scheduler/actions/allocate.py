@@ -12,7 +12,7 @@ import numpy as np
 from muster.scheduler import diagnosis
 from muster.scheduler.actions import reserve
 from muster.scheduler.diagnosis import Obstacles
-from muster.scheduler.hooks import Order
+from muster.scheduler.hooks import Demand, Order
 from muster.scheduler.jobs import Job, Line, Tasks
 from muster.scheduler.model import PODS, Reason, Refusal
 from muster.scheduler.session import JobOrder, Session
@@ -112,9 +112,7 @@ def _advance(session: Session, job: Job, *, alone: bool) -> bool:
 
 def _start(session: Session, job: Job) -> bool:
     """Place what the gang lacks, or nothing; say whether it may start, now or soon."""
-    refusal = session.rules.admissible(job, job.lacking())
-    if refusal is not None:
-        job.refuse(refusal)
+    if not _admitted(session, job, job.demand()):
         return False
     short = _short(session, job)
     if short is not None:
@@ -170,8 +168,9 @@ def _turn_down(session: Session, job: Job, tasks: Tasks, found: Obstacles) -> No
     holder = session.holder
     if holder is not None and any(map(session.lasting, job.tasks)) and _fits_but_for(session, job):
         sentence = f"the free room is kept for {holder.gang.key}, which comes first"
-        refusal = Refusal(Reason.WAITING_FOR_RESERVATION, sentence)
-        job.refuse(refusal, blocked_by=(holder.gang.key,))
+        job.refuse(
+            Refusal(Reason.WAITING_FOR_RESERVATION, sentence, blocked_by=(holder.gang.key,))
+        )
         return
     diagnosis.explain(session, job, tasks, found)
     reserve.reserve(session, job, attempt)
@@ -188,11 +187,9 @@ def _extend(session: Session, job: Job, *, alone: bool) -> bool:
     """Place one task beyond the minimum, or all if nobody else waits."""
     tasks = _open(job)[0]
     count = tasks.left if alone else 1
-    refusal = session.rules.admissible(job, tasks.amount(count))
-    if refusal is not None and count > 1:
-        count, refusal = 1, session.rules.admissible(job, tasks.amount(1))
-    if refusal is not None:
-        job.refuse(refusal)
+    if count > 1 and _barrier(session, job, [(tasks, count)]) is not None:
+        count = 1
+    if not _admitted(session, job, [(tasks, count)]):
         return False
     picks = session.choose(job, tasks, count)
     if picks.order:
@@ -220,7 +217,7 @@ def _fill(
     for tasks in [*order, *order] if tied else order:
         wanted = min(job.need, tasks.left)
         # Other tasks than those the gang was admitted with may come to stand in for them.
-        if not wanted or not _admitted(session, job, tasks, wanted):
+        if not wanted or not _admitted(session, job, [(tasks, wanted)]):
             continue
         picks = session.fit(tasks, tight=tight).choose(wanted)
         if picks.order:
@@ -229,7 +226,7 @@ def _fill(
             failed = (tasks, diagnosis.obstacles(session, tasks))
     for tasks in order:
         wanted = min(job.need - job.promised, tasks.coming)
-        if wanted <= 0 or not _admitted(session, job, tasks, wanted):
+        if wanted <= 0 or not _admitted(session, job, [(tasks, wanted)]):
             continue
         picks = session.fit(tasks, future=session.room.releasing).choose(wanted)
         if picks.order:
@@ -237,11 +234,18 @@ def _fill(
     return failed
 
 
-def _admitted(session: Session, job: Job, tasks: Tasks, count: int) -> bool:
-    refusal = session.rules.admissible(job, tasks.amount(count))
+def _admitted(session: Session, job: Job, demand: Demand) -> bool:
+    refusal = _barrier(session, job, demand)
     if refusal is not None:
         job.refuse(refusal)
     return refusal is None
+
+
+def _barrier(session: Session, job: Job, demand: Demand) -> Refusal | None:
+    """Return why so many of these tasks must not be placed, whatever is free."""
+    amount = sum((tasks.amount(count) for tasks, count in demand), np.zeros(len(session.total)))
+    rules = session.rules
+    return rules.admissible(job, amount) or rules.affordable(job, demand)
 
 
 def _short(session: Session, job: Job, *, kept: bool = False) -> Tasks | None:
@@ -299,8 +303,7 @@ def _overused(session: Session, job: Job) -> None:
         _turn_down(session, job, short, diagnosis.obstacles(session, short))
         return
     sentence = f'queue "{job.gang.queue}" holds its share of the cluster'
-    refusal = Refusal(Reason.QUEUE_OVERUSED, sentence)
-    job.refuse(refusal, blocked_by=(f"queue/{job.gang.queue}",))
+    job.refuse(Refusal(Reason.QUEUE_OVERUSED, sentence, blocked_by=(f"queue/{job.gang.queue}",)))
 
 
 def _given(_session: Session, job: Job) -> Sequence[Tasks]:

@@ -37,7 +37,11 @@ def starving(session: Session, *, fair: bool = False, extras: bool = False) -> I
     for job in session.jobs:
         taken = job.promised or job.lost or job.protected
         wants = job.left and not job.need if extras else job.need
-        if wants and not taken and unfit(session, job) is None:
+        if not wants or taken or unfit(session, job) is not None:
+            continue
+        # Who may not have pods by a quota need not have room.
+        demand = [(job.tasks[0], 1)] if extras else job.demand()
+        if session.rules.affordable(job, demand) is None:
             waiting.setdefault(job.gang.queue, []).append(job)
     heap = [(session.rules.queue_order(session.lines[name]), name) for name in waiting]
     heapq.heapify(heap)

@@ -20,6 +20,7 @@ from muster.scheduler.plugins import (
     predicates,
     priority,
     proportion,
+    quota,
     topology,
 )
 
@@ -32,7 +33,8 @@ PLUGINS: Final[Mapping[str, Plugin]] = {
     "predicates": Plugin(predicates.answer, predicates.ARGUMENTS),
     "priority": Plugin(priority.answer),
     "proportion": Plugin(proportion.answer),
+    "quota": Plugin(quota.answer),
     "topology": Plugin(topology.answer, topology.ARGUMENTS),
 }
-PLANNED: Final = ("quota",)
+PLANNED: Final[tuple[str, ...]] = ()
 """Names that are right but not available yet."""

@@ -1,0 +1,323 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ResourceQuota and LimitRange: what a pod would take of the one, and become by the other.
+
+The rules are those of the API server's admission, so that a whole gang can be judged before any
+of its pods exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
+
+from muster.api import podtemplate, quantity
+from muster.api.model import Json
+from muster.scheduler.model import Quota, Reason, Refusal
+
+POD: Final = 1000
+_COUNTS: Final = ("pods", "count/pods")
+_PLAIN: Final = ("cpu", "memory", "ephemeral-storage", "hugepages-")
+_NAMED: Final = {
+    "cpu": ("requests", "cpu"),
+    "memory": ("requests", "memory"),
+    "requests.cpu": ("requests", "cpu"),
+    "requests.memory": ("requests", "memory"),
+    "limits.cpu": ("limits", "cpu"),
+    "limits.memory": ("limits", "memory"),
+}
+"""Resources that every container must name where a quota has them: where, and which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Which pods a quota counts."""
+
+    name: str
+    operator: str = "Exists"
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaView:
+    """A ResourceQuota, amounts in the units of `api.quantity`."""
+
+    namespace: str
+    name: str
+    hard: Mapping[str, int]
+    used: Mapping[str, int]
+    scopes: tuple[Scope, ...] = ()
+
+    @property
+    def terms(self) -> tuple[object, ...]:
+        """What does not change by pods that come and go."""
+        return (self.name, sorted(self.hard), self.scopes)
+
+    def dimension(self, resource: str) -> str:
+        """Return the key of one of its resources."""
+        return f"{self.namespace}/{self.name}/{resource}"
+
+    def dimensions(self) -> Iterator[tuple[str, Quota]]:
+        """Yield its resources as the scheduler core sees them, by key."""
+        for resource, hard in self.hard.items():
+            used = self.used.get(resource, 0)
+            quota = Quota(f"{self.namespace}/{self.name}", resource, hard, used)
+            yield self.dimension(resource), quota
+
+
+@dataclass(frozen=True, slots=True)
+class LimitView:
+    """A LimitRange."""
+
+    namespace: str
+    name: str
+    items: tuple[Json, ...]
+
+
+V = TypeVar("V", QuotaView, LimitView)
+
+
+class QuotaBook:
+    """The quotas and limit ranges of every namespace."""
+
+    def __init__(self) -> None:
+        self._quotas: dict[str, dict[str, QuotaView]] = {}
+        self._ranges: dict[str, dict[str, LimitView]] = {}
+        self.version = 0
+        """Grows whenever what they say of a pod changes; how much is used does not count."""
+
+    def quotas(self, namespace: str) -> Sequence[QuotaView]:
+        """Return the quotas of a namespace, by name."""
+        return [view for _, view in sorted(self._quotas.get(namespace, {}).items())]
+
+    def ranges(self, namespace: str) -> Sequence[LimitView]:
+        """Return the limit ranges of a namespace, by name."""
+        return [view for _, view in sorted(self._ranges.get(namespace, {}).items())]
+
+    def quota_changed(self, before: QuotaView | None, after: QuotaView | None) -> None:
+        """Take in that a quota came, changed or went."""
+        _put(self._quotas, before, after)
+        if before is None or after is None or before.terms != after.terms:
+            self.version += 1
+
+    def limits_changed(self, before: LimitView | None, after: LimitView | None) -> None:
+        """Take in that a limit range came, changed or went."""
+        _put(self._ranges, before, after)
+        self.version += before != after
+
+    def dimensions(self, pending: Iterable[Mapping[str, int]]) -> Mapping[str, Quota]:
+        """Return all quotas for the scheduler core.
+
+        `pending` is taken by pods that are about to be created.
+        """
+        everything = (view for views in self._quotas.values() for view in views.values())
+        found = {key: quota for view in everything for key, quota in view.dimensions()}
+        for amounts in pending:
+            for key, amount in amounts.items():
+                if key in found:
+                    found[key] = replace(found[key], used=found[key].used + amount)
+        return found
+
+
+def _put(views: dict[str, dict[str, V]], before: V | None, after: V | None) -> None:
+    if before is not None:
+        views[before.namespace].pop(before.name, None)
+    if after is not None:
+        views.setdefault(after.namespace, {})[after.name] = after
+
+
+def parse_quota(document: Json) -> QuotaView:
+    """Return a ResourceQuota. Raises ValueError for a bad quantity."""
+    spec, status = document.get("spec") or {}, document.get("status") or {}
+    selector = (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
+    return QuotaView(
+        namespace=document["metadata"]["namespace"],
+        name=document["metadata"]["name"],
+        hard=_amounts(spec.get("hard")),
+        used=_amounts(status.get("used")),
+        scopes=(
+            *(Scope(name) for name in spec.get("scopes") or ()),
+            *(
+                Scope(s["scopeName"], s["operator"], tuple(s.get("values") or ()))
+                for s in selector
+            ),
+        ),
+    )
+
+
+def parse_limits(document: Json) -> LimitView:
+    """Return a LimitRange."""
+    items = (document.get("spec") or {}).get("limits") or ()
+    metadata = document["metadata"]
+    return LimitView(metadata["namespace"], metadata["name"], tuple(items))
+
+
+def defaulted(template: Json, ranges: Iterable[LimitView]) -> Json:
+    """Return the template as its pods will be created, with default requests and limits."""
+    items = [item for view in ranges for item in view.items if item["type"] == "Container"]
+    spec = template.get("spec") or {}
+    if not items:
+        return template
+    lists = {key: _filled(spec[key], items) for key in _LISTS if spec.get(key)}
+    return {**template, "spec": {**spec, **lists}}
+
+
+def charge(template: Json, quotas: Iterable[QuotaView]) -> Mapping[str, int]:
+    """Return what one new pod takes of each quota that counts it, by dimension.
+
+    `template`: with its defaults. Raises ValueError for a bad quantity.
+    """
+    spec = template.get("spec") or {}
+    asked, allowed = podtemplate.requests(spec), podtemplate.requests(_limits(spec))
+    taken: dict[str, int] = {}
+    for quota in quotas:
+        if all(_in_scope(scope, spec) for scope in quota.scopes):
+            for resource in quota.hard:
+                amount = _taken(resource, asked, allowed)
+                if amount:
+                    taken[quota.dimension(resource)] = amount
+    return taken
+
+
+def obstacle(
+    role: str, template: Json, quotas: Iterable[QuotaView], ranges: Iterable[LimitView]
+) -> Refusal | None:
+    """Return why the API server would take no pod of this template at all, or None."""
+    spec = template.get("spec") or {}
+    for quota in quotas:
+        if not all(_in_scope(scope, spec) for scope in quota.scopes):
+            continue
+        for resource in quota.hard:
+            if resource in _NAMED and not _names(spec, *_NAMED[resource]):
+                text = f'{role} does not name {resource}, which resource quota "{quota.name}" asks'
+                return Refusal(Reason.EXCEEDS_RESOURCE_QUOTA, f"{text} of every container")
+    sentences = (s for view in ranges for item in view.items for s in _broken(spec, view, item))
+    text = next(sentences, "")
+    return Refusal(Reason.EXCEEDS_RESOURCE_QUOTA, f"{role} {text}") if text else None
+
+
+_LISTS: Final = ("containers", "initContainers")
+
+
+def _amounts(listed: Mapping[str, str] | None) -> Mapping[str, int]:
+    return {resource: quantity.units(resource, text) for resource, text in (listed or {}).items()}
+
+
+def _filled(containers: Sequence[Json], items: Sequence[Json]) -> list[Json]:
+    """Return the containers with what the ranges of a namespace give to those without."""
+    result = []
+    for container in containers:
+        resources = container.get("resources") or {}
+        limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+        # The API server takes a limit for the request before any range is looked at.
+        requests = {**limits, **requests}
+        for item in items:
+            default = item.get("default") or {}
+            limits = {**default, **limits}
+            requests = {**default, **(item.get("defaultRequest") or {}), **requests}
+        result.append({**container, "resources": {"limits": limits, "requests": requests}})
+    return result
+
+
+def _limits(spec: Json) -> Json:
+    """Return a spec whose requests are the limits of this one."""
+
+    def turned(holder: Json) -> Json:
+        limits = (holder.get("resources") or {}).get("limits") or {}
+        return {**holder, "resources": {"requests": limits}}
+
+    lists = {key: [turned(c) for c in spec[key]] for key in _LISTS if spec.get(key)}
+    return {**turned(spec), **lists}
+
+
+def _taken(resource: str, asked: Mapping[str, int], allowed: Mapping[str, int]) -> int:
+    if resource in _COUNTS:
+        return POD
+    if resource.startswith("limits."):
+        return allowed.get(resource.removeprefix("limits."), 0)
+    if resource.startswith("requests."):
+        return asked.get(resource.removeprefix("requests."), 0)
+    return asked.get(resource, 0) if resource.startswith(_PLAIN) else 0
+
+
+def _names(spec: Json, part: str, resource: str) -> bool:
+    parts = (part, "limits") if part == "requests" else (part,)
+    holders = [spec] if (spec.get("resources") or {}).get(part) else spec.get("containers") or ()
+    return all(
+        any(resource in ((holder.get("resources") or {}).get(p) or {}) for p in parts)
+        for holder in holders
+    )
+
+
+def _best_effort(spec: Json) -> bool:
+    return not any(podtemplate.requests(s).get(r) for s in (spec, _limits(spec)) for r in _BASIC)
+
+
+_BASIC: Final = ("cpu", "memory")
+
+
+def _of_class(spec: Json, scope: Scope) -> bool:
+    named = spec.get("priorityClassName") or ""
+    match scope.operator:
+        case "In":
+            return named in scope.values
+        case "NotIn":
+            return named not in scope.values
+        case "DoesNotExist":
+            return not named
+    return bool(named)
+
+
+def _crosses(spec: Json) -> bool:
+    """Say whether the pod's affinity looks at pods of other namespaces."""
+    affinity = spec.get("affinity") or {}
+    terms: list[Json] = []
+    for kind in ("podAffinity", "podAntiAffinity"):
+        of_kind = affinity.get(kind) or {}
+        terms += of_kind.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
+        preferred = of_kind.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
+        terms += [term["podAffinityTerm"] for term in preferred]
+    return any(term.get("namespaces") or "namespaceSelector" in term for term in terms)
+
+
+_SCOPES: Final[Mapping[str, Callable[[Json], bool]]] = {
+    "Terminating": lambda spec: spec.get("activeDeadlineSeconds") is not None,
+    "NotTerminating": lambda spec: spec.get("activeDeadlineSeconds") is None,
+    "BestEffort": _best_effort,
+    "NotBestEffort": lambda spec: not _best_effort(spec),
+    "CrossNamespacePodAffinity": _crosses,
+}
+
+
+def _in_scope(scope: Scope, spec: Json) -> bool:
+    if scope.name == "PriorityClass":
+        return _of_class(spec, scope)
+    known = _SCOPES.get(scope.name)
+    return known is not None and known(spec)
+
+
+def _broken(spec: Json, view: LimitView, item: Json) -> Iterator[str]:
+    """Yield what of the spec is outside of the range."""
+    whole = {"Container": "a container", "Pod": "a pod"}.get(item["type"])
+    if whole is None:
+        return
+    holders = [spec] if item["type"] == "Pod" else spec.get("containers") or ()
+    for holder in holders:
+        asked = _held(holder, item["type"], "requests")
+        allowed = _held(holder, item["type"], "limits")
+        for sign, bound, amounts in ((1, "max", allowed), (-1, "min", asked)):
+            for resource, text in (item.get(bound) or {}).items():
+                amount = amounts.get(resource)
+                if amount is not None and sign * amount > sign * quantity.units(resource, text):
+                    yield (
+                        f"has {quantity.format(resource, amount)} {resource}, the {bound} for "
+                        f'{whole} is {text} by limit range "{view.name}"'
+                    )
+
+
+def _held(holder: Json, kind: str, part: str) -> Mapping[str, int]:
+    if kind == "Pod":
+        return podtemplate.requests(holder if part == "requests" else _limits(holder))
+    resources = holder.get("resources") or {}
+    amounts = _amounts(resources.get(part))
+    return amounts or (_amounts(resources.get("limits")) if part == "requests" else {})

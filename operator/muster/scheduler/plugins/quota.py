@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""quota: a gang starts only if its namespace's quotas leave room for all the pods it lacks.
+
+Without it half of the pods could be created, and then keep each other waiting.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from muster.scheduler import diagnosis
+from muster.scheduler.arguments import Parsed
+from muster.scheduler.hooks import Demand, Hooks
+from muster.scheduler.jobs import Job
+from muster.scheduler.model import Quota, Reason, Refusal
+from muster.scheduler.session import Session
+
+
+def answer(session: Session, _arguments: Parsed) -> Hooks:
+    """Keep to what is left of each quota; gangs of one cycle share it."""
+    quotas = session.snapshot.quotas
+
+    def affordable(job: Job, demand: Demand) -> Refusal | None:
+        wanted: Counter[str] = Counter()
+        for tasks, count in demand:
+            fresh = tasks.fresh(tasks.taken, count) if tasks.lot.charge else 0
+            for key, each in tasks.lot.charge.items():
+                wanted[key] += fresh * each
+        for key, amount in wanted.items():
+            quota = quotas.get(key)
+            if quota is not None and amount > quota.hard - quota.used - session.charged[key]:
+                left = max(quota.hard - quota.used - session.charged[key], 0)
+                return _refusal(job, key, quota, amount, left)
+        return None
+
+    return Hooks(affordable=affordable) if quotas else Hooks()
+
+
+def _refusal(job: Job, key: str, quota: Quota, amount: int, left: int) -> Refusal:
+    unit = quota.resource.removeprefix("requests.").removeprefix("limits.")
+    asks, has, whole = (diagnosis.amount(unit, n) for n in (amount, left, quota.hard))
+    by = (f"resourcequota/{quota.name}",)
+    name = quota.name.rpartition("/")[2]
+    held = sum(len(lot.held) * lot.charge.get(key, 0) for lot in job.gang.lots)
+    if held + amount > quota.hard:
+        sentence = (
+            f'the gang takes {asks} {quota.resource}, resource quota "{name}" allows {whole}'
+        )
+        return Refusal(Reason.EXCEEDS_RESOURCE_QUOTA, sentence, blocked_by=by)
+    sentence = (
+        f"the gang takes {asks} {quota.resource} more, "
+        f'{has} of {whole} are left in resource quota "{name}"'
+    )
+    return Refusal(Reason.NOT_ENOUGH_RESOURCES, sentence, blocked_by=by)

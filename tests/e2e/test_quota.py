@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quotas and limit ranges are looked at before a gang has any pod."""
+
+from __future__ import annotations
+
+import pytest
+from gangs import moments, wait_reason
+from harness import Api, Operator, add_nodes, of_job, phase_of, tfjob, verdict
+
+pytestmark = pytest.mark.e2e
+
+QUOTA = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}}
+
+
+def test_quota_for_one_of_two_jobs(api: Api, module_operator: Operator) -> None:
+    """One runs whole; the other waits whole, without a pod, and follows."""
+    add_nodes(api, {"cpu": "8"})
+    api.create({**QUOTA, "spec": {"hard": {"pods": "4"}}})
+    since = api.revision("Pod")
+    api.create(tfjob("first", workers=3, run="5"))
+    api.create(tfjob("second", workers=3, run="1"))
+    job = api.wait_job("second", lambda j: verdict(j).get("blockedBy"), what="second is told")
+    said = verdict(job)
+    assert said["blockedBy"] == [f"resourcequota/{api.namespace}/few"]
+    assert (said["state"], said["reason"]) == ("Waiting", "NotEnoughResources")
+    assert "takes 3 pods more" in said["message"]
+    assert said.get("everPossible", True)
+    api.wait_condition("first", "Succeeded")
+    api.wait_condition("second", "Succeeded")
+    for pods in moments(api, since):
+        living = [p for p in pods.values() if phase_of(p) not in ("Succeeded", "Failed")]
+        assert len(living) <= 4
+        assert not (list(of_job(living, "first")) and list(of_job(living, "second")))
+    assert not api.events("FailedCreatePod")
+
+
+def test_a_quota_that_is_raised(api: Api, module_operator: Operator) -> None:
+    """Above the quota nothing but another quota helps; with that the gang starts at once."""
+    add_nodes(api, {"cpu": "8"})
+    api.create({**QUOTA, "spec": {"hard": {"requests.cpu": "2"}}})
+    api.create(tfjob("large", workers=3, run="1"))
+    said = verdict(wait_reason(api, "large", "ExceedsResourceQuota"))
+    assert said["everPossible"] is False
+    assert 'takes 3 requests.cpu, resource quota "few" allows 2' in said["message"]
+    assert not api.pods()
+    api.patch("ResourceQuota", "few", {"spec": {"hard": {"requests.cpu": "3"}}})
+    api.wait_condition("large", "Succeeded")
+
+
+def test_a_limit_range(api: Api, module_operator: Operator) -> None:
+    """Its defaults count when nodes are chosen; what it forbids is told before a pod exists."""
+    add_nodes(api, {"cpu": "3"}, {"cpu": "3"})
+    limits = {"type": "Container", "defaultRequest": {"cpu": "2"}, "default": {"cpu": "2"}}
+    limits["max"] = {"cpu": "2"}
+    document = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "range"}}
+    api.create({**document, "spec": {"limits": [limits]}})
+    api.create(tfjob("forbidden", workers=1, resources={"cpu": "3"}))
+    said = verdict(wait_reason(api, "forbidden", "ExceedsResourceQuota"))
+    assert 'has 3 cpu, the max for a container is 2 by limit range "range"' in said["message"]
+    assert not api.pods()
+    api.create(tfjob("bare", workers=2, resources={"memory": "1Mi"}, run="forever"))
+    pods = api.wait_pods(2, "Running", "bare")
+    assert {p["spec"]["nodeName"] for p in pods} == {"node-1", "node-2"}

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What pods take of quotas, and what limit ranges make of them, as the API server has it."""
+
+from __future__ import annotations
+
+import pytest
+
+from muster.runtime import quotas
+from muster.runtime.quotas import QuotaBook
+from muster.scheduler.model import Quota
+
+
+def quota(*, name="few", hard=None, used=None, **spec):
+    """Return a ResourceQuota of namespace team."""
+    return quotas.parse_quota(
+        {
+            "metadata": {"namespace": "team", "name": name},
+            "spec": {"hard": hard or {"pods": "4"}, **spec},
+            "status": {"used": used or {}},
+        }
+    )
+
+
+def limits(kind="Container", **item):
+    """Return a LimitRange of one item."""
+    metadata = {"namespace": "team", "name": "range"}
+    return quotas.parse_limits(
+        {"metadata": metadata, "spec": {"limits": [{"type": kind, **item}]}}
+    )
+
+
+def template(*, requests=None, limits=None, **spec):
+    """Return a pod template of one container."""
+    resources = {"requests": requests or {}, "limits": limits or {}}
+    return {"spec": {"containers": [{"name": "main", "resources": resources}], **spec}}
+
+
+@pytest.mark.parametrize(
+    ("hard", "taken"),
+    [
+        ("pods", 1000),
+        ("count/pods", 1000),
+        ("cpu", 500),
+        ("requests.cpu", 500),
+        ("limits.cpu", 2000),
+        ("memory", 2**30),
+        ("limits.memory", 0),
+        ("requests.nvidia.com/gpu", 1000),
+        ("services", 0),
+        ("requests.storage", 0),
+        ("count/configmaps", 0),
+    ],
+)
+def test_what_a_pod_takes(hard, taken):
+    """Each resource of a quota counts its own."""
+    asks = {"cpu": "500m", "memory": "1Gi", "nvidia.com/gpu": "1"}
+    pod = template(requests=asks, limits={"cpu": "2", "nvidia.com/gpu": "1"})
+    charge = quotas.charge(pod, [quota(hard={hard: "9"})])
+    assert charge == ({f"team/few/{hard}": taken} if taken else {})
+
+
+LATE = {"activeDeadlineSeconds": 9}
+FAR = {"topologyKey": "zone", "namespaces": ["other"]}
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+@pytest.mark.parametrize(
+    ("scope", "pod", "counts"),
+    [
+        ("Terminating", template(**LATE), True),
+        ("Terminating", template(), False),
+        ("NotTerminating", template(), True),
+        ("NotTerminating", template(**LATE), False),
+        ("BestEffort", template(), True),
+        ("BestEffort", template(requests={"cpu": "1"}), False),
+        ("BestEffort", template(requests={"nvidia.com/gpu": "1"}), True),
+        ("NotBestEffort", template(limits={"memory": "1"}), True),
+        ("NotBestEffort", template(), False),
+        ("PriorityClass", template(priorityClassName="high"), True),
+        ("PriorityClass", template(), False),
+        ("CrossNamespacePodAffinity", template(), False),
+        (
+            "CrossNamespacePodAffinity",
+            template(affinity={"podAffinity": {REQUIRED: [FAR]}}),
+            True,
+        ),
+        (
+            "CrossNamespacePodAffinity",
+            template(affinity={"podAntiAffinity": {PREFERRED: [{"podAffinityTerm": FAR}]}}),
+            True,
+        ),
+        ("NobodyKnowsThis", template(), False),
+    ],
+)
+def test_scopes(scope, pod, counts):
+    """A quota counts the pods of its scopes only."""
+    assert bool(quotas.charge(pod, [quota(scopes=[scope])])) is counts
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "named", "counts"),
+    [
+        ("In", ["high"], "high", True),
+        ("In", ["high"], "low", False),
+        ("NotIn", ["high"], "low", True),
+        ("NotIn", ["high"], "high", False),
+        ("Exists", [], "", False),
+        ("DoesNotExist", [], "", True),
+        ("DoesNotExist", [], "low", False),
+    ],
+)
+def test_scope_of_a_priority_class(operator, values, named, counts):
+    """By the class that the template names."""
+    selector = {"scopeName": "PriorityClass", "operator": operator, "values": values}
+    view = quota(scopeSelector={"matchExpressions": [selector]})
+    assert bool(quotas.charge(template(priorityClassName=named), [view])) is counts
+
+
+def test_defaults_of_a_range():
+    """What a container does not name it is given; a limit of its own is its request."""
+    view = limits(default={"cpu": "2", "memory": "2Gi"}, defaultRequest={"cpu": "1"})
+    bare = quotas.defaulted(template(), [view])["spec"]["containers"][0]["resources"]
+    assert bare == {
+        "limits": {"cpu": "2", "memory": "2Gi"},
+        "requests": {"cpu": "1", "memory": "2Gi"},
+    }
+    own = quotas.defaulted(template(limits={"cpu": "4"}), [view])["spec"]["containers"][0]
+    assert own["resources"]["requests"]["cpu"] == "4"
+    same = template()
+    assert quotas.defaulted(same, []) is same
+    assert quotas.defaulted(same, [limits("Pod", max={"cpu": "1"})]) is same
+
+
+@pytest.mark.parametrize(
+    ("views", "ranges", "pod", "says"),
+    [
+        ([quota()], [], template(), ""),
+        ([quota(hard={"requests.cpu": "4"})], [], template(requests={"cpu": "1"}), ""),
+        ([quota(hard={"requests.cpu": "4"})], [], template(limits={"cpu": "1"}), ""),
+        (
+            [quota(hard={"requests.cpu": "4"})],
+            [],
+            template(),
+            'worker does not name requests.cpu, which resource quota "few" asks of',
+        ),
+        (
+            [quota(hard={"limits.memory": "4"})],
+            [],
+            template(requests={"memory": "1"}),
+            "worker does not name limits.memory",
+        ),
+        ([quota(hard={"limits.memory": "4"}, scopes=["Terminating"])], [], template(), ""),
+        ([], [limits(max={"cpu": "2"})], template(limits={"cpu": "2"}), ""),
+        (
+            [],
+            [limits(max={"cpu": "2"})],
+            template(limits={"cpu": "2500m"}),
+            'worker has 2500m cpu, the max for a container is 2 by limit range "range"',
+        ),
+        (
+            [],
+            [limits(min={"memory": "1Gi"})],
+            template(requests={"memory": "1Mi"}),
+            "worker has 1Mi memory, the min for a container is 1Gi",
+        ),
+        (
+            [],
+            [limits("Pod", max={"cpu": "1"})],
+            template(limits={"cpu": "2"}),
+            "worker has 2 cpu, the max for a pod is 1",
+        ),
+        ([], [limits("PersistentVolumeClaim", max={"storage": "1"})], template(), ""),
+    ],
+)
+def test_pods_that_would_be_refused(views, ranges, pod, says):
+    """The sentence names the role, the amounts and the object that refuses."""
+    found = quotas.obstacle("worker", pod, views, ranges)
+    assert (found.sentence if found else "")[: len(says)] == says
+    assert bool(found) is bool(says)
+    assert found is None or not found.reason.ever_possible
+
+
+def test_the_book():
+    """It knows the quotas of each namespace, and when what they say of pods has changed."""
+    book = QuotaBook()
+    first = quota(used={"pods": "1"})
+    book.quota_changed(None, first)
+    assert (list(book.quotas("team")), list(book.quotas("other"))) == ([first], [])
+    more = quota(used={"pods": "2"})
+    version = book.version
+    book.quota_changed(first, more)
+    assert book.version == version
+    found = book.dimensions([{"team/few/pods": 1000, "gone/few/pods": 1}])
+    assert found == {"team/few/pods": Quota("team/few", "pods", 4000, 3000)}
+    book.quota_changed(more, quota(hard={"cpu": "1"}))
+    view = limits(max={"cpu": "1"})
+    book.limits_changed(None, view)
+    assert list(book.ranges("team")) == [view]
+    book.limits_changed(view, view)
+    assert book.version == version + 2
+    book.limits_changed(view, None)
+    book.quota_changed(quota(hard={"cpu": "1"}), None)
+    assert (book.ranges("team"), book.quotas("team")) == ([], [])
