@@ -4,16 +4,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import pytest
 from gangs import holders
-from harness import Api, Json, add_nodes, tfjob, verdict
+from harness import Api, Json, Operator, add_nodes, tfjob, verdict
 
-from conftest import StartOperator
 from muster.api import edge
 
 pytestmark = pytest.mark.e2e
 
+StartOperator = Callable[..., Operator]
 ESTIMATE = "muster.kubeflow.org/estimated-seconds"
 GPU = {"nvidia.com/gpu": "1"}
 
