@@ -7,6 +7,7 @@ import asyncio
 
 import pytest
 
+from muster.runtime import gate as gate_module
 from muster.runtime.gate import SHARE, Gate, Urgency
 
 
@@ -37,8 +38,9 @@ def test_prose_waits_while_gangs_start() -> None:
     assert len(served) == 40
 
 
-def test_nothing_starves() -> None:
-    """An endless stream of placements leaves every other class its share."""
+def test_nothing_starves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An endless stream of placements leaves every other class its share, after a while."""
+    monkeypatch.setattr(gate_module, "PATIENCE", 0.2)
 
     async def run() -> None:
         gate, over = Gate(2), asyncio.Event()
@@ -52,8 +54,9 @@ def test_nothing_starves() -> None:
         await asyncio.sleep(0)
         async with asyncio.timeout(5):
             for urgency in (Urgency.SUPPORT, Urgency.STATUS, Urgency.EVENT):
+                began = asyncio.get_running_loop().time()
                 async with gate.enter(urgency):
-                    pass
+                    assert asyncio.get_running_loop().time() - began >= 0.2
         over.set()
         await asyncio.gather(*streams)
 

@@ -26,6 +26,8 @@ class Urgency(IntEnum):
 
 SHARE = 1
 """Places that a class keeps while a more urgent one is at work, so that nothing starves."""
+PATIENCE = 2.0
+"""Seconds that the others wait for pods that are being placed before they get their share."""
 LINGER = 0.02
 """Seconds for which a class counts as at work after its last request: the next pass of the same
 sort is about to begin, and what the API server does for others meanwhile would delay it."""
@@ -35,13 +37,14 @@ class Gate:
     """Lets at most `width` requests through at a time, the most urgent first.
 
     While pods are placed, or any class after them is at work, each less urgent one gets no more
-    than its share: the API server has only so much to give, and prose must not slow down a
-    start. Within a class the order is first come, first served.
+    than its share, and while pods are placed only what has waited: the API server has only so
+    much to give, and prose must not slow down a start. Within a class the order is first come,
+    first served.
     """
 
     def __init__(self, width: int) -> None:
         self.width = self._free = width
-        self._waiting: tuple[deque[asyncio.Future[None]], ...] = tuple(deque() for _ in Urgency)
+        self._waiting: tuple[deque[_Turn], ...] = tuple(deque() for _ in Urgency)
         self._inside = [0] * len(Urgency)
         self._busy_until = [0.0] * len(Urgency)
         self._timer: asyncio.TimerHandle | None = None
@@ -52,8 +55,9 @@ class Gate:
 
     async def acquire(self, urgency: Urgency) -> None:
         """Wait for a place; every acquire is followed by one release."""
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting[urgency].append(turn)
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[None] = loop.create_future()
+        self._waiting[urgency].append((turn, loop.time()))
         self._serve()
         if turn.done():
             return
@@ -78,17 +82,20 @@ class Gate:
 
     def _serve(self) -> None:
         now = asyncio.get_running_loop().time()
-        urgent = False
+        placing = urgent = False
         for urgency, queue in zip(Urgency, self._waiting, strict=True):
             limit = SHARE if urgent else self._free + self._inside[urgency]
             while queue and self._inside[urgency] < limit and self._room(urgency):
-                turn = queue.popleft()
+                if placing and now < queue[0][1] + PATIENCE:
+                    break
+                turn, _ = queue.popleft()
                 if not turn.done():
                     self._free -= 1
                     self._inside[urgency] += 1
                     turn.set_result(None)
             if urgency >= Urgency.PLACEMENT:
                 urgent = urgent or bool(self._inside[urgency]) or now < self._busy_until[urgency]
+                placing = placing or (urgent and urgency is Urgency.PLACEMENT)
         if any(self._waiting) and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(LINGER, self._again)
 
@@ -99,6 +106,10 @@ class Gate:
     def _again(self) -> None:
         self._timer = None
         self._serve()
+
+
+_Turn = tuple[asyncio.Future[None], float]
+"""What a request waits for, and since when."""
 
 
 class _Pass:
