@@ -106,6 +106,7 @@ async def run(
     """
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
+    settings.persistence.diffbase_storage = _NoDiffs()
     settings.watching.reconnect_backoff = 0.1
     settings.queueing.idle_timeout = 1.0
     settings.networking.error_backoffs = _Backoffs()
@@ -122,6 +123,19 @@ async def run(
     )
     started()
     await kopf.run_tasks(tasks, ignored=others)
+
+
+class _NoDiffs(kopf.DiffBaseStorage):
+    """What Kopf compares versions of an object by: nothing, as no handler asks for changes."""
+
+    def build(self, **_: Any) -> kopf.BodyEssence:
+        return kopf.BodyEssence()
+
+    def fetch(self, **_: Any) -> None:
+        return None
+
+    def store(self, **_: Any) -> None:
+        return None
 
 
 class _Backoffs(Iterable[float]):
