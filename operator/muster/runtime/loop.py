@@ -33,7 +33,8 @@ from muster.scheduler.policy import Policy
 
 log = logging.getLogger(__name__)
 
-SHORTEST_PAUSE = 0.01
+SHORTEST_PAUSE = 0.05
+"""Seconds between two cycles at the least: of a hundred jobs that come in each asks for one."""
 FIRST_BACKOFF, LAST_BACKOFF = 0.1, 30.0
 BUSY_SHARE = 1.0
 """A cycle that took t seconds is followed by a pause of as long, at most a schedule period."""
