@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from muster import gang
+from muster.controller import reconcile
 from muster.frameworks import FRAMEWORKS, load
 from muster.runtime import gangs
 from world import World, of_kind
@@ -37,6 +38,8 @@ def test_the_gang_of_a_pytorch_job(row, backend):
     run_policy = {"schedulingPolicy": {"minAvailable": asked}} if asked is not None else None
     document = of_kind("PyTorchJob", policy=run_policy, spec=spec, **roles)
     world = World(document, backend=backend)
+    world.extra = {"placements": {}} if backend.embedded else {}
+    world.now += reconcile.FIRST_WORD
     world.settle()
     assert world.objects["PodGroup", "mnist"]["spec"]["minMember"] == wanted
     assert gangs.minimum(load(FRAMEWORKS["PyTorchJob"], document)) == wanted

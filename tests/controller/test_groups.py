@@ -43,15 +43,28 @@ class TestFirstWord:
     """The first status of a job waits a moment for the allocator."""
 
     def test_it_is_held_back_for_two_seconds(self):
-        """The group is created at once, the status is not; a timer ends the wait."""
+        """Neither group nor status is written at once; a timer ends the wait."""
         world = embedded()
         world.step()
-        assert world.names("PodGroup") == ["mnist"]
+        assert not world.names("PodGroup")
         assert not world.status
         assert world.requeue == START + 2
         world.now = START + 2
         world.settle()
+        assert world.names("PodGroup") == ["mnist"]
         assert world.conditions == ["Created T"]
+
+    def test_the_group_comes_after_the_pods(self):
+        """The allocator inside needs none to place them; every other scheduler does."""
+        kinds = {}
+        for backend in (gang.EMBEDDED, gang.SCHEDULER_PLUGINS):
+            world = World(tfjob(Worker=2), backend=backend)
+            world.extra = {"verdict": WAITS, "placements": unbound(world)}
+            world.step()
+            made = [w.doc["kind"] for w in world.writes if isinstance(w, Create)]
+            kinds[backend.name] = list(dict.fromkeys(made))
+        assert kinds[gang.EMBEDDED.name] == ["Pod", "PodGroup", "Service"]
+        assert kinds[gang.SCHEDULER_PLUGINS.name] == ["PodGroup", "Pod", "Service"]
 
     def test_it_is_written_once_with_the_verdict(self):
         """Created and the verdict in one write."""

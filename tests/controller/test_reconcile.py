@@ -34,12 +34,13 @@ def test_a_job_runs_and_succeeds():
 
 
 def test_a_gang_goes_through_the_embedded_allocator():
-    """The group comes first, pods when they are placed, on their nodes."""
+    """A gang that waits has its group, and its pods when they are placed, on their nodes."""
     world = World(tfjob(Worker=2), backend=gang.EMBEDDED)
+    world.extra = {"placements": {}, "verdict": Verdict("muster", "Waiting", "mnist", 2)}
     world.settle()
     assert world.names("PodGroup") == ["mnist"]
     assert world.names() == []
-    world.extra = {"placements": {"mnist-worker-0": "n0", "mnist-worker-1": "n1"}}
+    world.extra = {"placements": NODES}
     world.settle()
     assert [pod["spec"]["nodeName"] for pod in world.of("Pod")] == ["n0", "n1"]
     world.start()

@@ -162,10 +162,18 @@ def _running(scope: Scope) -> Iterator[Action]:
 
 
 def _children(scope: Scope) -> Iterator[Action]:
-    yield from groups.writes(scope)
+    """Yield what brings pods, services and group to what they should be.
+
+    Other schedulers need the group to understand its pods; the allocator inside needs none, and
+    its gangs start before anything is written about them.
+    """
+    late = scope.backend.embedded
+    group = () if _awaits_first_word(scope) else tuple(groups.writes(scope))
     if pods.taken_down(scope):
+        yield from group
         yield from _undo(scope)
         return
+    yield from () if late else group
     yield from pods.adoptions(scope)
     molds = children.molds(scope.job, scope.framework, scope.backend, scope.context)
     yield from companions.writes(scope)
@@ -176,6 +184,7 @@ def _children(scope: Scope) -> Iterator[Action]:
     writes = (
         *pods.removals(scope),
         *creates,
+        *(group if late else ()),
         *pods.service_writes(scope, molds, creates),
         *autoscaling.writes(scope),
     )
@@ -197,13 +206,14 @@ def _said(scope: Scope) -> Iterator[Emit]:
 
 
 def _awaits_first_word(scope: Scope) -> bool:
-    """Say whether the first status waits for the allocator, so that it is written once."""
+    """Say whether a new job waits for what the allocator has to say about it."""
     if scope.job.status.conditions or scope.roster.own or scope.context.missing:
         return False
     if scope.lacking or _latched(scope, scope.job.status) != scope.job.status:
         return False
     young = scope.now < scope.job.created + FIRST_WORD
-    return young and scope.backend.embedded and scope.observed.verdict is None
+    silent = scope.observed.verdict is None and not scope.observed.placements
+    return young and scope.backend.embedded and silent
 
 
 def _status_writes(scope: Scope, after: JobStatus, told: Iterable[Emit]) -> Iterator[Action]:

@@ -79,6 +79,9 @@ class Passes:
         self._retries: dict[str, int] = {}
         self._strangers = Strangers(kube)
         self._shelf = Shelf(kube)
+        # The allocator inside needs no group object to place the pods.
+        late = {api.kind: Urgency.SUPPORT for api in backend.apis} if backend.embedded else {}
+        self._urgencies = {**URGENCY, **late}
 
     async def run(self, key: str) -> float | None:
         """Do one pass; return the seconds until the next one at the latest.
@@ -192,7 +195,7 @@ class Passes:
         document = action.doc
         kind, metadata = document["kind"], document["metadata"]
         resource = self._resource(document["apiVersion"], kind)
-        urgency = URGENCY.get(kind, Urgency.GROUP)
+        urgency = self._urgencies.get(kind, Urgency.GROUP)
         path = resource.path(metadata["namespace"])
         try:
             stored = await self._kube.create(path, document, urgency)
