@@ -89,11 +89,16 @@ def module_operator(
 
 @pytest.fixture(scope="module")
 def shared_operator(
-    local_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+    local_cluster: Cluster,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
 ) -> Iterator[Operator]:
-    """Give all stories of a module that do not mind each other one operator, and ample nodes."""
+    """Give all stories of a module that do not mind each other one operator, and ample nodes.
+
+    It has the roles of the overlay that the module names as OVERLAY, else of `embedded`.
+    """
     folder = tmp_path_factory.mktemp("operator")
-    config = account_config(local_cluster, folder, "embedded")
+    config = account_config(local_cluster, folder, getattr(request.module, "OVERLAY", "embedded"))
     made = Operator(config, folder / "operator.log", ())
     made.start()
     admin = Api(local_cluster, "default")

@@ -20,6 +20,8 @@ from muster.local.history import JobSight, Life, Sight, Stay
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
 NODE = {"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": "4"}
 SECONDS = 60.0
+OVERLAY = "mpi"
+"""The one whose roles let every kind be served."""
 
 pytestmark = pytest.mark.e2e
 
@@ -128,6 +130,20 @@ def together(job: str, pods: int) -> Callable[[Past], None]:
     return says
 
 
+def led(job: str, pods: int) -> Callable[[Past], None]:
+    """Return the test of a job whose workers are taken away when its launcher is done."""
+
+    def says(past: Past) -> None:
+        stays = past.of(job)
+        assert len(stays) == pods
+        last = past.statuses(job)[-1]
+        assert last.state == "Succeeded"
+        ended = [stay for stay in stays if stay.ending == "Succeeded"]
+        assert ["launcher" in stay.pod for stay in ended] == [True]
+
+    return says
+
+
 SAYS: Mapping[str, Callable[[Past], None]] = {
     "tfjob-simple": simple,
     "tfjob-gang-waits": gang_waits,
@@ -140,6 +156,10 @@ SAYS: Mapping[str, Callable[[Past], None]] = {
     "xgboostjob-simple": together("xgboost-simple", 3),
     "paddlejob-simple": together("paddle-simple", 2),
     "jaxjob-simple": together("jax-simple", 2),
+    "mpijob-v1": led("mpi-v1", 3),
+    "mpijob-v2beta1": led("mpi-v2beta1", 3),
+    "mpijob-launcher-as-worker": led("mpi-launcher-as-worker", 2),
+    "mpijob-wait-for-workers": led("mpi-wait-for-workers", 3),
 }
 
 

@@ -349,7 +349,7 @@ def _parted(
     asked = (replica.template.get("spec") or {}).get("nodeSelector") or {}
     apart: dict[tuple[tuple[str, str], ...], list[int]] = {}
     for index in role.waiting if pods else ():
-        pod = pods.get(names.child(job.name, replica.role, index))
+        pod = pods.get(replica.pod_name(job.name, index))
         if pod is not None and pod.selector != asked:
             apart.setdefault(tuple(sorted(pod.selector.items())), []).append(index)
     if not apart:

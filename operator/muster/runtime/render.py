@@ -20,7 +20,7 @@ from muster.api.model import Job, Json, ObjectView, Problem, Replica
 from muster.controller import children, reconcile
 from muster.controller.model import Context, Create, Observed
 from muster.controller.scope import scope_of
-from muster.frameworks import FRAMEWORKS, load
+from muster.frameworks import FRAMEWORKS, load, of
 from muster.frameworks.base import Framework, framework_container, with_port
 from muster.frameworks.initcontainer import Waiting
 from muster.gang import GangBackend
@@ -101,9 +101,10 @@ def objects(
     of another controller creates nothing.
     """
     job = _resumed(load(framework, document, context.cluster_domain))
+    framework = of(job)
     made: dict[tuple[str, str], Json] = {}
     for _ in range(PASSES):
-        observed = _observe(job, made.values())
+        observed = _observe(job, framework, made.values())
         actions = reconcile.reconcile(observed, framework, backend, context)
         fresh = {_key(a.doc): a.doc for a in actions if isinstance(a, Create)}
         if fresh.keys() <= made.keys():
@@ -116,7 +117,11 @@ def context_of(settings: Settings) -> Context:
     """Return the settings that shape what a job becomes, as far as they need no cluster."""
     return Context(
         cluster_domain=settings.cluster_domain,
-        waiting=Waiting(settings.pytorch_init_image, settings.pytorch_init_tries),
+        waiting=Waiting(
+            settings.pytorch_init_image,
+            settings.pytorch_init_tries,
+            delivery_image=settings.mpi_delivery_image,
+        ),
         placement=settings.placement,
         default_queue=settings.default_queue,
         scheduler_names=settings.scheduler_names,
@@ -152,7 +157,7 @@ def _resumed(job: Job) -> Job:
     return replace(job, run_policy=replace(job.run_policy, suspend=False), generation=1)
 
 
-def _observe(job: Job, made: Iterable[Json]) -> Observed:
+def _observe(job: Job, framework: Framework, made: Iterable[Json]) -> Observed:
     kinds: dict[str, list[Json]] = {}
     for document in made:
         meta = {**document["metadata"], "uid": "/".join(_key(document))}
@@ -164,6 +169,11 @@ def _observe(job: Job, made: Iterable[Json]) -> Observed:
         pods=tuple(map(views.pod, kinds.get("Pod", ()))),
         services=_children("Service", kinds),
         configs=_children("ConfigMap", kinds),
+        batches=tuple(map(views.batch, kinds.get(names.BATCH_JOB, ()))),
+        companions=tuple(
+            view for part in framework.companions for view in _children(part.kind, kinds)
+        ),
+        secrets={key: "" for part in framework.companions for key in part.keys},
         autoscalers=_children(names.AUTOSCALER, kinds),
         group=views.group(group["apiVersion"], group["kind"], group) if group else None,
         placements={pod.name: "" for pod in children.wanted_pods(job)},
