@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import importlib
 import importlib.metadata
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from muster.api import crds
 from muster.local import commands
@@ -29,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words and words[0] in settings.COMMANDS:
         return _run(words[0], words[1:])
     args, rest = _parser().parse_known_args(words)
-    if rest and args.run is not _render:
+    if rest and args.run not in (_render, _ask):
         _parser().error(f"unrecognized arguments: {' '.join(rest)}")
     args.rest = rest
     code: int = args.run(args)
@@ -79,6 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     shown.add_argument("-n", "--namespace", default="", help="where the job would be applied")
     shown.set_defaults(run=_render)
+    _add_questions(subparsers)
     made = subparsers.add_parser("crds", help="write the CustomResourceDefinitions")
     made.add_argument("--check", action="store_true", help="write nothing; fail if a file differs")
     made.add_argument("--folder", type=Path, default=Path("crds"), help="where (crds)")
@@ -124,6 +127,77 @@ def _render(args: argparse.Namespace) -> int:
     for problem in problems:
         print(problem, file=sys.stderr)
     return int(bool(problems))
+
+
+def _add_questions(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    where = argparse.ArgumentParser(add_help=False)
+    where.add_argument("-n", "--namespace", default="", help="namespace of the jobs")
+    where.add_argument(
+        "--cluster", default="live", metavar="FILE", help="a snapshot in place of the live cluster"
+    )
+    where.add_argument("-o", "--output", choices=("text", "json"), default="text")
+    told = subparsers.add_parser(
+        "explain",
+        parents=[where],
+        help="say why a job waits, or where it runs",
+        epilog="Code 0: placed, 1: it waits, 2: no such gang. Flags of `muster run` count.",
+    )
+    told.add_argument("what", metavar="KIND/NAME")
+    told.set_defaults(run=_ask, ask=_explain)
+    tried = subparsers.add_parser(
+        "simulate",
+        parents=[where],
+        help="say whether a job would fit, and where",
+        epilog="Code 0: it fits, 1: it waits, 2: no such job. Flags of `muster run` count.",
+    )
+    one = tried.add_mutually_exclusive_group(required=True)
+    one.add_argument("-f", "--filename", action="append", metavar="JOB.yaml", help="`-`: stdin")
+    one.add_argument("--replay", metavar="FILE", help="decide again what a snapshot decided")
+    tried.set_defaults(run=_ask, ask=_simulate)
+    saved = subparsers.add_parser(
+        "snapshot", help="write what the allocator sees", epilog="Flags of `muster run` count."
+    )
+    saved.add_argument(
+        "--from",
+        dest="source",
+        default="live",
+        metavar="URL",
+        help="metrics address of a running allocator: what it sees itself",
+    )
+    saved.set_defaults(run=_ask, ask=_snapshot)
+
+
+def _explain(questions: Any, chosen: settings.Settings, args: argparse.Namespace) -> Any:
+    as_json = args.output == "json"
+    return questions.explain(chosen, args.what, args.cluster, args.namespace, as_json=as_json)
+
+
+def _simulate(questions: Any, chosen: settings.Settings, args: argparse.Namespace) -> Any:
+    if args.replay:
+        return questions.replay(args.replay)
+    as_json = args.output == "json"
+    return questions.simulate(chosen, args.filename, args.cluster, args.namespace, as_json=as_json)
+
+
+def _snapshot(questions: Any, chosen: settings.Settings, args: argparse.Namespace) -> Any:
+    return questions.snapshot(chosen, args.source)
+
+
+def _ask(args: argparse.Namespace) -> int:
+    """Print the answer of a question to the scheduler core."""
+    questions = importlib.import_module("muster.runtime.questions")
+    try:
+        answer = args.ask(questions, settings.parse(args.rest, os.environ), args)
+        if asyncio.iscoroutine(answer):
+            answer = asyncio.run(answer)
+    except (flags.FlagError, *questions.FAILURES) as error:
+        print(f"muster: {error}", file=sys.stderr)
+        return 2
+    print(answer.text, end="")
+    if answer.complaint:
+        print(f"muster: {answer.complaint}", file=sys.stderr)
+    code: int = answer.code
+    return code
 
 
 def _crds(args: argparse.Namespace) -> int:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 from hypothesis import given, settings
@@ -49,6 +50,15 @@ def test_sets_are_sorted():
     """Their order differs from process to process."""
     ports = frozenset({"b", "c", "a"})
     assert recording.plain(ports) == ["a", "b", "c"]
+
+
+def test_a_time_that_never_comes_can_be_written():
+    """JSON has no infinity, and a task whose pod is only promised has not begun."""
+    role = make_role(held=[(0, "n1")], started=[math.inf], waiting=[1], cpu=9)
+    text = recording.dump(*seen(gangs=[make_gang(roles=[role])]))
+    json.loads(text, parse_constant=pytest.fail)
+    again, _ = recording.load(text)
+    assert again.gangs[0].roles[0].started == [math.inf]
 
 
 @pytest.mark.parametrize(

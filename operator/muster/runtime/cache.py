@@ -318,6 +318,15 @@ class Cache:
         for framework in self.frameworks.values():
             await self.list_jobs(framework)
 
+    async def read(self) -> None:
+        """Read everything once. Raises ApiError and connection errors."""
+        for mirrors in self.mirrors.values():
+            for mirror in mirrors:
+                await mirror.read()
+        await self.groups.read()
+        for framework in self.frameworks.values():
+            await self.list_jobs(framework)
+
     async def list_jobs(self, framework: Framework) -> None:
         """Read all jobs of one kind, and forget those that are gone."""
         found: set[str] = set()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from muster import frameworks
 from muster.api import names, quantity
 from muster.api.model import Job, Json, PodView, Replica
-from muster.controller import children, roster
+from muster.controller import children, policies, roster
 from muster.frameworks.initcontainer import Waiting
 from muster.gang import demand
 from muster.runtime import quotas
@@ -58,6 +58,12 @@ def ours(replica: Replica, rules: GangRules) -> bool:
 def gated(replica: Replica) -> bool:
     """Say whether new pods of this role carry scheduling gates."""
     return bool((replica.template.get("spec") or {}).get("schedulingGates"))
+
+
+def wants_pods(job: Job) -> bool:
+    """Say whether the job is to run now."""
+    over = job.problems or job.status.finished or job.run_policy.suspend
+    return policies.is_ours(job, frameworks.of(job)) and not over
 
 
 def minimum(job: Job) -> int:

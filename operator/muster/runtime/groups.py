@@ -78,12 +78,8 @@ class Groups:
             await self._follow(api)
             self.api, self.mirrors = None, ()
 
-    def _tell(self) -> None:
-        self._looked.set()
-        self._turned()
-
-    async def _follow(self, api: GroupApi) -> None:
-        """Follow the groups until their API vanishes."""
+    def use(self, api: GroupApi) -> None:
+        """Take groups from that API."""
         resource = Resource(api.group, api.version, api.plural)
         parse = views.group_of(api.api_version, api.kind)
         self.api = api
@@ -91,6 +87,22 @@ class Groups:
             Mirror(self._kube, resource, parse, self._changed, namespace=namespace)
             for namespace in self._namespaces
         ]
+
+    async def read(self) -> None:
+        """Read the groups once, if their API is served. Raises ApiError and connection errors."""
+        api = self._backend.served(await self._served())
+        if api is not None:
+            self.use(api)
+        for mirror in self.mirrors:
+            await mirror.read()
+
+    def _tell(self) -> None:
+        self._looked.set()
+        self._turned()
+
+    async def _follow(self, api: GroupApi) -> None:
+        """Follow the groups until their API vanishes."""
+        self.use(api)
         self._tell()
         tasks = [asyncio.create_task(mirror.run()) for mirror in self.mirrors]
         try:

@@ -353,6 +353,19 @@ async def connect(
     return Kube(configuration.host, new_session, namespace, width)
 
 
+async def fetch(url: str) -> str:
+    """Return what another process of ours serves at a URL. Raises ApiError."""
+    timeout = aiohttp.ClientTimeout(total=60)
+    async with (
+        aiohttp.ClientSession(timeout=timeout) as session,
+        session.get(url) as response,
+    ):
+        content = await response.read()
+        if response.status >= 400:
+            raise _error(response, content)
+        return content.decode()
+
+
 async def _load(configuration: Any, kubeconfig: str, context: str | None) -> str:
     inside = "KUBERNETES_SERVICE_HOST" in os.environ
     try:

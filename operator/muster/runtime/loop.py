@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from muster import frameworks
 from muster.api import names
 from muster.api.model import Job, PodView, Verdict
-from muster.controller import policies
 from muster.runtime import gangs, recording, rulings
 from muster.runtime.binder import Binder
 from muster.runtime.cache import Cache
@@ -136,7 +135,7 @@ class Loop:
     async def _cycle(self) -> None:
         now, settings = time.time(), self._settings()
         self._next = math.inf
-        jobs = {job.key: job for job in self._cache.jobs() if _wants_pods(job)}
+        jobs = {job.key: job for job in self._cache.jobs() if gangs.wants_pods(job)}
         self._forget({job.uid for job in jobs.values()})
         inputs = [g for job in jobs.values() if (g := self._input(job, settings, now))]
         inputs += self.foreign.inputs(settings.rules, settings.member_hold, now)
@@ -414,8 +413,3 @@ def _gives_up(job: Job, settings: LoopSettings) -> bool:
     """Say whether a gang that cannot be made whole is to start anew."""
     wanted = settings.on_hold_expired
     return wanted != "keep" if wanted else gangs.restarts(job)
-
-
-def _wants_pods(job: Job) -> bool:
-    over = job.problems or job.status.finished or job.run_policy.suspend
-    return policies.is_ours(job, frameworks.of(job)) and not over

@@ -119,6 +119,10 @@ class Mirror(Generic[T]):
             await asyncio.sleep(pause)
             pause = min(pause * 2, LAST_PAUSE)
 
+    async def read(self) -> None:
+        """Read the collection once. Raises ApiError and connection errors."""
+        await self._list()
+
     def _fail(self, message: str) -> None:
         if message != self._told:
             log.warning("cannot read %s: %s", self.resource.plural, message)

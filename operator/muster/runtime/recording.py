@@ -7,6 +7,7 @@ The file is JSON with sorted keys; equal recordings have equal bytes.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
@@ -143,7 +144,8 @@ def plain(value: object) -> Any:
         return sorted(map(plain, value), key=json.dumps)
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [plain(item) for item in value]
-    return value
+    # JSON has no word for it; the reader takes this one.
+    return "inf" if value == math.inf else value
 
 
 def _is_default(known: Field[Any], value: object) -> bool:

@@ -45,11 +45,11 @@ def render(files: Sequence[str], settings: Settings, namespace: str = "") -> tup
     made: list[Json] = []
     wrong: list[str] = []
     for file in files:
-        for document in _documents(file):
+        for document in documents(file):
             framework = FRAMEWORKS.get(text(document.get("kind")))
             if framework is None:
                 continue
-            whole = _as_served(framework, document, namespace)
+            whole = as_served(framework, document, namespace)
             name = f"{file}: {framework.kind} {text(mapping(whole.get('metadata')).get('name'))}"
             found = tuple(problems(framework, whole, settings.cluster_domain))
             wrong += (f"{name}: {problem}" for problem in found)
@@ -128,7 +128,8 @@ def context_of(settings: Settings) -> Context:
     )
 
 
-def _documents(file: str) -> Iterator[Json]:
+def documents(file: str) -> Iterator[Json]:
+    """Yield the documents of a YAML file, `-` for standard input. Raises UnreadableError."""
     try:
         written = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
         found = list(yaml.safe_load_all(written))
@@ -139,7 +140,7 @@ def _documents(file: str) -> Iterator[Json]:
         yield from map(dict, map(mapping, [document] if listed is None else sequence(listed)))
 
 
-def _as_served(framework: Framework, document: Json, namespace: str) -> Json:
+def as_served(framework: Framework, document: Json, namespace: str) -> Json:
     """Return the document with what the API server adds, and without what it would not keep."""
     version = text(document.get("apiVersion")).removeprefix(f"{names.GROUP}/")
     defaults = legacy.VERSION_DEFAULTS.get((framework.kind, version), {})

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an allocator would see that began to work now: the cluster as it is, read once."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+from muster import gang
+from muster.frameworks import FRAMEWORKS
+from muster.runtime import gangs, recording
+from muster.runtime.cache import Cache
+from muster.runtime.foreignstate import ForeignState
+from muster.runtime.gangs import GangRules
+from muster.runtime.gangstate import GangState
+from muster.runtime.kube import Kube
+from muster.runtime.recording import Recording
+from muster.runtime.snapshot import GangInput
+from muster.scheduler.policy import Policy
+
+
+def empty_cache(kube: Kube, scheduler_names: tuple[str, ...]) -> Cache:
+    """Return a cache for all kinds of jobs and all namespaces, in which nothing is known yet."""
+    backend = gang.choose(None, scheduler_names=scheduler_names)
+    return Cache(kube, backend, FRAMEWORKS.values(), (), _ignore, lambda: None)
+
+
+async def observe(
+    kube: Kube, rules: GangRules, hold: float, chosen: Policy, now: float
+) -> tuple[Cache, Recording]:
+    """Read the cluster; return what is known of it, and what a cycle would see.
+
+    `hold`: seconds for which the room of missing members is kept. Raises ApiError and connection
+    errors.
+    """
+    cache = empty_cache(kube, tuple(sorted(rules.scheduler_names)))
+    await cache.read()
+    rules = dataclasses.replace(rules, priorities=cache.priorities)
+    found = list(inputs(cache, rules, hold, now))
+    queues = list(cache.queues.values())
+    snapshot = cache.columns.snapshot(found, queues, now)
+    return cache, recording.take(cache.columns, found, queues, rules, snapshot, chosen)
+
+
+def inputs(cache: Cache, rules: GangRules, hold: float, now: float) -> Iterator[GangInput]:
+    """Yield all gangs of which something is to be placed, or has been."""
+    for job in cache.jobs():
+        if gangs.wants_pods(job):
+            found = GangState(job, cache, _ignore).input(job, rules, hold, now)
+            if found is not None:
+                yield found
+    for key in sorted(cache.foreign):
+        found = ForeignState(key, cache, _ignore).input(rules, hold, now)
+        if found is not None:
+            yield found
+
+
+def _ignore(_news: object) -> None:
+    """Do nothing: nobody waits for a change."""

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `muster explain`, `simulate` and `snapshot` answer: a text and an exit code."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from muster.runtime import kube, offers, recording, render, report
+from muster.runtime.cache import Cache
+from muster.runtime.gangs import GangRules
+from muster.runtime.kube import BROKEN, ApiError, ConfigurationError
+from muster.runtime.observe import observe
+from muster.runtime.offers import OfferError
+from muster.runtime.policyfile import PolicyFile
+from muster.runtime.recording import Recording, UnreadableError
+from muster.runtime.settings import Settings
+from muster.scheduler.model import Decision
+from muster.scheduler.policy import PolicyError
+
+LIVE: Final = "live"
+YES, NO, UNKNOWN = 0, 1, 2
+FAILURES: Final = (
+    ApiError,
+    ConfigurationError,
+    OfferError,
+    PolicyError,
+    UnreadableError,
+    render.UnreadableError,
+    OSError,
+    *BROKEN,
+)
+"""What is told in a sentence, with the code UNKNOWN."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Text for standard output, a sentence for standard error, and the exit code."""
+
+    text: str
+    code: int = YES
+    complaint: str = ""
+
+
+async def snapshot(settings: Settings, source: str) -> Answer:
+    """Return a recording as a file: of the cluster now, or of a running allocator by its URL."""
+    if source != LIVE:
+        return Answer(await _fetch(source))
+    _, seen = await _live(settings)
+    return Answer(recording.dump(seen, seen.decide()))
+
+
+def replay(file: str) -> Answer:
+    """Return the decisions of a recording, made again; NO if they are not those it holds."""
+    seen, told = recording.load(_read(file))
+    again = recording.told(seen.decide())
+    if again != told:
+        return Answer(again, NO, f"{file}: other decisions than those that it holds")
+    return Answer(again)
+
+
+async def simulate(
+    settings: Settings, files: Sequence[str], cluster: str, namespace: str, *, as_json: bool
+) -> Answer:
+    """Say whether the jobs of these files would fit, and where; NO if one of them would not."""
+    seen = (await _live(settings))[1] if cluster == LIVE else recording.load(_read(cluster))[0]
+    documents = [document for file in files for document in render.documents(file)]
+    seen, keys = offers.with_offers(seen, documents, namespace)
+    decisions = seen.decide()
+    return _answer(seen, keys, decisions, as_json=as_json)
+
+
+async def explain(
+    settings: Settings, what: str, cluster: str, namespace: str, *, as_json: bool
+) -> Answer:
+    """Say where a gang stands: by its job, its PodGroup, its batch Job or one of its pods."""
+    kind, _, name = what.partition("/")
+    if cluster == LIVE:
+        cache, seen = await _live(settings)
+        place = namespace or cache.kube.namespace
+        key = _find(seen, kind, place, name) or _of_pods(cache, kind, place, name)
+    else:
+        seen, place = recording.load(_read(cluster))[0], namespace or "default"
+        key = _find(seen, kind, place, name)
+    if not key:
+        why = "not there, at its end, or of another scheduler"
+        return Answer("", UNKNOWN, f"{kind}/{name} in namespace {place}: {why}")
+    return _answer(seen, [key], seen.decide(), as_json=as_json)
+
+
+def _answer(
+    seen: Recording, keys: Sequence[str], decisions: Sequence[Decision], *, as_json: bool
+) -> Answer:
+    found = {d.gang: d for d in decisions if d.gang in keys}
+    code = YES if all(report.fits(found.get(key)) for key in keys) else NO
+    if as_json:
+        return Answer(recording.told(list(found.values())), code)
+    return Answer("".join(report.of_gang(seen, key, decisions) for key in keys), code)
+
+
+def _find(seen: Recording, kind: str, namespace: str, name: str) -> str:
+    """Return the key of the gang; the kind may be in any case, and in the plural."""
+    kinds = (kind.lower(), kind.lower().removesuffix("s"))
+    wanted = {(each, namespace, name) for each in kinds}
+    for gang in seen.gangs:
+        dialect, *where = gang.key.split("/", 2)
+        if (dialect.lower(), *where) in wanted:
+            return gang.key
+    return ""
+
+
+def _of_pods(cache: Cache, kind: str, namespace: str, name: str) -> str:
+    """Return the key of the gang that has a pod of that name, or of that batch Job."""
+    of_job = kind.lower() in ("job", "jobs")
+    for key in cache.foreign:
+        for pod, _ in cache.foreign.members(key):
+            labels = (pod.labels.get("batch.kubernetes.io/job-name"), pod.labels.get("job-name"))
+            if pod.namespace == namespace and name in (labels if of_job else (pod.name,)):
+                return key
+    return ""
+
+
+async def _live(settings: Settings) -> tuple[Cache, Recording]:
+    chosen = PolicyFile(settings.scheduler_conf).get()
+    rules = GangRules(
+        frozenset(settings.scheduler_names),
+        settings.default_queue,
+        group_priority=settings.priority_class,
+    )
+    connection = await kube.connect(
+        settings.kubeconfig, settings.master, settings.context or None, settings.concurrency
+    )
+    try:
+        return await observe(connection, rules, settings.member_hold, chosen, time.time())
+    finally:
+        await connection.close()
+
+
+async def _fetch(url: str) -> str:
+    """Return the text of a recording from a running allocator's address."""
+    return await kube.fetch(url if "/debug/" in url else f"{url.rstrip('/')}/debug/snapshot")
+
+
+def _read(file: str) -> str:
+    return Path(file).read_text(encoding="utf-8")

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a gang stands, in lines for people."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from builders_scheduler import make_gang, make_node, make_pod, make_role
+from muster.runtime import report
+from muster.scheduler.model import Eviction
+from seen import seen
+
+HELD = make_gang(key="TFJob/team/first", roles=[make_role(held=[(0, "n1"), (1, "n1")], cpu=3)])
+PODS = [make_pod(name=f"first-{i}", cpu=3) for i in range(2)] + [make_pod(name="other", cpu=1)]
+
+
+def told(*gangs, key, **more):
+    """Return the lines on one of these gangs."""
+    view, decisions = seen(gangs=list(gangs), **more)
+    return report.of_gang(view, key, decisions).splitlines()
+
+
+def test_a_gang_that_waits():
+    """What is short, which nodes are out, who holds it, its place; nobody knows until when."""
+    waits = make_gang(key="TFJob/team/second", roles=[make_role(replicas=2, cpu=2)])
+    assert told(HELD, waits, key="TFJob/team/second", pods=PODS) == [
+        "TFJob/team/second: waiting, not now: NotEnoughResources",
+        "  2/2 tasks in gang unschedulable: 0/1 nodes are available, 1 insufficient cpu",
+        "  lacks 3 cpu for the whole gang",
+        "  1 of 1 nodes: insufficient cpu",
+        "  6 cpu held by TFJob/team/first",
+        "  1 cpu held by pods of others",
+        "  position 1 in queue default",
+        "  starts: unknown",
+    ]
+
+
+def test_a_gang_that_can_never_start():
+    """No node is large enough: there is no time to be told."""
+    huge = make_gang(key="TFJob/team/huge", roles=[make_role(replicas=1, cpu=9)])
+    lines = told(huge, key="TFJob/team/huge")
+    assert lines[0] == "TFJob/team/huge: waiting, impossible as things are: NoNodeLargeEnough"
+    assert not any(line.startswith("  starts") for line in lines)
+
+
+def test_a_gang_that_has_its_nodes():
+    """Where its pods are."""
+    assert told(HELD, key="TFJob/team/first", pods=PODS) == [
+        "TFJob/team/first: placed, 2 pods on nodes",
+        "  n1: first-worker-0, first-worker-1",
+    ]
+
+
+def test_a_gang_that_fits():
+    """Where its pods would be; pods of others are told apart by number."""
+    role = make_role(role="", replicas=3, cpu=1)
+    group = make_gang(key="PodGroup/team/g", roles=[role])
+    assert told(group, key="PodGroup/team/g", nodes=[make_node()]) == [
+        "PodGroup/team/g: fits now, 3 of 3 pods",
+        "  n1: pod 0, pod 1, pod 2",
+    ]
+
+
+def test_extras_that_wait():
+    """A gang with its minimum fits, and what keeps the others is told."""
+    gang = make_gang(key="TFJob/team/a", min_member=2, roles=[make_role(replicas=3, cpu=4)])
+    lines = told(gang, key="TFJob/team/a")
+    assert lines[0] == "TFJob/team/a: fits now, 2 of 3 pods"
+    assert lines[-1].startswith("  the rest waits: 1/3 tasks in gang unschedulable")
+
+
+def test_time_and_victims_are_told():
+    """When it starts, behind whom, and who would have to go."""
+    waits = make_gang(key="TFJob/team/second", roles=[make_role(replicas=2, cpu=2)])
+    view, (decision,) = seen(gangs=[HELD, waits], pods=PODS)
+    eviction = Eviction("TFJob/team/first", "worker", 1, "n1", "preempt")
+    verdict = replace(decision.verdict, eta=60.0, blocked_by=("queue/a",))
+    decision = replace(decision, verdict=verdict, evictions=(eviction,))
+    lines = report.of_gang(view, decision.gang, [decision]).splitlines()
+    assert "  behind queue/a" in lines
+    assert "  starts: 1970-01-01T00:01:00Z" in lines
+    assert lines[-1] == "  would evict TFJob/team/first worker-1 from n1 (preempt)"
