@@ -364,3 +364,22 @@ def test_pods_wait_for_their_group(api: Api, scheduler: Operator) -> None:
     api.create(pod_group("early", 2))
     wait_running(api, "early", 2)
     wait_phase(api, "early", "Running", running=2)
+
+
+def test_a_disruption_budget_makes_a_gang(api: Api, scheduler: Operator) -> None:
+    """The legacy dialect: the budget of the pods' controller says how many start together."""
+    add_nodes(api, {"cpu": "2"})
+    job = batch_job("old", 3, run="1")
+    del job["spec"]["template"]["metadata"]["annotations"]["scheduling.k8s.io/group-name"]
+    made = api.create({**job, "spec": {**job["spec"], "suspend": True}})
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "old", "controller": True}
+    budgets = "/apis/policy/v1/namespaces/{ns}/poddisruptionbudgets"
+    spec: Json = {"minAvailable": 3, "selector": {"matchLabels": {"job-name": "old"}}}
+    metadata = {"name": "old", "ownerReferences": [{**owner, "uid": made["metadata"]["uid"]}]}
+    budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata}
+    api.send("POST", api.path(budgets), {**budget, "spec": spec})
+    api.patch("Job", "old", {"spec": {"suspend": False}})
+    waiting = wait_waiting(api, "old", 3)
+    assert not any(map(node_of, waiting))
+    add_nodes(api, {"cpu": "1"}, prefix="more")
+    api.wait("Job", lambda jobs: jobs["old"]["status"].get("succeeded") == 3, what="old")

@@ -82,6 +82,9 @@ EMBEDDED = base.GangBackend(
     permissions=(
         Permission(names.SCHEDULING_GROUP, "podgroups", MANAGE),
         Permission(names.SCHEDULING_GROUP, "queues", (*READ, "patch"), everywhere=True),
+        # Groups of pods that somebody else made.
+        Permission("scheduling.sigs.dev", "podgroups", READ),
+        Permission("scheduling.x-k8s.io", "podgroups", READ),
         Permission("", "nodes", READ, everywhere=True),
         # Pods of all namespaces take room on the nodes.
         Permission("", "pods", READ, everywhere=True),

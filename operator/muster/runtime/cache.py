@@ -22,6 +22,7 @@ from muster.gang import GangBackend
 from muster.runtime import budgets, dialects, gangs, quotas, shapes, views, volumes
 from muster.runtime.budgets import Budgets
 from muster.runtime.dialects import Ask
+from muster.runtime.foreigngroups import ForeignGroups
 from muster.runtime.foreignpods import ForeignPods, Member
 from muster.runtime.groups import Groups
 from muster.runtime.kube import ApiError, Kube, Resource
@@ -114,6 +115,9 @@ class Cache:
         """As it was last seen, by queue."""
         self.quotas = QuotaBook()
         self.groups = Groups(kube, backend, self.namespaces, self._group_changed, self._touch_all)
+        self._foreign_groups = ForeignGroups(
+            kube, self.namespaces, self.groups, self.foreign, stirred
+        )
         self._touched, self._stirred = touched, stirred
         self.arrived: Callable[[PodView], None] = _ignore
         """Hears of every pod that is seen on a node."""
@@ -246,8 +250,7 @@ class Cache:
 
     def group_of(self, key: str) -> GroupView | None:
         """Return the object of a gang of foreign pods, or None."""
-        dialect, namespace, name = key.split("/", 2)
-        return self.groups.get(namespace, name) if dialect == dialects.OWN else None
+        return self._foreign_groups.find(key)
 
     def is_of_job(self, group: GroupView) -> bool:
         """Say whether the group belongs to a job that is handled here."""
@@ -305,6 +308,8 @@ class Cache:
                 for mirror in mirrors:
                     tasks.create_task(mirror.run())
             tasks.create_task(self.groups.run())
+            if self.backend.embedded:
+                tasks.create_task(self._foreign_groups.run())
 
     async def synced(self) -> None:
         """Return once every mirror, and every job that exists, has been read.
@@ -315,6 +320,8 @@ class Cache:
             for mirror in mirrors:
                 await mirror.synced.wait()
         await self.groups.synced()
+        if self.backend.embedded:
+            await self._foreign_groups.synced()
         for framework in self.frameworks.values():
             await self.list_jobs(framework)
 
@@ -324,6 +331,7 @@ class Cache:
             for mirror in mirrors:
                 await mirror.read()
         await self.groups.read()
+        await self._foreign_groups.read()
         for framework in self.frameworks.values():
             await self.list_jobs(framework)
 
@@ -491,8 +499,7 @@ class Cache:
             self._touch_namesake(before)
             group = after or before
             if group is not None and not self.is_of_job(group):
-                self.foreign.bump(f"{dialects.OWN}/{group.namespace}/{group.name}")
-                self._stirred()
+                self._foreign_groups.changed(before, after)
 
     def _touch_namesake(self, group: GroupView | None) -> None:
         """Look again at the job whose group's name somebody else had taken."""

@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 
 DISCOVERY_PAUSE = 3.0
 """Seconds between two looks for an API."""
+IDLE_PAUSE = 60.0
+"""The same, for one that nobody needs."""
 
 
 class Groups:
@@ -35,12 +37,14 @@ class Groups:
         namespaces: Sequence[str],
         changed: Callable[[GroupView | None, GroupView | None], None],
         turned: Callable[[], None],
+        *,
+        needed: bool = True,
     ) -> None:
         self.api: GroupApi | None = None
         """The API that holds the groups, once it is known to be served."""
         self.mirrors: Sequence[Mirror[GroupView]] = ()
         self._kube, self._backend, self._namespaces = kube, backend, namespaces
-        self._changed, self._turned = changed, turned
+        self._changed, self._turned, self._needed = changed, turned, needed
         self._looked = asyncio.Event()
 
     @property
@@ -69,10 +73,13 @@ class Groups:
         while self._backend.apis:
             api = await self._find()
             if api is None:
-                log.error("the API of the gang scheduler is not served: %s", self._backend.cure)
+                if self._needed:
+                    log.error(
+                        "the API of the gang scheduler is not served: %s", self._backend.cure
+                    )
                 self._tell()
             while api is None:
-                await asyncio.sleep(DISCOVERY_PAUSE)
+                await asyncio.sleep(DISCOVERY_PAUSE if self._needed else IDLE_PAUSE)
                 api = await self._find()
             log.info("groups are %s %s", api.api_version, api.kind)
             await self._follow(api)

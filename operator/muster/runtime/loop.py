@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from muster import frameworks
 from muster.api import names
 from muster.api.model import Job, PodView, Verdict
 from muster.runtime import gangs, recording, rulings

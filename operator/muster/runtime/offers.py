@@ -38,9 +38,6 @@ def with_offers(
     for document in documents:
         for stored in _stored(document, namespace, recording.now):
             cache.put(stored)
-    jobs = [job for job in cache.jobs() if job.problems]
-    if jobs:
-        raise OfferError(f"{jobs[0].key}: {jobs[0].problems[0]}")
     found = list(observe.inputs(cache, rules, 0.0, recording.now))
     keys = [gang.key for gang in found]
     _check(cache.jobs(), keys)
@@ -61,7 +58,10 @@ def _stored(document: Json, namespace: str, now: float) -> Iterator[Json]:
     """Yield the objects that come of a document, as the API server would store them."""
     kind = text(document.get("kind"))
     if kind in FRAMEWORKS:
-        yield _with_identity(render.as_served(FRAMEWORKS[kind], document, namespace), "", now)
+        served = render.as_served(FRAMEWORKS[kind], document, namespace)
+        for problem in render.problems(FRAMEWORKS[kind], served):
+            raise OfferError(f"{kind}/{served['metadata'].get('name')}: {problem}")
+        yield _with_identity(served, "", now)
     elif kind in ("Pod", "PodGroup"):
         yield _with_identity(document, namespace, now)
     elif kind == "Job":
