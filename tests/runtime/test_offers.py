@@ -47,7 +47,9 @@ def test_what_cannot_run_is_refused():
     """A job with a mistake, one of another scheduler, a file without pods."""
     with pytest.raises(OfferError, match=r"TFJob/mnist: spec\..*replicas"):
         offered(tfjob(Worker={"replicas": -1}))
-    foreign = {"spec": {"schedulerName": "volcano", "containers": [{"name": "tensorflow", "image": "i"}]}}
+    foreign = {
+        "spec": {"schedulerName": "volcano", "containers": [{"name": "tensorflow", "image": "i"}]}
+    }
     with pytest.raises(OfferError, match="none of its pods"):
         offered(tfjob(Worker={"replicas": 1, "template": foreign}))
     with pytest.raises(OfferError, match="kinds are TFJob"):
