@@ -39,6 +39,7 @@ GROUP_MIN_MEMBER: Final = "scheduling.k8s.io/group-min-member"
 SCHEDULER_PLUGINS_GROUP: Final = "scheduling.x-k8s.io/pod-group"
 LIGHTWEIGHT_GROUP: Final = "pod-group.scheduling.sigs.k8s.io/name"
 LIGHTWEIGHT_MIN_AVAILABLE: Final = "pod-group.scheduling.sigs.k8s.io/min-available"
+BATCH_JOB_NAME: Final = "batch.kubernetes.io/job-name"
 VOLCANO_TASK: Final = "volcano.sh/task-spec"
 KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
 

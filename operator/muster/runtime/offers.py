@@ -102,7 +102,7 @@ def _pods(job: Json) -> Iterator[Json]:
             "creationTimestamp": metadata["creationTimestamp"],
             "ownerReferences": [owner],
         }
-        labels = {**mapping(own.get("labels")), names.BATCH_JOB: metadata["name"]}
+        labels = {**mapping(own.get("labels")), names.BATCH_JOB_NAME: metadata["name"]}
         yield {
             "apiVersion": "v1",
             "kind": "Pod",

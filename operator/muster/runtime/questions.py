@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from muster.api import names
 from muster.runtime import kube, offers, recording, render, report
 from muster.runtime.cache import Cache
 from muster.runtime.gangs import GangRules
@@ -117,7 +118,7 @@ def _of_pods(cache: Cache, kind: str, namespace: str, name: str) -> str:
     of_job = kind.lower() in ("job", "jobs")
     for key in cache.foreign:
         for pod, _ in cache.foreign.members(key):
-            labels = (pod.labels.get("batch.kubernetes.io/job-name"), pod.labels.get("job-name"))
+            labels = (pod.labels.get(names.BATCH_JOB_NAME), pod.labels.get("job-name"))
             if pod.namespace == namespace and name in (labels if of_job else (pod.name,)):
                 return key
     return ""
