@@ -116,3 +116,33 @@ def test_counts_name_what_there_is():
     pods = [{"phase": "Running"}, {"phase": "Running", "deleting": True}, {"phase": "Failed"}, {}]
     members = [member(str(index), **pod) for index, pod in enumerate(pods)]
     assert foreignpods.counts(members) == {"running": 1, "failed": 1}
+
+
+def test_pods_that_are_being_evicted():
+    """They hold room that comes free; a gang that is left too small for that is not placed."""
+    pods = [member(name, node="n1", phase="Running", uid=name) for name in "abc"]
+    made = gang(*pods, leaving={"c"})
+    (role,) = made.roles
+    assert (role.held, role.leaving, role.returning) == (
+        ((0, "n1"), (1, "n1")),
+        ((2, "n1"),),
+        (2,),
+    )
+    assert made.refusal is None
+    assert gang(*pods, leaving={"b", "c"}).refusal is foreignpods.GOING
+
+
+def test_nodes_that_are_kept():
+    """By position, for those that wait."""
+    made = gang(member("a", node="n1"), member("b"), nominated={"b": "n2", "x": "n3"})
+    assert made.roles[0].nominated == {1: "n2"}
+
+
+@pytest.mark.parametrize(
+    ("pod", "critical"),
+    [({}, False), ({"urgent": True}, True), ({"namespace": "kube-system"}, True)],
+    ids=["plain", "class", "namespace"],
+)
+def test_what_keeps_the_cluster_at_work(pod, critical):
+    """By class or namespace of any of its pods."""
+    assert gang(member("a", **pod)).critical is critical
