@@ -10,7 +10,8 @@ from harness import Json
 
 from muster.frameworks import FRAMEWORKS
 
-KINDS = tuple(FRAMEWORKS)
+KINDS = tuple(kind for kind, framework in FRAMEWORKS.items() if framework.choose is None)
+"""Those that need no more than the plain roles; the stories of MPIJobs are in test_mpi."""
 PREFIX = "local.muster.kubeflow.org/"
 LED = {"Master": 1, "Worker": 2}
 ROLES: dict[str, dict[str, int]] = {
