@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Against the best that can be done, found by trying everything on small clusters."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+
+from hypothesis import event, given, target
+from hypothesis import strategies as st
+
+from builders_scheduler import make_gang, make_node, make_role, make_template, run
+
+HOST = "kubernetes.io/hostname"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+NODES = st.lists(
+    st.tuples(st.integers(0, 6), st.integers(0, 4), st.sampled_from("ab")), min_size=1, max_size=4
+)
+"""(cpu, gpu, zone) of each."""
+ROLES = st.lists(
+    st.tuples(st.integers(1, 4), st.integers(0, 3), st.integers(0, 2)), min_size=1, max_size=2
+)
+"""(tasks, cpu, gpu) of each."""
+TERMS = st.sampled_from(
+    [None, ("podAntiAffinity", HOST), ("podAffinity", "zone"), ("podAntiAffinity", "zone")]
+)
+
+
+def make_nodes(amounts):
+    """Return the documents of these nodes."""
+    return [
+        make_node(name=f"n{i}", cpu=cpu, gpu=gpu, labels={HOST: f"n{i}", "zone": zone})
+        for i, (cpu, gpu, zone) in enumerate(amounts)
+    ]
+
+
+def as_gang(roles, term=None, **fields):
+    """Return a gang, the pods of whose roles each keep near to, or apart from, their like."""
+    made = []
+    for name, (count, cpu, gpu) in zip(("worker", "ps"), roles, strict=False):
+        spec = {"cpu": cpu, "gpu": gpu, "labels": {"role": name, "gang": fields.get("key", "")}}
+        if term:
+            kind, key = term
+            like = {"topologyKey": key, "labelSelector": {"matchLabels": spec["labels"]}}
+            spec["affinity"] = {kind: {REQUIRED: [like]}}
+        made.append(make_role(role=name, replicas=count, template=make_template(**spec)))
+    return make_gang(roles=made, **fields)
+
+
+def splits(count, limits):
+    """Yield how many of so many equal tasks each node may get."""
+    if not limits:
+        if not count:
+            yield ()
+        return
+    for first in range(min(count, limits[0]) + 1):
+        for rest in splits(count - first, limits[1:]):
+            yield (first, *rest)
+
+
+def allowed(split, zones, term):
+    """Say whether a role spread like this keeps to its term."""
+    if term is None:
+        return True
+    kind, key = term
+    groups = range(len(split)) if key == HOST else zones
+    held = {}
+    for group, count in zip(groups, split, strict=True):
+        held[group] = held.get(group, 0) + count
+    if kind == "podAffinity":
+        return sum(count > 0 for count in held.values()) <= 1
+    return all(count <= 1 for count in held.values())
+
+
+def outcomes(free, zones, roles, term):
+    """Yield what is free on the nodes after each way to place all of the gang."""
+    if not roles:
+        yield free
+        return
+    (count, cpu, gpu), *rest = roles
+    limits = [min(c // cpu if cpu else count, g // gpu if gpu else count) for c, g in free]
+    for split in splits(count, limits):
+        if allowed(split, zones, term):
+            left = tuple((c - n * cpu, g - n * gpu) for (c, g), n in zip(free, split, strict=True))
+            yield from outcomes(left, zones, rest, term)
+
+
+@given(nodes=NODES, roles=ROLES, term=TERMS)
+def test_what_fits_alone_is_never_refused(nodes, roles, term):
+    """A gang on an empty cluster starts exactly if there is any way to place it."""
+    free = tuple((cpu, gpu) for cpu, gpu, _ in nodes)
+    zones = [zone for _, _, zone in nodes]
+    possible = next(outcomes(free, zones, roles, term), None) is not None
+    decision = run(nodes=make_nodes(nodes), gangs=[as_gang(roles, term)])["team/a"]
+    event(f"possible: {possible}, term: {term}")
+    assert bool(decision.placements) == possible
+
+
+@given(nodes=NODES, gangs=st.lists(ROLES, min_size=2, max_size=4))
+def test_packing_against_the_optimum(nodes, gangs):
+    """In the order of their age, at least a gang starts where the best order starts any.
+
+    How many gangs start of those that could is told as an event, and the worst is looked for.
+    """
+    zones = [zone for _, _, zone in nodes]
+
+    @functools.cache
+    def most(free, left):
+        best = 0
+        for i in left:
+            rest = tuple(j for j in left if j != i)
+            for after in set(outcomes(free, zones, gangs[i], None)):
+                best = max(best, 1 + most(after, rest))
+                if best == len(left):
+                    return best
+        return best
+
+    optimum = most(tuple((cpu, gpu) for cpu, gpu, _ in nodes), tuple(range(len(gangs))))
+    wanted = [as_gang(roles, key=f"team/{i}", created=float(i)) for i, roles in enumerate(gangs)]
+    decisions = run(nodes=make_nodes(nodes), gangs=wanted)
+    started = sum(bool(decision.placements) for decision in decisions.values())
+    event(f"{started} of {optimum} started")
+    target(float(optimum - started), label="gangs fewer than the optimum")
+    assert started <= optimum
+    assert bool(started) == bool(optimum)
+
+
+def test_the_search_itself():
+    """Two tasks of three cpus on nodes of five and four: one way, and none beside a third."""
+    free, zones = ((5, 0), (4, 0)), ["a", "b"]
+    assert list(outcomes(free, zones, [(2, 3, 0)], None)) == [((2, 0), (1, 0))]
+    assert list(outcomes(free, zones, [(3, 3, 0)], None)) == []
+    assert list(outcomes(free, zones, [(2, 3, 0)], ("podAffinity", "zone"))) == []
+    assert list(itertools.islice(splits(2, (1, 2)), 5)) == [(0, 2), (1, 1)]
