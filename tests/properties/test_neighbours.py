@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What holds for pods with terms about each other, whatever the cluster."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from builders_scheduler import (
+    make_columns,
+    make_gang,
+    make_node,
+    make_pod,
+    make_queue,
+    make_role,
+    make_template,
+)
+from muster.scheduler import cycle, policy
+from muster.scheduler.session import Session
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+APPS = st.sampled_from("ab")
+KEYS = st.sampled_from(["zone", "host"])
+TOPOLOGY = policy.parse(
+    {
+        "tiers": [
+            {"plugins": [{"name": "priority"}, {"name": "gang"}]},
+            {
+                "plugins": [
+                    {"name": "predicates"},
+                    {"name": "nodeorder"},
+                    {"name": "topology", "arguments": {"topology.levels": "host, zone"}},
+                ]
+            },
+        ]
+    }
+)
+RULES = st.sampled_from([policy.DEFAULT, TOPOLOGY])
+
+
+@st.composite
+def templates(draw):
+    """Return a template of a small pod with at most two terms."""
+    spec = {"labels": {"app": draw(APPS)}, "cpu": draw(st.integers(0, 2))}
+    like = {"labelSelector": {"matchLabels": {"app": draw(APPS)}}, "topologyKey": draw(KEYS)}
+    kind = draw(st.sampled_from(["podAffinity", "podAntiAffinity", "spread", "fond", ""]))
+    if kind == "spread":
+        spec["topologySpreadConstraints"] = [{"maxSkew": draw(st.integers(1, 2)), **like}]
+    elif kind == "fond":
+        term = {"weight": draw(st.integers(1, 100)), "podAffinityTerm": like}
+        spec["affinity"] = {"podAffinity": {PREFERRED: [term]}}
+    elif kind:
+        spec["affinity"] = {kind: {REQUIRED: [like]}}
+    return make_template(**spec)
+
+
+@st.composite
+def clusters(draw):
+    """Return columns with a few pods on the nodes, and gangs that wait."""
+    nodes = [
+        make_node(
+            name=f"n{i}",
+            cpu=draw(st.integers(0, 4)),
+            labels={"host": f"n{i}", "zone": draw(st.sampled_from("xy"))}
+            if draw(st.integers(0, 5))
+            else {},
+        )
+        for i in range(draw(st.integers(1, 5)))
+    ]
+    pods = []
+    for i in range(draw(st.integers(0, 3))):
+        node = draw(st.sampled_from(nodes))["metadata"]["name"]
+        pod = draw(templates())
+        made = make_pod(name=f"p{i}", namespace="team", node=node)
+        made["metadata"]["labels"] = pod["metadata"]["labels"]
+        made["spec"] = {**pod["spec"], "nodeName": node}
+        pods.append(made)
+    gangs = [
+        make_gang(
+            key=f"team/g{i}",
+            created=float(i),
+            roles=[
+                make_role(role=name, replicas=draw(st.integers(1, 4)), template=draw(templates()))
+                for name in ("worker", "ps")[: draw(st.integers(1, 2))]
+            ],
+        )
+        for i in range(draw(st.integers(1, 3)))
+    ]
+    return make_columns(nodes=nodes, pods=pods), gangs
+
+
+@given(cluster=clusters(), rules=RULES)
+def test_each_placement_passes_the_check_by_which_it_is_carried_out(cluster, rules):
+    """In the order decided, counting those before it: terms hold when a pod comes to its node."""
+    columns, gangs = cluster
+    known = {gang.key: {role.role: role.shape for role in gang.roles} for gang in gangs}
+    snapshot = columns.snapshot(gangs, [make_queue()], 0.0)
+    for decision in cycle.schedule(snapshot, rules):
+        for p in decision.placements:
+            shape = known[decision.gang][p.role]
+            assert columns.fits(p.node, shape), (decision.gang, p)
+            columns.assume("team", f"{decision.gang}-{p.role}-{p.index}", p.node, shape)
+
+
+@given(cluster=clusters(), count=st.integers(1, 6))
+def test_batch_is_pod_by_pod(cluster, count):
+    """Choosing nodes for many tasks at once gives what one at a time gives."""
+    columns, gangs = cluster
+    snapshot = columns.snapshot(gangs, [make_queue()], 0.0)
+    together = Session(snapshot, policy.DEFAULT.openers())
+    apart = Session(snapshot, policy.DEFAULT.openers())
+    batch = together.fit(together.jobs[0].tasks[0]).choose(count)
+    job, order = apart.jobs[0], []
+    for _ in range(count):
+        picks = apart.fit(job.tasks[0]).choose(1)
+        if not picks.order:
+            break
+        apart.place(job, job.tasks[0], picks)
+        order += picks.order
+    assert batch.order == order
+
+
+@given(cluster=clusters())
+def test_undo_leaves_nothing_behind(cluster):
+    """After placing and taking back, every task may go where it might before."""
+    columns, gangs = cluster
+    session = Session(columns.snapshot(gangs, [make_queue()], 0.0), policy.DEFAULT.openers())
+
+    def where():
+        found = {}
+        for job in session.jobs:
+            for tasks in job.tasks:
+                allowed = session.room.bonds.open(tasks.lot.shape)
+                ranks = session.fit(tasks).rank.tolist()
+                found[id(tasks)] = (ranks, None if allowed is None else allowed.tolist())
+        return found
+
+    before = where()
+    for job in session.jobs:
+        for tasks in job.tasks:
+            picks = session.fit(tasks).choose(tasks.left)
+            if picks.order:
+                session.place(job, tasks, picks)
+    session.undo(0)
+    assert where() == before
+
+
+@given(cluster=clusters(), rules=RULES)
+def test_deterministic(cluster, rules):
+    """A snapshot can be scheduled twice, with the same outcome: nothing in it is changed."""
+    columns, gangs = cluster
+    snapshot = columns.snapshot(gangs, [make_queue()], 0.0)
+    assert cycle.schedule(snapshot, rules) == cycle.schedule(snapshot, rules)
