@@ -90,9 +90,16 @@ def make_columns(*, nodes=(), pods=()):
     return columns
 
 
-def make_snapshot(*, nodes=None, pods=(), gangs=(), queues=None, quotas=None, now=1000.0):
-    """Return what a cycle sees; by default one node and the default queue."""
+def make_snapshot(
+    *, nodes=None, pods=(), gangs=(), queues=None, quotas=None, stored=(), now=1000.0
+):
+    """Return what a cycle sees; by default one node and the default queue.
+
+    `stored`: views of claims, volumes and storage classes.
+    """
     columns = make_columns(nodes=[make_node()] if nodes is None else nodes, pods=pods)
+    for view in stored:
+        columns.volumes.changed(None, view)
     queues = [make_queue()] if queues is None else queues
     snapshot = columns.snapshot(list(gangs), queues, now)
     return dataclasses.replace(snapshot, quotas=quotas or {})

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The stories under scenarios/scheduler: what is there, and what must come of it.
 
-Nodes, pods, queues and roles are the keywords of builders_scheduler. What a story expects of a
+Nodes, pods, queues and roles are the keywords of builders_scheduler; claims, volumes and storage
+classes are documents. What a story expects of a
 gang: `at` (role-index -> node), `nodes` (node -> tasks placed there), `placed` (how many),
 `message` and `summary` exactly, `says` (parts of the message), `evicts` (gang -> how many of its
 tasks, or which ones), `by` (the action that evicts), `kept` (role-index -> node that is kept for
@@ -25,10 +26,17 @@ from builders_scheduler import (
     nodes_of,
     run,
 )
+from muster.runtime import volumes
 from muster.scheduler import policy
 from muster.scheduler.model import Quota, Reason, Refusal
 
 STORIES = sorted((Path(__file__).parents[1] / "scenarios" / "scheduler").glob("*.yaml"))
+
+STORED = {
+    "claims": volumes.parse_claim,
+    "volumes": volumes.parse_volume,
+    "classes": volumes.parse_class,
+}
 
 
 def load(path):
@@ -39,6 +47,7 @@ def load(path):
         "nodes": [make_node(**node) for node in story["nodes"]],
         "pods": [make_pod(**pod) for pod in story.get("pods", ())],
         "gangs": [_gang(**gang) for gang in story["gangs"]],
+        "stored": [parse(doc) for kind, parse in STORED.items() for doc in story.get(kind, ())],
         "with_policy": policy.parse(story.get("policy", {})),
         "now": story.get("now", 1000.0),
     }
