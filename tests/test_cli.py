@@ -26,6 +26,7 @@ OPERATOR = Path(cli.__file__).parents[1]
             ["run", "--alsologtostderr", "-v=1"],
         ),
         ("/opt/mpi-operator", ["-v=1"], ["run", "-v=1"]),
+        ("./kube-batch", ["--logtostderr"], ["scheduler", "--logtostderr"]),
         (
             "muster",
             ["--gang-scheduling=volcano", "-alsologtostderr"],

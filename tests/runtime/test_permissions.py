@@ -57,6 +57,16 @@ def test_shipped_roles_are_enough(backend):
     assert beyond <= wide
 
 
+def test_the_schedulers_roles_are_enough_and_no_more():
+    """Alone it makes no group and no pod, and what its roles grant is what it asks for."""
+    files = ("components/scheduler/roles.yaml", "base/leases.yaml")
+    roles = granted(*(MANIFESTS / file for file in files))
+    asked = permissions.needed(gang.EMBEDDED, (), (), "muster-system")
+    wanted = {(access.resource, access.verb) for access in asked}
+    assert wanted == set().union(*roles.values())
+    assert not {("pods", "create"), ("configmaps", "list")} & wanted
+
+
 def test_namespaces_are_asked_one_by_one():
     """What a job needs is asked for each; what the cluster has once, once."""
     asked = needed("embedded", ["one", "two"], "three")

@@ -273,3 +273,24 @@ def test_usage_lists_every_flag():
     for section in settings.SECTIONS.values():
         assert all(flag.text and f"--{flag.name} " in text for flag in section)
     assert all(f"--{flag.name}" in text for flag in settings.WITHOUT_EFFECT)
+
+
+def test_the_scheduler_alone_has_kube_batchs_defaults():
+    """Its names, lease and timings; one address for metrics and health unless told."""
+    alone = settings.parse([], {"KUBEFLOW_NAMESPACE": "team"}, "scheduler")
+    assert (alone.alone, alone.namespaces, alone.leader_elect) == (True, (), False)
+    assert alone.scheduler_names == ("kube-batch", "muster")
+    assert (alone.leader_election_id, alone.default_queue) == ("kube-batch", "default")
+    timings = (alone.lease_duration, alone.renew_deadline, alone.retry_period)
+    assert timings == (15.0, 10.0, 5.0)
+    assert (alone.metrics_bind, alone.health_bind, alone.schedule_period) == (":8080", ":8080", 1)
+    moved = settings.parse(["--listen-address=:9000"], {}, "scheduler")
+    assert (moved.metrics_bind, moved.health_bind) == (":9000", ":9000")
+
+
+def test_the_scheduler_alone_has_no_flags_of_jobs():
+    """Nor of other gang schedulers; its help shows none."""
+    with pytest.raises(flags.FlagError, match="unknown flag --gang-scheduler-name"):
+        settings.parse(["--gang-scheduler-name=volcano"], {}, "scheduler")
+    assert "--enable-scheme" not in settings.usage("scheduler")
+    assert "--priority-class" in settings.usage("scheduler")
