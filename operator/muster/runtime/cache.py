@@ -322,6 +322,8 @@ class Cache:
         await self.groups.synced()
         if self.backend.embedded:
             await self._foreign_groups.synced()
+        for mirror in self.batches:
+            await mirror.synced.wait()
         for framework in self.frameworks.values():
             await self.list_jobs(framework)
 

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is said of MPIJobs that cannot be, in the words of the version that they came as."""
+
+from __future__ import annotations
+
+import pytest
+
+from mpijobs import mpijob, role, template
+from muster.frameworks import FRAMEWORKS, load
+from world import World
+
+
+def said(document):
+    """Return the problems of a job, as users read them."""
+    return [str(problem) for problem in load(FRAMEWORKS["MPIJob"], document).problems]
+
+
+def with_roles(version, roles):
+    """Return a job with this map of replica specs."""
+    made = mpijob(version)
+    made["spec"]["mpiReplicaSpecs"] = roles
+    return made
+
+
+BARE = {"template": {"spec": {"containers": []}}}
+ANONYMOUS = {"template": {"spec": {"containers": [{"image": "i"}]}}}
+IMAGELESS = {"template": {"spec": {"containers": [{"name": "main"}]}}}
+WRONG = "MPIReplicaSpec is not valid"
+
+OF_V1 = [
+    (None, "MPIReplicaSpecs is not valid"),
+    (
+        {"Launcher": BARE},
+        "MPIReplicaSpecs is not valid: containers definition expected in Launcher",
+    ),
+    (
+        {"Launcher": None},
+        "MPIReplicaSpecs is not valid: containers definition expected in Launcher",
+    ),
+    ({"Chief": role()}, "MPIReplicaType is Chief but must be one of [Launcher Worker]"),
+    ({"Launcher": IMAGELESS}, f"{WRONG}: Image is undefined in the container of Launcher"),
+    ({"Launcher": ANONYMOUS}, f"{WRONG}: ImageName is undefined in the container of Launcher"),
+    ({"Launcher": role(2)}, f"{WRONG}: There must be only 1 launcher replica"),
+    ({"Worker": role(2)}, f"{WRONG}: Master ReplicaSpec must be present"),
+]
+
+
+@pytest.mark.parametrize(("roles", "text"), OF_V1)
+def test_v1_tells_the_first_mistake(roles, text):
+    """One sentence, as it always was."""
+    assert said(with_roles("v1", roles)) == [text]
+
+
+LEADS = "spec.mpiReplicaSpecs[Launcher]"
+WORKS = "spec.mpiReplicaSpecs[Worker]"
+OF_V2 = [
+    (None, ["spec.mpiReplicaSpecs: Required value: must have replica specs"]),
+    ({"Worker": role(1)}, [f"{LEADS}: Required value: must have Launcher replica spec"]),
+    ({"Launcher": role(2)}, [f"{LEADS}.replicas: Invalid value: 2: must be 1"]),
+    (
+        {"launcher": role(), "worker": role(0)},
+        [f"{WORKS}.replicas: Invalid value: 0: must be greater than or equal to 1"],
+    ),
+    (
+        {"Launcher": role(), "Worker": role()},
+        [f"{WORKS}.replicas: Invalid value: 0: must be greater than or equal to 1"],
+    ),
+    (
+        {"Launcher": role(policy="Always"), "Worker": {"replicas": 1, **BARE}},
+        [
+            (
+                f'{LEADS}.restartPolicy: Unsupported value: "Always": '
+                'supported values: "Never", "OnFailure"'
+            ),
+            (
+                f"{WORKS}.template.spec.containers: Required value: "
+                "must define at least one container"
+            ),
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("roles", "texts"), OF_V2)
+def test_v2beta1_tells_all_mistakes(roles, texts):
+    """With the path of each."""
+    assert said(with_roles("v2beta1", roles)) == texts
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        (
+            {"slotsPerWorker": -1},
+            "spec.slotsPerWorker: Invalid value: -1: must be greater than or equal to 0",
+        ),
+        (
+            {"sshAuthMountPath": ""},
+            ("spec.sshAuthMountPath: Required value: must have a mount path for SSH credentials"),
+        ),
+        (
+            {"mpiImplementation": "LAM"},
+            (
+                'spec.mpiImplementation: Unsupported value: "LAM": '
+                'supported values: "Intel", "MPICH", "OpenMPI"'
+            ),
+        ),
+        (
+            {"launcherCreationPolicy": "Later"},
+            (
+                'spec.launcherCreationPolicy: Unsupported value: "Later": '
+                'supported values: "AtStartup", "WaitForWorkersReady"'
+            ),
+        ),
+        (
+            {"policy": {"cleanPodPolicy": "Some"}},
+            (
+                'spec.runPolicy.cleanPodPolicy: Unsupported value: "Some": '
+                'supported values: "All", "None", "Running"'
+            ),
+        ),
+        (
+            {"policy": {"backoffLimit": -1}},
+            "spec.runPolicy.backoffLimit: Invalid value: -1: must be greater than or equal to 0",
+        ),
+        (
+            {"policy": {"managedBy": "kubeflow.org/training-operator"}},
+            (
+                'spec.runPolicy.managedBy: Unsupported value: "kubeflow.org/training-operator": '
+                'supported values: "kubeflow.org/mpi-operator", "kueue.x-k8s.io/multikueue"'
+            ),
+        ),
+    ],
+)
+def test_v2beta1_tells_mistakes_beside_the_roles(spec, text):
+    """Each by its field."""
+    assert said(mpijob("v2beta1", **spec)) == [text]
+
+
+def test_a_name_that_is_too_long_for_a_worker():
+    """The name of the last worker must be one that DNS knows."""
+    made = mpijob("v2beta1", workers=11)
+    made["metadata"]["name"] = "m" * 54
+    (text,) = said(made)
+    assert text.startswith("metadata.name: Invalid value")
+    assert f'invalid DNS label "{"m" * 54}-worker-10": must be no more than 63' in text
+
+
+@pytest.mark.parametrize(
+    ("version", "reason", "start"),
+    [
+        ("v1", "MPIJobFailedValidation", "MPIJob failed validation because "),
+        ("v2beta1", "ValidationError", "Found validation errors: "),
+    ],
+)
+def test_the_event_about_an_invalid_job(version, reason, start):
+    """Once, under the reason that its users know; nothing is created."""
+    made = World(mpijob(version, launcher=role(2))).settle()
+    (told,) = [emit for emit in made.said if emit.reason == reason]
+    assert told.message.startswith(start)
+    assert made.status["state"] == "Invalid"
+    assert made.status["mpiVersion"] == version
+    assert not made.objects
+
+
+@pytest.mark.parametrize(
+    ("version", "manager", "ours"),
+    [
+        ("v1", "kubeflow.org/training-operator", True),
+        ("v1", "kueue.x-k8s.io/multikueue", False),
+        ("v2beta1", "kubeflow.org/mpi-operator", True),
+        ("v2beta1", "kueue.x-k8s.io/multikueue", False),
+    ],
+)
+def test_jobs_of_another_manager_are_left_alone(version, manager, ours):
+    """Not a word is said about them."""
+    made = World(mpijob(version, policy={"managedBy": manager})).settle()
+    assert bool(made.objects) == ours
+    assert bool(made.status) == ours
+
+
+def test_garbage_is_told_and_not_fallen_over():
+    """Whatever stands where a template should be."""
+    for version in ("v1", "v2beta1"):
+        for junk in ([], "x", 7, {"template": []}, {"template": {"spec": {"containers": [7]}}}):
+            assert said(with_roles(version, {"Launcher": junk}))
+        odd = {**template(), "spec": {**template()["spec"], "volumes": "x"}}
+        assert said(with_roles(version, {"Launcher": {"template": odd}}))

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pods that batch Jobs make, MPIJobs as the allocator sees them, and as a crash leaves them."""
+
+from __future__ import annotations
+
+import pytest
+
+from builders import make_pod
+from mpijobs import SECRETS, mpijob
+from muster.frameworks import FRAMEWORKS, load
+from muster.runtime import gangs
+from muster.runtime.gangs import GangRules
+from muster.runtime.made import Made
+from muster.runtime.views import batch, pod
+from world import World
+
+RULES = GangRules(frozenset({"muster"}), "default")
+WAITS = {"launcherCreationPolicy": "WaitForWorkersReady"}
+
+
+def read(version, **fields):
+    """Return such a job as it is read."""
+    return load(FRAMEWORKS["MPIJob"], mpijob(version, **fields))
+
+
+def workers(count):
+    """Return that many workers on a node, by name."""
+    named = [f"mnist-worker-{index}" for index in range(count)]
+    return {n: make_pod(name=n, phase="Running", node="n", index=i) for i, n in enumerate(named)}
+
+
+@pytest.mark.parametrize(
+    ("spec", "there", "broken"), [(WAITS, 2, False), (WAITS, 1, True), ({}, 2, True)]
+)
+def test_a_launcher_that_is_still_to_come_is_not_missing(spec, there, broken):
+    """One that comes later by design does not make a gang broken; a lost worker does."""
+    assert gangs.is_broken(read("v2beta1", **spec), workers(there), RULES) is broken
+
+
+@pytest.mark.parametrize(("version", "spec"), [("v1", {}), ("v2beta1", {}), ("v2beta1", WAITS)])
+def test_all_pods_are_placed_together(version, spec):
+    """The launcher has its room from the beginning, whenever it is created."""
+    job = read(version, **spec)
+    gang = gangs.gang(job, {}, {}, {}, RULES, gangs.shapes_of(job), None)
+    assert gang.min_member == 3
+    assert {role.role: len(role.waiting) for role in gang.roles} == {"launcher": 1, "worker": 2}
+    assert list(job.pod_names(job.replicas)) == [
+        "mnist-launcher",
+        "mnist-worker-0",
+        "mnist-worker-1",
+    ]
+
+
+def test_room_for_what_brings_kubectl_is_asked_for():
+    """The init container is the largest step of a launcher that asks for nothing."""
+    found = gangs.shapes_of(read("v1"))
+    assert dict(found["Launcher"].requests)["cpu"] == 100
+    assert dict(found["Worker"].requests) == {}
+
+
+def test_a_pod_of_a_batch_job_fills_the_place_of_its_name():
+    """Whatever the batch Job calls it."""
+    world = World(mpijob("v2beta1"), secrets=SECRETS).settle()
+    name = world.launch()
+    view = pod(world.pod(name))
+    assert (view.name, view.place) == (name, "mnist-launcher")
+    maker = batch(world.objects["Job", "mnist-launcher"])
+    made = Made()
+    made.changed(maker, gone=False)
+    assert made.owner(view.owner_uid) == "job-uid"
+    assert made.by("job-uid") == (maker.uid,)
+    made.changed(maker, gone=True)
+    assert made.owner(view.owner_uid) == view.owner_uid
+    assert made.by("job-uid") == ()
+
+
+@pytest.mark.parametrize("version", ["v1", "v2beta1"])
+@pytest.mark.parametrize("suspend", [False, True])
+def test_a_crash_after_any_write_is_made_good(version, suspend):
+    """The next passes bring all to what it would have been."""
+    made = mpijob(version, policy={"suspend": suspend})
+    whole = World(made, secrets=SECRETS).settle()
+    for upto in range(len(World(made, secrets=SECRETS).decide())):
+        world = World(made, secrets=SECRETS)
+        world.step(upto=upto)
+        world.settle()
+        assert set(world.objects) == set(whole.objects)
+        assert world.status == whole.status
