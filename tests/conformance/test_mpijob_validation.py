@@ -26,7 +26,6 @@ BARE = {"template": {"spec": {"containers": []}}}
 ANONYMOUS = {"template": {"spec": {"containers": [{"image": "i"}]}}}
 IMAGELESS = {"template": {"spec": {"containers": [{"name": "main"}]}}}
 WRONG = "MPIReplicaSpec is not valid"
-EMPTY = "MPIReplicaSpecs is not valid: containers definition expected in Launcher"
 
 OF_V1 = [
     (None, "MPIReplicaSpecs is not valid"),
