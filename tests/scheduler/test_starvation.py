@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A stream of small jobs does not starve a large one."""
+
+from __future__ import annotations
+
+from math import inf
+
+from bench import waiting
+
+
+def test_ten_thousand_jobs():
+    """With estimates every large job starts soon: no more than a few running times of others."""
+    found = waiting.waits(10_000, estimated=True)
+    assert len(found[True]) > 50
+    assert max(found[True]) < 3 * waiting.LONGEST
+    assert max(found[False]) < 3 * waiting.LONGEST
+
+
+def test_without_estimates():
+    """Large jobs wait for a chance, unless nodes are drained for them."""
+    chance = waiting.waits(700, estimated=False)[True]
+    drained = waiting.waits(700, estimated=False, drains_after=600.0)[True]
+    assert len(chance) == len(drained) > 3
+    assert max(chance) > 3 * waiting.LONGEST
+    assert max(drained) < inf
+    assert max(drained) < max(chance) / 2
