@@ -72,7 +72,8 @@ def picture(curves: Sequence[tuple[str, Sequence[float], str, str]]) -> str:
         "<!-- SPDX-License-Identifier: Apache-2.0 -->",
         (
             '<svg xmlns="http://www.w3.org/2000/svg" width="720" height="460" '
-            'viewBox="0 0 720 460" role="img" font-family="system-ui, sans-serif" font-size="12" fill="#24292f">'
+            'viewBox="0 0 720 460" role="img" font-family="system-ui, sans-serif" '
+            'font-size="12" fill="#24292f">'
         ),
         "<title>Waiting times of 10,000 simulated jobs</title>",
         '<rect width="720" height="460" fill="#fff"/>',
