@@ -43,9 +43,11 @@ def scheduler(
     folder = tmp_path_factory.mktemp("scheduler")
     config = account_config(local_cluster, folder, "scheduler")
     made = Operator(config, folder / "scheduler.log", (), command="scheduler")
-    made.start()
-    yield made
-    made.stop()
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
     print(f"--- scheduler of the module\n{made.log.read_text()[-8000:]}")
     made.check_log()
 
@@ -244,6 +246,9 @@ def test_the_tutorials_queues(api: Api, scheduler: Operator) -> None:
         ):
             api.create(pod_group(name, 1, queue=where))
             api.create(batch_job(name, 1, cpu=cpu, memory=memory))
+            if where == "queue-1":
+                # Beside others that wait it would be held to what its queue is due.
+                wait_phase(api, name, "Running", running=1)
 
         def settled(queues: dict[str, Json]) -> Any:
             told = [queues[name].get("status", {}) for name in ("queue-1", "queue-2")]
