@@ -203,6 +203,7 @@ def test_the_control_plane_restarts_under_running_jobs(
     api.create(tfjob("timed", workers=1, run="forever", activeDeadlineSeconds=4))
     api.wait_job("queued", lambda j: j.get("status", {}).get("state") == "Queued")
     timed = api.wait_job("timed", lambda j: counted(j, "active") == 1)
+    operator.outage = True
     api.cluster.stop(component, grace=0)
     due = seconds(timed["status"]["startTime"]) + 4
     time.sleep(max(0.0, due + 0.5 - time.time()))  # the outage lasts until the deadline is past
