@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import itertools
 
-from hypothesis import event, given, target
+from hypothesis import event, example, given, target
 from hypothesis import strategies as st
 
 from builders_scheduler import make_gang, make_node, make_role, make_template, run
@@ -86,6 +86,9 @@ def outcomes(free, zones, roles, term):
 
 
 @given(nodes=NODES, roles=ROLES, term=TERMS)
+@example(
+    nodes=[(4, 0, "a"), (6, 0, "b")], roles=[(1, 2, 0), (3, 2, 0)], term=("podAffinity", "zone")
+)
 def test_what_fits_alone_is_never_refused(nodes, roles, term):
     """A gang on an empty cluster starts exactly if there is any way to place it."""
     free = tuple((cpu, gpu) for cpu, gpu, _ in nodes)

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from muster.scheduler import diagnosis
-from muster.scheduler.actions import reserve
+from muster.scheduler.actions import near, reserve
 from muster.scheduler.diagnosis import Obstacles
 from muster.scheduler.hooks import Demand, Order
 from muster.scheduler.jobs import Job, Line, Tasks
@@ -148,6 +148,24 @@ def attempt(session: Session, job: Job) -> tuple[Tasks, Obstacles] | None:
 
 
 def _attempt_here(session: Session, job: Job) -> tuple[Tasks, Obstacles] | None:
+    """Try to place what the gang lacks, at last with a domain for each role that keeps to one."""
+    failure = _try_all(session, job)
+    if failure is None or job.promised:
+        return failure
+    outer = session.room.within
+    for homes in near.homes(session, job):
+        session.room.within = {
+            **outer,
+            **{shape: nodes & outer.get(shape, True) for shape, nodes in homes.items()},
+        }
+        failed = _try_all(session, job)
+        session.room.within = outer
+        if failed is None or job.promised:
+            return failed
+    return failure
+
+
+def _try_all(session: Session, job: Job) -> tuple[Tasks, Obstacles] | None:
     """Try one way after the other to place what the gang lacks."""
     failure = None
     for order, tight in STRATEGIES if len(job.tasks) > 1 else STRATEGIES[:1]:

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Roles that keep to one domain each: which domains they might take together."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import numpy as np
+
+from muster.scheduler.jobs import Job, Tasks
+from muster.scheduler.model import BoolArray
+from muster.scheduler.session import Session
+
+TRIES: Final = 16
+"""How many combinations of domains are tried for one gang."""
+
+
+def homes(session: Session, job: Job) -> Iterator[Mapping[int, BoolArray]]:
+    """Yield, shape by shape, (N,) the nodes of a domain that has room for all of its tasks.
+
+    The first task of such a role settles where the others go, and its node may be the best for
+    it alone. Nothing is yielded of a gang whose roles are free to go anywhere.
+    """
+    found = [options for tasks in job.tasks if (options := _options(session, job, tasks))]
+    if found:
+        combinations = itertools.islice(itertools.product(*found), TRIES)
+        yield from (dict(combination) for combination in combinations)
+
+
+def _options(session: Session, job: Job, tasks: Tasks) -> list[tuple[int, BoolArray]]:
+    """Return the domains in which the role fits whole, the smallest room first."""
+    shape, wanted = tasks.lot.shape, min(job.need, tasks.left)
+    loose = session.room.bonds.loose(shape)
+    if not loose or wanted < 1:
+        return []
+    domain = loose[0].domain
+    capacity = session.fit(tasks).capacity
+    held = np.bincount(domain[domain >= 0], weights=capacity[domain >= 0])
+    fitting = [d for d in np.argsort(held, kind="stable") if held[d] >= wanted]
+    return [(shape, domain == d) for d in fitting]
