@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from muster.scheduler import diagnosis
-from muster.scheduler.actions import near, reserve
+from muster.scheduler.actions import near, reserve, search
 from muster.scheduler.diagnosis import Obstacles
 from muster.scheduler.hooks import Demand, Order
 from muster.scheduler.jobs import Job, Line, Tasks
@@ -162,7 +162,7 @@ def _attempt_here(session: Session, job: Job) -> tuple[Tasks, Obstacles] | None:
         session.room.within = outer
         if failed is None or job.promised:
             return failed
-    return failure
+    return None if search.place(session, job) else failure
 
 
 def _try_all(session: Session, job: Job) -> tuple[Tasks, Obstacles] | None:

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The last way to place a gang of several roles on few nodes: every way, one after the other."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+
+from muster.scheduler.hooks import Demand
+from muster.scheduler.jobs import Job, Tasks
+from muster.scheduler.model import IntArray
+from muster.scheduler.room import Picks
+from muster.scheduler.session import Session
+
+NODES: Final = 12
+"""With room on more nodes the simple ways find a place, or there are too many to try."""
+STEPS, ALL_STEPS = 500, 2000
+"""How many ways to spread a role are tried for one gang, and in a cycle."""
+
+
+def place(session: Session, job: Job) -> bool:
+    """Place what the gang lacks if there is any way to, else nothing; say whether it is placed."""
+    demand = [(tasks, count) for tasks, count in job.demand() if count]
+    if len(demand) < 2 or any(count > tasks.left for tasks, count in demand):
+        return False
+    left = session.memory.setdefault(__name__, iter(range(ALL_STEPS)))
+    return _spread(session, job, demand, itertools.islice(left, STEPS))
+
+
+def _spread(session: Session, job: Job, demand: Demand, steps: Iterator[int]) -> bool:
+    """Place the first role in every way that leaves room for each of the others, then those."""
+    if not demand:
+        return True
+    (tasks, count), *others = demand
+    room = _capacity(session, tasks)
+    nodes = np.flatnonzero(room)
+    if len(nodes) > NODES or any(_capacity(session, t).sum() < c for t, c in others):
+        return False
+    for split in _splits(count, room[nodes].tolist()):
+        if next(steps, None) is None:
+            return False
+        counts = np.array(split, np.int64)
+        used = counts > 0
+        order = np.repeat(nodes, counts).tolist()
+        if tasks.shape.bonds and not _legal(session, tasks, order):
+            continue
+        mark = session.mark()
+        session.place(job, tasks, Picks(order, nodes[used], counts[used]))
+        if _spread(session, job, others, steps):
+            return True
+        session.undo(mark)
+    return False
+
+
+def _capacity(session: Session, tasks: Tasks) -> IntArray:
+    """Return (N,) how many tasks fit where the gang may be placed at present."""
+    capacity = session.fit(tasks).capacity
+    within = session.room.within.get(tasks.lot.shape)
+    return capacity if within is None else capacity * within
+
+
+def _splits(count: int, limits: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Yield how many of so many equal tasks each node may get, the fullest first nodes first."""
+    if not limits:
+        if not count:
+            yield ()
+        return
+    if sum(limits) < count:
+        return
+    for first in range(min(count, limits[0]), -1, -1):
+        for rest in _splits(count - first, limits[1:]):
+            yield (first, *rest)
+
+
+def _legal(session: Session, tasks: Tasks, order: Sequence[int]) -> bool:
+    """Say whether each task, one after the other, suits the pods that are there by then."""
+    bonds, shape, one = session.room.bonds, tasks.lot.shape, np.ones(1, np.int64)
+    added = 0
+    for node in order:
+        allowed = bonds.open(shape)
+        if allowed is not None and not allowed[node]:
+            break
+        bonds.add(shape, np.array([node]), one)
+        added += 1
+    for node in order[:added]:
+        bonds.add(shape, np.array([node]), -one)
+    return added == len(order)
