@@ -15,7 +15,7 @@ from muster.frameworks.base import Framework
 from muster.gang import Permission
 from muster.runtime import permissions
 from muster.runtime.cache import Cache
-from muster.runtime.kube import BROKEN, ApiError, Kube
+from muster.runtime.kube import BROKEN, ApiError, FencedError, Kube
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +67,8 @@ class Grants:
         except ApiError as error:
             log.warning("permissions for %s could not be tried: %s", row.kind, error.message)
             return ""
+        except FencedError as error:
+            return str(error)
         except BROKEN as error:
             return f"no answer from the API server: {type(error).__name__}: {error}"
         return permissions.told(missing, f"manifests/components/{row.component}")
