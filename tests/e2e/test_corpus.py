@@ -81,6 +81,14 @@ def told(api: Api, kind: str, rows: list[Broken]) -> list[str]:
 
     with contextlib.suppress(AssertionError):  # which ones it is stands below
         api.wait(kind, each, seconds=20)
+    telling = {row.document["metadata"]["name"] for row in warned}
+
+    def heard(events: Mapping[str, Json]) -> bool:
+        warnings = (e for e in events.values() if e["type"] != "Normal")
+        return telling <= {e["involvedObject"]["name"] for e in warnings}
+
+    with contextlib.suppress(AssertionError):
+        api.wait("Event", heard, seconds=20)
     said = {name: complaint(row, found[name]) for name, row in waited.items()}
     for row in warned:
         name = row.document["metadata"]["name"]
