@@ -46,7 +46,7 @@ class Story:
     @property
     def job(self):
         """The job as it is at present."""
-        return self.cache.job("TFJob/team/mnist")
+        return self.cache.jobs.get("TFJob/team/mnist")
 
     def put(self, document):
         """Show an object in its next version."""
@@ -127,7 +127,7 @@ def running(story):
 def refuse(story, *, seconds=10.0, kind="Pod", reason="Forbidden"):
     """Let the server refuse a child."""
     refusal = Refusal(kind, "some", reason, "exceeded quota", story.now + seconds)
-    story.cache.refuse(story.job, refusal)
+    story.cache.jobs.refuse(story.job, refusal)
 
 
 class TestPromises:
@@ -408,8 +408,8 @@ def test_nothing_is_left_of_a_job_that_is_gone(running):
     running.cache.gone("TFJob", "team", "mnist", "job-uid")
     running.pod(W0)
     running.gone(W0)
-    assert not running.cache._revisions
-    assert not running.cache._key_of
+    assert not running.cache.jobs._revisions
+    assert not running.cache.jobs._key_of
     assert not running.cache.columns._uses
 
 
@@ -430,9 +430,9 @@ def test_a_successor_of_the_same_name(running):
     refuse(running)
     running.document["metadata"]["uid"] = "second"
     running.put(running.document)
-    assert set(running.cache._key_of) == {"second"}
-    assert not running.cache._refusals
-    assert not running.cache._revisions
+    assert set(running.cache.jobs._key_of) == {"second"}
+    assert not running.cache.jobs._refusals
+    assert not running.cache.jobs._revisions
 
 
 def test_the_previous_node_is_known_after_a_restart(running):

@@ -82,12 +82,12 @@ class Story:
 
     def placements(self, key=KEY):
         """Return what may be created of the job now."""
-        job = self.cache.job(key)
+        job = self.cache.jobs.get(key)
         return {} if job is None else self.loop.placements(job)
 
     def verdict(self, key=KEY):
         """Return the latest word on the gang's reason and summary."""
-        found = self.loop.verdict(self.cache.job(key))
+        found = self.loop.verdict(self.cache.jobs.get(key))
         return (found.reason, found.summary) if found else None
 
     @property
@@ -217,8 +217,8 @@ def test_the_end_of_a_refusal_is_an_event():
     async def story(s):
         s.create()
         await s.until(s.placements)
-        job, until = s.cache.job(KEY), time.time() + 0.3
-        s.cache.refuse(job, Refusal("Pod", "p", "Forbidden", "exceeded quota", until))
+        job, until = s.cache.jobs.get(KEY), time.time() + 0.3
+        s.cache.jobs.refuse(job, Refusal("Pod", "p", "Forbidden", "exceeded quota", until))
         assert not await s.promised_next()
         await s.until(s.placements)
         assert time.time() >= until

@@ -221,12 +221,12 @@ class Operator:
             self._relisted.clear()
             for framework in self.frameworks:
                 with contextlib.suppress(*BROKEN):
-                    await self.cache.list_jobs(framework)
+                    await self.cache.jobs.read(framework)
             self.metrics.dropped_events.set(self.recorder.dropped)
 
     async def _pass(self, key: str) -> float | None:
         after = await self.passes.run(key)
-        if after is None and self.cache.find(key) is None:
+        if after is None and self.cache.jobs.find(key) is None:
             self.queue.forget(key)
         return after
 

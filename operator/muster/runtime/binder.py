@@ -12,12 +12,13 @@ import aiohttp
 
 from muster.api import edge, names
 from muster.api.model import Json, PodView
-from muster.runtime.cache import CLAIMS, PODS, Cache
+from muster.runtime.cache import Cache
 from muster.runtime.causes import Cause
 from muster.runtime.gate import Urgency
 from muster.runtime.kube import STRATEGIC_PATCH, ApiError, FencedError, Kube
 from muster.runtime.metrics import Metrics
 from muster.runtime.recorder import Recorder
+from muster.runtime.resources import CLAIMS, PODS
 from muster.runtime.volumes import SELECTED_NODE, ClaimView
 
 log = logging.getLogger(__name__)

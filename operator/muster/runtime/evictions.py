@@ -71,14 +71,14 @@ class Evictions:
                 self._binder.evict(pod, cause)
 
     def _pod(self, eviction: Eviction) -> PodView | None:
-        job = self._cache.job(eviction.gang)
+        job = self._cache.jobs.get(eviction.gang)
         if job is None:
             return self._foreign.pod(eviction.gang, eviction.index)
         name = job.place(eviction.role, eviction.index)
         return self._cache.own_pods(job.uid).get(name)
 
     def _evict(self, key: str, pods: Sequence[PodView], cause: Cause, until: float) -> None:
-        job = self._cache.job(key)
+        job = self._cache.jobs.get(key)
         if job is None:
             self._foreign.give_back(key, pods, cause)
         else:

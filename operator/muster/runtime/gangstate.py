@@ -108,7 +108,7 @@ class GangState:
         while nothing of the gang has changed. A gang whose pods cannot be created at present
         carries the refusal NOT_NOW.
         """
-        pods, revision = self._cache.own_pods(job.uid), self._cache.revision(job.uid)
+        pods, revision = self._cache.own_pods(job.uid), self._cache.jobs.revision(job.uid)
         self._learn(job)
         self._settle(job, pods, now)
         held_until = self._held_until(job, pods, revision, rules, hold, now)
@@ -241,7 +241,7 @@ class GangState:
 
     def _barred(self, job: Job, now: float) -> bool:
         """Say whether the job's pods cannot be created at present, so that it needs no room."""
-        refusal = self._cache.refusal(job, now)
+        refusal = self._cache.jobs.refusal(job, now)
         end = max(self.rests_until, policies.restart_due(job) or 0.0)
         if refusal is not None and refusal.kind != "Service":
             end = max(end, refusal.until if refusal.reason != "Invalid" else math.inf)

@@ -148,7 +148,7 @@ class _Backoffs(Iterable[float]):
 async def _seen(
     cache: Cache, relisted: Callable[[], None], kind: str, event: Json, **_: Any
 ) -> None:
-    cache.job_seen(kind, event["object"], gone=event["type"] == "DELETED")
+    cache.jobs.seen(kind, event["object"], gone=event["type"] == "DELETED")
     if event["type"] is None:
         relisted()
 

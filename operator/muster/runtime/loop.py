@@ -134,7 +134,7 @@ class Loop:
     async def _cycle(self) -> None:
         now, settings = time.time(), self._settings()
         self._next = math.inf
-        jobs = {job.key: job for job in self._cache.jobs() if gangs.wants_pods(job)}
+        jobs = {job.key: job for job in self._cache.jobs if gangs.wants_pods(job)}
         self._forget({job.uid for job in jobs.values()})
         inputs = [g for job in jobs.values() if (g := self._input(job, settings, now))]
         inputs += self.foreign.inputs(settings.rules, settings.member_hold, now)
@@ -160,7 +160,7 @@ class Loop:
             d
             for d in decisions
             if d.gang not in held_back
-            and (self._cache.job(d.gang) is jobs.get(d.gang) or self.foreign.knows(d.gang))
+            and (self._cache.jobs.get(d.gang) is jobs.get(d.gang) or self.foreign.knows(d.gang))
         )
         self._waiting = len(decisions)
         self.queue_status.cycle(snapshot, decisions)
@@ -389,7 +389,7 @@ class Loop:
             self._binder.bind(pod, node)
 
     def _pod_name(self, gang: str, role: str, index: int) -> str:
-        job = self._cache.job(gang)
+        job = self._cache.jobs.get(gang)
         if job is not None:
             return job.place(role, index)
         pod = self.foreign.pod(gang, index)

@@ -44,7 +44,7 @@ async def observe(
 
 def inputs(cache: Cache, rules: GangRules, hold: float, now: float) -> Iterator[GangInput]:
     """Yield all gangs of which something is to be placed, or has been."""
-    for job in cache.jobs():
+    for job in cache.jobs:
         if gangs.wants_pods(job):
             found = GangState(job, cache, _ignore).input(job, rules, hold, now)
             if found is not None:

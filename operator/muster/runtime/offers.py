@@ -40,7 +40,7 @@ def with_offers(
             cache.put(stored)
     found = list(observe.inputs(cache, rules, 0.0, recording.now))
     keys = [gang.key for gang in found]
-    _check(cache.jobs(), keys)
+    _check(cache.jobs, keys)
     kept = [gang for gang in recording.gangs if gang.key not in keys]
     return dataclasses.replace(recording, gangs=(*kept, *found)), keys
 

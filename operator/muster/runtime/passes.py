@@ -29,8 +29,8 @@ from muster.controller.model import (
 )
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend
-from muster.runtime import cache as caches
-from muster.runtime import shelf, views
+from muster.runtime import resources, shelf, views
+from muster.runtime.cache import Cache
 from muster.runtime.gate import Urgency
 from muster.runtime.kube import ApiError, Kube, Resource
 from muster.runtime.metrics import Metrics
@@ -65,7 +65,7 @@ class Passes:
     def __init__(
         self,
         kube: Kube,
-        cache: caches.Cache,
+        cache: Cache,
         backend: GangBackend,
         context: Callable[[], Context],
         recorder: Recorder,
@@ -88,7 +88,7 @@ class Passes:
 
         Raises ApiError and connection errors that outlasted the retries.
         """
-        job = self._cache.job(key)
+        job = self._cache.jobs.get(key)
         if job is None:
             self._retries.pop(key, None)
             self._strangers.forget(key)
@@ -125,7 +125,7 @@ class Passes:
             group=cache.group(job),
             placements=allocator.placements(job) if allocator else None,
             verdict=allocator.verdict(job) if allocator else None,
-            refusal=cache.refusal(job, time.time()),
+            refusal=cache.jobs.refusal(job, time.time()),
         )
 
     def _batches(self, job: Job, framework: Framework) -> tuple[BatchView, ...]:
@@ -143,7 +143,7 @@ class Passes:
 
     def _children(self, job: Job, kind: str, wanted: Sequence[str]) -> tuple[ObjectView, ...]:
         strangers = self._strangers.children(job, kind, wanted)
-        return (*self._cache.children(job, kind, wanted), *strangers)
+        return (*self._cache.children.of(job, kind, wanted), *strangers)
 
     async def _carry_out(self, job: Job, actions: Sequence[Action]) -> float | None:
         """Do the actions in order; neighbours of one sort go out together.
@@ -238,7 +238,7 @@ class Passes:
         self._metrics.refused(kind)
         log.warning("%s: %s %s refused: %s", job.key, kind, name, error.message)
         refusal = Refusal(kind, name, error.reason, error.message, time.time() + pause)
-        self._cache.refuse(job, refusal)
+        self._cache.jobs.refuse(job, refusal)
 
     async def _delete(self, action: Delete) -> None:
         resource = self._resource(action.api_version, action.kind)
@@ -263,7 +263,7 @@ class Passes:
 
     async def _set_status(self, job: Job, action: Action) -> bool:
         assert isinstance(action, SetStatus)
-        document = self._cache.find(job.key)
+        document = self._cache.jobs.find(job.key)
         if document is None or document["metadata"]["uid"] != job.uid:
             return False
         patch = edge.difference(document.get("status") or {}, action.status)
@@ -278,7 +278,7 @@ class Passes:
             )
         except ApiError as error:
             if error.code == 404:
-                self._cache.forget_job(job.key, job.uid)
+                self._cache.jobs.forget(job.key, job.uid)
                 return False
             if error.code == 409:
                 await self._read_anew(job)
@@ -294,7 +294,7 @@ class Passes:
         except ApiError as error:
             if error.code != 404:
                 raise
-            self._cache.forget_job(job.key, job.uid)
+            self._cache.jobs.forget(job.key, job.uid)
 
     def _path(self, job: Job, subresource: str = "") -> str:
         framework = self._cache.frameworks[job.kind]
@@ -302,7 +302,7 @@ class Passes:
         return resource.path(job.namespace, job.name, subresource)
 
     def _say(self, job: Job, batch: Sequence[Action]) -> None:
-        entry = self._cache.find(job.key)
+        entry = self._cache.jobs.find(job.key)
         about = entry if entry is not None else _reference(job)
         for action in batch:
             assert isinstance(action, Emit)
@@ -314,7 +314,7 @@ class Passes:
                 log.info("%s: %s: %s", job.key, action.reason, action.message)
 
     def _resource(self, api_version: str, kind: str) -> Resource:
-        known = caches.RESOURCES.get((api_version, kind)) or shelf.RESOURCES.get(
+        known = resources.RESOURCES.get((api_version, kind)) or shelf.RESOURCES.get(
             (api_version, kind)
         )
         if known is not None:

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from muster.api import edge, quantity
 from muster.api.model import Json
 from muster.runtime.binder import TROUBLE
-from muster.runtime.cache import QUEUES, Cache
+from muster.runtime.cache import Cache
 from muster.runtime.gate import Urgency
 from muster.runtime.kube import Kube
+from muster.runtime.resources import QUEUES
 from muster.scheduler.model import Decision, Snapshot
 from muster.scheduler.shares import Share, shares
 

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The jobs there are, what the server refused them, and how often their pods have changed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from muster.api import names
+from muster.api.model import Job, Json
+from muster.controller.model import Refusal
+from muster.frameworks import load
+from muster.frameworks.base import Framework
+from muster.runtime.kube import ApiError, Kube, Resource
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _JobEntry:
+    framework: Framework
+    document: Json
+    version: int
+    job: Job | None = None
+
+
+class Jobs:
+    """An index of the jobs, by key and by uid.
+
+    A change calls `touched(job key)` and, as it may let a gang start or go, `stirred()`.
+    """
+
+    def __init__(
+        self,
+        kube: Kube,
+        frameworks: Mapping[str, Framework],
+        namespaces: Sequence[str],
+        touched: Callable[[str], None],
+        stirred: Callable[[], None],
+        domain: str,
+    ) -> None:
+        self._kube, self._frameworks, self._namespaces = kube, frameworks, namespaces
+        self._touched, self._stirred = touched, stirred
+        self._domain = domain
+        """The cluster domain, which is part of what large jobs tell their pods."""
+        self._jobs: dict[str, _JobEntry] = {}
+        self._refusals: dict[str, tuple[int, Refusal]] = {}
+        self._revisions: dict[str, int] = {}
+        self._key_of: dict[str, str] = {}
+
+    def seen(self, kind: str, document: Json, *, gone: bool = False) -> None:
+        """Take in one version of a job, or its end."""
+        metadata = document["metadata"]
+        key = f"{kind}/{metadata['namespace']}/{metadata['name']}"
+        version = int(metadata["resourceVersion"])
+        known = self._jobs.get(key)
+        if known is not None and known.version > version:
+            return
+        if gone:
+            self.forget(key, metadata["uid"])
+            return
+        if known is not None and known.version == version:
+            return
+        if known is not None and known.document["metadata"]["uid"] != metadata["uid"]:
+            self._drop_indices(known.document["metadata"]["uid"])
+        self._jobs[key] = _JobEntry(self._frameworks[kind], document, version)
+        self._key_of[metadata["uid"]] = key
+        self._touched(key)
+        self._stirred()
+
+    def forget(self, key: str, uid: str) -> None:
+        """Drop a job that is gone from the server."""
+        entry = self._jobs.get(key)
+        if entry is None or entry.document["metadata"]["uid"] != uid:
+            return
+        del self._jobs[key]
+        self._drop_indices(uid)
+        self._touched(key)
+        self._stirred()
+
+    def _drop_indices(self, uid: str) -> None:
+        for index in (self._key_of, self._refusals, self._revisions):
+            index.pop(uid, None)
+
+    def get(self, key: str) -> Job | None:
+        """Return the job, parsed and with its defaults, or None."""
+        entry = self._jobs.get(key)
+        if entry is None:
+            return None
+        if entry.job is None:
+            entry.job = load(entry.framework, entry.document, self._domain)
+        return entry.job
+
+    def __iter__(self) -> Iterator[Job]:
+        """Yield every job, parsed and with its defaults."""
+        for key in list(self._jobs):
+            job = self.get(key)
+            if job is not None:
+                yield job
+
+    def find(self, key: str) -> Json | None:
+        """Return the job's document as it was last seen, or None."""
+        entry = self._jobs.get(key)
+        return entry.document if entry is not None else None
+
+    def refuse(self, job: Job, refusal: Refusal) -> None:
+        """Remember that the server refused a child of this generation of the job."""
+        self._refusals[job.uid] = (job.generation, refusal)
+        self._touched(job.key)
+        self._stirred()
+
+    def refusal(self, job: Job, now: float) -> Refusal | None:
+        """Return the refusal that is in force, if any.
+
+        One that an edit of the job can mend is over with the next generation; any is over when
+        its time is up, except that an invalid template is not tried again unchanged.
+        """
+        generation, refusal = self._refusals.get(job.uid, (0, None))
+        if refusal is None:
+            return None
+        over = now >= refusal.until and refusal.reason != "Invalid"
+        if generation != job.generation or over:
+            del self._refusals[job.uid]
+            return None
+        return refusal
+
+    def key_of(self, uid: str) -> str | None:
+        """Return the key of the job with that uid, or None if it is no job's."""
+        return self._key_of.get(uid)
+
+    def touch_all(self) -> None:
+        """Have every job looked at again."""
+        for key in list(self._jobs):
+            self._touched(key)
+
+    def revision(self, uid: str) -> int:
+        """Return a number that grows with every change of the pods of that owner."""
+        return self._revisions.get(uid, 0)
+
+    def revise(self, uid: str) -> None:
+        """Take in that the pods of that owner have changed; it may be no job."""
+        if uid in self._key_of:
+            self._revisions[uid] = self.revision(uid) + 1
+
+    async def read(self, framework: Framework) -> None:
+        """Read all jobs of one kind, and forget those that are gone."""
+        found: set[str] = set()
+        for namespace in self._namespaces:
+            path = Resource(names.GROUP, framework.versions[0], framework.plural).path(namespace)
+            try:
+                page = await self._kube.get(path)
+            except ApiError as error:
+                log.warning("cannot list %s: %s", framework.plural, error.message)
+                return
+            newest = int(page["metadata"]["resourceVersion"])
+            for item in page.get("items") or ():
+                item.setdefault("kind", framework.kind)
+                item.setdefault("apiVersion", f"{names.GROUP}/{framework.versions[0]}")
+                found.add(item["metadata"]["uid"])
+                self.seen(framework.kind, item)
+            for key, entry in list(self._jobs.items()):
+                uid = entry.document["metadata"]["uid"]
+                in_scope = namespace in ("", entry.document["metadata"]["namespace"])
+                same = entry.framework.kind == framework.kind and in_scope
+                if same and uid not in found and entry.version <= newest:
+                    self.forget(key, uid)

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The resources of the API server that are followed, or written to for jobs."""
+
+from __future__ import annotations
+
+from muster.api import names
+from muster.runtime.kube import Resource
+
+PODS = Resource("", "v1", "pods")
+SERVICES = Resource("", "v1", "services")
+CONFIG_MAPS = Resource("", "v1", "configmaps")
+NODES = Resource("", "v1", "nodes", namespaced=False)
+NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
+CLAIMS = Resource("", "v1", "persistentvolumeclaims")
+VOLUMES = Resource("", "v1", "persistentvolumes", namespaced=False)
+CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", namespaced=False)
+PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False)
+RESOURCE_QUOTAS = Resource("", "v1", "resourcequotas")
+LIMIT_RANGES = Resource("", "v1", "limitranges")
+QUEUES = Resource("scheduling.incubator.k8s.io", "v1alpha1", "queues", namespaced=False)
+BUDGETS = Resource("policy", "v1", "poddisruptionbudgets")
+AUTOSCALERS = Resource("autoscaling", "v2", "horizontalpodautoscalers")
+BATCH_JOBS = Resource("batch", "v1", "jobs")
+RESOURCES = {
+    ("v1", "Pod"): PODS,
+    ("v1", "Service"): SERVICES,
+    ("v1", "ConfigMap"): CONFIG_MAPS,
+    (names.AUTOSCALING_API, names.AUTOSCALER): AUTOSCALERS,
+    (names.BATCH_API, names.BATCH_JOB): BATCH_JOBS,
+}
+"""By apiVersion and kind: the children that are written for jobs."""
