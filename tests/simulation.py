@@ -12,7 +12,7 @@ from math import inf
 from builders_scheduler import make_columns, make_gang, make_queue, make_role
 from muster.runtime.snapshot import GangInput
 from muster.scheduler import cycle, policy
-from muster.scheduler.model import Decision
+from muster.scheduler.decision import Decision
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders_scheduler import make_node
-from muster.scheduler.model import State
+from muster.scheduler.decision import State
 from simulation import Cluster, Work
 
 

@@ -22,7 +22,7 @@ from builders_scheduler import (
 from muster.runtime import shapes
 from muster.runtime.snapshot import ClusterColumns
 from muster.scheduler import cycle, policy
-from muster.scheduler.model import State
+from muster.scheduler.decision import State
 from muster.scheduler.plugins import proportion
 from muster.scheduler.session import Session
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from builders_scheduler import make_gang, make_node, make_pod, make_role
 from muster.runtime import report
-from muster.scheduler.model import Eviction
+from muster.scheduler.decision import Eviction
 from seen import seen
 
 HELD = make_gang(key="TFJob/team/first", roles=[make_role(held=[(0, "n1"), (1, "n1")], cpu=3)])

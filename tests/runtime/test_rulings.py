@@ -10,8 +10,9 @@ import pytest
 from builders import make_job, make_replica, make_template
 from muster.api.model import Verdict
 from muster.runtime import rulings
-from muster.scheduler.model import Decision, Reason, State
-from muster.scheduler.model import Verdict as Ruling
+from muster.scheduler.decision import Decision, State
+from muster.scheduler.decision import Verdict as Ruling
+from muster.scheduler.model import Reason
 
 WAITS = Verdict("muster", "Waiting", "mnist", 2, reason="NotEnoughResources", since=10.0)
 

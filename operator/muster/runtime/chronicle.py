@@ -14,7 +14,7 @@ from muster.api import edge
 from muster.api.model import Json
 from muster.runtime import recording
 from muster.runtime.recording import Recording
-from muster.scheduler.model import Decision
+from muster.scheduler.decision import Decision
 
 KEPT_SECONDS: Final = 3600.0
 KEPT: Final = 5000

@@ -18,7 +18,7 @@ from muster.runtime.causes import Cause
 from muster.runtime.foreign import Foreign
 from muster.runtime.gangstate import GangState
 from muster.runtime.metrics import Metrics
-from muster.scheduler.model import Decision, Eviction
+from muster.scheduler.decision import Decision, Eviction
 
 log = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ from muster.runtime.kube import Kube, Resource
 from muster.runtime.metrics import Metrics
 from muster.runtime.recorder import Recorder
 from muster.runtime.snapshot import GangInput
-from muster.scheduler.model import Decision
+from muster.scheduler.decision import Decision
 
 log = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ from muster.runtime.queuestatus import QueueStatus
 from muster.runtime.recorder import Recorder
 from muster.runtime.snapshot import GangInput
 from muster.scheduler import cycle
-from muster.scheduler.model import Decision, State
+from muster.scheduler.decision import Decision, State
 from muster.scheduler.policy import Policy
 
 log = logging.getLogger(__name__)

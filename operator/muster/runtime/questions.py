@@ -19,7 +19,7 @@ from muster.runtime.offers import OfferError
 from muster.runtime.policyfile import PolicyFile
 from muster.runtime.recording import Recording, UnreadableError
 from muster.runtime.settings import Settings
-from muster.scheduler.model import Decision
+from muster.scheduler.decision import Decision
 from muster.scheduler.policy import PolicyError
 
 LIVE: Final = "live"

@@ -14,7 +14,8 @@ from muster.runtime.cache import Cache
 from muster.runtime.gate import Urgency
 from muster.runtime.kube import Kube
 from muster.runtime.resources import QUEUES
-from muster.scheduler.model import Decision, Snapshot
+from muster.scheduler.decision import Decision
+from muster.scheduler.model import Snapshot
 from muster.scheduler.shares import Share, shares
 
 log = logging.getLogger(__name__)

@@ -21,7 +21,8 @@ from muster.runtime.shapes import NodeView, PodUse
 from muster.runtime.snapshot import ClusterColumns, GangInput, QueueInput
 from muster.runtime.volumes import ClaimView, ClassView, Stored, VolumeView
 from muster.scheduler import cycle, policy
-from muster.scheduler.model import Decision, Quota, Snapshot
+from muster.scheduler.decision import Decision
+from muster.scheduler.model import Quota, Snapshot
 from muster.scheduler.policy import Policy
 
 FORMAT: Final = "muster.kubeflow.org/snapshot-1"

@@ -10,7 +10,7 @@ from typing import Final
 from muster.api import edge, names, quantity
 from muster.runtime.recording import Recording
 from muster.runtime.snapshot import GangInput
-from muster.scheduler.model import Decision, State, Verdict
+from muster.scheduler.decision import Decision, State, Verdict
 
 HOLDERS: Final = 5
 """How many of those that hold a short resource are named."""

@@ -11,8 +11,9 @@ from muster.api import names, quantity
 from muster.api.model import Job, Verdict
 from muster.runtime import gangs
 from muster.runtime.causes import Cause
-from muster.scheduler.model import Decision, Reason
-from muster.scheduler.model import Verdict as Ruling
+from muster.scheduler.decision import Decision
+from muster.scheduler.decision import Verdict as Ruling
+from muster.scheduler.model import Reason
 
 ETA_SLACK: Final = 15.0
 """Seconds by which a time of start may be wrong without being told anew."""

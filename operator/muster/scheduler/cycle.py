@@ -7,7 +7,8 @@ from muster.scheduler import verdicts
 from muster.scheduler.actions import ACTIONS
 from muster.scheduler.actions.keep import keep
 from muster.scheduler.actions.protect import protect
-from muster.scheduler.model import Decision, Snapshot
+from muster.scheduler.decision import Decision
+from muster.scheduler.model import Snapshot
 from muster.scheduler.policy import Policy
 from muster.scheduler.session import Session
 

@@ -9,17 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from muster.scheduler.model import (
-    PODS,
-    UNLIMITED,
-    FloatArray,
-    Gang,
-    Lot,
-    Placement,
-    Queue,
-    Refusal,
-    Shape,
-)
+from muster.scheduler.decision import Placement
+from muster.scheduler.model import PODS, UNLIMITED, FloatArray, Gang, Lot, Queue, Refusal, Shape
 
 
 class Tasks:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The scheduler's values: a snapshot of the cluster as columns, and the decisions made on it.
+"""The scheduler's values: a snapshot of the cluster as columns.
 
 Letters in shapes: N nodes (sorted by name), R resources. Units: memory, storage and huge pages in
 bytes, every other resource in thousandths (a pod slot is 1000). Arrays are never written to once
@@ -27,17 +27,6 @@ PODS, CPU, MEMORY = range(3)
 SLOT: Final = 1000
 """What one pod takes of the column `pods`."""
 UNLIMITED: Final = float("inf")
-
-
-class State(StrEnum):
-    """How far a gang has come."""
-
-    WAITING = "Waiting"
-    RESERVED = "Reserved"
-    PLACED = "Placed"
-    RUNNING = "Running"
-    DEGRADED = "Degraded"
-    RELEASED = "Released"
 
 
 class Reason(StrEnum):
@@ -351,69 +340,3 @@ class Snapshot:
     tenancy: Tenancy | None = None
     """What the gangs hold; None: nobody needs to know, as none of them waits."""
     quotas: Mapping[str, Quota] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """A task and the node that it was given."""
-
-    role: str
-    index: int
-    node: str
-
-
-@dataclass(frozen=True, slots=True)
-class Eviction:
-    """A running task that must go so that another gang fits."""
-
-    gang: str
-    """Key of the gang that loses it."""
-    role: str
-    index: int
-    node: str
-    action: str
-    """The scheduling action that wants it: preempt, reclaim, defragment."""
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """Where a gang stands and why."""
-
-    state: State
-    reason: Reason
-    message: str
-    """The long sentence, for conditions and events; empty where there is nothing to say."""
-    summary: str
-    """The short one, for a table's column."""
-    min_member: int
-    placed: int
-    """Tasks with a node, new placements included."""
-    ready: int
-    """Tasks that had a node before this cycle."""
-    total: int
-    """Tasks wanted."""
-    shortage: Mapping[str, int] = field(default_factory=dict)
-    """Resource -> what the whole gang lacks."""
-    position: int = 0
-    """Place in its queue, from 1; 0 if it does not wait."""
-    eta: float | None = None
-    """When it starts at the latest, if estimates hold; None: nobody knows."""
-    blocked_by: tuple[str, ...] = ()
-    """Up to 3 gangs, `queue/<name>` or `resourcequota/<namespace>/<name>` in the way."""
-    ever_possible: bool = True
-    ruled_out: Mapping[str, int] = field(default_factory=dict)
-    """What keeps the first task that did not fit from nodes -> how many of them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What is to be done for one gang: all of it, or nothing."""
-
-    gang: str
-    """Its key."""
-    verdict: Verdict
-    placements: tuple[Placement, ...] = ()
-    evictions: tuple[Eviction, ...] = ()
-    """What must go first, each gang whole or down to no less than its minimum."""
-    nominations: tuple[Placement, ...] = ()
-    """The nodes that are kept for it until what was evicted has gone."""

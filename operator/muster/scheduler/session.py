@@ -12,12 +12,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from muster.scheduler.decision import Eviction
 from muster.scheduler.hooks import Barred, Hooks, Order, Rules
 from muster.scheduler.jobs import Job, Line, Tasks
 from muster.scheduler.model import (
     PODS,
     BoolArray,
-    Eviction,
     FloatArray,
     Gang,
     IntArray,

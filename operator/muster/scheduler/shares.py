@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from muster.scheduler.model import PODS, Decision, FloatArray, Gang, Placement, Snapshot
+from muster.scheduler.decision import Decision, Placement
+from muster.scheduler.model import PODS, FloatArray, Gang, Snapshot
 from muster.scheduler.plugins import proportion
 
 

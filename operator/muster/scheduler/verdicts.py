@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from muster.scheduler.decision import Decision, State, Verdict
 from muster.scheduler.jobs import Job
-from muster.scheduler.model import Decision, Reason, Refusal, State, Verdict
+from muster.scheduler.model import Reason, Refusal
 from muster.scheduler.session import Session
 
 _ENDING = Refusal(Reason.NOT_ENOUGH_RESOURCES, "waiting for pods that are ending")

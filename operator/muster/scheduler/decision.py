@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a cycle decides for each gang: where its tasks go, what must leave, and why it waits.
+
+Units and times as in `model`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from muster.scheduler.model import Reason
+
+
+class State(StrEnum):
+    """How far a gang has come."""
+
+    WAITING = "Waiting"
+    RESERVED = "Reserved"
+    PLACED = "Placed"
+    RUNNING = "Running"
+    DEGRADED = "Degraded"
+    RELEASED = "Released"
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A task and the node that it was given."""
+
+    role: str
+    index: int
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """A running task that must go so that another gang fits."""
+
+    gang: str
+    """Key of the gang that loses it."""
+    role: str
+    index: int
+    node: str
+    action: str
+    """The scheduling action that wants it: preempt, reclaim, defragment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Where a gang stands and why."""
+
+    state: State
+    reason: Reason
+    message: str
+    """The long sentence, for conditions and events; empty where there is nothing to say."""
+    summary: str
+    """The short one, for a table's column."""
+    min_member: int
+    placed: int
+    """Tasks with a node, new placements included."""
+    ready: int
+    """Tasks that had a node before this cycle."""
+    total: int
+    """Tasks wanted."""
+    shortage: Mapping[str, int] = field(default_factory=dict)
+    """Resource -> what the whole gang lacks."""
+    position: int = 0
+    """Place in its queue, from 1; 0 if it does not wait."""
+    eta: float | None = None
+    """When it starts at the latest, if estimates hold; None: nobody knows."""
+    blocked_by: tuple[str, ...] = ()
+    """Up to 3 gangs, `queue/<name>` or `resourcequota/<namespace>/<name>` in the way."""
+    ever_possible: bool = True
+    ruled_out: Mapping[str, int] = field(default_factory=dict)
+    """What keeps the first task that did not fit from nodes -> how many of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is to be done for one gang: all of it, or nothing."""
+
+    gang: str
+    """Its key."""
+    verdict: Verdict
+    placements: tuple[Placement, ...] = ()
+    evictions: tuple[Eviction, ...] = ()
+    """What must go first, each gang whole or down to no less than its minimum."""
+    nominations: tuple[Placement, ...] = ()
+    """The nodes that are kept for it until what was evicted has gone."""
