@@ -26,7 +26,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from muster.api.model import Json
 from muster.local import cluster, options
-from muster.runtime import kube
+from muster.runtime.connection import connect
 from muster.runtime.gate import Urgency
 from muster.runtime.kube import ApiError, Kube
 
@@ -334,7 +334,7 @@ async def main() -> None:
     )
     made = cluster.up(wanted, lambda line: print(line, file=sys.stderr))
     try:
-        client = await kube.connect(str(made.kubeconfig), width=WIDTH)
+        client = await connect(str(made.kubeconfig), width=WIDTH)
         async with operator(made.kubeconfig, arguments.log) as pid:
             machine = f"{platform.machine()}, {os.cpu_count()} cores"
             python = f"Python {platform.python_version()}"

@@ -13,7 +13,7 @@ import pytest
 from harness import PATIENCE, Api, Json
 
 from muster.local.handle import Cluster
-from muster.runtime import kube as kubes
+from muster.runtime.connection import connect
 from muster.runtime.gate import Urgency
 from muster.runtime.kube import Kube, Resource
 from muster.runtime.mirror import Mirror
@@ -143,7 +143,7 @@ def tell(api: Api, story: Story) -> None:
 
     async def run() -> None:
         async with Wire(api.cluster.server) as wire:
-            kube = await kubes.connect(str(api.cluster.kubeconfig), wire.url)
+            kube = await connect(str(api.cluster.kubeconfig), wire.url)
             try:
                 await story(kube, wire, Server(api))
             finally:

@@ -7,7 +7,7 @@ import pytest
 
 from muster.frameworks.initcontainer import Waiting, containers
 from muster.runtime import app
-from muster.runtime.kube import ConfigurationError
+from muster.runtime.connection import ConfigurationError
 from muster.runtime.settings import Settings
 
 TEMPLATE = """

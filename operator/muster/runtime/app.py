@@ -17,11 +17,12 @@ from muster.controller.model import Context
 from muster.frameworks import FRAMEWORKS, ROWS, initcontainer
 from muster.frameworks.base import Framework
 from muster.frameworks.initcontainer import Waiting
-from muster.runtime import handlers, kube, metrics, permissions, policyfile, webhooks
+from muster.runtime import handlers, metrics, permissions, policyfile, webhooks
 from muster.runtime.cache import Cache
+from muster.runtime.connection import ConfigurationError, connect
 from muster.runtime.gangs import GangRules
 from muster.runtime.grants import Grants
-from muster.runtime.kube import BROKEN, ApiError, ConfigurationError, FencedError, Kube
+from muster.runtime.kube import BROKEN, ApiError, FencedError, Kube
 from muster.runtime.leader import Leader, Timings
 from muster.runtime.loop import Loop, LoopSettings
 from muster.runtime.metrics import Metrics
@@ -360,7 +361,7 @@ def main(settings: Settings) -> int:
 async def _run(settings: Settings) -> int:
     try:
         waiting = _waiting(settings)
-        connection = await kube.connect(
+        connection = await connect(
             settings.kubeconfig,
             settings.master,
             settings.context or None,

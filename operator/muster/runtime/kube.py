@@ -1,29 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one door to the API server: connection, credentials, retries, order of urgency."""
+"""The one door to the API server: requests, retries, order of urgency."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
-import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 import aiohttp
 import tenacity
-from kubernetes.aio import client as aio_client
-from kubernetes.aio import config as aio_config
-from kubernetes.aio.client.rest import RESTClientObject
 from pydantic_core import from_json, to_json
 
 from muster.api.model import Json
 from muster.runtime.gate import Gate, Urgency
-
-log = logging.getLogger(__name__)
 
 RETRIED = frozenset({429, 500, 502, 503, 504})
 OUT = frozenset({502, 503, 504})
@@ -35,10 +28,6 @@ ATTEMPTS = 8
 EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
 UNCHECKED: Final[Mapping[str, str]] = MappingProxyType({"fieldValidation": "Ignore"})
 """The server need not look for fields that it does not know: that costs it as much as reading."""
-CONNECTIONS = 256
-IDLE = 75.0
-"""Seconds that an unused connection stays open, a little less than the server gives it: sixty
-TLS handshakes at once would delay the start of the next gangs by a tenth."""
 BROKEN = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError)
 """The connection broke, or somebody was too slow: nobody knows whether the request was served."""
 WARMING = 10.0
@@ -77,10 +66,6 @@ class ApiError(Exception):
 
 class FencedError(Exception):
     """This process may not write: it is not, or no longer, the leader."""
-
-
-class ConfigurationError(Exception):
-    """No usable connection to an API server is configured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,42 +302,6 @@ def _nothing() -> None:
     return
 
 
-async def connect(
-    kubeconfig: str = "", master: str = "", context: str | None = None, width: int = 64
-) -> Kube:
-    """Open a connection as kubectl would, or as a pod does. Raises ConfigurationError."""
-    configuration = aio_client.Configuration()
-    namespace = await _load(configuration, kubeconfig, context)
-    if master:
-        configuration.host = master
-    rest = RESTClientObject(configuration)
-
-    async def authorize(
-        request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
-    ) -> aiohttp.ClientResponse:
-        settings: Any = await configuration.auth_settings()
-        for setting in settings.values():
-            if setting["in"] == "header" and setting["value"]:
-                request.headers[setting["key"]] = setting["value"]
-        return await handler(request)
-
-    needs_header = bool(configuration.api_key or configuration.username)
-
-    def new_session() -> aiohttp.ClientSession:
-        return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=CONNECTIONS, ssl=rest.ssl_context, keepalive_timeout=IDLE
-            ),
-            timeout=aiohttp.ClientTimeout(total=60, sock_connect=10),
-            headers={"User-Agent": "muster", "Accept": "application/json"},
-            middlewares=(authorize,) if needs_header else (),
-            read_bufsize=2**20,
-            proxy=configuration.proxy,
-        )
-
-    return Kube(configuration.host, new_session, namespace, width)
-
-
 async def fetch(url: str) -> str:
     """Return what another process of ours serves at a URL. Raises ApiError."""
     timeout = aiohttp.ClientTimeout(total=60)
@@ -364,34 +313,6 @@ async def fetch(url: str) -> str:
         if response.status >= 400:
             raise _error(response, content)
         return content.decode()
-
-
-async def _load(configuration: Any, kubeconfig: str, context: str | None) -> str:
-    inside = "KUBERNETES_SERVICE_HOST" in os.environ
-    try:
-        if not kubeconfig and "KUBECONFIG" not in os.environ and inside:
-            aio_config.load_incluster_config(client_configuration=configuration)
-            return _pod_namespace()
-        loader = await aio_config.load_kube_config(
-            config_file=kubeconfig or os.environ.get("KUBECONFIG"),
-            context=context,
-            client_configuration=configuration,
-            persist_config=False,
-        )
-    except (aio_config.ConfigException, OSError) as error:
-        hint = "give --kubeconfig, set KUBECONFIG, or run inside a cluster"
-        raise ConfigurationError(f"no connection to a cluster: {error}; {hint}") from error
-    active = loader.current_context or {}
-    return str(active.get("context", {}).get("namespace") or "default")
-
-
-def _pod_namespace() -> str:
-    path = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
-    try:
-        with open(path, encoding="utf-8") as file:  # noqa: PTH123 -- one line, once
-            return file.read().strip()
-    except OSError:
-        return "default"
 
 
 def _error(response: aiohttp.ClientResponse, content: bytes) -> ApiError:

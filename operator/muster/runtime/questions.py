@@ -12,8 +12,9 @@ from typing import Final
 from muster.api import names
 from muster.runtime import kube, offers, recording, render, report
 from muster.runtime.cache import Cache
+from muster.runtime.connection import ConfigurationError, connect
 from muster.runtime.gangs import GangRules
-from muster.runtime.kube import BROKEN, ApiError, ConfigurationError
+from muster.runtime.kube import BROKEN, ApiError
 from muster.runtime.observe import observe
 from muster.runtime.offers import OfferError
 from muster.runtime.policyfile import PolicyFile
@@ -131,7 +132,7 @@ async def _live(settings: Settings) -> tuple[Cache, Recording]:
         settings.default_queue,
         group_priority=settings.priority_class,
     )
-    connection = await kube.connect(
+    connection = await connect(
         settings.kubeconfig, settings.master, settings.context or None, settings.concurrency
     )
     try:

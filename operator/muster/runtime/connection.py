@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the API server is and who asks it: from a kubeconfig, or as a pod of the cluster."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import aiohttp
+from kubernetes.aio import client as aio_client
+from kubernetes.aio import config as aio_config
+from kubernetes.aio.client.rest import RESTClientObject
+
+from muster.runtime.kube import Kube
+
+CONNECTIONS = 256
+IDLE = 75.0
+"""Seconds that an unused connection stays open, a little less than the server gives it: sixty
+TLS handshakes at once would delay the start of the next gangs by a tenth."""
+
+
+class ConfigurationError(Exception):
+    """No usable connection to an API server is configured."""
+
+
+async def connect(
+    kubeconfig: str = "", master: str = "", context: str | None = None, width: int = 64
+) -> Kube:
+    """Open a connection as kubectl would, or as a pod does. Raises ConfigurationError."""
+    configuration = aio_client.Configuration()
+    namespace = await _load(configuration, kubeconfig, context)
+    if master:
+        configuration.host = master
+    rest = RESTClientObject(configuration)
+
+    async def authorize(
+        request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        settings: Any = await configuration.auth_settings()
+        for setting in settings.values():
+            if setting["in"] == "header" and setting["value"]:
+                request.headers[setting["key"]] = setting["value"]
+        return await handler(request)
+
+    needs_header = bool(configuration.api_key or configuration.username)
+
+    def new_session() -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                limit=CONNECTIONS, ssl=rest.ssl_context, keepalive_timeout=IDLE
+            ),
+            timeout=aiohttp.ClientTimeout(total=60, sock_connect=10),
+            headers={"User-Agent": "muster", "Accept": "application/json"},
+            middlewares=(authorize,) if needs_header else (),
+            read_bufsize=2**20,
+            proxy=configuration.proxy,
+        )
+
+    return Kube(configuration.host, new_session, namespace, width)
+
+
+async def _load(configuration: Any, kubeconfig: str, context: str | None) -> str:
+    inside = "KUBERNETES_SERVICE_HOST" in os.environ
+    try:
+        if not kubeconfig and "KUBECONFIG" not in os.environ and inside:
+            aio_config.load_incluster_config(client_configuration=configuration)
+            return _pod_namespace()
+        loader = await aio_config.load_kube_config(
+            config_file=kubeconfig or os.environ.get("KUBECONFIG"),
+            context=context,
+            client_configuration=configuration,
+            persist_config=False,
+        )
+    except (aio_config.ConfigException, OSError) as error:
+        hint = "give --kubeconfig, set KUBECONFIG, or run inside a cluster"
+        raise ConfigurationError(f"no connection to a cluster: {error}; {hint}") from error
+    active = loader.current_context or {}
+    return str(active.get("context", {}).get("namespace") or "default")
+
+
+def _pod_namespace() -> str:
+    path = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+    try:
+        with open(path, encoding="utf-8") as file:  # noqa: PTH123 -- one line, once
+            return file.read().strip()
+    except OSError:
+        return "default"
