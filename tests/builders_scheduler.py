@@ -7,7 +7,8 @@ import dataclasses
 
 from muster.api import quantity
 from muster.runtime import shapes
-from muster.runtime.snapshot import ClusterColumns, GangInput, QueueInput, RoleInput
+from muster.runtime.inputs import GangInput, QueueInput, RoleInput
+from muster.runtime.snapshot import ClusterColumns
 from muster.scheduler import cycle, policy
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from builders_scheduler import make_columns, make_gang, make_queue, make_role
-from muster.runtime.snapshot import GangInput
+from muster.runtime.inputs import GangInput
 from muster.scheduler import cycle, policy
 from muster.scheduler.decision import Decision
 

@@ -15,7 +15,8 @@ from clusters import FEATURES, question
 from builders_scheduler import make_gang, make_queue
 from muster.local import build
 from muster.runtime import shapes, volumes
-from muster.runtime.snapshot import ClusterColumns, RoleInput
+from muster.runtime.inputs import RoleInput
+from muster.runtime.snapshot import ClusterColumns
 from muster.scheduler import policy
 from muster.scheduler.session import Session
 

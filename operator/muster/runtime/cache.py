@@ -22,6 +22,7 @@ from muster.runtime.children import Children
 from muster.runtime.foreigngroups import ForeignGroups
 from muster.runtime.foreignpods import ForeignPods
 from muster.runtime.groups import Groups
+from muster.runtime.inputs import QueueInput
 from muster.runtime.jobs import Jobs
 from muster.runtime.kube import Kube, Resource
 from muster.runtime.made import Made
@@ -29,7 +30,7 @@ from muster.runtime.mirror import Mirror
 from muster.runtime.podentries import PodEntry
 from muster.runtime.quotas import LimitView, QuotaBook, QuotaView
 from muster.runtime.shapes import NodeView
-from muster.runtime.snapshot import ClusterColumns, QueueInput
+from muster.runtime.snapshot import ClusterColumns
 from muster.runtime.volumes import Stored
 
 OURS = {"labelSelector": names.OPERATOR_NAME}

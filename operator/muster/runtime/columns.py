@@ -8,6 +8,7 @@ from slots that are given to the next node when theirs has gone.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from muster.scheduler.model import (
     CodeArray,
     FloatArray,
     IntArray,
+    Nodes,
 )
 
 _State = tuple[bool, bool, tuple[Taint, ...], tuple[bool, ...]]
@@ -75,9 +77,11 @@ class NodeColumns:
         self.releasing = self.allocatable.copy()
         self.load = np.zeros((16, 2), np.int64)
         self._order: tuple[tuple[str, ...], Mapping[str, int], IntArray] | None = None
+        self._fixed: Nodes | None = None
 
     def put(self, view: NodeView) -> int:
         """Take in a node and return its slot; a new one has nothing used."""
+        self._fixed = None
         self._vocabulary.learn(view.allocatable)
         slot = self.slots.get(view.name)
         if slot is None:
@@ -96,7 +100,7 @@ class NodeColumns:
         for array in (self.allocatable, self.used, self.releasing, self.load):
             array[slot] = 0
         self._free.append(slot)
-        self._order = None
+        self._order = self._fixed = None
 
     def fit(self) -> None:
         """Make the arrays as large as the slots and columns need."""
@@ -104,6 +108,7 @@ class NodeColumns:
         wanted = len(self.slots) + len(self._free)
         if wanted <= rows and len(self._vocabulary.names) == columns:
             return
+        self._fixed = None
         rows = max(rows, 2 * wanted if wanted > rows else 0)
         shape = (rows, len(self._vocabulary.names))
         self.allocatable = grown(self.allocatable, shape)
@@ -119,6 +124,30 @@ class NodeColumns:
             slots = np.array([self.slots[name] for name in names], np.int64)
             self._order = (names, index, slots)
         return self._order
+
+    def freeze(self) -> Nodes:
+        """Return all nodes in order; what it returns shares nothing that is written later."""
+        names, index, slots = self.order()
+        if self._fixed is None:
+            views = [self.views[name] for name in names]
+            self._fixed = Nodes(
+                names=names,
+                index=index,
+                allocatable=self.allocatable[slots],
+                used=self.used[slots],
+                releasing=self.releasing[slots],
+                load=self.load[slots],
+                usable=np.array([view.usable for view in views], np.bool_),
+                pressure=np.array([view.pressure for view in views], np.bool_).reshape(-1, 3),
+                labels=tuple(view.labels for view in views),
+            )
+            return self._fixed
+        return replace(
+            self._fixed,
+            used=self.used[slots],
+            releasing=self.releasing[slots],
+            load=self.load[slots],
+        )
 
 
 class ShapeRow:

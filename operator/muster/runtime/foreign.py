@@ -22,10 +22,10 @@ from muster.runtime.causes import Cause
 from muster.runtime.foreignstate import ForeignState
 from muster.runtime.gangs import GangRules
 from muster.runtime.gate import Urgency
+from muster.runtime.inputs import GangInput
 from muster.runtime.kube import Kube, Resource
 from muster.runtime.metrics import Metrics
 from muster.runtime.recorder import Recorder
-from muster.runtime.snapshot import GangInput
 from muster.scheduler.decision import Decision
 
 log = logging.getLogger(__name__)

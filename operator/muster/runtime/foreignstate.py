@@ -17,8 +17,8 @@ from muster.runtime.causes import Cause
 from muster.runtime.dialects import Terms
 from muster.runtime.foreignpods import Member
 from muster.runtime.gangs import GangRules
+from muster.runtime.inputs import GangInput
 from muster.runtime.promises import Promises
-from muster.runtime.snapshot import GangInput
 
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
 """Pause before a pod is tried again that could not be sent to its node."""

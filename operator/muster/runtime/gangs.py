@@ -15,9 +15,9 @@ from muster.controller import children, policies, roster
 from muster.frameworks.initcontainer import Waiting
 from muster.gang import demand
 from muster.runtime import quotas
+from muster.runtime.inputs import GangInput, QueueInput, RoleInput
 from muster.runtime.quotas import LimitView
 from muster.runtime.shapes import PodShape, shape_of
-from muster.runtime.snapshot import GangInput, QueueInput, RoleInput
 from muster.scheduler.model import UNLIMITED
 
 WHOLE = frozenset({"Placed", "Running", "Degraded"})

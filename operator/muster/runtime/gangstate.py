@@ -19,9 +19,9 @@ from muster.runtime import gangs, quotas
 from muster.runtime.cache import Cache
 from muster.runtime.causes import Cause
 from muster.runtime.gangs import GangRules
+from muster.runtime.inputs import GangInput
 from muster.runtime.promises import Promises
 from muster.runtime.shapes import PodShape
-from muster.runtime.snapshot import GangInput
 from muster.scheduler.model import Reason, Refusal
 
 log = logging.getLogger(__name__)

@@ -20,11 +20,11 @@ from muster.runtime.evictions import Evictions
 from muster.runtime.foreign import Foreign
 from muster.runtime.gangs import GangRules
 from muster.runtime.gangstate import NOT_NOW, PATIENCE, GangState
+from muster.runtime.inputs import GangInput
 from muster.runtime.kube import Kube
 from muster.runtime.metrics import Metrics
 from muster.runtime.queuestatus import QueueStatus
 from muster.runtime.recorder import Recorder
-from muster.runtime.snapshot import GangInput
 from muster.scheduler import cycle
 from muster.scheduler.decision import Decision, State
 from muster.scheduler.policy import Policy

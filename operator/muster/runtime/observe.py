@@ -13,9 +13,9 @@ from muster.runtime.cache import Cache
 from muster.runtime.foreignstate import ForeignState
 from muster.runtime.gangs import GangRules
 from muster.runtime.gangstate import GangState
+from muster.runtime.inputs import GangInput
 from muster.runtime.kube import Kube
 from muster.runtime.recording import Recording
-from muster.runtime.snapshot import GangInput
 from muster.scheduler.policy import Policy
 
 

@@ -17,8 +17,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from muster.api.model import Json
 from muster.runtime.gangs import GangRules
+from muster.runtime.inputs import GangInput, QueueInput
 from muster.runtime.shapes import NodeView, PodUse
-from muster.runtime.snapshot import ClusterColumns, GangInput, QueueInput
+from muster.runtime.snapshot import ClusterColumns
 from muster.runtime.volumes import ClaimView, ClassView, Stored, VolumeView
 from muster.scheduler import cycle, policy
 from muster.scheduler.decision import Decision

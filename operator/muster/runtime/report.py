@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from muster.api import edge, names, quantity
+from muster.runtime.inputs import GangInput
 from muster.runtime.recording import Recording
-from muster.runtime.snapshot import GangInput
 from muster.scheduler.decision import Decision, State, Verdict
 
 HOLDERS: Final = 5

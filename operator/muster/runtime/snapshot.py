@@ -7,13 +7,14 @@ Everything here runs in one thread. What `snapshot` returns shares nothing that 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 import numpy as np
 
 from muster.runtime.columns import NodeColumns, ShapeRow, Vocabulary
 from muster.runtime.hostports import HostPorts
+from muster.runtime.inputs import GangInput, QueueInput, RoleInput
 from muster.runtime.neighbours import Neighbours, Profile
 from muster.runtime.shapes import NodeView, PodShape, PodUse, Requests
 from muster.runtime.tenants import Tenants
@@ -25,9 +26,7 @@ from muster.scheduler.model import (
     Gang,
     IntArray,
     Lot,
-    Nodes,
     Queue,
-    Refusal,
     Shape,
     Snapshot,
     Tenancy,
@@ -38,58 +37,6 @@ Key = tuple[str, str]
 
 IDLE_SHAPES: Final = 64
 """How many shapes that nobody waits with keep their rows for the next job that looks alike."""
-
-
-@dataclass(frozen=True, slots=True)
-class RoleInput:
-    """The tasks of one replica role, told apart by an index. Fields as in `model.Lot`."""
-
-    role: str
-    shape: PodShape
-    priority: int = 0
-    waiting: Sequence[int] = ()
-    returning: Sequence[int] = ()
-    gated: int = 0
-    held: Sequence[tuple[int, str]] = ()
-    started: Sequence[float] = ()
-    leaving: Sequence[tuple[int, str]] = ()
-    succeeded: int = 0
-    previous: Mapping[int, str] = field(default_factory=dict)
-    nominated: Mapping[int, str] = field(default_factory=dict)
-    charge: Mapping[str, int] = field(default_factory=dict)
-    absent: frozenset[int] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class GangInput:
-    """One gang. Fields as in `model.Gang`; amounts by resource name."""
-
-    key: str
-    uid: str
-    queue: str
-    created: float
-    min_member: int
-    roles: tuple[RoleInput, ...]
-    priority: int = 0
-    min_resources: Mapping[str, int] | None = None
-    admitted: bool = False
-    hold_until: float | None = None
-    refusal: Refusal | None = None
-    duration: float = UNLIMITED
-    deadline: float = UNLIMITED
-    started: float | None = None
-    drains_from: float = UNLIMITED
-    critical: bool = False
-    guarded: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class QueueInput:
-    """One queue; resources without a capability are unlimited."""
-
-    name: str
-    weight: int = 1
-    capability: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +73,6 @@ class ClusterColumns:
         self._last_shape = 0
         self._rows: dict[int, ShapeRow] = {}
         self._frozen: dict[int, Shape] = {}
-        self._fixed: Nodes | None = None
         self._gangs: dict[str, _Known] = {}
         self._sums: dict[str, tuple[FloatArray, FloatArray]] = {}
         self._tenants = Tenants(self._vocabulary.request)
@@ -138,7 +84,6 @@ class ClusterColumns:
         self.changes += 1
         self._neighbours.nodes_changed()
         self._frozen.clear()
-        self._fixed = None
         if after is None:
             if before is not None and before.name in self._nodes.slots:
                 self._nodes.drop(before.name)
@@ -232,7 +177,7 @@ class ClusterColumns:
         return Snapshot(
             now=now,
             resources=tuple(self._vocabulary.names),
-            nodes=self._freeze(),
+            nodes=self._nodes.freeze(),
             shapes=shapes,
             gangs=tuple(made),
             queues={queue.name: self._queue(queue) for queue in queues},
@@ -297,7 +242,6 @@ class ClusterColumns:
             self._gangs.clear()
             self._sums.clear()
             self._frozen.clear()
-            self._fixed = None
 
     def _gang(self, source: GangInput) -> _Known:
         known = self._gangs.get(source.key)
@@ -397,30 +341,6 @@ class ClusterColumns:
             living = {lot.shape for entry in self._gangs.values() for lot in entry.gang.lots}
             living |= wanted.keys()
             self._shapes = {s: id_ for s, id_ in self._shapes.items() if id_ in living}
-
-    def _freeze(self) -> Nodes:
-        columns = self._nodes
-        names, index, slots = columns.order()
-        if self._fixed is None:
-            views = [columns.views[name] for name in names]
-            self._fixed = Nodes(
-                names=names,
-                index=index,
-                allocatable=columns.allocatable[slots],
-                used=columns.used[slots],
-                releasing=columns.releasing[slots],
-                load=columns.load[slots],
-                usable=np.array([view.usable for view in views], np.bool_),
-                pressure=np.array([view.pressure for view in views], np.bool_).reshape(-1, 3),
-                labels=tuple(view.labels for view in views),
-            )
-            return self._fixed
-        return replace(
-            self._fixed,
-            used=columns.used[slots],
-            releasing=columns.releasing[slots],
-            load=columns.load[slots],
-        )
 
 
 _OF_ROLES: Final = {one.name for one in fields(RoleInput)} - {"shape"}
