@@ -13,7 +13,7 @@ from muster import gang
 from muster.api import edge
 from muster.controller.model import Refusal
 from muster.frameworks import FRAMEWORKS
-from muster.runtime import loop as loops
+from muster.runtime import showing
 from muster.runtime.cache import Cache
 from muster.runtime.gangs import GangRules
 from muster.runtime.loop import Loop, LoopSettings
@@ -236,7 +236,7 @@ def test_pods_of_a_gang_that_waits_are_shown_by_and_by():
         await s.until(s.verdict)
         assert not s.placements()
         await s.until(s.placements)
-        assert time.time() >= created + loops.PENDING_AFTER
+        assert time.time() >= created + showing.PENDING_AFTER
         assert set(s.placements().values()) == {""}
         assert not s.promised
 

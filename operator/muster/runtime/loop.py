@@ -7,7 +7,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from muster.api import names
@@ -25,6 +25,7 @@ from muster.runtime.kube import Kube
 from muster.runtime.metrics import Metrics
 from muster.runtime.queuestatus import QueueStatus
 from muster.runtime.recorder import Recorder
+from muster.runtime.showing import Showing
 from muster.scheduler import cycle
 from muster.scheduler.decision import Decision, State
 from muster.scheduler.policy import Policy
@@ -36,9 +37,6 @@ SHORTEST_PAUSE = 0.05
 FIRST_BACKOFF, LAST_BACKOFF = 0.1, 30.0
 BUSY_SHARE = 1.0
 """A cycle that took t seconds is followed by a pause of as long, at most a schedule period."""
-PENDING_AFTER = 0.5
-"""Seconds a gang waits before its pods are created unbound, so that a gang that starts at the
-next change is never created twice over."""
 FRESH_FOR = 1.0
 NEWS_PER_SECOND = 50
 """Other numbers for the same reason are told after a second, or so late that all gangs together
@@ -83,6 +81,7 @@ class Loop:
         self._evictions = Evictions(
             cache, self._binder, self.foreign, self._states, metrics, self._wake
         )
+        self._showing = Showing(cache, self._binder, self._states, touched, self._wake)
         self._alarm: asyncio.TimerHandle | None = None
         self._next = math.inf
         self._waiting = 0
@@ -176,7 +175,7 @@ class Loop:
         for claim, node in columns.volumes.consumers():
             self._binder.provision(claim, node)
         waiting = [d for d in decisions if d.gang in jobs and not d.placements]
-        self._show(waiting, jobs, settings, now)
+        self._showing.show(waiting, jobs, settings.rules, settings.pending_pods_budget, now)
         self._look_ahead(decisions, inputs, now)
         self._metrics.holds.set(sum(g.admitted and gangs.missing(g) > 0 for g in inputs))
         self._set_alarm()
@@ -317,67 +316,6 @@ class Loop:
             return
         state.verdict, state.told = verdict, now
         self._touched(job.key)
-
-    # Pods of gangs that wait.
-
-    def _show(
-        self,
-        waiting: Sequence[Decision],
-        jobs: Mapping[str, Job],
-        settings: LoopSettings,
-        now: float,
-    ) -> None:
-        """Let the gangs at the head of the queue show their pods, within the budget."""
-        last = len(waiting) + 1
-        ordered = sorted(waiting, key=lambda d: d.verdict.position or last)
-        # All that stand without a node count, also those that are being bound and those of jobs
-        # that changed during the cycle and are not among the waiting ones.
-        shown = sum(len(self._shown(job, settings)) for job in jobs.values()) if ordered else 0
-        charged = {d.gang for d in ordered if self._states[jobs[d.gang].uid].charged}
-        allowed = rulings.showable(ordered, {key: jobs[key].namespace for key in charged})
-        wishes = self._wishes((jobs[key] for key in allowed), settings, now)
-        granted = rulings.shows(wishes, shown, settings.pending_pods_budget)
-        for key, pods in granted.items():
-            self._states[jobs[key].uid].unbound |= pods
-            self._touched(key)
-        for decision in ordered:
-            self._mark(jobs[decision.gang], str(decision.verdict.reason), decision.verdict.message)
-
-    def _shown(self, job: Job, settings: LoopSettings) -> set[str]:
-        """Return the names of pods that wait for a node of ours, or are about to."""
-        state, pods = self._states[job.uid], self._cache.own_pods(job.uid)
-        if not (state.unbound or state.binding):
-            return set()
-        mine = [r for r in job.replicas if gangs.ours(r, settings.rules) and not gangs.gated(r)]
-        waiting = {n for n, pod in pods.items() if not (pod.node or pod.terminal)}
-        hidden = {name for name in state.unbound if name not in pods}
-        return (waiting | hidden).intersection(gangs.names_of(job, mine))
-
-    def _wishes(
-        self, jobs: Iterable[Job], settings: LoopSettings, now: float
-    ) -> Iterator[tuple[str, Sequence[str]]]:
-        """Yield the gangs that have waited long enough, and the pods that they do not show."""
-        for job in jobs:
-            state, pods = self._states[job.uid], self._cache.own_pods(job.uid)
-            since = state.verdict.since if state.verdict and state.verdict.since else now
-            if now < since + PENDING_AFTER:
-                self._wake(since + PENDING_AFTER)
-                continue
-            mine = [r for r in job.replicas if gangs.ours(r, settings.rules)]
-            hidden = (n for n in gangs.names_of(job, mine) if n not in state.unbound)
-            yield job.key, [name for name in hidden if name not in pods]
-
-    def _mark(self, job: Job, reason: str, message: str) -> None:
-        """Tell autoscalers and people on each unbound pod why it waits, once per reason."""
-        state = self._states[job.uid]
-        for pod in self._cache.own_pods(job.uid).values():
-            if pod.node or pod.deleting or pod.terminal or pod.gated or not message:
-                continue
-            if state.marked.get(pod.uid) == reason:
-                continue
-            state.marked[pod.uid] = reason
-            if pod.message != message:
-                self._binder.mark(pod, message)
 
     # Bindings.
 
