@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,8 +13,8 @@ from muster.api.model import Job, Json, PodView, Replica
 from muster.controller import children, policies, roster
 from muster.frameworks.initcontainer import Waiting
 from muster.gang import demand
-from muster.runtime import quotas
-from muster.runtime.inputs import GangInput, QueueInput, RoleInput
+from muster.runtime import quotas, tasks
+from muster.runtime.inputs import GangInput, QueueInput
 from muster.runtime.quotas import LimitView
 from muster.runtime.shapes import PodShape, shape_of
 from muster.scheduler.model import UNLIMITED
@@ -53,11 +52,6 @@ def ours(replica: Replica, rules: GangRules) -> bool:
     spec = replica.template.get("spec") or {}
     name = spec.get("schedulerName") or ""
     return not name or name in rules.scheduler_names
-
-
-def gated(replica: Replica) -> bool:
-    """Say whether new pods of this role carry scheduling gates."""
-    return bool((replica.template.get("spec") or {}).get("schedulingGates"))
 
 
 def wants_pods(job: Job) -> bool:
@@ -101,22 +95,17 @@ def gang(
     roles = tuple(
         part
         for r in mine
-        for part in _parted(
+        for part in tasks.parts(
             job,
             r,
             pods,
-            _role(
-                job,
-                r,
-                pods,
-                placed,
-                previous,
-                rules,
-                shapes[r.type],
-                later,
-                leaving,
-                nominated or {},
-            ),
+            placed,
+            previous,
+            shapes[r.type],
+            rules.priorities.get(tasks.priority_class(r), 0),
+            later,
+            leaving,
+            nominated or {},
         )
     )
     scheduling = job.run_policy.scheduling
@@ -142,7 +131,7 @@ def gang(
 
 def _critical(job: Job) -> bool:
     """Say whether the job is part of what keeps the cluster itself at work."""
-    classes = (_priority_class(job), *map(_template_class, job.replicas))
+    classes = (_priority_class(job), *map(tasks.priority_class, job.replicas))
     system = any(name.startswith(names.SYSTEM_CLASSES) for name in classes)
     return system or job.namespace == names.SYSTEM_NAMESPACE
 
@@ -293,12 +282,8 @@ def was_whole(job: Job) -> bool:
 
 
 def _priority_class(job: Job) -> str:
-    named = (_template_class(replica) for replica in job.replicas)
+    named = (tasks.priority_class(replica) for replica in job.replicas)
     return job.run_policy.scheduling.priority_class or next(filter(None, named), "")
-
-
-def _template_class(replica: Replica) -> str:
-    return (replica.template.get("spec") or {}).get("priorityClassName") or ""
 
 
 def amounts(resources: Mapping[str, str] | None) -> Mapping[str, int] | None:
@@ -306,123 +291,6 @@ def amounts(resources: Mapping[str, str] | None) -> Mapping[str, int] | None:
     if resources is None:
         return None
     return {resource: quantity.units(resource, text) for resource, text in resources.items()}
-
-
-def _role(
-    job: Job,
-    replica: Replica,
-    pods: Mapping[str, PodView],
-    placed: Mapping[str, str],
-    previous: Mapping[str, str],
-    rules: GangRules,
-    shape: PodShape,
-    later: Collection[str],
-    leaving: Collection[str],
-    nominated: Mapping[str, str],
-) -> RoleInput:
-    priority = rules.priorities.get(_template_class(replica), 0)
-    if not (pods or placed or previous or later or nominated):
-        fresh = replica.replicas
-        if gated(replica):
-            return RoleInput(replica.role, shape, priority, gated=fresh)
-        return RoleInput(replica.role, shape, priority, waiting=range(fresh))
-    sorted_out = _sort_out(job, replica, pods, placed, later, leaving)
-    wanting = (*sorted_out.waiting, *sorted_out.returning)
-    called = {index: replica.pod_name(job.name, index) for index in wanting}
-    return RoleInput(
-        role=replica.role,
-        shape=shape,
-        priority=priority,
-        waiting=tuple(sorted_out.waiting),
-        returning=tuple(sorted_out.returning),
-        gated=sorted_out.gated,
-        held=tuple(sorted_out.held),
-        started=tuple(sorted_out.started),
-        leaving=tuple(sorted_out.leaving),
-        succeeded=sorted_out.succeeded,
-        previous={i: previous[name] for i, name in called.items() if previous.get(name)},
-        nominated={i: nominated[name] for i, name in called.items() if name in nominated},
-    )
-
-
-def _parted(
-    job: Job, replica: Replica, pods: Mapping[str, PodView], role: RoleInput
-) -> Iterator[RoleInput]:
-    """Yield the role, and apart from it its pods that were given another node selector.
-
-    Kueue tells by it, pod by pod, where those go whose gates it takes away.
-    """
-    asked = (replica.template.get("spec") or {}).get("nodeSelector") or {}
-    apart: dict[tuple[tuple[str, str], ...], list[int]] = {}
-    for index in role.waiting if pods else ():
-        pod = pods.get(replica.pod_name(job.name, index))
-        if pod is not None and pod.selector != asked:
-            apart.setdefault(tuple(sorted(pod.selector.items())), []).append(index)
-    if not apart:
-        yield role
-        return
-    others = frozenset(index for indices in apart.values() for index in indices)
-    yield replace(role, waiting=tuple(i for i in role.waiting if i not in others))
-    for selector, indices in apart.items():
-        spec = {**replica.template["spec"], "nodeSelector": dict(selector)}
-        shape = shape_of({**replica.template, "spec": spec})
-        nominated = {i: node for i, node in role.nominated.items() if i in indices}
-        yield RoleInput(
-            role.role, shape, role.priority, waiting=tuple(indices), nominated=nominated
-        )
-
-
-@dataclass(slots=True)
-class _Sorted:
-    waiting: list[int] = field(default_factory=list)
-    returning: list[int] = field(default_factory=list)
-    gated: int = 0
-    held: list[tuple[int, str]] = field(default_factory=list)
-    started: list[float] = field(default_factory=list)
-    leaving: list[tuple[int, str]] = field(default_factory=list)
-    succeeded: int = 0
-
-
-def _sort_out(
-    job: Job,
-    replica: Replica,
-    pods: Mapping[str, PodView],
-    placed: Mapping[str, str],
-    later: Collection[str],
-    leaving: Collection[str],
-) -> _Sorted:
-    out = _Sorted()
-    new_are_gated = gated(replica)
-    for index in range(replica.replicas):
-        name = replica.pod_name(job.name, index)
-        pod, promised = pods.get(name), placed.get(name)
-        if pod is not None and pod.phase == "Succeeded":
-            out.succeeded += 1
-        elif promised:
-            out.held.append((index, promised))
-            out.started.append(math.inf)
-        elif pod is None and new_are_gated:
-            out.gated += 1
-        elif pod is not None and name in leaving and _stands(pod):
-            out.returning.append(index)
-            out.leaving.append((index, pod.node))
-        elif name in later or (pod is not None and (pod.deleting or pod.terminal)):
-            out.returning.append(index)
-        elif pod is None:
-            out.waiting.append(index)
-        elif pod.node:
-            out.held.append((index, pod.node))
-            out.started.append(pod.started or pod.created)
-        elif pod.gated:
-            out.gated += 1
-        else:
-            out.waiting.append(index)
-    return out
-
-
-def _stands(pod: PodView) -> bool:
-    """Say whether the pod has a node and is not on its way out."""
-    return bool(pod.node) and not (pod.deleting or pod.terminal)
 
 
 def names_of(job: Job, replicas: Sequence[Replica]) -> list[str]:

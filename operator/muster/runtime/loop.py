@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from muster.api import names
 from muster.api.model import Job, PodView, Verdict
-from muster.runtime import gangs, recording, rulings
+from muster.runtime import gangs, recording, rulings, tasks
 from muster.runtime.binder import Binder
 from muster.runtime.cache import Cache
 from muster.runtime.chronicle import Chronicle
@@ -105,10 +105,10 @@ class Loop:
 
     async def run(self) -> None:
         """Run cycles for ever, and tell of them on groups and queues."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.foreign.run())
-            tasks.create_task(self.queue_status.run())
-            tasks.create_task(self._run())
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.foreign.run())
+            group.create_task(self.queue_status.run())
+            group.create_task(self._run())
 
     async def _run(self) -> None:
         """Run cycles. Raises nothing: a cycle that fails is told and tried again."""
@@ -244,7 +244,7 @@ class Loop:
 
     def _free(self, job: Job, state: GangState, rules: GangRules) -> None:
         """Let pods be created that another scheduler places, or that wait at a gate."""
-        free = [r for r in job.replicas if gangs.gated(r) or not gangs.ours(r, rules)]
+        free = [r for r in job.replicas if tasks.gated(r) or not gangs.ours(r, rules)]
         pods = frozenset(gangs.names_of(job, free))
         if not pods <= state.unbound:
             state.unbound |= pods

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from muster.api.model import Job
-from muster.runtime import gangs, rulings
+from muster.runtime import gangs, rulings, tasks
 from muster.runtime.binder import Binder
 from muster.runtime.cache import Cache
 from muster.runtime.gangs import GangRules
@@ -68,7 +68,7 @@ class Showing:
         state, pods = self._states[job.uid], self._cache.own_pods(job.uid)
         if not (state.unbound or state.binding):
             return set()
-        mine = [r for r in job.replicas if gangs.ours(r, rules) and not gangs.gated(r)]
+        mine = [r for r in job.replicas if gangs.ours(r, rules) and not tasks.gated(r)]
         waiting = {n for n, pod in pods.items() if not (pod.node or pod.terminal)}
         hidden = {name for name in state.unbound if name not in pods}
         return (waiting | hidden).intersection(gangs.names_of(job, mine))
