@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -152,3 +154,73 @@ def test_deterministic(cluster, rules):
     columns, gangs = cluster
     snapshot = columns.snapshot(gangs, [make_queue()], 0.0)
     assert cycle.schedule(snapshot, rules) == cycle.schedule(snapshot, rules)
+
+
+PREEMPT = policy.parse({"actions": "allocate, backfill, preempt"})
+PORTS = st.sampled_from([(), (80,), (81,), (80, 81)])
+
+
+@st.composite
+def crowds(draw):
+    """Return nodes, gangs that hold some of them, and one that comes before them and waits."""
+    nodes = [
+        make_node(
+            name=f"n{i}",
+            cpu=draw(st.integers(1, 4)),
+            labels={"host": f"n{i}", "zone": draw(st.sampled_from("xy"))},
+        )
+        for i in range(draw(st.integers(1, 4)))
+    ]
+    names = [node["metadata"]["name"] for node in nodes]
+
+    def role(**fields):
+        template = draw(templates())
+        ports = [{"containerPort": port, "hostPort": port} for port in draw(PORTS)]
+        template["spec"]["containers"][0]["ports"] = ports
+        return make_role(template=template, **fields)
+
+    gangs = [
+        make_gang(key=f"team/low{i}", priority=draw(st.sampled_from([0, 9])), roles=[low])
+        for i in range(draw(st.integers(1, 5)))
+        for low in [
+            role(held=tuple(enumerate(draw(st.lists(st.sampled_from(names), max_size=2)))))
+        ]
+        if low.held
+    ]
+    high = [role(replicas=draw(st.integers(1, 3))) for _ in range(draw(st.integers(1, 2)))]
+    roles = [dataclasses.replace(r, role=f"r{i}") for i, r in enumerate(high)]
+    return nodes, gangs, make_gang(key="team/high", priority=5, roles=roles)
+
+
+def standing(nodes, gangs, gone=()):
+    """Return the columns with all that the gangs hold, but for what has gone."""
+    columns = make_columns(nodes=nodes)
+    for gang in gangs:
+        for role in gang.roles:
+            for index, node in role.held:
+                if (gang.key, index) not in gone:
+                    columns.assume("team", f"{gang.key}-{index}", node, role.shape)
+    return columns
+
+
+@given(crowd=crowds())
+def test_who_is_evicted_for_fits_when_they_have_gone(crowd):
+    """By ports and terms too, on the nodes that are kept; and without that it did not fit."""
+    nodes, gangs, high = crowd
+    snapshot = standing(nodes, gangs).snapshot([*gangs, high], [make_queue()], 0.0)
+    decision = next(d for d in cycle.schedule(snapshot, PREEMPT) if d.gang == high.key)
+    if not decision.evictions:
+        return
+    assert not decision.placements
+    gone = {(eviction.gang, eviction.index) for eviction in decision.evictions}
+    columns = standing(nodes, gangs, gone)
+    shapes = {role.role: role.shape for role in high.roles}
+    coming = list(decision.nominations)
+    assert len(coming) == high.min_member
+    while coming:
+        # Some of them can only come once others are there.
+        fitting = [p for p in coming if columns.fits(p.node, shapes[p.role])]
+        assert fitting, coming
+        coming.remove(fitting[0])
+        name, node = f"{fitting[0].role}-{fitting[0].index}", fitting[0].node
+        columns.assume("team", name, node, shapes[fitting[0].role])

@@ -87,3 +87,41 @@ def test_fond():
     assert bonds.fond(1).tolist() == [100, 100, 0, 75, 50]
     assert Bonds({1: (make_bond(Link.FOND),)}).fond(1).tolist() == [0] * 5
     assert bonds.fond(2) is None
+
+
+@pytest.mark.parametrize(
+    ("bond", "now", "then"),
+    [
+        (make_bond(Link.APART, counts=(1, 2, 0), adds={2: 1}), [3, 4], [0, 1, 3, 4]),
+        (make_bond(Link.NEAR, counts=(1, 2, 0), adds={2: 1}), [0, 1, 2], [2]),
+        (make_bond(Link.NEAR, counts=(1, 0, 0), adds={2: 1}, itself=1), [0, 1], [0, 1, 2, 3]),
+        (make_bond(Link.EVEN, counts=(1, 0, 0), adds={2: 1}, itself=1), [2, 3], [0, 1, 2, 3]),
+    ],
+    ids=str,
+)
+def test_what_is_going_counts_until_it_has_gone(bond, now, then):
+    """Where a task may go now, and where once a task of another shape has left the first node."""
+    bonds = Bonds({1: (bond,)})
+    before = bonds.version(1)
+    bonds.leave(2, np.array([0]), np.array([1]))
+    assert bonds.version(1) > before
+    assert where(bonds) == now
+    assert np.flatnonzero(bonds.open(1, future=True)).tolist() == then
+    bonds.leave(2, np.array([0]), np.array([-1]))
+    assert np.flatnonzero(bonds.open(1, future=True)).tolist() == now
+
+
+def test_pods_that_are_being_deleted_are_going():
+    """Before anything is evicted."""
+    bonds = Bonds({1: (make_bond(Link.APART, counts=(1, 1, 0), going=np.array([1, 0, 0])),)})
+    assert where(bonds) == [3, 4]
+    assert np.flatnonzero(bonds.open(1, future=True)).tolist() == [0, 1, 3, 4]
+
+
+def test_rivals_and_friends():
+    """Shapes that keep one away, and those it must be near."""
+    near, apart = make_bond(Link.NEAR, adds={3: 1}), make_bond(Link.APART, adds={2: 1})
+    bonds = Bonds({1: (near, apart, make_bond(Link.FOND, adds={4: 1}))})
+    assert bonds.rivals(1) == ({2}, {3})
+    assert bonds.rivals(5) == (set(), set())
+    assert [bonds.hear(shape) for shape in (1, 2)] == [False, True]

@@ -36,6 +36,10 @@ class Census:
     """Namespace -> its labels."""
     holders: dict[Tie, Counter[str]] = field(default_factory=dict)
     """Term by which pods keep others away -> how many such pods a node has."""
+    going: dict[Tie, Counter[str]] = field(default_factory=dict)
+    """As `holders`, of pods that are being deleted."""
+    ending: int = 0
+    """How many pods are being deleted."""
     _answers: dict[Question, Counter[str]] = field(default_factory=dict)
 
     def matches(self, selection: Selection, identity: Identity) -> bool:
@@ -50,13 +54,10 @@ class Census:
 
     def put(self, use: PodUse, sign: int) -> None:
         """Count a pod that came to its node (sign 1), or went (-1)."""
-        for tie in use.apart:
-            held = self.holders.setdefault(tie, Counter())
-            held[use.node] += sign
-            if not held[use.node]:
-                del held[use.node]
-            if not held:
-                del self.holders[tie]
+        self.ending += sign * use.deleting
+        for table in (self.holders, self.going) if use.deleting else (self.holders,):
+            for tie in use.apart:
+                _count(table, tie, use.node, sign)
         for question, answer in self._answers.items():
             if self._counts(question, use):
                 answer[use.node] += sign
@@ -89,3 +90,12 @@ class Census:
             return False
         identity = Identity(use.namespace, use.labels)
         return all(self.matches(selection, identity) for selection in question.who)
+
+
+def _count(table: dict[Tie, Counter[str]], tie: Tie, node: str, sign: int) -> None:
+    held = table.setdefault(tie, Counter())
+    held[node] += sign
+    if not held[node]:
+        del held[node]
+    if not held:
+        del table[tie]

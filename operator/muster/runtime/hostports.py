@@ -8,41 +8,58 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from muster.scheduler.model import BoolArray, HostPort
+from muster.scheduler.model import HostPort, IntArray
+
+Held = dict[str, Counter[HostPort]]
+"""Node -> port -> how many pods hold it."""
 
 
 class HostPorts:
     """Counts by node name, as pods come and go."""
 
     def __init__(self) -> None:
-        self._held: dict[str, Counter[HostPort]] = {}
+        self._held: Held = {}
+        self._ending: Held = {}
 
-    def put(self, node: str, ports: Iterable[HostPort]) -> None:
-        """Count the ports of a pod that came to the node."""
-        for port in ports:
-            self._held.setdefault(node, Counter())[port] += 1
+    def put(self, node: str, ports: Iterable[HostPort], *, ending: bool, sign: int) -> None:
+        """Count the ports of a pod that came to the node (sign 1), or went (-1).
 
-    def drop(self, node: str, ports: Iterable[HostPort]) -> None:
-        """Count the ports of a pod that went."""
-        for port in ports:
-            held = self._held[node]
-            held[port] -= 1
-            if not held[port]:
-                del held[port]
-            if not held:
-                del self._held[node]
+        `ending`: it is being deleted.
+        """
+        for table in (self._held, self._ending) if ending else (self._held,):
+            for port in ports:
+                _count(table, node, port, sign)
 
     def meet(self, node: str, wanted: Iterable[HostPort]) -> bool:
         """Say whether a pod on the node holds one of the ports."""
         held = self._held.get(node, ())
         return any(one.meets(port) for one in wanted for port in held)
 
-    def taken(self, wanted: frozenset[HostPort], index: Mapping[str, int]) -> BoolArray | None:
-        """Return (N,) where one of the ports is held, by `index`; None: none is wanted."""
-        if not wanted:
-            return None
-        taken = np.zeros(len(index), np.bool_)
-        for name in self._held:
-            if name in index:
-                taken[index[name]] = self.meet(name, wanted)
-        return taken
+    def taken(
+        self, wanted: frozenset[HostPort], index: Mapping[str, int]
+    ) -> tuple[IntArray | None, IntArray | None]:
+        """Return (N,) how many ports are held that meet these, and those that come free soon.
+
+        By `index`; None where there are none at all.
+        """
+        return _sum(self._held, wanted, index), _sum(self._ending, wanted, index)
+
+
+def _count(table: Held, node: str, port: HostPort, sign: int) -> None:
+    held = table.setdefault(node, Counter())
+    held[port] += sign
+    if not held[port]:
+        del held[port]
+    if not held:
+        del table[node]
+
+
+def _sum(table: Held, wanted: frozenset[HostPort], index: Mapping[str, int]) -> IntArray | None:
+    if not wanted or not table:
+        return None
+    counts = np.zeros(len(index), np.int64)
+    for node, held in table.items():
+        if node in index:
+            met = (count for port, count in held.items() if any(map(port.meets, wanted)))
+            counts[index[node]] = sum(met)
+    return counts

@@ -90,7 +90,8 @@ class Neighbours:
 
         `shapes`: of the lots of each gang. Returns the gangs, and the shapes of those lots by id.
         """
-        made, wanted, profiles = [], dict[int, PodShape](), dict[int, Profile]()
+        made, known = [], dict[int, tuple[PodShape, Profile]]()
+        wanted: dict[int, PodShape] = {}
         told = [
             (gang, list(zip(gang.lots, own, strict=True)))
             for gang, own in zip(gangs, shapes, strict=True)
@@ -98,33 +99,39 @@ class Neighbours:
         self.hear(shape for _, own in told for lot, shape in own if _waits(lot))
         for gang, own in told:
             lots = list(gang.lots)
+            changed = False
             for i, (lot, shape) in enumerate(own):
-                if _waits(lot):
+                # What pods that run mean to those that wait counts if they are evicted.
+                if _waits(lot) or lot.held:
                     profile = self.profile(shape.identity)
                     id_ = id_of(shape, profile)
-                    wanted[id_], profiles[id_] = shape, profile
-                    lots[i] = replace(lot, shape=id_)
-            made.append(replace(gang, lots=tuple(lots)) if gang.missing else gang)
-        self._tie(wanted, profiles, pods)
+                    known[id_] = shape, profile
+                    changed |= lot.shape != id_
+                    lots[i] = replace(lot, shape=id_) if lot.shape != id_ else lot
+                    if _waits(lot):
+                        wanted[id_] = shape
+            made.append(replace(gang, lots=tuple(lots)) if changed else gang)
+        self._tie(wanted, known, pods)
         return made, wanted
 
     def _tie(
         self,
-        shapes: Mapping[int, PodShape],
-        profiles: Mapping[int, Profile],
+        wanted: Iterable[int],
+        known: Mapping[int, tuple[PodShape, Profile]],
         pods: Iterable[PodUse],
     ) -> None:
         meant: dict[Tie, list[int]] = {}
         owners: dict[Tie, list[int]] = {}
-        for id_, shape in shapes.items():
-            for tie in profiles[id_]:
+        for id_, (shape, profile) in known.items():
+            for tie in profile:
                 meant.setdefault(tie, []).append(id_)
             for tie in shape.ties:
                 owners.setdefault(tie, []).append(id_)
         self._asked = 0
-        for id_, shape in shapes.items():
-            own = self._own(shape, profiles[id_], meant, pods)
-            self._bonds[id_] = (*own, *self._kept_away(profiles[id_], owners))
+        for id_ in wanted:
+            shape, profile = known[id_]
+            own = self._own(shape, profile, meant, pods)
+            self._bonds[id_] = (*own, *self._kept_away(profile, owners))
         self.census.forget(self._asked)
         if len(self._judged) > self._asked + IDLE:
             self._judged.clear()
@@ -159,24 +166,34 @@ class Neighbours:
             alone = tie.link is Link.EVEN and not tie.who.pods
             counted = self._counted(shape, tie) if tie.link is Link.EVEN else None
             domain, size = self._domain(tie.key)
-            answer: Mapping[str, int] = {}
+            counts = np.zeros(size, np.int64)
+            going: IntArray | None = None
             friends: set[int] = set()
             if not alone:
-                self._asked += 1
                 who = tuple(part.who for part in parts)
-                answer = self.census.ask(Question(who, staying=tie.link is Link.EVEN), pods)
+                staying = tie.link is Link.EVEN
+                answer = self._ask(Question(who, staying=staying), pods)
+                counts = self._sum(answer, domain, size, counted) * (tie.weight or 1)
+                if self.census.ending and not staying:
+                    answer = self._ask(Question(who, staying=True), pods)
+                    going = counts - self._sum(answer, domain, size, counted) * (tie.weight or 1)
                 friends = set.intersection(*(set(meant.get(part, ())) for part in parts))
             yield Bond(
                 link=tie.link,
                 domain=domain,
-                counts=self._sum(answer, domain, size, counted) * (tie.weight or 1),
+                counts=counts,
                 text=TEXTS[tie.link],
                 adds=dict.fromkeys(friends, tie.weight or 1),
                 itself=int(profile.issuperset(parts)),
                 counted=counted,
                 skew=tie.skew,
                 least_domains=tie.least_domains,
+                going=going,
             )
+
+    def _ask(self, question: Question, pods: Iterable[PodUse]) -> Mapping[str, int]:
+        self._asked += 1
+        return self.census.ask(question, pods)
 
     def _kept_away(self, profile: Profile, owners: Mapping[Tie, Sequence[int]]) -> Iterator[Bond]:
         """Yield the bonds that terms of other pods make."""
@@ -186,7 +203,9 @@ class Neighbours:
                 domain, size = self._domain(tie.key)
                 counts = self._sum(holders, domain, size, None)
                 adds = dict.fromkeys(owners.get(tie, ()), 1)
-                yield Bond(Link.APART, domain, counts, KEPT_AWAY, adds)
+                leaving = self.census.going.get(tie)
+                going = None if leaving is None else self._sum(leaving, domain, size, None)
+                yield Bond(Link.APART, domain, counts, KEPT_AWAY, adds, going=going)
 
     def _domain(self, key: str) -> tuple[IntArray, int]:
         """Return (N,) the number of the label's value on each node, and how many there are."""

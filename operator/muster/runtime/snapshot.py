@@ -168,11 +168,12 @@ class ClusterColumns:
                 self._account(self._gangs.pop(key), -1)
         made = [entry.gang for entry in known]
         wanted = {id_: shape for entry in known for id_, shape in entry.shapes}
-        if self._neighbours.matter(wanted.values()):
+        if wanted and self._neighbours.matter(wanted.values()):
             shapes_of = [[role.shape for role in gang.roles] for gang in gangs]
             uses = self._uses.values()
             made, wanted = self._neighbours.settle(made, shapes_of, self._shape_id, uses)
-        shapes = {id_: self._shape(id_, wanted) for id_ in sorted(wanted)}
+        users = _claimants(made, gangs) if any(s.claims for s in wanted.values()) else {}
+        shapes = {id_: self._shape(id_, shape, users) for id_, shape in sorted(wanted.items())}
         self._prune(wanted)
         return Snapshot(
             now=now,
@@ -199,7 +200,7 @@ class ClusterColumns:
             self._remove(key)
         self._uses[key] = use
         self._residents.setdefault(use.node, {})[key] = use
-        self._ports.put(use.node, use.ports)
+        self._ports.put(use.node, use.ports, ending=use.deleting, sign=1)
         self._neighbours.put(use, 1)
         self.volumes.put(use, 1)
         self._count(use, 1)
@@ -210,7 +211,7 @@ class ClusterColumns:
         del residents[key]
         if not residents:
             del self._residents[use.node]
-        self._ports.drop(use.node, use.ports)
+        self._ports.put(use.node, use.ports, ending=use.deleting, sign=-1)
         self._neighbours.put(use, -1)
         self.volumes.put(use, -1)
         self._count(use, -1)
@@ -286,7 +287,8 @@ class ClusterColumns:
 
     def _lot(self, role: RoleInput, request: IntArray) -> Lot:
         shape = self._shape_id(role.shape, frozenset())
-        return Lot(shape=shape, request=request, **{n: getattr(role, n) for n in _OF_ROLES})
+        same = {name: getattr(role, name) for name in _OF_ROLES}
+        return Lot(shape=shape, request=request, ports=role.shape.ports, **same)
 
     def _shape_id(self, shape: PodShape, profile: Profile) -> int:
         id_ = self._shapes.get((shape, profile))
@@ -303,8 +305,8 @@ class ClusterColumns:
             capability[self._vocabulary.column(name)] = amount
         return Queue(source.name, max(source.weight, 1), capability, allocated, request)
 
-    def _shape(self, id_: int, wanted: Mapping[int, PodShape]) -> Shape:
-        source = wanted[id_]
+    def _shape(self, id_: int, source: PodShape, users: Mapping[int, PodShape]) -> Shape:
+        """Return a shape's columns; `users`: the shapes that have claims."""
         row = self._rows.pop(id_, None) or ShapeRow(source, self._nodes)
         self._rows[id_] = row  # the last one is the youngest
         frozen = self._frozen.get(id_)
@@ -322,10 +324,11 @@ class ClusterColumns:
         bonds = self._neighbours.bonds(id_)
         if source.claims:
             frozen = self._with_volumes(frozen, source)
-            bonds = (*bonds, *self.volumes.bonds(source, len(slots), wanted))
+            bonds = (*bonds, *self.volumes.bonds(source, len(slots), users))
         if not (source.ports or bonds):
             return frozen
-        return replace(frozen, taken=self._ports.taken(source.ports, index), bonds=bonds)
+        taken, ending = self._ports.taken(source.ports, index)
+        return replace(frozen, taken=taken, ending=ending, bonds=bonds)
 
     def _with_volumes(self, frozen: Shape, source: PodShape) -> Shape:
         nodes = [self._nodes.views[name] for name in self._nodes.order()[0]]
@@ -345,6 +348,12 @@ class ClusterColumns:
 
 _OF_ROLES: Final = {one.name for one in fields(RoleInput)} - {"shape"}
 _AS_THEY_ARE: Final = {one.name for one in fields(GangInput)} - {"roles", "min_resources"}
+
+
+def _claimants(gangs: Iterable[Gang], sources: Iterable[GangInput]) -> dict[int, PodShape]:
+    """Return the shapes of pods that have claims, also of those that are on their nodes."""
+    pairs = (zip(g.lots, s.roles, strict=True) for g, s in zip(gangs, sources, strict=True))
+    return {lot.shape: r.shape for lots in pairs for lot, r in lots if r.shape.claims}
 
 
 def _sorted(amounts: Mapping[str, int] | None) -> Requests:

@@ -138,6 +138,8 @@ class Volumes:
     classes: dict[str, ClassView] = field(default_factory=dict)
     users: dict[Key, dict[Key, str]] = field(default_factory=dict)
     """Claim -> pod -> its node."""
+    going: set[Key] = field(default_factory=set)
+    """Pods with claims that are being deleted."""
 
     def changed(self, before: Stored | None, after: Stored | None) -> None:
         """Take in that one of them came (before None), changed, or went (after None)."""
@@ -156,6 +158,8 @@ class Volumes:
             _put(users, (use.namespace, use.name), use.node, there=sign > 0)
             if not users:
                 del self.users[claim]
+        if use.claims and use.deleting:
+            (self.going.add if sign > 0 else self.going.discard)((use.namespace, use.name))
 
     def refusal(self, shape: PodShape) -> Refusal | None:
         """Return why pods of the shape cannot be placed anywhere at present."""
@@ -182,16 +186,20 @@ class Volumes:
         return codes, tuple(numbers)
 
     def bonds(
-        self, shape: PodShape, nodes: int, wanted: Mapping[int, PodShape]
+        self, shape: PodShape, nodes: int, known: Mapping[int, PodShape]
     ) -> tuple[Bond, ...]:
-        """Return what keeps two pods with such a claim from being there at once, wherever."""
+        """Return what keeps two pods with such a claim from being there at once, wherever.
+
+        `known`: the shapes of pods that wait, and of those that could be evicted.
+        """
         return tuple(
             Bond(
                 Link.APART,
                 np.zeros(nodes, np.int64),
                 np.array([len(self.users.get(key, ()))]),
                 IN_USE,
-                {id_: 1 for id_, other in wanted.items() if key in other.claims},
+                {id_: 1 for id_, other in known.items() if key in other.claims},
+                going=np.array([len(self.going.intersection(self.users.get(key, ())))]),
             )
             for key in shape.claims
             if key in self.claims and self.claims[key].alone

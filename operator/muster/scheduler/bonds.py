@@ -22,23 +22,33 @@ class _Tally:
     bond: Bond
     counts: IntArray
     """(D,)"""
+    going: IntArray
+    """(D,): the part of `counts` that is ending, or is to be evicted."""
     domains: IntArray
     """EVEN: those that have a node whose pods count."""
 
-    def here(self) -> IntArray:
+    def holds(self, *, future: bool) -> IntArray:
+        """Return (D,) what the domains hold now, or once all that is going has gone."""
+        return self.counts - self.going if future else self.counts
+
+    def here(self, *, future: bool = False) -> IntArray:
         """Return (N,) what the domain of each node holds; 0 without a domain."""
-        found: IntArray = np.where(self.bond.domain < 0, 0, self.counts[self.bond.domain])
+        counts = self.holds(future=future)
+        found: IntArray = np.where(self.bond.domain < 0, 0, counts[self.bond.domain])
         return found
 
-    def add(self, nodes: IntArray, amounts: IntArray) -> None:
-        """Add (M,) amounts to the domains of (M,) nodes."""
+    def add(self, to: IntArray, nodes: IntArray, amounts: IntArray) -> None:
+        """Add (M,) amounts to the domains of (M,) nodes, in one of the two (D,) columns."""
         domain, counted = self.bond.domain[nodes], self.bond.counted
         real = domain >= 0 if counted is None else (domain >= 0) & counted[nodes]
-        np.add.at(self.counts, domain[real], amounts[real])
+        np.add.at(to, domain[real], amounts[real])
 
 
 class Bonds:
-    """The tallies of all bonds of a snapshot; `version` of a shape changes with any of its own."""
+    """The tallies of all bonds of a snapshot; `version` of a shape changes with any of its own.
+
+    `future` asks how it will be once the pods that are ending, or are to be evicted, have gone.
+    """
 
     def __init__(self, bonds: Mapping[int, tuple[Bond, ...]]) -> None:
         self._tallies: Final[dict[int, tuple[_Tally, ...]]] = {}
@@ -60,24 +70,43 @@ class Bonds:
     def add(self, shape: int, nodes: IntArray, counts: IntArray) -> None:
         """Count (M,) tasks of the shape on (M,) nodes; negative counts take back."""
         for owner, tally, amount in self._heard.get(shape, ()):
-            tally.add(nodes, counts * amount)
+            tally.add(tally.counts, nodes, counts * amount)
             self._versions[owner] += 1
 
-    def open(self, shape: int) -> BoolArray | None:
+    def leave(self, shape: int, nodes: IntArray, counts: IntArray) -> None:
+        """Count (M,) tasks of the shape on (M,) nodes as going; negative counts take back."""
+        for owner, tally, amount in self._heard.get(shape, ()):
+            tally.add(tally.going, nodes, counts * amount)
+            self._versions[owner] += 1
+
+    def hear(self, shape: int) -> bool:
+        """Say whether tasks of the shape mean anything to others."""
+        return shape in self._heard
+
+    def rivals(self, shape: int) -> tuple[frozenset[int], frozenset[int]]:
+        """Return the shapes that keep this one away where they are, and those it must be near."""
+        links: dict[bool, set[int]] = {True: set(), False: set()}
+        for tally in self._tallies.get(shape, ()):
+            if tally.bond.link is not Link.FOND:
+                links[tally.bond.link is Link.NEAR].update(tally.bond.adds)
+        return frozenset(links[False]), frozenset(links[True])
+
+    def open(self, shape: int, *, future: bool = False) -> BoolArray | None:
         """Return (N,) where the next task of the shape may go; None: it has no bonds."""
         tallies = self._tallies.get(shape, ())
-        near = _near(tallies)
+        near = _near(tallies, future=future)
         marks = [near] if near is not None else []
-        marks += [_ALLOWED[t.bond.link](t) for t in tallies if t.bond.link in _ALLOWED]
+        strict = (tally for tally in tallies if tally.bond.link in _ALLOWED)
+        marks += [_ALLOWED[tally.bond.link](tally, future=future) for tally in strict]
         return _all(marks) if marks else None
 
-    def apart(self, shape: int) -> BoolArray | None:
+    def apart(self, shape: int, *, future: bool = False) -> BoolArray | None:
         """Return (N,) where nothing that must stay away is; None: everywhere.
 
         Unlike the other bonds, it cannot become true by placing more.
         """
         tallies = self._tallies.get(shape, ())
-        marks = [_free(tally) for tally in tallies if tally.bond.link is Link.APART]
+        marks = [_free(tally, future=future) for tally in tallies if tally.bond.link is Link.APART]
         return _all(marks) if marks else None
 
     def barred(self, shape: int) -> tuple[CodeArray, tuple[str, ...]] | None:
@@ -85,14 +114,14 @@ class Bonds:
         tallies = self._tallies.get(shape)
         if tallies is None:
             return None
-        near = _near(tallies)
+        near = _near(tallies, future=False)
         codes = np.zeros(len(tallies[0].bond.domain), np.int16)
         texts: list[str] = []
         for tally in tallies:
             link = tally.bond.link
             if link is Link.FOND:
                 continue
-            allowed = _ALLOWED[link](tally) if link in _ALLOWED else near
+            allowed = _ALLOWED[link](tally, future=False) if link in _ALLOWED else near
             texts.append(tally.bond.text)
             if allowed is not None:
                 codes[(codes == 0) & ~allowed] = len(texts)
@@ -109,10 +138,10 @@ class Bonds:
         marks: FloatArray = (total - least) * scale
         return marks
 
-    def loose(self, shape: int) -> tuple[Bond, ...]:
+    def loose(self, shape: int, *, future: bool = False) -> tuple[Bond, ...]:
         """Return the NEAR bonds that the first of several tasks is still free to settle."""
         near = [t for t in self._tallies.get(shape, ()) if t.bond.link is Link.NEAR]
-        if not near or not _first(near):
+        if not near or not _first(near, future=future):
             return ()
         return tuple(tally.bond for tally in near)
 
@@ -122,18 +151,19 @@ def _tally(bond: Bond) -> _Tally:
     if bond.counted is not None:
         real &= bond.counted
     domains = np.unique(bond.domain[real]) if bond.link is Link.EVEN else np.array([], np.int64)
-    return _Tally(bond, bond.counts.copy(), domains)
+    going = np.zeros_like(bond.counts) if bond.going is None else bond.going.copy()
+    return _Tally(bond, bond.counts.copy(), going, domains)
 
 
-def _near(tallies: tuple[_Tally, ...]) -> BoolArray | None:
+def _near(tallies: tuple[_Tally, ...], *, future: bool) -> BoolArray | None:
     """Return (N,) where all NEAR bonds hold; None if there are none."""
     near = [tally for tally in tallies if tally.bond.link is Link.NEAR]
     if not near:
         return None
-    if _first(near):
+    if _first(near, future=future):
         marks = [tally.bond.domain >= 0 for tally in near]
     else:
-        marks = [tally.here() > 0 for tally in near]
+        marks = [tally.here(future=future) > 0 for tally in near]
     return _all(marks)
 
 
@@ -142,20 +172,22 @@ def _all(marks: list[BoolArray]) -> BoolArray:
     return both
 
 
-def _first(near: list[_Tally]) -> bool:
+def _first(near: list[_Tally], *, future: bool) -> bool:
     """Say whether a task would be the first of pods that count for each other."""
-    return bool(near[0].bond.itself) and not any(tally.counts.any() for tally in near)
+    alone = not any(tally.holds(future=future).any() for tally in near)
+    return bool(near[0].bond.itself) and alone
 
 
-def _free(tally: _Tally) -> BoolArray:
-    free: BoolArray = tally.here() == 0
+def _free(tally: _Tally, *, future: bool) -> BoolArray:
+    free: BoolArray = tally.here(future=future) <= 0
     return free
 
 
-def _even(tally: _Tally) -> BoolArray:
+def _even(tally: _Tally, *, future: bool) -> BoolArray:
     bond, domains = tally.bond, tally.domains
-    fewest = int(tally.counts[domains].min()) if len(domains) >= bond.least_domains else 0
-    allowed: BoolArray = (bond.domain >= 0) & (tally.here() + bond.itself - fewest <= bond.skew)
+    counts, here = tally.holds(future=future), tally.here(future=future)
+    fewest = int(counts[domains].min()) if len(domains) >= bond.least_domains else 0
+    allowed: BoolArray = (bond.domain >= 0) & (here + bond.itself - fewest <= bond.skew)
     return allowed
 
 

@@ -163,6 +163,8 @@ class Bond:
     skew: int = 1
     least_domains: int = 1
     """EVEN: with fewer domains than this, the fewest are taken to be 0."""
+    going: IntArray | None = None
+    """(D,): the part of `counts` that belongs to pods being deleted; None: nothing."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -180,8 +182,10 @@ class Shape:
     preferred: FloatArray | None = None
     """(N,): share of the preferred terms that the node matches, 0 - 100; None: no such terms."""
     ports: frozenset[HostPort] = frozenset()
-    taken: BoolArray | None = None
-    """(N,): where a pod holds one of the ports; None: nowhere."""
+    taken: IntArray | None = None
+    """(N,): how many ports pods hold there that meet one of its own; None: none anywhere."""
+    ending: IntArray | None = None
+    """(N,): the part of `taken` that belongs to pods being deleted; None: nothing."""
     bonds: tuple[Bond, ...] = ()
     refusal: Refusal | None = None
     """Why its tasks cannot be placed anywhere at present."""
@@ -199,7 +203,7 @@ class Lot:
 
     role: str
     shape: int
-    """Key into `Snapshot.shapes`."""
+    """Key into `Snapshot.shapes`; of a lot whose tasks all have nodes what bonds know it by."""
     priority: int = 0
     waiting: Sequence[int] = ()
     """Indices of tasks that want a node now; a `range` does."""
@@ -220,6 +224,8 @@ class Lot:
     """Index -> the node that is kept for the task since others were evicted for its gang."""
     request: IntArray = field(default_factory=_nothing, compare=False)
     """(R,) what one task takes, its slot included."""
+    ports: frozenset[HostPort] = frozenset()
+    """What each of `held` and `leaving` holds of its node's ports."""
     charge: Mapping[str, int] = field(default_factory=dict)
     """Key into `Snapshot.quotas` -> what a new pod takes of it."""
     absent: frozenset[int] = frozenset()

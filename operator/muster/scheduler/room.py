@@ -82,6 +82,7 @@ class Room:
         self.kept = self.leaving
         """(N, R): what the reservation needs then."""
         self._blocked: dict[int, IntArray] = {}
+        self._freed: dict[int, IntArray] = {}
         self._states = 0
 
     def take(self, nodes: IntArray, counts: IntArray, shape: Shape) -> None:
@@ -128,9 +129,21 @@ class Room:
             self._blocked[shape] = np.zeros(len(self.idle), np.int64)
         self._blocked[shape][nodes] += change
 
-    def blocked(self, shape: int) -> IntArray | None:
-        """Return (N,) how many tasks of this cycle hold a host port that the shape wants."""
-        return self._blocked.get(shape)
+    def unblock(self, shape: int, nodes: IntArray, counts: IntArray) -> None:
+        """Count (M,) of the ports that keep the shape away as about to come free."""
+        if shape not in self._freed:
+            self._freed[shape] = np.zeros(len(self.idle), np.int64)
+        self._freed[shape][nodes] += counts
+
+    def shut(self, id_: int, shape: Shape, nodes: IntArray, *, future: bool) -> BoolArray:
+        """Return (M,) where a host port that the shape wants is held, now or in the end."""
+        none = np.zeros(len(self.idle), np.int64)
+        held = none[nodes] if shape.taken is None else shape.taken[nodes]
+        if future:
+            held = held - self._freed.get(id_, none)[nodes]
+            held -= none[nodes] if shape.ending is None else shape.ending[nodes]
+        shut: BoolArray = (held > 0) | (self._blocked.get(id_, none)[nodes] > 0)
+        return shut
 
     @property
     def evicting(self) -> bool:
@@ -179,7 +192,7 @@ class Fit:
         self._room = room
         self._id = shape_id
         self._scorer = scorer
-        self._suits = barred == 0 if shape.taken is None else (barred == 0) & ~shape.taken
+        self._suits = barred == 0
         self._columns = np.flatnonzero(shape.request)
         self._request = shape.request[self._columns]
         self._seen = len(room.touched)
@@ -214,10 +227,10 @@ class Fit:
         capacity *= self._suits[nodes]
         if self.shape.ports:
             np.minimum(capacity, 1, out=capacity)
-            blocked = self._room.blocked(self._id)
-            if blocked is not None:
-                capacity[blocked[nodes] > 0] = 0
-        apart = self._room.bonds.apart(self._id) if self.shape.bonds else None
+            capacity[self._room.shut(self._id, self.shape, nodes, future=self._future)] = 0
+        if not self.shape.bonds:
+            return capacity
+        apart = self._room.bonds.apart(self._id, future=self._future)
         return capacity if apart is None else capacity * apart[nodes]
 
     def score(self, nodes: IntArray, depth: IntArray) -> FloatArray:
@@ -258,7 +271,7 @@ class Fit:
         one = np.ones(1, np.int64)
         order: list[int] = []
         while len(order) < wanted:
-            allowed = bonds.open(self._id)
+            allowed = bonds.open(self._id, future=self._future)
             free = left > 0 if allowed is None else (left > 0) & allowed
             heads = best(np.where(free, rank, NOWHERE), 1)
             if not len(heads):

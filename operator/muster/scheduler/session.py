@@ -252,8 +252,11 @@ class Session:
 
     def _take_away(self, step: _Eviction, sign: int) -> None:
         victims, chosen = self.victims, step.chosen
-        nodes, amounts = victims.freed(victims.tasks(chosen))
+        tasks = victims.tasks(chosen)
+        nodes, amounts = victims.freed(tasks)
         self.room.vacate(nodes, sign * amounts)
+        for lot, where, counts in victims.by_lot(tasks, self._felt):
+            self._part(lot, where, sign * counts)
         victims.evicted[chosen] = sign > 0
         for unit in np.flatnonzero(chosen).tolist():
             owner, amount = int(victims.gang[unit]), sign * victims.amount[unit]
@@ -290,6 +293,28 @@ class Session:
                     if node in index:
                         at = np.array([index[node]])
                         self.room.vacate(at, lot.request[None, :])
+                        self._part(lot, at, np.ones(1, np.int64))
+
+    @cached_property
+    def _felt(self) -> BoolArray:
+        """(L,): lots of which tasks keep others from nodes, or are looked for by them."""
+        marks = (self.room.bonds.hear(lot.shape) or self._met(lot) for lot in self.victims.lots)
+        return np.fromiter(marks, np.bool_, len(self.victims.lots))
+
+    def _part(self, lot: Lot, nodes: IntArray, counts: IntArray) -> None:
+        """Count on it that (M,) tasks of the lot give up ports and neighbours on (M,) nodes."""
+        self.room.bonds.leave(lot.shape, nodes, counts)
+        for shape, ports in self._met(lot).items():
+            self.room.unblock(shape, nodes, counts * ports)
+
+    def _met(self, lot: Lot) -> dict[int, int]:
+        """Return shape -> how many of the lot's ports meet one that it wants."""
+        shapes = self.snapshot.shapes if lot.ports else {}
+        counts = {
+            id_: sum(any(map(held.meets, shape.ports)) for held in lot.ports)
+            for id_, shape in shapes.items()
+        }
+        return {id_: count for id_, count in counts.items() if count}
 
     def _charge(self, tasks: Tasks, count: int, sign: int) -> None:
         if tasks.lot.charge:

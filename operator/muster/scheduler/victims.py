@@ -8,7 +8,7 @@ on nodes, L lots of these, U units, M tasks, N nodes, R resources.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Final
 
@@ -149,6 +149,15 @@ class Victims:
     def tasks(self, chosen: BoolArray) -> IntArray:
         """Return the positions of the tasks of the (U,) chosen units."""
         return np.flatnonzero(chosen[self.unit])
+
+    def by_lot(
+        self, tasks: IntArray, wanted: BoolArray
+    ) -> Iterator[tuple[Lot, IntArray, IntArray]]:
+        """Yield (lot, nodes, how many of these tasks are there) of the (L,) wanted lots."""
+        tasks = tasks[wanted[self.lot[tasks]] & (self.node[tasks] >= 0)]
+        for lot in np.unique(self.lot[tasks]).tolist():
+            nodes, counts = np.unique(self.node[tasks[self.lot[tasks] == lot]], return_counts=True)
+            yield self.lots[lot], nodes, counts
 
     def freed(self, tasks: IntArray) -> tuple[IntArray, IntArray]:
         """Return the nodes of these tasks, each once, and (nodes, R) what they hold there."""

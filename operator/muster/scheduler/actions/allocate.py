@@ -242,7 +242,7 @@ def _fill(
             session.place(job, tasks, picks)
         if len(picks.order) < wanted and failed is None:
             failed = (tasks, diagnosis.obstacles(session, tasks))
-    for tasks in order:
+    for tasks in [*order, *order] if tied else order:
         wanted = min(job.need - job.promised, tasks.coming)
         if wanted <= 0 or not _admitted(session, job, [(tasks, wanted)]):
             continue

@@ -19,7 +19,16 @@ from muster.scheduler.actions import choice
 from muster.scheduler.actions.allocate import attempt, unfit
 from muster.scheduler.actions.trial import trial_of
 from muster.scheduler.jobs import Job
-from muster.scheduler.model import PODS, SLOT, BoolArray, FloatArray, IntArray, Reason, Refusal
+from muster.scheduler.model import (
+    PODS,
+    SLOT,
+    BoolArray,
+    FloatArray,
+    HostPort,
+    IntArray,
+    Reason,
+    Refusal,
+)
 from muster.scheduler.session import Session
 
 Among = Callable[[Session, Job], BoolArray]
@@ -98,7 +107,11 @@ def _choice(session: Session, job: Job, open_: BoolArray, hook: str) -> BoolArra
     def allowed(order: IntArray) -> IntArray:
         return session.rules.evictable(hook, job, victims, order)
 
-    return choice.choose(victims, units, useful, trial, allowed)
+    found = choice.choose(victims, units, useful, trial, allowed)
+    if found is None and len(others := units[~_friends(session, job)[units]]) < len(units):
+        # With too many gone there is nobody left to be near to.
+        found = choice.choose(victims, others, useful, trial, allowed)
+    return found
 
 
 def _is_fair(session: Session, job: Job, chosen: BoolArray) -> bool:
@@ -135,7 +148,31 @@ def usefulness(session: Session, job: Job) -> FloatArray:
     weights[columns] = 1 / lacking[columns]
     each = (victims.request @ weights)[victims.lot] * suits[victims.node]
     parts: FloatArray = np.bincount(victims.unit, each, len(victims.gang)).astype(np.float64)
+    parts[_in_the_way(session, job, suits)] += 1
     return parts
+
+
+def _in_the_way(session: Session, job: Job, suits: BoolArray) -> IntArray:
+    """Return the units that keep the gang away by their ports, or by being where they are."""
+    victims = session.victims
+    rivals = [session.room.bonds.rivals(tasks.lot.shape)[0] for tasks in job.tasks]
+    wanted = frozenset[HostPort]().union(*(tasks.shape.ports for tasks in job.tasks))
+    bonds = np.array([any(lot.shape in r for r in rivals) for lot in victims.lots], np.bool_)
+    ports = np.array(
+        [any(held.meets(one) for held in lot.ports for one in wanted) for lot in victims.lots],
+        np.bool_,
+    )
+    tasks = bonds[victims.lot] | (ports[victims.lot] & suits[victims.node])
+    return np.unique(victims.unit[tasks])
+
+
+def _friends(session: Session, job: Job) -> BoolArray:
+    """Return (U,) the units that the gang has to be near."""
+    victims, marks = session.victims, np.zeros(len(session.victims.gang), np.bool_)
+    friends = [session.room.bonds.rivals(tasks.lot.shape)[1] for tasks in job.tasks]
+    lots = [i for i, lot in enumerate(victims.lots) if any(lot.shape in f for f in friends)]
+    marks[victims.unit[np.isin(victims.lot, lots)]] = True
+    return marks
 
 
 def _carry_out(session: Session, job: Job, chosen: BoolArray, hook: str) -> bool:

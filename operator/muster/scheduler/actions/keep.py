@@ -54,7 +54,8 @@ def _place(session: Session, job: Job, tasks: Tasks) -> None:
 
 def _hold(session: Session, job: Job, tasks: Tasks) -> None:
     coming = [*tasks.waiting[tasks.taken :], *tasks.lot.returning]
-    nodes = welcome(session, tasks, positions(session, tasks.lot.nominated, coming))
+    homes = positions(session, tasks.lot.nominated, coming)
+    nodes = welcome(session, tasks, homes, future=True)
     _, picks = sort_out(nodes, session.fit(tasks, future=True).capacity, len(nodes))
     if picks.order:
         session.promise(job, tasks, picks)

@@ -32,11 +32,12 @@ def homes(session: Session, job: Job) -> Iterator[Mapping[int, BoolArray]]:
 def _options(session: Session, job: Job, tasks: Tasks) -> list[tuple[int, BoolArray]]:
     """Return the domains in which the role fits whole, the smallest room first."""
     shape, wanted = tasks.lot.shape, min(job.need, tasks.left)
-    loose = session.room.bonds.loose(shape)
+    future = session.room.releasing
+    loose = session.room.bonds.loose(shape, future=future)
     if not loose or wanted < 1:
         return []
     domain = loose[0].domain
-    capacity = session.fit(tasks).capacity
+    capacity = session.fit(tasks, future=future).capacity
     held = np.bincount(domain[domain >= 0], weights=capacity[domain >= 0])
     fitting = [d for d in np.argsort(held, kind="stable") if held[d] >= wanted]
     return [(shape, domain == d) for d in fitting]

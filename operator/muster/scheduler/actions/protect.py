@@ -114,13 +114,15 @@ def positions(session: Session, nodes: Mapping[int, str], indices: Sequence[int]
     return [index.get(nodes.get(i, ""), -1) for i in indices]
 
 
-def welcome(session: Session, tasks: Tasks, homes: list[int]) -> list[int]:
-    """Return the homes, -1 for those where pods near or far forbid it by now."""
+def welcome(
+    session: Session, tasks: Tasks, homes: list[int], *, future: bool = False
+) -> list[int]:
+    """Return the homes, -1 for those where pods near or far forbid it, now or in the end."""
     bonds, shape, one = session.room.bonds, tasks.lot.shape, np.ones(1, np.int64)
     left = list(homes)
     taken: list[int] = []
     for i, node in enumerate(homes):
-        allowed = bonds.open(shape) if node >= 0 else None
+        allowed = bonds.open(shape, future=future) if node >= 0 else None
         if allowed is not None:
             if allowed[node]:
                 taken.append(node)

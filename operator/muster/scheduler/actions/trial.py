@@ -26,13 +26,14 @@ class Trial(Protocol):
 def trial_of(session: Session, job: Job) -> Trial:
     """Return the question for what the gang lacks."""
     confined = session.rules.cramped(job) is not None
-    if len(job.tasks) == 1 and not job.tasks[0].shape.bonds and not confined:
+    alone = len(job.tasks) == 1 and not (job.tasks[0].shape.bonds or job.tasks[0].shape.ports)
+    if alone and not confined:
         return Slots(session, job, np.ones(len(session.victims.gang), np.bool_))
     return Rehearsal(session, job)
 
 
 class Rehearsal:
-    """Several roles: it is tried on the session and taken back."""
+    """Several roles, ports or neighbours: it is tried on the session and taken back."""
 
     def __init__(self, session: Session, job: Job) -> None:
         self._session, self._job = session, job

@@ -47,8 +47,9 @@ def _regions(session: Session, job: Job) -> Sequence[Region | None] | None:
     The first of them settles it, so it must not go where the others have no room.
     """
     free: dict[int, tuple[Bond, list[Tasks]]] = {}
+    future = session.room.releasing
     for tasks in job.tasks:
-        for bond in session.room.bonds.loose(tasks.lot.shape)[:1]:
+        for bond in session.room.bonds.loose(tasks.lot.shape, future=future)[:1]:
             free.setdefault(id(bond.domain), (bond, []))[1].append(tasks)
     if not free:
         return None
@@ -57,7 +58,7 @@ def _regions(session: Session, job: Job) -> Sequence[Region | None] | None:
     wanted = dict(zip(map(id, job.tasks), (count for _, count in job.demand()), strict=True))
     room = np.full(len(bond.counts), np.inf)
     for tasks in members:
-        capacity = session.fit(tasks, future=session.room.releasing).capacity
+        capacity = session.fit(tasks, future=future).capacity
         sums = np.bincount(bond.domain[real], capacity[real], len(bond.counts))
         room = np.minimum(room, sums - wanted[id(tasks)])
     shapes = frozenset(tasks.lot.shape for tasks in members)
