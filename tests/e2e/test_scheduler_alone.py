@@ -148,6 +148,12 @@ def of_name(api: Api, name: str) -> list[Json]:
     return of({p["metadata"]["name"]: p for p in api.list("Pod")}, name)
 
 
+def samples(scheduler: Operator) -> dict[str, float]:
+    """Return each sample with its labels, and its value, as a scrape finds them."""
+    lines = (line for line in scheduler.scrape().splitlines() if not line.startswith("#"))
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
+
+
 def test_what_the_flags_say(api: Api, start_operator: StartOperator, tmp_path: Path) -> None:
     """Another scheduler name, another default queue, a policy file, one address for all."""
     policy = tmp_path / "kube-batch-conf.yaml"
@@ -289,7 +295,20 @@ def test_gangs_in_turn(api: Api, scheduler: Operator) -> None:
     waiting = wait_waiting(api, "gang-2", 8)
     assert not any(map(node_of, waiting))
     wait_phase(api, "gang-2", "Pending")
+    lacking = f'volcano_unschedule_task_count{{job_id="{api.namespace}/gang-2"}}'
+    before = samples(scheduler)
+    assert before[lacking] == 8
+    assert before['muster_gangs{reason="NotEnoughResources",state="Waiting"}'] >= 1
     api.wait("Job", lambda jobs: jobs["gang-2"]["status"].get("succeeded") == 8, what="gang-2")
+    after = samples(scheduler)
+    assert lacking not in after
+    grown = {
+        "muster_gang_wait_seconds_count": 1,
+        "volcano_task_scheduling_latency_microseconds_count": 8,
+        'volcano_schedule_attempts_total{result="scheduled"}': 8,
+        'muster_binds_total{result="bound"}': 8,
+    }
+    assert {name: after[name] - before[name] for name in grown} == grown
     wait_phase(api, "gang-1", "Running", succeeded=8)
 
 

@@ -50,6 +50,6 @@ def test_what_is_placed_counts_at_once():
         ],
     )
     assert found == {
-        "default": Share({"cpu": 2000}, {"cpu": 4000}, pending=1, running=1),
-        "old": Share({"cpu": 20000}, {"cpu": 4000}, unknown=1),
+        "default": Share({"cpu": 2000}, {"cpu": 4000}, {"cpu": 20000}, pending=1, running=1),
+        "old": Share({"cpu": 20000}, {"cpu": 4000}, {"cpu": 40000}, unknown=1),
     }

@@ -77,6 +77,11 @@ def format(resource: str, amount: int) -> str:  # noqa: A001 - always used as qu
     return min((text for text in texts if text), key=len)
 
 
+def number(resource: str, amount: int) -> float:
+    """Return an amount in the resource's unit as a number of bytes, CPUs, devices or objects."""
+    return amount if in_bytes(resource) else amount / 1000
+
+
 def _scaled(amount: int, suffix: str) -> str:
     whole, rest = divmod(amount, _SCALE[suffix].numerator)
     return f"{whole}{suffix}" if whole and not rest else ""

@@ -14,9 +14,9 @@ from muster.api import edge, names
 from muster.api.model import Json, PodView
 from muster.runtime.cache import Cache
 from muster.runtime.causes import Cause
+from muster.runtime.cyclemetrics import CycleMetrics
 from muster.runtime.gate import Urgency
 from muster.runtime.kube import STRATEGIC_PATCH, ApiError, FencedError, Kube
-from muster.runtime.metrics import Metrics
 from muster.runtime.recorder import Recorder
 from muster.runtime.resources import CLAIMS, PODS
 from muster.runtime.volumes import SELECTED_NODE, ClaimView
@@ -33,7 +33,7 @@ class Binder:
         self,
         kube: Kube,
         cache: Cache,
-        metrics: Metrics,
+        metrics: CycleMetrics,
         recorder: Recorder,
         failed: Callable[[PodView], None],
     ) -> None:
@@ -91,10 +91,10 @@ class Binder:
             await self._kube.create(path, body, Urgency.PLACEMENT)
         except TROUBLE as error:
             log.warning("pod %s/%s was not bound to %s: %s", pod.namespace, pod.name, node, error)
-            self._metrics.binds.labels("error").inc()
+            self._metrics.not_bound()
             self._failed(pod)
         else:
-            self._metrics.binds.labels("bound").inc()
+            self._metrics.bound()
 
     async def _mark(self, pod: PodView, message: str) -> None:
         condition = {

@@ -15,9 +15,9 @@ from muster.api.model import Job, PodView
 from muster.runtime.binder import Binder
 from muster.runtime.cache import Cache
 from muster.runtime.causes import Cause
+from muster.runtime.cyclemetrics import CycleMetrics
 from muster.runtime.foreign import Foreign
 from muster.runtime.gangstate import GangState
-from muster.runtime.metrics import Metrics
 from muster.scheduler.decision import Decision, Eviction
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class Evictions:
         binder: Binder,
         foreign: Foreign,
         states: Mapping[str, GangState],
-        metrics: Metrics,
+        metrics: CycleMetrics,
         wake: Callable[[float], None],
     ) -> None:
         self._cache, self._binder, self._foreign = cache, binder, foreign
@@ -46,6 +46,7 @@ class Evictions:
 
         Gangs that go rest for `period` seconds.
         """
+        self._metrics.preempts(decision)
         pods = [(eviction, self._pod(eviction)) for eviction in decision.evictions]
         if any(pod is None or pod.deleting or pod.terminal for _, pod in pods):
             log.info("%s: what was to make room for it has changed", decision.gang)

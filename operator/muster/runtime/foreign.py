@@ -19,12 +19,12 @@ from muster.runtime import foreignpods, rulings
 from muster.runtime.binder import TROUBLE, Binder
 from muster.runtime.cache import Cache
 from muster.runtime.causes import Cause
+from muster.runtime.cyclemetrics import CycleMetrics
 from muster.runtime.foreignstate import ForeignState
 from muster.runtime.gangs import GangRules
 from muster.runtime.gate import Urgency
 from muster.runtime.inputs import GangInput
 from muster.runtime.kube import Kube, Resource
-from muster.runtime.metrics import Metrics
 from muster.runtime.recorder import Recorder
 from muster.scheduler.decision import Decision
 
@@ -45,7 +45,7 @@ class Foreign:
         cache: Cache,
         binder: Binder,
         recorder: Recorder,
-        metrics: Metrics,
+        metrics: CycleMetrics,
         wake: Callable[[float], None],
     ) -> None:
         self._kube, self._cache, self._binder = kube, cache, binder
@@ -84,8 +84,6 @@ class Foreign:
         if decision.placements:
             if not self._promise(state, decision, now, seen):
                 return False
-            if state.terms is not None and not foreignpods.is_admitted(self._members(state.key)):
-                self._metrics.gang_wait.observe(max(0.0, now - state.terms.created))
         elif now < state.settled and not decision.nominations:
             self._wake(state.settled)
             return True
@@ -112,7 +110,12 @@ class Foreign:
     def arrived(self, pod: PodView) -> None:
         """Take note of a pod that has a node."""
         state = self._states.get(self._cache.foreign.key_of(pod))
-        if state is not None and state.arrived(pod):
+        if state is None:
+            return
+        sent, waited = state.arrived(pod), state.waited(time.time())
+        if waited is not None:
+            self._metrics.gang_wait.observe(waited)
+        if sent:
             text = f"Successfully assigned {pod.namespace}/{pod.name} to {pod.node}"
             self._recorder.emit(_reference(pod), "Normal", names.Event.SCHEDULED, text)
 
@@ -160,6 +163,7 @@ class Foreign:
         for pod in made:
             state.binding.add(pod.uid)
             self._binder.bind(pod, state.promises.nodes[pod.name])
+            self._metrics.placed(now - pod.created)
         return True
 
     def _mark(self, state: ForeignState) -> None:

@@ -49,6 +49,8 @@ class ForeignState:
         """Pod name -> the node that is kept for it, since others are evicted for this gang."""
         self.settled = 0.0
         """When the last pod that came will have been there for long enough."""
+        self._begun = foreignpods.is_admitted(cache.foreign.members(key))
+        """It has been whole, or was under way when this process began."""
         self._broken_since: float | None = None
         self._retries: dict[str, tuple[int, float]] = {}
         self._source: tuple[object, ...] = ()
@@ -67,6 +69,16 @@ class ForeignState:
         sent = pod.uid in self.binding
         self.binding.discard(pod.uid)
         return sent
+
+    def waited(self, now: float) -> float | None:
+        """Return once, with the last of the pods it needs on its node, for how long it waited."""
+        if self._begun or self.terms is None or self.promises.nodes:
+            return None
+        members = self._cache.foreign.members(self.key)
+        if foreignpods.ready(members) < self.terms.minimum:
+            return None
+        self._begun = True
+        return max(0.0, now - min(pod.created for pod, _ in members))
 
     def not_bound(self, pod: PodView, now: float) -> None:
         """Take note of a pod that could not be sent to its node."""

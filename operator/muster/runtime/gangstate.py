@@ -60,6 +60,8 @@ class GangState:
         self.placed_at: float | None = None
         """When it was last given nodes; None: before this process began, or not yet."""
         self.rests_until = 0.0
+        self.begun = gangs.was_whole(job)
+        """It has been whole, or was when this process began."""
         pods = cache.own_pods(job.uid)
         self.released = _was_evicted(job, pods.values())
         """Its pods are being taken away, so that it can start whole again."""
@@ -88,6 +90,16 @@ class GangState:
                 self._previous[pod.place] = pod.node
             if pod.phase == "Running" and not (pod.deleting or pod.place in self.leaving):
                 self._retries.pop(pod.place, None)
+
+    def waited(self, job: Job, now: float) -> float | None:
+        """Return once, with the last of the pods it needs on its node, for how long it waited."""
+        if self.begun or self.promises.nodes:
+            return None
+        pods = self._cache.own_pods(job.uid).values()
+        if sum(bool(pod.node) for pod in pods) < gangs.minimum(job):
+            return None
+        self.begun = True
+        return max(0.0, now - job.created)
 
     def not_bound(self, pod: PodView, now: float) -> None:
         """Take note of a pod that could not be sent to its node."""

@@ -16,6 +16,7 @@ from muster.runtime import gangs, recording, rulings, tasks
 from muster.runtime.binder import Binder
 from muster.runtime.cache import Cache
 from muster.runtime.chronicle import Chronicle
+from muster.runtime.cyclemetrics import Stopwatch
 from muster.runtime.evictions import Evictions
 from muster.runtime.foreign import Foreign
 from muster.runtime.gangs import GangRules
@@ -69,17 +70,18 @@ class Loop:
         recorder: Recorder | None = None,
     ) -> None:
         self._cache, self._policy = cache, policy
-        self._settings, self._metrics, self._touched = settings, metrics, touched
+        self._settings, self._metrics, self._touched = settings, metrics.cycles, touched
         recorder = recorder or Recorder(kube)
-        self._binder = Binder(kube, cache, metrics, recorder, self._not_bound)
-        self.foreign = Foreign(kube, cache, self._binder, recorder, metrics, self._wake)
+        self._binder = Binder(kube, cache, self._metrics, recorder, self._not_bound)
+        self.foreign = Foreign(kube, cache, self._binder, recorder, self._metrics, self._wake)
         cache.arrived = self.arrived
         self.queue_status = QueueStatus(kube, cache)
+        self._metrics.shares = lambda: self.queue_status.shares
         self.chronicle = Chronicle(self.stir, self._pod_name)
         self._changed = asyncio.Event()
         self._states: dict[str, GangState] = {}
         self._evictions = Evictions(
-            cache, self._binder, self.foreign, self._states, metrics, self._wake
+            cache, self._binder, self.foreign, self._states, self._metrics, self._wake
         )
         self._showing = Showing(cache, self._binder, self._states, touched, self._wake)
         self._alarm: asyncio.TimerHandle | None = None
@@ -121,12 +123,14 @@ class Loop:
                 await self._cycle()
             except Exception:
                 log.exception("a scheduling cycle failed, again in %.1f s", pause)
+                self._metrics.failed()
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LAST_BACKOFF)
                 self.stir()
                 continue
             pause = FIRST_BACKOFF
             took = time.monotonic() - started
+            self._metrics.carried_out(took)
             period = self._settings().schedule_period
             await asyncio.sleep(min(max(SHORTEST_PAUSE, took * BUSY_SHARE), period))
 
@@ -148,11 +152,14 @@ class Loop:
         self.chronicle.begin(
             lambda: recording.take(columns, inputs, queues, settings.rules, snapshot, policy)
         )
-        decisions = await asyncio.to_thread(cycle.schedule, snapshot, policy)
+        watch = Stopwatch()
+        decisions = await asyncio.to_thread(cycle.schedule, snapshot, policy, watch.around)
         self.cycles += 1
         self.chronicle.decided(now, decisions)
         self._metrics.snapshot.observe(taken - started)
         self._metrics.cycle.observe(time.monotonic() - taken)
+        self._metrics.measured(watch)
+        self._metrics.decided(decisions, (gang.key for gang in inputs))
         held_back = {gang.key for gang in inputs if gang.refusal is NOT_NOW}
         # A job that changed while the cycle was under way is looked at by the next one.
         decisions = tuple(
@@ -261,9 +268,17 @@ class Loop:
             self.foreign.arrived(pod)
         else:
             state.arrived(pod, time.time())
+            self._began(state, pod.owner_uid)
             # The hold ends with the gang whole; that, too, is found by a cycle.
             if state.broken_since is not None and not state.promises.nodes:
                 self.stir()
+
+    def _began(self, state: GangState, uid: str) -> None:
+        """Measure for how long a gang has waited that is whole for the first time."""
+        job = None if state.begun else self._cache.jobs.get(self._cache.jobs.key_of(uid) or "")
+        waited = None if job is None else state.waited(job, time.time())
+        if waited is not None:
+            self._metrics.gang_wait.observe(waited)
 
     # What was decided.
 
@@ -273,8 +288,6 @@ class Loop:
             if not self._promise(job, state, decision, now, seen):
                 self.stir()
                 return
-            if state.verdict is None or state.verdict.state == names.GangState.WAITING:
-                self._metrics.gang_wait.observe(max(0.0, now - job.created))
             self._touched(job.key)
         state.nominated = {
             job.place(kept.role, kept.index): kept.node for kept in decision.nominations
@@ -298,9 +311,12 @@ class Loop:
                 return False
             state.promises.make(name, placement.node, shape, now)
             made.append(name)
+        wanted = now if state.begun else job.created
         for name in made:
-            if (pod := pods.get(name)) is not None:
+            pod = pods.get(name)
+            if pod is not None:
                 self._bind(state, pod, state.promises.nodes[name])
+            self._metrics.placed(now - (wanted if pod is None else pod.created))
         state.unbound -= frozenset(made)
         state.placed_at, state.cause = now, None
         return True

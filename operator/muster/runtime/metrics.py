@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from muster.api.model import Job
 from muster.frameworks.base import Framework
+from muster.runtime.cyclemetrics import CycleMetrics
 
 LABELS = ("job_namespace", "framework")
 TRANSITIONS = {
@@ -49,30 +50,7 @@ class Metrics:
             key: Counter(name, f"{key[0]}s {key[1]}.", registry=self.registry)
             for key, name in OBJECTS.items()
         }
-        self.gang_wait = self._histogram(
-            "muster_gang_wait_seconds", "From a gang's creation to its placement."
-        )
-        self.cycle = self._histogram("muster_cycle_seconds", "One scheduling cycle.")
-        self.snapshot = self._histogram("muster_snapshot_seconds", "Making one snapshot.")
-        self.binds = Counter(
-            "muster_binds", "Bindings of existing pods.", ("result",), registry=self.registry
-        )
-        self.evictions = Counter(
-            "muster_evictions",
-            "Pods that made room for others.",
-            ("action",),
-            registry=self.registry,
-        )
-        self.holds = Gauge(
-            "muster_holds_active",
-            "Gangs whose missing members have a protected slot.",
-            registry=self.registry,
-        )
-        self.reservations = Gauge(
-            "muster_reservations_active",
-            "Gangs for which room is kept until they fit.",
-            registry=self.registry,
-        )
+        self.cycles = CycleMetrics(self.registry)
         self.dropped_events = Gauge(
             "muster_events_dropped", "Events that were not written.", registry=self.registry
         )
@@ -101,10 +79,6 @@ class Metrics:
         counter = self._objects.get((kind, verb))
         if counter is not None:
             counter.inc()
-
-    def _histogram(self, name: str, text: str) -> Histogram:
-        buckets = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60, 300, 1800, 7200)
-        return Histogram(name, text, buckets=buckets, registry=self.registry)
 
 
 async def serve(

@@ -28,6 +28,8 @@ class QueueStatus:
 
     def __init__(self, kube: Kube, cache: Cache) -> None:
         self._kube, self._cache = kube, cache
+        self.shares: Mapping[str, Share] = {}
+        """Of the queues, a moment ago."""
         self._latest: tuple[Snapshot, tuple[Decision, ...]] | None = None
         self._news = asyncio.Event()
 
@@ -43,7 +45,7 @@ class QueueStatus:
             await asyncio.sleep(PAUSE)
             self._news.clear()
             if self._latest is not None:
-                found = await asyncio.to_thread(shares, *self._latest)
+                self.shares = found = await asyncio.to_thread(shares, *self._latest)
                 await asyncio.gather(*(self._tell(name, share) for name, share in found.items()))
 
     async def _tell(self, name: str, share: Share) -> None:

@@ -19,7 +19,7 @@ from muster.scheduler.arguments import Plugin
 from muster.scheduler.hooks import Hooks
 from muster.scheduler.plugins import PLANNED as PLANNED_PLUGINS
 from muster.scheduler.plugins import PLUGINS
-from muster.scheduler.session import Opener, Session
+from muster.scheduler.session import Around, Opener, Session, unwatched
 
 SWITCHES: Final[Mapping[str, tuple[str, ...]]] = {
     "JobOrder": ("job_order",),
@@ -65,9 +65,9 @@ class Policy:
     source: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """The document that `parse` made it from."""
 
-    def openers(self) -> Sequence[Sequence[Opener]]:
+    def openers(self, around: Around = unwatched) -> Sequence[Sequence[Opener]]:
         """Return the plugins of each tier, ready to answer for a session."""
-        return [[partial(_open, option) for option in tier] for tier in self.tiers]
+        return [[partial(_open, option, around) for option in tier] for tier in self.tiers]
 
 
 DEFAULT: Final = Policy(
@@ -96,8 +96,9 @@ def parse(document: object) -> Policy:
     return Policy(actions, tuple(tiers), top)
 
 
-def _open(option: Option, session: Session) -> Hooks:
-    hooks = PLUGINS[option.name].answer(session, option.arguments)
+def _open(option: Option, around: Around, session: Session) -> Hooks:
+    with around("plugin", option.name):
+        hooks = PLUGINS[option.name].answer(session, option.arguments)
     return dataclasses.replace(hooks, **dict.fromkeys(option.off))
 
 

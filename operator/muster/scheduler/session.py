@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
@@ -32,6 +32,14 @@ JobOrder = tuple[Order, float, str, str]
 """Sort key of a job: the plugins' word, then age, uid, key."""
 Opener = Callable[["Session"], Hooks]
 """Makes a plugin's answers for one session."""
+Around = Callable[[str, str], AbstractContextManager[object]]
+"""Called with `action` or `plugin` and its name; its work is done inside of what is returned."""
+_NOTHING: Final = nullcontext()
+
+
+def unwatched(_kind: str, _name: str) -> AbstractContextManager[object]:
+    """Let nobody watch."""
+    return _NOTHING
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -19,6 +19,8 @@ class Share:
 
     allocated: Mapping[str, int]
     deserved: Mapping[str, int]
+    request: Mapping[str, int] = field(default_factory=dict)
+    """What its gangs hold and want."""
     pending: int = 0
     """Gangs that wait."""
     running: int = 0
@@ -45,7 +47,10 @@ def shares(snapshot: Snapshot, decisions: Iterable[Decision]) -> Mapping[str, Sh
     names = snapshot.resources
     return {
         queue.name: Share(
-            _named(names, allocated[queue.name]), _named(names, owed), **counts[queue.name]
+            _named(names, allocated[queue.name]),
+            _named(names, owed),
+            _named(names, queue.request),
+            **counts[queue.name],
         )
         for queue, owed in zip(queues, due, strict=True)
     }

@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is measured of scheduling: under the names that kube-batch gave it, and under our own.
+
+Names, labels, units and buckets of the former are kube-batch's, so that what was made to watch it
+goes on working. What depends on single gangs and queues is put together when somebody asks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter as Tally
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric, UnknownMetricFamily
+from prometheus_client.registry import Collector
+
+from muster.api import quantity
+from muster.scheduler.decision import Decision, State
+from muster.scheduler.model import Reason
+from muster.scheduler.shares import Share
+
+LATENCIES: Final = tuple(5.0 * 2**i for i in range(10))
+"""kube-batch's buckets, in whatever unit a name ends with."""
+SECONDS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60, 300, 1800, 7200)
+OPENING: Final = "OnSessionOpen"
+"""When a plugin works out its answers. None of ours has anything to do at a session's end."""
+SCHEDULED, UNSCHEDULABLE, ERROR = "scheduled", "unschedulable", "error"
+PREEMPT: Final = "preempt"
+
+
+class Stopwatch:
+    """Adds up the time that each part of one cycle takes."""
+
+    def __init__(self) -> None:
+        self.seconds: defaultdict[tuple[str, str], float] = defaultdict(float)
+        """By (`action` or `plugin`, name)."""
+
+    @contextmanager
+    def around(self, kind: str, name: str) -> Iterator[None]:
+        """Measure what happens inside."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[kind, name] += time.perf_counter() - started
+
+
+class CycleMetrics(Collector):
+    """The allocator's numbers. `shares` is set by who knows where the queues stand."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self.shares: Callable[[], Mapping[str, Share]] = dict
+        self._decisions: tuple[Decision, ...] = ()
+        self._gangs = 0
+        self._retries: Tally[str] = Tally()
+        self._preemptions = self._victims = 0
+        self._make_old()
+        self.gang_wait = self._histogram(
+            "muster_gang_wait_seconds", "From a gang's creation to the last of its bindings."
+        )
+        self.cycle = self._histogram("muster_cycle_seconds", "One scheduling cycle.")
+        self.snapshot = self._histogram("muster_snapshot_seconds", "Making one snapshot.")
+        self.binds = self._counter("muster_binds", "Bindings of existing pods.", "result")
+        self.evictions = self._counter(
+            "muster_evictions", "Pods that made room for others.", "action"
+        )
+        self.holds = self._gauge(
+            "muster_holds_active", "Gangs whose missing members have a protected slot."
+        )
+        self.reservations = self._gauge(
+            "muster_reservations_active", "Gangs for which room is kept until they fit."
+        )
+        registry.register(self)
+
+    def _make_old(self) -> None:
+        prefix, suffix = "volcano_", "_scheduling_latency"
+        self._whole = self._histogram(
+            f"{prefix}e2e{suffix}_milliseconds",
+            "One cycle, from looking at the cluster to handing on what was decided.",
+            LATENCIES,
+        )
+        self._plugins = self._histogram(
+            f"{prefix}plugin{suffix}_microseconds",
+            "What a plugin took to open its sessions in one cycle.",
+            LATENCIES,
+            "plugin",
+            "OnSession",
+        )
+        self._actions = self._histogram(
+            f"{prefix}action{suffix}_microseconds",
+            "What an action took in one cycle.",
+            LATENCIES,
+            "action",
+        )
+        self._tasks = self._histogram(
+            f"{prefix}task{suffix}_microseconds",
+            "From a pod's creation to the choice of its node.",
+            LATENCIES,
+        )
+        self._attempts = self._counter(
+            f"{prefix}schedule_attempts", "Attempts to place pods, by how they ended.", "result"
+        )
+        for result in (SCHEDULED, UNSCHEDULABLE, ERROR):
+            self._attempts.labels(result)
+
+    # What happens.
+
+    def measured(self, watch: Stopwatch) -> None:
+        """Take note of what the parts of a cycle took."""
+        for (kind, name), seconds in watch.seconds.items():
+            if kind == "action":
+                self._actions.labels(name).observe(seconds * 1e6)
+            else:
+                self._plugins.labels(name, OPENING).observe(seconds * 1e6)
+
+    def decided(self, decisions: tuple[Decision, ...], gangs: Iterable[str]) -> None:
+        """Take note of what a cycle decided; `gangs` are the keys of all that it looked at."""
+        keys = set(gangs)
+        self._decisions, self._gangs = decisions, len(keys)
+        placed = failed = 0
+        for decision in decisions:
+            placed += len(decision.placements)
+            failed += _not_placed(decision)
+            if _lacking(decision):
+                self._retries[decision.gang] += 1
+        for gone in self._retries.keys() - keys:
+            del self._retries[gone]
+        self._attempts.labels(SCHEDULED).inc(placed)
+        self._attempts.labels(UNSCHEDULABLE).inc(failed)
+
+    def carried_out(self, seconds: float) -> None:
+        """Take note of how long a cycle took with all that belongs to it."""
+        self._whole.observe(seconds * 1e3)
+
+    def failed(self) -> None:
+        """Take note of a cycle, or of a binding, that failed."""
+        self._attempts.labels(ERROR).inc()
+
+    def placed(self, waited: float) -> None:
+        """Take note of a pod that was given a node so many seconds after it was wanted."""
+        self._tasks.observe(max(0.0, waited) * 1e6)
+
+    def bound(self) -> None:
+        """Take note of a pod that was bound."""
+        self.binds.labels("bound").inc()
+
+    def not_bound(self) -> None:
+        """Take note of a pod that could not be bound."""
+        self.binds.labels("error").inc()
+        self.failed()
+
+    def preempts(self, decision: Decision) -> None:
+        """Take note of an attempt to take pods away for a gang, if it preempts others."""
+        victims = sum(eviction.action == PREEMPT for eviction in decision.evictions)
+        if victims:
+            self._preemptions += 1
+            self._victims = victims
+
+    # What is asked.
+
+    def collect(self) -> Iterable[Metric]:
+        """Return where the gangs and queues stand since the last cycle."""
+        lacking: Tally[str] = Tally()
+        for decision in self._decisions:
+            if missing := _lacking(decision):
+                lacking[_job_id(decision.gang)] += missing
+        waiting = sum(bool(_lacking(decision)) for decision in self._decisions)
+        retries: Tally[str] = Tally()
+        for gang, count in self._retries.items():
+            retries[_job_id(gang)] += count
+        old = "volcano_"
+        yield _by_job(
+            GaugeMetricFamily(
+                f"{old}unschedule_task_count",
+                "Pods that a gang lacks to start.",
+                labels=["job_id"],
+            ),
+            lacking,
+        )
+        yield GaugeMetricFamily(
+            f"{old}unschedule_job_count", "Gangs that cannot start.", value=waiting
+        )
+        # Counters, of which the client would change the names: they do not end in _total.
+        yield _by_job(
+            UnknownMetricFamily(
+                f"{old}job_retry_counts",
+                "Cycles in which a gang could not start.",
+                labels=["job_id"],
+            ),
+            retries,
+        )
+        yield UnknownMetricFamily(
+            f"{old}total_preemption_attempts",
+            "Attempts to make room for a gang by preemption.",
+            value=self._preemptions,
+        )
+        yield GaugeMetricFamily(
+            f"{old}pod_preemption_victims",
+            "Pods that were chosen to go by the last preemption.",
+            value=self._victims,
+        )
+        yield self._states()
+        yield from self._queues()
+
+    def _states(self) -> Metric:
+        family = GaugeMetricFamily(
+            "muster_gangs", "Gangs, by where they stand and why.", labels=["state", "reason"]
+        )
+        verdicts = (decision.verdict for decision in self._decisions)
+        found = Tally((str(v.state), str(v.reason)) for v in verdicts)
+        found[str(State.RUNNING), ""] += self._gangs - len(self._decisions)
+        for labels, count in sorted(found.items()):
+            family.add_metric(labels, count)
+        return family
+
+    def _queues(self) -> Iterator[Metric]:
+        shares = self.shares()
+        for word, text in (
+            ("deserved", "What a queue is due."),
+            ("allocated", "What the gangs of a queue hold."),
+            ("request", "What the gangs of a queue hold and want."),
+        ):
+            family = GaugeMetricFamily(f"muster_queue_{word}", text, labels=["queue", "resource"])
+            for name, share in sorted(shares.items()):
+                for resource, amount in getattr(share, word).items():
+                    family.add_metric([name, resource], quantity.number(resource, amount))
+            yield family
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, labels, registry=self._registry)
+
+    def _gauge(self, name: str, text: str) -> Gauge:
+        return Gauge(name, text, registry=self._registry)
+
+    def _histogram(
+        self, name: str, text: str, buckets: tuple[float, ...] = SECONDS, *labels: str
+    ) -> Histogram:
+        return Histogram(name, text, labels, buckets=buckets, registry=self._registry)
+
+
+def _lacking(decision: Decision) -> int:
+    """Return how many pods the gang lacks to start, or to be whole again."""
+    return max(0, decision.verdict.min_member - decision.verdict.placed)
+
+
+def _not_placed(decision: Decision) -> int:
+    """Return for how many pods of the gang no node was found."""
+    verdict = decision.verdict
+    if verdict.reason in (Reason.NONE, Reason.SCHEDULING_GATED):
+        return 0
+    return max(0, verdict.total - verdict.placed)
+
+
+def _job_id(gang: str) -> str:
+    """Return namespace and name of a gang's key."""
+    return gang.split("/", 1)[1]
+
+
+def _by_job(family: Metric, counts: Mapping[str, int]) -> Metric:
+    for job, count in sorted(counts.items()):
+        family.add_sample(family.name, {"job_id": job}, count)
+    return family

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What dashboards made for kube-batch find, and what else is shown of the allocator."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client.exposition import generate_latest
+
+from builders_scheduler import make_gang, make_node, make_pod, make_queue, make_role, make_snapshot
+from muster.runtime.cyclemetrics import Stopwatch
+from muster.runtime.metrics import Metrics
+from muster.scheduler import cycle, policy
+from muster.scheduler.shares import shares
+
+OF_OLD = {
+    "volcano_e2e_scheduling_latency_milliseconds": "histogram",
+    "volcano_plugin_scheduling_latency_microseconds": "histogram",
+    "volcano_action_scheduling_latency_microseconds": "histogram",
+    "volcano_task_scheduling_latency_microseconds": "histogram",
+    "volcano_schedule_attempts_total": "counter",
+    "volcano_pod_preemption_victims": "gauge",
+    "volcano_total_preemption_attempts": "untyped",
+    "volcano_unschedule_task_count": "gauge",
+    "volcano_unschedule_job_count": "gauge",
+    "volcano_job_retry_counts": "untyped",
+}
+OWN = {
+    "muster_gang_wait_seconds": "histogram",
+    "muster_cycle_seconds": "histogram",
+    "muster_snapshot_seconds": "histogram",
+    "muster_binds_total": "counter",
+    "muster_evictions_total": "counter",
+    "muster_holds_active": "gauge",
+    "muster_reservations_active": "gauge",
+    "muster_queue_deserved": "gauge",
+    "muster_queue_allocated": "gauge",
+    "muster_queue_request": "gauge",
+    "muster_gangs": "gauge",
+}
+EVICTING = policy.parse({"actions": "allocate, backfill, preempt"})
+WAITS = make_gang(key="PodGroup/team/waits", min_member=6, roles=[make_role(replicas=8, cpu=1)])
+RUNS = make_gang(
+    key="TFJob/team/runs", roles=[make_role(held=[(0, "n1"), (1, "n1")], cpu=1)], admitted=True
+)
+FITS = make_gang(key="TFJob/team/fits", roles=[make_role(replicas=2, cpu="500m")])
+
+
+def seen(gangs):
+    """Return a snapshot of one node of seven CPUs, on which two pods run."""
+    return make_snapshot(
+        nodes=[make_node(cpu=7)],
+        pods=[make_pod(name=f"runs-{i}", cpu=1) for i in range(2)],
+        queues=[make_queue(cpu=10)],
+        gangs=gangs,
+    )
+
+
+class Story:
+    """Cycles over gangs on one node, and what is shown of them."""
+
+    def __init__(self):
+        """Begin before the first cycle."""
+        self.metrics = Metrics()
+
+    def cycle(self, *gangs, rules=policy.DEFAULT):
+        """Run one cycle; return its decisions."""
+        snapshot = seen(gangs)
+        watch, cycles = Stopwatch(), self.metrics.cycles
+        decisions = cycle.schedule(snapshot, rules, watch.around)
+        cycles.measured(watch)
+        cycles.decided(decisions, (gang.key for gang in gangs))
+        found = shares(snapshot, decisions)
+        cycles.shares = lambda: found
+        return decisions
+
+    @property
+    def shown(self):
+        """Sample with its labels -> value, as a scrape finds it."""
+        lines = generate_latest(self.metrics.registry).decode().splitlines()
+        samples = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+        return {name: float(value) for name, value in samples}
+
+    @property
+    def types(self):
+        """Name -> type, as a scrape finds it."""
+        lines = generate_latest(self.metrics.registry).decode().splitlines()
+        return dict(line.split()[2:] for line in lines if line.startswith("# TYPE"))
+
+
+@pytest.fixture
+def story():
+    """Give a story."""
+    return Story()
+
+
+def test_every_name_is_served_from_the_start(story):
+    """kube-batch's names and ours, each of its type."""
+    assert {name: story.types.get(name) for name in OF_OLD | OWN} == OF_OLD | OWN
+
+
+def test_buckets_are_kube_batchs(story):
+    """Ten of them, from 5 on, each twice the one before."""
+    name = "volcano_e2e_scheduling_latency_milliseconds_bucket"
+    edges = [k.split('"')[1] for k in story.shown if k.startswith(name)]
+    assert [float(edge) for edge in edges[:-1]] == [5.0 * 2**i for i in range(10)]
+    assert edges[-1] == "+Inf"
+
+
+def test_a_cycle_is_measured_by_action_and_plugin(story):
+    """Once per cycle, however often the plugins were asked inside."""
+    story.cycle(WAITS, RUNS)
+    story.cycle(WAITS, RUNS)
+    shown = story.shown
+    for action in policy.DEFAULT.actions:
+        name = "volcano_action_scheduling_latency_microseconds"
+        assert shown[f'{name}_count{{action="{action}"}}'] == 2
+        assert shown[f'{name}_sum{{action="{action}"}}'] > 0
+    for plugin in (option.name for tier in policy.DEFAULT.tiers for option in tier):
+        labels = f'{{OnSession="OnSessionOpen",plugin="{plugin}"}}'
+        assert shown[f"volcano_plugin_scheduling_latency_microseconds_count{labels}"] == 2
+
+
+def test_watching_changes_nothing(story):
+    """The same decisions come of a cycle that is measured and of one that is not."""
+    gangs = (WAITS, RUNS, FITS)
+    assert story.cycle(*gangs) == cycle.schedule(seen(gangs), policy.DEFAULT)
+
+
+def test_gangs_that_cannot_start_are_counted_until_they_are_gone(story):
+    """How many pods each lacks, in how many cycles it was tried, and by state and reason."""
+    story.cycle(WAITS, RUNS)
+    story.cycle(WAITS, RUNS, FITS)
+    shown = story.shown
+    assert shown['volcano_unschedule_task_count{job_id="team/waits"}'] == 6
+    assert shown['volcano_job_retry_counts{job_id="team/waits"}'] == 2
+    assert shown["volcano_unschedule_job_count"] == 1
+    assert shown['muster_gangs{reason="NotEnoughResources",state="Waiting"}'] == 1
+    assert shown['muster_gangs{reason="",state="Running"}'] == 1
+    assert shown['muster_gangs{reason="",state="Placed"}'] == 1
+    assert shown['volcano_schedule_attempts_total{result="scheduled"}'] == 2
+    assert shown['volcano_schedule_attempts_total{result="unschedulable"}'] == 2 * 8
+    story.cycle(RUNS)
+    shown = story.shown
+    assert not [name for name in shown if "team/waits" in name]
+    assert shown["volcano_unschedule_job_count"] == 0
+
+
+def test_names_that_two_kinds_share_are_one_sample(story):
+    """A scrape with the same sample twice would be refused as a whole."""
+    twin = make_gang(key="TFJob/team/waits", min_member=6, roles=WAITS.roles)
+    story.cycle(WAITS, twin)
+    assert story.shown['volcano_unschedule_task_count{job_id="team/waits"}'] == 12
+
+
+def test_queues_in_cpus_and_bytes(story):
+    """What each is due, holds, and holds and wants."""
+    story.cycle(WAITS, RUNS, FITS)
+    shown = story.shown
+    assert shown['muster_queue_deserved{queue="default",resource="cpu"}'] == 7
+    assert shown['muster_queue_allocated{queue="default",resource="cpu"}'] == 3
+    assert shown['muster_queue_request{queue="default",resource="cpu"}'] == 11
+    assert 'muster_queue_request{queue="default",resource="pods"}' not in shown
+
+
+def test_preemption_and_what_went_wrong(story):
+    """The victims of the last attempt, all attempts, and failures as errors."""
+    cycles = story.metrics.cycles
+    high = make_gang(
+        key="TFJob/team/high", priority=9, roles=[make_role(replicas=6, cpu=1, priority=9)]
+    )
+    decisions = story.cycle(RUNS, high, rules=EVICTING)
+    (preempting,) = [decision for decision in decisions if decision.evictions]
+    cycles.preempts(preempting)
+    cycles.preempts(preempting)
+    cycles.not_bound()
+    cycles.failed()
+    cycles.bound()
+    cycles.placed(0.001)
+    cycles.carried_out(0.02)
+    shown = story.shown
+    assert shown["volcano_pod_preemption_victims"] == 2
+    assert shown["volcano_total_preemption_attempts"] == 2
+    assert shown['volcano_schedule_attempts_total{result="error"}'] == 2
+    assert shown['muster_binds_total{result="error"}'] == 1
+    assert shown['muster_binds_total{result="bound"}'] == 1
+    assert shown["volcano_task_scheduling_latency_microseconds_sum"] == pytest.approx(1000)
+    assert shown["volcano_e2e_scheduling_latency_milliseconds_sum"] == pytest.approx(20)
