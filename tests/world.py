@@ -188,7 +188,9 @@ class World:
     def close(self, name="mnist-launcher", end="Complete", *, failed=0, reason="", message=""):
         """Let a batch Job come to its end."""
         ended = {"type": end, "status": "True", "reason": reason, "message": message}
-        self.objects["Job", name]["status"] = {"conditions": [ended], "failed": failed}
+        # Only a good end has a time of its own.
+        time = {"completionTime": edge.format_time(self.now)} if end == "Complete" else {}
+        self.objects["Job", name]["status"] = {"conditions": [ended], "failed": failed, **time}
 
     def end(self, name, code=0, *, reason=""):
         """Let a pod's program exit; no code: its node was lost."""

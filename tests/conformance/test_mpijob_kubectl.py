@@ -46,6 +46,20 @@ def test_all_that_it_creates():
     assert made.status["mpiVersion"] == "v1"
 
 
+def test_what_pods_need_is_there_before_them_and_the_workers_before_their_launcher():
+    """In the order in which it is created."""
+    made = [write.doc for write in world("v1").writes if hasattr(write, "doc")]
+    assert [(doc["kind"], doc["metadata"]["name"]) for doc in made] == [
+        ("ServiceAccount", LAUNCHER),
+        ("ConfigMap", "mnist-config"),
+        ("Role", LAUNCHER),
+        ("RoleBinding", LAUNCHER),
+        ("Pod", "mnist-worker-0"),
+        ("Pod", "mnist-worker-1"),
+        ("Pod", LAUNCHER),
+    ]
+
+
 def test_the_launchers_powers():
     """It sees pods and enters its own workers, those that there are by now."""
     made = world("v1")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from mpijobs import LAUNCHER, mpijob, role, world
+from muster.api import edge
 from muster.frameworks import FRAMEWORKS, load, of
 
 # v1: phase of the launcher; phases of the workers; restart policies; conditions beside Created.
@@ -24,13 +25,13 @@ LED_BY_A_POD = {
     "L6 a worker failed": (
         "Running",
         ["Running", "Failed"],
-        ("Never", "OnFailure"),
+        ("Never", "OnFailure", "Always"),
         ["Running F", "Failed T"],
     ),
     "L7 a worker was thrown out": (
         "Running",
         ["Running", EVICTED],
-        ("Never", "OnFailure", "ExitCode"),
+        ("Never", "OnFailure", "Always", "ExitCode"),
         ["Running F", "Failed T"],
     ),
 }
@@ -166,13 +167,15 @@ def test_v1_v2_a_job_runs_when_all_its_pods_do(workers, wanted):
 
 
 def test_v3_the_launchers_success_is_the_jobs():
-    """Whatever its workers do."""
+    """Whatever its workers do; it is over since the batch Job is, however late that is seen."""
     made = led("Running", "Running")
     become(made, "mnist-worker-0", "Failed")
     made.close()
+    over = edge.format_time(made.now)
+    made.now += 100
     made.settle()
     assert made.conditions == ["Created T", "Running F", "Succeeded T"]
-    assert made.status["completionTime"]
+    assert made.status["completionTime"] == over
 
 
 def test_v4_a_try_that_failed_is_counted():
@@ -241,9 +244,13 @@ def test_v8_an_end_without_having_run(end, last):
     """It is said that nobody saw it run."""
     made = world("v2beta1")
     made.close(end=end)
+    made.now += 100
     made.settle()
     assert made.conditions == ["Created T", "Running F", last]
     told = made.status["conditions"][1]
+    over = made.status["completionTime"]
+    assert told["lastUpdateTime"] == told["lastTransitionTime"] == over
+    assert over == edge.format_time(made.now - (100 if end == "Complete" else 0))
     assert told["reason"] == "MPIJobRunning"
     assert told["message"] == (
         "MPIJob team/mnist is finished but Running condition was never set."
@@ -308,13 +315,19 @@ def test_suspend_and_resume_of_v2beta1():
     made.objects["Job", LAUNCHER]["status"] = {"startTime": "2020-01-01T00:00:00Z"}
     leads = made.job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]
     leads["spec"]["nodeSelector"] = {"zone": "a"}
+    leads["spec"]["tolerations"] = [{"key": "spot"}]
+    leads["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/topology"}]
     leads["metadata"]["annotations"] = {"kueue.x-k8s.io/workload": "w"}
+    leads["metadata"]["labels"] = {"kueue.x-k8s.io/podset": "launcher"}
     made.edit(runPolicy={"suspend": False})
     made.settle()
     batch = made.objects["Job", LAUNCHER]
     assert batch["spec"]["suspend"] is False
-    assert batch["spec"]["template"]["spec"]["nodeSelector"] == {"zone": "a"}
-    assert batch["spec"]["template"]["metadata"]["annotations"] == {"kueue.x-k8s.io/workload": "w"}
+    template = batch["spec"]["template"]
+    for field in ("nodeSelector", "tolerations", "schedulingGates"):
+        assert template["spec"][field] == leads["spec"][field]
+    assert template["metadata"]["annotations"] == {"kueue.x-k8s.io/workload": "w"}
+    assert template["metadata"]["labels"].items() >= leads["metadata"]["labels"].items()
     assert "startTime" not in batch["status"]
     assert made.conditions == ["Created T", "Running F", "Suspended F"]
     assert made.status["conditions"][-1]["message"] == "MPIJob resumed"
@@ -322,6 +335,20 @@ def test_suspend_and_resume_of_v2beta1():
     made.start()
     made.settle()
     assert made.conditions == ["Created T", "Suspended F", "Running T"]
+
+
+@pytest.mark.parametrize("after", [{"zone": "b"}, {"rack": "7", "zone": "b"}, {}])
+def test_a_resumed_launcher_goes_where_its_template_says_by_then(after):
+    """And nowhere that only an earlier one has said."""
+    made = world("v2beta1", launcher=role(nodeSelector={"flavor": "spot", "zone": "a"}))
+    made.edit(runPolicy={"suspend": True})
+    made.settle()
+    leads = made.job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]
+    leads["spec"]["nodeSelector"] = after
+    made.edit(runPolicy={"suspend": False})
+    made.settle()
+    spec = made.objects["Job", LAUNCHER]["spec"]["template"]["spec"]
+    assert spec.get("nodeSelector", {}) == after
 
 
 def test_a_resumed_launcher_still_waits_for_its_workers():

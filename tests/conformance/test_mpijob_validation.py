@@ -81,6 +81,31 @@ OF_V2 = [
 ]
 
 
+def test_v2beta1_tells_mistakes_of_roles_and_policies_at_once():
+    """One round of mending is enough."""
+    limits = ("ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit")
+    policy = {"cleanPodPolicy": "Some", **dict.fromkeys(limits, -1)}
+    made = mpijob("v2beta1", launcher=role(2), policy=policy, slotsPerWorker=-1)
+    below = "Invalid value: -1: must be greater than or equal to 0"
+    assert said(made) == [
+        f"{LEADS}.replicas: Invalid value: 2: must be 1",
+        f"spec.slotsPerWorker: {below}",
+        (
+            'spec.runPolicy.cleanPodPolicy: Unsupported value: "Some": '
+            'supported values: "All", "None", "Running"'
+        ),
+        *(f"spec.runPolicy.{field}: {below}" for field in limits),
+    ]
+
+
+@pytest.mark.parametrize("version", ["v1", "v2beta1"])
+def test_two_spellings_of_one_role(version):
+    """Which of them counts is not guessed."""
+    text = 'spec.mpiReplicaSpecs[worker]: Duplicate value: "worker": means the same as "Worker"'
+    roles = {"Launcher": role(), "Worker": role(1), "worker": role(2)}
+    assert said(with_roles(version, roles)) == [text]
+
+
 @pytest.mark.parametrize(("roles", "texts"), OF_V2)
 def test_v2beta1_tells_all_mistakes(roles, texts):
     """With the path of each."""
@@ -118,10 +143,6 @@ def test_v2beta1_tells_all_mistakes(roles, texts):
                 'spec.runPolicy.cleanPodPolicy: Unsupported value: "Some": '
                 'supported values: "All", "None", "Running"'
             ),
-        ),
-        (
-            {"policy": {"backoffLimit": -1}},
-            "spec.runPolicy.backoffLimit: Invalid value: -1: must be greater than or equal to 0",
         ),
         (
             {"policy": {"managedBy": "kubeflow.org/training-operator"}},

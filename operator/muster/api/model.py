@@ -288,6 +288,8 @@ class PodView:
     """How many pods of that batch Job have failed."""
     suspended: bool = False
     """That batch Job is held back and has no pod."""
+    completed: float | None = None
+    """When that batch Job came to a good end."""
 
     @property
     def place(self) -> str:
@@ -339,6 +341,10 @@ class BatchView(ObjectView):
     reason: str = ""
     message: str = ""
     """Of its end."""
+    completed: float | None = None
+    """When it came to a good end."""
+    selector: Mapping[str, str] = field(default_factory=dict)
+    """nodeSelector of its template."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,8 @@ def resumptions(scope: Scope, molds: Mapping[str, Mold]) -> Iterator[Action]:
             yield _patch(batch, {"status": {"startTime": None}}, "status")
         template = mold.batch_job()["spec"]["template"]
         spec = {key: template["spec"].get(key) for key in _DIRECTIVES}
+        # A merge keeps what it does not name.
+        spec["nodeSelector"] = dict.fromkeys(batch.selector) | (spec["nodeSelector"] or {})
         change = {"template": {"metadata": template["metadata"], "spec": spec}, "suspend": False}
         yield _patch(batch, {"spec": change})
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from muster.api import names
-from muster.api.model import GroupView, ObjectView, PodView
+from muster.api.model import GroupView, ObjectView, PodView, Replica
 from muster.controller import autoscaling, children, groups, policies
 from muster.controller.children import Mold
 from muster.controller.model import Action, Create, Delete, Patch
@@ -112,9 +112,12 @@ def removals(scope: Scope) -> Iterator[Delete]:
 
 
 def creations(scope: Scope, molds: Mapping[str, Mold]) -> Iterator[Create]:
-    """Yield the missing pods that may be created now, in canonical order."""
+    """Yield the missing pods that may be created now, in canonical order.
+
+    A pod that leads numbered ones comes after them.
+    """
     taken, places, late = scope.roster.names, scope.roster.places, _waiting(scope)
-    for role, mold in molds.items():
+    for role, mold in sorted(molds.items(), key=lambda item: _leads(item[1].replica)):
         nodes = _nodes(scope, mold)
         if mold.replica.type in late:
             continue
@@ -126,6 +129,10 @@ def creations(scope: Scope, molds: Mapping[str, Mold]) -> Iterator[Create]:
                 yield Create(mold.wanted(index))
             elif name in nodes:
                 yield Create(mold.wanted(index, nodes[name]))
+
+
+def _leads(replica: Replica) -> bool:
+    return not (replica.numbered or replica.batch)
 
 
 def may_create_place(scope: Scope, mold: Mold, index: int) -> bool:

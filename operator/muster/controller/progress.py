@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from muster.api import names
@@ -39,14 +39,14 @@ def running(scope: Scope) -> JobStatus:
         reason="",
         observed_generation=scope.job.generation,
     )
-    changes = _changes(scope, before)
-    conditions = with_conditions(before.conditions, changes)
+    steps = _steps(scope, counted)
+    conditions = with_conditions(before.conditions, _changes(scope, before, steps))
     if scope.roster.having(Fate.RESTARTS) and scope.job.restarts_whole:
         # The pause before the gang is made anew counts from its last failure.
         conditions = renewed(conditions, names.Condition.RESTARTING, scope.now)
     after = replace(before, conditions=conditions)
     if after.finished:
-        after = replace(ended(after, scope.now), gang=None)
+        after = replace(ended(after, _end(scope, steps)), gang=None)
     elif scope.refusal is not None and scope.refusal.reason == INVALID:
         return replace(after, state=names.JobState.INVALID, reason=scope.refusal.message)
     return replace(after, state=state(after))
@@ -143,18 +143,23 @@ def _resumed(scope: Scope) -> JobStatus:
     )
 
 
-def _changes(scope: Scope, before: JobStatus) -> Iterator[Condition]:
+def _end(scope: Scope, steps: Iterable[Outcome]) -> float:
+    """Return when the job came to its end, if it has come to it."""
+    known = (step.at for step in steps if step.end is End.SUCCEEDED)
+    return next((at for at in known if at is not None), scope.now)
+
+
+def _changes(scope: Scope, before: JobStatus, steps: tuple[Outcome, ...]) -> Iterator[Condition]:
     """Yield the conditions to set: progress, then the end or the restart, if any.
 
     `before` has the new counts and the new verdict, and the conditions as they were.
     """
     counted = before.replicas
-    steps = _steps(scope, counted)
     runs = [step for step in steps if step.end is End.RUNNING]
     success = [step for step in steps if step.end is End.SUCCEEDED]
     failure = success or list(_failure(scope, before, steps))
     if success or failure:
-        yield from _never_ran(scope, before)
+        yield from _never_ran(scope, before, _end(scope, steps))
         yield from (_set(scope, step) for step in (*runs, *failure))
     elif any(replica.restarted for replica in counted.values()):
         yield _restarting(scope, restarting(scope.job.name, _failed_type(scope, counted)))
@@ -169,13 +174,13 @@ def _changes(scope: Scope, before: JobStatus) -> Iterator[Condition]:
         yield from (_set(scope, step) for step in runs)
 
 
-def _never_ran(scope: Scope, before: JobStatus) -> Iterator[Condition]:
-    """Yield what is said of a job that ends before anybody has seen it run."""
+def _never_ran(scope: Scope, before: JobStatus, at: float) -> Iterator[Condition]:
+    """Yield what is said of a job that came to its end before anybody has seen it run."""
     text = scope.framework.wording.never_ran
     if text and before.condition(names.Condition.RUNNING) is None:
         reason = names.reason(scope.job.kind, names.Condition.RUNNING)
         message = scope.framework.wording.of(text, scope.job)
-        yield condition(names.Condition.RUNNING, reason, message, scope.now, "False")
+        yield condition(names.Condition.RUNNING, reason, message, at, "False")
 
 
 def _steps(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> tuple[Outcome, ...]:

@@ -140,7 +140,7 @@ def stand_in(batch: BatchView, pods: Iterable[PodView]) -> PodView:
         suspended=batch.suspended,
     )
     if batch.end == "Complete":
-        return replace(view, phase="Succeeded", node="")
+        return replace(view, phase="Succeeded", node="", completed=batch.completed)
     if batch.end == "Failed":
         reason, message = _why(batch, [pod for pod in made if pod.phase == "Failed"])
         return replace(view, phase="Failed", node="", reason=reason, message=message)

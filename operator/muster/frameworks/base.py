@@ -35,6 +35,8 @@ class Outcome:
     message: str
     reason: str = ""
     """Empty: `<Kind><end>`."""
+    at: float | None = None
+    """When the job came to this end; None: now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,10 @@ class Framework:
     limits_itself: bool = False
     """Do its batch Jobs keep to the backoff limit and the deadline?"""
     check: Callable[[Mapping[str, Any], Job], Sequence[Problem]] = _nothing
-    """(spec, job) -> breaches in the kind's own words, told before those of all kinds."""
+    """(spec, job) -> breaches in the kind's own words, in place of what is said of that field of
+    all kinds."""
+    first_breach: bool = False
+    """Is the first breach that `check` finds all that is told?"""
     wording: Wording = field(default_factory=Wording)
     permissions: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
     """(API group, resource, verbs) that only its jobs need."""

@@ -227,6 +227,7 @@ MPI_KUBECTL: Final = Framework(
     ),
     pod_services=False,
     check=_check,
+    first_breach=True,
     wording=Wording(
         taken=(
             'Resource "{other}" of MPIJobKind "{of}" already exists and is not managed by MPIJob'

@@ -162,7 +162,8 @@ def _outcome(
     shown = f"MPIJob {job.namespace}/{job.name}"
     leads = next((pod for pod in pods if pod.role == LAUNCHER.lower()), None)
     if leads is not None and leads.phase == "Succeeded":
-        return (Outcome(End.SUCCEEDED, f"{shown} successfully completed."),)
+        told = f"{shown} successfully completed."
+        return (Outcome(End.SUCCEEDED, told, at=leads.completed),)
     if leads is not None and leads.phase == "Failed":
         return (Outcome(End.FAILED, leads.message or f"{shown} has failed", leads.reason),)
     text_ = mpi.evicted(job, pods, names.EVICTED)

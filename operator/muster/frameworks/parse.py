@@ -55,11 +55,13 @@ def _problems(
 ) -> Iterator[Problem]:
     written = tuple(rules.of_document(framework, spec))
     own = tuple(framework.check(spec, job))
-    if own:
-        yield from own
+    yield from own
+    if own and framework.first_breach:
         return
-    yield from (*rules.of_name(job), *written, *rules.of_values(framework, job))
-    if not written:
+    told = {problem.path for problem in own}
+    others = (*rules.of_name(job), *written, *rules.of_values(framework, job))
+    yield from (problem for problem in others if problem.path not in told)
+    if not (own or written):
         yield from framework.validate(job, domain)
 
 

@@ -150,7 +150,13 @@ def batch(document: Json) -> BatchView:
         end=end.get("type") or "",
         reason=end.get("reason") or "",
         message=end.get("message") or "",
+        completed=epoch(status["completionTime"]) if status.get("completionTime") else None,
+        selector=_node_selector(spec.get("template") or {}),
     )
+
+
+def _node_selector(template: Json) -> Mapping[str, str]:
+    return (template.get("spec") or {}).get("nodeSelector") or {}
 
 
 def group_of(api_version: str, kind: str) -> Callable[[Json], GroupView]:
