@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from muster import gang
 from muster.api.model import Verdict
 from muster.controller.model import Create, Emit
@@ -93,6 +95,22 @@ def test_s19_a_gang_that_makes_room_restarts_whole():
     assert world.counts() == (2, 0, 0)
 
 
+UNSCHEDULED = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "Unschedulable",
+    "message": "0/1 nodes",
+    "lastTransitionTime": "2024-01-01T00:00:10Z",
+}
+UNREADY = {
+    "type": "Ready",
+    "status": "False",
+    "reason": "NotYet",
+    "message": "soon",
+    "lastTransitionTime": "2024-01-01T00:00:09Z",
+}
+
+
 def test_abnormal_pods_are_told_of():
     """A container that waits, one that ended badly and a pod that nobody takes, one event each."""
     world = World(tfjob(Worker=3)).settle()
@@ -104,8 +122,7 @@ def test_abnormal_pods_are_told_of():
             "phase": "Running",
             "containerStatuses": statuses,
         }
-    unscheduled = {"type": "PodScheduled", "status": "False", "message": "0/1 nodes"}
-    world.pod("mnist-worker-2")["status"] = {"phase": "Pending", "conditions": [unscheduled]}
+    world.pod("mnist-worker-2")["status"] = {"phase": "Pending", "conditions": [UNSCHEDULED]}
     world.step()
     told = [(emit.reason, emit.message) for emit in world.said if emit.type == "Warning"]
     assert told == [
@@ -119,6 +136,62 @@ def test_abnormal_pods_are_told_of():
         ),
         ("Unschedulable", "Error pod mnist-worker-2 condition message: 0/1 nodes"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "told"),
+    [
+        ([UNREADY, UNSCHEDULED], [("Unschedulable", "0/1 nodes")]),
+        ([UNSCHEDULED, {**UNREADY, "lastTransitionTime": "2024-01-01T00:00:11Z"}],
+         [("NotYet", "soon")]),
+        ([UNSCHEDULED, {"type": "Initialized", "status": "True",
+                        "lastTransitionTime": "2024-01-01T00:00:11Z"}],
+         [("Unschedulable", "0/1 nodes")]),
+        ([{**UNSCHEDULED, "reason": "SchedulingGated", "message": "held"}],
+         [("SchedulingGated", "held")]),
+        ([{"type": "Ready", "status": "False", "reason": "NotYet"}], []),
+        ([], []),
+    ],
+)  # fmt: skip
+def test_a_pod_without_containers_is_told_of_by_its_newest_doubt(conditions, told):
+    """By the newest condition that is not True, in its own words."""
+    world = World(tfjob(Worker=1)).settle()
+    world.pod("mnist-worker-0")["status"] = {"phase": "Pending", "conditions": conditions}
+    world.step()
+    said = [(emit.reason, emit.message) for emit in world.said if emit.type == "Warning"]
+    start = "Error pod mnist-worker-0 condition message: "
+    assert said == [(reason, f"{start}{message}") for reason, message in told]
+
+
+def test_the_words_about_a_pod_may_change_without_being_news():
+    """Of one pod and reason it is told once: what identifies them stays when a message moves."""
+    world = World(tfjob(Worker=1)).settle()
+    uid = world.pod("mnist-worker-0")["metadata"]["uid"]
+    for seconds in (10, 20):
+        waiting = {"reason": "CrashLoopBackOff", "message": f"back-off {seconds}s"}
+        statuses = [{"name": "tensorflow", "state": {"waiting": waiting}}]
+        world.pod("mnist-worker-0")["status"] = {
+            "phase": "Running",
+            "containerStatuses": statuses,
+        }
+        world.step()
+    told = [(emit.once, emit.about) for emit in world.said if emit.reason == "CrashLoopBackOff"]
+    assert told == [(True, f"{uid}/tensorflow")] * 2
+
+
+def test_under_the_allocator_only_pods_of_others_are_told_of_one_by_one():
+    """It says itself, once for the whole gang, why its own pods wait."""
+    container = {"name": "tensorflow", "image": "i"}
+    theirs = {"spec": {"schedulerName": "theirs", "containers": [container]}}
+    document = tfjob(PS={"replicas": 1, "template": theirs}, Worker=1)
+    world = World(document, backend=gang.EMBEDDED)
+    world.extra["placements"] = {"mnist-worker-0": ""}
+    world.settle()
+    for name in world.names():
+        world.pod(name)["status"] = {"phase": "Pending", "conditions": [UNSCHEDULED]}
+    world.settle()
+    told = {emit.message for emit in world.said if emit.reason == "Unschedulable"}
+    assert told == {"Error pod mnist-ps-0 condition message: 0/1 nodes"}
 
 
 def test_exit_codes_are_told_once():

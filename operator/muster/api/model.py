@@ -269,6 +269,8 @@ class PodView:
     reason: str = ""
     """`status.reason`, e.g. Evicted, OutOfcpu."""
     message: str = ""
+    doubt: tuple[str, str] = ("", "")
+    """Reason and message of its newest condition that is not True, until it has containers."""
     ends: tuple[ContainerEnd, ...] = ()
     """Terminated containers and those that wait with an error, in the order of the spec."""
     gated: bool = False

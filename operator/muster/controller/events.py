@@ -39,9 +39,9 @@ _ONCE_PER_JOB: Final = frozenset({names.Event.SET_POD_TEMPLATE_SCHEDULER_NAME})
 _ALARMS: Final = frozenset({names.Condition.FAILED, names.Condition.RESTARTING})
 
 
-def warning(reason: str, message: str, *, once: bool = False) -> Emit:
+def warning(reason: str, message: str, *, once: bool = False, about: str = "") -> Emit:
     """Return a Warning, its message cut to what the server takes."""
-    return Emit(_WARNING, reason, _cut(message), once)
+    return Emit(_WARNING, reason, _cut(message), once, about)
 
 
 def normal(reason: str, message: str, *, once: bool = False) -> Emit:
@@ -206,11 +206,13 @@ def of_abnormal_pods(scope: Scope) -> Iterator[Emit]:
 def _of_abnormal(scope: Scope, pod: PodView) -> Iterator[Emit]:
     for end in pod.ends:
         if end.exit_code or (end.exit_code is None and end.message):
-            yield warning(end.reason or "Error", _abnormal(pod.name, end), once=True)
+            text, about = _abnormal(pod.name, end), f"{pod.uid}/{end.container}"
+            yield warning(end.reason or "Error", text, once=True, about=about)
+    reason, message = pod.doubt
     # The allocator tells of the pods that wait for it, once for the whole gang.
-    if pod.phase == "Pending" and pod.message and not pod.ends and not scope.backend.embedded:
-        text = f"Error pod {pod.name} condition message: {pod.message}"
-        yield warning(names.Event.UNSCHEDULABLE, text, once=True)
+    if message and not (scope.backend.embedded and pod.scheduler_name in scope.schedulers):
+        text = f"Error pod {pod.name} condition message: {message}"
+        yield warning(reason or names.Event.UNSCHEDULABLE, text, once=True, about=pod.uid)
 
 
 def _abnormal(pod: str, end: ContainerEnd) -> str:

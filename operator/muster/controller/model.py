@@ -122,6 +122,8 @@ class Emit:
     message: str
     once: bool = False
     """Every pass may say it, but it is to be heard once."""
+    about: str = ""
+    """What else than the job it is about; once is then once of that, in whatever words."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,8 +157,7 @@ def _nodes(scope: Scope, mold: Mold) -> Mapping[str, str] | None:
 
     Pods that name a scheduler which is not the allocator's are that scheduler's affair.
     """
-    ours = mold.scheduler in (scope.backend.scheduler_name, *scope.context.scheduler_names)
-    if scope.backend.embedded and ours:
+    if scope.backend.embedded and mold.scheduler in scope.schedulers:
         return scope.observed.placements or {}
     return None
 

@@ -133,6 +133,7 @@ def stand_in(batch: BatchView, pods: Iterable[PodView]) -> PodView:
         ready=latest is not None and latest.ready,
         ends=latest.ends if latest else (),
         message=latest.message if latest else "",
+        doubt=latest.doubt if latest else ("", ""),
         labels=batch.labels,
         scheduler_name=latest.scheduler_name if latest else "",
         kind=batch.kind,

@@ -48,6 +48,11 @@ class Scope:
         return minimum(self.job, self.facts)
 
     @property
+    def schedulers(self) -> tuple[str, ...]:
+        """Names of schedulers that mean the one of the backend, or the allocator."""
+        return (self.backend.scheduler_name, *self.context.scheduler_names)
+
+    @property
     def refusal(self) -> Refusal | None:
         """The server's refusal, as long as it holds; an invalid object is refused for good."""
         refusal = self.observed.refusal

@@ -307,7 +307,12 @@ class Passes:
         for action in batch:
             assert isinstance(action, Emit)
             said = self._recorder.emit(
-                about, action.type, action.reason, action.message, once=action.once
+                about,
+                action.type,
+                action.reason,
+                action.message,
+                once=action.once,
+                of=action.about,
             )
             if said:
                 self._metrics.said(job, frameworks.of(job), action.reason)

@@ -39,11 +39,21 @@ class Recorder:
         self.dropped = 0
 
     def emit(
-        self, about: Json, kind: str, reason: str, message: str, *, once: bool = False
+        self,
+        about: Json,
+        kind: str,
+        reason: str,
+        message: str,
+        *,
+        once: bool = False,
+        of: str = "",
     ) -> bool:
-        """Say it, unless it is to be said `once` and was. Returns whether it is said."""
+        """Say it, unless it is to be said `once` and was. Returns whether it is said.
+
+        It is said once in these words; given `of`, once of that under this reason.
+        """
         metadata = about["metadata"]
-        if once and self._was_said((metadata.get("uid", ""), reason, message)):
+        if once and self._was_said((metadata.get("uid", ""), reason, of or message)):
             return False
         namespace = metadata.get("namespace", "default")
         try:

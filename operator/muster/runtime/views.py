@@ -68,6 +68,7 @@ def pod(document: Json) -> PodView:
         restarts=_restarts(containers) + _restarts(status.get("initContainerStatuses") or ()),
         reason=status.get("reason") or "",
         message=status.get("message") or _unscheduled(status.get("conditions") or ()),
+        doubt=("", "") if containers else _doubt(status.get("conditions") or ()),
         ends=tuple(_ends(containers)) if containers else (),
         gated=bool(spec.get("schedulingGates")),
         labels=labels,
@@ -199,6 +200,15 @@ def _unscheduled(conditions: Iterable[Json]) -> str:
         ),
         "",
     )
+
+
+def _doubt(conditions: Iterable[Json]) -> tuple[str, str]:
+    """Return reason and message of the newest condition that is not True, if there is one."""
+    doubts = [c for c in conditions if c.get("status") != "True"]
+    if not doubts:
+        return "", ""
+    newest = max(doubts, key=lambda c: epoch(c.get("lastTransitionTime") or ""))
+    return newest.get("reason") or "", newest.get("message") or ""
 
 
 def _restarts(statuses: Iterable[Json]) -> int:
