@@ -21,6 +21,7 @@ from muster.local.handle import Cluster
 
 DROPPED = frozenset({"host", "content-length", "transfer-encoding", "connection"})
 REASONS = {
+    403: "Forbidden",
     409: "Conflict",
     429: "TooManyRequests",
     500: "InternalError",

@@ -147,6 +147,32 @@ def test_jobs_get_through_an_api_server_in_trouble(
     no_idle_writes(api, since)
 
 
+def test_what_the_server_does_not_delete_is_told_once_and_deleted_later(
+    api: Api, proxied: Operator, proxy: faults.Proxy
+) -> None:
+    """Pods of a job that is over, and a job whose time is up: each deletion fails twice."""
+    add_nodes(api, {"cpu": "4"})
+    tried: Counter[str] = Counter()
+
+    def twice(request: faults.Request) -> str:
+        tried[request.path] += request.method == "DELETE"
+        return "403" if request.method == "DELETE" and tried[request.path] <= 2 else ""
+
+    proxy.choose = twice
+    api.create(tfjob("cleaned", run="0", resources=MINUTE, cleanPodPolicy="All"))
+    api.create(tfjob("brief", run="0", resources=MINUTE, ttlSecondsAfterFinished=0))
+    api.wait_condition("cleaned", "Succeeded")
+    api.wait("TFJob", lambda jobs: "brief" not in jobs)
+    api.wait("Pod", lambda pods: not any("cleaned" in name for name in pods))
+    for reason, name, count in (
+        ("FailedDeletePod", "cleaned", 2),
+        ("FailedDeleteJob", "brief", 1),
+    ):
+        api.wait("Event", lambda _, r=reason, n=name, c=count: len(api.events(r, n)) >= c)
+        told = [(event["type"], event["message"]) for event in api.events(reason, name)]
+        assert told == [("Warning", "Error deleting: injected 403")] * count
+
+
 @pytest.mark.parametrize("then", ["", "event 410", "event 500"])
 def test_what_a_lost_watch_did_not_tell_is_seen_later(
     api: Api, proxied: Operator, proxy: faults.Proxy, then: str

@@ -35,6 +35,13 @@ _REFUSED: Final = {
     "Pod": names.Event.FAILED_CREATE_POD,
     "Service": names.Event.FAILED_CREATE_SERVICE,
 }
+_KEPT: Final = {
+    "Pod": names.Event.FAILED_DELETE_POD,
+    "Service": names.Event.FAILED_DELETE_SERVICE,
+    "PodGroup": names.Event.FAILED_DELETE_POD_GROUP,
+    "PodDisruptionBudget": names.Event.FAILED_DELETE_PDB,
+    "Job": names.Event.FAILED_DELETE_JOB,
+}
 _ONCE_PER_JOB: Final = frozenset({names.Event.SET_POD_TEMPLATE_SCHEDULER_NAME})
 _ALARMS: Final = frozenset({names.Condition.FAILED, names.Condition.RESTARTING})
 
@@ -191,6 +198,13 @@ def of_refusal(scope: Scope) -> Iterator[Emit]:
     if refusal is not None:
         reason = _REFUSED.get(refusal.kind, f"FailedCreate{refusal.kind}")
         yield warning(reason, f"Error creating: {refusal.message}", once=True)
+
+
+def of_failed_deletion(action: Delete, error: str) -> Emit:
+    """Tell that the server did not delete an object, once of that object."""
+    kind = "Job" if action.kind.endswith("Job") else action.kind
+    reason = _KEPT.get(kind, f"FailedDelete{kind}")
+    return warning(reason, f"Error deleting: {error}", once=True, about=action.uid)
 
 
 def of_abnormal_pods(scope: Scope) -> Iterator[Emit]:

@@ -14,7 +14,7 @@ from typing import Protocol
 from muster import frameworks
 from muster.api import edge, names
 from muster.api.model import BatchView, Job, Json, ObjectView, Verdict
-from muster.controller import children, reconcile
+from muster.controller import children, events, reconcile
 from muster.controller.model import (
     Action,
     Context,
@@ -185,7 +185,7 @@ class Passes:
                 if not refused.is_set():
                     await self._create(job, action, refused)
             case Delete():
-                await self._delete(action)
+                await self._delete(job, action)
             case Patch():
                 await self._patch(job, action)
             case _:
@@ -240,10 +240,14 @@ class Passes:
         refusal = Refusal(kind, name, error.reason, error.message, time.time() + pause)
         self._cache.jobs.refuse(job, refusal)
 
-    async def _delete(self, action: Delete) -> None:
+    async def _delete(self, job: Job, action: Delete) -> None:
         resource = self._resource(action.api_version, action.kind)
         path = resource.path(action.namespace, action.name)
-        left = await self._kube.delete(path, action.uid, Urgency.PLACEMENT)
+        try:
+            left = await self._kube.delete(path, action.uid, Urgency.PLACEMENT)
+        except ApiError as error:
+            self._say(job, [events.of_failed_deletion(action, error.message)])
+            raise
         if left is None or left.get("kind") == "Status":
             self._cache.gone(action.kind, action.namespace, action.name, action.uid)
         else:
