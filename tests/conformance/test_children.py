@@ -260,6 +260,20 @@ class TestOthers:
         assert world.pod("mnist-worker-0")["metadata"]["uid"] == "stray"
 
     @pytest.mark.parametrize(
+        ("kind", "name"),
+        [("Service", "mnist-worker-0"), ("ConfigMap", "mnist-tf-config"), ("PodGroup", "mnist")],
+    )
+    def test_so_is_what_is_no_pod(self, kind, name):
+        """As a job leaves it that was deleted without its children, and is made anew."""
+        world = World(tfjob(Worker=33), backend=gang.SCHEDULER_PLUGINS).settle()
+        found = world.objects[kind, name]
+        del found["metadata"]["ownerReferences"]
+        world.settle()
+        assert found["metadata"]["ownerReferences"] == [OWNER]
+        assert world.objects[kind, name] is found
+        assert world.status["state"] != "Blocked"
+
+    @pytest.mark.parametrize(
         "foreign", [stray(owner="other"), stray(labels={"app": "x"}), stray(owner="x", labels={})]
     )
     def test_a_foreign_pod_blocks(self, foreign):
@@ -283,6 +297,19 @@ class TestOthers:
         world = World(tfjob(Worker=1), backend=gang.SCHEDULER_PLUGINS)
         name = "mnist" if kind == "PodGroup" else "mnist-worker-0"
         world.objects[kind, name] = {**stray(name, owner="other"), "kind": kind}
+        assert not world.settle().names()
+        assert world.status["state"] == "Blocked"
+
+    @pytest.mark.parametrize("owner", [None, "other"])
+    def test_a_group_that_cannot_be_changed_is_not_adopted(self, owner):
+        """Under such a backend one that is not the job's blocks, whoever it belongs to."""
+        world = World(tfjob(Worker=1), backend=gang.KUBERNETES)
+        world.objects["PodGroup", "mnist"] = {
+            **stray("mnist", owner=owner, labels=IDENTITY),
+            "apiVersion": "scheduling.k8s.io/v1beta1",
+            "kind": "PodGroup",
+        }
+        world.now += 61
         assert not world.settle().names()
         assert world.status["state"] == "Blocked"
 

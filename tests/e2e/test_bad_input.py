@@ -268,6 +268,31 @@ def test_a_matching_pod_without_owner_is_adopted(shared_api: Api) -> None:
     assert not api.events("ErrResourceExists")
 
 
+def test_a_job_that_is_made_anew_takes_its_children_on(shared_api: Api) -> None:
+    """It was deleted without them: pods, services and group are its own again, none is new."""
+    api = shared_api
+    document = tfjob("heir", run="forever", resources=MINUTE)
+    api.create(document)
+    api.wait_pods(2, "Running", "heir")
+    kinds = ("Pod", "Service", "PodGroup")
+    api.wait("Service", lambda found: len(found) == 2)
+    before = {o["metadata"]["uid"] for kind in kinds for o in api.list(kind)}
+    api.send("DELETE", api.path("TFJob", "heir"), {"propagationPolicy": "Orphan"})
+    api.wait("TFJob", lambda jobs: not jobs or None)
+    uid = api.create(document)["metadata"]["uid"]
+    api.wait_condition("heir", "Running")
+    for kind in kinds:
+        api.wait(
+            kind,
+            lambda found: (
+                {o["metadata"].get("ownerReferences", [{}])[0].get("uid") for o in found.values()}
+                == {uid}
+            ),
+        )
+    assert {o["metadata"]["uid"] for kind in kinds for o in api.list(kind)} == before
+    assert not api.events("ErrResourceExists")
+
+
 GARBAGE: Json = {
     "state": "Dancing",
     "startTime": "1970-01-01T00:00:00Z",

@@ -44,6 +44,11 @@ def of_another(scope: Scope) -> GroupView | None:
     return group if group is not None and group.owner_uid != scope.job.uid else None
 
 
+def is_patched(scope: Scope, group: GroupView) -> bool:
+    """Say whether the backend changes such a group where it is, and makes none anew."""
+    return scope.backend.api(group.api_version).update is Update.PATCH
+
+
 def writes(scope: Scope) -> Iterator[Action]:
     """Yield what brings the group object to what it should be."""
     group, wanted = scope.observed.group, scope.backend.group(scope.job, scope.facts)
@@ -61,10 +66,11 @@ def writes(scope: Scope) -> Iterator[Action]:
 
 
 def _update(scope: Scope, group: GroupView, difference: Mapping[str, object]) -> Iterator[Action]:
-    update = scope.backend.api(group.api_version).update
-    if update is Update.PATCH:
+    if is_patched(scope, group):
         yield Patch(group.api_version, group.kind, group.namespace, group.name, dict(difference))
-    elif update is Update.REPLACE or not scope.roster.own:
+        return
+    replaced = scope.backend.api(group.api_version).update is Update.REPLACE
+    if replaced or not scope.roster.own:
         yield _delete(group)
     elif scope.fresh:
         text = "The group cannot change while pods exist; the new value applies after a restart"

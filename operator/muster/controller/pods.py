@@ -20,10 +20,10 @@ def delete(view: PodView | ObjectView) -> Delete:
     return Delete(_version(view), view.kind, view.namespace, view.name, view.uid)
 
 
-def _version(view: PodView | ObjectView) -> str:
-    if isinstance(view, ObjectView):
-        return view.api_version
-    return names.BATCH_API if view.kind == names.BATCH_JOB else "v1"
+def _version(view: PodView | ObjectView | GroupView) -> str:
+    if isinstance(view, PodView):
+        return names.BATCH_API if view.kind == names.BATCH_JOB else "v1"
+    return view.api_version
 
 
 def deletions(views: Iterable[PodView | ObjectView]) -> Iterator[Delete]:
@@ -42,14 +42,20 @@ def conflict(scope: Scope) -> str:
     blocking += [
         (view.kind, view.name)
         for view in _others(scope)
-        if not is_leftover(scope.observed, scope.framework, view)
-        and (isinstance(view, GroupView) or not is_orphan(scope.job, scope.framework, view))
+        if not (is_leftover(scope.observed, scope.framework, view) or _adoptable(scope, view))
     ]
     if not blocking:
         return ""
     kind, name = min(blocking)
     wording = scope.framework.wording
     return wording.of(wording.taken, scope.job, other=name, of=kind)
+
+
+def _adoptable(scope: Scope, view: ObjectView | GroupView) -> bool:
+    """Say whether the job may become the owner of an object that has none."""
+    if isinstance(view, GroupView) and not groups.is_patched(scope, view):
+        return False
+    return is_orphan(scope.job, scope.framework, view)
 
 
 def _others(scope: Scope) -> Iterator[ObjectView | GroupView]:
@@ -79,12 +85,12 @@ def adoptions(scope: Scope) -> Iterator[Patch]:
     """Yield what makes the job the owner of matching objects that have none."""
     for pod in scope.roster.orphans:
         yield _adopt(scope, pod.kind, pod)
-    for view in _beside_pods(scope):
-        if is_orphan(scope.job, scope.framework, view) and not view.deleting:
+    for view in _others(scope):
+        if _adoptable(scope, view) and not view.deleting:
             yield _adopt(scope, view.kind, view)
 
 
-def _adopt(scope: Scope, kind: str, view: PodView | ObjectView) -> Patch:
+def _adopt(scope: Scope, kind: str, view: PodView | ObjectView | GroupView) -> Patch:
     # The uid makes the server refuse the patch if another object has taken the name.
     metadata = {"uid": view.uid, "ownerReferences": [owner(scope.job)]}
     return Patch(_version(view), kind, view.namespace, view.name, {"metadata": metadata})

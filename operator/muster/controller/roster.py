@@ -159,7 +159,7 @@ def _why(batch: BatchView, failed: Sequence[PodView]) -> tuple[str, str]:
     return reason, cut
 
 
-def is_orphan(job: Job, framework: Framework, view: PodView | ObjectView) -> bool:
+def is_orphan(job: Job, framework: Framework, view: PodView | ObjectView | GroupView) -> bool:
     """Say whether an object without owner carries the job's labels, so that it may be adopted."""
     return not view.owner_uid and _has_labels(job, framework, view)
 
