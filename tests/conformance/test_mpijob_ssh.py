@@ -13,6 +13,7 @@ LABELS = {
     "training.kubeflow.org/operator-name": "mpi-operator",
     "training.kubeflow.org/job-name": "mnist",
 }
+POLICY = "SetPodTemplateRestartPolicy"
 HOSTS = "mnist-worker-0.mnist.team.svc", "mnist-worker-1.mnist.team.svc"
 
 
@@ -62,6 +63,23 @@ def test_the_service_gives_every_pod_a_name(doubles):
         "selector": LABELS,
         "publishNotReadyAddresses": doubles,
     }
+
+
+def test_what_pods_need_is_kept_true():
+    """Whoever changes it; and the flag of the service follows the job."""
+    made = world("v2beta1")
+    service, hosts = made.objects["Service", "mnist"], made.objects["ConfigMap", "mnist-config"]
+    wanted = dict(config(made))
+    service["spec"]["selector"] = {"app": "other"}
+    hosts["data"] = {"hostfile": ""}
+    made.edit(runLauncherAsWorker=True)
+    made.settle()
+    assert service["spec"]["selector"] == LABELS
+    assert service["spec"]["publishNotReadyAddresses"] is True
+    made.edit(runLauncherAsWorker=False)
+    made.settle()
+    assert service["spec"]["publishNotReadyAddresses"] is False
+    assert config(made) == wanted
 
 
 def test_the_secret_is_made_once_and_mended_when_its_keys_are_wrong():
@@ -138,6 +156,25 @@ def test_every_pod_has_the_keys(path, mode):
     for spec in (made.pod("mnist-worker-0")["spec"], launcher(made)["spec"]):
         assert volume in spec["volumes"]
         assert mount in spec["containers"][0]["volumeMounts"]
+
+
+def test_a_restart_policy_in_a_template_is_told_of():
+    """Of either role, once."""
+    text = "Restart policy in pod template overridden by restart policy in replica spec"
+    for part in ("launcher", "worker"):
+        made = world("v2beta1", **{part: role(restartPolicy="Always")})
+        told = [(e.type, e.message) for e in made.said if e.reason == POLICY]
+        assert told == [("Warning", text)]
+
+
+def test_searches_of_the_author_stay():
+    """The job's own come after them."""
+    mine = {"nameservers": ["10.0.0.1"], "searches": ["mine.example"]}
+    made = world("v2beta1", worker=role(dnsConfig=mine))
+    assert made.pod("mnist-worker-0")["spec"]["dnsConfig"] == {
+        "nameservers": ["10.0.0.1"],
+        "searches": ["mine.example", "mnist.team.svc.cluster.local"],
+    }
 
 
 def test_a_worker():

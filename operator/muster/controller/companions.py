@@ -75,8 +75,27 @@ def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> Json:
 def _change(part: Companion, content: Json, stored: Json) -> Json:
     """Return the fields that are kept true and are not, as a merge patch."""
     if not part.keys:
-        return {k: value for k, value in content.items() if not covers(stored.get(k), value)}
+        changes = ((k, _mending(stored.get(k), value)) for k, value in content.items())
+        return {key: change for key, change in changes if change}
     there = stored.get("data") or {}
     if set(there) == set(part.keys):
         return {}
     return {"data": {**dict.fromkeys(there), **content["data"]}}
+
+
+def _mending(stored: Any, asked: Any) -> Any:
+    """Return what is missing of a field's value, nothing if it says all that is asked.
+
+    Of a map in it, as a selector is, nothing else may be there.
+    """
+    if not isinstance(asked, dict):
+        return None if covers(stored, asked) else asked
+    change: Json = {}
+    for key, value in asked.items():
+        there = (stored or {}).get(key)
+        surplus = set(there or ()) - set(value) if isinstance(value, dict) else ()
+        if surplus:
+            change[key] = {**dict.fromkeys(sorted(surplus)), **value}
+        elif not covers(there, value):
+            change[key] = value
+    return change
