@@ -121,6 +121,43 @@ def test_only_v2beta1_of_mpijobs_has_the_defaults_by_which_it_is_known(
     }
 
 
+@pytest.mark.parametrize("kind", kinds.KINDS.values(), ids=kinds.KINDS)
+def test_a_kind_as_the_api_server_knows_it(
+    kind: kinds.Kind, documents: dict[str, dict[str, Any]]
+) -> None:
+    """Its names, its columns, what it demands: the same in every version."""
+    spec = documents[f"kubeflow.org_{kind.plural}.yaml"]["spec"]
+    assert (spec["group"], spec["scope"]) == ("kubeflow.org", "Namespaced")
+    assert spec["names"] == {
+        "kind": kind.name,
+        "listKind": f"{kind.name}List",
+        "plural": f"{kind.name.lower()}s",
+        "singular": kind.name.lower(),
+    }
+    assert "conversion" not in spec  # no webhook converts: all versions are one schema
+    for version in spec["versions"]:
+        columns = {c["name"]: c["jsonPath"] for c in version["additionalPrinterColumns"]}
+        assert columns == {
+            "State": ".status.state",
+            "Gang": ".status.gang.summary",
+            "Reason": ".status.gang.reason",
+            "Age": ".metadata.creationTimestamp",
+        }
+        asked = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+        assert asked["required"] == [kind.spec_field]
+        policy = asked["properties"]["runPolicy"]
+        assert "required" not in policy
+        assert policy["properties"]["suspend"]["default"] is False
+        assert policy["properties"]["managedBy"]["enum"] == list(kind.managers)
+        queue = policy["properties"]["schedulingPolicy"]["properties"]["queue"]
+        assert queue["x-kubernetes-validations"] == [
+            {
+                "rule": "self == oldSelf",
+                "message": "spec.runPolicy.schedulingPolicy.queue is immutable",
+            }
+        ]
+
+
 def test_one_version_is_stored(documents: dict[str, dict[str, Any]]) -> None:
     """All are served; the first one listed is stored."""
     for document in documents.values():

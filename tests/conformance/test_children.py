@@ -8,7 +8,7 @@ import pytest
 from muster import gang
 from muster.api import names
 from muster.controller.model import Create, Patch
-from world import World, tfjob
+from world import World, of_kind, tfjob
 
 OWNER = {
     "apiVersion": "kubeflow.org/v1",
@@ -124,7 +124,9 @@ def test_the_template_is_copied_and_never_changed():
     assert pod["spec"]["schedulingGates"] == [{"name": "kueue.x-k8s.io/topology"}]
     assert pod["spec"]["tolerations"] == [{"key": "gpu"}]
     assert pod["spec"]["restartPolicy"] == "Never"
-    assert "SetPodTemplateRestartPolicy" in world.reasons()
+    told = [(e.type, e.message) for e in world.said if e.reason == "SetPodTemplateRestartPolicy"]
+    text = "Restart policy in pod template will be overwritten by restart policy in replica spec"
+    assert told == [("Warning", text)]
 
 
 def test_the_environment_comes_last_and_wins():
@@ -353,11 +355,33 @@ class TestOthers:
         assert [a for a in world.step() if isinstance(a, Create)]
 
 
-def test_jobs_of_others_are_left_alone():
+@pytest.mark.parametrize("kind", ["TFJob", "PyTorchJob", "XGBoostJob", "PaddleJob", "JAXJob"])
+def test_jobs_of_others_are_left_alone(kind):
     """ManagedBy somebody else, and jobs on their way out: no action at all."""
-    for value in ("kueue.x-k8s.io/multikueue", "", "me"):
-        assert World(tfjob(policy={"managedBy": value})).decide() == []
-    assert World(tfjob(policy={"managedBy": "kubeflow.org/training-operator"})).decide()
-    document = tfjob()
+    roles = {"Master": 1} if kind == "XGBoostJob" else {"Worker": 1}
+    for value in ("kueue.x-k8s.io/multikueue", "kubeflow.org/mpi-operator", "", "me"):
+        assert World(of_kind(kind, policy={"managedBy": value}, **roles)).decide() == []
+    ours = {"managedBy": "kubeflow.org/training-operator"}
+    assert World(of_kind(kind, policy=ours, **roles)).decide()
+    document = of_kind(kind, **roles)
     document["metadata"]["deletionTimestamp"] = "2024-01-01T00:00:00Z"
     assert World(document).decide() == []
+
+
+def test_a_new_template_reaches_new_pods_only():
+    """What runs goes on as it is."""
+    world = World(tfjob(Worker=2)).settle()
+    world.start()
+    world.settle()
+    old = world.pod("mnist-worker-0")["metadata"]["uid"]
+    changed = tfjob(Worker=3)["spec"]["tfReplicaSpecs"]
+    changed["Worker"]["template"]["spec"]["containers"][0]["image"] = "train:2"
+    world.edit(tfReplicaSpecs=changed)
+    world.settle()
+    images = {n: world.pod(n)["spec"]["containers"][0]["image"] for n in world.names()}
+    assert images == {
+        "mnist-worker-0": "train:1",
+        "mnist-worker-1": "train:1",
+        "mnist-worker-2": "train:2",
+    }
+    assert world.pod("mnist-worker-0")["metadata"]["uid"] == old

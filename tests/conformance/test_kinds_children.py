@@ -123,11 +123,17 @@ def test_names_labels_owners_and_ports(kind, roles, container, port, operator, m
     ],
 )
 def test_defaults(kind, policy):
-    """One replica each, and the restart policy of the kind."""
+    """One replica each, the restart policy of the kind, and nothing is cleaned up."""
     roles = {"Master": {}, "Worker": {}} if kind != "JAXJob" else {"Worker": {}}
     world = World(of_kind(kind, **roles)).settle()
     assert world.names() == [f"mnist-{t.lower()}-0" for t in roles]
     assert {world.pod(name)["spec"]["restartPolicy"] for name in world.names()} == {policy}
+    world.start()
+    world.settle()
+    world.end(f"mnist-{next(iter(roles)).lower()}-0")
+    world.settle()
+    assert world.status["state"] == "Succeeded"
+    assert len(world.names()) == len(roles)
 
 
 @pytest.mark.parametrize("kind", ["PyTorchJob", "XGBoostJob", "PaddleJob", "JAXJob"])

@@ -9,54 +9,21 @@ from muster.frameworks import FRAMEWORKS, load
 from world import World, of_kind
 
 PYTORCH, PADDLE, JAX, XGBOOST = "PyTorchJob", "PaddleJob", "JAXJob", "XGBoostJob"
-EMPTY = {"template": {"spec": {"containers": []}}}
-NAMELESS = {"template": {"spec": {"containers": [{"name": "main", "image": "i"}]}}}
+BELOW = "Invalid value: -1: must be greater than or equal to 0"
+
+
+def worker(*containers):
+    """Return a role with these containers."""
+    return {"template": {"spec": {"containers": list(containers)}}}
+
+
+def container(kind, **fields):
+    """Return the container that a kind looks for."""
+    return {"name": FRAMEWORKS[kind].container, "image": "i", **fields}
+
 
 # Kind, roles, other fields of the spec, what is said.
 TABLE = {
-    "V2": (
-        JAX,
-        {"Worker": 1},
-        {"runPolicy": {"managedBy": "me"}},
-        (
-            'spec.runPolicy.managedBy: Unsupported value: "me": supported values: '
-            '"kubeflow.org/training-operator", "kueue.x-k8s.io/multikueue"'
-        ),
-    ),
-    "V4": (JAX, None, {}, "spec.jaxReplicaSpecs: Required value: must be required"),
-    "V5": (
-        JAX,
-        {"Master": 1},
-        {},
-        'spec.jaxReplicaSpecs[Master]: Unsupported value: "Master": supported values: "Worker"',
-    ),
-    "V6": (
-        PADDLE,
-        {"Worker": EMPTY},
-        {},
-        (
-            "spec.paddleReplicaSpecs[Worker].template.spec.containers: "
-            "Required value: must be specified"
-        ),
-    ),
-    "V8 PyTorch": (
-        PYTORCH,
-        {"Worker": NAMELESS},
-        {},
-        (
-            "spec.pytorchReplicaSpecs[Worker].template.spec.containers: Required value: "
-            "must have at least one container with name pytorch"
-        ),
-    ),
-    "V8 Paddle": (
-        PADDLE,
-        {"Worker": NAMELESS},
-        {},
-        (
-            "spec.paddleReplicaSpecs[Worker].template.spec.containers: Required value: "
-            'must have at least one container with name "paddle"'
-        ),
-    ),
     "V10 PyTorch": (
         PYTORCH,
         {"Master": 2},
@@ -163,20 +130,131 @@ TABLE = {
 def test_an_invalid_job(row):
     """It gets no children, its state says why, and so does one warning."""
     kind, roles, spec, said = TABLE[row]
-    document = of_kind(kind, spec=spec, **(roles or {}))
-    if roles is None:
-        document["spec"] = spec
-    framework = FRAMEWORKS[kind]
-    assert [str(p) for p in load(framework, document).problems] == [said]
-    world = World(document)
-    if "managedBy" in said:
-        assert world.decide() == []
-        return
-    world.settle()
+    document = of_kind(kind, spec=spec, **roles)
+    assert [str(p) for p in load(FRAMEWORKS[kind], document).problems] == [said]
+    world = World(document).settle()
     assert not world.objects
     assert world.status["state"] == "Invalid"
     assert world.status["reason"] == said
     assert world.reasons() == [f"{kind}FailedValidation"]
+
+
+def common(kind):
+    """Return what no kind takes: row -> the worker, other fields of the spec, what is said."""
+    field, types = FRAMEWORKS[kind].spec_field, sorted(FRAMEWORKS[kind].types)
+    path = f"spec.{field}"
+    containers = f"{path}[Worker].template.spec.containers"
+    shown = '"paddle"' if kind == PADDLE else FRAMEWORKS[kind].container
+    good = worker(container(kind))
+    listed = ", ".join(f'"{type_}"' for type_ in types)
+    return {
+        "V2": (
+            good,
+            {"runPolicy": {"managedBy": "me"}},
+            (
+                'spec.runPolicy.managedBy: Unsupported value: "me": supported values: '
+                '"kubeflow.org/training-operator", "kueue.x-k8s.io/multikueue"'
+            ),
+        ),
+        "V4": (good, {field: None}, f"{path}: Required value: must be required"),
+        "V5": (
+            good,
+            {field: {"Boss": good}},
+            f'{path}[Boss]: Unsupported value: "Boss": supported values: {listed}',
+        ),
+        "V6 null": (None, {}, f"{containers}: Required value: must be specified"),
+        "V6 empty": (worker(), {}, f"{containers}: Required value: must be specified"),
+        "V7": (
+            worker(container(kind), {"name": "sidecar"}),
+            {},
+            f"{containers}[1].image: Required value: must be required",
+        ),
+        "V8": (
+            worker({"name": "main", "image": "i"}),
+            {},
+            f"{containers}: Required value: must have at least one container with name {shown}",
+        ),
+        "two spellings": (
+            good,
+            {field: {"Worker": good, "worker": good}},
+            f'{path}[worker]: Duplicate value: "worker": means the same as "Worker"',
+        ),
+        "restartPolicy": (
+            {**good, "restartPolicy": "Sometimes"},
+            {},
+            (
+                f'{path}[Worker].restartPolicy: Unsupported value: "Sometimes": supported '
+                'values: "Always", "ExitCode", "Never", "OnFailure"'
+            ),
+        ),
+        "cleanPodPolicy": (
+            good,
+            {"runPolicy": {"cleanPodPolicy": "Some"}},
+            (
+                'spec.runPolicy.cleanPodPolicy: Unsupported value: "Some": '
+                'supported values: "All", "None", "Running"'
+            ),
+        ),
+        **{
+            field: (good, {"runPolicy": {field: -1}}, f"spec.runPolicy.{field}: {BELOW}")
+            for field in ("ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit")
+        },
+        "minAvailable": (
+            good,
+            {"runPolicy": {"schedulingPolicy": {"minAvailable": -1}}},
+            f"spec.runPolicy.schedulingPolicy.minAvailable: {BELOW}",
+        ),
+    }
+
+
+@pytest.mark.parametrize("kind", [PYTORCH, PADDLE, JAX, XGBOOST])
+@pytest.mark.parametrize("row", common(JAX))
+def test_what_no_kind_takes(kind, row):
+    """In the same words of each, with its own names; nothing is created."""
+    role, spec, said = common(kind)[row]
+    leads = {"Master": 1} if kind == XGBOOST else {}
+    document = of_kind(kind, **leads, Worker=1)
+    document["spec"][FRAMEWORKS[kind].spec_field]["Worker"] = role
+    document["spec"] |= spec
+    assert [str(problem) for problem in load(FRAMEWORKS[kind], document).problems] == [said]
+    world = World(document)
+    if row == "V2":  # nobody's job is not even looked at
+        assert world.decide() == []
+    else:
+        world.settle()
+        assert (world.status["state"], world.status["reason"]) == ("Invalid", said)
+        assert not world.objects
+
+
+LABEL = (
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an "
+    "alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or "
+    "'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
+)
+LONG = "must be no more than 63 characters"
+
+
+@pytest.mark.parametrize("kind", [PYTORCH, PADDLE, JAX, XGBOOST])
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Mnist", f"should match: {LABEL}"),
+        ("M" * 64, f"should match: {LONG},{LABEL}"),
+        (
+            "m" * 54,
+            (
+                "will not able to create pod and service with invalid DNS label "
+                f'"{"m" * 54}-worker-10": {LONG}'
+            ),
+        ),
+    ],
+)
+def test_v1_names(kind, name, said):
+    """A name that is no DNS label, or whose longest child's is none."""
+    document = of_kind(kind, **({"Master": 1} if kind == XGBOOST else {}), Worker=11)
+    document["metadata"]["name"] = name
+    (problem,) = load(FRAMEWORKS[kind], document).problems
+    assert str(problem) == f'metadata.name: Invalid value: "{name}": {said}'
 
 
 def test_a_master_without_a_number_is_one():

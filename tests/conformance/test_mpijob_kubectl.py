@@ -218,6 +218,39 @@ def test_defaults():
     assert made.pod(LAUNCHER)["spec"]["restartPolicy"] == "Never"
 
 
+@pytest.mark.parametrize(
+    ("policy", "top", "kept"),
+    [({}, "All", []), ({"cleanPodPolicy": "Running"}, "All", [LAUNCHER]), ({}, None, None)],
+)
+def test_where_it_said_what_is_cleaned_up_before_there_was_a_run_policy(policy, top, kept):
+    """It holds; the run policy wins, and that is told; neither: nothing is cleaned up."""
+    made = world("v1", policy=policy, **({"cleanPodPolicy": top} if top else {}))
+    made.start()
+    made.settle()
+    made.end(LAUNCHER)
+    made.settle()
+    made.reap()
+    made.settle()
+    everything = [LAUNCHER, "mnist-worker-0", "mnist-worker-1"]
+    assert made.names() == (everything if kept is None else kept)
+    told = [e.message for e in made.said if e.reason == "LegacyFieldIgnored"]
+    text = "spec.cleanPodPolicy is ignored because spec.runPolicy.cleanPodPolicy is set"
+    assert told == ([text] if policy else [])
+
+
+def test_missing_permissions_are_told():
+    """On the job; nothing is created, and it goes on once they are there."""
+    lacking = "this account may not create pods/exec"
+    made = world("v1", context=Context(lacking={"mpijob-controller": lacking}))
+    assert (made.status["state"], made.status["reason"]) == ("Blocked", lacking)
+    assert "PermissionMissing" in made.reasons()
+    assert not made.objects
+    made.context = Context()
+    made.settle()
+    assert LAUNCHER in made.names()
+    assert made.status["state"] == "Created"
+
+
 def test_all_pods_are_one_gang():
     """The launcher is one of them."""
     made = world("v1", backend=gang.KUBE_BATCH)
@@ -228,10 +261,10 @@ def test_a_restart_policy_in_a_template_is_told_of_the_launchers_only():
     """Under the event's old name."""
     quiet = world("v1", worker=role(restartPolicy="Always"))
     assert "SettedPodTemplateRestartPolicy" not in quiet.reasons()
-    assert (
-        "SettedPodTemplateRestartPolicy"
-        in world("v1", launcher=role(restartPolicy="Always")).reasons()
-    )
+    loud = world("v1", launcher=role(restartPolicy="Always"))
+    (told,) = (e for e in loud.said if e.reason == "SettedPodTemplateRestartPolicy")
+    text = "Restart policy in pod template will be overwritten by restart policy in replica spec"
+    assert (told.type, told.message) == ("Warning", text)
 
 
 def test_a_suspended_job_creates_nothing():

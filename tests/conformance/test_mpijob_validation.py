@@ -189,8 +189,12 @@ def test_the_event_about_an_invalid_job(version, reason, start):
     [
         ("v1", "kubeflow.org/training-operator", True),
         ("v1", "kueue.x-k8s.io/multikueue", False),
+        ("v1", "kubeflow.org/mpi-operator", False),
+        ("v1", "", False),
         ("v2beta1", "kubeflow.org/mpi-operator", True),
         ("v2beta1", "kueue.x-k8s.io/multikueue", False),
+        ("v2beta1", "kubeflow.org/training-operator", False),
+        ("v2beta1", "", False),
     ],
 )
 def test_jobs_of_another_manager_are_left_alone(version, manager, ours):

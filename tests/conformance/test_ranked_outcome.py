@@ -42,7 +42,7 @@ TABLE = {
         (PYTORCH, PADDLE),
         LED,
         {"Master": (0, 0, 1), "Worker": (3, 0, 0)},
-        ("OnFailure", "Always"),
+        ("OnFailure", "Always", "ExitCode"),
         ["Restarting T"],
     ),
     "P5 a worker failed": (
@@ -56,7 +56,7 @@ TABLE = {
         (PYTORCH, PADDLE),
         LED,
         {"Master": (1, 0, 0), "Worker": (2, 0, 1)},
-        ("OnFailure", "Always"),
+        ("OnFailure", "Always", "ExitCode"),
         ["Restarting T"],
     ),
     "P5 without a master": (
@@ -109,18 +109,18 @@ TABLE = {
         ("Never",),
         ["Running F", "Failed T"],
     ),
-    "X5 the master is replaced": (
+    "X4 X5 the master is replaced": (
         (XGBOOST,),
         LED,
         {"Master": (0, 0, 1), "Worker": (3, 0, 0)},
-        ("OnFailure", "Always"),
+        ("OnFailure", "Always", "ExitCode"),
         ["Restarting T"],
     ),
-    "X5 a worker is replaced": (
+    "X4 X5 a worker is replaced": (
         (XGBOOST,),
         LED,
         {"Master": (1, 0, 0), "Worker": (2, 0, 1)},
-        ("OnFailure", "Always"),
+        ("OnFailure", "Always", "ExitCode"),
         ["Restarting T"],
     ),
 }

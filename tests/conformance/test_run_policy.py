@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import pytest
 
+from mpijobs import world as mpi_world
 from muster import gang
 from muster.api import edge
 from muster.controller.model import Delete, SetStatus
-from world import START, World, tfjob
+from world import START, World, of_kind, tfjob
 
 SUSPEND = {"policy": {"suspend": True}}
 
@@ -72,6 +73,37 @@ class TestSuspend:
         assert world.conditions == ["Created T", "Suspended F", "Running T"]
         assert world.reasons().count("TFJobSuspended") == 1
         assert world.reasons().count("TFJobResumed") == 1
+
+    @pytest.mark.parametrize("kind", ["PyTorchJob", "XGBoostJob", "PaddleJob", "JAXJob", "MPIJob"])
+    def test_the_same_of_other_kinds(self, kind):
+        """In the same order, under reasons of their own."""
+        if kind == "MPIJob":
+            world = mpi_world("v1")
+        else:
+            leads = {"Master": 1} if kind == "XGBoostJob" else {}
+            world = World(of_kind(kind, **leads, Worker=1)).settle()
+        world.start()
+        world.settle()
+        suspended(world, suspend=True).settle()
+        assert world.conditions == ["Created T", "Running F", "Suspended T"]
+        told = [(c["reason"], c["message"]) for c in world.status["conditions"][1:]]
+        assert told == [(f"{kind}Suspended", f"{kind} mnist is suspended.")] * 2
+        world.reap()
+        suspended(world.settle(), suspend=False).settle()
+        assert world.conditions == ["Created T", "Running F", "Suspended F"]
+        last = world.status["conditions"][-1]
+        assert (last["reason"], last["message"]) == (f"{kind}Resumed", f"{kind} mnist is resumed.")
+        world.start()
+        world.settle()
+        assert world.conditions == ["Created T", "Suspended F", "Running T"]
+
+    def test_what_goes_with_a_suspension_is_told(self):
+        """Each pod and service by its name."""
+        world = suspended(ran(), suspend=True).settle()
+        told = [e.message for e in world.said if e.reason.startswith("SuccessfulDelete")]
+        assert told == [
+            f"Deleted {kind}: mnist-worker-{i}" for kind in ("pod", "service") for i in (0, 1)
+        ]
 
     def test_created_suspended_then_resumed(self):
         """The same from a job that never ran."""
@@ -227,9 +259,11 @@ class TestCleanUp:
         world.end("mnist-worker-0")
         world.settle()
         world.settle()
-        assert world.reasons().count("JobTerminated") == 1
-        told = [emit.message for emit in world.said if emit.reason == "SuccessfulDeletePodGroup"]
-        assert told == ["Deleted PodGroup: mnist"]
+        told = [(e.type, e.reason, e.message) for e in world.said if "PodGroup" in e.message]
+        assert told == [
+            ("Normal", "JobTerminated", "Job has been terminated. Deleting PodGroup"),
+            ("Normal", "SuccessfulDeletePodGroup", "Deleted PodGroup: mnist"),
+        ]
 
     def test_no_group_nothing_said(self):
         """Without a group nothing is said to be deleted."""
@@ -268,6 +302,23 @@ class TestTimeToLive:
         assert (delete.kind, delete.name, delete.uid) == ("TFJob", "mnist", "job-uid")
         world.step()
         assert world.said[-1].message == "Deleted job: mnist"
+
+    @pytest.mark.parametrize("version", ["v1", "v2beta1"])
+    def test_of_an_mpijob(self, version):
+        """The MPIJob goes, and with it what it owns; also its batch Job knows the time."""
+        policy = {"ttlSecondsAfterFinished": 30}
+        world = mpi_world(version, policy=policy)
+        if version == "v1":
+            world.end("mnist-launcher")
+        else:
+            assert world.objects["Job", "mnist-launcher"]["spec"].items() >= policy.items()
+            world.close()
+        world.settle()
+        assert world.requeue == START + 30
+        world.now = START + 30
+        (delete,) = [a for a in world.decide() if isinstance(a, Delete)]
+        owner = f"kubeflow.org/{version}"
+        assert (delete.api_version, delete.kind, delete.uid) == (owner, "MPIJob", "job-uid")
 
     def test_not_while_suspended(self):
         """A finished job that is suspended stays."""
@@ -338,7 +389,8 @@ class TestExitCodes:
         world = World(tfjob(policy={"backoffLimit": 0}, Worker=2)).settle()
         world.start()
         world.settle()
-        for reason in ("OutOfcpu", "OutOfnvidia.com/gpu", "NodeAffinity"):
+        told = "OutOfcpu OutOfmemory OutOfpods OutOfnvidia.com/gpu NodeAffinity"
+        for reason in (*told.split(), "UnexpectedAdmissionError"):
             world.end("mnist-worker-1", None, reason=reason)
             old = world.pod("mnist-worker-1")["metadata"]["uid"]
             world.settle()

@@ -187,6 +187,16 @@ def test_only_roles_that_are_replaced_are_excused():
     )
 
 
+@pytest.mark.parametrize("phase", ["Pending", "Unknown", ""])
+def test_a_pod_that_does_not_run_yet_counts_nowhere(phase):
+    """Nor does one that nobody hears of."""
+    world = World(tfjob(Worker=1)).settle()
+    world.pod("mnist-worker-0")["status"] = {"phase": phase}
+    world.settle()
+    assert world.conditions == ["Created T"]
+    assert world.status["replicaStatuses"] == {"Worker": {}}
+
+
 def test_messages():
     """The messages are those that clients of the operator match on."""
     world = World(tfjob(Worker=1)).settle()

@@ -194,6 +194,32 @@ def test_under_the_allocator_only_pods_of_others_are_told_of_one_by_one():
     assert told == {"Error pod mnist-ps-0 condition message: 0/1 nodes"}
 
 
+def test_what_alarms_and_what_does_not():
+    """A failure and a restart are Warnings, whatever their cause; all else is no alarm."""
+    role = {"replicas": 1, "restartPolicy": "ExitCode"}
+    world = World(tfjob(policy={"suspend": True}, Worker=role)).settle()
+    world.edit(runPolicy={})
+    for code in (137, 1):
+        world.settle()
+        world.start()
+        world.settle()
+        world.end("mnist-worker-0", code)
+    world.settle()
+    done = World(tfjob(Worker=1)).settle()
+    done.end("mnist-worker-0")
+    done.settle()
+    told = {e.reason: e.type for e in (*world.said, *done.said) if e.reason.startswith("TFJob")}
+    assert told == {
+        "TFJobCreated": "Normal",
+        "TFJobSuspended": "Normal",
+        "TFJobResumed": "Normal",
+        "TFJobRunning": "Normal",
+        "TFJobRestarting": "Warning",
+        "TFJobFailed": "Warning",
+        "TFJobSucceeded": "Normal",
+    }
+
+
 def test_exit_codes_are_told_once():
     """Each end is told when it is first counted; a later one tells only of its own role."""
     world = World(tfjob(PS=1, Worker={"replicas": 2}, spec={"successPolicy": "AllWorkers"}))

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import copy
 
+import pytest
+
+from mpijobs import mpijob
 from muster.frameworks import FRAMEWORKS
 from muster.frameworks.admission import Ruling, review
 from world import of_kind, tfjob
@@ -45,20 +48,28 @@ def test_a_job_on_its_way_out_is_let_go():
     assert review(TF, bad, tfjob()) == Ruling()
 
 
-def test_the_manager_does_not_change():
+@pytest.mark.parametrize("version", ["v1", "v2beta1"])
+@pytest.mark.parametrize("kind", FRAMEWORKS)
+def test_the_manager_does_not_change(kind, version):
     """Not set, unset, or changed: of every kind."""
-    for kind, roles in (("TFJob", {}), ("PyTorchJob", {}), ("JAXJob", {})):
-        without = of_kind(kind, Worker=1, **roles)
-        managed = of_kind(
-            kind, Worker=1, policy={"managedBy": "kubeflow.org/training-operator"}, **roles
-        )
-        path = "spec.runPolicy.managedBy: Invalid value"
-        assert texts(review(FRAMEWORKS[kind], without, managed)) == [
-            f"{path}: null: field is immutable"
-        ]
-        assert texts(review(FRAMEWORKS[kind], managed, without)) == [
-            f'{path}: "kubeflow.org/training-operator": field is immutable'
-        ]
+    ours = "kubeflow.org/training-operator"
+    roles = {"XGBoostJob": {"Master": 1}}.get(kind, {})
+
+    def managed_by(manager):
+        policy = {"managedBy": manager} if manager else None
+        if kind == "MPIJob":
+            return mpijob(version, policy=policy)
+        return of_kind(kind, Worker=1, policy=policy, **roles)
+
+    if (kind, version) == ("MPIJob", "v2beta1"):
+        ours = "kubeflow.org/mpi-operator"
+    theirs = "kueue.x-k8s.io/multikueue"
+    shown = {None: "null", ours: f'"{ours}"', theirs: f'"{theirs}"'}
+    for before, after in ((ours, None), (None, ours), (ours, theirs), (theirs, ours)):
+        found = review(FRAMEWORKS[kind], managed_by(after), managed_by(before))
+        text = f"spec.runPolicy.managedBy: Invalid value: {shown[after]}: field is immutable"
+        assert texts(found) == [text]
+    assert not review(FRAMEWORKS[kind], managed_by(ours), managed_by(ours)).problems
 
 
 def test_what_is_overruled_or_deprecated_is_a_warning():

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import copy
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.api.model import Problem
+from muster.api.model import Notice, Problem
 from muster.frameworks import FRAMEWORKS, load
 from world import tfjob
 
@@ -64,12 +65,22 @@ def test_old_fields_act_as_the_run_policys():
     assert policy.backoff_limit == 7
 
 
-def test_the_run_policy_wins_over_an_old_field():
+@pytest.mark.parametrize(
+    ("field", "wins", "old"),
+    [
+        ("cleanPodPolicy", "All", "Running"),
+        ("ttlSecondsAfterFinished", 1, 2),
+        ("activeDeadlineSeconds", 1, 2),
+        ("backoffLimit", 1, 2),
+    ],
+)
+def test_the_run_policy_wins_over_an_old_field(field, wins, old):
     """And the author is told."""
-    document = tfjob(policy={"backoffLimit": 1}, spec={"backoffLimit": 2})
-    job = load(TF, document)
-    assert job.run_policy.backoff_limit == 1
-    assert [(n.type, n.reason) for n in job.notices] == [("Warning", "LegacyFieldIgnored")]
+    job = load(TF, tfjob(policy={field: wins}, spec={field: old}))
+    snake = re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", field)
+    assert getattr(job.run_policy, snake) == wins
+    text = f"spec.{field} is ignored because spec.runPolicy.{field} is set"
+    assert job.notices == (Notice("Warning", "LegacyFieldIgnored", text),)
 
 
 IMAGE = "spec.tfReplicaSpecs[Worker].template.spec.containers"
