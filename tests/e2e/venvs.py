@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import venv
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,8 @@ from muster.local import layout
 OFFLINE = re.compile(
     r"NewConnectionError|Failed to establish|Temporary failure|timed out|ProxyError|unknown host"
 )
-LONGEST = 600.0
-"""Seconds that an installation may take."""
+LONGEST = 240.0
+"""Seconds that an installation may take: less than a test may."""
 
 
 def python(name: str, *requirements: str) -> Path:
@@ -30,27 +31,43 @@ def python(name: str, *requirements: str) -> Path:
     """
     assert all("==" in requirement for requirement in requirements)
     key = hashlib.sha256("\n".join(requirements).encode()).hexdigest()[:12]
-    folder = layout.cache_root().parent / "venvs" / f"{name}-{key}"
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "complete").exists():
-            _make(folder, requirements)
+    folder = kept(name, key, lambda made: _install(made, requirements))
     return folder / "bin" / "python"
 
 
-def _make(folder: Path, requirements: tuple[str, ...]) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
+def kept(name: str, key: str, make: Callable[[Path], None]) -> Path:
+    """Return a folder of the cache, made at the first call; one that failed is made anew."""
+    folder = layout.cache_root().parent / "venvs" / f"{name}-{key}"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    done = folder.with_suffix(".complete")
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (done.exists() and folder.exists()):
+            shutil.rmtree(folder, ignore_errors=True)
+            make(folder)
+            done.touch()
+    return folder
+
+
+def run(command: Sequence[str], wanted: str) -> subprocess.CompletedProcess[str]:
+    """Return what a command said that talks to the package index.
+
+    The test is skipped if the index cannot be reached, and fails if that takes too long.
+    """
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=LONGEST, check=False
+        )
+    except subprocess.TimeoutExpired:
+        pytest.fail(f"the package index took more than {LONGEST:.0f} s to give {wanted}")
+    if done.returncode and OFFLINE.search(done.stderr):
+        pytest.skip(f"the package index cannot be reached to get {wanted}")
+    return done
+
+
+def _install(folder: Path, requirements: tuple[str, ...]) -> None:
     venv.create(folder, with_pip=True)
     words = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries=1"]
-    done = subprocess.run(
-        [str(folder / "bin" / "python"), *words, *requirements],
-        capture_output=True,
-        text=True,
-        timeout=LONGEST,
-        check=False,
-    )
-    if done.returncode and OFFLINE.search(done.stderr):
-        pytest.skip(f"the package index cannot be reached to install {', '.join(requirements)}")
+    wanted = ", ".join(requirements)
+    done = run([str(folder / "bin" / "python"), *words, *requirements], wanted)
     assert done.returncode == 0, done.stderr
-    (folder / "complete").touch()

