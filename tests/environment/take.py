@@ -15,8 +15,8 @@ import sys
 import zipfile
 from pathlib import Path
 
+from pip._internal.commands import create_command
 from pip._internal.network.lazy_wheel import HTTPRangeRequestUnsupported, LazyZipOverHTTP
-from pip._internal.network.session import PipSession
 
 WHOLE_FILES_ONLY = 3
 
@@ -34,11 +34,14 @@ def address(requirement: str, platform: str, python: str) -> str:
 
 
 def take(url: str, pattern: str, folder: Path) -> None:
-    """Write the wheel's files whose names match."""
-    with zipfile.ZipFile(LazyZipOverHTTP(url, PipSession(retries=1))) as wheel:
-        for name in wheel.namelist():
-            if re.fullmatch(pattern, name):
-                wheel.extract(name, folder)
+    """Write the wheel's files whose names match; certificates and proxies are pip's own."""
+    pip = create_command("install")
+    with pip.main_context():
+        session = pip._build_session(pip.parse_args(["--retries=1", url])[0], retries=1)
+        with zipfile.ZipFile(LazyZipOverHTTP(url, session)) as wheel:
+            for name in wheel.namelist():
+                if re.fullmatch(pattern, name):
+                    wheel.extract(name, folder)
 
 
 try:
