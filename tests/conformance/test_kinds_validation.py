@@ -257,6 +257,17 @@ def test_v1_names(kind, name, said):
     assert str(problem) == f'metadata.name: Invalid value: "{name}": {said}'
 
 
+def test_what_the_kind_demands_is_told_beside_what_a_container_lacks():
+    """One round of mending is enough."""
+    imageless = worker({"name": "xgboost"})
+    said = [str(p) for p in load(FRAMEWORKS[XGBOOST], of_kind(XGBOOST, Worker=imageless)).problems]
+    path = "spec.xgbReplicaSpecs"
+    assert said == [
+        f"{path}[Worker].template.spec.containers[0].image: Required value: must be required",
+        f"{path}[Master]: Required value: must be present",
+    ]
+
+
 def test_a_master_without_a_number_is_one():
     """An absent number is no breach of there being one master."""
     for kind in (PYTORCH, XGBOOST):

@@ -61,7 +61,8 @@ def _problems(
     told = {problem.path for problem in own}
     others = (*rules.of_name(job), *written, *rules.of_values(framework, job))
     yield from (problem for problem in others if problem.path not in told)
-    if not (own or written):
+    roles = spec.get(framework.spec_field)
+    if not own and isinstance(roles, dict) and len(roles) == len(job.replicas):
         yield from framework.validate(job, domain)
 
 
@@ -76,7 +77,7 @@ def _readable(framework: Framework, roles: Mapping[str, Any]) -> dict[str, Mappi
     found: dict[str, Mapping[str, Any]] = {}
     for key, role in roles.items():
         type_ = rules.canonical(framework, key)
-        if type_ and not any(rules.of_role(framework, type_, role)):
+        if type_ and not any(rules.unreadable(framework, type_, role)):
             found[type_] = role
     return {type_: found[type_] for type_ in framework.types if type_ in found}
 

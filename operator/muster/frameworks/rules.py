@@ -58,7 +58,7 @@ def of_name(job: Job) -> Iterator[Problem]:
 
 
 def of_document(framework: Framework, spec: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield what forbids reading the roles: absent, unknown or doubled types, bad templates."""
+    """Yield what is wrong with the roles: absent, unknown or doubled types, bad templates."""
     path = f"spec.{framework.spec_field}"
     roles = spec.get(framework.spec_field)
     if not isinstance(roles, dict):
@@ -78,32 +78,45 @@ def of_document(framework: Framework, spec: Mapping[str, Any]) -> Iterator[Probl
 
 
 def of_role(framework: Framework, type_: str, role: object) -> Iterator[Problem]:
+    """Yield what is wrong with one role: what forbids reading it, and what it lacks."""
+    yield from unreadable(framework, type_, role)
+    yield from _incomplete(framework, type_, role)
+
+
+def unreadable(framework: Framework, type_: str, role: object) -> Iterator[Problem]:
     """Yield what forbids reading one role."""
+    path = f"spec.{framework.spec_field}[{type_}]"
     replicas = integer(mapping(role).get("replicas"))
     if replicas is not None and replicas > MOST_REPLICAS:
         detail = f"Invalid value: {replicas}: must be less than or equal to {MOST_REPLICAS}"
-        yield Problem(f"spec.{framework.spec_field}[{type_}].replicas", detail)
-    yield from _template(framework, type_, role)
+        yield Problem(f"{path}.replicas", detail)
+    if _containers(role):
+        yield from _shapes(f"{path}.template", mapping(role)["template"])
+    else:
+        detail = "Required value: must be specified"
+        yield Problem(f"{path}.template.spec.containers", detail)
 
 
-def _template(framework: Framework, type_: str, role: object) -> Iterator[Problem]:
+def _containers(role: object) -> list[dict[str, Any]]:
+    """Return the containers of a role's template; none if they are not what they must be."""
     spec = mapping(mapping(mapping(role).get("template")).get("spec"))
-    path = f"spec.{framework.spec_field}[{type_}].template"
     containers = sequence(spec.get("containers"))
-    if not containers or not all(isinstance(c, dict) for c in containers):
-        yield Problem(f"{path}.spec.containers", "Required value: must be specified")
-        return
+    return containers if all(isinstance(c, dict) for c in containers) else []
+
+
+def _incomplete(framework: Framework, type_: str, role: object) -> Iterator[Problem]:
+    """Yield what the containers of a role lack, if there are any."""
+    path = f"spec.{framework.spec_field}[{type_}].template"
+    containers = _containers(role)
     for index, container in enumerate(containers):
         if not text(container.get("image")):
             where = f"{path}.spec.containers[{index}].image"
             yield Problem(where, "Required value: must be required")
-    if framework.container and all(
-        container.get("name") != framework.container for container in containers
-    ):
+    names_ = [container.get("name") for container in containers]
+    if names_ and framework.container and framework.container not in names_:
         name = framework.container_shown or framework.container
         detail = f"must have at least one container with name {name}"
         yield Problem(f"{path}.spec.containers", f"Required value: {detail}")
-    yield from _shapes(path, mapping(role)["template"])
 
 
 def _shapes(path: str, template: Mapping[str, Any]) -> Iterator[Problem]:
