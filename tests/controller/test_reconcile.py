@@ -138,6 +138,26 @@ def test_abnormal_pods_are_told_of():
     ]
 
 
+def test_an_init_container_that_does_not_get_through_is_told_of():
+    """One that has done its work is not, nor is what waits for it."""
+    world = World(tfjob(Worker=1)).settle()
+    waits = {"waiting": {"reason": "PodInitializing"}}
+    failed = {"exitCode": 1, "reason": "Error", "message": "no address"}
+    world.pod("mnist-worker-0")["status"] = {
+        "phase": "Pending",
+        "conditions": [UNREADY],
+        "initContainerStatuses": [
+            {"name": "first", "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}},
+            {"name": "second", "state": {"terminated": failed}},
+        ],
+        "containerStatuses": [{"name": "tensorflow", "state": waits}],
+    }
+    world.step()
+    told = [(emit.reason, emit.message) for emit in world.said if emit.type == "Warning"]
+    start = "Error pod mnist-worker-0 container second"
+    assert told == [("Error", f"{start} exitCode: 1 terminated message: no address")]
+
+
 @pytest.mark.parametrize(
     ("conditions", "told"),
     [

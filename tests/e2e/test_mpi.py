@@ -211,6 +211,23 @@ def test_a_launcher_that_waits_for_its_workers_has_its_room_kept(place: Api) -> 
     assert place.get("PodGroup", "later")["spec"]["minMember"] == 3
 
 
+def test_an_account_that_is_not_there_is_told_and_waited_for(place: Api) -> None:
+    """The operator does not make what the author has named; once it is there, all goes on."""
+    add_nodes(place, {"cpu": "8"})
+    document = mpijob("own", "v1")
+    launcher = document["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]
+    launcher["serviceAccountName"] = "mine"
+    place.create(document)
+    (told,) = place.wait("Event", lambda _: place.events("FailedCreatePod", "own"))
+    assert told["type"] == "Warning"
+    assert 'serviceaccount "mine" not found' in told["message"]
+    assert not any(node_of(pod) for pod in place.pods("own"))
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "mine"}}
+    place.create(account)
+    place.wait_condition("own", "Succeeded", of=KIND)
+    assert "ownerReferences" not in place.get("ServiceAccount", "mine")["metadata"]
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_deleted_job_leaves_nothing(place: Api, version: str) -> None:
     """Half-way through its life."""

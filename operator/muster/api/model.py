@@ -272,7 +272,8 @@ class PodView:
     doubt: tuple[str, str] = ("", "")
     """Reason and message of its newest condition that is not True, until it has containers."""
     ends: tuple[ContainerEnd, ...] = ()
-    """Terminated containers and those that wait with an error, in the order of the spec."""
+    """Terminated containers and those that wait with an error, in the order of the spec; then
+    init containers that ended badly or wait with an error."""
     gated: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
     scheduler_name: str = ""

@@ -53,6 +53,7 @@ def pod(document: Json) -> PodView:
     labels = metadata.get("labels") or {}
     index = labels.get(names.REPLICA_INDEX, "")
     containers = status.get("containerStatuses") or ()
+    first = status.get("initContainerStatuses") or ()
     return PodView(
         namespace=metadata["namespace"],
         name=metadata["name"],
@@ -65,11 +66,11 @@ def pod(document: Json) -> PodView:
         node=spec.get("nodeName") or "",
         created=epoch(metadata.get("creationTimestamp") or ""),
         ready=_is_true(status.get("conditions") or (), "Ready"),
-        restarts=_restarts(containers) + _restarts(status.get("initContainerStatuses") or ()),
+        restarts=_restarts(containers) + _restarts(first),
         reason=status.get("reason") or "",
         message=status.get("message") or _unscheduled(status.get("conditions") or ()),
         doubt=("", "") if containers else _doubt(status.get("conditions") or ()),
-        ends=tuple(_ends(containers)) if containers else (),
+        ends=(*_ends(containers), *(end for end in _ends(first) if end.exit_code != 0)),
         gated=bool(spec.get("schedulingGates")),
         labels=labels,
         scheduler_name=spec.get("schedulerName") or "",
