@@ -120,6 +120,14 @@ class TestSuspend:
         world.reap()
         assert not world.settle().names()
 
+    def test_services_go_though_their_pods_have_gone_before(self):
+        """What is there counts, not what a pod leads to."""
+        world = ran()
+        for name in world.names():
+            del world.objects["Pod", name]
+        suspended(world, suspend=True).settle()
+        assert not world.names("Service")
+
     def test_restarts_start_anew_on_resume(self):
         """A resumed job has its whole backoffLimit again."""
         world = ran(backoffLimit=2)
@@ -243,6 +251,29 @@ class TestCleanUp:
         assert world.names() == CLEANED[policy]
         assert world.names("Service") == CLEANED[policy]
         assert not world.names("PodGroup")
+
+    def test_services_of_pods_that_are_gone_are_cleaned_up_too(self):
+        """All leaves no service without its pod."""
+        world = ran(cleanPodPolicy="All")
+        world.end("mnist-worker-0")
+        world.step()
+        for name in world.names():
+            del world.objects["Pod", name]
+        assert world.status["state"] == "Succeeded"
+        assert not world.settle().names("Service")
+
+    def test_a_job_that_is_over_stays_over(self):
+        """Though its spec is edited into nonsense: it is cleaned up and goes on time."""
+        world = ran(cleanPodPolicy="All", ttlSecondsAfterFinished=30)
+        world.end("mnist-worker-0")
+        world.step()
+        world.edit(tfReplicaSpecs={**world.job["spec"]["tfReplicaSpecs"], "Boss": {}})
+        world.settle()
+        world.reap()
+        assert not world.settle().names()
+        assert world.status["state"] == "Succeeded"
+        assert world.requeue == START + 30
+        assert "TFJobFailedValidation" not in world.reasons()
 
     def test_what_runs_counts_as_succeeded(self):
         """With the job's success, a server that still runs has succeeded."""
