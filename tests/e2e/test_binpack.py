@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Seed 004: one PS and four workers with a GPU each, on two nodes with four GPUs each."""
+"""Policies of `examples/policies` about nodes: to be filled up, to be near each other."""
 
 from __future__ import annotations
 
@@ -8,19 +8,23 @@ from pathlib import Path
 
 import pytest
 import yaml
-from harness import Api, Operator, add_nodes, node_of
+from harness import Api, Operator, add_nodes, node_of, tfjob
 
 pytestmark = pytest.mark.e2e
 
 StartOperator = Callable[..., Operator]
 
 SEEDS = Path(__file__).parents[1] / "seeds"
-POLICY = Path(__file__).parent / "policies" / "binpack.yaml"
+POLICIES = Path(__file__).parents[2] / "examples" / "policies"
+POLICY = POLICIES / "binpack.yaml"
 NODE = {"cpu": "8", "nvidia.com/gpu": "4"}
 
 
 def nodes_of_seed(api: Api) -> list[str]:
-    """Apply the seed's job and return the node of each of its pods, PS first."""
+    """Apply the job of seed 004 and return the nodes of its pods, of the PS first.
+
+    One PS and four workers with a GPU each, on two nodes with four GPUs each.
+    """
     add_nodes(api, NODE, NODE)
     api.apply_file(SEEDS / "tfjob-v1-binpack.yaml")
     pods = api.wait_pods(5, "Running", "tf-smoke-gpu")
@@ -58,3 +62,14 @@ def test_it_lands_on_two_nodes_without(api: Api, start_operator: StartOperator) 
     """By default pods are spread."""
     start_operator()
     assert len(set(nodes_of_seed(api))) == 2
+
+
+def test_a_gang_stays_in_one_rack_with_topology(api: Api, start_operator: StartOperator) -> None:
+    """Two nodes of one rack hold it, so it is not spread over the four nodes of both."""
+    for index, name in enumerate(add_nodes(api, *[{"cpu": "2"}] * 4)):
+        labels = {"example.com/rack": f"r{index % 2}", "topology.kubernetes.io/zone": "z"}
+        api.patch("Node", name, {"metadata": {"labels": labels}})
+    start_operator(f"--scheduler-conf={POLICIES / 'topology.yaml'}")
+    api.create(tfjob("near", workers=4, run="forever", resources={"cpu": "1"}))
+    used = {node_of(pod) for pod in api.wait_pods(4, "Running", "near")}
+    assert used in ({"node-1", "node-3"}, {"node-2", "node-4"})

@@ -10,14 +10,17 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from harness import Api, Operator, add_nodes
+import yaml
+from harness import COUNTER, JOBS, Api, Json, Operator, add_nodes
 
 from muster.api.model import JobStatus
 from muster.local import history, show, watching
 from muster.local.handle import Cluster
 from muster.local.history import JobSight, Life, Sight, Stay
 
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
+FOLDER = Path(__file__).parents[2] / "examples"
+EXAMPLES = sorted(FOLDER.glob("*.yaml"))
+TTL = "ttlSecondsAfterFinished"
 NODE = {"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": "4"}
 SECONDS = 60.0
 OVERLAY = "mpi"
@@ -27,11 +30,13 @@ pytestmark = pytest.mark.e2e
 
 
 class Past:
-    """What was seen of the jobs of one example."""
+    """What was seen of the jobs of one example, and where it was."""
 
-    def __init__(self, sights: list[Sight]) -> None:
-        """Sort it."""
+    def __init__(self, sights: list[Sight], api: Api, since: Mapping[str, str]) -> None:
+        """Sort it; `since` are the revisions of the kinds that are asked for later."""
         self.sights = sights
+        self.api = api
+        self._since = since
         self.lives: dict[str, Life] = {life.job: life for life in history.lives(sights)}
         self.stays = history.stays(sights)
 
@@ -43,6 +48,10 @@ class Past:
         """Return each status of a job that was seen."""
         return [s.status for s in self.sights if isinstance(s, JobSight) and s.name == job]
 
+    def objects(self, kind: str) -> list[Json]:
+        """Return every version of the objects of a kind."""
+        return self.api.history(kind, self._since[kind])
+
     def runs(self, job: str) -> tuple[float, float]:
         """Return when its first pod came to a node, and when its last one left."""
         found = self.of(job)
@@ -50,15 +59,49 @@ class Past:
         return min(s.start for s in found), max(s.end or 0.0 for s in found)
 
 
-async def follow(api: Api, path: Path) -> Past:
-    """Apply an example and listen until its jobs have come to what they are meant to."""
+WATCHED = ("HorizontalPodAutoscaler", "ConfigMap")
+RESUME = ("patch", "tfjob", "suspended", "--type=merge", "-p")
+RESUMED = '{"spec":{"runPolicy":{"suspend":false}}}'
+
+
+async def follow(api: Api, path: Path, turn: asyncio.Semaphore | None = None) -> Past:
+    """Apply an example and listen until its jobs have come to what they are meant to.
+
+    `turn`: kubectl waits for it.
+    """
+    since = {kind: api.revision(kind) for kind in WATCHED}
     watch = watching.Watching(api.cluster, api.namespace, time.monotonic())
     async with watch:
         played = show.Show(api.cluster, watch, namespace=api.namespace)
-        await played.apply(path)
-        assert await played.listen(played.ended, SECONDS), played.unfinished()
-        assert await played.listen(played.settled, SECONDS)
-        return Past(played.seen)
+        async with turn or asyncio.Semaphore():
+            await played.apply(path)
+        await until(played, played.ended)
+        if "suspended" in played.meant:
+            played.meant["suspended"] = "Succeeded"
+            words = ("-n", api.namespace, *RESUME, RESUMED)
+            await asyncio.to_thread(played.kubectl, *words)
+            await until(played, played.ended)
+        await until(played, played.settled)
+        brief = set(of_limited_time(path))
+        await until(played, lambda: brief <= {s.name for s in played.seen if gone(s)})
+        return Past(played.seen, api, since)
+
+
+async def until(played: show.Show, done: Callable[[], bool]) -> None:
+    """Listen until it is so."""
+    assert await played.listen(done, SECONDS), played.unfinished()
+
+
+def of_limited_time(path: Path) -> Iterator[str]:
+    """Yield the names of the jobs that are deleted some time after their end."""
+    for document in yaml.safe_load_all(path.read_text()):
+        if TTL in document.get("spec", {}).get("runPolicy", {}):
+            yield document["metadata"]["name"]
+
+
+def gone(sight: Sight) -> bool:
+    """Say whether it is the end of a job object."""
+    return isinstance(sight, JobSight) and sight.gone
 
 
 def simple(past: Past) -> None:
@@ -102,8 +145,9 @@ def exit_code(past: Past) -> None:
 
 
 def queue_priority(past: Past) -> None:
-    """One after the other, high priority first."""
-    runs = [past.runs(job) for job in ("early", "late", "patient")]
+    """One after the other, high priority first; which of these two is a matter of moments."""
+    runs = sorted(past.runs(job) for job in ("early", "late", "patient"))
+    assert runs[-1] == past.runs("patient")
     for (_, end), (start, _) in itertools.pairwise(runs):
         assert start >= end - 0.5
 
@@ -144,6 +188,112 @@ def led(job: str, pods: int) -> Callable[[Past], None]:
     return says
 
 
+def gang_restart(past: Past) -> None:
+    """All three are made anew, after the chief has failed once; one restart is counted."""
+    lives: dict[str, list[str]] = {}
+    for stay in past.of("gang-restart"):
+        lives.setdefault(stay.pod.removeprefix("gang-restart-"), []).append(stay.ending)
+    assert lives == {
+        "chief-0": ["Failed", "Succeeded"],
+        "worker-0": ["Deleted", "Deleted"],
+        "worker-1": ["Deleted", "Deleted"],
+    }
+    last = past.statuses("gang-restart")[-1]
+    assert sum(replica.restarts for replica in last.replicas.values()) == 1
+
+
+def suspended(past: Past) -> None:
+    """Nothing is created until it is resumed, by the command that its comment gives."""
+    text = (FOLDER / "tfjob-suspend.yaml").read_text()
+    assert f"#   kubectl {' '.join(RESUME)} '{RESUMED}'\n" in text
+    held = [s for s in past.statuses("suspended") if s.state == "Suspended"]
+    assert held
+    assert all(status.start_time is None for status in held)
+    assert len(past.of("suspended")) == 2
+
+
+def limits(past: Past) -> None:
+    """One is too long and goes with its pods, the other is too often and leaves its pod."""
+    late, often = (past.statuses(job)[-1] for job in ("too-long", "too-often"))
+    for status, word in ((late, "active longer than specified deadline"), (often, "backoff")):
+        failed = status.condition("Failed")
+        assert failed is not None
+        assert word in failed.message
+    assert late.start_time is not None
+    assert late.completion_time is not None
+    assert 3 <= late.completion_time - late.start_time < 5
+    assert {stay.ending for stay in past.of("too-long")} == {"Deleted"}
+    assert often.replicas["Worker"].restarts == 2
+    assert [pod["metadata"]["name"] for pod in past.api.list("Pod")] == ["too-often-worker-0"]
+
+
+def all_workers(past: Past) -> None:
+    """All three have succeeded."""
+    assert [stay.ending for stay in past.of("all-workers")] == ["Succeeded"] * 3
+
+
+def dynamic_workers(past: Past) -> None:
+    """Both workers fail, the chief's success is the job's, the server is taken away."""
+    endings = {stay.pod.removeprefix("dynamic-workers-"): stay for stay in past.of(DYNAMIC)}
+    assert {pod: stay.ending for pod, stay in endings.items()} == {
+        "chief-0": "Succeeded",
+        "ps-0": "Deleted",
+        "worker-0": "Failed",
+        "worker-1": "Failed",
+    }
+    assert past.statuses(DYNAMIC)[-1].state == "Succeeded"
+
+
+DYNAMIC = "dynamic-workers"
+
+
+def min_available(past: Past) -> None:
+    """Two must start together; here all four have a place."""
+    gangs = [s.gang for s in past.statuses("min-available") if s.gang]
+    assert {gang.min_member for gang in gangs} == {2}
+    assert len(past.of("min-available")) == 4
+
+
+def scaled(job: str, bounds: tuple[int, int], pods: int) -> Callable[[Past], None]:
+    """Return the test of a job that has an autoscaler for as long as it runs."""
+
+    def says(past: Past) -> None:
+        specs = [scaler["spec"] for scaler in past.objects("HorizontalPodAutoscaler")]
+        assert {(spec["minReplicas"], spec["maxReplicas"]) for spec in specs} == {bounds}
+        assert {spec["scaleTargetRef"]["name"] for spec in specs} == {job}
+        assert not past.api.list("HorizontalPodAutoscaler")
+        assert len(past.of(job)) == pods
+        assert past.statuses(job)[-1].state == "Succeeded"
+
+    return says
+
+
+def servers(past: Past) -> None:
+    """Two servers succeed, and with them the job; the trainers are taken away."""
+    endings = {stay.pod: stay.ending for stay in past.of("paddle-servers")}
+    assert endings == {
+        f"paddle-servers-{role}-{index}": ending
+        for role, ending in (("master", "Succeeded"), ("worker", "Deleted"))
+        for index in (0, 1)
+    }
+
+
+def hosts(job: str) -> Callable[[Past], None]:
+    """Return the test of an MPIJob whose hosts are listed in hydra's form."""
+
+    def says(past: Past) -> None:
+        led(job, 3)(past)
+        (lines,) = {
+            config["data"]["hostfile"]
+            for config in past.objects("ConfigMap")
+            if config["metadata"]["name"] == f"{job}-config"
+        }
+        start, end = f"{job}-worker-", f".{job}.{past.api.namespace}.svc:2"
+        assert lines.splitlines() == [f"{start}{index}{end}" for index in (0, 1)]
+
+    return says
+
+
 SAYS: Mapping[str, Callable[[Past], None]] = {
     "tfjob-simple": simple,
     "tfjob-gang-waits": gang_waits,
@@ -151,16 +301,31 @@ SAYS: Mapping[str, Callable[[Past], None]] = {
     "tfjob-exit-code": exit_code,
     "tfjob-queue-priority": queue_priority,
     "tfjob-never-fits": never_fits,
+    "tfjob-gang-restart": gang_restart,
+    "tfjob-suspend": suspended,
+    "tfjob-limits": limits,
+    "tfjob-all-workers": all_workers,
+    "tfjob-dynamic-workers": dynamic_workers,
+    "tfjob-min-available": min_available,
     "pytorchjob-simple": together("pytorch-simple", 3),
     "pytorchjob-elastic": together("pytorch-elastic", 3),
+    "pytorchjob-autoscaled": scaled("pytorch-autoscaled", (2, 4), 2),
     "xgboostjob-simple": together("xgboost-simple", 3),
     "paddlejob-simple": together("paddle-simple", 2),
+    "paddlejob-elastic": scaled("paddle-elastic", (2, 6), 3),
+    "paddlejob-servers": servers,
     "jaxjob-simple": together("jax-simple", 2),
     "mpijob-v1": led("mpi-v1", 3),
     "mpijob-v2beta1": led("mpi-v2beta1", 3),
     "mpijob-launcher-as-worker": led("mpi-launcher-as-worker", 2),
     "mpijob-wait-for-workers": led("mpi-wait-for-workers", 3),
+    "mpijob-intel": hosts("mpi-intel"),
+    "mpijob-mpich": hosts("mpi-mpich"),
 }
+ALONE = frozenset(
+    {"tfjob-gang-waits", "tfjob-ps-worker-gpu", "tfjob-queue-priority", "tfjob-never-fits"}
+)
+"""Those that are about the room that there is; all others run at the same time."""
 
 
 def test_every_example_is_tested() -> None:
@@ -178,8 +343,44 @@ def four_nodes(local_cluster: Cluster, shared_operator: Operator) -> Iterator[No
         admin.delete("Node", name)
 
 
-@pytest.mark.usefixtures("four_nodes")
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_example(shared_api: Api, path: Path) -> None:
+async def follow_all(places: Mapping[Path, Api]) -> Mapping[str, Past | BaseException]:
+    """Follow each example in its namespace, all at the same time."""
+    turn = asyncio.Semaphore(2)
+    ways = (follow(api, path, turn) for path, api in places.items())
+    pasts = await asyncio.gather(*ways, return_exceptions=True)
+    return dict(zip((path.stem for path in places), pasts, strict=True))
+
+
+@pytest.fixture(scope="module")
+def beside(
+    local_cluster: Cluster, shared_operator: Operator, four_nodes: None
+) -> Iterator[Mapping[str, Past | BaseException]]:
+    """Give what was seen of the examples that do not mind each other."""
+    paths = [path for path in EXAMPLES if path.stem not in ALONE]
+    places = {path: Api(local_cluster, f"example-{next(COUNTER)}") for path in paths}
+    for api in places.values():
+        name = {"name": api.namespace}
+        api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": name})
+    for api in places.values():
+        api.wait("ServiceAccount", lambda found: "default" in found)
+    yield asyncio.run(follow_all(places))
+    for api in places.values():
+        for kind in (*JOBS, "Pod"):
+            api.send("DELETE", api.path(kind), {"gracePeriodSeconds": 0})
+        api.delete("Namespace", api.namespace)
+
+
+@pytest.mark.parametrize("name", [p.stem for p in EXAMPLES if p.stem not in ALONE])
+def test_example(beside: Mapping[str, Past | BaseException], name: str) -> None:
     """It ends and goes as its comment says."""
-    SAYS[path.stem](asyncio.run(follow(shared_api, path)))
+    past = beside[name]
+    if isinstance(past, BaseException):
+        raise past
+    SAYS[name](past)
+
+
+@pytest.mark.usefixtures("four_nodes")
+@pytest.mark.parametrize("name", sorted(ALONE))
+def test_example_alone(shared_api: Api, name: str) -> None:
+    """It ends and goes as its comment says."""
+    SAYS[name](asyncio.run(follow(shared_api, FOLDER / f"{name}.yaml")))

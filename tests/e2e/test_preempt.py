@@ -14,7 +14,7 @@ from harness import Api, Json, Operator, add_nodes, condition, node_of, of_job, 
 pytestmark = pytest.mark.e2e
 
 StartOperator = Callable[..., Operator]
-POLICY = Path(__file__).parent / "policies" / "evicting.yaml"
+POLICY = Path(__file__).parents[2] / "examples" / "policies" / "preempt.yaml"
 CONF = f"--scheduler-conf={POLICY}"
 MEMORY = {"cpu": "1", "memory": "2Gi"}
 

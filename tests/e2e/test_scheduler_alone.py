@@ -18,6 +18,7 @@ pytestmark = pytest.mark.e2e
 
 StartOperator = Callable[..., Operator]
 SEEDS = Path(__file__).parents[1] / "seeds"
+EXAMPLES = Path(__file__).parents[2] / "examples" / "scheduler"
 KUBE_BATCH = "kube-batch"
 
 
@@ -237,6 +238,15 @@ def test_the_tutorials_job_waits_whole_and_runs_whole(api: Api, scheduler: Opera
     assert len(api.events("Unschedulable", "qj-1")) == 1
     assert len(api.events("Scheduled")) == 6
     assert len(api.events("FailedScheduling")) == 6
+
+
+def test_the_example_starts_as_three_or_not_at_all(api: Api, scheduler: Operator) -> None:
+    """With room for two of its pods none is on a node; with room for three the Job is done."""
+    add_nodes(api, {"cpu": "2"})
+    api.apply_file(EXAMPLES / "batch-job-gang.yaml")
+    assert not any(map(node_of, wait_waiting(api, "batch-gang", 4)))
+    add_nodes(api, {"cpu": "1"}, prefix="more")
+    api.wait("Job", lambda jobs: jobs["batch-gang"]["status"].get("succeeded") == 4, what="done")
 
 
 def test_the_tutorials_queues(api: Api, scheduler: Operator) -> None:

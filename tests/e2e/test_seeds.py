@@ -22,7 +22,7 @@ pytestmark = pytest.mark.e2e
 StartOperator = Callable[..., Operator]
 
 SEEDS = Path(__file__).parents[1] / "seeds"
-POLICY = Path(__file__).parent / "policies" / "binpack.yaml"
+POLICY = Path(__file__).parents[2] / "examples" / "policies" / "binpack.yaml"
 ALPHA = "tfjob-v1alpha2-kube-batch.yaml"
 PODGROUP = "tfjob-v1beta1-podgroup.yaml"
 ON_VOLCANO = "tfjob-v1beta1-volcano.yaml"

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import yaml
@@ -11,6 +12,7 @@ import yaml
 from muster.scheduler import policy
 from muster.scheduler.policy import DEFAULT, Option, Policy, PolicyError
 
+EXAMPLES = Path(__file__).parents[2] / "examples" / "policies"
 SEED = """
 actions: "allocate, backfill"
 tiers:
@@ -29,6 +31,12 @@ def test_seed_file_is_the_default():
     """The seed's file says what happens without a file, the namespaces' quotas apart."""
     without = tuple(tuple(o for o in tier if o.name != "quota") for tier in DEFAULT.tiers)
     assert policy.parse(yaml.safe_load(SEED)) == replace(DEFAULT, tiers=without)
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_files_of_the_examples_are_understood(path):
+    """Every name in them is known; what they are for is in stories of their own."""
+    assert policy.parse(yaml.safe_load(path.read_text())).tiers
 
 
 def test_empty_file_is_the_default():
