@@ -229,7 +229,7 @@ class Job:
         return found if replica is None else replica.pod_name(self.name, index)
 
     def pod_names(self, replicas: Iterable[Replica]) -> Iterator[str]:
-        """Yield the names of all pods of these roles, in the order of creation."""
+        """Yield the names of all pods of these roles, by index."""
         for replica in replicas:
             for index in range(replica.replicas):
                 yield replica.pod_name(self.name, index)

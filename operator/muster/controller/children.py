@@ -223,7 +223,7 @@ def config_names(job: Job, framework: Framework) -> tuple[str, ...]:
 
 
 def wanted_pods(job: Job) -> Iterator[WantedPod]:
-    """Yield the pods that the spec asks for, in the order in which they are created."""
+    """Yield the pods that the spec asks for, in canonical order."""
     for replica in job.replicas:
         for index in range(replica.replicas):
             name = replica.pod_name(job.name, index)
