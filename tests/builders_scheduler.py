@@ -92,17 +92,18 @@ def make_columns(*, nodes=(), pods=()):
 
 
 def make_snapshot(
-    *, nodes=None, pods=(), gangs=(), queues=None, quotas=None, stored=(), now=1000.0
+    *, nodes=None, pods=(), gangs=(), queues=None, quotas=None, stored=(), now=1000.0, moves=None
 ):
     """Return what a cycle sees; by default one node and the default queue.
 
-    `stored`: views of claims, volumes and storage classes.
+    `stored`: views of claims, volumes and storage classes. `moves`: those of the last hour, if
+    more are asked for.
     """
     columns = make_columns(nodes=[make_node()] if nodes is None else nodes, pods=pods)
     for view in stored:
         columns.volumes.changed(None, view)
     queues = [make_queue()] if queues is None else queues
-    snapshot = columns.snapshot(list(gangs), queues, now)
+    snapshot = columns.snapshot(list(gangs), queues, now, moves)
     return dataclasses.replace(snapshot, quotas=quotas or {})
 
 

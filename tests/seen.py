@@ -27,11 +27,17 @@ APART = {
 }
 
 
+def moving(mode="move"):
+    """Return a policy that moves gangs, or proposes it."""
+    given = {"name": "defragment", "arguments": {"defragment.mode": mode}}
+    return policy.parse({"actions": "allocate, defragment", "configurations": [given]})
+
+
 def seen(*, gangs, nodes=None, pods=(), queues=None, chosen=policy.DEFAULT):
     """Return what a cycle saw, and what it decided."""
     columns = make_columns(nodes=[make_node()] if nodes is None else nodes, pods=pods)
     queues = [make_queue()] if queues is None else queues
-    snapshot = columns.snapshot(gangs, queues, 1000.0)
+    snapshot = columns.snapshot(gangs, queues, 1000.0, () if chosen.moves else None)
     made = recording.take(columns, gangs, queues, RULES, snapshot, chosen)
     return made, cycle.schedule(snapshot, chosen)
 

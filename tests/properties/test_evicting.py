@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders_scheduler import make_columns, make_gang, make_node, make_queue, make_role
-from muster.scheduler import cycle, policy
-from muster.scheduler.model import Reason, Refusal
+from evicting import worlds
+from muster.scheduler import policy
 
 DEFAULT_TIERS = policy.parse({"actions": "reclaim, allocate, backfill, preempt"})
 ORDERS = [
@@ -28,6 +27,7 @@ ORDERS = [
             ],
         }
     ),
+    policy.parse({"actions": "reclaim, allocate, backfill, preempt, defragment"}),
     policy.parse(
         {
             "actions": "preempt, allocate",
@@ -36,120 +36,6 @@ ORDERS = [
     ),
 ]
 LONGEST = 40
-LEAVING = Refusal(Reason.PREEMPTED, "it is leaving")
-
-
-class World:
-    """Gangs of one role that are placed, evicted and placed again, as the runtime would."""
-
-    def __init__(self, nodes, queues, gangs):
-        """Begin with these gangs, whose `held` tasks run."""
-        self.nodes, self.queues = nodes, queues
-        self.gangs = {gang.key: gang for gang in gangs}
-        self.now = 1000.0
-
-    def __repr__(self):
-        """Return what a failure is to be told by."""
-        sizes = [node["status"]["allocatable"]["cpu"] for node in self.nodes]
-        return f"World({sizes}, {self.queues}, {list(self.gangs.values())})"
-
-    def columns(self):
-        """Return the columns with every task that has a node."""
-        columns = make_columns(nodes=self.nodes)
-        for gang in self.gangs.values():
-            (role,) = gang.roles
-            for index, node in (*role.held, *role.leaving):
-                columns.assume("team", f"{gang.key}-{index}", node, role.shape)
-        return columns
-
-    def decide(self, rules):
-        """Return what a cycle decides."""
-        snapshot = self.columns().snapshot(list(self.gangs.values()), self.queues, self.now)
-        return cycle.schedule(snapshot, rules)
-
-    def carry_out(self, decisions):
-        """End what was leaving, evict, keep and place."""
-        self.now += 1
-        for gang in list(self.gangs.values()):
-            (role,) = gang.roles
-            left = (*role.waiting, *role.returning)
-            self._set(gang, waiting=left, returning=(), leaving=(), nominated={})
-        for decision in decisions:
-            for gang, evicted in itertools.groupby(decision.evictions, lambda e: e.gang):
-                self._evict(gang, {e.index for e in evicted})
-            gang = self.gangs[decision.gang]
-            (role,) = gang.roles
-            placed = {p.index: p.node for p in decision.placements}
-            left = tuple(i for i in role.waiting if i not in placed)
-            held, started = (
-                (*role.held, *placed.items()),
-                (*role.started, *[self.now] * len(placed)),
-            )
-            kept = {p.index: p.node for p in decision.nominations if p.index not in placed}
-            self._set(gang, waiting=left, held=held, started=started, nominated=kept)
-
-    def _evict(self, key, indices):
-        gang = self.gangs[key]
-        (role,) = gang.roles
-        stays = [
-            (t, s) for t, s in zip(role.held, role.started, strict=True) if t[0] not in indices
-        ]
-        gone = tuple(task for task in role.held if task[0] in indices)
-        self._set(
-            gang,
-            held=tuple(task for task, _ in stays),
-            started=tuple(start for _, start in stays),
-            returning=(*role.returning, *indices),
-            leaving=gone,
-        )
-
-    def _set(self, gang, **fields):
-        gang = self.gangs[gang.key]
-        role = dataclasses.replace(gang.roles[0], **fields)
-        refusal = LEAVING if role.leaving and len(role.held) < gang.min_member else None
-        self.gangs[gang.key] = dataclasses.replace(gang, roles=(role,), refusal=refusal)
-
-
-@st.composite
-def worlds(draw, most=6, queues=("q1", "q2")):
-    """Return a world with running and waiting gangs; running ones fit their nodes."""
-    sizes = {f"n{i}": draw(st.integers(1, 6)) for i in range(draw(st.integers(1, 4)))}
-    free = dict(sizes)
-    gangs = []
-    for i in range(draw(st.integers(1, most))):
-        cpu, count = draw(st.integers(1, 3)), draw(st.integers(1, 4))
-        held = []
-        if draw(st.booleans()):
-            for index in range(count):
-                node = next((n for n in sorted(free) if free[n] >= cpu), None)
-                if node is not None:
-                    free[node] -= cpu
-                    held.append((index, node))
-        least = draw(st.integers(1, count))
-        if len(held) < least:
-            for _, node in held:
-                free[node] += cpu
-            held = []
-        starts = [float(draw(st.integers(0, 900))) for _ in held]
-        role = make_role(
-            cpu=cpu,
-            held=tuple(held),
-            started=tuple(starts),
-            waiting=tuple(range(len(held), count)),
-        )
-        gangs.append(
-            make_gang(
-                key=f"team/g{i}",
-                queue=draw(st.sampled_from(queues)),
-                priority=draw(st.integers(0, 2)),
-                created=float(draw(st.integers(0, 50))),
-                min_member=least,
-                roles=[role],
-            )
-        )
-    nodes = [make_node(name=name, cpu=cpu) for name, cpu in sizes.items()]
-    weights = [make_queue(name="q1", weight=draw(st.integers(1, 3))), make_queue(name="q2")]
-    return World(nodes, weights, gangs)
 
 
 @given(world=worlds(), rules=st.sampled_from(ORDERS))
@@ -200,9 +86,16 @@ def test_evicted_for_a_gang_that_fits_whole(world, rules, rounds):
         gets = {p.index: p.node for p in (*decision.nominations, *decision.placements)}
         if decision.evictions:
             assert len(role.held) + len(gets) >= gang.min_member
-        for node in gets.values():
-            free[node] -= dict(role.shape.requests)["cpu"] // 1000
-            assert free[node] >= 0
+        take(free, gang, gets.values())
+        for move in decision.moves if decision.evictions else ():
+            take(free, world.gangs[move.gang], [p.node for p in move.placements])
+
+
+def take(free, gang, nodes):
+    """Take the room of one task on each of the nodes; fail where there is none."""
+    for node in nodes:
+        free[node] -= dict(gang.roles[0].shape.requests)["cpu"] // 1000
+        assert free[node] >= 0
 
 
 def loss(world, gangs):

@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 
 from builders_scheduler import make_gang, make_role, run
 from muster.runtime import chronicle as chronicles
 from muster.runtime.chronicle import Chronicle
+from muster.scheduler.decision import Move
 from seen import rich
 
 WAITS = make_gang(key="team/waits", roles=[make_role(replicas=1, cpu=9)])
+MOVE = {"gang": "team/a", "placements": []}
 STARTS = make_gang(key="team/starts")
 
 
@@ -40,6 +43,16 @@ def test_only_news_is_kept():
     assert second["verdict"]["reason"] == "NoNodeLargeEnough"
     assert told(chronicle, "team/waits") == [second]
     assert told(chronicle, "team/other") == []
+
+
+def test_another_proposal_is_news():
+    """Who could be moved is kept, also while the reason stays the same."""
+    chronicle = make_chronicle()
+    (decision,) = run(gangs=[WAITS]).values()
+    chronicle.decided(0.0, [decision])
+    for _ in range(2):
+        chronicle.decided(1.0, [replace(decision, moves=(Move("team/a", ()),))])
+    assert [entry.get("moves") for entry in told(chronicle)] == [None, [MOVE]]
 
 
 def test_an_hour_is_kept(monkeypatch):

@@ -13,6 +13,11 @@ from muster.api.model import Condition, JobStatus, RunPolicy, Verdict
 from muster.runtime import gangs
 from muster.runtime.gangs import GangRules
 
+CLAIM = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+TERM = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "a"}}}
+APART = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [TERM]}}
+FOND = {"weight": 1, "podAffinityTerm": TERM}
+RATHER_APART = {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [FOND]}}
 RULES = GangRules(frozenset({"muster"}), "default", {"high": 1000, "low": 1})
 W0, W1, W2 = (f"mnist-worker-{i}" for i in range(3))
 
@@ -140,6 +145,24 @@ class TestTasks:
         critical = make_job(replicas=[workers(priorityClassName="system-node-critical")])
         assert see(job=critical).critical
         assert see(job=replace(make_job(replicas=[workers()]), namespace="kube-system")).critical
+
+    @pytest.mark.parametrize(
+        ("template", "policy", "movable"),
+        [
+            ({}, "OnFailure", True),
+            ({"nodeSelector": {"a": "b"}}, "ExitCode", True),
+            ({}, "Never", False),
+            ({"schedulingGates": [{"name": "a"}]}, "OnFailure", False),
+            ({"nodeName": "n1"}, "OnFailure", False),
+            ({"volumes": [CLAIM]}, "OnFailure", False),
+            ({"affinity": APART}, "OnFailure", False),
+            ({"affinity": RATHER_APART}, "OnFailure", True),
+        ],
+    )
+    def test_what_may_be_moved(self, template, policy, movable):
+        """Who may start again, and is tied to its nodes by nothing but room and labels."""
+        role = make_replica(replicas=2, restart_policy=policy, template=make_template(**template))
+        assert see(job=make_job(replicas=[role])).movable is movable
 
     def test_new_pods_with_gates(self):
         """They are no candidates before they exist without their gates."""

@@ -513,6 +513,36 @@ class TestEvicted:
         s.look()
         assert s.state.nominated == {}
 
+    def test_moved(self):
+        """Its new nodes are kept for it while its pods go, and until it may be placed again."""
+        s = busy()
+        s.state.release(CAUSE, s.now + 1, {W0: "n2", W1: "n2", W2: "n2"})
+        gang = s.look()
+        assert (gang.refusal, gang.moving) == (NOT_NOW, True)
+        for name in (W0, W1, W2):
+            s.gone(name)
+        assert s.look().moving
+        s.now += 2
+        gang = s.look()
+        assert (gang.refusal, gang.moving) == (None, False)
+        assert role_of(gang).nominated == dict.fromkeys(range(3), "n2")
+        s.state.rests_until = s.now + 5
+        assert (s.look().moving, s.state.nominated) == (False, {})
+
+    def test_moved_in_part(self):
+        """The one that goes has its node kept."""
+        s = busy()
+        s.state.give_back([s.cache.own_pods("job-uid")[W2]], CAUSE, s.now + 1, {W2: "n2"})
+        gang = s.look()
+        assert (gang.refusal, role_of(gang).nominated) == (None, {2: "n2"})
+
+    def test_released_for_its_own_sake(self):
+        """What was kept for it before is not kept any more."""
+        s = busy()
+        s.state.nominated = {W0: "n1"}
+        s.state.release()
+        assert (s.look().moving, s.state.nominated) == (False, {})
+
     @pytest.mark.parametrize(("since", "goes_on"), [(-1, False), (0, True)])
     def test_after_a_restart_of_the_operator(self, since, goes_on):
         """The successor takes away what is left of it, and no pod that came afterwards."""

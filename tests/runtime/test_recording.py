@@ -5,20 +5,24 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders_scheduler import make_gang, make_node, make_role
+from builders_scheduler import make_gang, make_node, make_pod, make_role
 from muster.runtime import recording
 from muster.scheduler import policy
-from seen import rich, seen
+from muster.scheduler.model import PastMove
+from seen import moving, rich, seen
 
 BINPACK = policy.parse({"tiers": [{"plugins": [{"name": "gang"}, {"name": "binpack"}]}]})
 
 
-@pytest.mark.parametrize("chosen", [policy.DEFAULT, BINPACK], ids=["default", "binpack"])
+@pytest.mark.parametrize(
+    "chosen", [policy.DEFAULT, BINPACK, moving()], ids=["default", "binpack", "moving"]
+)
 def test_a_file_decides_the_same_again(chosen):
     """Byte for byte, and a file that is written again is the same file."""
     view, decisions = rich(chosen=chosen)
@@ -44,6 +48,28 @@ def test_any_view_decides_the_same_again(sizes, cpus):
     )
     again, told = recording.load(recording.dump(view, decisions))
     assert recording.told(again.decide()) == told
+
+
+def test_moves_are_decided_again():
+    """What was moved before is part of what the cycle saw."""
+    view, decisions = seen(
+        nodes=[make_node(name=name, cpu=2) for name in ("n1", "n2")],
+        pods=[make_pod(name=name, node=name, cpu=1) for name in ("n1", "n2")],
+        gangs=[
+            make_gang(key="team/a", movable=True, roles=[make_role(held=[(0, "n1")], cpu=1)]),
+            make_gang(key="team/b", movable=True, roles=[make_role(held=[(0, "n2")], cpu=1)]),
+            make_gang(key="team/large", roles=[make_role(replicas=1, cpu=2)]),
+        ],
+        chosen=moving(),
+    )
+    assert [move.gang for move in decisions[0].moves] == ["team/a"]
+    again, told = recording.load(recording.dump(view, decisions))
+    assert recording.told(again.decide()) == told
+    past = (PastMove("team/a", "team/x", 999.0),)
+    later = replace(view, moves=past)
+    again, _ = recording.load(recording.dump(later, later.decide()))
+    assert again.moves == past
+    assert [move.gang for move in again.decide()[0].moves] == ["team/b"]
 
 
 def test_sets_are_sorted():

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from builders_scheduler import make_gang, make_node, make_pod, make_role
 from muster.runtime import report
 from muster.scheduler.decision import Eviction
-from seen import seen
+from seen import moving, seen
 
 HELD = make_gang(key="TFJob/team/first", roles=[make_role(held=[(0, "n1"), (1, "n1")], cpu=3)])
 PODS = [make_pod(name=f"first-{i}", cpu=3) for i in range(2)] + [make_pod(name="other", cpu=1)]
@@ -80,3 +82,24 @@ def test_time_and_victims_are_told():
     assert "  behind queue/a" in lines
     assert "  starts: 1970-01-01T00:01:00Z" in lines
     assert lines[-1] == "  would evict TFJob/team/first worker-1 from n1 (preempt)"
+
+
+@pytest.mark.parametrize(("mode", "said"), [("move", "moves"), ("propose", "could move")])
+def test_moves_are_told(mode, said):
+    """Who makes room by moving, or could, and where to."""
+    running = [
+        make_gang(key=f"TFJob/team/r{i}", movable=True, roles=[make_role(held=[(0, i)], cpu=1)])
+        for i in ("n1", "n2")
+    ]
+    waits = make_gang(key="TFJob/team/waits", roles=[make_role(replicas=1, cpu=2)])
+    lines = told(
+        *running,
+        waits,
+        key=waits.key,
+        nodes=[make_node(name=name, cpu=2) for name in ("n1", "n2")],
+        pods=[make_pod(name=name, node=name, cpu=1) for name in ("n1", "n2")],
+        chosen=moving(mode),
+    )
+    at = lines.index(f"  TFJob/team/rn1 {said}:")
+    assert lines[at + 1] == "    n2: rn1-worker-0"
+    assert any(line.startswith("  would evict") for line in lines) is (mode == "move")

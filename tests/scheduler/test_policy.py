@@ -80,19 +80,39 @@ def test_switches_and_arguments():
     )
 
 
+def test_arguments_of_an_action():
+    """They stand as in Volcano's files, and only who moves gangs needs to know of moves."""
+    text = """
+    actions: "allocate, defragment"
+    configurations:
+    - name: defragment
+      arguments: {defragment.mode: propose, defragment.movesPerHour: 2}
+    """
+    parsed = policy.parse(yaml.safe_load(text))
+    given = {"defragment.mode": "propose", "defragment.movesPerHour": 2}
+    assert parsed.arguments == {"defragment": given}
+    assert parsed.moves
+    assert not DEFAULT.moves
+
+
 def plugin(**option):
     """Return a document with this plugin alone."""
     return {"tiers": [{"plugins": [option]}]}
 
 
+def configured(**part):
+    """Return a document with this configuration of an action alone."""
+    return {"configurations": [part]}
+
+
+CONFIGURED = "configurations[0]"
 PLUGIN = "tiers[0].plugins[0]"
 WRONG = [
     ([], "", "must be a mapping"),
     ("allocate", "", "must be a mapping"),
     ({"action": "allocate"}, "action", '"action" is no key of a policy; did you mean "actions"?'),
     ({"actions": "alocate"}, "actions", '"alocate" is no action; did you mean "allocate"?'),
-    ({"actions": "xyz"}, "actions", "Known are: allocate, backfill, enqueue"),
-    ({"actions": "allocate, defragment"}, "actions", 'action "defragment" is not available yet'),
+    ({"actions": "xyz"}, "actions", "Known are: allocate, backfill, defragment, enqueue"),
     ({"actions": ["allocate"]}, "actions", 'write the names in one string: "allocate, backfill"'),
     ({"actions": " , "}, "actions", "names no action"),
     ({"tiers": {}}, "tiers", "must be a list"),
@@ -150,6 +170,33 @@ WRONG = [
         "neither true nor false",
     ),
     (plugin(name="gang", arguments={"x": 1}), f"{PLUGIN}.arguments.x", "gang takes none"),
+    ({"configurations": {}}, "configurations", "must be a list"),
+    (configured(), f"{CONFIGURED}.name", "names no action"),
+    (configured(name="gang"), f"{CONFIGURED}.name", '"gang" is no action'),
+    (configured(name="preempt", argument={}), f"{CONFIGURED}.argument", '"arguments"?'),
+    (
+        configured(name="preempt", arguments={"mode": "move"}),
+        f"{CONFIGURED}.arguments.mode",
+        "preempt takes none",
+    ),
+    (
+        configured(name="defragment", arguments={"defragment.moves": 1}),
+        f"{CONFIGURED}.arguments.defragment.moves",
+        'is no argument of defragment; did you mean "defragment.mode"?',
+    ),
+    (
+        configured(name="defragment", arguments={"defragment.mode": "ask"}),
+        f"{CONFIGURED}.arguments.defragment.mode",
+        '"ask" is neither move nor propose',
+    ),
+    *[
+        (
+            configured(name="defragment", arguments={"defragment.movesPerHour": count}),
+            f"{CONFIGURED}.arguments.defragment.movesPerHour",
+            f'"{count}" is no number of moves; write 1 or more',
+        )
+        for count in (0, -1, "1.5", "many")
+    ],
     (plugin(name="gang", arguments=[1]), f"{PLUGIN}.arguments", "must be a mapping"),
 ]
 

@@ -6,7 +6,8 @@ classes are documents. What a story expects of a
 gang: `at` (role-index -> node), `nodes` (node -> tasks placed there), `placed` (how many),
 `message` and `summary` exactly, `says` (parts of the message), `evicts` (gang -> how many of its
 tasks, or which ones), `by` (the action that evicts), `kept` (role-index -> node that is kept for
-it), and any other field of its verdict; null for no decision at all.
+it), `moves` (gang -> role-index -> node where it goes instead), and any other field of its
+verdict; null for no decision at all. `moves` of a story are those of the last hour.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from builders_scheduler import (
 )
 from muster.runtime import volumes
 from muster.scheduler import policy
-from muster.scheduler.model import Quota, Reason, Refusal
+from muster.scheduler.model import PastMove, Quota, Reason, Refusal
 
 STORIES = sorted((Path(__file__).parents[1] / "scenarios" / "scheduler").glob("*.yaml"))
 
@@ -51,6 +52,8 @@ def load(path):
         "with_policy": policy.parse(story.get("policy", {})),
         "now": story.get("now", 1000.0),
     }
+    if parts["with_policy"].moves:
+        parts["moves"] = tuple(PastMove(**move) for move in story.get("moves", ()))
     if "quotas" in story:
         parts["quotas"] = {
             f"{quota['name']}/{quota['resource']}": Quota(**quota) for quota in story["quotas"]
@@ -71,6 +74,10 @@ SEEN = {
     "nodes": lambda decision: dict(Counter(p.node for p in decision.placements)),
     "placed": lambda decision: len(decision.placements),
     "kept": lambda decision: {f"{p.role}-{p.index}": p.node for p in decision.nominations},
+    "moves": lambda decision: {
+        move.gang: {f"{p.role}-{p.index}": p.node for p in move.placements}
+        for move in decision.moves
+    },
     "by": lambda decision: ", ".join({eviction.action for eviction in decision.evictions}),
     "state": lambda decision: str(decision.verdict.state),
     "reason": lambda decision: str(decision.verdict.reason),

@@ -11,7 +11,7 @@ class Cause:
     """What it makes room for."""
 
     action: str
-    """The scheduling action: preempt, reclaim."""
+    """The scheduling action: preempt, reclaim, defragment."""
     claimant: str
     """Key of the gang that gets the room."""
 

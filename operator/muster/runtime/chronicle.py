@@ -42,7 +42,7 @@ class Chronicle:
         self._stir, self._name_of = stir, name_of
         self._entries: deque[_Entry] = deque()
         self._placements = 0
-        self._last: OrderedDict[str, tuple[str, str, int]] = OrderedDict()
+        self._last: OrderedDict[str, tuple[object, ...]] = OrderedDict()
         self._asked: list[asyncio.Future[tuple[Recording, Sequence[Decision]]]] = []
         self._recording: Recording | None = None
 
@@ -91,7 +91,8 @@ class Chronicle:
 
     def _is_news(self, decision: Decision) -> bool:
         verdict = decision.verdict
-        word = (str(verdict.state), str(verdict.reason), verdict.placed)
+        moves = tuple(move.gang for move in decision.moves)
+        word = (str(verdict.state), str(verdict.reason), verdict.placed, moves)
         same = self._last.pop(decision.gang, None) == word
         self._last[decision.gang] = word  # the last one is the youngest
         if len(self._last) > 10 * KEPT:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from muster.api.model import Job, PodView
 from muster.runtime.binder import Binder
@@ -18,7 +18,7 @@ from muster.runtime.causes import Cause
 from muster.runtime.cyclemetrics import CycleMetrics
 from muster.runtime.foreign import Foreign
 from muster.runtime.gangstate import GangState
-from muster.scheduler.decision import Decision, Eviction
+from muster.scheduler.decision import Decision, Eviction, Placement
 
 log = logging.getLogger(__name__)
 
@@ -44,17 +44,22 @@ class Evictions:
     def carry_out(self, decision: Decision, now: float, period: float) -> bool:
         """Evict what the decision wants gone; nothing if any of it is not there as it was.
 
-        Gangs that go rest for `period` seconds.
+        Gangs that go rest for `period` seconds; those that are moved keep their new nodes.
         """
         self._metrics.preempts(decision)
         pods = [(eviction, self._pod(eviction)) for eviction in decision.evictions]
         if any(pod is None or pod.deleting or pod.terminal for _, pod in pods):
             log.info("%s: what was to make room for it has changed", decision.gang)
             return False
+        if decision.moves and self._guarded(pod for _, pod in pods if pod is not None):
+            log.info("%s: a disruption budget forbids to make room for it", decision.gang)
+            return False
+        kept = {move.gang: move.placements for move in decision.moves}
         for key, group in itertools.groupby(pods, key=lambda pair: pair[0].gang):
             pairs = [(eviction, pod) for eviction, pod in group if pod is not None]
             cause = Cause(pairs[0][0].action, decision.gang)
-            self._evict(key, [pod for _, pod in pairs], cause, now + period)
+            going = [pod for _, pod in pairs]
+            self._evict(key, going, cause, now + period, kept.get(key, ()))
             self._metrics.evictions.labels(cause.action).inc(len(pairs))
             log.info("%s: %d pods of %s go", cause.sentence, len(pairs), key)
         self._wake(now)
@@ -71,6 +76,13 @@ class Evictions:
             else:
                 self._binder.evict(pod, cause)
 
+    def _guarded(self, pods: Iterable[PodView]) -> bool:
+        """Say whether any disruption budget is against evicting all of these at once."""
+        spaces: dict[str, list[PodView]] = {}
+        for pod in pods:
+            spaces.setdefault(pod.namespace, []).append(pod)
+        return any(self._cache.budgets.forbid(space, some) for space, some in spaces.items())
+
     def _pod(self, eviction: Eviction) -> PodView | None:
         job = self._cache.jobs.get(eviction.gang)
         if job is None:
@@ -78,17 +90,25 @@ class Evictions:
         name = job.place(eviction.role, eviction.index)
         return self._cache.own_pods(job.uid).get(name)
 
-    def _evict(self, key: str, pods: Sequence[PodView], cause: Cause, until: float) -> None:
+    def _evict(
+        self,
+        key: str,
+        pods: Sequence[PodView],
+        cause: Cause,
+        until: float,
+        kept: Sequence[Placement],
+    ) -> None:
         job = self._cache.jobs.get(key)
         if job is None:
             self._foreign.give_back(key, pods, cause)
         else:
             state = self._states[job.uid]
+            nodes = {job.place(p.role, p.index): p.node for p in kept}
             living = self._cache.own_pods(job.uid).values()
             staying = {pod.place for pod in living if pod.node and not pod.terminal}
             if staying <= {pod.place for pod in pods} | set(state.leaving):
-                state.release(cause, until)
+                state.release(cause, until, nodes)
             else:
-                state.give_back(pods, cause, until)
+                state.give_back(pods, cause, until, nodes)
         for pod in pods:
             self._binder.evict(pod, cause)

@@ -17,7 +17,7 @@ from muster.runtime import quotas, tasks
 from muster.runtime.inputs import GangInput, QueueInput
 from muster.runtime.quotas import LimitView
 from muster.runtime.shapes import PodShape, shape_of
-from muster.scheduler.model import UNLIMITED
+from muster.scheduler.model import UNLIMITED, Link
 
 WHOLE = frozenset({"Placed", "Running", "Degraded"})
 """States of `status.gang` that a gang only has after it was admitted."""
@@ -126,7 +126,16 @@ def gang(
         started=_started(job, _of(mine, pods), placed_at),
         drains_from=job.created + rules.reservation_after,
         critical=_critical(job),
+        movable=_movable(job, mine, shapes),
     )
+
+
+def _movable(job: Job, replicas: Sequence[Replica], shapes: Mapping[str, PodShape]) -> bool:
+    """Say whether the job may start again elsewhere: nothing ties its pods but room and labels."""
+    own = [shapes[replica.type] for replica in replicas]
+    tied = any(tie.link is not Link.FOND for shape in own for tie in shape.ties)
+    bound = any(shape.claims or shape.node_name for shape in own)
+    return restarts(job) and not (tied or bound or any(map(tasks.gated, replicas)))
 
 
 def _critical(job: Job) -> bool:

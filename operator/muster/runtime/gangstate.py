@@ -70,7 +70,10 @@ class GangState:
         self.leaving: dict[str, tuple[str, Cause]] = {}
         """Names of pods above its minimum that make room -> uid, and for whom."""
         self.nominated: Mapping[str, str] = {}
-        """Pod name -> the node that is kept for it, since others are evicted for this gang."""
+        """Pod name -> the node that is kept for it, since others are evicted for this gang, or
+        since it is moved there."""
+        self._moving = False
+        """It makes room, and the nodes that are kept for it are those where it goes instead."""
         self._previous = {name: pod.node for name, pod in pods.items() if pod.node}
         self._retries: dict[str, tuple[int, float]] = {}
         self._generation = (-1, -1)
@@ -132,7 +135,10 @@ class GangState:
             self._wake(self._retries[name][1])
         if barred:
             self.promises.withdraw(list(self.promises.nodes))
-            self.unbound, self.verdict, self.nominated = frozenset(), None, {}
+            self.unbound, self.verdict = frozenset(), None
+        self._moving = self._moving and (self.released or now < self.rests_until)
+        if barred and not self._moving:
+            self.nominated = {}
         guarded = self._cache.budgets.forbid(job.namespace, pods.values())
         plans = (
             guarded,
@@ -142,6 +148,7 @@ class GangState:
             tuple(self.nominated.items()),
             self._generation,
             self.unbound if any(self._charges.values()) else None,
+            self._moving,
         )
         token = (revision, self.promises.changes, held_until, barred, protected, plans, rules)
         if self._source is None or self._source[0] is not job or self._source[1] != token:
@@ -149,7 +156,8 @@ class GangState:
             gang = self._charged(job, pods, self._gang(job, pods, rules, held_until, later))
             if gang is not None:
                 refusal = NOT_NOW if barred else gang.refusal
-                gang = replace(gang, refusal=refusal, guarded=guarded)
+                moving = self._moving
+                gang = replace(gang, refusal=refusal, guarded=guarded, moving=moving)
             self._input = gang
             self._source = (job, (*token[:1], self.promises.changes, *token[2:]))
         return self._input
@@ -158,14 +166,33 @@ class GangState:
         """Say whether members have been missing for longer than their room is kept."""
         return self.broken_since is not None and now >= self.broken_since + hold
 
-    def release(self, cause: Cause | None = None, until: float = 0.0) -> None:
-        """Begin anew, not before `until`, without a claim on the room that the gang had."""
+    def release(
+        self,
+        cause: Cause | None = None,
+        until: float = 0.0,
+        nodes: Mapping[str, str] | None = None,
+    ) -> None:
+        """Begin anew, not before `until`, without a claim on the room that the gang had.
+
+        `nodes`: pod name -> the node that is kept for it instead.
+        """
+        self.nominated, self._moving = nodes or {}, bool(nodes)
         self.released, self.broken_since, self.placed_at = True, None, None
         self.cause, self.rests_until = cause, max(self.rests_until, until)
         self.promises.withdraw(list(self.promises.nodes))
 
-    def give_back(self, pods: Iterable[PodView], cause: Cause, until: float) -> None:
-        """Let go of these pods; others take their place not before `until`."""
+    def give_back(
+        self,
+        pods: Iterable[PodView],
+        cause: Cause,
+        until: float,
+        nodes: Mapping[str, str] | None = None,
+    ) -> None:
+        """Let go of these pods; others take their place not before `until`.
+
+        `nodes`: pod name -> the node that is kept for it.
+        """
+        self.nominated = {**self.nominated, **(nodes or {})}
         for pod in pods:
             self.leaving[pod.place] = (pod.uid, cause)
             self._retries[pod.place] = (0, until)

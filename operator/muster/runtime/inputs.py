@@ -51,6 +51,8 @@ class GangInput:
     drains_from: float = UNLIMITED
     critical: bool = False
     guarded: bool = False
+    movable: bool = False
+    moving: bool = False
 
 
 @dataclass(frozen=True, slots=True)

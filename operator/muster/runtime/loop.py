@@ -24,6 +24,7 @@ from muster.runtime.gangstate import NOT_NOW, PATIENCE, GangState
 from muster.runtime.inputs import GangInput
 from muster.runtime.kube import Kube
 from muster.runtime.metrics import Metrics
+from muster.runtime.moves import Moves
 from muster.runtime.queuestatus import QueueStatus
 from muster.runtime.recorder import Recorder
 from muster.runtime.showing import Showing
@@ -83,6 +84,7 @@ class Loop:
         self._evictions = Evictions(
             cache, self._binder, self.foreign, self._states, self._metrics, self._wake
         )
+        self._moves = Moves()
         self._showing = Showing(cache, self._binder, self._states, touched, self._wake)
         self._alarm: asyncio.TimerHandle | None = None
         self._next = math.inf
@@ -144,11 +146,11 @@ class Loop:
         started = time.monotonic()
         columns = self._cache.columns
         queues = list(self._cache.queues.values())
-        snapshot = columns.snapshot(inputs, queues, now)
+        policy = self._policy()
+        snapshot = columns.snapshot(inputs, queues, now, self._moves.asked(policy, now))
         pending = (state.pending for state in self._states.values())
         snapshot = replace(snapshot, quotas=self._cache.quotas.dimensions(pending))
         seen, taken = columns.changes, time.monotonic()
-        policy = self._policy()
         self.chronicle.begin(
             lambda: recording.take(columns, inputs, queues, settings.rules, snapshot, policy)
         )
@@ -170,22 +172,34 @@ class Loop:
         )
         self._waiting = len(decisions)
         self.queue_status.cycle(snapshot, decisions)
-        for decision in decisions:
-            if decision.evictions and not self._evictions.carry_out(
-                decision, now, settings.schedule_period
-            ):
-                self._wake(now + settings.schedule_period)
-            elif decision.gang in jobs:
-                self._accept(jobs[decision.gang], decision, now, seen)
-            elif not self.foreign.accept(decision, now, seen):
-                self.stir()
+        self._carry_out(decisions, jobs, now, seen)
         for claim, node in columns.volumes.consumers():
             self._binder.provision(claim, node)
         waiting = [d for d in decisions if d.gang in jobs and not d.placements]
         self._showing.show(waiting, jobs, settings.rules, settings.pending_pods_budget, now)
         self._look_ahead(decisions, inputs, now)
+        looked = snapshot.moves is not None
+        self._wake(self._moves.next(decisions, policy, now, looked=looked))
         self._metrics.holds.set(sum(g.admitted and gangs.missing(g) > 0 for g in inputs))
         self._set_alarm()
+
+    def _carry_out(
+        self, decisions: Sequence[Decision], jobs: Mapping[str, Job], now: float, seen: int
+    ) -> None:
+        period, moved = self._settings().schedule_period, set[str]()
+        for decision in decisions:
+            if decision.evictions:
+                if not self._evictions.carry_out(decision, now, period):
+                    self._wake(now + period)
+                    continue
+                self._moves.made(decision, now)
+                moved.update(move.gang for move in decision.moves)
+            if decision.gang in moved:
+                continue  # what else it wants is looked at from where it will be
+            if decision.gang in jobs:
+                self._accept(jobs[decision.gang], decision, now, seen)
+            elif not self.foreign.accept(decision, now, seen):
+                self.stir()
 
     def _look_ahead(
         self, decisions: Sequence[Decision], inputs: Sequence[GangInput], now: float

@@ -85,10 +85,13 @@ class Neighbours:
         shapes: Iterable[Sequence[PodShape]],
         id_of: Callable[[PodShape, Profile], int],
         pods: Iterable[PodUse],
+        *,
+        movable: bool = False,
     ) -> tuple[list[Gang], dict[int, PodShape]]:
         """Make the bonds of all lots that wait, and give them shapes of their own if need be.
 
-        `shapes`: of the lots of each gang. Returns the gangs, and the shapes of those lots by id.
+        `shapes`: of the lots of each gang. `movable`: what may be moved is as what waits. Returns
+        the gangs, and the shapes of those lots by id.
         """
         made, known = [], dict[int, tuple[PodShape, Profile]]()
         wanted: dict[int, PodShape] = {}
@@ -98,8 +101,7 @@ class Neighbours:
         ]
         self.hear(shape for _, own in told for lot, shape in own if _waits(lot))
         for gang, own in told:
-            lots = list(gang.lots)
-            changed = False
+            lots, changed = list(gang.lots), False
             for i, (lot, shape) in enumerate(own):
                 # What pods that run mean to those that wait counts if they are evicted.
                 if _waits(lot) or lot.held:
@@ -108,7 +110,7 @@ class Neighbours:
                     known[id_] = shape, profile
                     changed |= lot.shape != id_
                     lots[i] = replace(lot, shape=id_) if lot.shape != id_ else lot
-                    if _waits(lot):
+                    if _waits(lot) or (movable and gang.movable):
                         wanted[id_] = shape
             made.append(replace(gang, lots=tuple(lots)) if changed else gang)
         self._tie(wanted, known, pods)

@@ -38,7 +38,8 @@ async def observe(
     rules = dataclasses.replace(rules, priorities=cache.priorities)
     found = list(inputs(cache, rules, hold, now))
     queues = list(cache.queues.values())
-    snapshot = cache.columns.snapshot(found, queues, now)
+    # Nobody knows what was moved before, so that all may be.
+    snapshot = cache.columns.snapshot(found, queues, now, () if chosen.moves else None)
     return cache, recording.take(cache.columns, found, queues, rules, snapshot, chosen)
 
 

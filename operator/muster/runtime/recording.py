@@ -23,7 +23,7 @@ from muster.runtime.snapshot import ClusterColumns
 from muster.runtime.volumes import ClaimView, ClassView, Stored, VolumeView
 from muster.scheduler import cycle, policy
 from muster.scheduler.decision import Decision
-from muster.scheduler.model import Quota, Snapshot
+from muster.scheduler.model import PastMove, Quota, Snapshot
 from muster.scheduler.policy import Policy
 
 FORMAT: Final = "muster.kubeflow.org/snapshot-1"
@@ -54,6 +54,8 @@ class Recording:
     quotas: Mapping[str, Quota] = field(default_factory=dict)
     policy: Mapping[str, Any] = field(default_factory=dict)
     """The policy file; empty: the built-in policy."""
+    moves: tuple[PastMove, ...] | None = None
+    """The moves of the last hour; None: nobody asked for moves."""
 
     def snapshot(self) -> Snapshot:
         """Return the same columns again."""
@@ -67,7 +69,7 @@ class Recording:
             columns.node_changed(None, node)
         for pod in self.pods:
             columns.pod_changed(None, pod)
-        snapshot = columns.snapshot(self.gangs, self.queues, self.now)
+        snapshot = columns.snapshot(self.gangs, self.queues, self.now, self.moves)
         return replace(snapshot, quotas=self.quotas)
 
     def decide(self) -> tuple[Decision, ...]:
@@ -100,6 +102,7 @@ def take(
         classes=tuple(v for _, v in sorted(columns.volumes.classes.items())),
         quotas=snapshot.quotas,
         policy=chosen.source,
+        moves=snapshot.moves,
     )
 
 

@@ -52,6 +52,11 @@ def _lines(recording: Recording, gang: GangInput, decision: Decision) -> Iterato
     if verdict.ever_possible:
         eta = "unknown" if verdict.eta is None else edge.format_time(verdict.eta)
         yield f"  starts: {eta}"
+    for move in decision.moves:
+        yield f"  {move.gang} {'moves' if decision.evictions else 'could move'}:"
+        moved = next(each for each in recording.gangs if each.key == move.gang)
+        places = [(_name(moved, p.role, p.index), p.node) for p in move.placements]
+        yield from (f"  {line}" for line in _nodes(places))
     for eviction in decision.evictions:
         pod = f"{eviction.gang} {eviction.role}-{eviction.index}"
         yield f"  would evict {pod} from {eviction.node} ({eviction.action})"

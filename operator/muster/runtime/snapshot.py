@@ -6,7 +6,7 @@ Everything here runs in one thread. What `snapshot` returns shares nothing that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
@@ -26,6 +26,7 @@ from muster.scheduler.model import (
     Gang,
     IntArray,
     Lot,
+    PastMove,
     Queue,
     Shape,
     Snapshot,
@@ -49,6 +50,14 @@ class _Known:
     """(R,): allocated and wanted."""
     shapes: tuple[tuple[int, PodShape], ...]
     """Of the lots with tasks that wait or return."""
+
+    @property
+    def movable(self) -> Iterator[tuple[int, PodShape]]:
+        """Those of the lots that might start again elsewhere."""
+        if self.gang.movable:
+            for lot, role in zip(self.gang.lots, self.source.roles, strict=True):
+                if lot.held:
+                    yield lot.shape, role.shape
 
 
 class ClusterColumns:
@@ -158,9 +167,17 @@ class ClusterColumns:
         return list(self._nodes.views.values()), list(self._uses.values()), spaces
 
     def snapshot(
-        self, gangs: Sequence[GangInput], queues: Sequence[QueueInput], now: float
+        self,
+        gangs: Sequence[GangInput],
+        queues: Sequence[QueueInput],
+        now: float,
+        moves: tuple[PastMove, ...] | None = None,
     ) -> Snapshot:
-        """Freeze the present state. Gangs whose object is the one of last time cost nothing."""
+        """Freeze the present state. Gangs whose object is the one of last time cost nothing.
+
+        `moves`: those of the last hour, if more are asked for; what may be moved has its shapes
+        then.
+        """
         self._learn(gangs, queues)
         known = [self._gang(gang) for gang in gangs]
         if len(known) != len(self._gangs):
@@ -168,10 +185,14 @@ class ClusterColumns:
                 self._account(self._gangs.pop(key), -1)
         made = [entry.gang for entry in known]
         wanted = {id_: shape for entry in known for id_, shape in entry.shapes}
+        movable = moves is not None
+        if movable:
+            wanted |= {id_: shape for entry in known for id_, shape in entry.movable}
         if wanted and self._neighbours.matter(wanted.values()):
             shapes_of = [[role.shape for role in gang.roles] for gang in gangs]
-            uses = self._uses.values()
-            made, wanted = self._neighbours.settle(made, shapes_of, self._shape_id, uses)
+            made, wanted = self._neighbours.settle(
+                made, shapes_of, self._shape_id, self._uses.values(), movable=movable
+            )
         users = _claimants(made, gangs) if any(s.claims for s in wanted.values()) else {}
         shapes = {id_: self._shape(id_, shape, users) for id_, shape in sorted(wanted.items())}
         self._prune(wanted)
@@ -183,6 +204,7 @@ class ClusterColumns:
             gangs=tuple(made),
             queues={queue.name: self._queue(queue) for queue in queues},
             tenancy=self._tenancy(known),
+            moves=moves,
         )
 
     def _tenancy(self, known: Sequence[_Known]) -> Tenancy | None:

@@ -28,5 +28,5 @@ def schedule(
     keep(session)
     for action in policy.actions:
         with around("action", action):
-            ACTIONS[action](session)
+            ACTIONS[action].run(session, policy.arguments.get(action, {}))
     return verdicts.decisions(session)

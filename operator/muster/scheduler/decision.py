@@ -47,6 +47,16 @@ class Eviction:
 
 
 @dataclass(frozen=True, slots=True)
+class Move:
+    """A running gang that is to start again on other nodes so that another one fits."""
+
+    gang: str
+    """Its key."""
+    placements: tuple[Placement, ...]
+    """The nodes that are kept for those of its tasks that go."""
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """Where a gang stands and why."""
 
@@ -88,3 +98,6 @@ class Decision:
     """What must go first, each gang whole or down to no less than its minimum."""
     nominations: tuple[Placement, ...] = ()
     """The nodes that are kept for it until what was evicted has gone."""
+    moves: tuple[Move, ...] = ()
+    """Where those start again that are evicted for it to be moved. Without evictions it is only
+    a proposal."""

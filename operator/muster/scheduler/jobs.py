@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from muster.scheduler.decision import Placement
+from muster.scheduler.decision import Move, Placement
 from muster.scheduler.model import PODS, UNLIMITED, FloatArray, Gang, Lot, Queue, Refusal, Shape
 
 
@@ -89,6 +89,8 @@ class Job:
     """Others are evicted for it, in this cycle or an earlier one."""
     lost: int = 0
     """Tasks that were taken from it in this cycle."""
+    moves: tuple[Move, ...] = ()
+    """Gangs that are moved for it, or could be."""
     more: int = 0
     """Tasks beyond the minimum that are looked at together with it for the time being."""
     refusal: Refusal | None = None
@@ -144,8 +146,10 @@ class Job:
 
     def nominations(self, names: Sequence[str]) -> tuple[Placement, ...]:
         """Return the nodes that are kept for it, if others are evicted for that."""
-        if not self.evicts or not self.promised:
-            return ()
+        return self.kept(names) if self.evicts and self.promised else ()
+
+    def kept(self, names: Sequence[str]) -> tuple[Placement, ...]:
+        """Return the nodes that it has, or is promised, since the cycle began."""
         kept: list[Placement] = list(self.placed(names))
         seen: dict[int, int] = {}
         for tasks, nodes in self.promises:

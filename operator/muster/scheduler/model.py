@@ -270,6 +270,10 @@ class Gang:
     """It is part of what keeps the cluster itself at work."""
     guarded: bool = False
     """A disruption budget forbids to take its tasks away."""
+    movable: bool = False
+    """It may be started again elsewhere: only room, labels and taints say where it can run."""
+    moving: bool = False
+    """It is on its way to the nodes kept for it, which it keeps while a refusal holds, too."""
     duration: float = UNLIMITED
     """Seconds that it is expected to run, once started; UNLIMITED: nobody knows."""
     deadline: float = UNLIMITED
@@ -331,6 +335,17 @@ class Quota:
     """Pods that are about to be created included."""
 
 
+@dataclass(frozen=True, slots=True)
+class PastMove:
+    """A gang that was moved so that another one fits."""
+
+    gang: str
+    """Its key."""
+    claimant: str
+    """Key of the gang that got the room."""
+    at: float
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
     """All that a cycle knows."""
@@ -340,9 +355,11 @@ class Snapshot:
     """R names, beginning with BASE_RESOURCES."""
     nodes: Nodes
     shapes: Mapping[int, Shape]
-    """Of every lot with tasks that wait or return."""
+    """Of every lot with tasks that wait or return, and of those that may be moved."""
     gangs: tuple[Gang, ...]
     queues: Mapping[str, Queue]
     tenancy: Tenancy | None = None
     """What the gangs hold; None: nobody needs to know, as none of them waits."""
     quotas: Mapping[str, Quota] = field(default_factory=dict)
+    moves: tuple[PastMove, ...] | None = None
+    """The moves of the last hour; None: nobody asks for moves in this cycle."""

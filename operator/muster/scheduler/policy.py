@@ -13,11 +13,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from muster.scheduler.actions import ACTIONS
-from muster.scheduler.actions import PLANNED as PLANNED_ACTIONS
+from muster.scheduler.actions import ACTIONS, Action
 from muster.scheduler.arguments import Plugin
 from muster.scheduler.hooks import Hooks
-from muster.scheduler.plugins import PLANNED as PLANNED_PLUGINS
 from muster.scheduler.plugins import PLUGINS
 from muster.scheduler.session import Around, Opener, Session, unwatched
 
@@ -62,12 +60,19 @@ class Policy:
 
     actions: tuple[str, ...]
     tiers: tuple[tuple[Option, ...], ...]
+    arguments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Action -> its arguments, parsed."""
     source: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """The document that `parse` made it from."""
 
     def openers(self, around: Around = unwatched) -> Sequence[Sequence[Opener]]:
         """Return the plugins of each tier, ready to answer for a session."""
         return [[partial(_open, option, around) for option in tier] for tier in self.tiers]
+
+    @property
+    def moves(self) -> bool:
+        """Whether any action may move what runs."""
+        return any(ACTIONS[name].moves for name in self.actions)
 
 
 DEFAULT: Final = Policy(
@@ -88,12 +93,15 @@ def parse(document: object) -> Policy:
     Raises PolicyError, which names the key and the nearest right one.
     """
     top = _mapping("", document)
-    _known("", top, ("actions", "tiers"))
+    _known("", top, ("actions", "configurations", "tiers"))
     actions = _actions(top["actions"]) if top.get("actions") is not None else DEFAULT.actions
+    given = top.get("configurations")
+    parts = _sequence("configurations", () if given is None else given)
+    configured = dict(_configured(f"configurations[{i}]", part) for i, part in enumerate(parts))
     if top.get("tiers") is None:
-        return Policy(actions, DEFAULT.tiers, top)
+        return Policy(actions, DEFAULT.tiers, configured, top)
     tiers = [_tier(f"tiers[{i}]", tier) for i, tier in enumerate(_sequence("tiers", top["tiers"]))]
-    return Policy(actions, tuple(tiers), top)
+    return Policy(actions, tuple(tiers), configured, top)
 
 
 def _open(option: Option, around: Around, session: Session) -> Hooks:
@@ -109,8 +117,20 @@ def _actions(value: object) -> tuple[str, ...]:
     if not names:
         raise PolicyError("actions", "names no action; allocate is the least")
     for name in names:
-        _one_of("actions", "action", name, ACTIONS, PLANNED_ACTIONS)
+        _one_of("actions", "action", name, ACTIONS)
     return names
+
+
+def _configured(key: str, value: object) -> tuple[str, Mapping[str, Any]]:
+    """Return an action's name and its arguments."""
+    part = _mapping(key, value)
+    _known(key, part, ("name", "arguments"))
+    name = part.get("name")
+    if not isinstance(name, str):
+        raise PolicyError(f"{key}.name", "names no action")
+    _one_of(f"{key}.name", "action", name, ACTIONS)
+    given = part.get("arguments") or {}
+    return name, _arguments(f"{key}.arguments", name, ACTIONS[name], given)
 
 
 def _tier(key: str, value: object) -> tuple[Option, ...]:
@@ -127,7 +147,7 @@ def _option(key: str, value: object) -> Option:
     name = option.get("name")
     if not isinstance(name, str):
         raise PolicyError(f"{key}.name", "a plugin needs a name")
-    _one_of(f"{key}.name", "plugin", name, PLUGINS, PLANNED_PLUGINS)
+    _one_of(f"{key}.name", "plugin", name, PLUGINS)
     off: set[str] = set()
     for switch in switches:
         if switch not in option:
@@ -140,14 +160,14 @@ def _option(key: str, value: object) -> Option:
     return Option(name, frozenset(off), parsed)
 
 
-def _arguments(key: str, plugin: str, row: Plugin, value: object) -> Mapping[str, Any]:
+def _arguments(key: str, owner: str, row: Action | Plugin, value: object) -> Mapping[str, Any]:
     parsed = {}
     for name, text in _mapping(key, value).items():
         parser = _parser(row, name)
         if parser is None:
             known = row.arguments
-            detail = _nearest(name, known) if known else f". {plugin} takes none"
-            raise PolicyError(f"{key}.{name}", f'"{name}" is no argument of {plugin}{detail}')
+            detail = _nearest(name, known) if known else f". {owner} takes none"
+            raise PolicyError(f"{key}.{name}", f'"{name}" is no argument of {owner}{detail}')
         try:
             parsed[name] = parser(_text(text))
         except ValueError as error:
@@ -155,7 +175,7 @@ def _arguments(key: str, plugin: str, row: Plugin, value: object) -> Mapping[str
     return parsed
 
 
-def _parser(row: Plugin, name: str) -> Callable[[str], Any] | None:
+def _parser(row: Action | Plugin, name: str) -> Callable[[str], Any] | None:
     for known, parser in row.arguments.items():
         open_ended = known.endswith(".") and name.startswith(known)
         if open_ended != (name == known):
@@ -186,12 +206,9 @@ def _known(key: str, mapping: Mapping[str, Any], names: Iterable[str]) -> None:
             raise PolicyError(path, f'"{name}" is no key of a policy{_nearest(name, names)}')
 
 
-def _one_of(key: str, kind: str, name: str, known: Iterable[str], planned: Iterable[str]) -> None:
-    if name in known:
-        return
-    if name in planned:
-        raise PolicyError(key, f'{kind} "{name}" is not available yet')
-    raise PolicyError(key, f'"{name}" is no {kind}{_nearest(name, known)}')
+def _one_of(key: str, kind: str, name: str, known: Iterable[str]) -> None:
+    if name not in known:
+        raise PolicyError(key, f'"{name}" is no {kind}{_nearest(name, known)}')
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

@@ -93,13 +93,15 @@ class Session:
         """The gang for which room is reserved."""
         self.scorer: Scorer | None = None
         """Takes the place of the plugins' scores."""
+        self.tight = False
+        """The fullest node is best for the time being, whatever the plugins say."""
         self._tiers = tiers
         self._steps: list[_Step | _Eviction] = []
         self._fits: dict[tuple[int, bool, bool, bool], Fit] = {}
         self._barred: dict[int, Barred] = {}
         self.rules: Final = Rules([[opener(self) for opener in tier] for tier in tiers])
         self.jobs: Final = [
-            self._job(gang)
+            self.job_of(gang)
             for gang in snapshot.gangs
             if gang.missing or gang.ready < gang.min_member
         ]
@@ -117,8 +119,20 @@ class Session:
         """Return the gang's state in this cycle, also of one that is whole."""
         job = self._by_gang.get(id(gang))
         if job is None:
-            job = self._by_gang[id(gang)] = self._job(gang)
+            job = self._by_gang[id(gang)] = self.job_of(gang)
         return job
+
+    def job_of(self, gang: Gang) -> Job:
+        """Return the state in which a gang begins a cycle."""
+        lots = [lot for lot in self._lots(gang) if lot.waiting or lot.returning]
+        shapes, ends = self.snapshot.shapes, gang.ends(self.snapshot.now)
+        return Job(
+            gang=gang,
+            line=self.lines.get(gang.queue),
+            tasks=[Tasks(lot, shapes[lot.shape], ends) for lot in lots],
+            ready=gang.ready,
+            allocated=gang.allocated.astype(np.float64),
+        )
 
     def order(self, job: Job) -> JobOrder:
         """Return the key by which jobs of one queue are compared."""
@@ -139,7 +153,7 @@ class Session:
         `future`: room that pods are about to leave counts. `tight`: the fullest node is best,
         whatever the plugins say. `kept`: room that is kept for a reservation counts.
         """
-        lasting = not kept and self.lasting(tasks)
+        lasting, tight = not kept and self.lasting(tasks), tight or self.tight
         key = (tasks.lot.shape, future, tight, lasting)
         fit = self._fits.get(key)
         if fit is None:
@@ -339,17 +353,6 @@ class Session:
     def _lots(self, gang: Gang) -> Sequence[Lot]:
         """Return the lots of a gang in task order."""
         return sorted(gang.lots, key=self.rules.task_order) if len(gang.lots) > 1 else gang.lots
-
-    def _job(self, gang: Gang) -> Job:
-        lots = [lot for lot in self._lots(gang) if lot.waiting or lot.returning]
-        shapes, ends = self.snapshot.shapes, gang.ends(self.snapshot.now)
-        return Job(
-            gang=gang,
-            line=self.lines.get(gang.queue),
-            tasks=[Tasks(lot, shapes[lot.shape], ends) for lot in lots],
-            ready=gang.ready,
-            allocated=gang.allocated.astype(np.float64),
-        )
 
 
 def _fullest(shape: Shape) -> Scorer:

@@ -30,6 +30,7 @@ def decisions(session: Session) -> tuple[Decision, ...]:
             placements=job.placed(names) if id(job) in started else (),
             evictions=session.evictions(job) if job.evicts else (),
             nominations=job.nominations(names),
+            moves=job.moves,
         )
         for job in (*session.started, *rest)
     )

@@ -110,6 +110,12 @@ class Victims:
         return self._of_gangs(gang.critical for gang in self.gangs) > 0
 
     @cached_property
+    def node_lost(self) -> BoolArray:
+        """(U,): the node of any of its tasks is gone."""
+        lost: BoolArray = np.bincount(self.unit, self.node < 0, len(self.gang)) > 0
+        return lost
+
+    @cached_property
     def guarded(self) -> BoolArray:
         """(U,): a disruption budget of its gang forbids to take it."""
         return self._of_gangs(gang.guarded for gang in self.gangs) > 0

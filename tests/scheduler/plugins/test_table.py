@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pkgutil
 
-from muster.scheduler import actions, plugins
+from muster.scheduler import plugins
 
 
 def test_every_module_has_a_row():
@@ -13,9 +13,3 @@ def test_every_module_has_a_row():
     assert {module.name for module in pkgutil.iter_modules(plugins.__path__)} == set(
         plugins.PLUGINS
     )
-
-
-def test_planned_names_are_not_there_yet():
-    """A name is available or planned."""
-    assert not set(plugins.PLANNED) & set(plugins.PLUGINS)
-    assert not set(actions.PLANNED) & set(actions.ACTIONS)

@@ -4,15 +4,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from muster.scheduler.actions.allocate import allocate
 from muster.scheduler.actions.backfill import backfill
+from muster.scheduler.actions.defragment import ARGUMENTS, defragment
 from muster.scheduler.actions.preempt import preempt
 from muster.scheduler.actions.reclaim import reclaim
+from muster.scheduler.arguments import Parsed
 from muster.scheduler.session import Session
 
-Action = Callable[[Session], None]
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A row of the table of actions."""
+
+    run: Callable[[Session, Parsed], None]
+    arguments: Mapping[str, Callable[[str], Any]] = field(default_factory=dict)
+    """Name -> parser, as those of a plugin."""
+    moves: bool = False
+    """It needs to know what could be moved, and what was."""
+
+
+def _plain(run: Callable[[Session], None]) -> Action:
+    return Action(lambda session, _arguments: run(session))
 
 
 def _enqueue(_session: Session) -> None:
@@ -20,11 +36,10 @@ def _enqueue(_session: Session) -> None:
 
 
 ACTIONS: Final[Mapping[str, Action]] = {
-    "allocate": allocate,
-    "backfill": backfill,
-    "enqueue": _enqueue,
-    "preempt": preempt,
-    "reclaim": reclaim,
+    "allocate": _plain(allocate),
+    "backfill": _plain(backfill),
+    "defragment": Action(defragment, ARGUMENTS, moves=True),
+    "enqueue": _plain(_enqueue),
+    "preempt": _plain(preempt),
+    "reclaim": _plain(reclaim),
 }
-PLANNED: Final = ("defragment",)
-"""Names that are right but not available yet."""

@@ -58,7 +58,7 @@ def price(victims: Victims, chosen: BoolArray) -> Price:
 
 def _orders(victims: Victims, units: IntArray, useful: FloatArray) -> list[IntArray]:
     """Return the units cheapest first: by themselves, for what they free, and by large gangs."""
-    lost, freed = _with_gang(victims, victims.lost), _with_gang(victims, useful)
+    lost, freed = with_gang(victims, victims.lost), with_gang(victims, useful)
     rates = _not_before_own(victims, lost / np.maximum(freed, 1e-12))
     gangs = np.bincount(victims.gang, useful, len(victims.gangs))[victims.gang]
     keys = (lost, rates, -gangs)
@@ -70,7 +70,7 @@ def _orders(victims: Victims, units: IntArray, useful: FloatArray) -> list[IntAr
     ]
 
 
-def _with_gang(victims: Victims, values: FloatArray) -> FloatArray:
+def with_gang(victims: Victims, values: FloatArray) -> FloatArray:
     """Return (U,) the values, of the end of a gang that of the gang."""
     whole = np.bincount(victims.gang, values, len(victims.gangs))[victims.gang]
     result: FloatArray = np.where(victims.whole, whole, values)
@@ -96,18 +96,18 @@ def _closed(victims: Victims, order: IntArray) -> IntArray:
 def _enough(victims: Victims, order: IntArray, trial: Trial) -> BoolArray | None:
     """Return (U,) the fewest of the first that are enough; None: even all are not."""
     few, many = 0, len(order)
-    if not many or not trial.fits(_mark(victims, order)):
+    if not many or not trial.fits(mark(victims, order)):
         return None
     while few + 1 < many:
         middle = (few + many) // 2
-        if trial.fits(_mark(victims, order[:middle])):
+        if trial.fits(mark(victims, order[:middle])):
             many = middle
         else:
             few = middle
-    return _mark(victims, order[:many])
+    return mark(victims, order[:many])
 
 
-def _mark(victims: Victims, units: IntArray) -> BoolArray:
+def mark(victims: Victims, units: IntArray) -> BoolArray:
     """Return (U,) marks of the units, and of all that goes with the ends of gangs."""
     marks = np.zeros(len(victims.gang), np.bool_)
     marks[units] = True
@@ -122,7 +122,7 @@ def _mark(victims: Victims, units: IntArray) -> BoolArray:
 def _needed(victims: Victims, chosen: BoolArray, trial: Trial) -> BoolArray:
     """Return (U,) what is left when everything is dropped that is not needed, dearest first."""
     units = np.flatnonzero(chosen)
-    dear = _with_gang(victims, victims.lost)[units]
+    dear = with_gang(victims, victims.lost)[units]
     order = units[np.lexsort((~victims.whole[units], -dear, ~victims.guarded[units]))]
     chunks = [order]
     while chunks:
@@ -157,13 +157,13 @@ def _search(
     Depth first over "goes" and "stays", cheapest units first; a branch ends where it costs as
     much as the best, or would not be enough with all that is left.
     """
-    worth = _with_gang(victims, victims.lost)[units]
+    worth = with_gang(victims, victims.lost)[units]
     order = units[np.lexsort((worth, victims.guarded[units]))]
     stack: list[tuple[int, tuple[int, ...]]] = [(0, ())]
     tries = TRIES
     while stack and tries > 0:
         depth, taken = stack.pop()
-        chosen = _mark(victims, np.array(taken, np.int64))
+        chosen = mark(victims, np.array(taken, np.int64))
         if price(victims, chosen)[:2] > best[0][:2]:
             continue
         tries -= 1
@@ -173,7 +173,7 @@ def _search(
             if offer[0] < best[0] and len(allowed(goes)) == len(goes):
                 best = offer
             continue
-        rest = _mark(victims, np.array((*taken, *order[depth:].tolist()), np.int64))
+        rest = mark(victims, np.array((*taken, *order[depth:].tolist()), np.int64))
         if depth < len(order) and trial.fits(rest):
             stack.append((depth + 1, taken))
             stack.append((depth + 1, (*taken, int(order[depth]))))

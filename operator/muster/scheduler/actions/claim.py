@@ -182,6 +182,12 @@ def _carry_out(session: Session, job: Job, chosen: BoolArray, hook: str) -> bool
     if job.need > job.promised:
         session.undo(mark)
         return False
+    seal(session, job, chosen)
+    return True
+
+
+def seal(session: Session, job: Job, chosen: BoolArray) -> None:
+    """Let it stand that the (U,) chosen units go for the gang."""
     if session.rules.ready(job) and job.placements and job not in session.started:
         session.started.append(job)
     job.evicts, job.reserved, job.eta = True, False, None
@@ -189,4 +195,3 @@ def _carry_out(session: Session, job: Job, chosen: BoolArray, hook: str) -> bool
     for owner in np.unique(victims.gang[chosen & victims.whole]).tolist():
         lost = session.state_of(victims.gangs[owner])
         lost.refusal = Refusal(Reason.PREEMPTED, f"evicted for {job.gang.key}")
-    return True

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Before every action: gangs for which others were evicted keep the room that comes free.
 
+So do those that were evicted themselves to be moved, already while their pods end.
+
 Nobody else gets it, whatever the order of queues and gangs, until the gang is placed or cannot
 use it any more.
 """
@@ -17,7 +19,7 @@ def keep(session: Session) -> None:
     waiting = [
         job
         for job in session.jobs
-        if job.gang.refusal is None
+        if (job.gang.refusal is None or job.gang.moving)
         and not job.protected
         and any(lot.nominated for lot in job.gang.lots)
     ]
@@ -33,7 +35,8 @@ def keep(session: Session) -> None:
 def _return(session: Session, job: Job) -> None:
     for tasks in job.tasks:
         if tasks.lot.nominated:
-            _place(session, job, tasks)
+            if job.gang.refusal is None:
+                _place(session, job, tasks)
             _hold(session, job, tasks)
     # What is kept may be gone, or not be enough any more: other room is as good.
     for tasks in job.tasks:

@@ -36,5 +36,3 @@ PLUGINS: Final[Mapping[str, Plugin]] = {
     "quota": Plugin(quota.answer),
     "topology": Plugin(topology.answer, topology.ARGUMENTS),
 }
-PLANNED: Final[tuple[str, ...]] = ()
-"""Names that are right but not available yet."""

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""defragment: running gangs move to other nodes so that one fits for which only the sums do.
+
+Nobody loses its place by it: the waiting gang and all that go for it fit on one simulated
+placement, and all of that room is kept for them. Of the sets that would do, that one moves whose
+work lost is least. A gang that was moved, or got room by a move, is left alone for an hour.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from muster.scheduler.actions.claim import others, seal, starving, usefulness
+from muster.scheduler.actions.options import options
+from muster.scheduler.actions.relocate import relocate
+from muster.scheduler.actions.trial import trial_of
+from muster.scheduler.arguments import Parsed
+from muster.scheduler.decision import Move
+from muster.scheduler.jobs import Job
+from muster.scheduler.model import UNLIMITED, BoolArray, Gang, Link, Lot, Reason
+from muster.scheduler.session import Session
+
+HOUR: Final = 3600.0
+LOOKS: Final = 4
+"""For how many gangs moves are looked for in one cycle."""
+MODES: Final = ("move", "propose")
+NAMED: Final = 3
+"""How many gangs that could be moved are named in a sentence."""
+
+
+def _mode(text: str) -> str:
+    if text not in MODES:
+        raise ValueError(f'"{text}" is neither {" nor ".join(MODES)}')
+    return text
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise ValueError(f'"{text}" is no number of moves; write 1 or more')
+    return int(text)
+
+
+ARGUMENTS: Final[Mapping[str, Callable[[str], Any]]] = {
+    "defragment.mode": _mode,
+    "defragment.movesPerHour": _count,
+}
+MOVES_PER_HOUR: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """What may be moved at all."""
+
+    left: int
+    """How many gangs may still be moved in this hour; 0 if moves are only proposed."""
+    most: int
+    """How many gangs may go for one."""
+    pinned: Collection[str]
+    """Keys of gangs that stay where they are."""
+
+
+def defragment(session: Session, arguments: Parsed) -> None:
+    """Move gangs, or say which could be moved, for the first that are Fragmented."""
+    past = session.snapshot.moves
+    if past is None or not any(map(_is_fragmented, session.jobs)):
+        return
+    recent = [move for move in past if move.at > session.snapshot.now - HOUR]
+    pinned = {key for move in recent for key in (move.gang, move.claimant)}
+    most: int = arguments.get("defragment.movesPerHour", MOVES_PER_HOUR)
+    left = max(most - len(recent), 0)
+    if arguments.get("defragment.mode") == "propose":
+        left = 0
+    waiting = (job for job in starving(session, fair=True) if _is_fragmented(job))
+    for job in itertools.islice(waiting, LOOKS):
+        moves = _help(session, job, _Limits(left, left or most, pinned))
+        left -= len(moves)
+        if moves:
+            pinned |= {job.gang.key, *(move.gang for move in moves)}
+
+
+def _is_fragmented(job: Job) -> bool:
+    fragmented = job.refusal is not None and job.refusal.reason is Reason.FRAGMENTED
+    # Where pods must be near others, nobody knows where that is once those have moved.
+    bonds = (bond.link for tasks in job.tasks for bond in tasks.shape.bonds)
+    return fragmented and job.need > 0 and not {Link.NEAR, Link.EVEN} & set(bonds)
+
+
+def _help(session: Session, job: Job, limits: _Limits) -> Sequence[Move]:
+    """Move for the gang what is needed and can be, or tell of it; return what is moved."""
+    demand = tuple((tasks.lot.shape, count) for tasks, count in job.demand())
+    key = (__name__, job.gang.queue, job.gang.priority, demand, session.room.state)
+    if key in session.memory:
+        return ()
+    until, own = session.room.until, session.holder is job
+    if own:
+        session.room.until = None
+    mark, word = session.mark(), (job.refusal, job.summary, job.shortage, job.blocked_by)
+    found = _find(session, job, limits)
+    if found is not None and limits.left:
+        chosen, job.moves = found
+        session.holder = None if own else session.holder
+        job.refusal, job.summary, job.shortage, job.blocked_by = None, "", {}, ()
+        seal(session, job, chosen)
+        return job.moves
+    session.undo(mark)
+    session.memory[key], session.room.until = True, until
+    job.refusal, job.summary, job.shortage, job.blocked_by = word
+    if found is not None:
+        _tell(job, found[1])
+    return ()
+
+
+def _find(
+    session: Session, job: Job, limits: _Limits
+) -> tuple[BoolArray, tuple[Move, ...]] | None:
+    """Return (U,) what goes, and where to, with that done on the session; None: nothing helps."""
+    victims, trial = session.victims, trial_of(session, job)
+    movable = _movable(session, job, limits.pinned)
+    useful, units = usefulness(session, job), np.flatnonzero(movable)
+    if trial.fits(np.zeros(len(movable), np.bool_)) or not trial.fits(movable):
+        return None
+    for chosen in options(victims, units, useful, trial, limits.most):
+        moves = relocate(session, job, chosen)
+        if moves is not None:
+            return chosen, moves
+    return None
+
+
+def _movable(session: Session, job: Job, pinned: Collection[str]) -> BoolArray:
+    """Return (U,) what might go elsewhere for the gang."""
+    victims = session.victims
+    busy = {id(other.gang) for other in session.jobs if other.placements or other.promised}
+    able = np.array(
+        [
+            gang.key not in pinned and id(gang) not in busy and _is_settled(session, gang)
+            for gang in victims.gangs
+        ],
+        np.bool_,
+    )
+    gone = np.zeros(len(able), np.bool_)
+    gone[victims.gang[victims.node_lost | victims.evicted]] = True
+    marks: BoolArray = (able & ~gone)[victims.gang] & others(session, job)
+    marks &= ~victims.critical & ~victims.guarded & (victims.priority <= job.gang.priority)
+    return marks
+
+
+def _is_settled(session: Session, gang: Gang) -> bool:
+    """Say whether the gang runs, whole, and could do so elsewhere."""
+    if not gang.movable or gang.refusal is not None or gang.ready < gang.min_member:
+        return False
+    return all(_runs(session, lot) for lot in gang.lots)
+
+
+def _runs(session: Session, lot: Lot) -> bool:
+    if lot.returning or lot.leaving or any(start == UNLIMITED for start in lot.started):
+        return False
+    return not lot.held or lot.shape in session.snapshot.shapes
+
+
+def _tell(job: Job, moves: tuple[Move, ...]) -> None:
+    """Add to the reason why the gang waits what could be done."""
+    assert job.refusal is not None
+    keys = [move.gang for move in moves]
+    named = ", ".join(keys[:NAMED]) + (f" and {len(keys) - NAMED} more" if keys[NAMED:] else "")
+    text = f"moving {named} would make room"
+    job.moves = moves
+    job.refusal = replace(job.refusal, sentence=f"{job.refusal.sentence}; {text}")
+    job.summary = f"{job.summary}; {text}"

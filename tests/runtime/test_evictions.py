@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is carried out of what was decided about pods that make room, and what is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from muster import gang
+from muster.api import edge
+from muster.frameworks import FRAMEWORKS
+from muster.runtime.cache import Cache
+from muster.runtime.evictions import Evictions
+from muster.runtime.gangstate import GangState
+from muster.runtime.metrics import Metrics
+from muster.scheduler.decision import Decision, Eviction, Move, Placement, State, Verdict
+from muster.scheduler.model import Reason
+from world import START, tfjob
+
+MOVED, W0, W1 = "TFJob/team/mnist", "mnist-worker-0", "mnist-worker-1"
+RESERVED = Verdict(State.RESERVED, Reason.NONE, "", "", 1, 1, 0, 1)
+
+
+class Binder:
+    """Takes down what is evicted."""
+
+    def __init__(self):
+        """Begin with nothing."""
+        self.evicted = []
+
+    def evict(self, pod, cause):
+        """Take it down."""
+        self.evicted.append((pod.name, cause.sentence))
+
+
+class Story:
+    """A job of two workers that run on one node, guarded by a disruption budget."""
+
+    def __init__(self, allowed):
+        """Begin with a budget that allows so many evictions at once."""
+        backend, none = gang.EMBEDDED, lambda *_: None
+        self.cache = Cache(None, backend, [FRAMEWORKS["TFJob"]], (), none, none)
+        self.put(tfjob(Worker=2), uid="job-uid")
+        for name in (W0, W1):
+            labels = {
+                "training.kubeflow.org/replica-type": "worker",
+                "training.kubeflow.org/replica-index": name[-1],
+            }
+            owners = [{"uid": "job-uid", "controller": True}]
+            metadata = {"name": name, "labels": labels, "ownerReferences": owners}
+            spec, status = {"containers": [], "nodeName": "n1"}, {"phase": "Running"}
+            self.put({"kind": "Pod", "metadata": metadata, "spec": spec, "status": status})
+        budget = {"kind": "PodDisruptionBudget", "metadata": {"name": "b"}}
+        self.put(budget | {"spec": {"selector": {}}, "status": {"disruptionsAllowed": allowed}})
+        job = self.cache.jobs.get(MOVED)
+        self.state, self.binder = GangState(job, self.cache, none), Binder()
+        self.evictions = Evictions(
+            self.cache, self.binder, None, {job.uid: self.state}, Metrics().cycles, none
+        )
+
+    def put(self, document, uid=""):
+        """Show an object."""
+        given = {
+            "namespace": "team",
+            "uid": uid or f"uid-{document['metadata']['name']}",
+            "resourceVersion": "1",
+            "generation": 1,
+            "creationTimestamp": edge.format_time(START),
+        }
+        self.cache.put({**document, "metadata": {**given, **document["metadata"]}})
+
+    def carry_out(self, action, moves=()):
+        """Evict both pods for another gang; return whether that was done."""
+        going = tuple(Eviction(MOVED, "worker", i, "n1", action) for i in range(2))
+        decision = Decision("TFJob/team/large", RESERVED, evictions=going, moves=moves)
+        return self.evictions.carry_out(decision, START, 1.0)
+
+
+MOVE = Move(MOVED, (Placement("worker", 0, "n2"), Placement("worker", 1, "n3")))
+
+
+def test_a_move_is_carried_out():
+    """All pods go, and the job knows where it starts again."""
+    story = Story(allowed=2)
+    assert story.carry_out("defragment", (MOVE,))
+    cause = "defragment: evicted for TFJob team/large"
+    assert story.binder.evicted == [(W0, cause), (W1, cause)]
+    assert story.state.nominated == {W0: "n2", W1: "n3"}
+    assert story.state.released
+
+
+@pytest.mark.parametrize(
+    ("action", "moves", "goes"), [("defragment", (MOVE,), False), ("preempt", (), True)]
+)
+def test_no_move_is_worth_a_disruption_budget(action, moves, goes):
+    """Preemption overrides it where nothing else would do, a move never does."""
+    story = Story(allowed=1)
+    assert story.carry_out(action, moves) is goes
+    assert bool(story.binder.evicted) is goes
+    assert story.state.released is goes
