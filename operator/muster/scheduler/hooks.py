@@ -7,7 +7,7 @@ Each field of `Hooks` is a row of the table; `Rules` has one generic combiner pe
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final, TypeVar
 
@@ -101,8 +101,9 @@ class Hooks:
     """Which nodes suit the shape."""
     score: Callable[[Shape], Scorer | None] | None = None
     """How well nodes suit the shape, weighted."""
-    regions: Callable[[Job], Sequence[Region | None] | None] | None = None
-    """Where to try the gang, best first, None for everywhere; as a whole None: no opinion."""
+    regions: Callable[[Job], Iterable[Region | None] | None] | None = None
+    """Where to try the gang, best first, None for everywhere; as a whole None: no opinion. What
+    comes later may be asked for when what came first was tried, to no avail."""
     cramped: Callable[[Job], Refusal | None] | None = None
     """What to say of a gang that did not fit into any region, where it must lie in one."""
 
@@ -219,9 +220,11 @@ class Rules:
 
     def regions(self, job: Job) -> Iterator[Within]:
         """Yield where to try the gang, best first: at most ATTEMPTS combinations of answers."""
-        answers = [answer(job) for answer in self._asked["regions"]]
+        answers = (answer(job) for answer in self._asked["regions"])
         lists = [regions for regions in answers if regions is not None]
-        for chosen in itertools.islice(itertools.product(*lists), ATTEMPTS):
+        # Of one plugin alone nothing is worked out before it is asked for.
+        several = itertools.product(*lists) if len(lists) != 1 else ((r,) for r in lists[0])
+        for chosen in itertools.islice(several, ATTEMPTS):
             within: dict[int, BoolArray] = {}
             for region in filter(None, chosen):
                 for tasks in job.tasks:

@@ -250,8 +250,11 @@ class Fit:
         if self.shape.bonds:
             return self._one_by_one(wanted)
         within = self._room.within.get(self._id)
-        rank = self.rank if within is None else np.where(within, self.rank, NOWHERE)
-        heads = best(rank, wanted)
+        if within is None:
+            heads = best(self.rank, wanted)
+        else:
+            inside = np.flatnonzero(within)
+            heads = inside[best(self.rank[inside], wanted)]
         if not len(heads):
             return Picks([], heads, heads)
         if wanted == 1:

@@ -17,7 +17,7 @@ import numpy as np
 
 from muster.scheduler.arguments import Parsed
 from muster.scheduler.hooks import Hooks, Region
-from muster.scheduler.jobs import Job
+from muster.scheduler.jobs import Job, Tasks
 from muster.scheduler.model import BoolArray, FloatArray, IntArray, Reason, Refusal
 from muster.scheduler.session import Session
 
@@ -52,13 +52,17 @@ class _Level:
     size: int
     """D"""
 
-    def sums(self, values: IntArray | FloatArray, nodes: BoolArray) -> FloatArray:
-        """Return (D,) the sums over these nodes (N,) of (N,) values."""
-        real = nodes & (self.domain >= 0)
-        amounts: FloatArray = values[real].astype(np.float64)
-        sums = np.zeros(self.size)
-        np.add.at(sums, self.domain[real], amounts)
-        return sums
+    def sums(self, values: IntArray) -> FloatArray:
+        """Return (D,) the sums of (N,) values over the nodes of each domain."""
+        sums = np.bincount(self.domain + 1, values, self.size + 1)[1:]
+        return sums.astype(np.float64)
+
+    def within(self, domains: IntArray) -> BoolArray:
+        """Return (N,) the nodes of these domains."""
+        chosen = np.zeros(self.size + 1, np.bool_)
+        chosen[domains] = True
+        nodes: BoolArray = chosen[self.domain]
+        return nodes
 
 
 def answer(session: Session, parsed: Parsed) -> Hooks:
@@ -73,15 +77,6 @@ def answer(session: Session, parsed: Parsed) -> Hooks:
     if required:
         levels = levels[: labels.index(required) + 1]
 
-    def regions(job: Job) -> Sequence[Region | None]:
-        home = _home(session, job)
-        if home.any():
-            find = _around(levels, home)
-        else:
-            find = _fitting(session, levels, job, across=not required)
-        found: list[Region | None] = [Region(nodes) for nodes in find]
-        return found if required else [*found, None]
-
     def cramped(_job: Job) -> Refusal | None:
         text = f'no single domain of the node label "{required}" has room for the whole gang'
         return Refusal(Reason.FRAGMENTED, text) if required else None
@@ -95,16 +90,30 @@ def answer(session: Session, parsed: Parsed) -> Hooks:
         text = f'no domain of the node label "{required}" could hold the whole gang, even empty'
         return Refusal(Reason.EXCEEDS_CLUSTER, text)
 
+    def regions(job: Job) -> Iterator[Region | None]:
+        return _regions(session, levels, job, across=not required)
+
     return Hooks(regions=regions, cramped=cramped, valid=valid)
 
 
+def _regions(
+    session: Session, levels: Sequence[_Level], job: Job, *, across: bool
+) -> Iterator[Region | None]:
+    """Yield where to try the gang; `across`: it need not lie in one domain."""
+    home = _home(session, job)
+    found = _around(levels, home) if home.any() else _fitting(session, levels, job, across=across)
+    yield from map(Region, found)
+    if across:
+        yield None
+
+
 def _read(session: Session, label: str) -> _Level:
-    numbers: dict[str, int] = {}
-    domain = [
-        -1 if label not in labels else numbers.setdefault(labels[label], len(numbers))
-        for labels in session.snapshot.nodes.labels
-    ]
-    return _Level(label, np.array(domain, np.int64), max(len(numbers), 1))
+    values = [labels.get(label) for labels in session.snapshot.nodes.labels]
+    found = dict.fromkeys(value for value in values if value is not None)
+    numbers: dict[str | None, int] = {value: i for i, value in enumerate(found)}
+    numbers[None] = -1
+    domain = np.array([numbers[value] for value in values], np.int64)
+    return _Level(label, domain, max(len(found), 1))
 
 
 def _home(session: Session, job: Job) -> BoolArray:
@@ -123,8 +132,7 @@ def _home(session: Session, job: Job) -> BoolArray:
 def _around(levels: Sequence[_Level], home: BoolArray) -> Iterator[BoolArray]:
     """Yield the domains in which members are, level by level."""
     for level in levels:
-        ours = np.unique(level.domain[home & (level.domain >= 0)])
-        yield np.isin(level.domain, ours)
+        yield level.within(level.domain[home & (level.domain >= 0)])
 
 
 def _fitting(
@@ -134,19 +142,20 @@ def _fitting(
 
     `across`: few of the widest will do, too.
     """
+    # The next ones are asked for when the first were tried, which leaves its marks on a fit.
     capacity = {
-        tasks.lot.shape: session.fit(tasks, future=session.room.releasing).capacity
+        tasks.lot.shape: session.fit(tasks, future=session.room.releasing).capacity.copy()
         for tasks in job.tasks
     }
     everywhere = np.ones(len(levels[0].domain), np.bool_)
 
     def share(level: _Level, nodes: BoolArray) -> FloatArray:
-        return _share(job, level, lambda tasks: capacity[tasks.lot.shape], nodes)
+        return _share(job, level, lambda tasks: capacity[tasks.lot.shape] * nodes)
 
     for i, level in enumerate(levels):
         held = share(level, everywhere)
-        fitting = [d for d in np.argsort(held, kind="stable") if held[d] >= 1]
-        for d in fitting[:TRIES]:
+        order = np.argsort(held, kind="stable")
+        for d in order[held[order] >= 1][:TRIES].tolist():
             whole = level.domain == d
             yield from _few(levels[:i], whole, share)
             yield whole
@@ -171,25 +180,18 @@ def _few(
         rest = order[count - 1 :]
         # Of those that could be the last one, the smallest.
         last = rest[held[rest] >= 1 - before - 1e-9][-1]
-        yield nodes & np.isin(level.domain, [*order[: count - 1], last])
+        yield nodes & level.within(np.append(order[: count - 1], last))
 
 
-def _share(
-    job: Job,
-    level: _Level,
-    capacity: Callable[[Any], IntArray],
-    nodes: BoolArray | None = None,
-) -> FloatArray:
+def _share(job: Job, level: _Level, capacity: Callable[[Tasks], IntArray]) -> FloatArray:
     """Return (D,) what part of the gang each domain has room for, 1 or more: all of it.
 
     An upper bound: tasks of different roles may be after the same room.
     """
-    if nodes is None:
-        nodes = np.ones(len(level.domain), np.bool_)
     parts = np.full(level.size, np.inf)
     for tasks, count in job.demand():
         if count:
-            parts = np.minimum(parts, level.sums(capacity(tasks), nodes) / count)
+            parts = np.minimum(parts, level.sums(capacity(tasks)) / count)
     return parts
 
 
