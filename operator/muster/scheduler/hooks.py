@@ -222,6 +222,9 @@ class Rules:
         """Yield where to try the gang, best first: at most ATTEMPTS combinations of answers."""
         answers = (answer(job) for answer in self._asked["regions"])
         lists = [regions for regions in answers if regions is not None]
+        if not lists:
+            yield {}
+            return
         # Of one plugin alone nothing is worked out before it is asked for.
         several = itertools.product(*lists) if len(lists) != 1 else ((r,) for r in lists[0])
         for chosen in itertools.islice(several, ATTEMPTS):
@@ -241,5 +244,8 @@ class Rules:
         return tuple(answer(subject) for answer in self._asked[name])
 
     def _first(self, name: str, *subjects: object) -> Refusal | None:
-        refusals = (answer(*subjects) for answer in self._asked[name])
-        return next((refusal for refusal in refusals if refusal is not None), None)
+        for answer in self._asked[name]:
+            refusal: Refusal | None = answer(*subjects)
+            if refusal is not None:
+                return refusal
+        return None

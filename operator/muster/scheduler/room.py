@@ -35,8 +35,8 @@ class Stack:
     """(M,): positions."""
     allocatable: IntArray
     """(M, R)"""
-    used: IntArray
-    """(M, R)"""
+    used: Callable[[], IntArray]
+    """(M, R), worked out for those who ask."""
     load: IntArray
     """(M, 2)"""
 
@@ -237,8 +237,12 @@ class Fit:
         """Return (M,) the rank of each node when `depth` (M,) tasks of this shape came before."""
         room, count = self._room, depth[:, None] + 1
         allocatable = room.nodes.allocatable[nodes]
-        idle = room.free(nodes, future=True) if self._future else room.idle[nodes]
-        used = allocatable - idle + count * self.shape.request
+
+        def used() -> IntArray:
+            idle = room.free(nodes, future=True) if self._future else room.idle[nodes]
+            taken: IntArray = allocatable - idle + count * self.shape.request
+            return taken
+
         load = room.load[nodes] + count * self.shape.load
         return self._scorer(Stack(nodes, allocatable, used, load))
 
@@ -346,7 +350,8 @@ def best(rank: FloatArray, wanted: int) -> IntArray:
         found = len(rank) > 0 and rank[first] > NOWHERE
         return np.array([first] if found else [], np.int64)
     edge = np.partition(rank, -wanted)[-wanted] if wanted < len(rank) else NOWHERE
-    heads = np.flatnonzero(rank > edge)
+    (heads,) = (rank > edge).nonzero()
     if edge > NOWHERE:
-        heads = np.concatenate((heads, np.flatnonzero(rank == edge)[: wanted - len(heads)]))
+        (equal,) = (rank == edge).nonzero()
+        heads = np.concatenate((heads, equal[: wanted - len(heads)]))
     return heads[np.argsort(-rank[heads], kind="stable")]

@@ -67,7 +67,7 @@ def answer(session: Session, parsed: Parsed) -> Hooks:
     def score(stack: Stack) -> FloatArray:
         allocatable = stack.allocatable[:, columns]
         has = allocatable > 0
-        usage = 100 * stack.used[:, columns] / np.where(has, allocatable, 1)
+        usage = 100 * stack.used()[:, columns] / np.where(has, allocatable, 1)
         values = usage if curve == _DIAGONAL else _bend(usage, curve)
         parts = weights * has
         ranks: FloatArray = total * (values * parts).sum(axis=1)

@@ -32,13 +32,15 @@ def answer(session: Session, parsed: Parsed) -> Hooks:
     balanced = weights["balancedresource.weight"]
 
     def load(stack: Stack) -> FloatArray:
-        allocatable = stack.allocatable[:, CPU : MEMORY + 1]
         # A node without any counts as full.
-        shares = stack.load / np.maximum(allocatable, 1)
-        cpu, memory = np.minimum(shares, 1.0).T
+        cpu = np.minimum(stack.load[:, 0] / np.maximum(stack.allocatable[:, CPU], 1), 1.0)
+        memory = np.minimum(stack.load[:, 1] / np.maximum(stack.allocatable[:, MEMORY], 1), 1.0)
         mean = (cpu + memory) * 50
-        even = np.where((shares >= 1).any(axis=1), 0, 1 - np.abs(cpu - memory)) * 100
-        result: FloatArray = least * (100 - mean) + most * mean + balanced * even
+        even = np.where(np.maximum(cpu, memory) >= 1, 0, 1 - np.abs(cpu - memory)) * 100
+        result: FloatArray = least * (100 - mean)
+        if most:
+            result += most * mean
+        result += balanced * even
         return result
 
     def score(shape: Shape) -> Scorer | None:

@@ -132,7 +132,10 @@ def _admissible(job: Job, amount: FloatArray) -> Refusal | None:
     if job.line is None:
         return None
     queue = job.line.queue
-    limited = (amount > 0) & (queue.capability < UNLIMITED)
+    limited = queue.capability < UNLIMITED
+    if not limited.any():
+        return None
+    limited &= amount > 0
     if (job.allocated + amount > queue.capability)[limited].any():
         text = f'the gang asks for more than the capability of queue "{queue.name}"'
         return Refusal(Reason.EXCEEDS_QUEUE_CAPABILITY, text)
