@@ -163,3 +163,17 @@ def test_only_one_version_can_be_built() -> None:
     """Another one has to be downloaded."""
     with pytest.raises(binaries.BinariesError, match=r"only 1\.36\.3 can be built"):
         binaries.find("1.34.0")
+
+
+def test_only_what_is_needed_is_gotten(fill: Fill, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster that was there before needs kwok, or nothing at all."""
+    asked: list[object] = []
+
+    def fetch(names: list[str], *_: object, **__: object) -> Path:
+        asked.append(names)
+        return fill("downloaded", "kwok")
+
+    monkeypatch.setattr(download, "fetch", fetch)
+    assert list(binaries.find(None, (components.KWOK,))) == ["kwok"]
+    assert binaries.find(None, ()) == {}
+    assert asked == [["kwok"]]

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from muster.local import cluster, components, handle, layout, options, processes, stages
 
@@ -309,7 +310,7 @@ def test_another_cluster_stands_beside_the_first(running: Cluster, no_crds: Path
     assert kubectl(beside, "get", "nodes", "-l", "rack=7", "-o", cpus) == "1 2"
     assert "dedicated" in kubectl(beside, "get", "nodes", "-o", "jsonpath={..taints[*].key}")
     assert len(json.loads(kubectl(running, "get", "nodes", "-o", "json"))["items"]) == 3
-    beside.down()
+    cluster.down("beside")
     assert cluster.names() == ["shared"]
     assert all(running.pids().values())
     running.check()
@@ -327,7 +328,7 @@ def test_a_port_that_is_snatched_away_is_given_up_for_another(
         monkeypatch.setattr(cluster, "free_port", lambda: next(ports))
         made = cluster.up(options.Options(name="port", nodes=0, crds=no_crds, tied=True))
         assert made.port != snatched.getsockname()[1]
-        made.down()
+        cluster.down("port")
 
 
 @pytest.mark.parametrize("part", ["API server", "ready"])
@@ -403,18 +404,8 @@ def test_the_commands_tell_what_there_is(no_crds: Path, tmp_path: Path) -> None:
     )
     assert f"127.0.0.1:{made.port}" in logs.stdout
     assert copy.read_text() == made.kubeconfig.read_text()
-    made.down()
+    cluster.down("told")
     assert not copy.exists()
-
-
-def test_a_file_that_is_there_is_not_written_over(tmp_path: Path) -> None:
-    """It may be the kubeconfig of every cluster that somebody has."""
-    precious = tmp_path / "config"
-    precious.write_text("clusters: []")
-    with pytest.raises(handle.ClusterError, match="is there already"):
-        cluster.up(options.Options(name="over", kubeconfig=precious))
-    assert precious.read_text() == "clusters: []"
-    assert "over" not in cluster.names()
 
 
 def test_a_start_that_fails_says_why_and_leaves_nothing(tmp_path: Path, state: Path) -> None:
@@ -430,3 +421,152 @@ def test_a_start_that_fails_says_why_and_leaves_nothing(tmp_path: Path, state: P
     root = state / "muster" / "local" / "bad"
     assert not root.exists()
     assert left_processes(root) == []
+
+
+@pytest.fixture(scope="module")
+def there(state: Path, no_crds: Path) -> Iterator[Cluster]:
+    """Bring up what stands for somebody's cluster: it has nothing of Muster's, and no kwok."""
+    asked = options.Options(
+        name="there", nodes=1, kwok=False, scheduler=False, crds=no_crds, tied=True
+    )
+    made = cluster.up(asked)
+    assert made.files.home.is_relative_to(state)
+    yield made
+    cluster.down("there")
+
+
+@pytest.fixture
+def theirs(there: Cluster, tmp_path: Path) -> Path:
+    """Give the kubeconfig of somebody's cluster."""
+    file = tmp_path / "config"
+    file.write_text(there.kubeconfig.read_text())
+    return file
+
+
+def local(*argv: str) -> subprocess.CompletedProcess[str]:
+    """Run `muster local`."""
+    return subprocess.run(
+        [*LOCAL, *argv], capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def names_of(made: Cluster, kind: str) -> set[str]:
+    """Names of all objects of a kind that are not being deleted."""
+    items = json.loads(kubectl(made, "get", kind, "-A", "-o", "json"))["items"]
+    return {one["metadata"]["name"] for one in items if "deletionTimestamp" not in one["metadata"]}
+
+
+def test_a_cluster_that_was_there_is_given_what_it_lacks_and_left_as_it_was(
+    there: Cluster, theirs: Path
+) -> None:
+    """Nodes of its own with pods on them, CRDs and the queue; only kwok is started."""
+    before = {kind: names_of(there, kind) for kind in ("nodes", "namespaces", "crds", "pods")}
+    text = theirs.read_text()
+    made = local("up", "--name", "guest", "--kubeconfig", str(theirs), "--nodes", "2")
+    assert made.returncode == 0, made.stderr
+    assert f"{theirs} is there: its cluster {there.server} is used" in made.stderr
+    nodes = sorted(names_of(there, "nodes") - before["nodes"])
+    assert len(nodes) == 2
+    taints = kubectl(there, "get", "node", nodes[0], "-o", "jsonpath={.spec.taints[*].key}")
+    assert "kwok.x-k8s.io/node" in taints
+    create(there, pod("guest", "Never", {RUN: "0.2", CODES: "7,0"}, nodeName=nodes[1]))
+    assert exit_codes(end_of(there, "guest", "Failed")) == [7]
+    assert kubectl(there, "get", "queues", "default", "-o", "name")
+    status = local("status", "--name", "guest")
+    assert "2 of 2 ready" in status.stdout
+    assert str(theirs) in status.stdout
+    assert status.stdout.count("pid") == 1
+    env = f'eval "$({" ".join(LOCAL)} env --name guest)"; kubectl config view --minify -o name'
+    assert subprocess.run(["sh", "-c", env], check=True, timeout=60).returncode == 0
+
+    down = local("down", "--name", "guest")
+    assert (down.returncode, down.stderr) == (0, "guest is down\n")
+    assert {kind: names_of(there, kind) for kind in before} == before
+    assert theirs.read_text() == text
+    assert all(there.pids().values())
+    assert "guest" not in cluster.names()
+
+
+def test_what_is_in_use_stays_and_is_said(there: Cluster, theirs: Path) -> None:
+    """A CRD with an object, one that somebody applied anew, a queue that was changed."""
+    asked = options.Options(name="guest", kubeconfig=theirs, tied=True)
+    made = cluster.up(asked)
+    assert made.pids() == {}
+    examples = Path(__file__).parents[2] / "examples"
+    kubectl(there, "create", "-f", str(examples / "tfjob-simple.yaml"))
+    kubectl(there, "label", "crd", "jaxjobs.kubeflow.org", "ours=true")
+    kubectl(there, "patch", "queue", "default", "--type=merge", '-p={"spec":{"weight":2}}')
+    said: list[str] = []
+    assert cluster.down("guest", said.append)
+    assert said == [
+        "the default Queue stays: kubectl-patch changed it since",
+        "CRD jaxjobs.kubeflow.org stays: kubectl-label changed it since",
+        "CRD queues.scheduling.incubator.k8s.io stays: there is Queue default",
+        "CRD tfjobs.kubeflow.org stays: there is TFJob default/simple",
+    ]
+    left = names_of(there, "crds")
+    assert len(left) == 3
+    weight = ("get", "queue", "default", "-o", "jsonpath={.spec.weight}")
+
+    cluster.up(asked, said.append)
+    assert "5 CRDs, 3 more were there, default queue" in said[-2]
+    assert kubectl(there, *weight) == "2"
+    cluster.down("guest")
+    assert names_of(there, "crds") == left
+    kubectl(there, "delete", "crd", *left)
+
+
+def test_a_killed_use_is_undone_by_down(there: Cluster, theirs: Path) -> None:
+    """At whatever moment: what is put there bears a mark that is recorded before."""
+    before = names_of(there, "nodes")
+    argv = [*LOCAL, "up", "--name", "guest", "--nodes", "2", "--kubeconfig", str(theirs)]
+    with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as starter:
+        assert starter.stderr is not None
+        assert next(line for line in starter.stderr if "nodes written" in line)
+        starter.kill()
+    assert names_of(there, "nodes") > before
+    assert local("down", "--name", "guest").returncode == 0
+    assert names_of(there, "nodes") == before
+    assert names_of(there, "crds") == set()
+
+
+def test_a_user_who_may_not_all_is_told_before_anything_is_written(
+    there: Cluster, theirs: Path, tmp_path: Path
+) -> None:
+    """By a token, as most clusters' users have."""
+    kubectl(there, "create", "serviceaccount", "nobody")
+    document = yaml.safe_load(theirs.read_text())
+    for token, words in (
+        (kubectl(there, "create", "token", "nobody").strip(), "forbidden"),
+        ("stale", "refuses its user"),
+    ):
+        document["users"][0]["user"] = {"token": token}
+        file = tmp_path / "refused"
+        file.write_text(yaml.safe_dump(document))
+        done = local("up", "--name", "guest", "--kubeconfig", str(file))
+        assert done.returncode == 1
+        assert f"muster local: {file}: " in done.stderr
+        assert words in done.stderr
+        assert "guest" not in cluster.names()
+
+
+def test_a_cluster_that_is_gone_can_be_forgotten(no_crds: Path, tmp_path: Path) -> None:
+    """`down` says that it cannot reach it, and keeps what it knows until it is told."""
+    file = tmp_path / "config"
+    asked = options.Options(name="brief", nodes=0, crds=no_crds, kubeconfig=file, tied=True)
+    cluster.up(asked)
+    cluster.up(options.Options(name="guest", crds=no_crds, kubeconfig=file))
+    cluster.down("brief")
+    refused = local("down", "--name", "guest")
+    assert refused.returncode == 1
+    assert f"the cluster of {file} cannot be reached" in refused.stderr
+    assert "down --name guest --forget" in refused.stderr
+    assert local("down", "--name", "guest", "--forget").returncode == 0
+    assert "guest" not in cluster.names()
+
+
+def test_a_cluster_that_is_up_is_not_taken_for_another(running: Cluster, theirs: Path) -> None:
+    """Nor another kubeconfig's cluster for it."""
+    with pytest.raises(handle.ClusterError, match=r"shared is up already.* a --name"):
+        cluster.up(options.Options(name="shared", kubeconfig=theirs))
+    assert all(running.pids().values())

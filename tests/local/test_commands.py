@@ -10,6 +10,13 @@ import pytest
 
 from muster.local import cluster, commands, options
 
+UNREACHABLE = """
+current-context: x
+contexts: [{name: x, context: {cluster: x, user: x}}]
+clusters: [{name: x, cluster: {server: "https://127.0.0.1:1"}}]
+users: [{name: x, user: {}}]
+"""
+
 
 def run(*argv: str) -> int:
     """Run a command line as the program does."""
@@ -98,6 +105,36 @@ def test_a_cluster_that_was_not_brought_up_whole_is_told_apart(
     assert "half was not brought up whole" in capsys.readouterr().out
     assert run("down", "--name", "half") == 0
     assert cluster.names() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("clusters: []", "cannot be used, it has no current-context: name the kubeconfig of"),
+        (UNREACHABLE, "the cluster https://127.0.0.1:1 cannot be reached"),
+    ],
+)
+def test_a_kubeconfig_that_cannot_be_used_is_said_and_left_as_it_is(
+    text: str, words: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """It may be the kubeconfig of every cluster that somebody has."""
+    precious = tmp_path / "config"
+    precious.write_text(text)
+    assert run("up", "--kubeconfig", str(precious)) == 1
+    said = capsys.readouterr().err
+    assert f"muster local: {precious}" in said
+    assert words in said
+    assert "or a file that is not there" in said
+    assert precious.read_text() == text
+    assert cluster.names() == []
+
+
+def test_a_kubeconfig_that_cannot_be_read_is_said(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A folder, say."""
+    assert run("up", "--kubeconfig", str(tmp_path)) == 1
+    assert f"{tmp_path} cannot be read (Is a directory)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -78,3 +78,25 @@ def test_a_node_with_the_not_ready_taint_is_not_ready() -> None:
     node = document(0, kwok=False)
     node["spec"]["taints"] = [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]
     assert not nodes.ready(node)
+
+
+def test_among_real_nodes_a_simulated_one_keeps_off_all_who_do_not_ask_for_it() -> None:
+    """By a taint, and by names, addresses and pod ranges that are nobody's; no load balancer."""
+    taint = options.Taint("dedicated", "ml", "NoSchedule")
+    node = document(1, mark="x-123abc", taints=(taint,), labels={nodes.stages.MARK: "other"})
+    meta = node["metadata"]
+    assert meta["name"] == meta["labels"]["kubernetes.io/hostname"] == "simulated-x-123abc-2"
+    assert meta["labels"][nodes.stages.MARK] == "x-123abc"
+    assert "node.kubernetes.io/exclude-from-external-load-balancers" in meta["labels"]
+    assert meta["annotations"] == {nodes.stages.MARK: "x-123abc"}
+    assert node["spec"] == {
+        "taints": [nodes.KEEP_OFF, {"key": "dedicated", "value": "ml", "effect": "NoSchedule"}]
+    }
+    assert node["status"]["addresses"][0]["address"] == "198.18.0.2"
+
+
+def test_the_longest_name_of_a_simulated_node_is_a_label_still() -> None:
+    """Its hostname label has at most 63 characters."""
+    mark = f"{'a' * 40}-123abc"
+    assert len(nodes.name(options.MOST_NODES - 1, mark)) <= 63
+    assert len(nodes.stages.namespace(mark)) <= 63

@@ -120,3 +120,10 @@ def test_options_survive_being_recorded() -> None:
     )
     record = json.loads(json.dumps(dataclasses.asdict(asked), default=str))
     assert options.restore(record) == asked
+
+
+def test_a_cluster_that_was_there_gets_no_nodes_but_those_asked_for() -> None:
+    """It is somebody's; one of its own has four."""
+    assert options.Options().count == options.DEFAULT_NODES
+    assert options.Options(mark="x-123abc").count == 0
+    assert options.Options(mark="x-123abc", nodes=2).count == 2

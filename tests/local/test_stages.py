@@ -46,3 +46,10 @@ def test_a_pod_that_is_being_deleted_only_goes() -> None:
             if rule["key"] == ".metadata.deletionTimestamp"
         ]
         assert deletion == ["Exists" if name == "pod-delete" else "DoesNotExist"], name
+
+
+def test_attempts_of_a_cluster_that_was_there_are_counted_apart() -> None:
+    """Somebody else's simulated pods in it may be counted as well."""
+    text = stages.render("5", "guest-1a2b3c")
+    assert text.count("muster-local-guest-1a2b3c") == stages.render("5").count("muster-local")
+    assert text.count("muster-local") == text.count("muster-local-guest-1a2b3c")

@@ -14,8 +14,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from muster.local import build, components, download, options, processes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 ASSETS = "KUBEBUILDER_ASSETS"
 
@@ -28,18 +32,20 @@ class BinariesError(Exception):
     """The programs cannot be had; the message says what to install."""
 
 
-def find(version: str | None = None) -> dict[str, list[str]]:
-    """Command line of each program, gotten first if need be; the version is any if None."""
-    found = _assets(version) or _places(version)
+def find(
+    version: str | None = None, programs: Sequence[str] = components.PROGRAMS
+) -> dict[str, list[str]]:
+    """Command line of each of `programs`, gotten first if need be; version None is any."""
+    found: Found = (_assets(version) or _places(version)) if programs else {}
     for more in (_cached, _obtained):
-        if missing(found):
-            found = more(found, version)
-    return {name: [str(found[name])] for name in components.PROGRAMS}
+        if missing(found, programs):
+            found = more(found, version, programs)
+    return {name: [str(found[name])] for name in programs}
 
 
-def missing(found: Found) -> list[str]:
+def missing(found: Found, programs: Sequence[str] = components.PROGRAMS) -> list[str]:
     """Programs still to be had."""
-    return [name for name in components.PROGRAMS if name not in found]
+    return [name for name in programs if name not in found]
 
 
 def merge(found: Found, folder: Path) -> Found:
@@ -95,7 +101,7 @@ def _is_program(path: Path) -> bool:
     return path.is_file() and os.access(path, os.X_OK)
 
 
-def _cached(found: Found, version: str | None) -> Found:
+def _cached(found: Found, version: str | None, _programs: Sequence[str]) -> Found:
     if version in {None, options.KUBERNETES_VERSION}:
         with contextlib.suppress(build.BuildError):  # no sources: then none were built
             found = merge(found, build.folder())
@@ -104,11 +110,11 @@ def _cached(found: Found, version: str | None) -> Found:
     return merge(found, download.newest(options.KUBERNETES_VERSION.rpartition(".")[0]))
 
 
-def _obtained(found: Found, version: str | None) -> Found:
+def _obtained(found: Found, version: str | None, programs: Sequence[str]) -> Found:
     wanted = version or _version_found(found) or options.KUBERNETES_VERSION
     try:
         exact = version is not None
-        return merge(found, download.fetch(missing(found), wanted, exact=exact))
+        return merge(found, download.fetch(missing(found, programs), wanted, exact=exact))
     except download.DownloadError as error:
         no_download = str(error)
     if version not in {None, options.KUBERNETES_VERSION}:
@@ -121,7 +127,7 @@ def _obtained(found: Found, version: str | None) -> Found:
         return merge(found, build.build())
     except build.BuildError as error:
         raise BinariesError(
-            f"no {', '.join(missing(found))}.\ndownload: {no_download}\nbuild: {error}\n"
+            f"no {', '.join(missing(found, programs))}.\ndownload: {no_download}\nbuild: {error}\n"
             f"Or name a folder that has all of {', '.join(components.PROGRAMS)} by {ASSETS}."
         ) from error
 

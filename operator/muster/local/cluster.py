@@ -4,39 +4,34 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import os
 import random
 import socket
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from muster.local import (
     binaries,
     components,
     contents,
+    existing,
     kubeconfig,
     layout,
     locks,
     options,
     processes,
+    remains,
     stages,
 )
 from muster.local.client import ApiError
-from muster.local.handle import (
-    LOOPBACK,
-    Cluster,
-    ClusterError,
-    PortTakenError,
-    load,
-    remove,
-    sweep,
-)
+from muster.local.handle import LOOPBACK, Cluster, ClusterError, PortTakenError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from muster.local import pki
     from muster.local.layout import Layout
@@ -55,38 +50,47 @@ _GUARD = "guard"
 def up(wanted: Options, say: Say = lambda _: None) -> Cluster:
     """Bring up a cluster and wait until API server, CRDs and nodes are ready.
 
+    If `wanted.kubeconfig` is there, its cluster is used: nothing of a control plane is started.
     One that is up already is answered as it is. The remains of one that was not brought up
     whole, or has lost a component, are removed first. `say` is told of each part that is
     done. ClusterError or binaries.BinariesError if there can be none; nothing is left then.
     """
     files = layout.Layout.of(options.parse_name(wanted.name))
-    commands = binaries.find(wanted.kubernetes_version)
     with locks.held(
         files.lock, lambda: say(f"waiting: another start or stop of {files.name}")
     ) as lock:
-        running = load(files)
+        running = remains.load(files)
         if running and all(running.pids().values()):
+            _refuse_another(running, wanted.kubeconfig)
             say(f"{files.name} is up already; `muster local down` first to change it")
             return running
-        sweep(files)
-        _refuse_to_overwrite(wanted.kubeconfig)
+        remains.sweep(files, say)
         try:
-            return _bring_up(files, wanted, commands, lock, say)
-        except BaseException:
-            sweep(files)
+            if wanted.kubeconfig and existing.is_there(wanted.kubeconfig):
+                return _use(files, wanted, wanted.kubeconfig, lock, say)
+            return _bring_up(files, wanted, lock, say)
+        except BaseException as error:
+            try:
+                remains.sweep(files, say)
+            except ClusterError as left:
+                raise ClusterError(f"{error}\n{left}") from error
             files.lock.unlink()
             raise
 
 
-def down(name: str) -> bool:
-    """End a cluster, whole or not, and remove its files; False if there was none."""
+def down(name: str, say: Say = lambda _: None, *, forget: bool = False) -> bool:
+    """End a cluster, whole or not, and remove its files; False if there was none.
+
+    Out of one that was there before is taken what `up` put there, unless it is gone for good
+    and only to be forgotten here. `say` is told what has to stay there, and why.
+    """
     files = layout.Layout.of(options.parse_name(name))
-    return remove(files)
+    return remains.remove(files, say, forget=forget)
 
 
 def find(name: str) -> Cluster | None:
     """Find the cluster of this name; None if none was brought up whole."""
-    return load(layout.Layout.of(options.parse_name(name)))
+    return remains.load(layout.Layout.of(options.parse_name(name)))
 
 
 def names() -> list[str]:
@@ -109,9 +113,14 @@ def free_port() -> int:
     raise ClusterError("every port of this machine is taken")
 
 
-def _refuse_to_overwrite(copy: Path | None) -> None:
-    if copy and copy.exists() and copy.stat().st_size:
-        raise ClusterError(f"{copy} is there already: remove it, or name another file")
+def _refuse_another(running: Cluster, asked: Path | None) -> None:
+    there = running.existing
+    known = (running.options.kubeconfig, running.kubeconfig, Path(there.file) if there else None)
+    if asked and asked.resolve() not in {path.resolve() for path in known if path}:
+        raise ClusterError(
+            f"{running.files.name} is up already, as the cluster {running.server}, without "
+            f"{asked}: `muster local down` first, or give this one a --name"
+        )
 
 
 class _Stopwatch:
@@ -129,11 +138,13 @@ class _Stopwatch:
 
 def _bring_up(
     files: Layout,
-    wanted: Options,
-    commands: dict[str, list[str]],
+    asked: Options,
     lock: int,
     say: Say,
 ) -> Cluster:
+    commands = binaries.find(asked.kubernetes_version)
+    copy = asked.kubeconfig and asked.kubeconfig.absolute()
+    wanted = dataclasses.replace(asked, kubeconfig=copy)
     watch = _Stopwatch(say)
     files.make()
     if wanted.tied:
@@ -144,15 +155,41 @@ def _bring_up(
     watch.lap("API server")
     for component in made.components[2:]:
         made.launch(component, lock)
+    _fill(made, watch)
+    made.save()
+    if copy:
+        kubeconfig.write(copy, files.kubeconfig.read_text())
+    return made
+
+
+def _use(files: Layout, asked: Options, file: Path, lock: int, say: Say) -> Cluster:
+    """Put into the cluster of a kubeconfig what is asked for; start kwok for its nodes."""
+    there, text = existing.look(file, asked)
+    wanted = dataclasses.replace(asked, mark=there.mark, kubeconfig=None)
+    commands = binaries.find(None, components.wanted(wanted))
+    watch = _Stopwatch(say)
+    say(f"{file} is there: its cluster {there.server} is used")
+    files.make()
+    for path in (files.kubeconfig, files.kubeconfig_of(components.KWOK)):
+        kubeconfig.write(path, text)
+    there.save(files)
+    if wanted.tied:
+        _start_guard(files, lock)
+    _prepare(files, wanted, commands)
+    made = Cluster(files, wanted, 0, commands, there)
+    for component in made.components:
+        made.launch(component, lock)
+    _fill(made, watch)
+    made.save()
+    return made
+
+
+def _fill(made: Cluster, watch: _Stopwatch) -> None:
     try:
         with contextlib.closing(made.client()) as api:
-            contents.install(api, wanted, watch.lap, made.check)
+            contents.install(api, made.options, watch.lap, made.check)
     except (ApiError, TimeoutError) as error:
         raise ClusterError(str(error)) from error
-    made.save()
-    if wanted.kubeconfig:
-        kubeconfig.write(wanted.kubeconfig, files.kubeconfig.read_text())
-    return made
 
 
 def _authority(files: Layout) -> pki.Authority:
@@ -167,7 +204,7 @@ def _authority(files: Layout) -> pki.Authority:
 
 
 def _prepare(files: Layout, wanted: Options, commands: dict[str, list[str]]) -> None:
-    files.stages.write_text(stages.render(wanted.run_seconds))
+    files.stages.write_text(stages.render(wanted.run_seconds, wanted.mark))
     for name, command in commands.items():
         (files.bin / name).symlink_to(command[0])
 

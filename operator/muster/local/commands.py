@@ -11,7 +11,17 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from muster.local import binaries, client, cluster, components, layout, nodes, options, stages
+from muster.local import (
+    binaries,
+    client,
+    cluster,
+    components,
+    contents,
+    layout,
+    nodes,
+    options,
+    stages,
+)
 
 T = TypeVar("T")
 
@@ -41,8 +51,14 @@ def add_actions(parser: argparse.ArgumentParser) -> None:
     """Add up, down and the others to a parser."""
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     _add_up(actions)
+    down = _action(actions, "down", "end a cluster and remove its files", _down)
+    _add_name(down)
+    down.add_argument(
+        "--forget",
+        action="store_true",
+        help="of a cluster that was there before and is gone for good: only its files here",
+    )
     for name, text, run in (
-        ("down", "end a cluster and remove its files", _down),
         ("status", "what runs", _status),
         ("env", 'print exports for the shell: eval "$(muster local env)"', _env),
     ):
@@ -65,9 +81,9 @@ def _add_up(actions: Subparsers) -> None:
     add = up.add_argument
     add(
         "--nodes",
-        default=4,
         type=_checked(options.parse_count),
-        help="how many simulated nodes (default 4)",
+        help=f"how many simulated nodes (default {options.DEFAULT_NODES}, or none in a cluster "
+        "that was there before)",
     )
     add(
         "--node",
@@ -86,7 +102,14 @@ def _add_up(actions: Subparsers) -> None:
         type=_checked(lambda text: options.parse_labels([text]) and text),
         help="label of every node; with an effect such as NoSchedule, a taint",
     )
-    add("--kubeconfig", type=Path, metavar="FILE", help="write the kubeconfig here too")
+    add(
+        "--kubeconfig",
+        type=Path,
+        metavar="FILE",
+        help="where there is such a file, its cluster is used as it is and only given what it "
+        "lacks of CRDs, default Queue and the nodes asked for; else the new cluster's kubeconfig "
+        "is written here too",
+    )
     add("--no-kwok", action="store_true", help="nodes are only written down, pods do not run")
     add("--no-scheduler", action="store_true", help="without kube-scheduler")
     add(
@@ -174,7 +197,7 @@ def _up(args: argparse.Namespace) -> int:
 
 
 def _down(args: argparse.Namespace) -> int:
-    there = cluster.down(args.name)
+    there = cluster.down(args.name, _say, forget=args.forget)
     _say(f"{args.name} is down" if there else f"there is no cluster {args.name}")
     return 0
 
@@ -189,6 +212,8 @@ def _status(args: argparse.Namespace) -> int:
         print(f"{name:24}  {f'running, pid {pid}' if pid else 'stopped'}")
     print(f"{'nodes':24}  {_nodes(found)}")
     print(f"{'server':24}  {found.server}")
+    if found.existing:
+        print(f"{'was there before, as in':24}  {found.existing.file}")
     print(f"{'kubeconfig':24}  {found.kubeconfig}")
     return 0 if all(pids.values()) else 1
 
@@ -196,7 +221,7 @@ def _status(args: argparse.Namespace) -> int:
 def _nodes(found: cluster.Cluster) -> str:
     try:
         with contextlib.closing(found.client()) as api:
-            there = api.get("/api/v1/nodes")["items"]
+            there = contents.simulated(api, found.options.mark)
     except client.ApiError as error:
         return f"unknown: {error}"
     return f"{sum(map(nodes.ready, there))} of {len(there)} ready"

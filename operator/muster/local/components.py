@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from muster.local import nodes
+
 if TYPE_CHECKING:
     from muster.local.layout import Layout
     from muster.local.options import Options
@@ -30,10 +32,13 @@ ADMIN = ("muster-local-admin", "system:masters")
 _ISSUER = "https://kubernetes.default.svc.cluster.local"
 _SERVICES = "10.96.0.0/12"
 _PODS = "10.128.0.0/9"
+_GUESTS = "198.19.0.0/16"  # set apart for benchmarks: no real network has it
 
 
 def wanted(options: Options) -> tuple[str, ...]:
     """Components that these options ask for, in the order of their start."""
+    if options.mark:
+        return (KWOK,) if options.kwok and options.count else ()
     absent = set()
     if not options.kwok:
         absent.add(KWOK)
@@ -52,7 +57,7 @@ def arguments(component: str, layout: Layout, options: Options, port: int) -> li
         return _controller_manager(layout, options)
     if component == SCHEDULER:
         return _scheduler(layout)
-    return _kwok(layout)
+    return _kwok(layout, options)
 
 
 def _etcd() -> list[str]:
@@ -133,12 +138,13 @@ def _scheduler(layout: Layout) -> list[str]:
     ]
 
 
-def _kwok(layout: Layout) -> list[str]:
+def _kwok(layout: Layout, options: Options) -> list[str]:
+    (mine,) = nodes.kwok_mark(options.mark).items()
     return [
         f"--kubeconfig={layout.kubeconfig_of(KWOK)}",
         f"--config={layout.stages}",
-        "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
+        f"--manage-nodes-with-annotation-selector={'='.join(mine)}",
         "--node-lease-duration-seconds=40",
-        f"--cidr={_PODS}",
+        f"--cidr={_GUESTS if options.mark else _PODS}",
         "--v=WARN",
     ]

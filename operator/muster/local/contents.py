@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a fresh API server is given: CRDs, the default queue, and simulated nodes."""
+"""What an API server is given: CRDs, the default queue, and simulated nodes.
+
+In a cluster that was there before, what is there already stays as it is.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,9 @@ if TYPE_CHECKING:
     from muster.local.client import Client, Document
     from muster.local.options import Options
 
-_CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _QUEUES = "/apis/scheduling.incubator.k8s.io/v1alpha1/queues"
+DEFAULT_QUEUE = f"{_QUEUES}/default"
 _QUEUE_CRD = "queues.scheduling.incubator.k8s.io"
 _WRITERS = 8
 _SECONDS = 120.0
@@ -38,21 +42,25 @@ def install(
 
     `done` is told of each part; `check` is called while waiting and may raise.
     """
-    _make_namespace(api)
+    if not options.mark or options.count:
+        _make_namespace(api, options.mark)
     now = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     version = api.get("/version")["gitVersion"]
-    wanted = [nodes.document(index, options, version, now) for index in range(options.nodes)]
+    wanted = [nodes.document(index, options, version, now) for index in range(options.count)]
     _each(wanted, lambda node: api.create("/api/v1/nodes", node))
-    done(f"{options.nodes} nodes written")
+    done(f"{options.count} nodes written")
     crds = [doc for path in _crd_files(options.crds) for doc in _documents(path)]
-    _each(crds, lambda crd: api.create(_CRDS, crd))
+    new = [crd for crd in crds if not options.mark or not _is_there(api, crd)]
+    _each(new, lambda crd: api.create(CRDS, _marked(crd, options.mark)))
     for crd in crds:
         _wait(f"CRD {crd['metadata']['name']}", functools.partial(_served, api, crd), check)
     if any(crd["metadata"]["name"] == _QUEUE_CRD for crd in crds):
-        _wait("the default queue", lambda: _queue_made(api), check)
-    done(f"{len(crds)} CRDs, default queue" if crds else "no CRDs found")
-    _wait("the nodes", lambda: _nodes_ready(api, options.nodes), check)
-    _wait("the default service account", lambda: _account_made(api), check)
+        _wait("the default queue", lambda: _queue_made(api, options.mark), check)
+    there = f", {len(crds) - len(new)} more were there" if len(new) < len(crds) else ""
+    done(f"{len(new)} CRDs{there}, default queue" if crds else "no CRDs found")
+    _wait("the nodes", lambda: _nodes_ready(api, options), check)
+    if not options.mark:
+        _wait("the default service account", lambda: _account_made(api), check)
     done("nodes and controllers ready")
 
 
@@ -75,38 +83,54 @@ def _each(documents: Iterable[Document], write: Callable[[Document], object]) ->
         list(writers.map(write, documents))
 
 
-def _make_namespace(api: Client) -> None:
-    document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": stages.NAMESPACE}}
-    api.apply(f"/api/v1/namespaces/{stages.NAMESPACE}", document)
+def _make_namespace(api: Client, mark: str) -> None:
+    name = stages.namespace(mark)
+    document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    api.create("/api/v1/namespaces", _marked(document, mark))
+
+
+def _marked(document: Document, mark: str) -> Document:
+    meta = document["metadata"]
+    labels = {**meta.get("labels", {}), **({stages.MARK: mark} if mark else {})}
+    return {**document, "metadata": {**meta, "labels": labels}}
+
+
+def _is_there(api: Client, crd: Document) -> bool:
+    return or_none(api.get, f"{CRDS}/{crd['metadata']['name']}") is not None
 
 
 def _served(api: Client, crd: Document) -> bool:
     spec = crd["spec"]
     for version in spec["versions"]:
         if version["served"]:
-            there = _or_none(api.get, f"/apis/{spec['group']}/{version['name']}")
+            there = or_none(api.get, f"/apis/{spec['group']}/{version['name']}")
             names = {one["name"] for one in there["resources"]} if there else set()
             if spec["names"]["plural"] not in names:
                 return False
     return True
 
 
-def _queue_made(api: Client) -> bool:
+def _queue_made(api: Client, mark: str) -> bool:
     document = {
         "apiVersion": "scheduling.incubator.k8s.io/v1alpha1",
         "kind": "Queue",
         "metadata": {"name": "default"},
         "spec": {"weight": 1},
     }
-    return _or_none(api.apply, f"{_QUEUES}/default", document) is not None
+    if not mark:
+        return or_none(api.apply, DEFAULT_QUEUE, document) is not None
+    if or_none(api.get, DEFAULT_QUEUE):
+        return True
+    return or_none(api.create, _QUEUES, _marked(document, mark)) is not None
 
 
 def _account_made(api: Client) -> bool:
     path = "/api/v1/namespaces/default/serviceaccounts/default"
-    return _or_none(api.get, path) is not None
+    return or_none(api.get, path) is not None
 
 
-def _or_none(call: Callable[..., Document], *arguments: object) -> Document | None:
+def or_none(call: Callable[..., Document], *arguments: object) -> Document | None:
+    """Give the answer of a call; None where there is no such thing."""
     try:
         return call(*arguments)
     except ApiError as error:
@@ -115,8 +139,15 @@ def _or_none(call: Callable[..., Document], *arguments: object) -> Document | No
         raise
 
 
-def _nodes_ready(api: Client, count: int) -> bool:
-    return sum(nodes.ready(node) for node in api.get("/api/v1/nodes")["items"]) >= count
+def _nodes_ready(api: Client, options: Options) -> bool:
+    return sum(map(nodes.ready, simulated(api, options.mark))) >= options.count
+
+
+def simulated(api: Client, mark: str) -> list[Document]:
+    """Read the simulated nodes; `mark` as in `options.Options`."""
+    selector = f"?labelSelector={stages.MARK}={mark}" if mark else ""
+    found: list[Document] = api.get(f"/api/v1/nodes{selector}")["items"]
+    return found
 
 
 def _wait(what: str, ready: Callable[[], bool], check: Callable[[], None]) -> None:

@@ -3,20 +3,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
-import shutil
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from muster.local import client, components, locks, options, processes
+from muster.local import client, components, locks, processes
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from muster.local.existing import Existing
     from muster.local.layout import Layout
     from muster.local.options import Options
 
@@ -36,17 +35,21 @@ class PortTakenError(ClusterError):
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A local cluster, by its files. `commands`: command line of each program, without flags."""
+    """A local cluster, by its files. `commands`: command line of each program, without flags.
+
+    `existing` is the cluster that was there before; then `port` means nothing.
+    """
 
     files: Layout
     options: Options
     port: int
     commands: dict[str, list[str]]
+    existing: Existing | None = None
 
     @property
     def server(self) -> str:
         """URL of the API server."""
-        return f"https://{LOOPBACK}:{self.port}"
+        return self.existing.server if self.existing else f"https://{LOOPBACK}:{self.port}"
 
     @property
     def kubeconfig(self) -> Path:
@@ -65,9 +68,11 @@ class Cluster:
 
     def client(self) -> client.Client:
         """Connect to the API server as administrator; the caller closes it."""
+        if self.existing:
+            return client.by_kubeconfig(self.kubeconfig)
         pki = self.files.pki
         names = (pki / "ca.crt", pki / "admin.crt", pki / "admin.key")
-        return client.Client(self.server, *names)
+        return client.by_certificate(self.server, *names)
 
     def pids(self) -> dict[str, int | None]:
         """Process of each component; None where it does not run."""
@@ -132,10 +137,6 @@ class Cluster:
             return "(none)"
         return "\n".join(log.splitlines()[-_LAST_WORDS:])
 
-    def down(self) -> None:
-        """End all of it and remove its files."""
-        remove(self.files)
-
     def save(self) -> None:
         """Record the cluster as one that was brought up whole."""
         wanted = dataclasses.asdict(self.options)
@@ -144,42 +145,3 @@ class Cluster:
         fresh = self.files.record.with_suffix(".new")
         fresh.write_text(text)
         fresh.replace(self.files.record)
-
-
-def load(files: Layout) -> Cluster | None:
-    """Read the cluster recorded in `files`; None if none was brought up whole."""
-    try:
-        record = json.loads(files.record.read_text())
-        asked = options.restore(record["options"])
-        return Cluster(files, asked, record["port"], record["commands"])
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return None
-
-
-def remove(files: Layout) -> bool:
-    """End a cluster, whole or not, and remove its files; False if there was none."""
-    if not files.home.exists() and not files.lock.exists():
-        return False
-    with locks.held(files.lock):
-        there = files.home.exists()
-        sweep(files)
-        files.lock.unlink()
-    return there
-
-
-def sweep(files: Layout) -> None:
-    """End what runs and remove what is there, for the holder of the cluster's lock."""
-    records = (files.home / "run").glob("*.pid")
-    found = [one for path in records if (one := processes.read(path))]
-    processes.stop([one for one in found if one.pid != os.getpid()], grace=0)
-    running = load(files)
-    if running and running.options.kubeconfig:
-        _remove_copy(running.options.kubeconfig, files.kubeconfig)
-    if files.home.exists():
-        shutil.rmtree(files.home)
-
-
-def _remove_copy(copy: Path, original: Path) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        if copy.read_bytes() == original.read_bytes():
-            copy.unlink()

@@ -47,6 +47,11 @@ class Layout:
         return self.home / "cluster.json"
 
     @property
+    def existing(self) -> Path:
+        """JSON of the cluster that was there before; none for a cluster of its own."""
+        return self.home / "existing.json"
+
+    @property
     def kubeconfig(self) -> Path:
         """The administrator's."""
         return self.home / "kubeconfig"

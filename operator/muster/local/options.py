@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 KUBERNETES_VERSION = "1.36.3"
 KWOK_VERSION = "0.8.0"
 DEFAULT_NAME = "default"
+DEFAULT_NODES = 4
 DEFAULT_RUN_SECONDS = "5"
 MOST_NODES = 30_000
 """As many as have a range of pod addresses of their own."""
@@ -52,12 +53,14 @@ class Options:
     `run_seconds`: how long a simulated pod runs that does not say it itself, or `forever`.
     `tied`: the cluster is taken down as soon as the calling process ends, however it ends.
     `kubernetes_version`: None takes what is found on the machine, else `KUBERNETES_VERSION`.
-    `kubeconfig`: a further place to write the administrator's kubeconfig to.
+    `nodes`: None is `DEFAULT_NODES` in a cluster of its own, none in one that was there before.
+    `kubeconfig`: of a cluster that is to be used; where no file is, the new cluster's is written.
+    `mark`: set by `up`, marks all that is put into a cluster that was there before.
     `crds`: folder of the CRDs to install; by default those that come with Muster.
     """
 
     name: str = DEFAULT_NAME
-    nodes: int = 4
+    nodes: int | None = None
     shapes: tuple[Mapping[str, str], ...] = DEFAULT_SHAPES
     labels: Mapping[str, str] | None = None
     taints: tuple[Taint, ...] = ()
@@ -68,6 +71,14 @@ class Options:
     kubernetes_version: str | None = None
     run_seconds: str = DEFAULT_RUN_SECONDS
     tied: bool = False
+    mark: str = ""
+
+    @property
+    def count(self) -> int:
+        """How many simulated nodes there are to be."""
+        if self.nodes is not None:
+            return self.nodes
+        return 0 if self.mark else DEFAULT_NODES
 
 
 def parse_name(text: str) -> str:

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from muster.local.client import Document
 
 PREFIX = "local.muster.kubeflow.org/"
-NAMESPACE = "muster-local"
-"""Where attempts are counted."""
+MARK = f"{PREFIX}cluster"
+"""Label and annotation of what is put into a cluster that was there before."""
+_NAMESPACE = "muster-local"
 
 # jq. Pods that serve others until they are told to stop, unless they say otherwise: parameter
 # servers, MPI workers (an SSH server), and whatever the kubelet would start again for ever.
@@ -43,20 +44,25 @@ _ATTEMPT = (
     " (int (toString (index .status.containerStatuses 0).restartCount)))"
 )
 _COUNTER = (
-    "metadata: {namespace: muster-local, name: {{ $job := .metadata.namespace }}"
+    "metadata: {namespace: @NAMESPACE@, name: {{ $job := .metadata.namespace }}"
     "{{ range .metadata.ownerReferences }}{{ if .controller }}{{ $job = .uid }}{{ end }}{{ end }}"
     '{{ printf "%s.%s" $job .metadata.name | Quote }}}'
 )
 
 
-def render(run_seconds: str) -> str:
-    """Render kwok's configuration, as YAML; `run_seconds` as in `options.Options`."""
+def namespace(mark: str) -> str:
+    """Name the namespace where attempts are counted; `mark` as in `options.Options`."""
+    return f"{_NAMESPACE}-{mark}" if mark else _NAMESPACE
+
+
+def render(run_seconds: str, mark: str = "") -> str:
+    """Render kwok's configuration, as YAML; `run_seconds`, `mark` as in `options.Options`."""
     text = resources.files(__package__).joinpath("stages.yaml").read_text()
-    documents = [_fill(document, run_seconds) for document in yaml.safe_load(text)]
+    documents = [_fill(document, run_seconds, mark) for document in yaml.safe_load(text)]
     return "---\n".join(json.dumps(document, indent=1) + "\n" for document in documents)
 
 
-def _fill(value: Document, run_seconds: str) -> Document:
+def _fill(value: Document, run_seconds: str, mark: str) -> Document:
     words = {
         "@COUNTER@": _COUNTER,
         "@ATTEMPT@": _ATTEMPT,
@@ -64,6 +70,7 @@ def _fill(value: Document, run_seconds: str) -> Document:
         "@RUN_SECONDS@": f"({_RUN_SECONDS})",
         "@PREFIX@": PREFIX,
         "@DEFAULT@": run_seconds,
+        "@NAMESPACE@": namespace(mark),
     }
 
     def fill(part: object) -> object:

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A cluster that was there before `up`, found by a kubeconfig. Nothing is written to it here."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from muster.local import client, kubeconfig
+from muster.local.client import ApiError
+from muster.local.handle import ClusterError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from muster.local.client import Client
+    from muster.local.layout import Layout
+    from muster.local.options import Options
+
+_ITSELF = "/api/v1/namespaces/kube-system"
+_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_ALWAYS = (
+    ("apiextensions.k8s.io", "customresourcedefinitions", ("get", "list", "create", "delete")),
+    ("scheduling.incubator.k8s.io", "queues", ("get", "create", "delete")),
+    ("scheduling.incubator.k8s.io", "podgroups", ("list",)),
+)
+_WITH_NODES = (
+    ("", "namespaces", ("get", "list", "create", "delete")),
+    ("", "nodes", ("list", "create", "delete")),
+    ("", "nodes/status", ("patch",)),
+    ("", "pods", ("list", "delete")),
+    ("", "pods/status", ("patch",)),
+    ("", "configmaps", ("patch",)),
+    ("coordination.k8s.io", "leases", ("create", "update")),
+)
+_OTHERWISE = (
+    "name the kubeconfig of a cluster that runs, or a file that is not there: then a cluster of "
+    "its own is brought up and its kubeconfig written there"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Existing:
+    """A cluster that was there before. `file`: where it was found.
+
+    `uid` is the cluster's own: at the same address there may be another one later. `mark` is on
+    all that `up` puts there, `nodes` is how many simulated nodes these are.
+    """
+
+    file: str
+    server: str
+    uid: str
+    mark: str
+    nodes: int
+
+    def save(self, files: Layout) -> None:
+        """Record it; what is put there afterwards can be found and taken away again."""
+        fresh = files.existing.with_suffix(".new")
+        fresh.write_text(json.dumps(dataclasses.asdict(self)))
+        fresh.replace(files.existing)
+
+
+def load(files: Layout) -> Existing | None:
+    """Read the record; None if the cluster of these files is one of its own, or none."""
+    try:
+        return Existing(**json.loads(files.existing.read_text()))
+    except FileNotFoundError:
+        return None
+
+
+def is_there(file: Path | None) -> bool:
+    """Whether a file is somebody's kubeconfig, to be used and never to be written."""
+    try:
+        return file is not None and file.stat().st_size > 0
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise ClusterError(f"{file} cannot be read ({error.strerror}): {_OTHERWISE}") from error
+
+
+def look(file: Path, wanted: Options) -> tuple[Existing, str]:
+    """Find the cluster of a kubeconfig, and make sure that all may be done there.
+
+    Also gives the kubeconfig for that cluster alone. ClusterError if it cannot be used.
+    """
+    try:
+        text = kubeconfig.only_current(file)
+        api = client.by_kubeconfig(file)
+    except OSError as error:
+        raise ClusterError(f"{file} cannot be read ({error.strerror}): {_OTHERWISE}") from error
+    except (kubeconfig.KubeconfigError, client.CredentialsError) as error:
+        raise ClusterError(f"{file} is there but cannot be used, {error}: {_OTHERWISE}") from error
+    with contextlib.closing(api):
+        try:
+            uid = api.get(_ITSELF)["metadata"]["uid"]
+            lacking = _lacking(api, nodes=bool(wanted.nodes))
+        except ApiError as error:
+            raise ClusterError(f"{file}: {_refusal(api, error)}; {_OTHERWISE}") from error
+        if lacking:
+            raise ClusterError(
+                f"{file}: its user may not {', '.join(lacking)} in the cluster {api.server}: "
+                "name the kubeconfig of an administrator"
+            )
+        mark = f"{wanted.name}-{secrets.token_hex(3)}"
+        return Existing(str(file.resolve()), api.server, uid, mark, wanted.nodes or 0), text
+
+
+def reach(there: Existing, files: Layout, say: Callable[[str], None]) -> Client | None:
+    """Connect again; None if the address is another cluster's by now, which is said.
+
+    ClusterError if it cannot be reached.
+    """
+    errors: list[Exception] = []
+    for path in (files.kubeconfig, Path(there.file)):
+        try:
+            api = client.by_kubeconfig(path)
+            uid = api.get(_ITSELF)["metadata"]["uid"]
+        except (ApiError, client.CredentialsError) as error:
+            errors.append(error)  # a token in the copy may be too old, the user's file be gone
+            continue
+        if uid == there.uid:
+            return api
+        api.close()
+        if path == files.kubeconfig:
+            say(f"at {there.server} is another cluster now: nothing there was put there from here")
+            return None
+    raise ClusterError(
+        f"the cluster of {there.file} cannot be reached ({errors[0]}), so what was put there "
+        f"stays. Try again later, or, if it is gone for good: "
+        f"`muster local down --name {files.name} --forget`"
+    )
+
+
+def _lacking(api: Client, *, nodes: bool) -> list[str]:
+    rights = (*_ALWAYS, *(_WITH_NODES if nodes else ()))
+    return [
+        f"{verb} {resource}"
+        for group, resource, verbs in rights
+        for verb in verbs
+        if not _may(api, group, resource, verb)
+    ]
+
+
+def _may(api: Client, group: str, resource: str, verb: str) -> bool:
+    name, _, part = resource.partition("/")
+    asked = {"group": group, "resource": name, "subresource": part, "verb": verb}
+    document = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": asked},
+    }
+    allowed: bool = api.create(_REVIEWS, document)["status"]["allowed"]
+    return allowed
+
+
+def _refusal(api: Client, error: ApiError) -> str:
+    if error.status in {401, 403}:
+        return f"the cluster {api.server} refuses its user ({error})"
+    return f"the cluster {api.server} cannot be reached ({error})"
