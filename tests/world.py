@@ -239,8 +239,8 @@ class World:
         return tuple(found.get(key, 0) for key in ("active", "succeeded", "failed"))
 
     def reasons(self):
-        """Return the reasons of everything that was said, in order."""
-        return [emit.reason for emit in self.said]
+        """Return the reasons of everything that was said of the job, in order."""
+        return [emit.reason for emit in self.said if emit.group is None]
 
 
 def _group(document):

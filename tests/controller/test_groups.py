@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from muster import gang
@@ -421,6 +423,76 @@ def test_the_verdict_stands_on_the_group_too():
     (condition,) = world.objects["PodGroup", "mnist"]["status"]["conditions"]
     assert (condition["type"], condition["status"]) == ("Unschedulable", "True")
     assert condition["reason"] == "NotEnoughResources"
+
+
+def test_who_looks_at_the_group_is_told_once_for_every_change_of_reason():
+    """A Warning about the PodGroup itself, beside the one about the job."""
+    world = embedded(verdict=WAITS, placements={}).settle()
+
+    def told():
+        about = [emit for emit in world.said if emit.group is not None]
+        assert {emit.group.uid for emit in about} == {"uid-1"}
+        assert {(emit.type, emit.reason) for emit in about} == {("Warning", "Unschedulable")}
+        return [emit.message for emit in about]
+
+    assert told() == [WAITS.message]
+    world.extra["verdict"] = replace(WAITS, message="a little more is free")
+    world.settle()
+    assert len(told()) == 1
+    world.extra["verdict"] = replace(WAITS, reason="QueueOverused", message="")
+    world.settle()
+    assert told() == [WAITS.message, "QueueOverused"]
+    assert world.reasons().count("Unschedulable") == 2
+
+
+def test_a_member_that_is_being_replaced_alarms_nobody_on_the_group_either():
+    """The condition tells it; a Warning would be one for every restart."""
+    world = running()
+    world.end("mnist-worker-1", 137)
+    world.settle()
+    lacks = replace(PLACED, state="Degraded", reason="NotEnoughTasks", placed=1)
+    world.extra["verdict"] = lacks
+    world.settle()
+    assert not [emit for emit in world.said if emit.group is not None]
+    assert "Unschedulable" not in world.reasons()
+
+
+class TestSilence:
+    """A scheduler outside that has not said anything yet."""
+
+    def test_volcano_has_a_moment_before_its_silence_is_a_warning(self):
+        """The gang is shown as queued at once; a timer makes sure that more is said in time."""
+        world = World(tfjob(Worker=2), backend=gang.VOLCANO).settle()
+        assert world.status["state"] == "Queued"
+        assert "reason" not in world.status["gang"]
+        assert "Unschedulable" not in world.reasons()
+        world.step()
+        assert world.requeue == START + 10
+        world.now = START + 10
+        assert world.settle().status["gang"]["reason"] == "NotAdmitted"
+        assert world.reasons().count("Unschedulable") == 1
+        world.step()
+        assert world.requeue is None
+
+    def test_what_volcano_says_at_once_is_told_at_once(self):
+        """Its own words need no moment."""
+        world = World(tfjob(Worker=2), backend=gang.VOLCANO).settle()
+        full = {"type": "Unschedulable", "status": "True", "message": "queue is overused"}
+        world.objects["PodGroup", "mnist"]["status"] = {"phase": "Pending", "conditions": [full]}
+        assert world.settle().status["gang"]["reason"] == "QueueOverused"
+        assert world.reasons().count("Unschedulable") == 1
+
+    def test_a_group_that_stays_away_is_told_by_a_timer(self):
+        """Pods wait for half a minute without their group, and nothing else happens."""
+        world = World(tfjob(Worker=2), backend=gang.KUBE_BATCH).settle()
+        del world.objects["PodGroup", "mnist"]
+        world.extra["refusal"] = refusal("no", kind="PodGroup", until=START + 500)
+        world.settle().step()
+        assert world.requeue == START + 30
+        world.now = START + 30
+        assert world.settle().status["gang"]["reason"] == "GroupMissing"
+        world.step()
+        assert world.requeue == START + 500
 
 
 QUEUED = {"kueue.x-k8s.io/queue-name": "q"}

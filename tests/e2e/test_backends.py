@@ -371,7 +371,7 @@ def test_a_missing_api_is_told_and_waited_for(api: Api, start_operator: StartOpe
     try:
         operator.wait_ready()
         group(api, VOLCANO, "early")
-        api.wait_job("early", lambda j: verdict(j).get("reason") == "NotAdmitted")
+        api.wait_job("early", lambda j: verdict(j).get("state") == "Queued")
         api.patch(VOLCANO, "early", {"status": {"phase": "Inqueue"}})
         before = pods(api, "early", 2)
 

@@ -56,15 +56,16 @@ def test_n_pods_with_room_for_fewer_wait_together(api: Api, module_operator: Ope
     assert (condition["reason"], condition["message"]) == ("ExceedsCluster", message)
     assert condition["transitionID"]
     assert condition["lastTransitionTime"]
-    told = api.events("Unschedulable")
-    assert [(e["type"], e["message"]) for e in told] == [("Warning", message)]
+    told = {e["involvedObject"]["kind"]: e for e in api.events("Unschedulable")}
+    assert set(told) == {"TFJob", "PodGroup"}
+    assert {(e["type"], e["message"]) for e in told.values()} == {("Warning", message)}
 
     add_nodes(api, {"cpu": "2"}, prefix="more")
     api.wait_pods(4, "Running", "mnist")
     assert {p["metadata"]["uid"] for p in api.pods()} == {p["metadata"]["uid"] for p in pods}
     api.wait_job("mnist", lambda j: verdict(j).get("state") == "Running")
     assert wait_group(api, "mnist", "False")["status"]["phase"] == "Running"
-    assert len(api.events("Unschedulable")) == 1
+    assert len(api.events("Unschedulable")) == 2
 
 
 def test_two_gangs_of_sixty_percent(api: Api, module_operator: Operator) -> None:

@@ -144,6 +144,13 @@ def test_kubernetes(status, state):
     assert verdict == (state, "Unschedulable", NO_GPU)
 
 
+def test_volcano_is_not_accused_of_silence_at_once():
+    """A new group is queued; that it is not admitted is worth a word only after a while."""
+    group = make_group(phase="Pending")
+    assert judge(gang.VOLCANO, group, now=9.0) == ("Queued", "", "")
+    assert judge(gang.VOLCANO, group, now=10.0) == ("Queued", "NotAdmitted", LATER)
+
+
 @pytest.mark.parametrize(("now", "missing"), [(29.0, False), (30.0, True)])
 def test_group_that_is_missing(now, missing):
     """Half a minute of waiting pods without a group is reported; before, it may be on its way."""

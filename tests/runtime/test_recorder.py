@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from muster.runtime.recorder import BACKLOG, Recorder
+from muster.runtime.recorder import BACKLOG, PLENTY, Recorder
 
 JOB = {
     "apiVersion": "kubeflow.org/v1",
@@ -61,3 +61,14 @@ def test_more_than_the_backlog_is_dropped_and_counted():
     for index in range(BACKLOG + 3):
         recorder.emit(JOB, "Normal", "Reason", str(index))
     assert recorder.dropped == 3
+
+
+def test_what_others_tell_too_is_left_out_under_load():
+    """A thousand jobs that wait are told of before their groups are."""
+    recorder = make_recorder()
+    assert recorder.emit(JOB, "Warning", "Unschedulable", "first", spare=True)
+    for number in range(PLENTY):
+        assert recorder.emit(JOB, "Warning", "Unschedulable", str(number))
+    assert not recorder.emit(JOB, "Warning", "Unschedulable", "more", spare=True)
+    assert recorder.emit(JOB, "Warning", "Unschedulable", "more")
+    assert recorder.dropped == 1

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Final
 
 from muster.api import names
-from muster.api.model import ContainerEnd, JobStatus, PodView, ReplicaStatus
+from muster.api.model import ContainerEnd, JobStatus, PodView, ReplicaStatus, Verdict
 from muster.controller.model import Action, Create, Delete, Emit
 from muster.controller.roster import Fate, Member
 from muster.controller.scope import Scope
@@ -102,9 +102,14 @@ def of_gang(before: JobStatus, after: JobStatus) -> Iterator[Emit]:
     told, gang = before.gang.reason if before.gang else "", after.gang
     if gang is None or gang.reason in ("", told):
         return
-    replaced = gang.state == names.GangState.DEGRADED
-    if not (replaced and gang.reason == names.Verdict.NOT_ENOUGH_TASKS):
+    if is_alarming(gang):
         yield warning(names.Event.UNSCHEDULABLE, gang.message or gang.reason)
+
+
+def is_alarming(gang: Verdict) -> bool:
+    """Say whether a verdict is worth a Warning, once."""
+    replaced = gang.state == names.GangState.DEGRADED
+    return bool(gang.reason) and not (replaced and gang.reason == names.Verdict.NOT_ENOUGH_TASKS)
 
 
 def of_exits(scope: Scope, counted: Mapping[str, ReplicaStatus], *, over: bool) -> Iterator[Emit]:

@@ -10,7 +10,7 @@ from typing import Final
 
 from muster.api import names
 from muster.api.model import GroupView, ReplicaStatus, Verdict
-from muster.controller.events import normal
+from muster.controller.events import is_alarming, normal, warning
 from muster.controller.model import Action, Create, Delete, Emit, Patch
 from muster.controller.roster import Fate
 from muster.controller.scope import Scope
@@ -99,7 +99,17 @@ def _delete(group: GroupView) -> Delete:
     return Delete(group.api_version, group.kind, group.namespace, group.name, group.uid)
 
 
-def announcement(scope: Scope, verdict: Verdict | None) -> Iterator[Patch]:
+def look_again(scope: Scope) -> float | None:
+    """Return when a foreign scheduler's silence is to be told, if that is still to come."""
+    if scope.context.missing:
+        return None
+    observed = scope.observed
+    return scope.backend.look_again(
+        observed.group, scope.job, scope.facts, observed.pods, scope.now
+    )
+
+
+def announcement(scope: Scope, verdict: Verdict | None) -> Iterator[Patch | Emit]:
     """Yield what tells the verdict on the group itself, where Muster is its scheduler."""
     group = scope.observed.group
     if not scope.backend.embedded or verdict is None or group is None or group.deleting:
@@ -108,6 +118,9 @@ def announcement(scope: Scope, verdict: Verdict | None) -> Iterator[Patch]:
         body = announce.difference(group, verdict, scope.now)
         if body:
             yield Patch(group.api_version, group.kind, group.namespace, group.name, body)
+            if is_alarming(verdict) and announce.is_news(group, verdict.reason):
+                text = verdict.message or verdict.reason
+                yield replace(warning(names.Event.UNSCHEDULABLE, text), group=group)
 
 
 def was_whole(scope: Scope) -> bool:

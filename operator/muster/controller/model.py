@@ -124,6 +124,8 @@ class Emit:
     """Every pass may say it, but it is to be heard once."""
     about: str = ""
     """What else than the job it is about; once is then once of that, in whatever words."""
+    group: GroupView | None = None
+    """The job's group instead of the job; this is the first that is left out under load."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,6 +156,7 @@ def _running(scope: Scope) -> Iterator[Action]:
         policies.deadline(scope.job, scope.framework, after.start_time or scope.now),
         scope.retry,
         _rest(scope),
+        groups.look_again(scope),
         scope.job.created + FIRST_WORD if silent else None,
         _after_others(scope, blocked=bool(obstacle)),
     )

@@ -37,12 +37,13 @@ def status(
     if numbers != {word: group.counts.get(word, 0) for word in numbers}:
         patch |= numbers
     said = None if verdict is None else difference(group, verdict, now)
-    if said is not None and verdict is not None and _is_news(group, verdict.reason):
+    if said is not None and verdict is not None and is_news(group, verdict.reason):
         patch["conditions"] = said["status"]["conditions"]
     return {"status": patch} if patch else None
 
 
-def _is_news(group: GroupView, reason: str) -> bool:
+def is_news(group: GroupView, reason: str) -> bool:
+    """Say whether the group's condition tells another reason."""
     told = next((c for c in group.conditions if c.get("type") == names.UNSCHEDULABLE), {})
     return bool(told.get("reason", SCHEDULED) != (reason or SCHEDULED))
 

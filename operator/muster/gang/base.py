@@ -145,8 +145,22 @@ class GangBackend:
         """
         if self.read is None:
             return None
-        counts = reading.tally(job, pods, demand.minimum(job, facts))
-        return reading.verdict(self.name, group, counts, now, self.read)
+        counts = reading.tally(job, pods, demand.minimum(job, facts), now)
+        return reading.verdict(self.name, group, counts, self.read)
+
+    def look_again(
+        self,
+        group: GroupView | None,
+        job: Job,
+        facts: GangFacts,
+        pods: Sequence[PodView],
+        now: float,
+    ) -> float | None:
+        """Return when `verdict` may say more, though nothing has changed; None if never."""
+        if self.read is None or (group is not None and self.admits(group)):
+            return None
+        counts = reading.tally(job, pods, demand.minimum(job, facts), now)
+        return reading.look_again(group, counts)
 
 
 def labels(job: Job, facts: GangFacts) -> dict[str, str]:

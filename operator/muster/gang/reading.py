@@ -11,6 +11,8 @@ from muster.api.model import GroupView, Job, PodView, Verdict
 
 GROUP_GRACE = 30.0
 """Seconds that pods may wait without a group before it is reported missing."""
+FIRST_WORD = 10.0
+"""Seconds that a scheduler has for a new group before its silence is worth a word."""
 
 _SUMMARY_LENGTH = 120
 _ONCE_WHOLE = frozenset({names.GangState.RUNNING, names.GangState.DEGRADED})
@@ -43,12 +45,13 @@ class Tally:
     since one running pod may be enough for it."""
     waiting: Sequence[PodView]
     """Pending pods without a node, the oldest first."""
+    now: float
 
 
 Reader = Callable[[GroupView, Tally], Reading | None]
 
 
-def tally(job: Job, pods: Sequence[PodView], needed: int) -> Tally:
+def tally(job: Job, pods: Sequence[PodView], needed: int, now: float) -> Tally:
     """Count the job's pods; those that are being deleted do not count."""
     live = [pod for pod in pods if pod.owner_uid == job.uid and not pod.deleting]
     done = sum(pod.phase == "Succeeded" for pod in live)
@@ -62,6 +65,7 @@ def tally(job: Job, pods: Sequence[PodView], needed: int) -> Tally:
         ready=sum(pod.ready for pod in live),
         ran=last is not None and last.state in _ONCE_WHOLE,
         waiting=sorted(waiting, key=lambda pod: (pod.created, pod.name)),
+        now=now,
     )
 
 
@@ -90,10 +94,10 @@ def condition(group: GroupView, type_: str, status: str = "True") -> Mapping[str
 
 
 def verdict(
-    scheduler: str, group: GroupView | None, counts: Tally, now: float, read: Reader
+    scheduler: str, group: GroupView | None, counts: Tally, read: Reader
 ) -> Verdict | None:
     """Return the verdict, None if there is nothing to say yet."""
-    reading = read(group, counts) if group else _missing(counts, now)
+    reading = read(group, counts) if group else _missing(counts)
     if reading is None:
         return None
     return Verdict(
@@ -109,8 +113,19 @@ def verdict(
     )
 
 
-def _missing(counts: Tally, now: float) -> Reading | None:
-    if not counts.waiting or now - counts.waiting[0].created < GROUP_GRACE:
+def look_again(group: GroupView | None, counts: Tally) -> float | None:
+    """Return when silence will have lasted long enough to be told; None if it never will."""
+    if group is not None:
+        at = group.created + FIRST_WORD
+    elif counts.waiting:
+        at = counts.waiting[0].created + GROUP_GRACE
+    else:
+        return None
+    return at if at > counts.now else None
+
+
+def _missing(counts: Tally) -> Reading | None:
+    if not counts.waiting or counts.now - counts.waiting[0].created < GROUP_GRACE:
         return None
     message = "the group object is missing, so the scheduler holds the job's pods back"
     return Reading(names.GangState.QUEUED, names.Verdict.GROUP_MISSING, message)

@@ -27,7 +27,8 @@ def _read(group: GroupView, counts: reading.Tally) -> reading.Reading | None:
     reason, message = said.get("reason", ""), said.get("message", "")
     match group.phase:
         case "" | "Pending":
-            return _not_admitted(reason, message)
+            waited = counts.now - group.created >= reading.FIRST_WORD
+            return _not_admitted(reason, message, waited=waited)
         case "Running" | "Completed":
             return reading.Reading(names.GangState.RUNNING)
         case "Unknown":
@@ -37,9 +38,11 @@ def _read(group: GroupView, counts: reading.Tally) -> reading.Reading | None:
     return reading.by_pods(group, counts)
 
 
-def _not_admitted(reason: str, message: str) -> reading.Reading:
+def _not_admitted(reason: str, message: str, *, waited: bool) -> reading.Reading:
     if any(word in message.lower() for word in _OVERUSED):
         return reading.Reading(names.GangState.QUEUED, names.Verdict.QUEUE_OVERUSED, message)
+    if not (reason or message or waited):
+        return reading.Reading(names.GangState.QUEUED)
     return reading.Reading(
         names.GangState.QUEUED,
         reason or "NotAdmitted",

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from muster.api import names
-from muster.api.model import GroupView, Json, PodView, Verdict
+from muster.api.model import Json, PodView, Verdict
 from muster.gang import announce
 from muster.runtime import foreignpods, rulings
 from muster.runtime.binder import TROUBLE, Binder
@@ -25,7 +25,7 @@ from muster.runtime.gangs import GangRules
 from muster.runtime.gate import Urgency
 from muster.runtime.inputs import GangInput
 from muster.runtime.kube import Kube, Resource
-from muster.runtime.recorder import Recorder
+from muster.runtime.recorder import Recorder, reference
 from muster.scheduler.decision import Decision
 
 log = logging.getLogger(__name__)
@@ -201,7 +201,7 @@ class Foreign:
             asyncio.get_running_loop().call_later(RETRY, self._hear, key)
         else:
             if verdict is not None and verdict.reason and "conditions" in patch["status"]:
-                event, about = names.Event.UNSCHEDULABLE, _about(group)
+                event, about = names.Event.UNSCHEDULABLE, reference(group)
                 self._recorder.emit(about, "Warning", event, verdict.message)
 
 
@@ -220,8 +220,3 @@ def _waits(pod: PodView) -> bool:
 def _reference(pod: PodView) -> Json:
     metadata = {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
-
-
-def _about(group: GroupView) -> Json:
-    metadata = {"namespace": group.namespace, "name": group.name, "uid": group.uid}
-    return {"apiVersion": group.api_version, "kind": group.kind, "metadata": metadata}

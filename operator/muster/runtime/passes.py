@@ -34,7 +34,7 @@ from muster.runtime.cache import Cache
 from muster.runtime.gate import Urgency
 from muster.runtime.kube import ApiError, Kube, Resource
 from muster.runtime.metrics import Metrics
-from muster.runtime.recorder import Recorder
+from muster.runtime.recorder import Recorder, reference
 from muster.runtime.shelf import Shelf
 from muster.runtime.strangers import Strangers
 
@@ -310,6 +310,10 @@ class Passes:
         about = entry if entry is not None else _reference(job)
         for action in batch:
             assert isinstance(action, Emit)
+            if action.group is not None:
+                group = reference(action.group)
+                self._recorder.emit(group, action.type, action.reason, action.message, spare=True)
+                continue
             said = self._recorder.emit(
                 about,
                 action.type,

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 import aiohttp
 
-from muster.api.model import Json
+from muster.api.model import GroupView, Json
 from muster.runtime.gate import Urgency
 from muster.runtime.kube import ApiError, FencedError, Kube, Resource
 
@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 
 EVENTS = Resource("", "v1", "events")
 BACKLOG = 2000
+PLENTY = 100
 REMEMBERED, MEMORY_SECONDS = 20_000, 3600.0
 LONGEST_MESSAGE = 1024
 COMPONENT = "muster"
@@ -47,15 +48,20 @@ class Recorder:
         *,
         once: bool = False,
         of: str = "",
+        spare: bool = False,
     ) -> bool:
         """Say it, unless it is to be said `once` and was. Returns whether it is said.
 
-        It is said once in these words; given `of`, once of that under this reason.
+        It is said once in these words; given `of`, once of that under this reason. What others
+        tell too is `spare`: it is left out while much is still to be written.
         """
         metadata = about["metadata"]
         if once and self._was_said((metadata.get("uid", ""), reason, of or message)):
             return False
         namespace = metadata.get("namespace", "default")
+        if spare and self._queue.qsize() >= PLENTY:
+            self.dropped += 1
+            return False
         try:
             self._queue.put_nowait((namespace, _document(about, kind, reason, message)))
         except asyncio.QueueFull:
@@ -85,6 +91,12 @@ class Recorder:
             except (ApiError, FencedError, aiohttp.ClientError, TimeoutError) as error:
                 self.dropped += 1
                 log.info("event not written: %s", error)
+
+
+def reference(group: GroupView) -> Json:
+    """Return a group as what an event is about."""
+    metadata = {"namespace": group.namespace, "name": group.name, "uid": group.uid}
+    return {"apiVersion": group.api_version, "kind": group.kind, "metadata": metadata}
 
 
 def _document(about: Json, kind: str, reason: str, message: str) -> Json:
