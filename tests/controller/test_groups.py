@@ -457,6 +457,39 @@ def test_a_member_that_is_being_replaced_alarms_nobody_on_the_group_either():
     assert "Unschedulable" not in world.reasons()
 
 
+class TestNative:
+    """Kubernetes' own gangs."""
+
+    def test_a_gang_that_is_not_enforced_is_a_warning_of_its_own(self):
+        """Read back from the first pods; it is told once, and stays in the status."""
+        world = World(tfjob(Worker=2), backend=gang.KUBERNETES).settle()
+        for pod in world.of("Pod"):
+            del pod["spec"]["schedulingGroup"]
+        world.settle()
+        world.start()
+        assert world.settle().status["gang"]["reason"] == "GangNotEnforced"
+        assert world.status["state"] == "Running"
+        (told,) = [emit for emit in world.said if emit.reason == "GangNotEnforced"]
+        assert told.type == "Warning"
+        assert "Unschedulable" not in world.reasons()
+
+    def test_a_group_that_cannot_change_says_so_once_and_is_made_anew_with_the_pods(self):
+        """A new size while pods exist waits for the next suspend and resume."""
+        world = World(tfjob(Worker=2), backend=gang.KUBERNETES).settle()
+        world.job["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] = 3
+        world.job["metadata"]["generation"] = 2
+        world.settle().settle()
+        assert world.reasons().count("PodGroupImmutable") == 1
+        policy = world.objects["PodGroup", "mnist"]["spec"]["schedulingPolicy"]
+        assert policy == {"gang": {"minCount": 2}}
+        world.job["spec"]["runPolicy"] = {"suspend": True}
+        assert not world.settle().names("PodGroup")
+        world.job["spec"]["runPolicy"] = {"suspend": False}
+        world.settle()
+        policy = world.objects["PodGroup", "mnist"]["spec"]["schedulingPolicy"]
+        assert policy == {"gang": {"minCount": 3}}
+
+
 class TestSilence:
     """A scheduler outside that has not said anything yet."""
 

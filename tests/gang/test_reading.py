@@ -5,7 +5,7 @@ import dataclasses
 
 import pytest
 
-from builders import make_group, make_job, make_pod
+from builders import make_group, make_job, make_pod, make_replica, make_template
 from muster import gang
 from muster.api import model
 
@@ -140,7 +140,8 @@ def test_kubernetes(status, state):
         "message": NO_GPU,
     }
     group = make_group(conditions=(condition,))
-    verdict = judge(gang.KUBERNETES, group, pods("Pending", "Pending"), make_job(status=status))
+    members = [dataclasses.replace(pod, group="mnist") for pod in pods("Pending", "Pending")]
+    verdict = judge(gang.KUBERNETES, group, members, make_job(status=status))
     assert verdict == (state, "Unschedulable", NO_GPU)
 
 
@@ -149,6 +150,20 @@ def test_volcano_is_not_accused_of_silence_at_once():
     group = make_group(phase="Pending")
     assert judge(gang.VOLCANO, group, now=9.0) == ("Queued", "", "")
     assert judge(gang.VOLCANO, group, now=10.0) == ("Queued", "NotAdmitted", LATER)
+
+
+def test_a_native_gang_whose_pods_lost_their_link_is_not_enforced():
+    """The API server leaves out a field that is switched off: pods start one by one."""
+    members = pods("Running", "Pending")
+    state, reason, message = judge(gang.KUBERNETES, make_group(), members)
+    assert (state, reason) == ("Queued", "GangNotEnforced")
+    assert "feature gates" in message
+    held = [dataclasses.replace(pod, group="mnist") for pod in pods("Running", "Running")]
+    assert judge(gang.KUBERNETES, make_group(), held) == ("Running", "", "")
+    mixed = make_job(replicas=[
+        make_replica(type="PS", template=make_template(scheduler="mine")), make_replica()
+    ])  # fmt: skip
+    assert judge(gang.KUBERNETES, make_group(), members, mixed) is None
 
 
 @pytest.mark.parametrize(("now", "missing"), [(29.0, False), (30.0, True)])

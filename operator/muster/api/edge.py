@@ -45,6 +45,17 @@ def integer(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
+def covers(there: Any, wanted: Any) -> bool:
+    """Say whether a stored value says all that is wanted; defaults may have been added."""
+    if isinstance(wanted, Mapping):
+        known = isinstance(there, Mapping)
+        return known and all(covers(there.get(key), value) for key, value in wanted.items())
+    if isinstance(wanted, list):
+        alike = isinstance(there, list) and len(there) == len(wanted)
+        return alike and all(map(covers, there, wanted))
+    return bool(there == wanted)
+
+
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
     """Return the JSON merge patch that turns one document into the other."""
     patch: dict[str, Any] = {key: None for key in before if key not in after}

@@ -293,6 +293,8 @@ class PodView:
     """That batch Job is held back and has no pod."""
     completed: float | None = None
     """When that batch Job came to a good end."""
+    group: str = ""
+    """Name in `spec.schedulingGroup`: Kubernetes' own gangs."""
 
     @property
     def place(self) -> str:

@@ -162,6 +162,7 @@ class Verdict(StrEnum):
     UNSUPPORTED_CONSTRAINT = "UnsupportedConstraint"
     GANG_SCHEDULER_MISSING = "GangSchedulerMissing"
     GROUP_MISSING = "GroupMissing"
+    GANG_NOT_ENFORCED = "GangNotEnforced"
     UNSCHEDULABLE = "Unschedulable"
 
     @property
@@ -215,6 +216,7 @@ class Event(StrEnum):
     SET_POD_TEMPLATE_RESTART_POLICY = "SetPodTemplateRestartPolicy"
     SET_POD_TEMPLATE_SCHEDULER_NAME = "SetPodTemplateSchedulerName"
     GROUP_NAME_OVERWRITTEN = "GroupNameOverwritten"
+    GANG_NOT_ENFORCED = "GangNotEnforced"
     SCHEDULING_POLICY_IGNORED = "SchedulingPolicyIgnored"
     LEGACY_FIELD_IGNORED = "LegacyFieldIgnored"
     DEPRECATED_FIELD = "DeprecatedField"

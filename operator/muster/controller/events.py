@@ -103,7 +103,9 @@ def of_gang(before: JobStatus, after: JobStatus) -> Iterator[Emit]:
     if gang is None or gang.reason in ("", told):
         return
     if is_alarming(gang):
-        yield warning(names.Event.UNSCHEDULABLE, gang.message or gang.reason)
+        lost = gang.reason == names.Verdict.GANG_NOT_ENFORCED
+        event = names.Event.GANG_NOT_ENFORCED if lost else names.Event.UNSCHEDULABLE
+        yield warning(event, gang.message or gang.reason)
 
 
 def is_alarming(gang: Verdict) -> bool:

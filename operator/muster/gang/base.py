@@ -23,6 +23,10 @@ def _always(_group: GroupView | None) -> bool:
     return True
 
 
+def _kept(_job: Job, _pod: PodView) -> bool:
+    return True
+
+
 def _nothing_before(_job: Job, _facts: GangFacts) -> tuple[Json, ...]:
     return ()
 
@@ -56,6 +60,10 @@ class GangBackend:
     admits: Callable[[GroupView | None], bool] = _always
     read: reading.Reader | None = None
     """How its state shows on group and pods; None: it does not."""
+    kept: Callable[[Job, PodView], bool] = _kept
+    """Whether a pod still has its link; an API server leaves out fields that it does not know."""
+    unkept: str = ""
+    """What a lost link means and what to do, in a sentence."""
     before: Callable[[Job, GangFacts], tuple[Json, ...]] = _nothing_before
     """Documents that must exist before the group, in order of creation."""
     warn: Callable[[Job, GangFacts], tuple[Notice, ...]] = _no_notices
@@ -146,7 +154,9 @@ class GangBackend:
         if self.read is None:
             return None
         counts = reading.tally(job, pods, demand.minimum(job, facts), now)
-        return reading.verdict(self.name, group, counts, self.read)
+        lost = any(not self.kept(job, pod) for pod in reading.living(job, pods))
+        read = reading.not_enforced(self.unkept) if lost else self.read
+        return reading.verdict(self.name, group, counts, read)
 
     def look_again(
         self,

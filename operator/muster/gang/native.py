@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from muster.api import names
-from muster.api.model import GroupView, Job, Json, Notice, Replica
+from muster.api.model import GroupView, Job, Json, Notice, PodView, Replica
 from muster.gang import base, demand, reading
 from muster.gang.model import Field, GangFacts, GroupApi, Link, Permission, Update
 
@@ -66,6 +66,10 @@ def _mark(job: Job, _replica: Replica) -> Link:
     return Link(spec={"schedulingGroup": {"podGroupName": names.flat(job.name)}})
 
 
+def _kept(job: Job, pod: PodView) -> bool:
+    return _mixed(job) or pod.kind != "Pod" or bool(pod.group)
+
+
 def _warn(job: Job, _facts: GangFacts) -> tuple[Notice, ...]:
     return tuple(_warnings(job))
 
@@ -112,6 +116,12 @@ KUBERNETES = base.GangBackend(
     pods_first_on_delete=True,
     mark=_mark,
     admits=_exists,
+    kept=_kept,
+    unkept=(
+        "The pods have no schedulingGroup, so they start one by one: the API server leaves it out "
+        "without the feature gates GenericWorkload and GangScheduling; switch them on in "
+        "kube-apiserver and kube-scheduler, or choose another --gang-scheduler-name"
+    ),
     before=_workload,
     read=_read,
     warn=_warn,

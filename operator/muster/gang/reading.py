@@ -53,7 +53,7 @@ Reader = Callable[[GroupView, Tally], Reading | None]
 
 def tally(job: Job, pods: Sequence[PodView], needed: int, now: float) -> Tally:
     """Count the job's pods; those that are being deleted do not count."""
-    live = [pod for pod in pods if pod.owner_uid == job.uid and not pod.deleting]
+    live = living(job, pods)
     done = sum(pod.phase == "Succeeded" for pod in live)
     waiting = (pod for pod in live if pod.phase == "Pending" and not pod.node)
     last = job.status.gang
@@ -67,6 +67,22 @@ def tally(job: Job, pods: Sequence[PodView], needed: int, now: float) -> Tally:
         waiting=sorted(waiting, key=lambda pod: (pod.created, pod.name)),
         now=now,
     )
+
+
+def living(job: Job, pods: Sequence[PodView]) -> list[PodView]:
+    """Return the job's pods that are not being deleted."""
+    return [pod for pod in pods if pod.owner_uid == job.uid and not pod.deleting]
+
+
+def not_enforced(message: str) -> Reader:
+    """Return how a gang is read that its scheduler does not know to be one."""
+
+    def read(group: GroupView, counts: Tally) -> Reading:
+        found = by_pods(group, counts)
+        state = found.state if found else names.GangState.QUEUED
+        return Reading(state, names.Verdict.GANG_NOT_ENFORCED, message)
+
+    return read
 
 
 def by_pods(_group: GroupView, counts: Tally) -> Reading | None:

@@ -113,6 +113,11 @@ def _add_up(actions: Subparsers) -> None:
     add("--no-kwok", action="store_true", help="nodes are only written down, pods do not run")
     add("--no-scheduler", action="store_true", help="without kube-scheduler")
     add(
+        "--native-gangs",
+        action="store_true",
+        help="switch on Kubernetes' own gangs (alpha), for --gang-scheduler-name=kubernetes",
+    )
+    add(
         "--default-run-seconds",
         metavar="SECONDS",
         default=options.DEFAULT_RUN_SECONDS,
@@ -188,6 +193,7 @@ def _up(args: argparse.Namespace) -> int:
         scheduler=not args.no_scheduler,
         kubernetes_version=args.kubernetes_version,
         run_seconds=args.default_run_seconds,
+        native_gangs=args.native_gangs,
     )
     made = cluster.up(wanted, _say)
     print(f"kubeconfig: {wanted.kubeconfig or made.kubeconfig}")

@@ -32,6 +32,7 @@ ADMIN = ("muster-local-admin", "system:masters")
 _ISSUER = "https://kubernetes.default.svc.cluster.local"
 _SERVICES = "10.96.0.0/12"
 _PODS = "10.128.0.0/9"
+_NATIVE_GANGS = "GenericWorkload=true,GangScheduling=true"
 _GUESTS = "198.19.0.0/16"  # set apart for benchmarks: no real network has it
 
 
@@ -52,11 +53,11 @@ def arguments(component: str, layout: Layout, options: Options, port: int) -> li
     if component == ETCD:
         return _etcd()
     if component == API_SERVER:
-        return _api_server(layout, port)
+        return _api_server(layout, port, options)
     if component == CONTROLLER_MANAGER:
         return _controller_manager(layout, options)
     if component == SCHEDULER:
-        return _scheduler(layout)
+        return _scheduler(layout, options)
     return _kwok(layout, options)
 
 
@@ -76,7 +77,7 @@ def _etcd() -> list[str]:
     ]
 
 
-def _api_server(layout: Layout, port: int) -> list[str]:
+def _api_server(layout: Layout, port: int, options: Options) -> list[str]:
     pki = layout.pki
     return [
         "--etcd-servers=unix://etcd.sock",
@@ -102,6 +103,8 @@ def _api_server(layout: Layout, port: int) -> list[str]:
         "--max-requests-inflight=3000",
         "--max-mutating-requests-inflight=1500",
         "--profiling=false",
+        *(["--runtime-config=scheduling.k8s.io/v1alpha2=true"] if options.native_gangs else []),
+        *_gates(options),
     ]
 
 
@@ -125,7 +128,7 @@ def _controller_manager(layout: Layout, options: Options) -> list[str]:
     ]
 
 
-def _scheduler(layout: Layout) -> list[str]:
+def _scheduler(layout: Layout, options: Options) -> list[str]:
     return [
         f"--kubeconfig={layout.kubeconfig_of(SCHEDULER)}",
         f"--authentication-kubeconfig={layout.kubeconfig_of(SCHEDULER)}",
@@ -135,7 +138,12 @@ def _scheduler(layout: Layout) -> list[str]:
         "--kube-api-qps=2000",
         "--kube-api-burst=4000",
         "--profiling=false",
+        *_gates(options),
     ]
+
+
+def _gates(options: Options) -> list[str]:
+    return [f"--feature-gates={_NATIVE_GANGS}"] if options.native_gangs else []
 
 
 def _kwok(layout: Layout, options: Options) -> list[str]:

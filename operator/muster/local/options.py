@@ -55,6 +55,7 @@ class Options:
     `kubernetes_version`: None takes what is found on the machine, else `KUBERNETES_VERSION`.
     `nodes`: None is `DEFAULT_NODES` in a cluster of its own, none in one that was there before.
     `kubeconfig`: of a cluster that is to be used; where no file is, the new cluster's is written.
+    `native_gangs`: Kubernetes' own gangs are switched on, an alpha feature.
     `mark`: set by `up`, marks all that is put into a cluster that was there before.
     `crds`: folder of the CRDs to install; by default those that come with Muster.
     """
@@ -71,6 +72,7 @@ class Options:
     kubernetes_version: str | None = None
     run_seconds: str = DEFAULT_RUN_SECONDS
     tied: bool = False
+    native_gangs: bool = False
     mark: str = ""
 
     @property

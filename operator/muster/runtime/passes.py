@@ -204,7 +204,8 @@ class Passes:
                 # Of a batch that is refused alike the first speaks for all.
                 self._refuse(job, document, error)
             elif error.reason == "AlreadyExists":
-                if await self._own(job, resource.path(metadata["namespace"], metadata["name"])):
+                at = resource.path(metadata["namespace"], metadata["name"])
+                if await self._own(job, at, document):
                     return
             elif error.code not in REFUSED:
                 raise
@@ -217,8 +218,11 @@ class Passes:
         self._cache.put(document)
         self._shelf.put(job, document)
 
-    async def _own(self, job: Job, path: str) -> bool:
-        """Take in the object that has the name already; say whether it is the job's."""
+    async def _own(self, job: Job, path: str, wanted: Json) -> bool:
+        """Take in the object that has the name already; say whether it is the job's.
+
+        One that stands beside the group and cannot change goes if it is of an earlier group.
+        """
         try:
             found = await self._kube.get(path)
         except ApiError as error:
@@ -228,6 +232,11 @@ class Passes:
         own = views.controller_of(found["metadata"]) == job.uid
         if own or not self._strangers.meet(job, path, found):
             self._take(job, found)
+        if own and wanted["kind"] in self._backend.companions:
+            if edge.covers(found["spec"], wanted["spec"]):
+                return True
+            await self._kube.delete(path, found["metadata"]["uid"], Urgency.GROUP)
+            return False
         return own
 
     def _refuse(self, job: Job, document: Json, error: ApiError) -> None:

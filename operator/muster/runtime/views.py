@@ -78,6 +78,7 @@ def pod(document: Json) -> PodView:
         urgent=(spec.get("priorityClassName") or "").startswith(names.SYSTEM_CLASSES),
         selector={} if spec.get("nodeName") else spec.get("nodeSelector") or {},
         maker=_maker(metadata),
+        group=(spec.get("schedulingGroup") or {}).get("podGroupName") or "",
     )
 
 
