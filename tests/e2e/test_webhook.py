@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import copy
 import os
+import ssl
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 import yaml
 from harness import ROOT, Api, Json, Operator, Refused, add_nodes, free_port, tfjob
 
-from muster.runtime import certificates
+from muster.local import pki
 
 pytestmark = pytest.mark.e2e
 
@@ -135,25 +136,51 @@ def test_the_certificate_is_renewed_and_nobody_notices(
     assert all(text.count(b"BEGIN CERTIFICATE") <= 3 for text in seen)
 
 
-def test_files_of_a_certificate_manager(
-    api: Api, start_operator: StartOperator, overlay: str, port: int, tmp_path: Path
+def issue(authority: pki.Authority, folder: Path, generation: int) -> bytes:
+    """Do as cert-manager and the kubelet do with a mounted Secret; return the certificate."""
+    pair = authority.server()
+    fresh = folder / f"..generation-{generation}"
+    fresh.mkdir()
+    for name, text in (("tls.crt", pair.certificate), ("tls.key", pair.key)):
+        (fresh / name).write_bytes(text)
+        if not (folder / name).is_symlink():
+            (folder / name).symlink_to(Path("..data") / name)
+    (folder / "..new").symlink_to(fresh.name)
+    (folder / "..new").rename(folder / "..data")
+    return pair.certificate
+
+
+def served(port: int) -> str:
+    """Return the certificate that a new connection is shown."""
+    return ssl.get_server_certificate(("127.0.0.1", port), timeout=5)
+
+
+def test_certificates_of_a_certificate_manager_are_followed(
+    api: Api, start_operator: StartOperator, port: int, tmp_path: Path
 ) -> None:
-    """They are served, and read anew; the configuration is left to whoever makes them."""
-    pair = certificates.self_signed(["127.0.0.1"], time.time(), 3600)
-    names = {"cert": tmp_path / "tls.crt", "key": tmp_path / "tls.key"}
-    names["cert"].write_bytes(pair.certificate)
-    names["key"].write_bytes(pair.key)
+    """Signed by an authority that stays, exchanged under the running operator without a gap; the
+    configuration is left to whoever makes them, and no right is needed for it.
+    """
+    authority = pki.Authority("certificates")
+    first = issue(authority, tmp_path, 1)
     found = api.send("GET", f"{CONFIGURATIONS}/muster")
-    trusted = base64.b64encode(pair.certificate).decode()
+    trusted = base64.b64encode(authority.certificate).decode()
     found["webhooks"][0]["clientConfig"]["caBundle"] = trusted
     api.send("PUT", f"{CONFIGURATIONS}/muster", found)
     start_operator(
         f"--admission-bind-address=127.0.0.1:{port}",
-        *(f"--admission-{name}-file={path}" for name, path in names.items()),
+        f"--admission-cert-file={tmp_path / 'tls.crt'}",
+        f"--admission-key-file={tmp_path / 'tls.key'}",
     )
     wait_refused(api)
-    after = api.send("GET", f"{CONFIGURATIONS}/muster")
-    assert bundle(after) == pair.certificate
+    assert served(port).strip() == first.decode().strip()
+    second = issue(authority, tmp_path, 2).decode().strip()
+    deadline = time.monotonic() + 20
+    while served(port).strip() != second:
+        assert DENIED in dry_run(api, two_chiefs())
+        assert time.monotonic() < deadline
+    assert DENIED in dry_run(api, two_chiefs())
+    assert bundle(api.send("GET", f"{CONFIGURATIONS}/muster")) == authority.certificate
 
 
 def test_an_operator_without_the_permission_works_and_says_so(

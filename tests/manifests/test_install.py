@@ -92,6 +92,34 @@ def test_overlay_is_accepted(installed: cluster.Cluster, overlay: str, tmp_path:
     assert arguments == wanted
 
 
+def test_with_cert_manager_the_operator_gets_files_and_no_right_to_publish(
+    installed: cluster.Cluster, tmp_path: Path
+) -> None:
+    """The flags name the files of the Secret that the certificate is put into."""
+    parts = ("overlays/embedded", "components/webhook", "components/webhook-cert-manager")
+    first, *others = (os.path.relpath(ROOT / "manifests" / part, tmp_path) for part in parts)
+    own = {"resources": [first], "components": others}
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(own))
+    rendered = kubectl(installed, "kustomize", str(tmp_path))
+    whole = {
+        (document["kind"], document["metadata"]["name"]): document
+        for document in yaml.load_all(rendered, yaml.CSafeLoader)
+    }
+    assert ("ClusterRole", "muster-webhook") not in whole
+    assert ("ClusterRoleBinding", "muster-webhook") not in whole
+    certificate = whole["Certificate", "muster-webhook"]
+    pod = whole["Deployment", "muster"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    (volume,) = (one for one in pod["volumes"] if one["name"] == "webhook")
+    assert volume["secret"]["secretName"] == certificate["spec"]["secretName"]
+    (mount,) = (one for one in container["volumeMounts"] if one["name"] == "webhook")
+    for flag, key in (("cert", "tls.crt"), ("key", "tls.key")):
+        assert f"--admission-{flag}-file={mount['mountPath']}/{key}" in container["args"]
+    configuration = whole["ValidatingWebhookConfiguration", "muster"]
+    injected = configuration["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
+    assert injected == "muster-system/muster-webhook"
+
+
 @pytest.fixture(scope="module")
 def team(installed: cluster.Cluster, tmp_path_factory: pytest.TempPathFactory) -> cluster.Cluster:
     """Install the namespaced overlay too, moved to the namespace team-a by one line."""

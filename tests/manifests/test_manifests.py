@@ -172,10 +172,9 @@ def test_the_webhook_asks_about_every_kind_and_stops_nobody() -> None:
     assert (webhook["failurePolicy"], webhook["sideEffects"]) == ("Ignore", "None")
 
 
-@pytest.mark.parametrize("components", [["webhook"], ["webhook", "webhook-cert-manager"]])
-def test_the_webhook_is_added_by_a_line(tmp_path: Path, components: list[str]) -> None:
+def test_the_webhook_is_added_by_a_line(tmp_path: Path) -> None:
     """Service, port and flags fit each other; the account may change that one object."""
-    names = [f"../components/{name}" for name in components]
+    names = ["../components/webhook"]
     shutil.copytree(MANIFESTS, tmp_path / "manifests")
     (tmp_path / "manifests" / "own").mkdir()
     own = {"resources": ["../overlays/embedded"], "components": names}
@@ -190,6 +189,18 @@ def test_the_webhook_is_added_by_a_line(tmp_path: Path, components: list[str]) -
     asked = configuration["webhooks"][0]["clientConfig"]["service"]
     assert asked["name"] == service["metadata"]["name"]
     assert asked["port"] == service["spec"]["ports"][0]["port"]
-    for certificate in (d for d in found if d["kind"] == "Certificate"):
-        (name,) = certificate["spec"]["dnsNames"]
-        assert name == f"{asked['name']}.{asked['namespace']}.svc"
+
+
+def test_cert_manager_signs_by_an_authority_that_outlives_the_certificate() -> None:
+    """So the configuration trusts the old and the new one while they are exchanged."""
+    found = load(MANIFESTS / "components" / "webhook-cert-manager" / "certificate.yaml")
+    named = {(d["kind"], d["metadata"]["name"]): d["spec"] for d in found}
+    assert all(d["metadata"]["namespace"] == "muster-system" for d in found)
+    leaf = named["Certificate", "muster-webhook"]
+    issuer = named["Issuer", leaf["issuerRef"]["name"]]
+    (authority,) = (spec for spec in named.values() if spec.get("isCA"))
+    assert issuer == {"ca": {"secretName": authority["secretName"]}}
+    assert named["Issuer", authority["issuerRef"]["name"]] == {"selfSigned": {}}
+    (configuration,) = load(MANIFESTS / "components" / "webhook" / "configuration.yaml")
+    asked = configuration["webhooks"][0]["clientConfig"]["service"]
+    assert leaf["dnsNames"] == [f"{asked['name']}.{asked['namespace']}.svc"]

@@ -3,8 +3,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import ssl
+import time
+from pathlib import Path
+from unittest import mock
 
 from cryptography import x509
 
@@ -109,3 +113,67 @@ def test_publishing_changes_the_bundles_and_nothing_else():
     assert webhook == configuration(SERVICE)["webhooks"][0]
     full = webhooks.published(configuration(SERVICE), certificate, NOW)
     assert webhooks.published(full, certificate, NOW + 1) == full
+
+
+class Followed:
+    """An operator's admission with files that somebody else makes, and a server that uses it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        given = webhooks.Given(str(folder / "given.crt"), str(folder / "given.key"))
+        self.admission = webhooks.Admission(mock.sentinel.nobody, "muster", DAY, given)
+
+    def give(self, certificate: bytes, key: bytes) -> None:
+        """Write the files."""
+        (self.folder / "given.crt").write_bytes(certificate)
+        (self.folder / "given.key").write_bytes(key)
+
+    async def shown(self) -> bytes:
+        """Return the certificate that a new connection is shown."""
+        server = await asyncio.start_server(
+            lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=self.admission.context
+        )
+        async with server:
+            address = server.sockets[0].getsockname()
+            text = await asyncio.to_thread(ssl.get_server_certificate, address, timeout=5)
+        return text.strip().encode()
+
+
+def test_given_files_that_do_not_belong_together_are_never_served(tmp_path, monkeypatch, caplog):
+    """Half of an exchange is not an exchange: the old pair serves until the new one is whole."""
+    monkeypatch.setattr(webhooks, "FOLLOW_SECONDS", 0.01)
+    monkeypatch.setattr(webhooks, "RETRY_SECONDS", 0.01)
+
+    async def until(ready):
+        async with asyncio.timeout(10):
+            while True:
+                if await ready():
+                    return
+                await asyncio.sleep(0.01)  # a server tells nobody what it serves
+
+    async def said():
+        return "is not served as it should be" in caplog.text
+
+    async def story():
+        followed, old, new = Followed(tmp_path), pair(time.time()), pair(time.time())
+        following = asyncio.create_task(followed.admission.run())
+        await until(said)  # there are no files yet
+        assert not followed.admission.ready.is_set()
+        followed.give(old.certificate, old.key)
+        await followed.admission.ready.wait()
+        assert await followed.shown() == old.certificate.strip()
+
+        caplog.clear()
+        followed.give(new.certificate, old.key)
+        await until(said)
+        assert await followed.shown() == old.certificate.strip()
+
+        async def renewed():
+            return await followed.shown() == new.certificate.strip()
+
+        followed.give(new.certificate, new.key)
+        await until(renewed)
+        following.cancel()
+        followed.admission._folder.cleanup()
+
+    asyncio.run(story())

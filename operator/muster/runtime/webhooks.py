@@ -33,7 +33,9 @@ CONFIGURATIONS = Resource(
 )
 RETRY_SECONDS = 5.0
 REREAD_SECONDS = 10.0
-"""How often given files are looked at, and the configuration, which others may write too."""
+"""How often the configuration is looked at, which others may write too."""
+FOLLOW_SECONDS = 2.0
+"""How often given files are looked at."""
 CONFLICT = 409
 OBSTACLES = {
     403: "the operator's account may not get and update it; apply manifests/components/webhook",
@@ -50,16 +52,25 @@ class Given:
     key: str
 
 
+@dataclass(frozen=True, slots=True)
+class Files:
+    """What stands in them, PEM."""
+
+    certificate: bytes
+    key: bytes
+
+
 class Admission:
     """Keeps the files of the certificate, and the configuration, as they should be."""
 
     def __init__(self, kube: Kube, name: str, lifetime: float, given: Given | None) -> None:
         self._path = CONFIGURATIONS.path(name=name)
         self._kube, self._name, self._lifetime, self._given = kube, name, lifetime, given
+        self._digest = b""
         self._folder = tempfile.TemporaryDirectory(prefix="muster-webhook-")
         folder = Path(self._folder.name)
-        self.files = given or Given(str(folder / "tls.crt"), str(folder / "tls.key"))
-        self.context = ssl.create_default_context(purpose=ssl.Purpose.CLIENT_AUTH)
+        self.files = Given(str(folder / "tls.crt"), str(folder / "tls.key"))
+        self.context = _server_context()
         """What the server is to serve with: a renewed certificate is in use from the next
         connection on."""
         self.ready = asyncio.Event()
@@ -70,7 +81,7 @@ class Admission:
         """Make, renew and publish without end."""
         while True:
             try:
-                pause = await (self._follow() if self._given else self._renew())
+                pause = await (self._follow(self._given) if self._given else self._renew())
             except ApiError as error:
                 self._tell(OBSTACLES.get(error.code, error.message))
                 pause = RETRY_SECONDS
@@ -84,16 +95,19 @@ class Admission:
             self._said = problem
             log.warning("the webhook %s is not served as it should be: %s", self._name, problem)
 
-    async def _follow(self) -> float:
-        """Take the given files into use when they change."""
-        files = self.files
-        digest = await asyncio.to_thread(_digest, files)
-        while await asyncio.to_thread(_digest, files) == digest:
-            if not self.ready.is_set():
-                self._use()
-            await asyncio.sleep(REREAD_SECONDS)
-        self._use()
-        return 0.0
+    async def _follow(self, given: Given) -> float:
+        """Take the given files into use if they have changed.
+
+        They may be exchanged while they are read: what does not belong together is not served.
+        """
+        pair = await asyncio.to_thread(_read, given)
+        digest = hashlib.sha256(pair.certificate + pair.key).digest()
+        if digest != self._digest:
+            await asyncio.to_thread(_write, self.files, pair)
+            _server_context().load_cert_chain(self.files.certificate, self.files.key)
+            self._use()
+            self._digest = digest
+        return FOLLOW_SECONDS
 
     async def _renew(self) -> float:
         """Publish a new certificate, then use it until two thirds of its time are over."""
@@ -101,7 +115,7 @@ class Admission:
         configuration = await self._kube.get(self._path)
         pair = certificates.self_signed(tuple(hosts(configuration)), now, self._lifetime)
         await self._publish(pair.certificate)
-        await asyncio.to_thread(_write, self.files, pair)
+        await asyncio.to_thread(_write, self.files, Files(pair.certificate, pair.key))
         self._use()
         renewal = now + self._lifetime * 2 / 3
         while (left := renewal - time.time()) > 0:
@@ -161,12 +175,15 @@ def _trusting(client: Json, certificate: bytes, now: float) -> Json:
     return {**client, "caBundle": base64.b64encode(made).decode()}
 
 
-def _digest(files: Given) -> bytes:
-    whole = b"".join(Path(path).read_bytes() for path in (files.certificate, files.key))
-    return hashlib.sha256(whole).digest()
+def _server_context() -> ssl.SSLContext:
+    return ssl.create_default_context(purpose=ssl.Purpose.CLIENT_AUTH)
 
 
-def _write(files: Given, pair: certificates.Pair) -> None:
+def _read(given: Given) -> Files:
+    return Files(Path(given.certificate).read_bytes(), Path(given.key).read_bytes())
+
+
+def _write(files: Given, pair: Files) -> None:
     Path(files.certificate).write_bytes(pair.certificate)
     key = Path(files.key)
     key.touch(mode=0o600)
