@@ -148,6 +148,31 @@ def test_volcano_admits_first_then_pods_come_at_once(
     assert told["message"] == "Deleted PodGroup: mnist"
 
 
+def test_a_volcano_queue_that_is_missing_or_closed_is_told(
+    api: Api, start_operator: StartOperator
+) -> None:
+    """Volcano itself would say nothing; the job hears of it as soon as the queue opens."""
+    queues = "/apis/scheduling.volcano.sh/v1beta1/queues"
+    with installed(api, "volcano-queues"), installed(api, "volcano"):
+        start_operator("--gang-scheduler-name=volcano", overlay="volcano")
+        api.create(tfjob("mnist", schedulingPolicy={"queue": "research"}))
+        told = api.wait_job("mnist", lambda j: verdict(j).get("reason") == "QueueNotFound")
+        assert verdict(told)["message"] == 'Volcano has no queue "research"'
+        assert verdict(told)["everPossible"] is False
+        document = {
+            "apiVersion": "scheduling.volcano.sh/v1beta1",
+            "kind": "Queue",
+            "metadata": {"name": "research"},
+            "spec": {"weight": 1},
+        }
+        api.send("POST", queues, document)
+        api.patch(queues, "research", {"status": {"state": "Closed"}}, "status")
+        api.wait_job("mnist", lambda j: verdict(j).get("reason") == "QueueNotOpen")
+        api.patch(queues, "research", {"status": {"state": "Open"}}, "status")
+        silent = ("QueueNotFound", "QueueNotOpen")
+        api.wait_job("mnist", lambda j: verdict(j).get("reason") not in silent)
+
+
 def test_a_volcano_group_keeps_what_others_wrote(
     api: Api, volcano: None, start_operator: StartOperator
 ) -> None:

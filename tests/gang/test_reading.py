@@ -152,6 +152,30 @@ def test_volcano_is_not_accused_of_silence_at_once():
     assert judge(gang.VOLCANO, group, now=10.0) == ("Queued", "NotAdmitted", LATER)
 
 
+@pytest.mark.parametrize(
+    ("queues", "reason", "message"),
+    [
+        (None, "", ""),
+        ({"research": "Open"}, "", ""),
+        ({"default": "Open"}, "QueueNotFound", 'Volcano has no queue "research"'),
+        (
+            {"research": "Closing"},
+            "QueueNotOpen",
+            'the queue "research" of Volcano is Closing, not Open',
+        ),
+    ],
+)
+def test_volcano_takes_nobody_into_a_queue_that_is_not_open(queues, reason, message):
+    """It does not say so itself; what it does say comes first, and load changes nothing."""
+    facts = dataclasses.replace(FACTS, queues=queues)
+    group = make_group(phase="Pending", spec={"queue": "research"})
+    verdict = gang.VOLCANO.verdict(group, make_job(), facts, (), 5.0)
+    assert (verdict.state, verdict.reason, verdict.message) == ("Queued", reason, message)
+    assert verdict.ever_possible is (not reason)
+    said = dataclasses.replace(group, conditions=(unschedulable("NotEnoughResources", "no"),))
+    assert gang.VOLCANO.verdict(said, make_job(), facts, (), 5.0).reason == "NotEnoughResources"
+
+
 def test_a_native_gang_whose_pods_lost_their_link_is_not_enforced():
     """The API server leaves out a field that is switched off: pods start one by one."""
     members = pods("Running", "Pending")

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.e2e
 
 LOCAL = [sys.executable, "-m", "muster.local"]
+ROOT = Path(__file__).parents[2]
 RUN, CODES, REFUSE = (stages.PREFIX + name for name in ("run-seconds", "exit-codes", "refuse"))
 
 
@@ -487,33 +488,57 @@ def test_a_cluster_that_was_there_is_given_what_it_lacks_and_left_as_it_was(
     assert "guest" not in cluster.names()
 
 
-def test_what_is_in_use_stays_and_is_said(there: Cluster, theirs: Path) -> None:
-    """A CRD with an object, one that somebody applied anew, a queue that was changed."""
-    asked = options.Options(name="guest", kubeconfig=theirs, tied=True)
+@pytest.fixture(scope="module")
+def few_crds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a folder with some of the CRDs, since each takes the API server a while."""
+    folder = tmp_path_factory.mktemp("few")
+    for name in ("scheduling.incubator.k8s.io_queues", "scheduling.incubator.k8s.io_podgroups"):
+        (folder / f"{name}.yaml").symlink_to(ROOT / "crds" / f"{name}.yaml")
+    for name in ("jaxjobs", "xgboostjobs"):
+        (folder / f"{name}.yaml").symlink_to(ROOT / "crds" / f"kubeflow.org_{name}.yaml")
+    return folder
+
+
+def test_what_is_in_use_stays_and_is_said(there: Cluster, theirs: Path, few_crds: Path) -> None:
+    """A CRD with an object, one that somebody changed, a queue that somebody changed."""
+    asked = options.Options(name="guest", kubeconfig=theirs, crds=few_crds, tied=True)
     made = cluster.up(asked)
     assert made.pids() == {}
-    examples = Path(__file__).parents[2] / "examples"
-    kubectl(there, "create", "-f", str(examples / "tfjob-simple.yaml"))
+    group = {
+        "apiVersion": "scheduling.incubator.k8s.io/v1alpha1",
+        "kind": "PodGroup",
+        "metadata": {"name": "kept"},
+        "spec": {"minMember": 1},
+    }
+    create(there, json.dumps(group))
     kubectl(there, "label", "crd", "jaxjobs.kubeflow.org", "ours=true")
     kubectl(there, "patch", "queue", "default", "--type=merge", '-p={"spec":{"weight":2}}')
     said: list[str] = []
     assert cluster.down("guest", said.append)
+    stay = {
+        "jaxjobs.kubeflow.org": "kubectl-label changed it since",
+        "podgroups.scheduling.incubator.k8s.io": "there is PodGroup default/kept",
+        "queues.scheduling.incubator.k8s.io": "there is Queue default",
+    }
     assert said == [
         "the default Queue stays: kubectl-patch changed it since",
-        "CRD jaxjobs.kubeflow.org stays: kubectl-label changed it since",
-        "CRD queues.scheduling.incubator.k8s.io stays: there is Queue default",
-        "CRD tfjobs.kubeflow.org stays: there is TFJob default/simple",
+        *(f"CRD {name} stays: {reason}" for name, reason in stay.items()),
     ]
-    left = names_of(there, "crds")
-    assert len(left) == 3
-    weight = ("get", "queue", "default", "-o", "jsonpath={.spec.weight}")
 
+    # As an earlier operator's, which serves other versions: it is used as it is.
+    spec = json.loads(kubectl(there, "get", "crd", "jaxjobs.kubeflow.org", "-o", "json"))["spec"]
+    spec["versions"][0]["name"] = "v1beta1"
+    kubectl(there, "delete", "crd", "jaxjobs.kubeflow.org")
+    named = {"name": "jaxjobs.kubeflow.org"}
+    other = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
+    create(there, json.dumps({**other, "metadata": named, "spec": spec}))
     cluster.up(asked, said.append)
-    assert "5 CRDs, 3 more were there, default queue" in said[-2]
+    assert "1 CRDs, 3 more were there, default queue" in said[-2]
+    weight = ("get", "queue", "default", "-o", "jsonpath={.spec.weight}")
     assert kubectl(there, *weight) == "2"
     cluster.down("guest")
-    assert names_of(there, "crds") == left
-    kubectl(there, "delete", "crd", *left)
+    assert names_of(there, "crds") == set(stay)
+    kubectl(there, "delete", "crd", *stay)
 
 
 def test_a_killed_use_is_undone_by_down(there: Cluster, theirs: Path) -> None:

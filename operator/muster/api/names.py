@@ -157,6 +157,7 @@ class Verdict(StrEnum):
     EXCEEDS_QUEUE_CAPABILITY = "ExceedsQueueCapability"
     EXCEEDS_RESOURCE_QUOTA = "ExceedsResourceQuota"
     QUEUE_NOT_FOUND = "QueueNotFound"
+    QUEUE_NOT_OPEN = "QueueNotOpen"
     PRIORITY_CLASS_NOT_FOUND = "PriorityClassNotFound"
     FOREIGN_SCHEDULER = "ForeignScheduler"
     UNSUPPORTED_CONSTRAINT = "UnsupportedConstraint"
@@ -179,6 +180,7 @@ HOPELESS: Final = frozenset(
         Verdict.EXCEEDS_QUEUE_CAPABILITY,
         Verdict.EXCEEDS_RESOURCE_QUOTA,
         Verdict.QUEUE_NOT_FOUND,
+        Verdict.QUEUE_NOT_OPEN,
         Verdict.PRIORITY_CLASS_NOT_FOUND,
         Verdict.FOREIGN_SCHEDULER,
         Verdict.UNSUPPORTED_CONSTRAINT,

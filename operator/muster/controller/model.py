@@ -39,6 +39,8 @@ class Context:
     """Value of each PriorityClass that exists."""
     group_api_version: str = ""
     """apiVersion of the group objects that the cluster serves; empty: the backend's choice."""
+    queues: Mapping[str, str] | None = None
+    """State of each queue of a foreign gang scheduler by name; None: not known."""
     missing: str = ""
     """Why the gang scheduler's API cannot be used, in a sentence; empty if it can."""
     lacking: Mapping[str, str] = field(default_factory=dict)

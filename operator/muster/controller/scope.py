@@ -96,6 +96,7 @@ def scope_of(
         later=late,
         priorities=context.priorities,
         default_queue=context.default_queue,
+        queues=context.queues,
         api_version=context.group_api_version,
     )
     return Scope(observed, framework, backend, context, roster, facts)

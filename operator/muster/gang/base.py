@@ -47,6 +47,8 @@ class GangBackend:
     embedded: bool = False
     apis: tuple[GroupApi, ...] = ()
     """APIs that can hold the group, preferred first; one of them must be served."""
+    queues: GroupApi | None = None
+    """The scheduler's queues: whether a gang's is there and open is told of a gang that waits."""
     companions: tuple[str, ...] = ()
     """Kinds that must be served beside the group, under its own apiVersion."""
     cure: str = ""
@@ -153,7 +155,8 @@ class GangBackend:
         """
         if self.read is None:
             return None
-        counts = reading.tally(job, pods, demand.minimum(job, facts), now)
+        least = demand.minimum(job, facts)
+        counts = reading.tally(job, pods, least, now, facts.queues)
         lost = any(not self.kept(job, pod) for pod in reading.living(job, pods))
         read = reading.not_enforced(self.unkept) if lost else self.read
         return reading.verdict(self.name, group, counts, read)

@@ -37,6 +37,8 @@ class GangFacts:
     priorities: Mapping[str, int] = field(default_factory=dict)
     """Value of each PriorityClass that exists."""
     default_queue: str = names.DEFAULT_QUEUE
+    queues: Mapping[str, str] | None = None
+    """State of each queue of the scheduler by name; None: not known."""
     api_version: str = ""
     """apiVersion of the group that the cluster serves; empty: the backend's first choice."""
 

@@ -46,12 +46,20 @@ class Tally:
     waiting: Sequence[PodView]
     """Pending pods without a node, the oldest first."""
     now: float
+    queues: Mapping[str, str] | None = None
+    """State of each queue of the scheduler by name; None: not known."""
 
 
 Reader = Callable[[GroupView, Tally], Reading | None]
 
 
-def tally(job: Job, pods: Sequence[PodView], needed: int, now: float) -> Tally:
+def tally(
+    job: Job,
+    pods: Sequence[PodView],
+    needed: int,
+    now: float,
+    queues: Mapping[str, str] | None = None,
+) -> Tally:
     """Count the job's pods; those that are being deleted do not count."""
     live = living(job, pods)
     done = sum(pod.phase == "Succeeded" for pod in live)
@@ -66,6 +74,7 @@ def tally(job: Job, pods: Sequence[PodView], needed: int, now: float) -> Tally:
         ran=last is not None and last.state in _ONCE_WHOLE,
         waiting=sorted(waiting, key=lambda pod: (pod.created, pod.name)),
         now=now,
+        queues=queues,
     )
 
 
@@ -126,6 +135,7 @@ def verdict(
         reason=reading.reason,
         message=reading.message,
         summary=_summary(reading, counts),
+        ever_possible=reading.reason not in names.HOPELESS,
     )
 
 

@@ -11,6 +11,8 @@ from muster.gang.model import Field, GroupApi, Link, Permission
 _GROUP, _VERSION = names.VOLCANO_API.split("/")
 _WAITING = ("", "Pending")
 _OVERUSED = ("overused", "quota insufficient")
+_NOT_ADMITTED = "NotAdmitted"
+_SILENCE = "Volcano has not admitted the group to its queue yet"
 
 
 def _mark(job: Job, replica: Replica) -> Link:
@@ -27,8 +29,10 @@ def _read(group: GroupView, counts: reading.Tally) -> reading.Reading | None:
     reason, message = said.get("reason", ""), said.get("message", "")
     match group.phase:
         case "" | "Pending":
-            waited = counts.now - group.created >= reading.FIRST_WORD
-            return _not_admitted(reason, message, waited=waited)
+            if reason or message:
+                return _not_admitted(reason, message)
+            queue = group.spec.get("queue") or names.DEFAULT_QUEUE
+            return _closed(queue, counts) or _silence(group, counts)
         case "Running" | "Completed":
             return reading.Reading(names.GangState.RUNNING)
         case "Unknown":
@@ -38,16 +42,28 @@ def _read(group: GroupView, counts: reading.Tally) -> reading.Reading | None:
     return reading.by_pods(group, counts)
 
 
-def _not_admitted(reason: str, message: str, *, waited: bool) -> reading.Reading:
-    if any(word in message.lower() for word in _OVERUSED):
-        return reading.Reading(names.GangState.QUEUED, names.Verdict.QUEUE_OVERUSED, message)
-    if not (reason or message or waited):
+def _closed(queue: str, counts: reading.Tally) -> reading.Reading | None:
+    """Read that a group waits for a queue that takes nobody in."""
+    if counts.queues is None or counts.queues.get(queue) == "Open":
+        return None
+    if queue not in counts.queues:
+        reason, message = names.Verdict.QUEUE_NOT_FOUND, f'Volcano has no queue "{queue}"'
+    else:
+        reason = names.Verdict.QUEUE_NOT_OPEN
+        message = f'the queue "{queue}" of Volcano is {counts.queues[queue]}, not Open'
+    return reading.Reading(names.GangState.QUEUED, reason, message)
+
+
+def _not_admitted(reason: str, message: str) -> reading.Reading:
+    overused = any(word in message.lower() for word in _OVERUSED)
+    told = names.Verdict.QUEUE_OVERUSED if overused else reason or _NOT_ADMITTED
+    return reading.Reading(names.GangState.QUEUED, told, message or _SILENCE)
+
+
+def _silence(group: GroupView, counts: reading.Tally) -> reading.Reading:
+    if counts.now - group.created < reading.FIRST_WORD:
         return reading.Reading(names.GangState.QUEUED)
-    return reading.Reading(
-        names.GangState.QUEUED,
-        reason or "NotAdmitted",
-        message or "Volcano has not admitted the group to its queue yet",
-    )
+    return reading.Reading(names.GangState.QUEUED, _NOT_ADMITTED, _SILENCE)
 
 
 VOLCANO = base.GangBackend(
@@ -68,6 +84,7 @@ VOLCANO = base.GangBackend(
             ),
         ),
     ),
+    queues=GroupApi(_GROUP, _VERSION, "Queue", "queues"),
     cure=(
         f"PodGroup of {names.VOLCANO_API} comes with Volcano: install it, or choose another "
         "--gang-scheduler-name"

@@ -50,9 +50,9 @@ def install(
     _each(wanted, lambda node: api.create("/api/v1/nodes", node))
     done(f"{options.count} nodes written")
     crds = [doc for path in _crd_files(options.crds) for doc in _documents(path)]
-    new = [crd for crd in crds if not options.mark or not _is_there(api, crd)]
+    new = [crd for crd in crds if not (options.mark and _stays(api, crd, check))]
     _each(new, lambda crd: api.create(CRDS, _marked(crd, options.mark)))
-    for crd in crds:
+    for crd in new:
         _wait(f"CRD {crd['metadata']['name']}", functools.partial(_served, api, crd), check)
     if any(crd["metadata"]["name"] == _QUEUE_CRD for crd in crds):
         _wait("the default queue", lambda: _queue_made(api, options.mark), check)
@@ -95,8 +95,14 @@ def _marked(document: Document, mark: str) -> Document:
     return {**document, "metadata": {**meta, "labels": labels}}
 
 
-def _is_there(api: Client, crd: Document) -> bool:
-    return or_none(api.get, f"{CRDS}/{crd['metadata']['name']}") is not None
+def _stays(api: Client, crd: Document, check: Callable[[], None]) -> bool:
+    """Say whether there is such a CRD; one that is on its way out is waited for."""
+    path = f"{CRDS}/{crd['metadata']['name']}"
+    found = or_none(api.get, path)
+    if found and "deletionTimestamp" in found["metadata"]:
+        _wait(f"the end of {path}", lambda: or_none(api.get, path) is None, check)
+        return False
+    return found is not None
 
 
 def _served(api: Client, crd: Document) -> bool:

@@ -257,6 +257,7 @@ class Operator:
             default_queue=self.settings.default_queue,
             scheduler_names=self.settings.scheduler_names,
             priorities=self.cache.priorities,
+            queues=self.cache.groups.queues,
             missing=missing,
             lacking=self.grants.lacking,
             group_api_version=api.api_version if api else "",

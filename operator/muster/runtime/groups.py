@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import aiohttp
 
-from muster.api.model import GroupView
+from muster.api.model import GroupView, Json
 from muster.gang import GangBackend, GroupApi
 from muster.runtime import views
 from muster.runtime.kube import ApiError, Kube, Resource
@@ -46,11 +46,19 @@ class Groups:
         self._kube, self._backend, self._namespaces = kube, backend, namespaces
         self._changed, self._turned, self._needed = changed, turned, needed
         self._looked = asyncio.Event()
+        self._kinds: set[tuple[str, str]] = set()
+        self._queues: Mirror[tuple[str, str]] | None = None
 
     @property
     def missing(self) -> bool:
         """Say whether an API is needed and known not to be served."""
         return bool(self._backend.apis) and self._looked.is_set() and self.api is None
+
+    @property
+    def queues(self) -> Mapping[str, str] | None:
+        """State of each of the scheduler's queues by name; None while they are not known."""
+        mirror = self._queues
+        return dict(mirror.objects.values()) if mirror and mirror.synced.is_set() else None
 
     def get(self, namespace: str, name: str) -> GroupView | None:
         """Return the group of that name, or None."""
@@ -110,8 +118,10 @@ class Groups:
     async def _follow(self, api: GroupApi) -> None:
         """Follow the groups until their API vanishes."""
         self.use(api)
+        self._queues = self._follow_queues()
         self._tell()
-        tasks = [asyncio.create_task(mirror.run()) for mirror in self.mirrors]
+        followed = (*self.mirrors, *((self._queues,) if self._queues else ()))
+        tasks = [asyncio.create_task(mirror.run()) for mirror in followed]
         try:
             while True:
                 await asyncio.sleep(DISCOVERY_PAUSE)
@@ -121,15 +131,29 @@ class Groups:
         finally:
             for task in tasks:
                 task.cancel()
+            self._queues = None
             # Nobody need wait for them any more.
             for mirror in self.mirrors:
                 mirror.synced.set()
+
+    def _follow_queues(self) -> Mirror[tuple[str, str]] | None:
+        queues = self._backend.queues
+        if queues is None or (queues.api_version, queues.kind) not in self._kinds:
+            return None
+        resource = Resource(queues.group, queues.version, queues.plural, namespaced=False)
+
+        def changed(before: tuple[str, str] | None, after: tuple[str, str] | None) -> None:
+            if before != after:
+                self._turned()
+
+        return Mirror(self._kube, resource, _queue, changed)
 
     async def _find(self) -> GroupApi | None:
         """Return the API that can hold the groups, None if the server has none."""
         while True:
             try:
-                return self._backend.served(await self._served())
+                self._kinds = await self._served()
+                return self._backend.served(self._kinds)
             except (ApiError, aiohttp.ClientError, TimeoutError) as error:
                 log.warning("cannot look for the API of the gang scheduler: %s", error)
                 await asyncio.sleep(DISCOVERY_PAUSE)
@@ -146,3 +170,8 @@ class Groups:
                 continue
             found |= {(version, entry["kind"]) for entry in listing.get("resources") or ()}
         return found
+
+
+def _queue(document: Json) -> tuple[str, str]:
+    """Return name and state of a queue; one without a state is new, and open."""
+    return document["metadata"]["name"], (document.get("status") or {}).get("state") or "Open"
