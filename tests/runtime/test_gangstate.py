@@ -202,6 +202,20 @@ class TestPromises:
         assert story.look(gangstate.REST).refusal is None
 
 
+def test_the_job_says_how_long_its_nodes_are_kept_for_pods_that_do_not_come():
+    """scheduleTimeoutSeconds, as with the schedulers that count from a pod's place to its start;
+    0 is as if it were not given.
+    """
+    for asked, kept in ((20, 20), (300, 300), (0, gangstate.PATIENCE)):
+        story = Story(policy={"schedulingPolicy": {"scheduleTimeoutSeconds": asked}})
+        story.look()
+        story.promise(*ALL)
+        story.look(1)
+        assert story.wakes == [START + kept]
+        assert story.look(kept).refusal is NOT_NOW
+        assert not story.promised
+
+
 class TestRefusals:
     """A job whose pods cannot be created needs no room."""
 

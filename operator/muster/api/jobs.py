@@ -62,7 +62,8 @@ class SchedulingPolicy(Model):
     )
     priority_class: str | None = Field(None, description="PriorityClass of the job as a whole.")
     schedule_timeout_seconds: Count | None = Field(
-        None, description="How long one wait for a place may last."
+        None,
+        description="How long places are held for a gang that does not become whole.",
     )
 
 

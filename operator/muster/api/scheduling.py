@@ -24,7 +24,8 @@ class PodGroupSpec(Model):
         None, description="What must be free before the group starts."
     )
     schedule_timeout_seconds: Count | None = Field(
-        None, description="How long one wait for a place may last."
+        None,
+        description="How long places are held for a group that does not become whole.",
     )
     estimated_seconds: Count | None = Field(
         None, description="How long the group is expected to run; lets others plan around it."

@@ -27,7 +27,9 @@ from muster.scheduler.model import Reason, Refusal
 log = logging.getLogger(__name__)
 
 PATIENCE: Final = 120.0
-"""Seconds that a promise is open at the most; then the gang rests and others may have its room."""
+"""Seconds that a promise is open at the most; then the gang rests and others may have its room.
+
+scheduleTimeoutSeconds of the job overrules it."""
 REST: Final = 30.0
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
 """Pause before a pod is placed for the third time and later, if it could not stay or go there."""
@@ -245,10 +247,11 @@ class GangState:
         oldest = promises.oldest(gangs.late_names(job))
         if oldest is None:
             return
-        if now < oldest + PATIENCE:
-            self._wake(oldest + PATIENCE)
+        limit = patience(job)
+        if now < oldest + limit:
+            self._wake(oldest + limit)
             return
-        log.warning("%s: pods that have their nodes were not created in %d s", job.key, PATIENCE)
+        log.warning("%s: pods that have their nodes were not created in %d s", job.key, limit)
         promises.withdraw(list(promises.nodes))
         self.rests_until = now + REST
 
@@ -334,3 +337,8 @@ def _was_evicted(job: Job, pods: Iterable[PodView]) -> bool:
     if gang is None or gang.state != names.GangState.RELEASED or gang.since is None:
         return False
     return any(pod.created <= gang.since and not pod.terminal for pod in pods)
+
+
+def patience(job: Job) -> float:
+    """Return for how many seconds nodes are kept for pods of the job that do not come."""
+    return float(job.run_policy.scheduling.schedule_timeout_seconds or PATIENCE)

@@ -20,7 +20,7 @@ from muster.runtime.cyclemetrics import Stopwatch
 from muster.runtime.evictions import Evictions
 from muster.runtime.foreign import Foreign
 from muster.runtime.gangs import GangRules
-from muster.runtime.gangstate import NOT_NOW, PATIENCE, GangState
+from muster.runtime.gangstate import NOT_NOW, GangState, patience
 from muster.runtime.inputs import GangInput
 from muster.runtime.kube import Kube
 from muster.runtime.metrics import Metrics
@@ -251,7 +251,7 @@ class Loop:
             verdict = rulings.released(job, self._scheduler, state.cause)
             self._tell(job, state, verdict, now)
         elif now < state.rests_until:
-            text = f"its pods were not created within {PATIENCE:.0f} s"
+            text = f"its pods were not created within {patience(job):.0f} s"
             self._tell(job, state, self._lacking(job, text), now)
         self._evictions.repeat(job, state, now)
         pods = self._cache.own_pods(job.uid)
