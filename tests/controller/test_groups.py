@@ -515,6 +515,17 @@ class TestSilence:
         assert world.settle().status["gang"]["reason"] == "QueueOverused"
         assert world.reasons().count("Unschedulable") == 1
 
+    def test_pods_stay_when_volcano_puts_the_group_back_and_new_ones_wait(self):
+        """What runs is not taken down for it."""
+        world = World(tfjob(Worker=2), backend=gang.VOLCANO).settle()
+        world.objects["PodGroup", "mnist"]["status"] = {"phase": "Inqueue"}
+        assert len(world.settle().names()) == 2
+        world.objects["PodGroup", "mnist"]["status"] = {"phase": "Pending"}
+        world.job["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] = 3
+        assert len(world.settle().names()) == 2
+        world.objects["PodGroup", "mnist"]["status"] = {"phase": "Inqueue"}
+        assert len(world.settle().names()) == 3
+
     def test_a_group_that_stays_away_is_told_by_a_timer(self):
         """Pods wait for half a minute without their group, and nothing else happens."""
         world = World(tfjob(Worker=2), backend=gang.KUBE_BATCH).settle()

@@ -145,6 +145,25 @@ def test_kubernetes(status, state):
     assert verdict == (state, "Unschedulable", NO_GPU)
 
 
+def test_a_native_gang_that_made_room_says_for_what():
+    """The scheduler's word on a disruption comes before that it is not scheduled."""
+    conditions = (
+        {"type": "PodGroupScheduled", "status": "False", "reason": "Unschedulable"},
+        {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "PreemptionByScheduler",
+            "message": "for a gang of higher priority",
+        },
+    )
+    members = [dataclasses.replace(pod, group="mnist") for pod in pods("Pending", "Pending")]
+    group, job = make_group(conditions=conditions), make_job(status=RUNNING)
+    said = ("PreemptionByScheduler", "for a gang of higher priority")
+    assert judge(gang.KUBERNETES, group, members, job) == ("Degraded", *said)
+    again = [dataclasses.replace(pod, group="mnist") for pod in pods("Running", "Running")]
+    assert judge(gang.KUBERNETES, group, again, job) == ("Running", "", "")
+
+
 def test_volcano_is_not_accused_of_silence_at_once():
     """A new group is queued; that it is not admitted is worth a word only after a while."""
     group = make_group(phase="Pending")

@@ -95,7 +95,9 @@ def _exists(group: GroupView | None) -> bool:
 
 
 def _read(group: GroupView, counts: reading.Tally) -> reading.Reading | None:
-    waits = reading.condition(group, "PodGroupScheduled", "False")
+    waits = reading.condition(group, "DisruptionTarget") or reading.condition(
+        group, "PodGroupScheduled", "False"
+    )
     if not waits or counts.running >= counts.needed:
         return reading.by_pods(group, counts)
     state = names.GangState.DEGRADED if counts.ran else names.GangState.QUEUED
