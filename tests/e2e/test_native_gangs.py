@@ -45,7 +45,8 @@ def test_the_cluster_starts_a_gang_whole_or_not_at_all(api: Api, native: Operato
     """Two of three pods would fit: none starts, and the job says why; then all do."""
     assert native.readiness() == "ok"
     add_nodes(api, {"cpu": "2"})
-    api.create(tfjob("mnist", workers=3, resources={"cpu": "1"}, run="1"))
+    job = tfjob("mnist", workers=3, resources={"cpu": "1"}, run="1", cleanPodPolicy="All")
+    api.create(job)
     made = group(api, GROUPS, "mnist")
     assert least(made) == 3
     reference = made["spec"]["podGroupTemplateRef"]["workload"]

@@ -457,15 +457,27 @@ def names_of(made: Cluster, kind: str) -> set[str]:
     return {one["metadata"]["name"] for one in items if "deletionTimestamp" not in one["metadata"]}
 
 
+@pytest.fixture(scope="module")
+def few_crds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a folder with some of the CRDs, since each takes the API server a while."""
+    folder = tmp_path_factory.mktemp("few")
+    for name in ("scheduling.incubator.k8s.io_queues", "scheduling.incubator.k8s.io_podgroups"):
+        (folder / f"{name}.yaml").symlink_to(ROOT / "crds" / f"{name}.yaml")
+    for name in ("jaxjobs", "xgboostjobs"):
+        (folder / f"{name}.yaml").symlink_to(ROOT / "crds" / f"kubeflow.org_{name}.yaml")
+    return folder
+
+
 def test_a_cluster_that_was_there_is_given_what_it_lacks_and_left_as_it_was(
-    there: Cluster, theirs: Path
+    there: Cluster, theirs: Path, few_crds: Path
 ) -> None:
     """Nodes of its own with pods on them, CRDs and the queue; only kwok is started."""
     before = {kind: names_of(there, kind) for kind in ("nodes", "namespaces", "crds", "pods")}
     text = theirs.read_text()
-    made = local("up", "--name", "guest", "--kubeconfig", str(theirs), "--nodes", "2")
-    assert made.returncode == 0, made.stderr
-    assert f"{theirs} is there: its cluster {there.server} is used" in made.stderr
+    said: list[str] = []
+    asked = options.Options(name="guest", kubeconfig=theirs, nodes=2, crds=few_crds)
+    assert set(cluster.up(asked, said.append).pids()) == {"kwok"}
+    assert said[0] == f"{theirs} is there: its cluster {there.server} is used"
     nodes = sorted(names_of(there, "nodes") - before["nodes"])
     assert len(nodes) == 2
     taints = kubectl(there, "get", "node", nodes[0], "-o", "jsonpath={.spec.taints[*].key}")
@@ -486,17 +498,6 @@ def test_a_cluster_that_was_there_is_given_what_it_lacks_and_left_as_it_was(
     assert theirs.read_text() == text
     assert all(there.pids().values())
     assert "guest" not in cluster.names()
-
-
-@pytest.fixture(scope="module")
-def few_crds(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a folder with some of the CRDs, since each takes the API server a while."""
-    folder = tmp_path_factory.mktemp("few")
-    for name in ("scheduling.incubator.k8s.io_queues", "scheduling.incubator.k8s.io_podgroups"):
-        (folder / f"{name}.yaml").symlink_to(ROOT / "crds" / f"{name}.yaml")
-    for name in ("jaxjobs", "xgboostjobs"):
-        (folder / f"{name}.yaml").symlink_to(ROOT / "crds" / f"kubeflow.org_{name}.yaml")
-    return folder
 
 
 def test_what_is_in_use_stays_and_is_said(there: Cluster, theirs: Path, few_crds: Path) -> None:

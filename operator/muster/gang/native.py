@@ -122,7 +122,8 @@ KUBERNETES = base.GangBackend(
     unkept=(
         "The pods have no schedulingGroup, so they start one by one: the API server leaves it out "
         "without the feature gates GenericWorkload and GangScheduling; switch them on in "
-        "kube-apiserver and kube-scheduler, or choose another --gang-scheduler-name"
+        "kube-apiserver, kube-controller-manager and kube-scheduler, or choose another "
+        "--gang-scheduler-name"
     ),
     before=_workload,
     read=_read,

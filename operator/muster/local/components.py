@@ -125,6 +125,7 @@ def _controller_manager(layout: Layout, options: Options) -> list[str]:
         "--kube-api-burst=1000",
         "--concurrent-gc-syncs=40",
         "--profiling=false",
+        *_gates(options),
     ]
 
 
