@@ -269,15 +269,32 @@ def test_a_large_jobs_ends_are_told_together():
     ]
 
 
-def test_notices_come_once_per_generation():
-    """A legacy field that is overruled is told of, and again when the spec changes."""
-    world = World(tfjob(policy={"backoffLimit": 1}, spec={"backoffLimit": 2})).settle()
+@pytest.mark.parametrize(
+    ("reason", "policy", "spec"),
+    [
+        ("LegacyFieldIgnored", {"backoffLimit": 1}, {"backoffLimit": 2}),
+        ("SchedulingPolicyIgnored", {"schedulingPolicy": {"queue": "q"}}, {}),
+    ],
+)
+def test_notices_come_once_per_generation(reason, policy, spec):
+    """What is not heeded is told of, and again when the spec changes."""
+    world = World(tfjob(policy=policy, spec=spec), backend=gang.SCHEDULER_PLUGINS).settle()
     world.start()
     world.settle()
-    assert world.reasons().count("LegacyFieldIgnored") == 1
-    world.edit(backoffLimit=3)
+    assert world.reasons().count(reason) == 1
+    world.edit()
     world.settle()
-    assert world.reasons().count("LegacyFieldIgnored") == 2
+    assert world.reasons().count(reason) == 2
+
+
+def test_another_scheduler_is_told_of_once_per_job():
+    """Not of each generation: nothing about it can be overlooked."""
+    container = {"name": "tensorflow", "image": "i"}
+    theirs = {"spec": {"schedulerName": "theirs", "containers": [container]}}
+    world = World(tfjob(Worker={"template": theirs}), backend=gang.KUBE_BATCH).settle()
+    world.edit()
+    world.settle()
+    assert world.reasons().count("SetPodTemplateSchedulerName") == 1
 
 
 def test_an_invalid_edit_leaves_what_runs_and_heals():
