@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from muster.api.model import Condition
-from muster.controller.status import condition, transitions, with_condition
+from muster.api.model import Condition, JobStatus, Verdict
+from muster.controller.status import condition, state, transitions, with_condition
 
 NOW = 100.0
 CREATED = Condition("Created", "True", "TFJobCreated", "It is there.", 1.0, 1.0)
@@ -92,3 +92,29 @@ def test_only_another_status_or_reason_is_a_transition():
     """Another message alone is not told of."""
     after = (kept(CREATED, message="Other words."), kept(RUNNING, status="False"), RESTARTING)
     assert transitions((CREATED, RUNNING), after) == after[1:]
+
+
+SUSPENDED = Condition("Suspended", "True", "TFJobSuspended", "It is held.", 3.0, 3.0)
+SUCCEEDED = Condition("Succeeded", "True", "TFJobSucceeded", "It is done.", 4.0, 4.0)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "gang", "word"),
+    [
+        ((), "", "Created"),
+        ((CREATED,), "", "Created"),
+        ((CREATED,), "Placed", "Created"),
+        *(((CREATED,), gang, "Queued") for gang in ("Waiting", "Queued", "Reserved", "Released")),
+        ((CREATED, RUNNING), "Running", "Running"),
+        ((CREATED, RUNNING), "Waiting", "Running"),
+        ((CREATED, RESTARTING), "Waiting", "Restarting"),
+        ((CREATED, STOPPED, SUSPENDED), "Waiting", "Suspended"),
+        ((CREATED, STOPPED, RESUMED), "", "Created"),
+        ((CREATED, SUSPENDED, SUCCEEDED), "", "Succeeded"),
+        ((CREATED, SUCCEEDED, FAILED), "", "Failed"),
+    ],
+)
+def test_the_one_word_for_people(conditions, gang, word):
+    """The first that applies: how it ended, that it is held, restarts, runs; then its gang."""
+    verdict = Verdict("muster", gang) if gang else None
+    assert state(JobStatus(conditions=conditions, gang=verdict)) == word
