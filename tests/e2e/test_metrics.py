@@ -37,11 +37,13 @@ def test_every_transition_is_counted_once(api: Api, operator: Operator) -> None:
         api.wait_condition(name, "Succeeded")
     api.wait_condition("late", "Failed")
     api.wait_condition("runs", "Running")
+    api.delete("TFJob", "late")
+    api.wait("TFJob", lambda jobs: "late" not in jobs)
     api.wait("PodGroup", lambda found: set(found) <= {"runs", "wrong", "bad"})
     api.wait("Pod", lambda pods: not any("good" in name for name in pods))
     api.wait("Event", lambda _: api.events("SuccessfulDeleteJob", "bad"))
     counted = counters(operator, api.namespace)
-    jobs = {"created": 6, "successful": 2, "failed": 2, "restarted": 2, "deleted": 1}
+    jobs = {"created": 6, "successful": 2, "failed": 2, "restarted": 2, "deleted": 2}
     assert {name: counted[name] for name in jobs} == jobs
     assert counted["created_pods"] == 2 + 2 + 3 + 1
     assert counted["deleted_pods"] == 2 + 2

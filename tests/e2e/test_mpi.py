@@ -73,6 +73,12 @@ def roles(pods: list[Json]) -> list[str]:
     return sorted(pod["metadata"]["labels"][label] for pod in pods)
 
 
+def counters(operator: Operator) -> dict[str, float]:
+    """Return each sample with its labels, and its value."""
+    lines = (line for line in operator.scrape().splitlines() if not line.startswith("#"))
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_job_runs_as_a_gang_and_succeeds(place: Api, version: str) -> None:
     """Launcher and workers on nodes together; the launcher's success is the job's."""
@@ -118,8 +124,11 @@ def test_the_keys_are_made_once_and_can_be_used(place: Api) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_program_that_fails_fails_the_job(place: Api, version: str) -> None:
-    """For good, and its workers are taken away as the author wants."""
+def test_a_program_that_fails_fails_the_job(
+    place: Api, mpi_operator: Operator, version: str
+) -> None:
+    """For good, and its workers are taken away as the author wants; it is counted once."""
+    before = counters(mpi_operator)
     add_nodes(place, {"cpu": "8"})
     document = mpijob(
         "broken", version, exits="3", runPolicy={"backoffLimit": 0, "cleanPodPolicy": "Running"}
@@ -136,6 +145,15 @@ def test_a_program_that_fails_fails_the_job(place: Api, version: str) -> None:
         lambda pods: all(phase_of(pod) in ("Failed", "Succeeded") for pod in pods.values()),
         what="no pod runs",
     )
+    # v2beta1 alone has counters of its own, and names the batch Job that starts the program.
+    counted = {name: value - before.get(name, 0) for name, value in counters(mpi_operator).items()}
+    own = int(version == "v2beta1")
+    assert counted["mpi_operator_jobs_created_total"] == own
+    assert counted["mpi_operator_jobs_failed_total"] == own
+    labels = f'{{framework="mpi",job_namespace="{place.namespace}"}}'
+    assert counted[f"training_operator_jobs_failed_total{labels}"] == 1
+    launcher = f'{{launcher="broken-launcher",namespace="{place.namespace}"}}'
+    assert counted.get(f"mpi_operator_job_info{launcher}", 0) == own
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -46,14 +46,16 @@ _ONCE_PER_JOB: Final = frozenset({names.Event.SET_POD_TEMPLATE_SCHEDULER_NAME})
 _ALARMS: Final = frozenset({names.Condition.FAILED, names.Condition.RESTARTING})
 
 
-def warning(reason: str, message: str, *, once: bool = False, about: str = "") -> Emit:
+def warning(
+    reason: str, message: str, *, once: bool = False, about: str = "", transition: str = ""
+) -> Emit:
     """Return a Warning, its message cut to what the server takes."""
-    return Emit(_WARNING, reason, _cut(message), once, about)
+    return Emit(_WARNING, reason, _cut(message), once, about, transition=transition)
 
 
-def normal(reason: str, message: str, *, once: bool = False) -> Emit:
+def normal(reason: str, message: str, *, once: bool = False, transition: str = "") -> Emit:
     """Return a Normal event, its message cut to what the server takes."""
-    return Emit(_NORMAL, reason, _cut(message), once)
+    return Emit(_NORMAL, reason, _cut(message), once, transition=transition)
 
 
 def of_writes(actions: Iterable[Action]) -> Iterator[Emit]:
@@ -91,7 +93,11 @@ def of_transitions(before: JobStatus, after: JobStatus) -> Iterator[Emit]:
         if told or resumed:
             alarm = condition.type in _ALARMS
             once = condition.type == names.Condition.RUNNING
-            yield (warning if alarm else normal)(condition.reason, condition.message, once=once)
+            # A restart is counted with the event of its own that tells of it.
+            counted = "" if resumed or failed else condition.type
+            yield (warning if alarm else normal)(
+                condition.reason, condition.message, once=once, transition=counted
+            )
 
 
 def of_gang(before: JobStatus, after: JobStatus) -> Iterator[Emit]:
@@ -149,8 +155,10 @@ def of_restarts(scope: Scope) -> Iterator[Emit]:
         return
     job = scope.job
     reason = names.reason(job.kind, names.Condition.RESTARTING)
+    counted: str = names.Condition.RESTARTING
     for type_ in dict.fromkeys(member.replica.type for member in failed):
-        yield warning(reason, restarting(job.name, type_))
+        yield warning(reason, restarting(job.name, type_), transition=counted)
+        counted = ""
     for member in failed[:MOST_APART]:
         exits = member.replica.restart_policy == names.RestartPolicy.EXIT_CODE
         container = container_name(scope.framework, member.replica)

@@ -128,6 +128,8 @@ class Emit:
     """What else than the job it is about; once is then once of that, in whatever words."""
     group: GroupView | None = None
     """The job's group instead of the job; this is the first that is left out under load."""
+    transition: str = ""
+    """The condition that became true with it, where that is to be counted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,6 +155,8 @@ class Framework:
     wording: Wording = field(default_factory=Wording)
     permissions: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
     """(API group, resource, verbs) that only its jobs need."""
+    own_metrics: str = ""
+    """Prefix of the metrics that an operator of this kind alone had, e.g. `mpi_operator`."""
     component: str = ""
     """Folder of manifests/components that grants them; empty: they are always granted."""
 

@@ -258,6 +258,7 @@ MPI_SSH: Final = Framework(
     restart_policy="Never",
     operator_name="mpi-operator",
     metric="mpi",
+    own_metrics="mpi_operator",
     options={
         "slotsPerWorker": 1,
         "runLauncherAsWorker": False,

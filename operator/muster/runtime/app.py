@@ -11,8 +11,11 @@ import os
 import signal
 import socket
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
+from muster import frameworks
+from muster.api import names
 from muster.controller.model import Context
 from muster.frameworks import FRAMEWORKS, ROWS, initcontainer
 from muster.frameworks.base import Framework
@@ -25,7 +28,7 @@ from muster.runtime.grants import Grants
 from muster.runtime.kube import BROKEN, ApiError, FencedError, Kube
 from muster.runtime.leader import Leader, Timings
 from muster.runtime.loop import Loop, LoopSettings
-from muster.runtime.metrics import Metrics
+from muster.runtime.metrics import Launcher, Metrics
 from muster.runtime.passes import Passes
 from muster.runtime.recorder import Recorder
 from muster.runtime.settings import Settings
@@ -91,6 +94,7 @@ class Operator:
             self.metrics,
             self.loop,
         )
+        self.metrics.launchers.find = self._launchers
         self.admission = _admission(settings, connection)
         rows = [row for row in ROWS if row.kind in self.cache.frameworks]
         self.grants = Grants(connection, self.cache, rows, settings.namespaces)
@@ -200,6 +204,7 @@ class Operator:
             await leader.acquire()
             await self.cache.synced()
         log.info("working: gang scheduler %s", self.backend.name)
+        self.cache.jobs.ended = self.metrics.ended
         async with asyncio.TaskGroup() as tasks:
             running = [
                 tasks.create_task(self.queue.run()),
@@ -230,6 +235,12 @@ class Operator:
         if after is None and self.cache.jobs.find(key) is None:
             self.queue.forget(key)
         return after
+
+    def _launchers(self) -> Iterator[Launcher]:
+        for job in self.cache.jobs:
+            prefix = frameworks.of(job).own_metrics
+            for view in self.cache.children.of(job, names.BATCH_JOB, ()) if prefix else ():
+                yield prefix, view.name, view.namespace
 
     def _touched(self, key: str) -> None:
         self.queue.add(key)

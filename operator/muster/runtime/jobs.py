@@ -44,6 +44,8 @@ class Jobs:
         self._touched, self._stirred = touched, stirred
         self._domain = domain
         """The cluster domain, which is part of what large jobs tell their pods."""
+        self.ended: Callable[[Framework, str], None] = _ignore
+        """Hears of every job that is gone: by which rules it was read, and its namespace."""
         self._jobs: dict[str, _JobEntry] = {}
         self._refusals: dict[str, tuple[int, Refusal]] = {}
         self._revisions: dict[str, int] = {}
@@ -63,7 +65,7 @@ class Jobs:
         if known is not None and known.version == version:
             return
         if known is not None and known.document["metadata"]["uid"] != metadata["uid"]:
-            self._drop_indices(known.document["metadata"]["uid"])
+            self._end(known)
         self._jobs[key] = _JobEntry(self._frameworks[kind], document, version)
         self._key_of[metadata["uid"]] = key
         self._touched(key)
@@ -75,13 +77,15 @@ class Jobs:
         if entry is None or entry.document["metadata"]["uid"] != uid:
             return
         del self._jobs[key]
-        self._drop_indices(uid)
+        self._end(entry)
         self._touched(key)
         self._stirred()
 
-    def _drop_indices(self, uid: str) -> None:
+    def _end(self, entry: _JobEntry) -> None:
+        metadata = entry.document["metadata"]
         for index in (self._key_of, self._refusals, self._revisions):
-            index.pop(uid, None)
+            index.pop(metadata["uid"], None)
+        self.ended(entry.framework, metadata["namespace"])
 
     def get(self, key: str) -> Job | None:
         """Return the job, parsed and with its defaults, or None."""
@@ -165,3 +169,7 @@ class Jobs:
                 same = entry.framework.kind == framework.kind and in_scope
                 if same and uid not in found and entry.version <= newest:
                     self.forget(key, uid)
+
+
+def _ignore(_framework: Framework, _namespace: str) -> None:
+    """Do nothing: this process does not work yet."""

@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from muster.api.model import Job
+from muster.frameworks import ROWS
 from muster.frameworks.base import Framework
 from muster.runtime.cyclemetrics import CycleMetrics
 
@@ -20,6 +23,9 @@ TRANSITIONS = {
     "Failed": "failed",
     "Restarting": "restarted",
 }
+DELETED = "deleted"
+OWN_WORDS = ("created", "successful", "failed")
+"""What operators of one kind counted, without labels."""
 OBJECTS = {
     ("Pod", "created"): "created_pods",
     ("Pod", "deleted"): "deleted_pods",
@@ -35,8 +41,31 @@ Page = Callable[[Mapping[str, str]], Awaitable[str]]
 """Query parameters -> a JSON text. TimeoutError: there is none at present."""
 
 
+Launcher = tuple[str, str, str]
+"""(prefix of the metric, name of the batch Job that starts a job's program, its namespace)"""
+
+
+class Launchers(Collector):
+    """One sample per launcher, by which other numbers about its pods are found."""
+
+    def __init__(self) -> None:
+        self.find: Callable[[], Iterable[Launcher]] = tuple
+        """Set by who knows the jobs."""
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the launchers that there are."""
+        labels = ("launcher", "namespace")
+        found = sorted(self.find())
+        for prefix in sorted({row.own_metrics for row in ROWS} - {""}):
+            family = GaugeMetricFamily(f"{prefix}_job_info", "Launchers of jobs.", labels=labels)
+            for whose, launcher, namespace in found:
+                if whose == prefix:
+                    family.add_metric([launcher, namespace], 1)
+            yield family
+
+
 class Metrics:
-    """The operator's counters, by the names that training-operator's dashboards know."""
+    """The operator's numbers, by the names that training-operator's dashboards know."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -44,8 +73,18 @@ class Metrics:
             word: Counter(
                 f"training_operator_jobs_{word}", f"Jobs {word}.", LABELS, registry=self.registry
             )
-            for word in (*TRANSITIONS.values(), "deleted")
+            for word in (*TRANSITIONS.values(), DELETED)
         }
+        self._own = {
+            (prefix, word): Counter(
+                f"{prefix}_jobs_{word}", f"{row.kind}s {word}.", registry=self.registry
+            )
+            for row in ROWS
+            if (prefix := row.own_metrics)
+            for word in OWN_WORDS
+        }
+        self.launchers = Launchers()
+        self.registry.register(self.launchers)
         self._objects = {
             key: Counter(name, f"{key[0]}s {key[1]}.", registry=self.registry)
             for key, name in OBJECTS.items()
@@ -67,13 +106,17 @@ class Metrics:
         """Count an object that the server would not take."""
         self._count(kind, "refused")
 
-    def said(self, job: Job, framework: Framework, reason: str) -> None:
-        """Count a transition of a job by the event that tells of it."""
-        word = TRANSITIONS.get(reason.removeprefix(job.kind))
-        if reason == "SuccessfulDeleteJob":
-            word = "deleted"
+    def became(self, job: Job, framework: Framework, condition: str) -> None:
+        """Count that a condition of a job has become true."""
+        word = TRANSITIONS.get(condition)
         if word is not None:
             self._jobs[word].labels(job.namespace, framework.metric).inc()
+            if (own := self._own.get((framework.own_metrics, word))) is not None:
+                own.inc()
+
+    def ended(self, framework: Framework, namespace: str) -> None:
+        """Count a job that was deleted, by whomever."""
+        self._jobs[DELETED].labels(namespace, framework.metric).inc()
 
     def _count(self, kind: str, verb: str) -> None:
         counter = self._objects.get((kind, verb))

@@ -332,7 +332,7 @@ class Passes:
                 of=action.about,
             )
             if said:
-                self._metrics.said(job, frameworks.of(job), action.reason)
+                self._metrics.became(job, frameworks.of(job), action.transition)
                 log.info("%s: %s: %s", job.key, action.reason, action.message)
 
     def _resource(self, api_version: str, kind: str) -> Resource:
