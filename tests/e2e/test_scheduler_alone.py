@@ -19,6 +19,7 @@ pytestmark = pytest.mark.e2e
 StartOperator = Callable[..., Operator]
 SEEDS = Path(__file__).parents[1] / "seeds"
 EXAMPLES = Path(__file__).parents[2] / "examples" / "scheduler"
+EVICTING = Path(__file__).parents[2] / "examples" / "policies" / "preempt.yaml"
 KUBE_BATCH = "kube-batch"
 
 
@@ -40,10 +41,16 @@ tiers:
 def scheduler(
     local_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Operator]:
-    """Give all stories of the module one scheduler, under the roles of its overlay."""
+    """Give all stories of the module one scheduler, under the roles of its overlay.
+
+    Its policy file is `policy.yaml` beside its log.
+    """
     folder = tmp_path_factory.mktemp("scheduler")
     config = account_config(local_cluster, folder, "scheduler")
-    made = Operator(config, folder / "scheduler.log", (), command="scheduler")
+    policy = folder / "policy.yaml"
+    policy.write_text(POLICY)
+    flags = (f"--scheduler-conf={policy}",)
+    made = Operator(config, folder / "scheduler.log", flags, command="scheduler")
     try:
         made.start()
         yield made
@@ -417,3 +424,75 @@ def test_a_disruption_budget_makes_a_gang(api: Api, scheduler: Operator) -> None
     assert not any(map(node_of, waiting))
     add_nodes(api, {"cpu": "1"}, prefix="more")
     api.wait("Job", lambda jobs: jobs["old"]["status"].get("succeeded") == 3, what="old")
+
+
+@pytest.fixture
+def evicting(api: Api, scheduler: Operator) -> Iterator[None]:
+    """Let the scheduler make room for others while a story lasts, and give two priorities."""
+    policy = scheduler.log.parent / "policy.yaml"
+    policy.write_text(EVICTING.read_text())
+    classes = {"alone-high": 1000, "alone-low": 10}
+    kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
+    for name, value in classes.items():
+        api.create({**kind, "metadata": {"name": name}, "value": value})
+    yield
+    for name in classes:
+        api.delete("PriorityClass", name)
+    policy.write_text(POLICY)
+
+
+def test_higher_priorities_evict_what_no_budget_guards(
+    api: Api, scheduler: Operator, evicting: None
+) -> None:
+    """Preemption: whole gangs of batch Jobs go, those with a budget last; they start whole again.
+
+    The policy that says so is read while the scheduler runs.
+    """
+    add_nodes(api, {"cpu": "2"}, {"cpu": "2"})
+    for name in ("plain", "guarded"):
+        api.create(pod_group(name, 2, priorityClassName="alone-low"))
+        api.create(batch_job(name, 2, priorityClassName="alone-low"))
+        wait_running(api, name, 2)
+    spec: Json = {"minAvailable": 2, "selector": {"matchLabels": {"job-name": "guarded"}}}
+    kind = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget"}
+    api.create({**kind, "metadata": {"name": "guarded"}, "spec": spec})
+    before = samples(scheduler)
+    for name, victim in (("high", "plain"), ("next", "guarded")):
+        going = {p["metadata"]["name"] for p in of_name(api, victim)}
+        api.create(pod_group(name, 2, priorityClassName="alone-high"))
+        api.create(batch_job(name, 2, priorityClassName="alone-high"))
+        wait_running(api, name, 2)
+        told = f"preempt: evicted for PodGroup {api.namespace}/{name}"
+        evicted = [e for e in api.events("Evict") if e["message"] == told]
+        assert {e["involvedObject"]["name"] for e in evicted} == going
+        # What was evicted is made again, and waits whole.
+        assert not any(map(node_of, wait_waiting(api, victim, 2)))
+        wait_phase(api, victim, "Pending")
+    after = samples(scheduler)
+    for name, more in (
+        ('muster_evictions_total{action="preempt"}', 4),
+        ("volcano_total_preemption_attempts", 2),
+    ):
+        assert after[name] - before.get(name, 0) == more
+    assert after["volcano_pod_preemption_victims"] == 2
+    api.delete("Job", "high")
+    wait_running(api, "plain", 2)
+
+
+def test_a_gang_that_is_not_made_whole_in_time_begins_anew(api: Api, scheduler: Operator) -> None:
+    """As its PodGroup says: what is left goes, others get the room, it starts whole later."""
+    add_nodes(api, *[{"cpu": "1"}] * 3)
+    api.create(pod_group("gang", 3, memberHoldSeconds=1, onHoldExpired="release"))
+    api.create(batch_job("gang", 3))
+    lost, *left = wait_running(api, "gang", 3)
+    create(api, "filler", 2)
+    wait_waiting(api, "filler", 2)
+    api.delete("Node", node_of(lost))
+    api.delete("Pod", lost["metadata"]["name"], grace=0)
+    wait_running(api, "filler", 2)
+    told = "release: members were missing for too long; it starts anew"
+    names = {e["involvedObject"]["name"] for e in api.events("Evict") if e["message"] == told}
+    assert names == {p["metadata"]["name"] for p in left}
+    assert not any(map(node_of, wait_waiting(api, "gang", 3)))
+    add_nodes(api, {"cpu": "3"}, prefix="more")
+    wait_running(api, "gang", 3)

@@ -57,6 +57,10 @@ class Terms:
     duration: float = UNLIMITED
     """Seconds that it is expected to run."""
     drains_from: float = UNLIMITED
+    hold: float | None = None
+    """Seconds for which the place of a lost member is kept; None: it does not say."""
+    on_hold_expired: str = ""
+    """What happens then: keep, release, restart; empty: it does not say."""
 
 
 def parse_ask(
@@ -127,6 +131,8 @@ def terms(
         min_resources=amounts(spec.get("minResources")),
         duration=edge.integer(spec.get("estimatedSeconds")) or UNLIMITED,
         drains_from=(group.created or first) + rules.reservation_after,
+        hold=edge.integer(spec.get("memberHoldSeconds")),
+        on_hold_expired=edge.text(spec.get("onHoldExpired")),
     )
 
 

@@ -18,7 +18,7 @@ from muster.gang import announce
 from muster.runtime import foreignpods, rulings
 from muster.runtime.binder import TROUBLE, Binder
 from muster.runtime.cache import Cache
-from muster.runtime.causes import Cause
+from muster.runtime.causes import LATE, RELEASE, Cause
 from muster.runtime.cyclemetrics import CycleMetrics
 from muster.runtime.foreignstate import ForeignState
 from muster.runtime.gangs import GangRules
@@ -55,15 +55,35 @@ class Foreign:
         self._heard = asyncio.Event()
         cache.foreign.heard = self._hear
 
-    def inputs(self, rules: GangRules, hold: float, now: float) -> list[GangInput]:
-        """Return the gangs for this cycle."""
+    def inputs(self, rules: GangRules, hold: float, expired: str, now: float) -> list[GangInput]:
+        """Return the gangs for this cycle.
+
+        `hold` and `expired`: for how long the room of missing members is kept, and what happens
+        then to a gang that does not say it.
+        """
         living = set(self._cache.foreign)
         for key in self._states.keys() - living:
             self._states.pop(key).forget()
-        found = [gang for key in living if (gang := self._state(key).input(rules, hold, now))]
+        found = []
+        for key in living:
+            state = self._state(key)
+            gang = state.input(rules, hold, now)
+            if left := state.overdue(expired, now):
+                self._release(state, left)
+                gang = state.input(rules, hold, now)
+            if gang is not None:
+                found.append(gang)
         for state in self._states.values():
             self._repeat(state, now)
         return found
+
+    def _release(self, state: ForeignState, left: Sequence[PodView]) -> None:
+        """Let a gang begin anew of which members have been missing for too long."""
+        fresh = [pod for pod in left if pod.uid not in state.leaving]
+        if fresh:
+            log.warning("%s: %s; %d pods go", state.key, LATE, len(fresh))
+            self._metrics.evictions.labels(RELEASE.action).inc(len(fresh))
+            state.release(fresh)
 
     def knows(self, key: str) -> bool:
         """Say whether there still is a gang of that key."""

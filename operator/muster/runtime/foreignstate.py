@@ -13,17 +13,20 @@ from typing import Final
 from muster.api.model import GroupView, PodView, Verdict
 from muster.runtime import dialects, foreignpods
 from muster.runtime.cache import Cache
-from muster.runtime.causes import Cause
+from muster.runtime.causes import LATE, RELEASE, Cause
 from muster.runtime.dialects import Terms
 from muster.runtime.foreignpods import Member
 from muster.runtime.gangs import GangRules
 from muster.runtime.inputs import GangInput
 from muster.runtime.promises import Promises
+from muster.scheduler.model import Reason, Refusal
 
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
 """Pause before a pod is tried again that could not be sent to its node."""
 SETTLING = 0.5
 """Seconds without a new pod after which a gang that waits is told why: pods come one by one."""
+GIVES_UP: Final = frozenset({"release", "restart"})
+BEGINS_ANEW: Final = Refusal(Reason.NOT_ENOUGH_TASKS, LATE)
 _EMPTY: Final[frozenset[str]] = frozenset()
 
 
@@ -52,6 +55,8 @@ class ForeignState:
         self._begun = foreignpods.is_admitted(cache.foreign.members(key))
         """It has been whole, or was under way when this process began."""
         self._broken_since: float | None = None
+        self._held_end: float | None = None
+        """Until when the room of missing members is kept; None: none is missing."""
         self._retries: dict[str, tuple[int, float]] = {}
         self._source: tuple[object, ...] = ()
         self._input: GangInput | None = None
@@ -101,7 +106,8 @@ class ForeignState:
             return None
         self._settle(members)
         self.terms = dialects.terms(self.key, members, group, rules)
-        held_until = self._held_until(members, self.terms.minimum, hold, now)
+        kept_for = hold if self.terms.hold is None else self.terms.hold
+        held_until = self._held_until(members, self.terms.minimum, kept_for, now)
         later = self._later(now)
         revision = self._cache.foreign.revision(self.key)
         guarded = self._cache.budgets.forbid(self.namespace, (pod for pod, _ in members))
@@ -122,8 +128,32 @@ class ForeignState:
                 self.leaving,
                 self.nominated,
             )
-            self._input = replace(gang, guarded=guarded)
+            refusal = gang.refusal
+            if refusal is foreignpods.GOING and RELEASE in self.leaving.values():
+                refusal = BEGINS_ANEW
+            self._input = replace(gang, guarded=guarded, refusal=refusal)
         return self._input
+
+    def overdue(self, expired: str, now: float) -> Sequence[PodView]:
+        """Return what is left of a gang that is to begin anew: its time to be made whole is up.
+
+        `expired`: what happens to gangs that do not say it, as far as their pods have a controller
+        that makes them again; empty: they stay as they are.
+        """
+        terms, end = self.terms, self._held_end
+        if terms is None or end is None or now < end:
+            return ()
+        pods = [pod for pod, _ in self._cache.foreign.members(self.key)]
+        left = [pod for pod in pods if pod.node and not (pod.deleting or pod.terminal)]
+        wanted = terms.on_hold_expired
+        if not wanted and all(pod.owner_uid for pod in left):
+            wanted = expired
+        return left if wanted in GIVES_UP else ()
+
+    def release(self, pods: Sequence[PodView]) -> None:
+        """Begin anew: these pods are being evicted, and nothing is promised any more."""
+        self.promises.withdraw(list(self.promises.nodes))
+        self.leaving |= {pod.uid: RELEASE for pod in pods}
 
     def forget(self) -> None:
         """Give back what is promised."""
@@ -149,11 +179,11 @@ class ForeignState:
         """Return until when the room of missing members is kept; None: none is missing."""
         whole = foreignpods.ready(members) + len(self.promises.nodes) >= least
         if whole or not foreignpods.is_admitted(members):
-            self._broken_since = None
+            self._broken_since = self._held_end = None
             return None
         if self._broken_since is None:
             self._broken_since = now
-        end = self._broken_since + hold
+        self._held_end = end = self._broken_since + hold
         if now < end:
             self._wake(end)
         return end

@@ -142,7 +142,9 @@ class Loop:
         jobs = {job.key: job for job in self._cache.jobs if gangs.wants_pods(job)}
         self._forget({job.uid for job in jobs.values()})
         inputs = [g for job in jobs.values() if (g := self._input(job, settings, now))]
-        inputs += self.foreign.inputs(settings.rules, settings.member_hold, now)
+        inputs += self.foreign.inputs(
+            settings.rules, settings.member_hold, settings.on_hold_expired, now
+        )
         started = time.monotonic()
         columns = self._cache.columns
         queues = list(self._cache.queues.values())

@@ -10,7 +10,7 @@ from typing import Final
 from muster.api import names, quantity
 from muster.api.model import Job, Verdict
 from muster.runtime import gangs
-from muster.runtime.causes import Cause
+from muster.runtime.causes import LATE, Cause
 from muster.scheduler.decision import Decision
 from muster.scheduler.decision import Verdict as Ruling
 from muster.scheduler.model import Reason
@@ -60,7 +60,7 @@ def released(job: Job, scheduler: str, cause: Cause | None) -> Verdict:
     if not text and told is not None and told.reason == reason:
         text = told.message  # an earlier process knew for whom
     elif not text:
-        text = "members were missing for too long; it starts anew"
+        text = LATE
         reason = names.Verdict.NOT_ENOUGH_TASKS
     verdict = waits(job, scheduler, reason, text, text)
     return replace(verdict, state=names.GangState.RELEASED)
