@@ -32,7 +32,7 @@ TABLE = {
 @pytest.mark.parametrize("row", TABLE)
 @pytest.mark.parametrize("backend", [gang.VOLCANO, gang.SCHEDULER_PLUGINS, gang.EMBEDDED])
 def test_the_gang_of_a_pytorch_job(row, backend):
-    """The group on the server and the embedded allocator hold to the same number."""
+    """The group on the server and the embedded allocator hold to the same number (U13)."""
     roles, policy, asked, wanted = TABLE[row]
     spec = {"elasticPolicy": policy} if policy is not None else {}
     run_policy = {"schedulingPolicy": {"minAvailable": asked}} if asked is not None else None

@@ -41,6 +41,14 @@ def running():
     return world.settle()
 
 
+def test_a_job_of_one_pod_has_a_group_too():
+    """Without one it would wait for ever where a scheduler goes by groups (U12)."""
+    for backend in (gang.EMBEDDED, gang.SCHEDULER_PLUGINS, gang.VOLCANO):
+        world = World(tfjob(Worker=1), backend=backend, verdict=WAITS).settle()
+        (group,) = world.of("PodGroup")
+        assert group["spec"]["minMember"] == 1
+
+
 class TestFirstWord:
     """The first status of a job waits a moment for the allocator."""
 
@@ -110,7 +118,7 @@ class TestVerdict:
         assert not world.names()
 
     def test_since_is_when_the_reason_was_first_given(self):
-        """The same reason later keeps its time; another one starts anew."""
+        """The same reason later keeps its time; another one starts anew (U16)."""
         world = embedded(verdict=WAITS, placements={}).settle()
         world.now += 60
         world.extra["verdict"] = Verdict(
@@ -207,7 +215,7 @@ class TestGroup:
         assert len(world.settle().names()) == 2
 
     def test_it_is_patched_on_a_difference_only(self):
-        """Lowering minAvailable patches minMember and nothing else; then silence."""
+        """Lowering minAvailable patches minMember and nothing else; then silence (M3)."""
         policy = {"schedulingPolicy": {"minAvailable": 10}}
         world = World(tfjob(policy=policy, Worker=2), backend=gang.SCHEDULER_PLUGINS).settle()
         world.edit(runPolicy={"schedulingPolicy": {"minAvailable": 1}})
@@ -311,7 +319,7 @@ class TestRefusal:
         [(QUOTA, "ExceedsResourceQuota"), ("denied by policy", "CreationRefused")],
     )
     def test_a_half_gang_is_undone(self, message, reason):
-        """What was created goes, the reason is told, and the job tries again in time."""
+        """What was created goes, the reason is told, and the job tries again in time (S2, S23)."""
         world = self.half(message=message).settle()
         assert not world.names()
         assert not world.names("Service")
@@ -546,7 +554,7 @@ class TestKueue:
     """Jobs of a Kueue queue say Running when all members are ready."""
 
     def test_running_means_ready(self):
-        """Running pods are not enough; ready ones are."""
+        """Running pods are not enough; ready ones are (M4)."""
         world = World(tfjob(labels=QUEUED, Worker=2)).settle()
         world.start()
         world.pod("mnist-worker-1")["status"]["conditions"] = []

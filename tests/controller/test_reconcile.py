@@ -324,7 +324,7 @@ def test_an_invalid_job_is_looked_at_when_it_changes_and_not_before():
 
 
 def test_a_thousand_pods_in_one_pass():
-    """Config, pods and services come in one pass, with one event for each kind."""
+    """Config, pods and services come in one pass, with one event for each kind (M2)."""
     world = World(tfjob(Worker=1000))
     actions = world.step()
     kinds = [a.doc["kind"] for a in actions if isinstance(a, Create)]

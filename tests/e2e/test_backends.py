@@ -383,7 +383,10 @@ def test_without_gangs_nothing_but_pods(
 
 
 def test_a_missing_api_is_told_and_waited_for(api: Api, start_operator: StartOperator) -> None:
-    """In /readyz, the log, an event and the job; everything goes on by itself when it appears."""
+    """In /readyz, the log, an event and the job; everything goes on by itself when it appears.
+
+    Shows S13.
+    """
     operator = start_operator("--gang-scheduler-name=volcano", overlay="volcano", ready=False)
     said = operator.wait_unready("scheduling.volcano.sh/v1beta1")
     assert gang.VOLCANO.cure in said

@@ -39,7 +39,10 @@ def overcommitted(pods: Mapping[str, Json]) -> Iterator[str]:
 def test_five_crashes_while_twenty_jobs_start(
     api: Api, start_operator: Callable[..., Operator], seed: int
 ) -> None:
-    """All jobs succeed, no pod is made twice, no gang starts by half, no node is overfull."""
+    """All jobs succeed, no pod is made twice, no gang starts by half, no node is overfull.
+
+    Shows S23.
+    """
     deaths = moments(seed)
     print(f"seed {seed}: the operator dies when there are {deaths} pods")
     add_nodes(api, *[{"cpu": str(CPU)}] * NODES)

@@ -32,7 +32,10 @@ pytestmark = pytest.mark.e2e
 
 
 def test_n_pods_with_room_for_fewer_wait_together(api: Api, module_operator: Operator) -> None:
-    """Four pods, room for two: all four wait and say why; a node comes: all four run."""
+    """Four pods, room for two: all four wait and say why; a node comes: all four run.
+
+    Shows S10, U15, U16, M1.
+    """
     add_nodes(api, {"cpu": "2"})
     api.create(tfjob("mnist", workers=4, run="forever"))
     job = wait_reason(api, "mnist", "ExceedsCluster")
@@ -69,7 +72,7 @@ def test_n_pods_with_room_for_fewer_wait_together(api: Api, module_operator: Ope
 
 
 def test_two_gangs_of_sixty_percent(api: Api, module_operator: Operator) -> None:
-    """One runs whole while the other holds nothing; then it follows."""
+    """One runs whole while the other holds nothing; then it follows (S18, M4)."""
     add_nodes(api, {"cpu": "5"}, {"cpu": "5"})
     since = api.revision("Pod")
     for name in ("one", "two"):
@@ -113,7 +116,7 @@ def test_two_gangs_of_sixty_percent(api: Api, module_operator: Operator) -> None
 def test_what_can_never_fit_is_told(
     api: Api, module_operator: Operator, asked: Mapping[str, Any], reason: str, why: str
 ) -> None:
-    """An empty cluster would not do either, and the verdict says so."""
+    """An empty cluster would not do either, and the verdict says so (S11)."""
     add_nodes(api, {"cpu": "4"})
     api.create(tfjob("dream", **asked))
     said = verdict(wait_reason(api, "dream", reason))
@@ -138,7 +141,7 @@ def test_a_queue_that_does_not_exist_yet(api: Api, module_operator: Operator) ->
 
 
 def test_the_higher_priority_goes_first(api: Api, module_operator: Operator) -> None:
-    """Of two jobs that wait for the same room the later, more urgent one gets it."""
+    """Of two jobs that wait for the same room the later, more urgent one gets it (U8)."""
     add_nodes(api, {"cpu": "2"})
     for name, value in (("urgent", 1000), ("idle", 1)):
         api.create(

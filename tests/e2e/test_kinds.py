@@ -109,7 +109,10 @@ def test_an_autoscaler_lives_as_long_as_its_job_may_run(shared_api: Api, kind: s
 
 
 def test_an_elastic_job_starts_with_the_workers_that_fit(shared_api: Api) -> None:
-    """Of four workers two must start together and three have room: three run, so does the job."""
+    """Of four workers two must start together and three have room: three run, so does the job.
+
+    Shows U13.
+    """
     api = shared_api
     policy = {"minReplicas": 2, "maxReplicas": 4}
     document = job("PyTorchJob", "growing", run="forever", spec={"elasticPolicy": policy})

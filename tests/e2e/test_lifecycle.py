@@ -108,7 +108,10 @@ def test_created_suspended_then_resumed(shared_api: Api) -> None:
 
 
 def test_suspended_while_running_frees_its_room_when_it_is_free(shared_api: Api) -> None:
-    """Active is 0 exactly when the pods are gone; services and group go whatever the policy."""
+    """Active is 0 exactly when the pods are gone; services and group go whatever the policy.
+
+    Shows S19.
+    """
     api, since = shared_api, shared_api.revision("TFJob")
     pods_since = api.revision("Pod")
     document = tfjob("pause", run="forever", cleanPodPolicy="None")

@@ -209,7 +209,7 @@ def test_nothing_starts_until_all_have_room(place: Api, version: str) -> None:
 
 
 def test_a_launcher_that_waits_for_its_workers_has_its_room_kept(place: Api) -> None:
-    """It is not there before they are ready, and nobody takes its place meanwhile."""
+    """It is not there before they are ready, and nobody takes its place meanwhile (S14, U3)."""
     add_nodes(place, {"cpu": "3"})
     since = place.revision("Pod")
     place.create(

@@ -106,7 +106,7 @@ LOSSES = {"exit-137": exits(137), "exit-130": exits(130), "deleted": deleted, "e
 
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 def test_a_lost_member_comes_back(api: Api, module_operator: Operator, loss: Loss) -> None:
-    """Every time, and three times in a row."""
+    """Every time, and three times in a row (S1, M5)."""
     uids = fill(api)
     since = api.revision("Pod")
     for _ in range(3):
@@ -119,7 +119,7 @@ def test_a_lost_member_comes_back(api: Api, module_operator: Operator, loss: Los
 
 
 def test_no_restart_policy_fails_a_deleted_member(api: Api, module_operator: Operator) -> None:
-    """Deleting a running worker fails no job, whatever its restart policy."""
+    """Deleting a running worker fails no job, whatever its restart policy (M6)."""
     before = fill(api, restart_policy="Never")
     since = api.revision("Pod")
     deleted(api)
@@ -128,7 +128,7 @@ def test_no_restart_policy_fails_a_deleted_member(api: Api, module_operator: Ope
 
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 def test_while_the_operator_stands_still(api: Api, module_operator: Operator, loss: Loss) -> None:
-    """Nobody acts for three seconds; the room is the gang's nevertheless."""
+    """Nobody acts for three seconds; the room is the gang's nevertheless (M5)."""
     before = fill(api)
     since = api.revision("Pod")
     with module_operator.frozen():
@@ -139,7 +139,7 @@ def test_while_the_operator_stands_still(api: Api, module_operator: Operator, lo
 
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 def test_while_the_operator_is_dead(api: Api, module_operator: Operator, loss: Loss) -> None:
-    """Its successor knows from the cluster alone whose room it is."""
+    """Its successor knows from the cluster alone whose room it is (M5)."""
     before = fill(api)
     since = api.revision("Pod")
     module_operator.kill()

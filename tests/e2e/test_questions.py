@@ -34,7 +34,7 @@ def ask(api: Api, *words: str) -> tuple[int, str]:
 
 
 def test_a_gang_that_waits_explains_itself(api: Api, module_operator: Operator) -> None:
-    """What is short, which nodes are out, who holds it; placed and impossible told apart."""
+    """What is short, which nodes are out, who holds it; placed and impossible told apart (S21)."""
     add_nodes(api, {"cpu": "4"})
     api.create(tfjob("first", workers=3, run="forever"))
     api.wait_pods(3, "Running", "first")

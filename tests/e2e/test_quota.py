@@ -13,7 +13,7 @@ QUOTA = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"
 
 
 def test_quota_for_one_of_two_jobs(api: Api, module_operator: Operator) -> None:
-    """One runs whole; the other waits whole, without a pod, and follows."""
+    """One runs whole; the other waits whole, without a pod, and follows (U2)."""
     add_nodes(api, {"cpu": "8"})
     api.create({**QUOTA, "spec": {"hard": {"pods": "4"}}})
     since = api.revision("Pod")

@@ -31,7 +31,7 @@ def small(number: int) -> Json:
 
 
 def test_a_large_gang_beside_a_stream(api: Api, start_operator: StartOperator) -> None:
-    """32 GPUs, a job of one GPU three times a second, one gang that wants them all."""
+    """32 GPUs, a job of one GPU three times a second, one gang that wants them all (S5)."""
     start_operator()
     add_nodes(api, *[{"cpu": "16", **GPU, "nvidia.com/gpu": "8"}] * 4)
     count = 24

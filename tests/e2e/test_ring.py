@@ -10,7 +10,7 @@ pytestmark = pytest.mark.e2e
 
 
 def test_a_tfjob_runs_as_a_gang_and_succeeds(api: Api, operator: Operator) -> None:
-    """Pods are born on their nodes, run, end; the conditions tell the same story."""
+    """Pods are born on their nodes, run, end; the conditions tell the same story (S17, M1)."""
     add_nodes(api, {"cpu": "4"}, {"cpu": "4"})
     api.create(tfjob("mnist", workers=2, ps=1, run="1"))
     api.wait_pods(3, "Running", "mnist")

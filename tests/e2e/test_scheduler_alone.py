@@ -199,7 +199,10 @@ def test_a_policy_that_is_wrong_is_named(start_operator: StartOperator, tmp_path
 def test_missing_permissions_are_one_clear_error(
     api: Api, start_operator: StartOperator, local_cluster: Cluster
 ) -> None:
-    """The tutorial's FAQ: what may not be listed is named at once; nothing crashes or repeats."""
+    """The tutorial's FAQ: what may not be listed is named at once; nothing crashes or repeats.
+
+    Shows S13.
+    """
     seed = start_operator(overlay="scheduler")
     seed.stop()
     bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
@@ -226,7 +229,7 @@ def test_missing_permissions_are_one_clear_error(
 
 
 def test_the_tutorials_job_waits_whole_and_runs_whole(api: Api, scheduler: Operator) -> None:
-    """job-01.yaml with room for five of its six pods, then for all."""
+    """Schedule Job, Gang scheduling: job-01.yaml with room for five of six pods, then for all."""
     add_nodes(api, {"cpu": "5"})
     api.apply_file(SEEDS / "job-qj-1.yaml")
     pods = wait_waiting(api, "qj-1", 6)

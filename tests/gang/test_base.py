@@ -14,7 +14,7 @@ BACKENDS = [backend for backend in gang.BACKENDS.values() if backend.apis]
 
 @pytest.mark.parametrize("backend", BACKENDS, ids=lambda backend: backend.name)
 def test_no_difference_to_what_was_written(backend):
-    """A group that is as it was written needs no update."""
+    """A group that is as it was written needs no update (M3)."""
     wanted = backend.group(make_job(), FACTS)
     assert backend.difference(make_group(document=wanted), wanted) is None
 

@@ -39,7 +39,10 @@ def gpu_job(**scheduling):
     ],
 )
 def test_minimum(asked, facts, minimum):
-    """The user's word to the letter, else the kind's rule; pods of a later stage do not count."""
+    """The user's word to the letter, else the kind's rule; pods of a later stage do not count.
+
+    Shows S15.
+    """
     assert demand.minimum(gpu_job(min_available=asked), facts) == minimum
 
 
@@ -68,7 +71,10 @@ def test_resources_of_the_first_pods(asked, resources):
     [("high", "2"), ("low", "1"), ("unknown", "1"), ("", "1")],
 )
 def test_pods_of_high_priority_come_first(worker, first):
-    """Real PriorityClass values order the roles; an unknown class counts 0, ties stay in order."""
+    """Real PriorityClass values order the roles; an unknown class counts 0, ties stay in order.
+
+    Shows U11.
+    """
     job = make_job(
         replicas=[
             make_replica(type="PS", template=make_template(requests={"cpu": "1"})),

@@ -152,7 +152,7 @@ def test_priority_class_that_does_not_exist(flag, told):
 
 
 def test_lowered_minimum():
-    """A minAvailable that counts a pod of a later stage is lowered, and that is said."""
+    """A minAvailable that counts a pod of a later stage is lowered, and that is said (S15)."""
     facts = gang.GangFacts("op", minimum=4, later=1)
     job = make_job(replicas=[make_replica(replicas=5)], scheduling={"min_available": 5})
     (notice,) = gang.VOLCANO.notices(job, facts)

@@ -163,7 +163,7 @@ def test_the_container_has_no_power() -> None:
 
 
 def test_the_webhook_asks_about_every_kind_and_stops_nobody() -> None:
-    """All kinds of job in their storage version; a silent operator lets everything in."""
+    """All kinds of job in their storage version; a silent operator lets everything in (S17)."""
     (configuration,) = load(MANIFESTS / "components" / "webhook" / "configuration.yaml")
     (webhook,) = configuration["webhooks"]
     (rule,) = webhook["rules"]

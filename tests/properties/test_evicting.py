@@ -40,7 +40,7 @@ LONGEST = 40
 
 @given(world=worlds(), rules=st.sampled_from(ORDERS))
 def test_evicting_ends(world, rules):
-    """However often it is decided and done, in the end nobody is evicted any more."""
+    """However often it is decided and done, in the end nobody is evicted any more (S4)."""
     quiet = 0
     for _ in range(LONGEST):
         decisions = world.decide(rules)
@@ -53,7 +53,7 @@ def test_evicting_ends(world, rules):
 
 @given(world=worlds(), rules=st.sampled_from(ORDERS), rounds=st.integers(0, 3))
 def test_no_gang_is_broken(world, rules, rounds):
-    """Of a gang that is evicted nothing is left, or no less than its minimum."""
+    """Of a gang that is evicted nothing is left, or no less than its minimum (S22)."""
     for _ in range(rounds):
         world.carry_out(world.decide(rules))
     lost: Counter[str] = Counter()

@@ -37,7 +37,10 @@ def clusters(draw):
 
 @given(cluster=clusters())
 def test_who_passes_by_delays_nobody(cluster):
-    """A gang with a reservation starts by the time it was told first, if the estimates hold."""
+    """A gang with a reservation starts by the time it was told first, if the estimates hold.
+
+    Shows S22.
+    """
     told = {}
     for now, decisions in cluster.run():
         for decision in decisions:

@@ -191,7 +191,7 @@ class TestGang:
     """Minimum, queue, priority, and whether it was whole before."""
 
     def test_the_policy_of_the_job(self):
-        """Queue, minimum, resources, priority."""
+        """Queue, minimum, resources, priority (U8)."""
         policy = {
             "min_available": 2,
             "queue": "blue",
@@ -203,7 +203,7 @@ class TestGang:
         assert gang.min_resources == {"cpu": 1500}
 
     def test_the_priority_of_a_template(self):
-        """It counts if the job names none, and for the tasks themselves."""
+        """It counts if the job names none, and for the tasks themselves (U11)."""
         gang = see(job=make_job(replicas=[workers(priority="low")]))
         assert (gang.priority, gang.roles[0].priority) == (1, 1)
 

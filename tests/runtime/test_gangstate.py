@@ -398,7 +398,7 @@ def test_a_pod_that_cannot_be_bound(running):
 
 
 def test_an_unchanged_gang_is_the_same_object(running):
-    """So that nobody has to look at it again."""
+    """So that nobody has to look at it again (S17)."""
     first = running.look()
     assert running.look(1) is first
     running.pod(W0, phase="Succeeded")

@@ -146,7 +146,7 @@ def test_a_gang_that_fits_is_promised_whole():
     ids=["a-pod-came", "a-node-went"],
 )
 def test_room_that_goes_while_a_cycle_decides(loss):
-    """Nothing of the gang is promised, and the next cycle says why."""
+    """Nothing of the gang is promised, and the next cycle says why (S2)."""
 
     async def story(s):
         s.meanwhile.append(lambda: loss(s))

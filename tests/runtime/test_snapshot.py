@@ -148,7 +148,10 @@ def test_a_new_resource_gets_a_column():
 
 
 def test_gang_is_taken_in_once():
-    """The same object gives the same value; a new one replaces it in the sums of its queue."""
+    """The same object gives the same value; a new one replaces it in the sums of its queue.
+
+    Shows S17.
+    """
     columns = make_columns(nodes=[make_node()])
     gang = make_gang(
         roles=[make_role(held=[(0, "n1")], waiting=[1, 2], cpu=1, gated=1, succeeded=1)]

@@ -9,7 +9,10 @@ from bench import waiting
 
 
 def test_ten_thousand_jobs():
-    """With estimates every large job starts soon: no more than a few running times of others."""
+    """With estimates every large job starts soon: no more than a few running times of others.
+
+    Shows S5.
+    """
     found = waiting.waits(10_000, estimated=True)
     assert len(found[True]) > 50
     assert max(found[True]) < 3 * waiting.LONGEST
