@@ -37,6 +37,7 @@ def test_n_pods_with_room_for_fewer_wait_together(api: Api, module_operator: Ope
     Shows S10, U15, U16, M1.
     """
     add_nodes(api, {"cpu": "2"})
+    since = api.revision("Pod")
     api.create(tfjob("mnist", workers=4, run="forever"))
     job = wait_reason(api, "mnist", "ExceedsCluster")
     pods = wait_unschedulable(api, "mnist", 4)
@@ -62,6 +63,9 @@ def test_n_pods_with_room_for_fewer_wait_together(api: Api, module_operator: Ope
     told = {e["involvedObject"]["kind"]: e for e in api.events("Unschedulable")}
     assert set(told) == {"TFJob", "PodGroup"}
     assert {(e["type"], e["message"]) for e in told.values()} == {("Warning", message)}
+    # Each pod was created and marked, and had no event of its own, however often it was tried.
+    assert len(api.history("Pod", since)) == 2 * 4
+    assert not api.events("FailedScheduling")
 
     add_nodes(api, {"cpu": "2"}, prefix="more")
     api.wait_pods(4, "Running", "mnist")
