@@ -86,7 +86,8 @@ def test_the_demo(tmp_path: Path) -> None:
             "$ kubectl get tfjobs",
             "NAME STATE GANG AGE",
             "A first",
-            "node-1 gpu 0 |[",
+            "node-1 gpu 0 |",
+            "[A",
             "pictures/demo.svg",
         ],
     )
