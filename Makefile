@@ -8,7 +8,8 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	"$$p" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' \
 	>/dev/null 2>&1 && { echo "$$p"; break; }; done)
 # The stories mostly wait; each process of the tests has a cluster of its own.
-E2E_AT_ONCE ?= 2
+E2E_AT_ONCE ?= 3
+UNIT_AT_ONCE ?= 2
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 CLUSTER ?= muster
@@ -52,15 +53,16 @@ demo: controlplane ## run TFJobs as gangs on a local control plane and tell what
 test: unit e2e ## run all tests: the fast ones first, then those on a real API server
 
 unit: install ## run the tests that need no cluster
-	$(BIN)/python -m pytest -m "not e2e" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not e2e" -n $(UNIT_AT_ONCE) $(PYTEST_ARGS)
 
 nightly: install ## run the property tests with thousands of cases each
 	$(BIN)/python -m pytest tests/properties --hypothesis-profile=nightly --timeout=0 $(PYTEST_ARGS)
 
 e2e: controlplane ## run the tests on a real API server
 # A story that fails beside others is told once more alone, and its failure stays in the output:
-# some hold to the second, which two at a time on two cores do not always allow.
-	$(BIN)/python -m pytest -m e2e -n $(E2E_AT_ONCE) --dist loadfile $(PYTEST_ARGS) || \
+# some hold to the second, which three at a time on two cores do not always allow.
+	$(BIN)/python -m pytest -m e2e -n $(E2E_AT_ONCE) --dist loadfile \
+		--no-loadscope-reorder $(PYTEST_ARGS) || \
 		$(BIN)/python -m pytest -m e2e --last-failed --last-failed-no-failures none $(PYTEST_ARGS)
 
 check: install ## lint, format, types, import contracts, generated files: what CI runs

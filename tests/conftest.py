@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many cases Hypothesis draws: `pytest --hypothesis-profile=nightly` draws thousands."""
+"""How many cases Hypothesis draws, and what is run first.
+
+`pytest --hypothesis-profile=nightly` draws thousands of cases.
+"""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # How long a case takes says more about the machine than about the code.
@@ -14,3 +18,8 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.load_profile("quick")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put long files first, so that no process has one left when the others are done."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)

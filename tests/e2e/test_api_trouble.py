@@ -25,7 +25,7 @@ from harness import (
 from muster.local import cluster, options
 from muster.local.handle import Cluster
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 MINUTE = {"cpu": "100m"}
 RUN = "local.muster.kubeflow.org/run-seconds"

@@ -33,7 +33,7 @@ from schedulers import (
 
 from muster import gang
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 StartOperator = Callable[..., Operator]
 

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 SECONDS = 200
 NAMES = ("first", "second", "ps-worker-gpu", "exit-code", "simple")
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 
 def start(*words: str, state: Path, cwd: Path) -> subprocess.Popen[str]:

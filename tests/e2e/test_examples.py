@@ -26,7 +26,7 @@ SECONDS = 60.0
 OVERLAY = "mpi"
 """The one whose roles let every kind be served."""
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 
 class Past:

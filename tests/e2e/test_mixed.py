@@ -10,7 +10,7 @@ import pytest
 from harness import Api, Json, Operator, add_nodes, condition, nothing_left
 from kinds import KINDS, job
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 JOBS, NODES = 200, 6
 ENDS = {

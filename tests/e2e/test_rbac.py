@@ -21,7 +21,7 @@ from harness import (
 
 from muster.local.handle import Cluster
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 StartOperator = Callable[..., Operator]
 

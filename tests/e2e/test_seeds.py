@@ -17,7 +17,7 @@ from schedulers import GROUP_NAME, SCHEDULER_PLUGINS, VOLCANO
 
 from muster.local.handle import Cluster
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 StartOperator = Callable[..., Operator]
 

@@ -17,7 +17,7 @@ from harness import ROOT, Api, Json, Operator, Refused, add_nodes, free_port, tf
 
 from muster.local import pki
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 StartOperator = Callable[..., Operator]
 COMPONENT = ROOT / "manifests" / "components" / "webhook"

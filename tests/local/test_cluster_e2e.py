@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from muster.local.cluster import Cluster
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 LOCAL = [sys.executable, "-m", "muster.local"]
 ROOT = Path(__file__).parents[2]

@@ -30,7 +30,7 @@ BEFORE = {
 }
 """Section -> the Deployments (namespace, name) that were there."""
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

@@ -36,6 +36,8 @@ NO_ROLE = ' is forbidden: User "'
 """So says a server when no role allows a request, and not when an admission plugin refuses it."""
 BUDGET = "disruption budget"
 """So says a server that does not evict a pod; that may hold for hours."""
+HOOK = "failed calling webhook"
+"""So says a server whose admission webhook does not answer; that, too, may hold for hours."""
 LEASE_PREFIX = "/apis/coordination.k8s.io/"
 
 
@@ -59,7 +61,7 @@ class ApiError(Exception):
         A conflict passes only for a creation (two at once met at a ResourceQuota); elsewhere
         it means that the object is not the one the request was made for.
         """
-        if self.code == 429 and BUDGET in self.message:
+        if (self.code == 429 and BUDGET in self.message) or HOOK in self.message:
             return False
         return self.code in RETRIED or (method == "POST" and self.reason == "Conflict")
 
