@@ -11,8 +11,6 @@ from muster.scheduler.hooks import Hooks, Rules
 from muster.scheduler.model import Reason, Refusal
 from muster.scheduler.room import Stack
 
-NOTHING = np.zeros((3, 3))
-
 
 def no(text):
     """Return a refusal with that sentence."""
@@ -38,7 +36,7 @@ def test_nobody_asked(shape):
     assert not rules.overused(None)
     codes, texts = rules.feasible(shape)
     assert (codes.tolist(), texts) == ([0, 0, 0], ())
-    stack = Stack(np.arange(3), NOTHING, lambda: NOTHING, np.zeros((3, 2)))
+    stack = Stack(None, shape, np.arange(3), np.ones(3, np.int64))
     assert rules.score(shape)(stack).tolist() == [0, 0, 0]
 
 
@@ -85,7 +83,7 @@ def test_feasible_keeps_the_first_reason(shape):
 
 def test_scores_add_up(shape):
     """Scores are summed; a plugin that has none for the shape is left out."""
-    stack = Stack(np.arange(3), NOTHING, lambda: NOTHING, np.zeros((3, 2)))
+    stack = Stack(None, shape, np.arange(3), np.ones(3, np.int64))
     ones = Hooks(score=lambda _: lambda s: np.ones(len(s.nodes)))
     rules = Rules([[ones, Hooks(score=lambda _: None)], [ones]])
     assert rules.score(shape)(stack).tolist() == [2, 2, 2]

@@ -4,46 +4,16 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from builders_scheduler import make_gang, make_node, make_pod, make_role, make_snapshot
 from muster.scheduler import policy
 from muster.scheduler.model import CPU
-from muster.scheduler.room import NOWHERE, best
 from muster.scheduler.session import Session
 
 
 def open_session(*, rules=policy.DEFAULT, **parts):
     """Return a session on a snapshot of the parts."""
     return Session(make_snapshot(**parts), rules.openers())
-
-
-@pytest.mark.parametrize(
-    ("rank", "wanted", "expected"),
-    [
-        ([1, 3, 2], 2, [1, 2]),
-        ([1, 3, 2], 1, [1]),
-        ([1, 3, 2], 9, [1, 2, 0]),
-        ([5, 5, 5, 5], 2, [0, 1]),
-        ([5, 7, 5, 7], 3, [1, 3, 0]),
-        ([NOWHERE, 1, NOWHERE], 2, [1]),
-        ([NOWHERE, NOWHERE], 1, []),
-        ([NOWHERE, NOWHERE, NOWHERE], 2, []),
-        ([-1, -2], 2, [0, 1]),
-        ([], 1, []),
-        ([], 2, []),
-    ],
-)
-def test_best(rank, wanted, expected):
-    """The best ranks come first, equal ones by position, impossible ones not at all."""
-    assert best(np.array(rank, np.float64), wanted).tolist() == expected
-
-
-def test_best_of_many_equals_is_by_position():
-    """Ties are by position also in arrays that are too long for simple sorting."""
-    rank = np.tile([3.0, 8.0, 5.0], 100)
-    eights, fives = list(range(1, 300, 3)), list(range(2, 300, 3))
-    assert best(rank, 150).tolist() == eights + fives[:50]
 
 
 def test_choose_fills_up_to_capacity():

@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from muster.scheduler.best import NOWHERE, Best, best
 from muster.scheduler.bonds import Bonds
 from muster.scheduler.model import (
     BoolArray,
@@ -23,22 +24,40 @@ from muster.scheduler.model import (
     Shape,
 )
 
-NOWHERE: Final = -np.inf
-"""The rank of a node that cannot take a task."""
 
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Stack:
-    """Nodes as they would be with one task more; the same node may stand in many rows."""
+    """Nodes as they would be with some tasks of a shape more; a node may stand in many rows.
 
-    nodes: IntArray
-    """(M,): positions."""
-    allocatable: IntArray
-    """(M, R)"""
-    used: Callable[[], IntArray]
-    """(M, R), worked out for those who ask."""
-    load: IntArray
-    """(M, 2)"""
+    What no scorer looks at is not worked out.
+    """
+
+    def __init__(
+        self, room: Room, shape: Shape, nodes: IntArray, count: IntArray, *, future: bool = False
+    ) -> None:
+        self.nodes: Final = nodes
+        """(M,): positions."""
+        self._room, self._shape, self._count = room, shape, count[:, None]
+        self._future = future
+
+    @property
+    def allocatable(self) -> IntArray:
+        """(M, R)."""
+        found: IntArray = self._room.nodes.allocatable[self.nodes]
+        return found
+
+    @property
+    def used(self) -> IntArray:
+        """(M, R)."""
+        room, nodes = self._room, self.nodes
+        idle = room.free(nodes, future=True) if self._future else room.idle[nodes]
+        used: IntArray = self.allocatable - idle + self._count * self._shape.request
+        return used
+
+    @property
+    def load(self) -> IntArray:
+        """(M, 2)."""
+        load: IntArray = self._room.load[self.nodes] + self._count * self._shape.load
+        return load
 
 
 Scorer = Callable[[Stack], FloatArray]
@@ -188,6 +207,7 @@ class Fit:
         self.barred: Final = barred
         self.capacity: IntArray = np.zeros(len(barred), np.int64)
         self.rank: FloatArray = np.full(len(barred), NOWHERE)
+        self._best = Best(self.rank)
         self._future, self._lasting = future, lasting
         self._room = room
         self._id = shape_id
@@ -235,16 +255,7 @@ class Fit:
 
     def score(self, nodes: IntArray, depth: IntArray) -> FloatArray:
         """Return (M,) the rank of each node when `depth` (M,) tasks of this shape came before."""
-        room, count = self._room, depth[:, None] + 1
-        allocatable = room.nodes.allocatable[nodes]
-
-        def used() -> IntArray:
-            idle = room.free(nodes, future=True) if self._future else room.idle[nodes]
-            taken: IntArray = allocatable - idle + count * self.shape.request
-            return taken
-
-        load = room.load[nodes] + count * self.shape.load
-        return self._scorer(Stack(nodes, allocatable, used, load))
+        return self._scorer(Stack(self._room, self.shape, nodes, depth + 1, future=self._future))
 
     def choose(self, wanted: int) -> Picks:
         """Return nodes for up to `wanted` tasks, as if each were given its best node in turn.
@@ -255,7 +266,7 @@ class Fit:
             return self._one_by_one(wanted)
         within = self._room.within.get(self._id)
         if within is None:
-            heads = best(self.rank, wanted)
+            heads = self._best.first(wanted)
         else:
             inside = np.flatnonzero(within)
             heads = inside[best(self.rank[inside], wanted)]
@@ -300,6 +311,10 @@ class Fit:
         capacity[rank == NOWHERE] = 0
         self.capacity[nodes] = capacity
         self.rank[nodes] = rank
+        if len(nodes) < len(self.rank):
+            self._best.change(nodes)
+        else:
+            self._best.renew()
 
     def _merge(
         self, heads: IntArray, limits: IntArray, wanted: int
@@ -341,17 +356,3 @@ class Fit:
         ranks = self.score(np.repeat(heads, depths), depth).tolist()
         bounds = [0, *ends.tolist()]
         return [ranks[bounds[i] : bounds[i + 1]] for i in range(len(heads))]
-
-
-def best(rank: FloatArray, wanted: int) -> IntArray:
-    """Return up to `wanted` positions, best rank first, equal ranks by position."""
-    if wanted == 1:
-        first = int(rank.argmax()) if len(rank) else 0
-        found = len(rank) > 0 and rank[first] > NOWHERE
-        return np.array([first] if found else [], np.int64)
-    edge = np.partition(rank, -wanted)[-wanted] if wanted < len(rank) else NOWHERE
-    (heads,) = (rank > edge).nonzero()
-    if edge > NOWHERE:
-        (equal,) = (rank == edge).nonzero()
-        heads = np.concatenate((heads, equal[: wanted - len(heads)]))
-    return heads[np.argsort(-rank[heads], kind="stable")]

@@ -360,7 +360,7 @@ def _fullest(shape: Shape) -> Scorer:
 
     def score(stack: Stack) -> FloatArray:
         allocatable = np.maximum(stack.allocatable[:, columns], 1)
-        shares: FloatArray = (stack.used()[:, columns] / allocatable).sum(axis=1)
+        shares: FloatArray = (stack.used[:, columns] / allocatable).sum(axis=1)
         return shares
 
     return score

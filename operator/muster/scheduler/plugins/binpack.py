@@ -16,9 +16,10 @@ import numpy as np
 
 from muster.scheduler import arguments
 from muster.scheduler.arguments import Parsed
+from muster.scheduler.best import NOWHERE
 from muster.scheduler.hooks import Hooks
 from muster.scheduler.model import FloatArray
-from muster.scheduler.room import NOWHERE, Stack
+from muster.scheduler.room import Stack
 from muster.scheduler.session import Session
 
 Curve = tuple[tuple[float, float], ...]
@@ -67,7 +68,7 @@ def answer(session: Session, parsed: Parsed) -> Hooks:
     def score(stack: Stack) -> FloatArray:
         allocatable = stack.allocatable[:, columns]
         has = allocatable > 0
-        usage = 100 * stack.used()[:, columns] / np.where(has, allocatable, 1)
+        usage = 100 * stack.used[:, columns] / np.where(has, allocatable, 1)
         values = usage if curve == _DIAGONAL else _bend(usage, curve)
         parts = weights * has
         ranks: FloatArray = total * (values * parts).sum(axis=1)

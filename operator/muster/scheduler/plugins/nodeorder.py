@@ -31,16 +31,17 @@ def answer(session: Session, parsed: Parsed) -> Hooks:
     least, most = weights["leastrequested.weight"], weights["mostrequested.weight"]
     balanced = weights["balancedresource.weight"]
 
+    # A node without any counts as full.
+    whole = np.maximum(session.room.nodes.allocatable[:, CPU : MEMORY + 1], 1).astype(np.float64)
+
     def load(stack: Stack) -> FloatArray:
-        # A node without any counts as full.
-        cpu = np.minimum(stack.load[:, 0] / np.maximum(stack.allocatable[:, CPU], 1), 1.0)
-        memory = np.minimum(stack.load[:, 1] / np.maximum(stack.allocatable[:, MEMORY], 1), 1.0)
-        mean = (cpu + memory) * 50
-        even = np.where(np.maximum(cpu, memory) >= 1, 0, 1 - np.abs(cpu - memory)) * 100
-        result: FloatArray = least * (100 - mean)
-        if most:
-            result += most * mean
-        result += balanced * even
+        shares = np.minimum(stack.load / whole[stack.nodes], 1.0)
+        cpu, memory = shares[:, 0], shares[:, 1]
+        result: FloatArray = 100 * least + 50 * (most - least) * (cpu + memory)
+        if balanced:
+            even = (1 - np.abs(cpu - memory)) * (100 * balanced)
+            even[np.maximum(cpu, memory) >= 1] = 0
+            result += even
         return result
 
     def score(shape: Shape) -> Scorer | None:

@@ -44,6 +44,11 @@ def answer(session: Session, _arguments: Parsed) -> Hooks:
         held, owed = line.allocated[lacks], due[line.queue.name][lacks]
         return bool(held.any() and (held >= owed).all())
 
+    bounded = {queue.name for queue in queues if (queue.capability < UNLIMITED).any()}
+
+    def admissible(job: Job, amount: FloatArray) -> Refusal | None:
+        return _admissible(job, amount) if job.gang.queue in bounded else None
+
     def within(job: Job, amount: FloatArray) -> bool:
         if job.line is None:
             return False
@@ -62,7 +67,7 @@ def answer(session: Session, _arguments: Parsed) -> Hooks:
     return Hooks(
         queue_order=share,
         overused=overused,
-        admissible=_admissible,
+        admissible=admissible,
         within=within,
         reclaimable=reclaimable,
     )
