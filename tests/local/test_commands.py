@@ -58,7 +58,7 @@ def test_every_flag_of_up_is_heard(asked: list[options.Options]) -> None:
         *("up", "--name", "x", "--nodes", "7"),
         *("--node", "cpu=1,memory=1Gi", "--node", "cpu=2,memory=2Gi,nvidia.com/gpu=1"),
         *("--node-label", "a=b", "--node-label", "t=u:NoSchedule"),
-        *("--kubeconfig", "/tmp/k", "--no-kwok", "--no-scheduler"),
+        *("--kubeconfig", "/tmp/k", "--no-kwok", "--no-scheduler", "--native-gangs"),
         *("--default-run-seconds", "-1", "--kubernetes-version", "v1.35.0"),
     )
     assert asked[0] == options.Options(
@@ -73,6 +73,7 @@ def test_every_flag_of_up_is_heard(asked: list[options.Options]) -> None:
         kubeconfig=Path("/tmp/k"),
         kwok=False,
         scheduler=False,
+        native_gangs=True,
         run_seconds="forever",
         kubernetes_version="1.35.0",
     )

@@ -81,7 +81,7 @@ class Access:
 def of_kind(framework: Framework) -> tuple[Permission, ...]:
     """Return what the jobs of one kind need for themselves."""
     own = (
-        Permission(names.GROUP, framework.plural, (*LIST_WATCH, "delete")),
+        Permission(names.GROUP, framework.plural, ("get", *LIST_WATCH, "delete")),
         Permission(names.GROUP, f"{framework.plural}/status", ("patch",)),
     )
     return (*own, *((AUTOSCALING,) if framework.autoscaler else ()))
