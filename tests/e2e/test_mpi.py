@@ -246,6 +246,24 @@ def test_an_account_that_is_not_there_is_told_and_waited_for(place: Api) -> None
     assert "ownerReferences" not in place.get("ServiceAccount", "mine")["metadata"]
 
 
+def test_jobs_whose_time_is_up_at_once_are_not_begun_again(place: Api) -> None:
+    """Though the batch Job of a launcher goes by itself the moment it is done."""
+    add_nodes(place, {"cpu": "32"})
+    since, jobs_since = place.revision(KIND), place.revision("Job")
+    for index in range(5):
+        for version in VERSIONS:
+            policy = {"ttlSecondsAfterFinished": 0}
+            place.create(mpijob(f"brief-{version}-{index}", version, run="1", runPolicy=policy))
+    place.wait(KIND, lambda found: not found or None, what="all jobs gone")
+    last = {found["metadata"]["name"]: found for found in place.history(KIND, since)}
+    assert len(last) == 10
+    assert {condition(found, "Succeeded") for found in last.values()} == {"True"}
+    lives = {
+        (j["metadata"]["name"], j["metadata"]["uid"]) for j in place.history("Job", jobs_since)
+    }
+    assert sorted(name for name, _ in lives) == [f"brief-v2beta1-{i}-launcher" for i in range(5)]
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_deleted_job_leaves_nothing(place: Api, version: str) -> None:
     """Half-way through its life."""
