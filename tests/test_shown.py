@@ -50,7 +50,11 @@ PAINS = {
     "S6": ("small jobs are blocked behind a large head", "s6-small-pass-large"),
     "S7": ("a gang that is not ready hoards room", "s7-unready-gang-holds-nothing"),
     "S8": ("admitted by sums though no set of nodes fits", "s8-fragmented"),
-    "S9": ("devices are scattered, and not packed by default", "s9-gpus-packed-by-default"),
+    "S9": (
+        "devices are scattered, and not packed by default",
+        "s9-gpus-packed-by-default",
+        "e2e/test_defragment.py::test_a_job_moves_so_that_a_larger_one_fits",
+    ),
     "S10": (
         "misleading messages, autoscalers that do not act",
         "s10-honest-counts",

@@ -33,7 +33,7 @@ def home(api: Api, name: str) -> str:
 def test_a_job_moves_so_that_a_larger_one_fits(
     api: Api, start_operator: StartOperator, tmp_path: Path
 ) -> None:
-    """First it is only proposed; then the younger one goes to the node of the other."""
+    """First it is only proposed; then the younger one goes to the node of the other (S9)."""
     policy = tmp_path / "policy.yaml"
     policy.write_text(POLICY.format(mode="propose"))
     start_operator(f"--scheduler-conf={policy}")

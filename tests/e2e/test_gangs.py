@@ -66,12 +66,15 @@ def test_n_pods_with_room_for_fewer_wait_together(api: Api, module_operator: Ope
     # Each pod was created and marked, and had no event of its own, however often it was tried.
     assert len(api.history("Pod", since)) == 2 * 4
     assert not api.events("FailedScheduling")
+    lacking = f'volcano_unschedule_task_count{{job_id="{api.namespace}/mnist"}}'
+    assert f"{lacking} 4.0" in module_operator.scrape()
 
     add_nodes(api, {"cpu": "2"}, prefix="more")
     api.wait_pods(4, "Running", "mnist")
     assert {p["metadata"]["uid"] for p in api.pods()} == {p["metadata"]["uid"] for p in pods}
     api.wait_job("mnist", lambda j: verdict(j).get("state") == "Running")
     assert wait_group(api, "mnist", "False")["status"]["phase"] == "Running"
+    assert lacking not in module_operator.scrape()
     assert len(api.events("Unschedulable")) == 2
 
 
