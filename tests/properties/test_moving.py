@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from math import inf
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,6 +24,7 @@ MOVES = policy.parse(
     }
 )
 SETTLED = 8
+ENDS = st.sampled_from((inf, 60.0, 5000.0))
 
 
 def cpu(gang):
@@ -48,7 +50,8 @@ def pieces(draw):
             starts = [float(draw(st.integers(0, 900))) for _ in held]
             role = make_role(cpu=size, held=tuple(held), started=tuple(starts))
             least = draw(st.integers(1, len(held)))
-            gangs.append(running(i, role, min_member=least, priority=draw(st.integers(0, 2))))
+            ranks = {"priority": draw(st.integers(0, 2)), "duration": draw(ENDS)}
+            gangs.append(running(i, role, min_member=least, **ranks))
     for i in range(draw(st.integers(1, 2))):
         size = min(max(free.values()) + draw(st.integers(0, 1)), 6)
         role = make_role(cpu=size, waiting=range(draw(st.integers(1, 2))))
