@@ -60,10 +60,17 @@ def settled(counts: Mapping[str, int]) -> Callable[[Mapping[str, Json]], bool]:
     return ask
 
 
-def evicted(api: Api, claimant: str) -> set[str]:
-    """Return the names of the pods that were evicted for that job."""
-    told = api.events("Evict")
-    return {e["involvedObject"]["name"] for e in told if e["message"].endswith(f"/{claimant}")}
+def evicted(api: Api, claimant: str, count: int) -> set[str]:
+    """Return the names of the pods that were evicted for that job, once it is told of so many."""
+
+    def told(found: Mapping[str, Json]) -> set[str]:
+        events = [e for e in found.values() if e["reason"] == "Evict"]
+        ours = [e for e in events if e["message"].endswith(f"/{claimant}")]
+        names = {e["involvedObject"]["name"] for e in ours}
+        return names if len(names) >= count else set()
+
+    names: set[str] = api.wait("Event", told, what=f"{count} evictions for {claimant}")
+    return names
 
 
 def wait_restarting(api: Api, name: str) -> None:
@@ -106,7 +113,7 @@ def test_two_queues_settle_at_their_shares(api: Api, start_operator: StartOperat
             {str(i): p for i, p in enumerate(api.pods())}
         )
         assert not [p for p in api.history("Pod", since) if phase_of(p) == "Terminating"]
-        names = evicted(api, "two")
+        names = evicted(api, "two", 6)
         assert len(names) == 6
         assert all(name.startswith("one-worker-") for name in names)
         assert condition(api.get("TFJob", "one"), "Running") == "True"
@@ -133,7 +140,7 @@ def test_the_cheapest_gangs_make_room(
     for name in ("young", "youngest"):
         wait_restarting(api, name)
     gone = {f"{name}-worker-{i}" for name in ("young", "youngest") for i in range(4)}
-    assert evicted(api, "high") == gone
+    assert evicted(api, "high", 8) == gone
     after = {p["metadata"]["uid"] for name in ("oldest", "older") for p in api.pods(name)}
     assert after == before
     check_never_overfull(api, since)
@@ -160,13 +167,19 @@ def wait_next_second(api: Api) -> None:
 def test_killed_while_it_evicts(
     api: Api, start_operator: StartOperator, classes: None, count: int
 ) -> None:
-    """The operator dies after some evictions; in the end every gang is whole or waits whole."""
+    """The operator dies after some evictions; in the end every gang is whole or waits whole.
+
+    Another gang, which would fit into what is free by then, does not get it.
+    """
     operator = start_operator(CONF, "--concurrency=1")
     add_nodes(api, *[{"cpu": "4"}] * 2)
     for name in ("first", "second"):
         api.create(job(name, 4, priorityClass="story-low"))
         api.wait_pods(4, "Running", name)
         api.wait_condition(name, "Running")
+    api.create(job("small", 2, priorityClass="story-low"))
+    api.wait_job("small", lambda j: j.get("status", {}).get("gang"), what="small waits")
+    since = api.revision("Pod")
     api.create(job("high", 8, priorityClass="story-high"))
 
     def leaving(pods: Mapping[str, Json]) -> bool:
@@ -176,7 +189,10 @@ def test_killed_while_it_evicts(
     api.wait("Pod", leaving, what=f"{count} pods are leaving")
     operator.kill()
     operator.start()
-    api.wait("Pod", settled({"high": 8, "first": 0, "second": 0}), what="the high gang runs alone")
+    alone = {"high": 8, "first": 0, "second": 0, "small": 0}
+    api.wait("Pod", settled(alone), what="the high gang runs alone")
+    assert not any(holders(pods.values(), "small") for pods in moments(api, since))
+    api.delete("TFJob", "small")
     api.delete("TFJob", "high")
     for name in ("first", "second"):
         api.wait_pods(4, "Running", name)
@@ -184,6 +200,54 @@ def test_killed_while_it_evicts(
         found = api.get("TFJob", name)
         assert condition(found, "Failed") is None
         assert "restarts" not in found["status"]["replicaStatuses"]["Worker"]
+
+
+def crowd(api: Api, name: str, count: int) -> None:
+    """Create a gang of plain pods that comes before the jobs of low priority."""
+    group = {"kind": "PodGroup", "metadata": {"name": name}}
+    spec = {"minMember": count, "priorityClassName": "story-high"}
+    api.create({"apiVersion": "scheduling.incubator.k8s.io/v1alpha1", **group, "spec": spec})
+    container = {"name": "main", "image": "busybox", "resources": {"requests": MEMORY}}
+    notes = {"scheduling.k8s.io/group-name": name}
+    for i in range(count):
+        pod = {"schedulerName": "kube-batch", "containers": [container]}
+        metadata = {"name": f"{name}-{i}", "labels": {"crowd": name}, "annotations": notes}
+        api.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod})
+
+
+def test_killed_while_it_evicts_for_plain_pods(
+    api: Api, start_operator: StartOperator, classes: None
+) -> None:
+    """That others make room for them is written on the pods, and outlives the operator."""
+    operator = start_operator(CONF, "--concurrency=1")
+    add_nodes(api, {"cpu": "4"})
+    api.create(job("low", 4, priorityClass="story-low"))
+    api.wait_pods(4, "Running", "low")
+    api.wait_condition("low", "Running")
+    api.create(job("small", 2, priorityClass="story-low"))
+    api.wait_job("small", lambda j: j.get("status", {}).get("gang"), what="small waits")
+    since = api.revision("Pod")
+    crowd(api, "crowd", 4)
+
+    def leaving(pods: Mapping[str, Json]) -> bool:
+        there = [p for p in of_job(pods.values(), "low") if phase_of(p) != "Terminating"]
+        return sum(bool(node_of(p)) for p in there) < 4
+
+    api.wait("Pod", leaving, what="a pod is leaving")
+    operator.kill()
+    operator.start()
+
+    def running(pods: Mapping[str, Json]) -> bool:
+        return sum(phase_of(p) == "Running" for p in map(pods.get, CROWD) if p) == 4
+
+    api.wait("Pod", running, what="the plain pods run")
+    seen = list(api.history("Pod", since))
+    named = {p["metadata"]["name"] for p in seen if p["status"].get("nominatedNodeName")}
+    assert named >= set(CROWD)
+    assert not any(holders(pods.values(), "small") for pods in moments(api, since))
+
+
+CROWD = [f"crowd-{i}" for i in range(4)]
 
 
 def guarded(api: Api, name: str) -> Json:
@@ -216,4 +280,4 @@ def test_a_budget_is_overridden_last(
         api.create(job(name, 2, priorityClass="story-high"))
         api.wait_pods(2, "Running", name)
         wait_restarting(api, victim)
-        assert evicted(api, name) == {f"{victim}-worker-{i}" for i in range(2)}
+        assert evicted(api, name, 2) == {f"{victim}-worker-{i}" for i in range(2)}

@@ -10,7 +10,7 @@ from muster.api import edge
 from muster.frameworks import FRAMEWORKS
 from muster.runtime.cache import Cache
 from muster.runtime.evictions import Evictions
-from muster.runtime.gangstate import GangState
+from muster.runtime.gangstate import TELLING, GangState
 from muster.runtime.metrics import Metrics
 from muster.scheduler.decision import Decision, Eviction, Move, Placement, State, Verdict
 from muster.scheduler.model import Reason
@@ -37,6 +37,7 @@ class Story:
 
     def __init__(self, allowed):
         """Begin with a budget that allows so many evictions at once."""
+        self.version = 1
         backend, none = gang.EMBEDDED, lambda *_: None
         self.cache = Cache(None, backend, [FRAMEWORKS["TFJob"]], (), none, none)
         self.put(tfjob(Worker=2), uid="job-uid")
@@ -74,6 +75,16 @@ class Story:
         decision = Decision("TFJob/team/large", RESERVED, evictions=going, moves=moves)
         return self.evictions.carry_out(decision, START, 1.0)
 
+    def go_on(self, now=START, told=""):
+        """Look again at what is to go, with what the status tells of the gang."""
+        status = {"gang": {"state": told, "reason": "", "scheduler": "muster"}} if told else {}
+        self.version += 1
+        metadata = {"uid": "job-uid", "resourceVersion": str(self.version)}
+        document = tfjob(Worker=2)
+        document["metadata"] |= metadata
+        self.put({**document, "status": status})
+        self.evictions.repeat(self.cache.jobs.get(MOVED), self.state, now)
+
 
 MOVE = Move(MOVED, (Placement("worker", 0, "n2"), Placement("worker", 1, "n3")))
 
@@ -82,10 +93,25 @@ def test_a_move_is_carried_out():
     """All pods go, and the job knows where it starts again."""
     story = Story(allowed=2)
     assert story.carry_out("defragment", (MOVE,))
-    cause = "defragment: evicted for TFJob team/large"
-    assert story.binder.evicted == [(W0, cause), (W1, cause)]
     assert story.state.nominated == {W0: "n2", W1: "n3"}
     assert story.state.released
+    story.go_on(told="Released")
+    cause = "defragment: evicted for TFJob team/large"
+    assert story.binder.evicted == [(W0, cause), (W1, cause)]
+
+
+@pytest.mark.parametrize(
+    ("told", "after", "goes"),
+    [("Running", 0.1, False), ("Running", TELLING, True), ("Released", 0.1, True)],
+)
+def test_a_gang_goes_when_its_status_tells_it(told, after, goes):
+    """Or when the status has had its time: a process after this one must know why it is half."""
+    story = Story(allowed=2)
+    assert story.carry_out("preempt")
+    story.go_on(told="Running")
+    assert not story.binder.evicted
+    story.go_on(START + after, told)
+    assert bool(story.binder.evicted) is goes
 
 
 @pytest.mark.parametrize(
@@ -95,5 +121,4 @@ def test_no_move_is_worth_a_disruption_budget(action, moves, goes):
     """Preemption overrides it where nothing else would do, a move never does."""
     story = Story(allowed=1)
     assert story.carry_out(action, moves) is goes
-    assert bool(story.binder.evicted) is goes
     assert story.state.released is goes

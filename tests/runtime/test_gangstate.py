@@ -7,7 +7,7 @@ import pytest
 
 from builders_scheduler import make_node
 from muster import gang
-from muster.api import edge
+from muster.api import edge, names
 from muster.controller.model import Refusal
 from muster.frameworks import FRAMEWORKS
 from muster.runtime import gangstate
@@ -466,6 +466,7 @@ def test_a_job_without_pods_of_ours():
     assert story.look() is None
 
 
+RELEASED, RESERVED = names.GangState.RELEASED, names.GangState.RESERVED
 CAUSE = Cause("preempt", "TFJob/team/large")
 
 
@@ -556,6 +557,28 @@ class TestEvicted:
         s.state.nominated = {W0: "n1"}
         s.state.release()
         assert (s.look().moving, s.state.nominated) == (False, {})
+
+    @pytest.mark.parametrize(("told", "owed"), [("Reserved", True), ("Waiting", False)])
+    def test_room_that_an_earlier_process_promised(self, told, owed):
+        """The gang's first input asks for it, until something was decided."""
+        status = {"gang": {"state": told, "reason": "", "scheduler": "muster"}}
+        s = Story(document={**tfjob(Worker=3), "status": status})
+        assert s.look().owed is owed
+        s.state.owed = False
+        assert s.look().owed is False
+
+    def test_written_before_it_is_done(self):
+        """It waits for the status that tells it, for each word anew, but not for ever."""
+        s = Story()
+        asked = [s.state.in_writing(s.job, word, s.now) for word in (RELEASED, RESERVED)]
+        assert asked == [False, False]
+        assert s.wakes == [s.now + gangstate.TELLING] * 2
+        assert not s.state.in_writing(s.job, RESERVED, s.now + gangstate.TELLING - 0.1)
+        assert s.state.in_writing(s.job, RESERVED, s.now + gangstate.TELLING)
+        gang = {"state": "Released", "reason": "Preempted", "scheduler": "muster"}
+        s.put({**s.document, "status": {"gang": gang}})
+        assert s.state.in_writing(s.job, RELEASED, s.now)
+        assert not s.state.in_writing(s.job, RESERVED, s.now)
 
     @pytest.mark.parametrize(("since", "goes_on"), [(-1, False), (0, True)])
     def test_after_a_restart_of_the_operator(self, since, goes_on):

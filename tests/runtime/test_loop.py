@@ -22,7 +22,7 @@ from muster.scheduler import policy
 from world import tfjob
 
 PATIENCE = 10.0
-KEY = "TFJob/team/mnist"
+KEY, LOW = "TFJob/team/mnist", "TFJob/team/low"
 
 
 class Story:
@@ -31,6 +31,8 @@ class Story:
     def __init__(self):
         """Begin with nodes of two CPUs each, and the default queue."""
         self.version = 0
+        self.policy = policy.DEFAULT
+        self.priorities = {}
         self.meanwhile = []
         self._news = asyncio.Event()
         self.cache = Cache(
@@ -42,12 +44,12 @@ class Story:
         self.put({"kind": "Queue", "metadata": {"name": "default"}})
 
     def _settings(self):
-        return LoopSettings(GangRules(frozenset({"muster"}), "default"))
+        return LoopSettings(GangRules(frozenset({"muster"}), "default", self.priorities))
 
     def _policy(self):
         while self.meanwhile:
             self.meanwhile.pop(0)()
-        return policy.DEFAULT
+        return self.policy
 
     def _stir(self):
         if hasattr(self, "loop"):
@@ -89,6 +91,21 @@ class Story:
         """Return the latest word on the gang's reason and summary."""
         found = self.loop.verdict(self.cache.jobs.get(key))
         return (found.reason, found.summary) if found else None
+
+    def state(self, key=KEY):
+        """Return the latest word on how far the gang has come."""
+        found = self.loop.verdict(self.cache.jobs.get(key))
+        return found and found.state
+
+    def worker(self, job, name, node):
+        """Show a pod of a job that runs on its node."""
+        pod = make_pod(name=name, node=node, namespace="team", cpu=1)
+        pod["metadata"] |= {
+            "creationTimestamp": edge.format_time(time.time()),
+            "labels": {"training.kubeflow.org/replica-type": "worker"},
+            "ownerReferences": [{"uid": f"uid-{job}", "controller": True}],
+        }
+        self.put({"kind": "Pod", **pod})
 
     @property
     def promised(self):
@@ -267,5 +284,30 @@ def test_the_pods_of_another_scheduler():
         s.put({**document, "metadata": {**document["metadata"], "generation": 2}})
         await s.until(lambda: s.verdict() == ("ForeignScheduler", "placed by other"))
         assert len(s.placements()) == 4
+
+    tell(story)
+
+
+def test_nobody_is_evicted_before_it_is_told():
+    """First whose room it will be, then who leaves: each by the status of the job."""
+
+    async def story(s):
+        s.policy, s.priorities = policy.parse({"actions": "allocate, preempt"}), {"high": 10}
+        s.create(name="low")
+        await s.until(lambda: s.placements(LOW))
+        for name, node in list(s.placements(LOW).items()):
+            s.worker("low", name, node)
+        document = s.create()
+        urgent = {"schedulingPolicy": {"priorityClass": "high"}}
+        document["spec"]["runPolicy"] = urgent
+        document = s.put({**document, "metadata": {**document["metadata"], "generation": 2}})
+        await s.until(lambda: s.state() == "Reserved")
+        await s.promised_next()
+        await s.promised_next()
+        assert s.state(LOW) == "Placed"
+        told = {"gang": {"state": "Reserved", "reason": "", "scheduler": "muster"}}
+        s.put({**document, "status": told})
+        await s.until(lambda: s.state(LOW) == "Released")
+        assert [pod.deleting for pod in s.cache.own_pods("uid-low").values()] == [False] * 4
 
     tell(story)

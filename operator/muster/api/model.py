@@ -283,6 +283,8 @@ class PodView:
     """Its PriorityClass is one of those that keep the cluster at work."""
     selector: Mapping[str, str] = field(default_factory=dict)
     """nodeSelector of a pod that has no node; who gates a pod may add to it."""
+    nominated: str = ""
+    """The node that is kept for it."""
     maker: str = ""
     """Name of the batch Job that made it; empty: none did."""
     kind: str = "Pod"

@@ -46,9 +46,12 @@ class Binder:
         """Bind the pod to the node."""
         self._spawn(self._bind(pod, node))
 
-    def mark(self, pod: PodView, message: str) -> None:
-        """Say on the pod why it has no node, for people and for autoscalers."""
-        self._spawn(self._mark(pod, message))
+    def mark(self, pod: PodView, message: str, node: str | None = None) -> None:
+        """Say on the pod why it has no node, for people and for autoscalers.
+
+        And which `node` is kept for it, an empty name for none; None leaves that as it is.
+        """
+        self._spawn(self._mark(pod, message, node))
 
     def remove(self, pod: PodView) -> None:
         """Delete the pod; without effect while that is being done."""
@@ -96,7 +99,7 @@ class Binder:
         else:
             self._metrics.bound()
 
-    async def _mark(self, pod: PodView, message: str) -> None:
+    async def _mark(self, pod: PodView, message: str, node: str | None) -> None:
         condition = {
             "type": "PodScheduled",
             "status": "False",
@@ -104,7 +107,10 @@ class Binder:
             "message": message,
             "lastTransitionTime": edge.format_time(time.time()),
         }
-        body: Json = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
+        status: Json = {"conditions": [condition]}
+        if node is not None:
+            status["nominatedNodeName"] = node or None
+        body: Json = {"metadata": {"uid": pod.uid}, "status": status}
         path = PODS.path(pod.namespace, pod.name, "status")
         try:
             self._cache.put(await self._kube.patch(path, body, Urgency.STATUS, STRATEGIC_PATCH))

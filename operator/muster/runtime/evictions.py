@@ -2,7 +2,8 @@
 """What was decided about pods that make room: the gangs learn of it, the pods are evicted.
 
 Evicting is repeated until the pods are going, so that a gang is never left half by an answer
-that got lost.
+that got lost. It begins when the statuses tell of it, whose room it is and who leaves: a process
+that ends in the middle is followed by one that brings it to its end.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from muster.api.model import Job, PodView
+from muster.api.names import GangState as GangStates
 from muster.runtime.binder import Binder
 from muster.runtime.cache import Cache
 from muster.runtime.causes import Cause
 from muster.runtime.cyclemetrics import CycleMetrics
 from muster.runtime.foreign import Foreign
 from muster.runtime.gangstate import GangState
-from muster.scheduler.decision import Decision, Eviction, Placement
+from muster.scheduler.decision import Decision, Eviction, Placement, State
 
 log = logging.getLogger(__name__)
 
@@ -65,10 +67,22 @@ class Evictions:
         self._wake(now)
         return True
 
+    def is_announced(self, job: Job, decision: Decision, now: float) -> bool:
+        """Say whether the status of the job tells that it gets the room of others.
+
+        Tasks beyond its minimum are not told of; who comes after this process decides anew.
+        """
+        if decision.verdict.state is not State.RESERVED:
+            return True
+        return self._states[job.uid].in_writing(job, GangStates.RESERVED, now)
+
     def repeat(self, job: Job, state: GangState, now: float) -> None:
         """Evict once more what is to go of the job and is not going."""
         pods = self._cache.own_pods(job.uid)
-        for pod in state.going(pods):
+        going = state.going(pods)
+        if going and state.released and not state.in_writing(job, GangStates.RELEASED, now):
+            return
+        for pod in going:
             self._wake(now + REPEAT)
             cause = state.cause_of(pod)
             if cause is None:
@@ -108,7 +122,7 @@ class Evictions:
             staying = {pod.place for pod in living if pod.node and not pod.terminal}
             if staying <= {pod.place for pod in pods} | set(state.leaving):
                 state.release(cause, until, nodes)
-            else:
-                state.give_back(pods, cause, until, nodes)
+                return
+            state.give_back(pods, cause, until, nodes)
         for pod in pods:
             self._binder.evict(pod, cause)

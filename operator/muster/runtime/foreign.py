@@ -22,6 +22,7 @@ from muster.runtime.causes import LATE, RELEASE, Cause
 from muster.runtime.cyclemetrics import CycleMetrics
 from muster.runtime.foreignstate import ForeignState
 from muster.runtime.gangs import GangRules
+from muster.runtime.gangstate import TELLING
 from muster.runtime.gate import Urgency
 from muster.runtime.inputs import GangInput
 from muster.runtime.kube import Kube, Resource
@@ -107,6 +108,29 @@ class Foreign:
         elif now < state.settled and not decision.nominations:
             self._wake(state.settled)
             return True
+        state.owed = False
+        self._note(state, decision, now)
+        return True
+
+    def announce(self, decision: Decision, now: float) -> bool:
+        """Say on the pods which nodes will be kept for them; return whether that is told.
+
+        A process after this one can tell by it that others made room. If it cannot be written,
+        the answer is yes after a while.
+        """
+        state = self._states[decision.gang]
+        pods = [self.pod(state.key, kept.index) for kept in decision.nominations]
+        if all(pod is None or pod.nominated or not _waits(pod) for pod in pods):
+            state.announced = None
+            return True
+        if state.announced is None:
+            state.announced = now
+        self._note(state, decision, now)
+        self._wake(state.announced + TELLING)
+        return now >= state.announced + TELLING
+
+    def _note(self, state: ForeignState, decision: Decision, now: float) -> None:
+        """Take note of what was decided, and tell of it."""
         pods = ((self.pod(state.key, kept.index), kept.node) for kept in decision.nominations)
         state.nominated = {pod.name: node for pod, node in pods if pod is not None}
         scheduler = self._cache.backend.scheduler_name
@@ -114,7 +138,6 @@ class Foreign:
         state.verdict = rulings.dated(verdict, state.verdict, now)
         self._mark(state)
         self._hear(state.key)
-        return True
 
     def give_back(self, key: str, pods: Sequence[PodView], cause: Cause) -> None:
         """Take note that these pods of the gang are being evicted."""
@@ -187,17 +210,19 @@ class Foreign:
         return True
 
     def _mark(self, state: ForeignState) -> None:
-        """Tell autoscalers and people on each pod why it waits, once per reason."""
+        """Tell autoscalers and people on each pod why it waits and for which node, once."""
         verdict = state.verdict
         if verdict is None or not verdict.message:
             return
         for pod, _ in self._members(state.key):
-            told = state.marked.get(pod.uid) == verdict.reason
+            word = verdict.reason, state.nominated.get(pod.name, "")
+            told = state.marked.get(pod.uid) == word
             if told or pod.uid in state.binding or not _waits(pod):
                 continue
-            state.marked[pod.uid] = verdict.reason
+            state.marked[pod.uid] = word
+            if (pod.message, pod.nominated) != (verdict.message, word[1]):
+                self._binder.mark(pod, verdict.message, word[1])
             if pod.message != verdict.message:
-                self._binder.mark(pod, verdict.message)
                 event = names.Event.FAILED_SCHEDULING
                 self._recorder.emit(_reference(pod), "Warning", event, verdict.message)
 

@@ -44,12 +44,17 @@ class ForeignState:
         self.verdict: Verdict | None = None
         self.binding: set[str] = set()
         """uids of pods that were sent to their node and have not been seen on one."""
-        self.marked: dict[str, str] = {}
-        """uid of a pod -> the reason that was written on it."""
+        self.marked: dict[str, tuple[str, str]] = {}
+        """uid of a pod -> the reason and the node that were written on it."""
         self.leaving: dict[str, Cause] = {}
         """uids of pods that are being evicted, and for whom."""
         self.nominated: Mapping[str, str] = {}
         """Pod name -> the node that is kept for it, since others are evicted for this gang."""
+        waiting = (pod for pod, _ in cache.foreign.members(key) if not pod.node)
+        self.owed = any(pod.nominated for pod in waiting)
+        """An earlier process was making room for it."""
+        self.announced: float | None = None
+        """When it was first to be written on the pods that others make room; None: it is told."""
         self.settled = 0.0
         """When the last pod that came will have been there for long enough."""
         self._begun = foreignpods.is_admitted(cache.foreign.members(key))
@@ -111,7 +116,7 @@ class ForeignState:
         later = self._later(now)
         revision = self._cache.foreign.revision(self.key)
         guarded = self._cache.budgets.forbid(self.namespace, (pod for pod, _ in members))
-        plans = (guarded, frozenset(self.leaving), tuple(self.nominated.items()))
+        plans = (guarded, frozenset(self.leaving), tuple(self.nominated.items()), self.owed)
         token = (revision, self.promises.changes, held_until, later, plans, self.terms)
         if token != self._source:
             self._source = token
@@ -131,7 +136,8 @@ class ForeignState:
             refusal = gang.refusal
             if refusal is foreignpods.GOING and RELEASE in self.leaving.values():
                 refusal = BEGINS_ANEW
-            self._input = replace(gang, guarded=guarded, refusal=refusal)
+            owed = self.owed
+            self._input = replace(gang, guarded=guarded, refusal=refusal, owed=owed)
         return self._input
 
     def overdue(self, expired: str, now: float) -> Sequence[PodView]:

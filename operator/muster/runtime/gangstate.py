@@ -31,6 +31,8 @@ PATIENCE: Final = 120.0
 
 scheduleTimeoutSeconds of the job overrules it."""
 REST: Final = 30.0
+TELLING: Final = 2.0
+"""Seconds for which evicting waits until the job's status tells of it."""
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
 """Pause before a pod is placed for the third time and later, if it could not stay or go there."""
 NOT_NOW: Final = Refusal(Reason.NOT_ENOUGH_TASKS, "its pods cannot be created at present")
@@ -76,6 +78,9 @@ class GangState:
         since it is moved there."""
         self._moving = False
         """It makes room, and the nodes that are kept for it are those where it goes instead."""
+        self.owed = _was_promised(job)
+        """An earlier process was making room for it."""
+        self._asked: tuple[names.GangState, float] | None = None
         self._previous = {name: pod.node for name, pod in pods.items() if pod.node}
         self._retries: dict[str, tuple[int, float]] = {}
         self._generation = (-1, -1)
@@ -147,7 +152,7 @@ class GangState:
             later,
             frozenset(self.leaving),
             self.released,
-            tuple(self.nominated.items()),
+            (tuple(self.nominated.items()), self.owed),
             self._generation,
             self.unbound if any(self._charges.values()) else None,
             self._moving,
@@ -158,8 +163,8 @@ class GangState:
             gang = self._charged(job, pods, self._gang(job, pods, rules, held_until, later))
             if gang is not None:
                 refusal = NOT_NOW if barred else gang.refusal
-                moving = self._moving
-                gang = replace(gang, refusal=refusal, guarded=guarded, moving=moving)
+                moving, owed = self._moving, self.owed
+                gang = replace(gang, refusal=refusal, guarded=guarded, moving=moving, owed=owed)
             self._input = gang
             self._source = (job, (*token[:1], self.promises.changes, *token[2:]))
         return self._input
@@ -182,6 +187,22 @@ class GangState:
         self.released, self.broken_since, self.placed_at = True, None, None
         self.cause, self.rests_until = cause, max(self.rests_until, until)
         self.promises.withdraw(list(self.promises.nodes))
+
+    def in_writing(self, job: Job, state: names.GangState, now: float) -> bool:
+        """Say whether the job's status tells that state, so that a successor could go on from it.
+
+        If it never does, the answer is yes after a while.
+        """
+        told = job.status.gang
+        if told is not None and told.state == state:
+            self._asked = None
+            return True
+        if self._asked is None or self._asked[0] != state:
+            self._asked = (state, now)
+        end = self._asked[1] + TELLING
+        if now < end:
+            self._wake(end)
+        return now >= end
 
     def give_back(
         self,
@@ -342,3 +363,9 @@ def _was_evicted(job: Job, pods: Iterable[PodView]) -> bool:
 def patience(job: Job) -> float:
     """Return for how many seconds nodes are kept for pods of the job that do not come."""
     return float(job.run_policy.scheduling.schedule_timeout_seconds or PATIENCE)
+
+
+def _was_promised(job: Job) -> bool:
+    """Say whether an earlier process kept room for the gang."""
+    gang = job.status.gang
+    return gang is not None and gang.state == names.GangState.RESERVED

@@ -53,6 +53,7 @@ class GangInput:
     guarded: bool = False
     movable: bool = False
     moving: bool = False
+    owed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,11 +188,10 @@ class Loop:
     def _carry_out(
         self, decisions: Sequence[Decision], jobs: Mapping[str, Job], now: float, seen: int
     ) -> None:
-        period, moved = self._settings().schedule_period, set[str]()
+        moved = set[str]()
         for decision in decisions:
             if decision.evictions:
-                if not self._evictions.carry_out(decision, now, period):
-                    self._wake(now + period)
+                if not self._make_room(jobs, decision, now):
                     continue
                 self._moves.made(decision, now)
                 moved.update(move.gang for move in decision.moves)
@@ -298,6 +297,21 @@ class Loop:
 
     # What was decided.
 
+    def _make_room(self, jobs: Mapping[str, Job], decision: Decision, now: float) -> bool:
+        """Evict for a gang as decided, once that is told; say whether it is done."""
+        job, period = jobs.get(decision.gang), self._settings().schedule_period
+        if job is None:
+            announced = self.foreign.announce(decision, now)
+        else:
+            announced = self._evictions.is_announced(job, decision, now)
+            if not announced:
+                verdict = _verdict(job, self._scheduler, decision)
+                self._tell(job, self._states[job.uid], verdict, now)
+        if announced and self._evictions.carry_out(decision, now, period):
+            return True
+        self._wake(now + period)
+        return False
+
     def _accept(self, job: Job, decision: Decision, now: float, seen: int) -> None:
         state = self._states[job.uid]
         if decision.placements:
@@ -305,6 +319,7 @@ class Loop:
                 self.stir()
                 return
             self._touched(job.key)
+        state.owed = False
         state.nominated = {
             job.place(kept.role, kept.index): kept.node for kept in decision.nominations
         }

@@ -77,6 +77,7 @@ def pod(document: Json) -> PodView:
         started=epoch(status.get("startTime") or metadata.get("creationTimestamp") or ""),
         urgent=(spec.get("priorityClassName") or "").startswith(names.SYSTEM_CLASSES),
         selector={} if spec.get("nodeName") else spec.get("nodeSelector") or {},
+        nominated=status.get("nominatedNodeName") or "",
         maker=_maker(metadata),
         group=(spec.get("schedulingGroup") or {}).get("podGroupName") or "",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from muster.scheduler import verdicts
 from muster.scheduler.actions import ACTIONS
-from muster.scheduler.actions.keep import keep
+from muster.scheduler.actions.keep import keep, resume
 from muster.scheduler.actions.protect import protect
 from muster.scheduler.decision import Decision
 from muster.scheduler.model import Snapshot
@@ -26,6 +26,7 @@ def schedule(
     session = Session(snapshot, policy.openers(around))
     protect(session)
     keep(session)
+    resume(session, [ACTIONS[name].run for name in policy.actions if ACTIONS[name].evicts])
     for action in policy.actions:
         with around("action", action):
             ACTIONS[action].run(session, policy.arguments.get(action, {}))

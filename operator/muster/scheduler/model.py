@@ -274,6 +274,9 @@ class Gang:
     """It may be started again elsewhere: only room, labels and taints say where it can run."""
     moving: bool = False
     """It is on its way to the nodes kept for it, which it keeps while a refusal holds, too."""
+    owed: bool = False
+    """Room was promised to it, for which others may have been evicted, and nobody remembers where:
+    it goes before all others."""
     duration: float = UNLIMITED
     """Seconds that it is expected to run, once started; UNLIMITED: nobody knows."""
     deadline: float = UNLIMITED

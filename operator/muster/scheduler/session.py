@@ -106,6 +106,8 @@ class Session:
             if gang.missing or gang.ready < gang.min_member
         ]
         """The gangs that are not whole."""
+        self.asking: Sequence[Job] = self.jobs
+        """Those of them for which others may be evicted at present."""
         self._by_gang = {id(job.gang): job for job in self.jobs}
         self._leave()
 

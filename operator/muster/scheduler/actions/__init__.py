@@ -23,12 +23,14 @@ class Action:
     run: Callable[[Session, Parsed], None]
     arguments: Mapping[str, Callable[[str], Any]] = field(default_factory=dict)
     """Name -> parser, as those of a plugin."""
+    evicts: bool = False
+    """It takes room away from others."""
     moves: bool = False
     """It needs to know what could be moved, and what was."""
 
 
-def _plain(run: Callable[[Session], None]) -> Action:
-    return Action(lambda session, _arguments: run(session))
+def _plain(run: Callable[[Session], None], *, evicts: bool = False) -> Action:
+    return Action(lambda session, _arguments: run(session), evicts=evicts)
 
 
 def _enqueue(_session: Session) -> None:
@@ -40,6 +42,6 @@ ACTIONS: Final[Mapping[str, Action]] = {
     "backfill": _plain(backfill),
     "defragment": Action(defragment, ARGUMENTS, moves=True),
     "enqueue": _plain(_enqueue),
-    "preempt": _plain(preempt),
-    "reclaim": _plain(reclaim),
+    "preempt": _plain(preempt, evicts=True),
+    "reclaim": _plain(reclaim, evicts=True),
 }

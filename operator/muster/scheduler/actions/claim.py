@@ -43,7 +43,7 @@ def starving(session: Session, *, fair: bool = False, extras: bool = False) -> I
     `fair`: none of a queue that holds its due. `extras`: those that want more than that.
     """
     waiting: dict[str, list[Job]] = {}
-    for job in session.jobs:
+    for job in session.asking:
         taken = job.promised or job.lost or job.protected
         wants = job.left and not job.need if extras else job.need
         if not wants or taken or unfit(session, job) is not None:

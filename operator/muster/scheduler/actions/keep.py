@@ -4,14 +4,21 @@
 So do those that were evicted themselves to be moved, already while their pods end.
 
 Nobody else gets it, whatever the order of queues and gangs, until the gang is placed or cannot
-use it any more.
+use it any more. Where nobody remembers what was kept for it, the gang chooses before all others,
+and evicting for it is brought to its end.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
+from muster.scheduler.actions.allocate import attempt
 from muster.scheduler.actions.protect import positions, sort_out, welcome
+from muster.scheduler.arguments import Parsed
 from muster.scheduler.jobs import Job, Tasks
 from muster.scheduler.session import Session
+
+Evict = Callable[[Session, Parsed], None]
 
 
 def keep(session: Session) -> None:
@@ -21,7 +28,7 @@ def keep(session: Session) -> None:
         for job in session.jobs
         if (job.gang.refusal is None or job.gang.moving)
         and not job.protected
-        and any(lot.nominated for lot in job.gang.lots)
+        and (job.gang.owed or any(lot.nominated for lot in job.gang.lots))
     ]
     for job in sorted(waiting, key=session.order):
         with session.all_or_nothing(job):
@@ -32,7 +39,20 @@ def keep(session: Session) -> None:
             session.started.append(job)
 
 
+def resume(session: Session, evicting: Iterable[Evict]) -> None:
+    """Evict what is still in the way of gangs to which room is owed, by these actions."""
+    owed = [job for job in session.jobs if job.gang.owed and job.need and not job.promised]
+    if owed:
+        session.asking = owed
+        for action in evicting:
+            action(session, {})
+        session.asking = session.jobs
+
+
 def _return(session: Session, job: Job) -> None:
+    if job.gang.owed:
+        attempt(session, job)
+        return
     for tasks in job.tasks:
         if tasks.lot.nominated:
             if job.gang.refusal is None:

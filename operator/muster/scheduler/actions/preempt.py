@@ -22,7 +22,7 @@ def preempt(session: Session) -> None:
         return
     for job in starving(session):
         claim(session, job, _lesser, HOOK)
-    for job in sorted(session.jobs, key=session.order):
+    for job in sorted(session.asking, key=session.order):
         if session.rules.ready(job) and not (job.promised or job.lost):
             for tasks in job.tasks:
                 _inside(session, job, tasks)
