@@ -260,31 +260,41 @@ def volumes(draw, asked):
         for key in ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"):
             if draw.random() < 0.5:
                 labels[key] = draw.choice("abc")
-    asked["classes"] = [_class(draw, name) for name in ("now", "later")]
+    asked["classes"] = [_class(draw, name) for name in ("now", "later", "static")]
     asked["claims"], asked["volumes"] = [], []
     for name in ("c0", "c1", "c2", "c3"):
         claim = _claim(draw, name)
         asked["claims"].append(claim)
         if claim["spec"].get("volumeName") and draw.random() < 0.95:
             asked["volumes"].append(_volume(draw, claim))
+    asked["volumes"] += [_free_volume(draw, i) for i in range(draw.randint(0, 8))]
     for pod in (*asked["pods"], asked["pod"]):
         pod["metadata"]["namespace"] = "team"
         least = 1 if pod is asked["pod"] else 0
         names = draw.sample(("c0", "c1", "c2", "c3", "none")[: draw.choice((4, 4, 5))], least)
         if draw.random() < 0.3:
             names.append(draw.choice(("c0", "c1")))
+        if pod is not asked["pod"]:
+            # A pod is not on a node before its claims have their volumes.
+            waiting = {c["metadata"]["name"] for c in asked["claims"] if _waits(c)}
+            names = [name for name in names if name not in waiting]
         pod["spec"]["volumes"] = [
             {"name": f"v{i}", "persistentVolumeClaim": {"claimName": name}}
             for i, name in enumerate(dict.fromkeys(names))
         ]
 
 
+def _waits(claim):
+    """Say whether the claim has to wait for its first consumer."""
+    return "volumeName" not in claim["spec"] and claim["spec"]["storageClassName"] != "now"
+
+
 def _class(draw, name):
-    modes = {"now": "Immediate", "later": "WaitForFirstConsumer"}
+    makes = name != "static" or draw.random() < 0.2
     made = {
         "metadata": {"name": name},
-        "provisioner": "example.com/disk",
-        "volumeBindingMode": modes[name],
+        "provisioner": "example.com/disk" if makes else "kubernetes.io/no-provisioner",
+        "volumeBindingMode": "Immediate" if name == "now" else "WaitForFirstConsumer",
     }
     if draw.random() < 0.6:
         made["allowedTopologies"] = [
@@ -303,15 +313,20 @@ def _claim(draw, name):
     state = draw.choice(("bound", "bound", "bound", "waits", "waits", "prebound", "odd"))
     annotations, status = {}, {"phase": "Bound" if state == "bound" else "Pending"}
     modes = ["ReadWriteOncePod" if draw.random() < 0.2 else "ReadWriteMany"]
-    spec = {"accessModes": modes, "storageClassName": "later" if state == "waits" else "now"}
-    spec["resources"] = {"requests": {"storage": "1Gi"}}
+    waits = draw.choice(("later", "static", "static")) if state == "waits" else "now"
+    spec = {"accessModes": modes, "storageClassName": waits}
+    spec["resources"] = {"requests": {"storage": draw.choice(("1Gi", "1Gi", "2Gi", "3Gi"))}}
+    if state == "waits" and draw.random() < 0.2:
+        spec["selector"] = {"matchLabels": {"tier": "gold"}}
+    if state == "waits" and draw.random() < 0.1:
+        spec["volumeMode"] = "Block"
     if state in ("bound", "prebound"):
         spec["volumeName"] = f"pv-{name}"
     if state == "bound":
         annotations["pv.kubernetes.io/bind-completed"] = "yes"
     if state == "waits" and draw.random() < 0.3:
         annotations["volume.kubernetes.io/selected-node"] = draw.choice(("n0", "n1", "n2"))
-    metadata = {"name": name, "namespace": "team", "annotations": annotations}
+    metadata = {"name": name, "namespace": "team", "uid": name, "annotations": annotations}
     if state == "odd":
         choice = draw.choice(("lost", "deleting", "no class", "unknown class"))
         if choice == "lost":
@@ -321,6 +336,30 @@ def _claim(draw, name):
         else:
             spec["storageClassName"] = "" if choice == "no class" else "unknown"
     return {"metadata": metadata, "spec": spec, "status": status}
+
+
+def _free_volume(draw, index):
+    """Return a volume that is nobody's yet, or is kept for a claim."""
+    label = draw.choice(KEYS)
+    values = {"zone": "abc", "rack": "rstu"}.get(label) or [f"n{i}" for i in range(6)]
+    named = {"key": label, "operator": "In", "values": draw.sample(values, draw.randint(1, 3))}
+    spec = {
+        "capacity": {"storage": f"{draw.randint(1, 4)}Gi"},
+        "accessModes": draw.choice((["ReadWriteMany"], ["ReadWriteMany", "ReadWriteOncePod"])),
+        "storageClassName": draw.choice(("static", "static", "later")),
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [named]}]}},
+    }
+    if draw.random() < 0.1:
+        spec["volumeMode"] = "Block"
+    if draw.random() < 0.2:
+        spec["claimRef"] = {"namespace": "team", "name": draw.choice(("c0", "c1", "x"))}
+        if draw.random() < 0.3:
+            spec["claimRef"]["uid"] = draw.choice(("c0", "before"))
+    metadata = {"name": f"free-{index}", "labels": draw.choice(({}, {"tier": "gold"}))}
+    if draw.random() < 0.05:
+        metadata["deletionTimestamp"] = "2024-01-01T00:00:00Z"
+    phase = "Available" if draw.random() < 0.9 else "Released"
+    return {"metadata": metadata, "spec": spec, "status": {"phase": phase}}
 
 
 def _volume(draw, claim):

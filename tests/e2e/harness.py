@@ -60,6 +60,9 @@ PATHS: Mapping[str, str] = {
     "PodGroup": "/apis/scheduling.incubator.k8s.io/v1alpha1/namespaces/{ns}/podgroups",
     "Queue": "/apis/scheduling.incubator.k8s.io/v1alpha1/queues",
     "PodDisruptionBudget": "/apis/policy/v1/namespaces/{ns}/poddisruptionbudgets",
+    "PersistentVolume": "/api/v1/persistentvolumes",
+    "PersistentVolumeClaim": "/api/v1/namespaces/{ns}/persistentvolumeclaims",
+    "StorageClass": "/apis/storage.k8s.io/v1/storageclasses",
     "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
     "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
 }

@@ -14,7 +14,7 @@ from clusters import FEATURES, question
 
 from builders_scheduler import make_gang, make_queue
 from muster.local import build
-from muster.runtime import shapes, volumes
+from muster.runtime import shapes, storage
 from muster.runtime.inputs import RoleInput
 from muster.runtime.snapshot import ClusterColumns
 from muster.scheduler import policy
@@ -25,9 +25,9 @@ PAIRS = int(os.environ.get("MUSTER_ORACLE_PAIRS", "10000"))
 SEED = int(os.environ.get("MUSTER_ORACLE_SEED", "1"))
 
 STORED = {
-    "claims": volumes.parse_claim,
-    "volumes": volumes.parse_volume,
-    "classes": volumes.parse_class,
+    "claims": storage.parse_claim,
+    "volumes": storage.parse_volume,
+    "classes": storage.parse_class,
 }
 
 pytestmark = pytest.mark.e2e

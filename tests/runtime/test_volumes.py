@@ -15,7 +15,7 @@ from builders_scheduler import (
     make_template,
     nodes_of,
 )
-from muster.runtime import shapes, volumes
+from muster.runtime import shapes, storage, volumes
 from muster.scheduler import cycle, policy
 
 NODES = [make_node(name=f"n{i}", labels={"zone": "ab"[i]}) for i in range(2)]
@@ -28,21 +28,21 @@ def claim(*, name="data", volume="", of="later", modes=("ReadWriteMany",), **ann
         annotations["pv.kubernetes.io/bind-completed"] = "yes"
     metadata = {"name": name, "namespace": "team", "annotations": annotations}
     spec = {"volumeName": volume, "storageClassName": of, "accessModes": list(modes)}
-    return volumes.parse_claim({"metadata": metadata, "spec": spec})
+    return storage.parse_claim({"metadata": metadata, "spec": spec})
 
 
 def volume(zone):
     """Return a volume that can be had in one zone."""
     terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]}]
     spec = {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}
-    return volumes.parse_volume({"metadata": {"name": f"pv-{zone}"}, "spec": spec})
+    return storage.parse_volume({"metadata": {"name": f"pv-{zone}"}, "spec": spec})
 
 
 def storage_class(name="later", *, mode="WaitForFirstConsumer", zone="", by="example.com/disk"):
     """Return a class, at times of one zone."""
     where = [{"matchLabelExpressions": [{"key": "zone", "values": [zone]}]}] if zone else []
     doc = {"metadata": {"name": name}, "volumeBindingMode": mode, "provisioner": by}
-    return volumes.parse_class({**doc, "allowedTopologies": where})
+    return storage.parse_class({**doc, "allowedTopologies": where})
 
 
 def decide(*stored, replicas=1, pods=()):
@@ -62,7 +62,7 @@ def decide(*stored, replicas=1, pods=()):
         ((claim(volume="pv-b"), volume("b")), "n1"),
         ((claim(), storage_class(zone="b")), "n1"),
         ((claim(), storage_class()), "n0"),
-        ((claim(**{volumes.SELECTED_NODE: "n1"}), storage_class()), "n1"),
+        ((claim(**{storage.SELECTED_NODE: "n1"}), storage_class()), "n1"),
     ],
     ids=["bound", "class", "anywhere", "chosen"],
 )
@@ -85,8 +85,8 @@ def test_where(stored, node):
         ),
         (
             (claim(), storage_class(by="kubernetes.io/no-provisioner")),
-            "UnsupportedConstraint",
-            "its class provisions nothing",
+            "NoMatchingNode",
+            "2 node(s) didn't find available persistent volumes to bind",
         ),
         (
             (claim(volume="pv-c"), volume("c")),
@@ -121,7 +121,7 @@ def test_one_pod_at_a_time():
     ("waiting", "told"),
     [
         (claim(), [("data", "n0")]),
-        (claim(**{volumes.SELECTED_NODE: "n0"}), []),
+        (claim(**{storage.SELECTED_NODE: "n0"}), []),
         (claim(volume="pv-a"), []),
         (claim(of="now"), []),
     ],
@@ -133,11 +133,11 @@ def test_claims_are_told_their_node(waiting, told):
     for view in (waiting, storage_class(), storage_class("now", mode="Immediate")):
         columns.volumes.changed(None, view)
     shape = make_role(template=make_template(**MOUNTED)).shape
-    assert list(columns.volumes.consumers()) == []
+    assert list(columns.consumers()) == []
     columns.assume("team", "w", "n0", shape)
-    assert [(view.name, node) for view, node in columns.volumes.consumers()] == told
+    assert [(c.claim.name, c.node) for c in columns.consumers()] == told
     columns.forget("team", "w")
-    assert list(columns.volumes.consumers()) == []
+    assert list(columns.consumers()) == []
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_zone_labels_of_a_volume(labels, free):
     """A node without any zone label is in every zone; an old label is met by a new one."""
     old = {"failure-domain.beta.kubernetes.io/zone": "a__b"}
     known = volumes.Volumes()
-    pv = volumes.parse_volume({"metadata": {"name": "pv", "labels": old}})
+    pv = storage.parse_volume({"metadata": {"name": "pv", "labels": old}})
     known.changed(None, pv)
     known.changed(None, claim(volume="pv"))
     shape = make_role(template=make_template(**MOUNTED)).shape
@@ -164,3 +164,185 @@ def test_volumes_that_are_not_looked_at():
     assert make_role(template=make_template(**spec)).shape.unsupported == (
         "a volume of the kind ephemeral"
     )
+
+
+def local(name, node, *, size="10Gi", owner=None, phase="Available", version="1", **fields):
+    """Return a volume that lies on one node, and is nobody's unless it has an owner."""
+    where = [{"matchExpressions": [{"key": "host", "operator": "In", "values": [node]}]}]
+    spec = {
+        "capacity": {"storage": size},
+        "accessModes": ["ReadWriteOnce", "ReadWriteMany"],
+        "storageClassName": "static",
+        "nodeAffinity": {"required": {"nodeSelectorTerms": where}},
+        **({"claimRef": owner} if owner else {}),
+        **fields.pop("spec", {}),
+    }
+    metadata = {"name": name, "resourceVersion": version, **fields}
+    doc = {"metadata": metadata, "spec": spec, "status": {"phase": phase}}
+    return storage.parse_volume(doc)
+
+
+def wanting(name="data", *, size="5Gi", **spec):
+    """Return a claim that waits for a volume that is there."""
+    fields = {"storageClassName": "static", "accessModes": ["ReadWriteOnce"], **spec}
+    fields["resources"] = {"requests": {"storage": size}}
+    metadata = {"name": name, "namespace": "team", "uid": f"uid-{name}"}
+    return storage.parse_claim({"metadata": metadata, "spec": fields})
+
+
+STATIC = storage_class("static", by="kubernetes.io/no-provisioner")
+HOSTS = [make_node(name=f"n{i}", cpu=4, labels={"host": f"n{i}"}) for i in range(3)]
+
+
+def mount(*names):
+    """Return the volumes of a pod that mounts these claims."""
+    return {"volumes": [{"name": n, "persistentVolumeClaim": {"claimName": n}} for n in names]}
+
+
+def shelf(*stored):
+    """Return columns of three nodes with what is stored."""
+    columns = make_columns(nodes=HOSTS)
+    for view in (STATIC, *stored):
+        columns.volumes.changed(None, view)
+    return columns
+
+
+def place(columns, *roles, key="team/a"):
+    """Return the decision about a gang of these roles."""
+    gang = make_gang(key=key, roles=list(roles))
+    snapshot = columns.snapshot([gang], [make_queue()], 0.0)
+    (decision,) = cycle.schedule(snapshot, policy.DEFAULT)
+    return decision
+
+
+OTHER = {"namespace": "team", "name": "other", "uid": "uid-other"}
+OWN = {"namespace": "team", "name": "data"}
+
+
+@pytest.mark.parametrize(
+    ("of", "suits"),
+    [
+        (local("v", "n1"), True),
+        (local("v", "n1", size="5Gi"), True),
+        (local("v", "n1", size="4Gi"), False),
+        (local("v", "n1", phase="Released"), False),
+        (local("v", "n1", phase="Released", owner=OWN), True),
+        (local("v", "n1", owner={**OWN, "uid": "uid-data"}), True),
+        (local("v", "n1", owner={**OWN, "uid": "uid-before"}), False),
+        (local("v", "n1", owner=OTHER), False),
+        (local("v", "n1", deletionTimestamp="2024-01-01T00:00:00Z"), False),
+        (local("v", "n1", spec={"storageClassName": "other"}), False),
+        (local("v", "n1", spec={"volumeMode": "Block"}), False),
+        (local("v", "n1", spec={"volumeAttributesClassName": "gold"}), False),
+        (local("v", "n1", spec={"accessModes": ["ReadOnlyMany"]}), False),
+    ],
+    ids=["fits", "just", "small", "released", "own", "own-by-uid", "predecessors", "others",
+         "going", "class", "block", "attributes", "modes"],
+)  # fmt: skip
+def test_what_a_claim_may_get(of, suits):
+    """As kube-scheduler has it."""
+    role = make_role(replicas=1, cpu=1, template=make_template(cpu=1, **mount("data")))
+    decision = place(shelf(wanting(), of), role)
+    assert nodes_of(decision) == ({"worker-0": "n1"} if suits else {})
+
+
+def test_a_selector_of_labels():
+    """Of the volume; a claim without one takes any."""
+    gold = local("gold", "n2", labels={"tier": "gold"})
+    asked = wanting(selector={"matchLabels": {"tier": "gold"}})
+    role = make_role(replicas=1, template=make_template(cpu=1, **mount("data")))
+    assert nodes_of(place(shelf(asked, gold, local("v", "n1")), role)) == {"worker-0": "n2"}
+
+
+def test_the_smallest_that_fits_is_taken_for_good():
+    """It is written on the volume, and the claim's other pods go there in later cycles too."""
+    big, small = local("a-big", "n1", size="20Gi"), local("z-small", "n1", version="7")
+    columns = shelf(wanting(), big, small)
+    shape = make_role(template=make_template(cpu=1, **mount("data"))).shape
+    columns.assume("team", "w", "n1", shape)
+    (found,) = columns.consumers()
+    assert (found.claim.name, found.volume.name, found.volume.version) == ("data", "z-small", "7")
+    assert [columns.fits(f"n{i}", shape) for i in range(3)] == [False, True, False]
+    columns.volumes.changed(small, local("z-small", "n1", owner={**OWN, "uid": "uid-data"}))
+    assert list(columns.consumers()) == []
+    columns.forget("team", "w")
+    assert list(columns.consumers()) == []
+
+
+def test_a_chosen_volume_that_somebody_else_got():
+    """Another one is chosen on the same node."""
+    first, second = local("a", "n1"), local("b", "n1")
+    columns = shelf(wanting(), first, second)
+    shape = make_role(template=make_template(cpu=1, **mount("data"))).shape
+    columns.assume("team", "w", "n1", shape)
+    assert [c.volume.name for c in columns.consumers()] == ["a"]
+    columns.volumes.changed(first, local("a", "n1", owner=OTHER, phase="Bound"))
+    assert [c.volume.name for c in columns.consumers()] == ["b"]
+
+
+def test_tasks_that_share_a_claim_stay_with_its_volume():
+    """Where it lies there must be room for all of them, or the gang waits."""
+    columns = shelf(wanting(), local("a", "n1"), local("b", "n2"))
+    columns.assume("team", "guest", "n1", make_role(cpu=3).shape)
+    template = make_template(cpu=1, **mount("data"))
+    fits = place(columns, make_role(replicas=4, template=template))
+    assert set(nodes_of(fits).values()) == {"n2"}
+    assert not place(columns, make_role(replicas=5, template=template)).placements
+
+
+def test_claims_of_one_gang_get_a_volume_each():
+    """Two of them on one node with one volume do not."""
+    columns = shelf(wanting("one"), wanting("two"), local("a", "n1"))
+    roles = [
+        make_role(role=name, replicas=1, template=make_template(cpu=1, **mount(name)))
+        for name in ("one", "two")
+    ]
+    waits = place(columns, *roles)
+    assert not waits.placements
+    assert volumes.NOT_SERVED in waits.verdict.message
+    columns.volumes.changed(None, local("b", "n2"))
+    assert sorted(nodes_of(place(columns, *roles)).values()) == ["n1", "n2"]
+
+
+def test_claims_of_one_pod_are_served_the_smallest_first():
+    """The small one does not take the only volume that the large one can have."""
+    columns = shelf(
+        wanting("a-large", size="8Gi"), wanting("small"), local("v8", "n1", size="8Gi")
+    )
+    both = make_template(cpu=1, **mount("a-large", "small"))
+    assert not place(columns, make_role(replicas=1, template=both)).placements
+    columns.volumes.changed(None, local("v5", "n1", size="5Gi"))
+    decision = place(columns, make_role(replicas=1, template=both))
+    assert nodes_of(decision) == {"worker-0": "n1"}
+    columns.assume("team", "w", "n1", make_role(template=both).shape)
+    got = {c.claim.name: c.volume.name for c in columns.consumers()}
+    assert got == {"small": "v5", "a-large": "v8"}
+
+
+def test_gangs_of_one_cycle_do_not_get_the_same_volume():
+    """The second waits for another one."""
+    columns = shelf(wanting("one"), wanting("two"), local("a", "n1"))
+    gangs = [
+        make_gang(
+            key=f"team/{name}",
+            created=float(i),
+            roles=[make_role(replicas=1, template=make_template(cpu=1, **mount(name)))],
+        )
+        for i, name in enumerate(("one", "two"))
+    ]
+    decisions = cycle.schedule(columns.snapshot(gangs, [make_queue()], 0.0), policy.DEFAULT)
+    assert [len(decision.placements) for decision in decisions] == [1, 0]
+
+
+def test_a_volume_that_is_there_is_preferred_to_making_one():
+    """Where there is none, one is made."""
+    maker = storage_class("static")
+    columns = shelf(wanting(), local("a", "n1"), maker)
+    shape = make_role(template=make_template(cpu=1, **mount("data"))).shape
+    for node, volume in (("n1", "a"), ("n0", None)):
+        columns.assume("team", "w", node, shape)
+        (found,) = columns.consumers()
+        assert (found.volume and found.volume.name) == volume
+        assert found.node == ("" if volume else node)
+        columns.forget("team", "w")
+        assert list(columns.consumers()) == []

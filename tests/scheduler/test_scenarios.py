@@ -27,16 +27,16 @@ from builders_scheduler import (
     nodes_of,
     run,
 )
-from muster.runtime import volumes
+from muster.runtime import storage
 from muster.scheduler import policy
 from muster.scheduler.model import PastMove, Quota, Reason, Refusal
 
 STORIES = sorted((Path(__file__).parents[1] / "scenarios" / "scheduler").glob("*.yaml"))
 
 STORED = {
-    "claims": volumes.parse_claim,
-    "volumes": volumes.parse_volume,
-    "classes": volumes.parse_class,
+    "claims": storage.parse_claim,
+    "volumes": storage.parse_volume,
+    "classes": storage.parse_class,
 }
 
 

@@ -18,8 +18,8 @@ from muster.runtime.cyclemetrics import CycleMetrics
 from muster.runtime.gate import Urgency
 from muster.runtime.kube import STRATEGIC_PATCH, ApiError, FencedError, Kube
 from muster.runtime.recorder import Recorder
-from muster.runtime.resources import CLAIMS, PODS
-from muster.runtime.volumes import SELECTED_NODE, ClaimView
+from muster.runtime.resources import CLAIMS, PODS, VOLUMES
+from muster.runtime.storage import BOUND_BY, SELECTED_NODE, ClaimView, Consumer, VolumeView
 
 log = logging.getLogger(__name__)
 
@@ -65,20 +65,27 @@ class Binder:
             self._removing.add(pod.uid)
             self._spawn(self._evict(pod, cause))
 
-    def provision(self, claim: ClaimView, node: str) -> None:
-        """Say on a claim that waited for its first consumer for which node it is to be."""
-        key = f"{claim.namespace}/{claim.name}"
-        if key not in self._removing:
-            self._removing.add(key)
-            self._spawn(self._provision(claim, node, key))
+    def serve(self, consumer: Consumer) -> None:
+        """Give a claim that waited for its first consumer a volume, or the node to make one for.
 
-    async def _provision(self, claim: ClaimView, node: str, key: str) -> None:
+        Without effect while that is being done.
+        """
+        claim = consumer.claim
+        key = f"{claim.namespace}/{claim.name}"
+        if key in self._removing:
+            return
+        self._removing.add(key)
         path = CLAIMS.path(claim.namespace, claim.name)
-        body: Json = {"metadata": {"annotations": {SELECTED_NODE: node}}}
+        body: Json = {"metadata": {"annotations": {SELECTED_NODE: consumer.node}}}
+        if consumer.volume is not None:
+            path, body = VOLUMES.path(name=consumer.volume.name), _reserved(consumer.volume, claim)
+        self._spawn(self._serve(path, body, key))
+
+    async def _serve(self, path: str, body: Json, key: str) -> None:
         try:
             self._cache.put(await self._kube.patch(path, body, Urgency.PLACEMENT))
         except TROUBLE as error:
-            log.warning("claim %s was not given the node %s: %s", key, node, error)
+            log.warning("claim %s did not get its volume: %s", key, error)
         finally:
             self._removing.discard(key)
 
@@ -159,3 +166,16 @@ class Binder:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _reserved(volume: VolumeView, claim: ClaimView) -> Json:
+    """Return the patch that keeps the volume, as it was seen, for the claim."""
+    reference = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "namespace": claim.namespace,
+        "name": claim.name,
+        "uid": claim.uid,
+    }
+    metadata = {"resourceVersion": volume.version, "annotations": {BOUND_BY: "yes"}}
+    return {"metadata": metadata, "spec": {"claimRef": reference}}

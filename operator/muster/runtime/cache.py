@@ -16,7 +16,7 @@ from muster.api import names
 from muster.api.model import BatchView, GroupView, Job, Json, ObjectView, PodView
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend
-from muster.runtime import budgets, gangs, podentries, quotas, resources, shapes, views, volumes
+from muster.runtime import budgets, gangs, podentries, quotas, resources, shapes, storage, views
 from muster.runtime.budgets import Budgets
 from muster.runtime.children import Children
 from muster.runtime.foreigngroups import ForeignGroups
@@ -31,7 +31,7 @@ from muster.runtime.podentries import PodEntry
 from muster.runtime.quotas import LimitView, QuotaBook, QuotaView
 from muster.runtime.shapes import NodeView
 from muster.runtime.snapshot import ClusterColumns
-from muster.runtime.volumes import Stored
+from muster.runtime.storage import Stored
 
 OURS = {"labelSelector": names.OPERATOR_NAME}
 
@@ -232,13 +232,13 @@ class Cache:
             )
             stored = self._storage_changed
             mirrors["PersistentVolumeClaim"] = self._each(
-                resources.CLAIMS, volumes.parse_claim, stored, {}
+                resources.CLAIMS, storage.parse_claim, stored, {}
             )
             mirrors["PersistentVolume"] = [
-                Mirror(self.kube, resources.VOLUMES, volumes.parse_volume, stored)
+                Mirror(self.kube, resources.VOLUMES, storage.parse_volume, stored)
             ]
             mirrors["StorageClass"] = [
-                Mirror(self.kube, resources.CLASSES, volumes.parse_class, stored)
+                Mirror(self.kube, resources.CLASSES, storage.parse_class, stored)
             ]
             mirrors["Queue"] = [
                 Mirror(self.kube, resources.QUEUES, self._parse_queue, self._queue_changed)

@@ -175,8 +175,8 @@ class Loop:
         self._waiting = len(decisions)
         self.queue_status.cycle(snapshot, decisions)
         self._carry_out(decisions, jobs, now, seen)
-        for claim, node in columns.volumes.consumers():
-            self._binder.provision(claim, node)
+        for consumer in columns.consumers():
+            self._binder.serve(consumer)
         waiting = [d for d in decisions if d.gang in jobs and not d.placements]
         self._showing.show(waiting, jobs, settings.rules, settings.pending_pods_budget, now)
         self._look_ahead(decisions, inputs, now)

@@ -20,7 +20,7 @@ from muster.runtime.gangs import GangRules
 from muster.runtime.inputs import GangInput, QueueInput
 from muster.runtime.shapes import NodeView, PodUse
 from muster.runtime.snapshot import ClusterColumns
-from muster.runtime.volumes import ClaimView, ClassView, Stored, VolumeView
+from muster.runtime.storage import ClaimView, ClassView, Stored, VolumeView
 from muster.scheduler import cycle, policy
 from muster.scheduler.decision import Decision
 from muster.scheduler.model import PastMove, Quota, Snapshot

@@ -16,7 +16,9 @@ from muster.runtime.columns import NodeColumns, ShapeRow, Vocabulary
 from muster.runtime.hostports import HostPorts
 from muster.runtime.inputs import GangInput, QueueInput, RoleInput
 from muster.runtime.neighbours import Neighbours, Profile
+from muster.runtime.reach import Reach
 from muster.runtime.shapes import NodeView, PodShape, PodUse, Requests
+from muster.runtime.storage import Consumer
 from muster.runtime.tenants import Tenants
 from muster.runtime.volumes import Volumes
 from muster.scheduler.model import (
@@ -77,6 +79,7 @@ class ClusterColumns:
         self._residents: dict[str, dict[Key, PodUse]] = {}
         self._ports = HostPorts()
         self.volumes = Volumes()
+        self._reach: Reach | None = None
         self._neighbours = Neighbours(self._nodes)
         self._shapes: dict[tuple[PodShape, Profile], int] = {}
         self._last_shape = 0
@@ -92,6 +95,7 @@ class ClusterColumns:
             return
         self.changes += 1
         self._neighbours.nodes_changed()
+        self._reach = None
         self._frozen.clear()
         if after is None:
             if before is not None and before.name in self._nodes.slots:
@@ -155,6 +159,10 @@ class ClusterColumns:
             return False
         return self._neighbours.allow(node, shape, self._uses.values())
 
+    def consumers(self) -> Iterable[Consumer]:
+        """Return the claims that are to get their volume, as a pod has come to its node."""
+        return self.volumes.consumers(self._nodes.views)
+
     def forget(self, namespace: str, name: str) -> None:
         """Give up an assumption; without effect if there is none."""
         key = (namespace, name)
@@ -179,6 +187,7 @@ class ClusterColumns:
         then.
         """
         self._learn(gangs, queues)
+        self.volumes.settle(self._nodes.views)
         known = [self._gang(gang) for gang in gangs]
         if len(known) != len(self._gangs):
             for key in self._gangs.keys() - {gang.key for gang in gangs}:
@@ -354,9 +363,11 @@ class ClusterColumns:
 
     def _with_volumes(self, frozen: Shape, source: PodShape) -> Shape:
         nodes = [self._nodes.views[name] for name in self._nodes.order()[0]]
-        barred, texts = self.volumes.barred(source, nodes, frozen.barred, frozen.texts)
+        self._reach = self._reach or Reach(nodes)
+        wants = self.volumes.wants(source, self._reach)
+        barred, texts = self.volumes.barred(source, nodes, wants, frozen.barred, frozen.texts)
         refusal = self.volumes.refusal(source)
-        return replace(frozen, barred=barred, texts=texts, refusal=refusal)
+        return replace(frozen, barred=barred, texts=texts, refusal=refusal, wants=wants)
 
     def _prune(self, wanted: Mapping[int, PodShape]) -> None:
         for id_ in list(self._rows)[: -len(wanted) - IDLE_SHAPES]:

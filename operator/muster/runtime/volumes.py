@@ -12,121 +12,29 @@ from typing import Any, Final
 
 import numpy as np
 
-from muster.api.model import Json
 from muster.runtime.matching import holds
-from muster.runtime.shapes import NodeView, PodShape, PodUse, Term, term
-from muster.runtime.ties import Expression
-from muster.scheduler.model import Bond, CodeArray, Link, Reason, Refusal
+from muster.runtime.reach import Reach
+from muster.runtime.shapes import NodeView, PodShape, PodUse, Term
+from muster.runtime.storage import (
+    ZONES,
+    ClaimView,
+    ClassView,
+    Consumer,
+    Stored,
+    VolumeView,
+)
+from muster.scheduler.model import Bond, CodeArray, Link, Reason, Refusal, Want
+from muster.scheduler.stock import NOT_SERVED, Stock
 
 Key = tuple[str, str]
 """(namespace, name) of a claim."""
 
-SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
-_BOUND: Final = "pv.kubernetes.io/bind-completed"
-_OLD_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
-_NOBODY: Final = "kubernetes.io/no-provisioner"
-_ZONES: Final = {
-    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
-    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
-    "topology.kubernetes.io/zone": "topology.kubernetes.io/zone",
-    "topology.kubernetes.io/region": "topology.kubernetes.io/region",
-}
-"""Label of a volume -> the newer name under which a node may carry it."""
-
 ELSEWHERE: Final = "node(s) didn't match PersistentVolume's node affinity"
 OTHER_ZONE: Final = "node(s) had no available volume zone"
-NOT_SERVED: Final = "node(s) didn't find available persistent volumes to bind"
 IN_USE: Final = (
     "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode "
     "already in-use by another pod"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimView:
-    """A PersistentVolumeClaim."""
-
-    namespace: str
-    name: str
-    volume: str
-    bound: bool
-    lost: bool
-    deleting: bool
-    storage_class: str
-    alone: bool
-    """One pod at a time (ReadWriteOncePod)."""
-    node: str
-    """For which it is to be provisioned; empty: not said yet."""
-
-
-@dataclass(frozen=True, slots=True)
-class VolumeView:
-    """A PersistentVolume."""
-
-    name: str
-    affinity: tuple[Term, ...] | None
-    zones: tuple[tuple[str, tuple[str, ...]], ...]
-    """(label, values)"""
-
-
-@dataclass(frozen=True, slots=True)
-class ClassView:
-    """A StorageClass."""
-
-    name: str
-    waits: bool
-    """For the first consumer."""
-    provisions: bool
-    topologies: tuple[Term, ...] | None
-
-
-def parse_claim(doc: Json) -> ClaimView:
-    """Return what is needed of a claim."""
-    metadata, spec = doc["metadata"], doc.get("spec") or {}
-    annotations = metadata.get("annotations") or {}
-    return ClaimView(
-        namespace=metadata.get("namespace", ""),
-        name=metadata["name"],
-        volume=spec.get("volumeName") or "",
-        bound=bool(spec.get("volumeName")) and _BOUND in annotations,
-        lost=(doc.get("status") or {}).get("phase") == "Lost",
-        deleting="deletionTimestamp" in metadata,
-        storage_class=annotations.get(_OLD_CLASS) or spec.get("storageClassName") or "",
-        alone="ReadWriteOncePod" in (spec.get("accessModes") or ()),
-        node=annotations.get(SELECTED_NODE) or "",
-    )
-
-
-def parse_volume(doc: Json) -> VolumeView:
-    """Return what is needed of a volume."""
-    metadata, spec = doc["metadata"], doc.get("spec") or {}
-    required = (spec.get("nodeAffinity") or {}).get("required")
-    labels = metadata.get("labels") or {}
-    return VolumeView(
-        name=metadata["name"],
-        affinity=None
-        if required is None
-        else tuple(map(term, required.get("nodeSelectorTerms") or ())),
-        zones=tuple((key, tuple(labels[key].split("__"))) for key in _ZONES if key in labels),
-    )
-
-
-def parse_class(doc: Json) -> ClassView:
-    """Return what is needed of a storage class."""
-    listed = [t.get("matchLabelExpressions") or () for t in doc.get("allowedTopologies") or ()]
-    topologies = tuple(
-        Term(tuple(Expression(e["key"], "In", tuple(e.get("values") or ())) for e in part))
-        for part in listed
-    )
-    return ClassView(
-        name=doc["metadata"]["name"],
-        waits=doc.get("volumeBindingMode") == "WaitForFirstConsumer",
-        provisions=doc.get("provisioner") not in ("", _NOBODY, None),
-        topologies=topologies or None,
-    )
-
-
-Stored = ClaimView | VolumeView | ClassView
 
 
 @dataclass(slots=True)
@@ -138,11 +46,16 @@ class Volumes:
     classes: dict[str, ClassView] = field(default_factory=dict)
     users: dict[Key, dict[Key, str]] = field(default_factory=dict)
     """Claim -> pod -> its node."""
+    chosen: dict[Key, str] = field(default_factory=dict)
+    """Claim that has users -> the volume that is for it, empty if one is made."""
+    _options: dict[ClaimView, tuple[VolumeView, ...]] = field(default_factory=dict)
     going: set[Key] = field(default_factory=set)
     """Pods with claims that are being deleted."""
 
     def changed(self, before: Stored | None, after: Stored | None) -> None:
         """Take in that one of them came (before None), changed, or went (after None)."""
+        if isinstance(before or after, VolumeView):
+            self._options.clear()
         for view, there in ((before, False), (after, True)):
             if isinstance(view, ClaimView):
                 _put(self.claims, (view.namespace, view.name), view, there=there)
@@ -167,23 +80,93 @@ class Volumes:
             sentence = self._missing(key)
             if sentence:
                 return Refusal(Reason.WAITING_FOR_VOLUME, sentence)
-            claim = self.claims[key]
-            if not claim.bound and not self.classes[claim.storage_class].provisions:
-                sentence = f'claim "{claim.name}" is unbound, and its class provisions nothing'
-                return Refusal(Reason.UNSUPPORTED_CONSTRAINT, sentence)
         return None
 
     def barred(
-        self, shape: PodShape, nodes: Sequence[NodeView], codes: CodeArray, texts: Sequence[str]
+        self,
+        shape: PodShape,
+        nodes: Sequence[NodeView],
+        wants: tuple[Want, ...],
+        codes: CodeArray,
+        texts: Sequence[str],
     ) -> tuple[CodeArray, tuple[str, ...]]:
         """Return `codes` (N,) and texts, with the nodes that the volumes rule out added."""
         numbers = {text: i for i, text in enumerate(texts, 1)}
         codes = codes.copy()
+        served = Stock({0: wants}).open(0)
         for i, node in enumerate(nodes):
             against = "" if codes[i] else self._against(shape, node)
-            if against:
+            if not against and served is not None and not served[i]:
+                against = NOT_SERVED
+            if against and not codes[i]:
                 codes[i] = numbers.setdefault(against, len(numbers) + 1)
         return codes, tuple(numbers)
+
+    def wants(self, shape: PodShape, reach: Reach) -> tuple[Want, ...]:
+        """Return what the shape's claims ask of volumes that are not theirs yet.
+
+        A claim of which a pod has come to its node gets what was chosen for that one.
+        """
+        found = []
+        for key, claim in self._waiting(shape):
+            kept = self.chosen.get(key)
+            options = [v for v in self._choice(claim) if kept in (None, v.name)]
+            found.append(
+                Want(
+                    "/".join(key),
+                    tuple((volume.name, reach.of(volume.affinity)) for volume in options),
+                    reach.of(self._made(claim) if not kept else ()),
+                )
+            )
+        return tuple(found)
+
+    def settle(self, views: Mapping[str, NodeView]) -> None:
+        """Choose the volumes of claims of which a pod has come to its node; `views` by name."""
+        for key in list(self.chosen):
+            claim, volume = self.claims.get(key), self.volumes.get(self.chosen[key])
+            gone = self.chosen[key] and (
+                volume is None or claim is None or not volume.suits(claim)
+            )
+            if key not in self.users or claim is None or claim.bound or gone:
+                del self.chosen[key]
+        for key, users in self.users.items():
+            claim = self.claims.get(key)
+            node = views.get(next(iter(users.values())))
+            if claim is None or node is None or key in self.chosen or claim.node:
+                continue
+            if self._waits(claim):
+                taken = set(self.chosen.values())
+                free = (v for v in self._choice(claim) if v.name not in taken)
+                found = next((v for v in free if _suits(v.affinity, node)), None)
+                if found is not None:
+                    self.chosen[key] = found.name
+                elif _suits(self._made(claim), node):
+                    self.chosen[key] = ""
+
+    def _waits(self, claim: ClaimView) -> bool:
+        """Say whether the claim gets its volume when its first consumer has a node."""
+        known = self.classes.get(claim.storage_class)
+        return not (claim.bound or claim.volume) and known is not None and known.waits
+
+    def _waiting(self, shape: PodShape) -> list[tuple[Key, ClaimView]]:
+        """Return the claims that are to get a volume, the smallest first."""
+        claims = [(key, self.claims[key]) for key in shape.claims if key in self.claims]
+        waiting = [pair for pair in claims if self._waits(pair[1]) and not pair[1].node]
+        return sorted(waiting, key=lambda pair: (pair[1].size, pair[0]))
+
+    def _choice(self, claim: ClaimView) -> tuple[VolumeView, ...]:
+        """Return the volumes that the claim may get: its own, or the smallest first."""
+        if claim not in self._options:
+            fit = [volume for volume in self.volumes.values() if volume.suits(claim)]
+            own = [volume for volume in fit if volume.owner is not None]
+            order = sorted(own or fit, key=lambda volume: (volume.size, volume.name))
+            self._options[claim] = tuple(order[:1] if own else order)
+        return self._options[claim]
+
+    def _made(self, claim: ClaimView) -> tuple[Term, ...] | None:
+        """Return where a volume can be made for the claim."""
+        of = self.classes.get(claim.storage_class)
+        return of.topologies if of is not None and of.provisions else ()
 
     def bonds(
         self, shape: PodShape, nodes: int, known: Mapping[int, PodShape]
@@ -212,17 +195,31 @@ class Volumes:
         used = any(
             self.claims[k].alone for k in shape.claims if k in self.claims and k in self.users
         )
-        return not used and self.refusal(shape) is None and not self._against(shape, node)
+        if used or self.refusal(shape) is not None or self._against(shape, node):
+            return False
+        taken = set(self.chosen.values())
+        return all(self._serve(key, claim, node, taken) for key, claim in self._waiting(shape))
 
-    def consumers(self) -> Iterator[tuple[ClaimView, str]]:
-        """Yield the claims that wait to be told for which node they are, and the node."""
-        for key, users in self.users.items():
-            claim = self.claims.get(key)
-            if claim is None or claim.volume or claim.node:
-                continue
+    def _serve(self, key: Key, claim: ClaimView, node: NodeView, taken: set[str]) -> bool:
+        """Say whether the claim's volume can be had on the node; add it to those `taken`."""
+        kept = self.chosen.get(key)
+        for volume in self._choice(claim):
+            free = volume.name == kept if kept is not None else volume.name not in taken
+            if free and _suits(volume.affinity, node):
+                taken.add(volume.name)
+                return True
+        return not kept and _suits(self._made(claim), node)
+
+    def consumers(self, views: Mapping[str, NodeView]) -> Iterator[Consumer]:
+        """Yield the claims of which a pod has come to its node, and are to get their volume."""
+        self.settle(views)
+        for key, name in self.chosen.items():
+            claim = self.claims[key]
+            if name and not self.volumes[name].belongs_to(claim):
+                yield Consumer(claim, self.volumes[name], "")
             known = self.classes.get(claim.storage_class)
-            if known is not None and known.waits and known.provisions:
-                yield claim, next(iter(users.values()))
+            if not (name or claim.node) and known is not None and known.provisions:
+                yield Consumer(claim, None, next(iter(self.users[key].values())))
 
     def _missing(self, key: Key) -> str:
         claim = self.claims.get(key)
@@ -250,8 +247,7 @@ class Volumes:
         for claim in claims:
             if not claim.bound and claim.node and claim.node != node.name:
                 return NOT_SERVED
-            known = self.classes.get(claim.storage_class)
-            if not claim.bound and known is not None and not _suits(known.topologies, node):
+            if not claim.bound and claim.node and not _suits(self._made(claim), node):
                 return NOT_SERVED
         bound = (self.volumes.get(claim.volume) for claim in claims if claim.bound)
         zones = [zone for volume in bound if volume is not None for zone in volume.zones]
@@ -270,8 +266,8 @@ def _suits(terms: tuple[Term, ...] | None, node: NodeView) -> bool:
 
 
 def _in_zones(zones: Iterable[tuple[str, tuple[str, ...]]], node: NodeView) -> bool:
-    if not any(key in node.labels for key in _ZONES):
+    if not any(key in node.labels for key in ZONES):
         return True
     return all(
-        node.labels.get(key, node.labels.get(_ZONES[key], "")) in values for key, values in zones
+        node.labels.get(key, node.labels.get(ZONES[key], "")) in values for key, values in zones
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inter-pod affinity, anti-affinity and topology spread, as tasks are placed one after another.
+"""What tasks mean to those that come after them: neighbours, spread, volumes they have taken.
 
 Letters in array shapes: N nodes, D domains of one bond.
 """
@@ -12,7 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from muster.scheduler.model import Bond, BoolArray, CodeArray, FloatArray, IntArray, Link
+from muster.scheduler.model import Bond, BoolArray, CodeArray, FloatArray, IntArray, Link, Want
+from muster.scheduler.stock import NOT_SERVED, Stock
 
 
 @dataclass(slots=True, eq=False)
@@ -50,7 +51,12 @@ class Bonds:
     `future` asks how it will be once the pods that are ending, or are to be evicted, have gone.
     """
 
-    def __init__(self, bonds: Mapping[int, tuple[Bond, ...]]) -> None:
+    def __init__(
+        self,
+        bonds: Mapping[int, tuple[Bond, ...]],
+        wants: Mapping[int, tuple[Want, ...]] | None = None,
+    ) -> None:
+        self.stock: Final = Stock(wants or {})
         self._tallies: Final[dict[int, tuple[_Tally, ...]]] = {}
         self._heard: Final[dict[int, list[tuple[int, _Tally, int]]]] = {}
         self._versions: Final[dict[int, int]] = {}
@@ -65,13 +71,15 @@ class Bonds:
 
     def version(self, shape: int) -> int:
         """Return a number that grows when the shape's bonds may have changed."""
-        return self._versions.get(shape, 0)
+        own = self.stock.version if self.stock.knows(shape) else 0
+        return self._versions.get(shape, 0) + own
 
     def add(self, shape: int, nodes: IntArray, counts: IntArray) -> None:
         """Count (M,) tasks of the shape on (M,) nodes; negative counts take back."""
         for owner, tally, amount in self._heard.get(shape, ()):
             tally.add(tally.counts, nodes, counts * amount)
             self._versions[owner] += 1
+        self.stock.add(shape, nodes, counts)
 
     def leave(self, shape: int, nodes: IntArray, counts: IntArray) -> None:
         """Count (M,) tasks of the shape on (M,) nodes as going; negative counts take back."""
@@ -95,27 +103,30 @@ class Bonds:
         """Return (N,) where the next task of the shape may go; None: it has no bonds."""
         tallies = self._tallies.get(shape, ())
         near = _near(tallies, future=future)
-        marks = [near] if near is not None else []
+        served = self.stock.open(shape)
+        marks = [each for each in (near, served) if each is not None]
         strict = (tally for tally in tallies if tally.bond.link in _ALLOWED)
         marks += [_ALLOWED[tally.bond.link](tally, future=future) for tally in strict]
         return _all(marks) if marks else None
 
     def apart(self, shape: int, *, future: bool = False) -> BoolArray | None:
-        """Return (N,) where nothing that must stay away is; None: everywhere.
+        """Return (N,) where nothing is that must stay away, and no volume lacks; None: everywhere.
 
         Unlike the other bonds, it cannot become true by placing more.
         """
         tallies = self._tallies.get(shape, ())
         marks = [_free(tally, future=future) for tally in tallies if tally.bond.link is Link.APART]
+        served = self.stock.open(shape)
+        marks += [] if served is None else [served]
         return _all(marks) if marks else None
 
     def barred(self, shape: int) -> tuple[CodeArray, tuple[str, ...]] | None:
         """Return (N,) 0 where the next task may go, else 1 + the position of the reason."""
-        tallies = self._tallies.get(shape)
-        if tallies is None:
+        tallies, served = self._tallies.get(shape, ()), self.stock.open(shape)
+        if not tallies and served is None:
             return None
         near = _near(tallies, future=False)
-        codes = np.zeros(len(tallies[0].bond.domain), np.int16)
+        codes = np.zeros(len(tallies[0].bond.domain) if served is None else len(served), np.int16)
         texts: list[str] = []
         for tally in tallies:
             link = tally.bond.link
@@ -125,6 +136,9 @@ class Bonds:
             texts.append(tally.bond.text)
             if allowed is not None:
                 codes[(codes == 0) & ~allowed] = len(texts)
+        if served is not None:
+            texts.append(NOT_SERVED)
+            codes[(codes == 0) & ~served] = len(texts)
         return codes, tuple(texts)
 
     def fond(self, shape: int) -> FloatArray | None:

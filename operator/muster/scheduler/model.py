@@ -168,6 +168,17 @@ class Bond:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Want:
+    """A claim of a shape's tasks that has no volume yet; they share it."""
+
+    claim: str
+    options: tuple[tuple[str, BoolArray], ...]
+    """(volume, (N,) where it can be had), the one to be preferred first."""
+    made: BoolArray
+    """(N,): where a volume can be made for it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Shape:
     """What the tasks made of one template have in common."""
 
@@ -187,10 +198,17 @@ class Shape:
     ending: IntArray | None = None
     """(N,): the part of `taken` that belongs to pods being deleted; None: nothing."""
     bonds: tuple[Bond, ...] = ()
+    wants: tuple[Want, ...] = ()
+    """In the order in which they are served."""
     refusal: Refusal | None = None
     """Why its tasks cannot be placed anywhere at present."""
     unsupported: str = ""
     """A constraint that nobody here understands, in words."""
+
+    @property
+    def tied(self) -> bool:
+        """Whether it matters to a task where others have gone."""
+        return bool(self.bonds or self.wants)
 
 
 def _nothing() -> IntArray:

@@ -81,7 +81,9 @@ class Room:
 
     def __init__(self, nodes: Nodes, shapes: Mapping[int, Shape] | None = None) -> None:
         self.nodes: Final = nodes
-        self.bonds: Final = Bonds({key: shape.bonds for key, shape in (shapes or {}).items()})
+        known = shapes or {}
+        bonds = {key: shape.bonds for key, shape in known.items()}
+        self.bonds: Final = Bonds(bonds, {key: shape.wants for key, shape in known.items()})
         self.within: Mapping[int, BoolArray] = {}
         """Shape -> (N,) where its tasks may be placed for the time being; left out: everywhere."""
         self.idle = nodes.allocatable - nodes.used
@@ -248,7 +250,7 @@ class Fit:
         if self.shape.ports:
             np.minimum(capacity, 1, out=capacity)
             capacity[self._room.shut(self._id, self.shape, nodes, future=self._future)] = 0
-        if not self.shape.bonds:
+        if not self.shape.tied:
             return capacity
         apart = self._room.bonds.apart(self._id, future=self._future)
         return capacity if apart is None else capacity * apart[nodes]
@@ -262,7 +264,7 @@ class Fit:
 
         Equal ranks: the node that comes first by name. Shorter when the room ends.
         """
-        if self.shape.bonds:
+        if self.shape.tied:
             return self._one_by_one(wanted)
         within = self._room.within.get(self._id)
         if within is None:

@@ -231,7 +231,7 @@ def _fill(
     """Place as many tasks as the gang lacks; return the first that did not all fit, and why."""
     failed = None
     # A role that has to be near another one comes after it, wherever it stands.
-    tied = any(tasks.shape.bonds for tasks in order)
+    tied = any(tasks.shape.tied for tasks in order)
     for tasks in [*order, *order] if tied else order:
         wanted = min(job.need, tasks.left)
         # Other tasks than those the gang was admitted with may come to stand in for them.

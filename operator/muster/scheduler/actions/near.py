@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Roles that keep to one domain each: which domains they might take together."""
+"""Roles that keep to one domain each, or to one volume: which they might take together."""
 
 from __future__ import annotations
 
@@ -34,10 +34,19 @@ def _options(session: Session, job: Job, tasks: Tasks) -> list[tuple[int, BoolAr
     shape, wanted = tasks.lot.shape, min(job.need, tasks.left)
     future = session.room.releasing
     loose = session.room.bonds.loose(shape, future=future)
-    if not loose or wanted < 1:
+    if wanted < 1:
         return []
+    if not loose:
+        return _stores(session, tasks, wanted)
     domain = loose[0].domain
     capacity = session.fit(tasks, future=future).capacity
     held = np.bincount(domain[domain >= 0], weights=capacity[domain >= 0])
     fitting = [d for d in np.argsort(held, kind="stable") if held[d] >= wanted]
     return [(shape, domain == d) for d in fitting]
+
+
+def _stores(session: Session, tasks: Tasks, wanted: int) -> list[tuple[int, BoolArray]]:
+    """Return where the volumes can be had at each of which the role fits whole."""
+    shape, choices = tasks.lot.shape, session.room.bonds.stock.choices(tasks.lot.shape)
+    capacity = session.fit(tasks, future=session.room.releasing).capacity
+    return [(shape, reach) for reach in choices if capacity[reach].sum() >= wanted]

@@ -45,7 +45,7 @@ def _spread(session: Session, job: Job, demand: Demand, steps: Iterator[int]) ->
         counts = np.array(split, np.int64)
         used = counts > 0
         order = np.repeat(nodes, counts).tolist()
-        if tasks.shape.bonds and not _legal(session, tasks, order):
+        if tasks.shape.tied and not _legal(session, tasks, order):
             continue
         mark = session.mark()
         session.place(job, tasks, Picks(order, nodes[used], counts[used]))

@@ -26,7 +26,7 @@ class Trial(Protocol):
 def trial_of(session: Session, job: Job) -> Trial:
     """Return the question for what the gang lacks."""
     confined = session.rules.cramped(job) is not None
-    alone = len(job.tasks) == 1 and not (job.tasks[0].shape.bonds or job.tasks[0].shape.ports)
+    alone = len(job.tasks) == 1 and not (job.tasks[0].shape.tied or job.tasks[0].shape.ports)
     if alone and not confined:
         return Slots(session, job, np.ones(len(session.victims.gang), np.bool_))
     return Rehearsal(session, job)

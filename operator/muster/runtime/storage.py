@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Claims, volumes and storage classes: documents in, narrow values out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from muster.api import quantity
+from muster.api.model import Json
+from muster.runtime.matching import chosen
+from muster.runtime.shapes import Term, term
+from muster.runtime.ties import Expression, Labels, Selector, selector
+
+SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
+BOUND_BY: Final = "pv.kubernetes.io/bound-by-controller"
+_BOUND: Final = "pv.kubernetes.io/bind-completed"
+_OLD_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
+_NOBODY: Final = "kubernetes.io/no-provisioner"
+ZONES: Final[Mapping[str, str]] = {
+    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region": "topology.kubernetes.io/region",
+}
+"""Label of a volume -> the newer name under which a node may carry it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimView:
+    """A PersistentVolumeClaim."""
+
+    namespace: str
+    name: str
+    volume: str
+    bound: bool
+    lost: bool
+    deleting: bool
+    storage_class: str
+    alone: bool
+    """One pod at a time (ReadWriteOncePod)."""
+    node: str
+    """For which it is to be provisioned; empty: not said yet."""
+    uid: str = ""
+    size: int = 0
+    """In bytes, at least."""
+    modes: frozenset[str] = frozenset()
+    """How it is to be used: `ReadWriteOnce` …"""
+    block: bool = False
+    """A raw device is wanted."""
+    attributes: str = ""
+    """Its VolumeAttributesClass."""
+    selector: Selector = ()
+    """Of the volume's labels."""
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeView:
+    """A PersistentVolume."""
+
+    name: str
+    affinity: tuple[Term, ...] | None
+    zones: tuple[tuple[str, tuple[str, ...]], ...]
+    """(label, values)"""
+    storage_class: str = ""
+    size: int = 0
+    modes: frozenset[str] = frozenset()
+    block: bool = False
+    attributes: str = ""
+    labels: Labels = field(default_factory=dict, hash=False)
+    available: bool = False
+    deleting: bool = False
+    owner: tuple[str, str, str] | None = None
+    """(namespace, name, uid) of the claim that it is kept for."""
+    version: str = field(default="", compare=False)
+
+    def belongs_to(self, claim: ClaimView) -> bool:
+        """Say whether it is kept for that claim."""
+        if self.owner is None or self.owner[:2] != (claim.namespace, claim.name):
+            return False
+        return self.owner[2] in ("", claim.uid)
+
+    def suits(self, claim: ClaimView) -> bool:
+        """Say whether the claim may get it, wherever it is."""
+        if self.deleting or self.storage_class != claim.storage_class:
+            return False
+        if (self.block, self.attributes) != (claim.block, claim.attributes):
+            return False
+        if self.size < claim.size:
+            return False
+        if self.owner is not None:
+            return self.belongs_to(claim)
+        wanted = claim.selector is not None and chosen(claim.selector, self.labels)
+        return self.available and wanted and claim.modes <= self.modes
+
+
+@dataclass(frozen=True, slots=True)
+class ClassView:
+    """A StorageClass."""
+
+    name: str
+    waits: bool
+    """For the first consumer."""
+    provisions: bool
+    topologies: tuple[Term, ...] | None
+
+
+def parse_claim(doc: Json) -> ClaimView:
+    """Return what is needed of a claim."""
+    metadata, spec = doc["metadata"], doc.get("spec") or {}
+    annotations = metadata.get("annotations") or {}
+    asked = (spec.get("resources") or {}).get("requests") or {}
+    return ClaimView(
+        namespace=metadata.get("namespace", ""),
+        name=metadata["name"],
+        volume=spec.get("volumeName") or "",
+        bound=bool(spec.get("volumeName")) and _BOUND in annotations,
+        lost=(doc.get("status") or {}).get("phase") == "Lost",
+        deleting="deletionTimestamp" in metadata,
+        storage_class=annotations.get(_OLD_CLASS) or spec.get("storageClassName") or "",
+        alone="ReadWriteOncePod" in (spec.get("accessModes") or ()),
+        node=annotations.get(SELECTED_NODE) or "",
+        uid=metadata.get("uid", ""),
+        size=quantity.units("storage", asked.get("storage", 0)),
+        modes=frozenset(spec.get("accessModes") or ()),
+        block=spec.get("volumeMode") == "Block",
+        attributes=spec.get("volumeAttributesClassName") or "",
+        selector=() if spec.get("selector") is None else selector(spec["selector"]),
+    )
+
+
+def parse_volume(doc: Json) -> VolumeView:
+    """Return what is needed of a volume."""
+    metadata, spec = doc["metadata"], doc.get("spec") or {}
+    required = (spec.get("nodeAffinity") or {}).get("required")
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    owner = spec.get("claimRef")
+    return VolumeView(
+        name=metadata["name"],
+        affinity=None
+        if required is None
+        else tuple(map(term, required.get("nodeSelectorTerms") or ())),
+        zones=tuple((key, tuple(labels[key].split("__"))) for key in ZONES if key in labels),
+        storage_class=annotations.get(_OLD_CLASS) or spec.get("storageClassName") or "",
+        size=quantity.units("storage", (spec.get("capacity") or {}).get("storage", 0)),
+        modes=frozenset(spec.get("accessModes") or ()),
+        block=spec.get("volumeMode") == "Block",
+        attributes=spec.get("volumeAttributesClassName") or "",
+        labels=labels,
+        available=(doc.get("status") or {}).get("phase") == "Available",
+        deleting="deletionTimestamp" in metadata,
+        owner=owner and (owner.get("namespace", ""), owner.get("name", ""), owner.get("uid", "")),
+        version=metadata.get("resourceVersion", ""),
+    )
+
+
+def parse_class(doc: Json) -> ClassView:
+    """Return what is needed of a storage class."""
+    listed = [t.get("matchLabelExpressions") or () for t in doc.get("allowedTopologies") or ()]
+    topologies = tuple(
+        Term(tuple(Expression(e["key"], "In", tuple(e.get("values") or ())) for e in part))
+        for part in listed
+    )
+    return ClassView(
+        name=doc["metadata"]["name"],
+        waits=doc.get("volumeBindingMode") == "WaitForFirstConsumer",
+        provisions=doc.get("provisioner") not in ("", _NOBODY, None),
+        topologies=topologies or None,
+    )
+
+
+Stored = ClaimView | VolumeView | ClassView
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """A claim and what it is to get."""
+
+    claim: ClaimView
+    volume: VolumeView | None
+    """It is to be bound to this one."""
+    node: str
+    """Else: one is to be made for this node."""
