@@ -15,6 +15,7 @@ from muster.runtime.cache import Cache
 from muster.runtime.causes import Cause
 from muster.runtime.gangs import GangRules
 from muster.runtime.gangstate import NOT_NOW, GangState
+from muster.scheduler.model import Reason
 from world import START, tfjob
 
 RULES = GangRules(frozenset({"muster"}), "default")
@@ -592,3 +593,75 @@ class TestEvicted:
         state = GangState(s.job, s.cache, s.wakes.append)
         assert state.released is goes_on
         assert len(state.going(s.cache.own_pods("job-uid"))) == 2 * goes_on
+
+
+class TestQuotas:
+    """What a namespace's quotas count of the job's pods, and what they would not let in."""
+
+    def quota(self, s, name="few", **hard):
+        """Show a quota; amounts by resource, with a dot for `__`."""
+        hard = {resource.replace("__", "."): amount for resource, amount in hard.items()}
+        metadata = {"name": name, "namespace": "team"}
+        doc = {"kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": hard}}
+        s.put({**doc, "status": {"hard": hard, "used": {}}})
+
+    def test_pods_that_are_still_to_be_created(self):
+        """Each is charged until it is there; those that are coming are pending."""
+        s = Story()
+        self.quota(s, pods="4")
+        role = role_of(s.look())
+        assert (role.charge, role.absent) == ({"team/few/pods": 1000}, {0, 1, 2})
+        assert (s.state.charged, s.state.pending) == (True, {"team/few/pods": 0})
+        s.promise(*ALL)
+        role = role_of(s.look())
+        assert (role.absent, s.state.pending) == (frozenset(), {"team/few/pods": 3000})
+        assert not s.state.charged
+        for name, node in ALL[:2]:
+            s.pod(name, node=node)
+        s.look()
+        assert s.state.pending == {"team/few/pods": 1000}
+
+    def test_pods_without_a_node_are_pending_too(self):
+        """From the moment on that they may be created."""
+        s = Story()
+        self.quota(s, pods="4")
+        s.state.unbound = frozenset({W0})
+        assert role_of(s.look()).absent == {1, 2}
+        assert s.state.pending == {"team/few/pods": 1000}
+
+    def test_a_quota_that_comes_and_goes(self):
+        """The next input knows, and without a change it is the same object."""
+        s = Story()
+        before = s.look()
+        assert (role_of(before).charge, s.state.pending) == ({}, {})
+        self.quota(s, pods="4")
+        during = s.look()
+        assert role_of(during).charge == {"team/few/pods": 1000}
+        assert s.look() is during
+        s.cache.gone("ResourceQuota", "team", "few", "uid-few")
+        assert role_of(s.look()).charge == {}
+
+    def test_pods_that_no_quota_lets_in(self):
+        """The gang is refused with what its template lacks, unless it was let in before."""
+        s = Story()
+        self.quota(s, requests__memory="4Gi")
+        refusal = s.look().refusal
+        assert refusal.reason == Reason.EXCEEDS_RESOURCE_QUOTA
+        assert 'worker does not name requests.memory, which resource quota "few"' in (
+            refusal.sentence
+        )
+        s.pod(W0)
+        gang = s.look()
+        assert (gang.admitted, gang.refusal) == (True, None)
+
+    def test_the_defaults_of_a_limit_range(self):
+        """They are part of what a pod takes, of its node and of the quota."""
+        s = Story()
+        self.quota(s, requests__memory="4Gi")
+        item = {"type": "Container", "defaultRequest": {"memory": "1Gi"}}
+        metadata = {"name": "range", "namespace": "team"}
+        s.put({"kind": "LimitRange", "metadata": metadata, "spec": {"limits": [item]}})
+        gang = s.look()
+        assert gang.refusal is None
+        assert role_of(gang).charge == {"team/few/requests.memory": 2**30}
+        assert dict(role_of(gang).shape.requests)["memory"] == 2**30

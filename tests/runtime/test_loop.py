@@ -4,25 +4,38 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 
 import pytest
 
-from builders_scheduler import make_node, make_pod
+from builders_scheduler import make_gang, make_node, make_pod
 from muster import gang
 from muster.api import edge
 from muster.controller.model import Refusal
 from muster.frameworks import FRAMEWORKS
-from muster.runtime import showing
+from muster.runtime import loop, showing
 from muster.runtime.cache import Cache
 from muster.runtime.gangs import GangRules
 from muster.runtime.loop import Loop, LoopSettings
 from muster.runtime.metrics import Metrics
 from muster.scheduler import policy
+from muster.scheduler.decision import Decision, State, Verdict
+from muster.scheduler.model import Reason
 from world import tfjob
 
 PATIENCE = 10.0
 KEY, LOW = "TFJob/team/mnist", "TFJob/team/low"
+
+
+class Silence:
+    """An API server that never answers a write."""
+
+    def __getattr__(self, _verb):
+        async def write(*_args):
+            raise TimeoutError
+
+        return write
 
 
 class Story:
@@ -33,18 +46,28 @@ class Story:
         self.version = 0
         self.policy = policy.DEFAULT
         self.priorities = {}
+        self.patience = math.inf
         self.meanwhile = []
         self._news = asyncio.Event()
         self.cache = Cache(
             None, gang.EMBEDDED, [FRAMEWORKS["TFJob"]], (), self._touched, self._stir
         )
-        self.loop = Loop(None, self.cache, self._policy, self._settings, Metrics(), self._touched)
+        self.loop = Loop(
+            Silence(), self.cache, self._policy, self._settings, Metrics(), self._touched
+        )
         for name in ("n1", "n2"):
             self.put({"kind": "Node", **make_node(name=name, cpu=2)})
         self.put({"kind": "Queue", "metadata": {"name": "default"}})
 
     def _settings(self):
-        return LoopSettings(GangRules(frozenset({"muster"}), "default", self.priorities))
+        return LoopSettings(
+            GangRules(
+                frozenset({"muster"}),
+                "default",
+                self.priorities,
+                reservation_after=self.patience,
+            )
+        )
 
     def _policy(self):
         while self.meanwhile:
@@ -309,5 +332,61 @@ def test_nobody_is_evicted_before_it_is_told():
         s.put({**document, "status": told})
         await s.until(lambda: s.state(LOW) == "Released")
         assert [pod.deleting for pod in s.cache.own_pods("uid-low").values()] == [False] * 4
+
+    tell(story)
+
+
+NOW = 1_700_000_000.0
+
+
+def reserved(eta=None):
+    """Return a decision that keeps room for a gang, until then if that is known."""
+    return decided(State.RESERVED, eta=eta)
+
+
+def decided(state, key="team/a", eta=None):
+    """Return a decision without placements."""
+    verdict = Verdict(state, Reason.NONE, "", "", 1, 0, 0, 1, eta=eta)
+    return Decision(key, verdict)
+
+
+@pytest.mark.parametrize(
+    ("decisions", "drains", "wakes", "count"),
+    [
+        ([reserved(NOW + 60)], math.inf, NOW + 60, 1),
+        ([reserved(NOW + 60), reserved(NOW + 30)], math.inf, NOW + 30, 2),
+        ([reserved(NOW - 5)], math.inf, NOW + loop.FRESH_FOR, 1),
+        ([reserved()], NOW + 30, math.inf, 1),
+        ([decided(State.WAITING)], NOW + 30, NOW + 30, 0),
+        ([decided(State.WAITING)], NOW - 1, math.inf, 0),
+        ([decided(State.WAITING)], math.inf, math.inf, 0),
+        ([decided(State.WAITING, "team/b")], NOW + 30, math.inf, 0),
+        ([decided(State.PLACED)], NOW + 30, math.inf, 0),
+        ([], NOW + 30, math.inf, 0),
+    ],
+    ids=["eta", "first", "past", "drained", "drains-later", "drains", "never", "other", "placed",
+         "nothing"],
+)  # fmt: skip
+def test_looking_ahead(decisions, drains, wakes, count):
+    """A cycle runs when a reservation begins, or when waiting for long makes one possible."""
+    s = Story()
+    s.loop._look_ahead(decisions, [make_gang(key="team/a", drains_from=drains)], NOW)
+    assert s.loop._next == wakes
+    assert s.loop._metrics.reservations._value.get() == count
+
+
+def test_time_alone_makes_a_reservation():
+    """Nothing happens but that a gang has waited for long enough."""
+
+    async def story(s):
+        s.patience = 2.0
+        s.create(name="low")
+        await s.until(lambda: s.placements(LOW))
+        for name, node in list(s.placements(LOW).items()):
+            s.worker("low", name, node)
+        s.create()
+        await s.until(lambda: s.state() == "Waiting")
+        await s.until(lambda: s.state() == "Reserved")
+        assert time.time() >= s.cache.jobs.get(KEY).created + s.patience
 
     tell(story)
