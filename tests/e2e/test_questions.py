@@ -22,6 +22,12 @@ SEEDS = Path(__file__).parents[1] / "seeds"
 
 def ask(api: Api, *words: str) -> tuple[int, str]:
     """Return the exit code of a muster command, and what it printed."""
+    done = run(api, *words)
+    return done.returncode, done.stdout or done.stderr
+
+
+def run(api: Api, *words: str) -> subprocess.CompletedProcess[str]:
+    """Return a muster command that is done."""
     done = subprocess.run(
         [sys.executable, "-m", "muster", *words],
         env={**os.environ, **api.cluster.env()},
@@ -30,7 +36,7 @@ def ask(api: Api, *words: str) -> tuple[int, str]:
         check=False,
     )
     assert "Traceback" not in done.stderr, done.stderr
-    return done.returncode, done.stdout or done.stderr
+    return done
 
 
 def test_a_gang_that_waits_explains_itself(api: Api, module_operator: Operator) -> None:
@@ -70,9 +76,10 @@ def test_a_job_is_tried_before_it_is_submitted(
     api.create(tfjob("first", workers=3, run="forever"))
     api.wait_pods(3, "Running", "first")
     saved = tmp_path / "cluster.json"
-    code, text = ask(api, "snapshot")
-    saved.write_text(text)
-    assert code == 0
+    snapshot = run(api, "snapshot")
+    saved.write_text(snapshot.stdout)
+    assert snapshot.returncode == 0
+    assert "--from=URL" in snapshot.stderr
     file = tmp_path / "job.yaml"
     since = api.revision("Pod")
     for workers, fits in ((5, 0), (6, 1)):

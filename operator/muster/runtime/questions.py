@@ -38,6 +38,12 @@ FAILURES: Final = (
 """What is told in a sentence, with the code UNKNOWN."""
 
 
+FROM_OUTSIDE: Final = (
+    "as an allocator that begins now would see it: what a running one has promised to pods that "
+    "are not there yet, it alone knows (--from=URL asks it)"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """Text for standard output, a sentence for standard error, and the exit code."""
@@ -48,11 +54,14 @@ class Answer:
 
 
 async def snapshot(settings: Settings, source: str) -> Answer:
-    """Return a recording as a file: of the cluster now, or of a running allocator by its URL."""
+    """Return a recording as a file: of the cluster now, or of a running allocator by its URL.
+
+    Of the cluster it is what an allocator would see that began now, which is said.
+    """
     if source != LIVE:
         return Answer(await _fetch(source))
     _, seen = await _live(settings)
-    return Answer(recording.dump(seen, seen.decide()))
+    return Answer(recording.dump(seen, seen.decide()), complaint=FROM_OUTSIDE)
 
 
 def replay(file: str) -> Answer:
