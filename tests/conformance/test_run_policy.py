@@ -448,15 +448,18 @@ class TestExitCodes:
         assert "restarts" not in world.status["replicaStatuses"]["Worker"]
 
     def test_a_gang_that_restarts_as_a_whole_rests_before_it_does_so_again(self):
-        """At once after the first failure, then 10 s, 20 s, 40 s, up to 5 minutes."""
+        """At once after the first failure, then 10 s, 20 s, 40 s, up to 5 minutes.
+
+        After ten minutes that went well it is as if it had never failed.
+        """
         role = {"replicas": 2, "restartPolicy": "OnFailure"}
         world = World(tfjob(annotations={"muster.kubeflow.org/restart": "gang"}, Worker=role))
         world.settle()
         pauses = []
-        for _ in range(8):
+        for ran in (599.0,) * 8 + (600.0, 5.0):
             world.start()
             world.settle()
-            world.now += 1000.0
+            world.now += ran
             failed = world.now
             world.end("mnist-worker-0", 1)
             world.settle()
@@ -469,8 +472,13 @@ class TestExitCodes:
                 world.settle()
             pauses.append(world.now - failed)
             assert len(world.names()) == 2
-        assert pauses == [0.0, 10.0, 20.0, 40.0, 80.0, 160.0, 300.0, 300.0]
-        assert world.status["replicaStatuses"]["Worker"]["restarts"] == 8
+        assert pauses == [0.0, 10.0, 20.0, 40.0, 80.0, 160.0, 300.0, 300.0, 0.0, 10.0]
+        assert world.status["replicaStatuses"]["Worker"]["restarts"] == 10
+        assert world.status["restartsInARow"] == 2
+        world.edit(runPolicy={"suspend": True})
+        world.settle()
+        world.edit(runPolicy={"suspend": False})
+        assert "restartsInARow" not in world.settle().status
 
     @pytest.mark.parametrize("policy", ["Always", "OnFailure", "ExitCode", "Never"])
     def test_no_member_of_a_gang_starts_again_alone(self, policy):

@@ -70,6 +70,9 @@ class JobStatus(Model):
     observed_generation: Int64 | None = None
     conditions: list[Condition] | None = None
     replica_statuses: dict[str, ReplicaStatus] | None = None
+    restarts_in_a_row: Int32 | None = Field(
+        None, description="Restarts of the whole gang since it last ran for 10 minutes."
+    )
     start_time: datetime | None = None
     completion_time: datetime | None = None
     last_reconcile_time: datetime | None = None

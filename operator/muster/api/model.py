@@ -131,6 +131,8 @@ class JobStatus:
     conditions: tuple[Condition, ...] = ()
     replicas: Mapping[str, ReplicaStatus] = field(default_factory=dict)
     """By replica type, e.g. `Worker`."""
+    restarts_in_a_row: int = 0
+    """How often the whole gang was restarted since it last ran for long."""
     start_time: float | None = None
     completion_time: float | None = None
     state: str = ""

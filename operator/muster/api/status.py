@@ -17,6 +17,7 @@ _KNOWN = frozenset(
     {
         "conditions",
         "replicaStatuses",
+        "restartsInARow",
         "startTime",
         "completionTime",
         "state",
@@ -39,6 +40,7 @@ def read(document: object) -> JobStatus:
         replicas={
             name: _replica(item) for name, item in mapping(raw.get("replicaStatuses")).items()
         },
+        restarts_in_a_row=integer(raw.get("restartsInARow")) or 0,
         start_time=parse_time(raw.get("startTime")),
         completion_time=parse_time(raw.get("completionTime")),
         state=text(raw.get("state")),
@@ -57,6 +59,7 @@ def write(status: JobStatus) -> Json:
         "replicaStatuses": {
             name: _replica_json(replica) for name, replica in status.replicas.items()
         },
+        "restartsInARow": status.restarts_in_a_row or None,
         "startTime": _time_json(status.start_time),
         "completionTime": _time_json(status.completion_time),
         "state": status.state,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from muster.api import names
-from muster.api.model import Job, PodView, ReplicaStatus
+from muster.api.model import Job, JobStatus, PodView, ReplicaStatus
 from muster.controller.roster import Member
 from muster.frameworks.base import Framework
 
@@ -15,6 +15,8 @@ FIRST_PAUSE: Final = 10.0
 LAST_PAUSE: Final = 300.0
 """Seconds before the second restart of a whole gang; they double up to this, as the kubelet's do
 for a container."""
+LONG_RUN: Final = 600.0
+"""Seconds after which a gang that still runs has run well, so that its pauses begin anew."""
 
 
 def is_ours(job: Job, framework: Framework) -> bool:
@@ -44,13 +46,25 @@ def backoff_reached(
     return total >= max(limit, 1)
 
 
+def in_a_row(before: JobStatus, fresh: int, now: float) -> int:
+    """Return how often the whole gang was restarted since it last ran for long.
+
+    `fresh`: restarts that are not in the status before.
+    """
+    if not fresh:
+        return before.restarts_in_a_row
+    ran = before.condition(names.Condition.RUNNING)
+    well = ran is not None and ran.status == "True" and now - ran.transitioned >= LONG_RUN
+    return fresh + (0 if well else before.restarts_in_a_row)
+
+
 def restart_due(job: Job) -> float | None:
     """Return when a gang that restarts as a whole may be created again; None: at any time.
 
     The first restart is at once. The pause counts from the last failure that the status tells.
     """
     restarting = job.status.condition(names.Condition.RESTARTING)
-    count = sum(replica.restarts for replica in job.status.replicas.values())
+    count = job.status.restarts_in_a_row
     if restarting is None or count < 2 or not job.restarts_whole:
         return None
     return restarting.updated + min(FIRST_PAUSE * 2.0 ** min(count - 2, 16), LAST_PAUSE)

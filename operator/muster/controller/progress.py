@@ -17,6 +17,7 @@ from muster.controller.status import (
     condition,
     counts,
     ended,
+    new_restarts,
     renewed,
     state,
     waits,
@@ -35,6 +36,7 @@ def running(scope: Scope) -> JobStatus:
     before = replace(
         before,
         replicas=counted,
+        restarts_in_a_row=_in_a_row(scope, before),
         gang=groups.standing(scope, counted),
         reason="",
         observed_generation=scope.job.generation,
@@ -140,7 +142,17 @@ def _resumed(scope: Scope) -> JobStatus:
         conditions=with_condition(conditions, resumed),
         start_time=_whole(scope.now),
         replicas={},
+        restarts_in_a_row=0,
     )
+
+
+def _in_a_row(scope: Scope, before: JobStatus) -> int:
+    """Return how often the gang was restarted in a row, if it restarts as a whole."""
+    job = scope.job
+    if not job.restarts_whole:
+        return 0
+    fresh = sum(new_restarts(job, scope.roster, role.type) for role in job.replicas)
+    return policies.in_a_row(before, fresh, scope.now)
 
 
 def _end(scope: Scope, steps: Iterable[Outcome]) -> float:
