@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import pytest
 
-from mpijobs import LAUNCHER, SECRETS, environment, role, world
+from mpijobs import LAUNCHER, SECRETS, environment, mpijob, role, world
 from muster import gang
 from muster.controller.model import Context
+from world import World
 
 LABELS = {
     "training.kubeflow.org/operator-name": "mpi-operator",
@@ -337,6 +338,20 @@ def test_the_launchers_pod_belongs_to_the_gang():
         notes = found["metadata"]["annotations"]
         assert notes["scheduling.k8s.io/group-name"] == "mnist"
         assert found["spec"]["schedulerName"] == "kube-batch"
+
+
+def test_a_restart_of_the_whole_gang_is_left_to_the_batch_job():
+    """The annotation changes no restart policy, and its author is told so."""
+    document = mpijob(
+        "v2beta1", launcher=role(policy="OnFailure"), worker=role(policy="OnFailure")
+    )
+    document["metadata"]["annotations"] = {"muster.kubeflow.org/restart": "gang"}
+    made = World(document, secrets=SECRETS).settle()
+    pods = [made.objects["Job", LAUNCHER]["spec"]["template"], *made.of("Pod")]
+    assert {pod["spec"]["restartPolicy"] for pod in pods} == {"OnFailure"}
+    (told,) = [emit for emit in made.said if emit.reason == "RestartIgnored"]
+    assert told.type == "Warning"
+    assert "has no effect on an MPIJob of v2beta1" in told.message
 
 
 def test_defaults():

@@ -221,6 +221,7 @@ class Event(StrEnum):
     GANG_NOT_ENFORCED = "GangNotEnforced"
     SCHEDULING_POLICY_IGNORED = "SchedulingPolicyIgnored"
     LEGACY_FIELD_IGNORED = "LegacyFieldIgnored"
+    RESTART_IGNORED = "RestartIgnored"
     DEPRECATED_FIELD = "DeprecatedField"
     PRIORITY_CLASS_NOT_FOUND = "PriorityClassNotFound"
     ERR_RESOURCE_EXISTS = "ErrResourceExists"

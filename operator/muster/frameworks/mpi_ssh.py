@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from muster.api import names
 from muster.api.edge import mapping, sequence, text
-from muster.api.model import Job, Json, PodView, Problem, Replica, ReplicaStatus
+from muster.api.model import Job, Json, Notice, PodView, Problem, Replica, ReplicaStatus
 from muster.frameworks import mpi
 from muster.frameworks.base import End, Environment, Framework, Outcome, variable
 from muster.frameworks.mpi import LAUNCHER, WORKER
@@ -147,6 +147,15 @@ def _batch_spec(job: Job) -> Json:
     return {**given, "podReplacementPolicy": "Failed"}
 
 
+def _notices(job: Job) -> Iterator[Notice]:
+    if job.restarts_whole:
+        text_ = (
+            f"annotation {names.RESTART} has no effect on an MPIJob of v2beta1; "
+            "the launcher's batch Job tries again by itself, up to backoffLimit"
+        )
+        yield Notice("Warning", names.Event.RESTART_IGNORED, text_)
+
+
 def _later(job: Job) -> frozenset[str]:
     waits = job.options["launcherCreationPolicy"] == _WAIT
     return frozenset({LAUNCHER}) if waits else frozenset()
@@ -270,6 +279,7 @@ MPI_SSH: Final = Framework(
     environment=_environment,
     outcome=_outcome,
     validate=lambda _job, _domain: (),
+    notices=lambda job: tuple(_notices(job)),
     selectors=True,
     managers=(names.MANAGED_BY_MPI_OPERATOR, names.MANAGED_BY_MULTIKUEUE),
     latch={mpi.VERSION: "v2beta1"},
