@@ -197,7 +197,8 @@ class World:
         status = {"phase": "Failed" if code or code is None else "Succeeded", "reason": reason}
         if code is not None:
             state = {"terminated": {"exitCode": code, "reason": "Completed"}}
-            status["containerStatuses"] = [{"name": self.framework.container, "state": state}]
+            container = self.framework.container or "main"
+            status["containerStatuses"] = [{"name": container, "state": state}]
         self.pod(name)["status"] = status
 
     def reap(self):
@@ -325,8 +326,4 @@ def unbound(world):
 def wanted(world):
     """Return the names of the pods that the job wants."""
     job = load(world.framework, world.job)
-    return [
-        names.child(job.name, replica.role, index)
-        for replica in job.replicas
-        for index in range(replica.replicas)
-    ]
+    return list(job.pod_names(job.replicas))

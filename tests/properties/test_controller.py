@@ -9,6 +9,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mpijobs import SECRETS, mpijob, role
 from muster import gang
 from muster.api.model import Verdict
 from muster.controller.model import Create, Delete, Patch, Refusal, SetStatus
@@ -18,7 +19,8 @@ from world import World, of_kind, tfjob, wanted
 WRITES = Create | Delete | Patch | SetStatus
 CODES = st.sampled_from([0, 1, 127, 128, 137, None])
 WHICH = st.integers(0, 7)
-REFUSED = ["Pod", "Service", "ConfigMap", "HorizontalPodAutoscaler"]
+REFUSED = ["Pod", "Service", "ConfigMap", "HorizontalPodAutoscaler", "Job", "Role", "Secret"]
+WHOLE = {"muster.kubeflow.org/restart": "gang"}
 
 roles = st.fixed_dictionaries(
     {
@@ -51,7 +53,7 @@ policies = st.fixed_dictionaries(
 tfjobs = st.builds(
     lambda roles, policy, whole: tfjob(
         policy=policy,
-        annotations={"muster.kubeflow.org/restart": "gang"} if whole else None,
+        annotations=WHOLE if whole else None,
         **roles,
     ),
     roles,
@@ -78,18 +80,52 @@ def ranked(kind, roles, policy, elastic, whole):
         kind,
         policy=policy,
         spec=ELASTIC if elastic and kind in ("PyTorchJob", "PaddleJob") else None,
-        annotations={"muster.kubeflow.org/restart": "gang"} if whole else None,
+        annotations=WHOLE if whole else None,
         **{type_: role for type_, role in roles.items() if kind != "JAXJob" or type_ == "Worker"},
     )
 
 
-jobs = tfjobs | st.builds(
-    ranked,
-    st.sampled_from(["PyTorchJob", "XGBoostJob", "PaddleJob", "JAXJob"]),
-    ranked_roles,
+def led(version, ends, workers, policy, whole, **spec):
+    """Return an MPIJob whose launcher and workers have these restart policies."""
+    launcher, worker = (role(policy=end) for end in ends)
+    document = mpijob(
+        version, workers=workers, launcher=launcher, worker=worker, policy=policy, **spec
+    )
+    if whole:
+        document["metadata"]["annotations"] = WHOLE
+    return document
+
+
+OF_V1 = st.sampled_from(["Never", "OnFailure", "ExitCode", "Always"])
+OF_V2 = st.sampled_from(["Never", "OnFailure"])
+mpijobs = st.builds(
+    led,
+    st.just("v1"),
+    st.tuples(OF_V1, OF_V1),
+    st.none() | st.integers(0, 3),
     policies,
     st.booleans(),
+) | st.builds(
+    led,
+    st.just("v2beta1"),
+    st.tuples(OF_V2, OF_V2),
+    st.none() | st.integers(1, 3),
+    policies,
     st.booleans(),
+    runLauncherAsWorker=st.booleans(),
+    launcherCreationPolicy=st.sampled_from(["AtStartup", "WaitForWorkersReady"]),
+)
+jobs = (
+    tfjobs
+    | st.builds(
+        ranked,
+        st.sampled_from(["PyTorchJob", "XGBoostJob", "PaddleJob", "JAXJob"]),
+        ranked_roles,
+        policies,
+        st.booleans(),
+        st.booleans(),
+    )
+    | mpijobs
 )
 backends = st.sampled_from([gang.NONE, gang.EMBEDDED, gang.SCHEDULER_PLUGINS, gang.VOLCANO])
 
@@ -100,6 +136,7 @@ pod_events = st.one_of(
     st.tuples(st.just("evict"), WHICH),
     st.tuples(st.just("vanish"), WHICH),
     st.tuples(st.just("reap")),
+    st.tuples(st.just("launch")),
 )
 job_events = st.one_of(
     st.tuples(st.just("suspend"), st.booleans()),
@@ -114,6 +151,9 @@ histories = st.lists(pod_events | job_events, max_size=8)
 
 class Cluster(World):
     """A world to which things happen."""
+
+    def __init__(self, document, **fields):
+        super().__init__(document, secrets=SECRETS, **fields)
 
     def happen(self, event, *args):
         """Let one thing happen; what has no subject does nothing."""
@@ -142,12 +182,14 @@ class Cluster(World):
         name = self.living(which)
         if name:
             self.end(name, code)
+            self.follow(self.pod(name))
 
     def on_turned_away(self, which):
         """Refuse, as its kubelet, a pod that has not started."""
         name = self.some(which)
         if name and "status" not in self.pod(name):
             self.end(name, None, reason="OutOfcpu")
+            self.follow(self.pod(name))
 
     def on_evict(self, which):
         """Somebody deletes a pod; it takes its time."""
@@ -165,6 +207,38 @@ class Cluster(World):
         """Remove what is being deleted."""
         self.reap()
 
+    def on_launch(self):
+        """Make the pod that a batch Job lacks, as the controller of batch Jobs."""
+        made = self.pods_of_batch()
+        for batch in self.of("Job"):
+            over = batch.get("status", {}).get("conditions") or batch["spec"].get("suspend")
+            if not over and all(p.get("status", {}).get("phase") == "Failed" for p in made):
+                self.launch(suffix=f"try-{len(made)}")
+
+    def on_overdue(self):
+        """Let the batch Job, once it is there, be over its deadline."""
+        while not self.of("Job"):
+            for name in self.names():
+                self.on_start(self.names().index(name))
+            self.happen("reap").settle()
+        self.close(end="Failed", reason="DeadlineExceeded")
+
+    def pods_of_batch(self):
+        """Return the pods that a batch Job made."""
+        return [p for p in self.of("Pod") if p["metadata"]["ownerReferences"][0]["kind"] == "Job"]
+
+    def follow(self, ended):
+        """Let a batch Job see how its pod has ended."""
+        for batch in self.of("Job"):
+            if ended in self.pods_of_batch():
+                failed = sum(p["status"]["phase"] == "Failed" for p in self.pods_of_batch())
+                if not failed:
+                    self.close()
+                elif failed > batch["spec"].get("backoffLimit", 6):
+                    self.close(end="Failed", failed=failed, reason="BackoffLimitExceeded")
+                else:
+                    batch.setdefault("status", {})["failed"] = failed
+
     def on_suspend(self, suspend):
         """Suspend or resume, as the user."""
         self.edit(runPolicy={**self.job["spec"].get("runPolicy", {}), "suspend": suspend})
@@ -173,9 +247,13 @@ class Cluster(World):
         """Ask for another number of workers."""
         field = self.framework.spec_field
         roles = self.job["spec"][field]
-        if self.job["kind"] == "PyTorchJob":  # has one worker at least, or none in its spec
+        if self.job["kind"] in (
+            "PyTorchJob",
+            "MPIJob",
+        ):  # one worker at least, or none in its spec
             replicas = max(replicas, 1)
-        self.edit(**{field: {**roles, "Worker": {**roles["Worker"], "replicas": replicas}}})
+        workers = roles.get("Worker", role())
+        self.edit(**{field: {**roles, "Worker": {**workers, "replicas": replicas}}})
 
     def on_tick(self, seconds):
         """Time goes by."""
@@ -200,7 +278,7 @@ class Cluster(World):
 
     def alike(self):
         """Return what two worlds must share that saw the same: no uids, no times."""
-        kinds = ("Pod", "Service", "ConfigMap", "PodGroup", "HorizontalPodAutoscaler")
+        kinds = sorted({kind for kind, _ in self.objects})
         pods = {p["metadata"]["name"]: p.get("status", {}).get("phase") for p in self.of("Pod")}
         status = self.status
         replicas = {
@@ -209,7 +287,7 @@ class Cluster(World):
         }
         gang_ = {k: v for k, v in status.get("gang", {}).items() if k != "since"}
         words = status.get("state"), status.get("reason"), self.conditions, replicas, gang_
-        return [self.names(kind) for kind in kinds], pods, words
+        return {kind: self.names(kind) for kind in kinds}, pods, words
 
 
 def lived(document, backend, history):
@@ -291,7 +369,7 @@ def test_what_is_seen_first_makes_no_difference(document, backend, history, dice
     dice.shuffle(pods)
     dice.shuffle(services)
     mixed = dataclasses.replace(seen, pods=tuple(pods), services=tuple(services))
-    rules = cluster.framework, cluster.backend, cluster.context
+    rules = cluster.rules, cluster.backend, cluster.context
     actions = reconcile(seen, *rules)
     assert set(map(repr, reconcile(mixed, *rules))) == set(map(repr, actions))
     assert in_order(actions)
@@ -303,8 +381,10 @@ def test_an_end_is_an_end(document, backend, before, after):
     """Conditions and times of a finished job never change again."""
     cluster = lived(document, backend, before)
     cluster.edit(runPolicy={"activeDeadlineSeconds": 1})
-    cluster.settle()
-    cluster.happen("tick", 10).settle()
+    for event in (("place", True), ("admit", "Running"), ("tick", 10)):
+        cluster.happen(*event).settle()
+    if cluster.rules.limits_itself and "completionTime" not in cluster.status:
+        cluster.happen("overdue").settle()
     written = cluster.status
     assert written["completionTime"]
     for event in after:
