@@ -239,6 +239,23 @@ def test_v6_a_worker_that_fails_is_counted(policy):
     assert "mnist-worker-0" in made.names()
 
 
+@pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
+def test_a_worker_that_ends_before_its_launcher_is_there_ends_the_job(phase):
+    """The launcher would wait for ever; a worker that its node turned away is made anew."""
+    made = world("v2beta1", launcherCreationPolicy="WaitForWorkersReady")
+    made.start("mnist-worker-0")
+    made.end("mnist-worker-1", None, reason="OutOfcpu")
+    assert made.settle().conditions == ["Created T"]
+    become(made, "mnist-worker-1", phase)
+    made.settle()
+    assert made.conditions == ["Created T", "Running F", "Failed T"]
+    assert made.status["conditions"][-1]["message"] == (
+        "MPIJob team/mnist has failed because 1 Worker replica(s) ended before the launcher that "
+        "waits for them."
+    )
+    assert not made.of("Job")
+
+
 @pytest.mark.parametrize(("end", "last"), [("Complete", "Succeeded T"), ("Failed", "Failed T")])
 def test_v8_an_end_without_having_run(end, last):
     """It is said that nobody saw it run."""

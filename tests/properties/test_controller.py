@@ -217,11 +217,11 @@ class Cluster(World):
 
     def on_overdue(self):
         """Let the batch Job, once it is there, be over its deadline."""
-        while not self.of("Job"):
-            for name in self.names():
-                self.on_start(self.names().index(name))
-            self.happen("reap").settle()
-        self.close(end="Failed", reason="DeadlineExceeded")
+        for name in self.names():
+            self.on_start(self.names().index(name))
+        self.happen("reap").settle()
+        if self.of("Job"):
+            self.close(end="Failed", reason="DeadlineExceeded")
 
     def pods_of_batch(self):
         """Return the pods that a batch Job made."""
@@ -383,8 +383,9 @@ def test_an_end_is_an_end(document, backend, before, after):
     cluster.edit(runPolicy={"activeDeadlineSeconds": 1})
     for event in (("place", True), ("admit", "Running"), ("tick", 10)):
         cluster.happen(*event).settle()
-    if cluster.rules.limits_itself and "completionTime" not in cluster.status:
-        cluster.happen("overdue").settle()
+    for _ in range(4):  # what is evicted or turned away comes back before the launcher comes
+        if cluster.rules.limits_itself and "completionTime" not in cluster.status:
+            cluster.happen("overdue").settle()
     written = cluster.status
     assert written["completionTime"]
     for event in after:

@@ -178,6 +178,11 @@ def _outcome(
     text_ = mpi.evicted(job, pods, names.EVICTED)
     if text_:
         return (Outcome(End.FAILED, text_, mpi.EVICTED),)
+    early = counts[WORKER].failed + counts[WORKER].succeeded if WORKER in counts else 0
+    if early and _later(job) and (leads is None or leads.suspended):
+        # Nothing would ever make the workers ready again that the launcher waits for.
+        told = f"{shown} has failed because {early} {WORKER} replica(s) ended before the launcher"
+        return (Outcome(End.FAILED, f"{told} that waits for them."),)
     all_up = all(counts[role.type].active >= role.replicas for role in job.replicas)
     return (Outcome(End.RUNNING, f"{shown} is running."),) if leads and all_up else ()
 
