@@ -11,11 +11,11 @@ from typing import Any
 
 import yaml
 
-from muster.frameworks import FRAMEWORKS
+from sorts import SORTS, container
 
 TABLE = Path(__file__).parent / "corpus" / "broken.yaml"
-ROLES = {"XGBoostJob": ("Master", "Worker")}
-"""Kinds whose good job is more than its workers."""
+LEADS = {"XGBoostJob": "Master", "MPIJob": "Launcher", "MPIJob-v2beta1": "Launcher"}
+"""Sorts whose good job is more than its workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,35 +23,41 @@ class Broken:
     """One manifest, who refuses it, and the words that must be said."""
 
     id: str
+    sort: str
     document: dict[str, Any]
     by: str
     says: tuple[str, ...]
 
 
-def kinds() -> tuple[str, ...]:
-    """Return the kinds that the table is about."""
+def sorts() -> tuple[str, ...]:
+    """Return the sorts of job that the table is about."""
     return tuple(yaml.safe_load(TABLE.read_text()))[1:]
 
 
-def good(kind: str) -> dict[str, Any]:
+def good(sort: str) -> dict[str, Any]:
     """Return a job of two workers with nothing wrong."""
-    framework = FRAMEWORKS[kind]
-    container = {"name": framework.container, "image": "train:1"}
-    pod = {"metadata": {}, "spec": {"containers": [container]}}
-    counts = {"Master": 1, "Worker": 2}
+    framework = SORTS[sort]
+    pod = {
+        "metadata": {},
+        "spec": {"containers": [{"name": container(sort), "image": "train:1"}]},
+    }
+    counts = {**({LEADS[sort]: 1} if sort in LEADS else {}), "Worker": 2}
     roles = {
         type_: {
-            "replicas": counts[type_],
+            "replicas": count,
             "restartPolicy": "Never",
             "template": copy.deepcopy(pod),
         }
-        for type_ in ROLES.get(kind, ("Worker",))
+        for type_, count in counts.items()
     }
     return {
         "apiVersion": framework.api_version,
-        "kind": kind,
-        "metadata": {"name": f"good-{kind.lower()}"},
-        "spec": {framework.spec_field: roles, "runPolicy": {"schedulingPolicy": {}}},
+        "kind": framework.kind,
+        "metadata": {"name": f"good-{sort.lower()}"},
+        "spec": {
+            framework.spec_field: roles,
+            "runPolicy": {"cleanPodPolicy": "Running", "schedulingPolicy": {}},
+        },
     }
 
 
@@ -59,36 +65,40 @@ def corpus() -> Iterator[Broken]:
     """Yield every manifest; those for every kind first."""
     table = yaml.safe_load(TABLE.read_text())
     shared = table.pop("every kind")
-    for kind in table:
-        for index, row in enumerate((*shared, *table[kind])):
-            yield _broken(kind, index, row)
+    for sort in table:
+        for index, row in enumerate((*shared, *table[sort])):
+            if (special := row.get("but", {}).get(sort, {})) is not None:
+                yield _broken(sort, index, {**row, **special})
 
 
-def _broken(kind: str, index: int, row: dict[str, Any]) -> Broken:
-    document = good(kind)
-    document["metadata"]["name"] = f"{kind.lower()}-{index}"
+def _broken(sort: str, index: int, row: dict[str, Any]) -> Broken:
+    document = good(sort)
+    document["metadata"]["name"] = f"{sort.lower()}-{index}"
     for target, source in row.get("copy", {}).items():
-        _put(document, _steps(kind, target), copy.deepcopy(_find(document, _steps(kind, source))))
+        _put(document, _steps(sort, target), copy.deepcopy(_find(document, _steps(sort, source))))
     for place, value in row.get("put", {}).items():
-        _put(document, _steps(kind, place), copy.deepcopy(value))
+        _put(document, _steps(sort, place), copy.deepcopy(value))
     for place in row.get("drop", ()):
-        *way, last = _steps(kind, place)
+        *way, last = _steps(sort, place)
         del _find(document, way)[last]
     what = " ".join(str(row.get(key, "")) for key in ("put", "copy", "drop"))
     says = tuple(map(str, row["says"]))
-    return Broken(f"{kind} {what.strip()}", document, row.get("by", "apply"), says)
+    return Broken(f"{sort} {what.strip()}", sort, document, row.get("by", "apply"), says)
 
 
-def _steps(kind: str, place: str) -> list[Any]:
-    """Return the way to a place: R the map of roles, W the workers, C their container, P the run
-    policy, S the scheduling policy, name the job's; anything else is a field of the spec.
+def _steps(sort: str, place: str) -> list[Any]:
+    """Return the way to a place: R the map of roles, W the workers, C their container, L what
+    leads them, LC its container, P the run policy, S the scheduling policy, name the job's;
+    anything else is a field of the spec.
     """
-    roles = FRAMEWORKS[kind].spec_field
-    workers = ["spec", roles, "Worker"]
+    roles = SORTS[sort].spec_field
+    workers, leader = ["spec", roles, "Worker"], ["spec", roles, LEADS.get(sort, "")]
     starts = {
         "R": ["spec", roles],
         "W": workers,
         "C": [*workers, "template", "spec", "containers", 0],
+        "L": leader,
+        "LC": [*leader, "template", "spec", "containers", 0],
         "P": ["spec", "runPolicy"],
         "S": ["spec", "runPolicy", "schedulingPolicy"],
         "name": ["metadata", "name"],

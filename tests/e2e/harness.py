@@ -53,6 +53,7 @@ PATHS: Mapping[str, str] = {
     "PaddleJob": "/apis/kubeflow.org/v1/namespaces/{ns}/paddlejobs",
     "JAXJob": "/apis/kubeflow.org/v1/namespaces/{ns}/jaxjobs",
     "MPIJob": "/apis/kubeflow.org/v1/namespaces/{ns}/mpijobs",
+    "MPIJob-v2beta1": "/apis/kubeflow.org/v2beta1/namespaces/{ns}/mpijobs",
     "Secret": "/api/v1/namespaces/{ns}/secrets",
     "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}/roles",
     "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}/rolebindings",

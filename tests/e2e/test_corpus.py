@@ -7,12 +7,14 @@ import contextlib
 from collections.abc import Mapping
 
 import pytest
-from harness import Api, Json, Operator, Refused, verdict
+from harness import Api, Json, Operator, Refused, phase_of, verdict
 
 import broken
 from broken import Broken
 
 pytestmark = pytest.mark.e2e
+
+OVERLAY = "mpi"
 
 STRICT = "?fieldValidation=Strict"
 """As kubectl asks for it."""
@@ -23,7 +25,7 @@ def send(api: Api, row: Broken) -> str:
     document = row.document
     document["metadata"]["namespace"] = api.namespace
     try:
-        api.send("POST", api.path(document["kind"]) + STRICT, document)
+        api.send("POST", api.path(row.sort) + STRICT, document)
     except Refused as error:
         return str(error)
     return ""
@@ -49,7 +51,7 @@ def test_what_cannot_be_meant_is_told_and_hurts_nobody(
     """Hundreds of broken jobs, each refused or told why; good ones run beside them meanwhile."""
     api = shared_api
     wrong: list[str] = []
-    stored: dict[str, list[Broken]] = {kind: [] for kind in broken.kinds()}
+    stored: dict[str, list[Broken]] = {sort: [] for sort in broken.sorts()}
     for row in broken.corpus():
         said = send(api, row)
         if bool(said) != (row.by == "apply"):
@@ -57,20 +59,21 @@ def test_what_cannot_be_meant_is_told_and_hurts_nobody(
         elif said and (missing := lacks(row, said)):
             wrong.append(f"{row.id}: {missing} not in: {said}")
         elif not said:
-            stored[row.document["kind"]].append(row)
-    for kind in broken.kinds():
-        api.create(broken.good(kind))
-    for kind in broken.kinds():
-        api.wait_condition(f"good-{kind.lower()}", "Succeeded", of=kind)
-    for kind, rows in stored.items():
-        wrong += told(api, kind, rows)
+            stored[row.sort].append(row)
+    for sort in broken.sorts():
+        api.create(broken.good(sort))
+    for sort in broken.sorts():
+        api.wait_condition(f"good-{sort.lower()}", "Succeeded", of=sort)
+    for sort, rows in stored.items():
+        wrong += told(api, sort, rows)
     assert not wrong, "\n".join(wrong)
     assert shared_operator.readiness() == "ok"
-    assert {p["status"]["phase"] for p in api.pods()} <= {"Pending", "Succeeded"}
+    quiet = {"Pending", "Succeeded"}
+    api.wait("Pod", lambda pods: {phase_of(p) for p in pods.values()} <= quiet, what="calm")
 
 
-def told(api: Api, kind: str, rows: list[Broken]) -> list[str]:
-    """Return the mistakes of one kind that are not told as they should be."""
+def told(api: Api, sort: str, rows: list[Broken]) -> list[str]:
+    """Return the mistakes of one sort of job that are not told as they should be."""
     warned = [row for row in rows if row.by == "event"]
     waited = {row.document["metadata"]["name"]: row for row in rows if row not in warned}
     found: dict[str, Json] = {}
@@ -80,7 +83,7 @@ def told(api: Api, kind: str, rows: list[Broken]) -> list[str]:
         return all(complaint(row, jobs[name]) for name, row in waited.items())
 
     with contextlib.suppress(AssertionError):  # which ones it is stands below
-        api.wait(kind, each, seconds=20)
+        api.wait(sort, each, seconds=20)
     telling = {row.document["metadata"]["name"] for row in warned}
 
     def heard(events: Mapping[str, Json]) -> bool:

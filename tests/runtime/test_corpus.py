@@ -14,14 +14,14 @@ from muster import gang
 from muster.api.model import Problem
 from muster.controller.model import Context, Observed
 from muster.controller.reconcile import reconcile
-from muster.frameworks import FRAMEWORKS, load
+from muster.frameworks import FRAMEWORKS, load, of
 from muster.frameworks.admission import review
 from muster.runtime import render
 
 CORPUS = tuple(broken.corpus())
 RULES = [row for row in CORPUS if row.by in ("apply", "status")]
 LATER = [row for row in CORPUS if row not in RULES]
-LEAST = 150
+LEAST = 200
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
@@ -32,25 +32,34 @@ JSON = st.recursive(
 )
 
 
+def served(document):
+    """Return a manifest as the API server keeps it."""
+    return render.as_served(FRAMEWORKS[document["kind"]], document, "team")
+
+
+def problems(document):
+    """Return all that is said against a manifest."""
+    return list(render.problems(FRAMEWORKS[document["kind"]], served(document)))
+
+
 def test_the_corpus_is_large_and_every_row_is_another():
-    """Of each kind, with every way of being refused."""
+    """Of each sort of job, with every way of being refused."""
     assert len({str(row.document["spec"]) + row.id for row in CORPUS}) == len(CORPUS) >= LEAST
-    for kind in broken.kinds():
-        found = {row.by for row in CORPUS if row.document["kind"] == kind}
+    for sort in broken.sorts():
+        found = {row.by for row in CORPUS if row.sort == sort}
         assert found == {"apply", "status", "pods", "verdict", "event"}
 
 
-@pytest.mark.parametrize("kind", broken.kinds())
-def test_the_job_that_is_broken_was_good(kind):
+@pytest.mark.parametrize("sort", broken.sorts())
+def test_the_job_that_is_broken_was_good(sort):
     """Else the corpus would prove nothing."""
-    assert not list(render.problems(FRAMEWORKS[kind], broken.good(kind)))
+    assert not problems(broken.good(sort))
 
 
 @pytest.mark.parametrize("row", RULES, ids=lambda row: row.id)
 def test_what_is_wrong_is_said(row):
     """One sentence names the place and what would be right."""
-    found = list(render.problems(FRAMEWORKS[row.document["kind"]], row.document))
-    texts = [str(problem) for problem in found]
+    texts = [str(problem) for problem in problems(row.document)]
     wanted = [word.lower() for word in row.says]
     assert any(all(word in text.lower() for word in wanted) for text in texts), texts
 
@@ -58,7 +67,7 @@ def test_what_is_wrong_is_said(row):
 @pytest.mark.parametrize("row", LATER, ids=lambda row: row.id)
 def test_what_only_a_cluster_can_know_is_let_in(row):
     """The rules do not guess what nodes, queues and pods there are."""
-    assert not list(render.problems(FRAMEWORKS[row.document["kind"]], row.document))
+    assert not problems(row.document)
 
 
 def paths(document, prefix=()):
@@ -73,7 +82,7 @@ def paths(document, prefix=()):
 @given(st.data(), st.sampled_from(CORPUS), st.lists(JSON, max_size=3))
 def test_no_further_garbage_makes_anything_raise(data, row, garbage):
     """The rules, the webhook's answer, the rendering and a whole pass take what comes."""
-    document = copy.deepcopy(row.document)
+    document = copy.deepcopy(served(row.document))
     for value in garbage:
         *way, last = data.draw(st.sampled_from(paths(document)[1:]))
         inner = document
@@ -86,5 +95,6 @@ def test_no_further_garbage_makes_anything_raise(data, row, garbage):
     assert all(map(str, found))
     review(framework, document, row.document)
     for backend in (gang.NONE, gang.EMBEDDED):
-        observed = Observed(job=load(framework, document), now=2e9, placements={})
-        reconcile(observed, framework, backend, Context())
+        job = load(framework, document)
+        observed = Observed(job=job, now=2e9, placements={})
+        reconcile(observed, of(job), backend, Context())
