@@ -1,90 +1,214 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every kind beside TFJob on a real API server: done, failed, suspended, scaled."""
+"""Jobs of every sort on a real API server: done, failed, suspended, scaled, deleted."""
 
 from __future__ import annotations
 
-import pytest
-from harness import Api, condition, condition_types, node_of
-from kinds import active, job, size
+from collections.abc import Mapping
 
-from muster.frameworks import FRAMEWORKS
+import pytest
+from harness import (
+    Api,
+    Json,
+    condition,
+    condition_types,
+    node_of,
+    nothing_left,
+    of_job,
+    phase_of,
+)
+from kinds import BATCH, LAUNCHED, active, called, finish, job, size
+
+from muster.api import kinds
+from sorts import SORTS
 
 pytestmark = pytest.mark.e2e
 
-KINDS = ("PyTorchJob", "XGBoostJob", "PaddleJob", "JAXJob")
+OVERLAY = "mpi"
+PERMANENT, RETRYABLE = (2, 127), (128, 130, 138, 143)
+LIFE = [("Created", "True"), ("Running", "False"), ("Succeeded", "True")]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_job_runs_as_a_gang_and_succeeds(shared_api: Api, kind: str) -> None:
-    """All pods on nodes at once, a service each, a gang; the conditions tell the same story."""
+def started(api: Api, **fields: str) -> None:
+    """Return once a job of every sort runs, each with all its pods."""
+    for sort in SORTS:
+        api.create(job(sort, called(sort), run="forever", **fields))
+    for sort in SORTS:
+        api.wait_pods(size(sort), "Running", called(sort))
+        api.wait_condition(called(sort), "Running", of=sort)
+
+
+def suspend(api: Api, sort: str, name: str, *, so: bool) -> None:
+    """Suspend a job, or resume it."""
+    api.patch(sort, name, {"spec": {"runPolicy": {"suspend": so}}})
+
+
+def test_jobs_run_as_gangs_and_succeed(shared_api: Api) -> None:
+    """All pods on nodes at once, with their services; the conditions tell the same story."""
     api = shared_api
-    api.create(job(kind, "done", run="3"))
-    pods = api.wait_pods(size(kind), "Running", "done")
-    assert all(node_of(pod) for pod in pods)
-    api.wait("Service", lambda found: len(found) == size(kind))
-    assert api.get("PodGroup", "done")["spec"]["minMember"] == size(kind)
-    found = api.wait_condition("done", "Succeeded", of=kind)
-    assert condition_types(found) == [
-        ("Created", "True"),
-        ("Running", "False"),
-        ("Succeeded", "True"),
-    ]
-    assert found["status"]["state"] == "Succeeded"
-    api.wait("PodGroup", lambda groups: "done" not in groups or None)
+    started(api)
+    services = set()
+    for sort in SORTS:
+        pods = api.pods(called(sort))
+        assert all(map(node_of, pods)), sort
+        assert api.get("PodGroup", called(sort))["spec"]["minMember"] == size(sort), sort
+        if SORTS[sort].pod_services:
+            services |= {pod["metadata"]["name"] for pod in pods}
+    services |= {called(sort) for sort in BATCH}
+    api.wait("Service", lambda found: set(found) == services, what=f"services {services}")
+    for sort in SORTS:
+        finish(api, sort, called(sort))
+    for sort in SORTS:
+        found = api.wait_condition(called(sort), "Succeeded", of=sort)
+        assert condition_types(found) == LIFE, sort
+        assert found["status"]["state"] == "Succeeded"
+        assert found["status"]["completionTime"]
+    api.wait("PodGroup", lambda groups: not groups)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_program_that_fails_fails_the_job(shared_api: Api, kind: str) -> None:
-    """Under restartPolicy Never, for good, with its time and its words."""
-    shared_api.create(job(kind, "broken", exits="3"))
-    found = shared_api.wait_condition("broken", "Failed", of=kind)
-    last = found["status"]["conditions"][-1]
-    assert last["reason"] == f"{kind}Failed"
-    assert last["message"].startswith(f"{kind} broken is failed because")
-    assert found["status"]["completionTime"]
-    assert found["status"]["state"] == "Failed"
+def test_a_program_that_fails_fails_the_job(shared_api: Api) -> None:
+    """For good, with its time and its words, and what runs is taken away as the author wants."""
+    api = shared_api
+    for sort in SORTS:
+        api.create(job(sort, called(sort), exits="3", backoffLimit=0, cleanPodPolicy="Running"))
+    for sort in SORTS:
+        found = api.wait_condition(called(sort), "Failed", of=sort)
+        last = found["status"]["conditions"][-1]
+        reason = f"{SORTS[sort].kind}Failed" if sort not in BATCH else "BackoffLimitExceeded"
+        assert last["reason"].startswith(reason), sort
+        assert "failed" in last["message"] or sort in BATCH, sort
+        assert found["status"]["completionTime"]
+        assert found["status"]["state"] == "Failed"
+    over = {"Failed", "Succeeded"}
+    api.wait("Pod", lambda pods: {phase_of(p) for p in pods.values()} <= over, what="none runs")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_suspended_and_resumed(shared_api: Api, kind: str) -> None:
+def test_suspended_and_resumed(shared_api: Api) -> None:
     """Everything is taken down, counted as gone when it is, and built anew."""
     api = shared_api
-    api.create(job(kind, "paused", run="forever"))
-    before = {p["metadata"]["uid"] for p in api.wait_pods(size(kind), "Running", "paused")}
-    api.wait_condition("paused", "Running", of=kind)
-    api.patch(kind, "paused", {"spec": {"runPolicy": {"suspend": True}}})
-    found = api.wait_job(
-        "paused",
-        lambda seen: condition(seen, "Suspended") == "True" and not any(active(seen).values()),
-        of=kind,
-    )
-    assert condition(found, "Running") == "False"
-    assert not api.pods("paused")
-    api.wait("Service", lambda services: not services or None)
-    api.patch(kind, "paused", {"spec": {"runPolicy": {"suspend": False}}})
-    after = {p["metadata"]["uid"] for p in api.wait_pods(size(kind), "Running", "paused")}
-    assert not before & after
-    found = api.wait_condition("paused", "Running", of=kind)
-    assert condition_types(found) == [
-        ("Created", "True"),
-        ("Suspended", "False"),
-        ("Running", "True"),
-    ]
+    started(api)
+    before = {pod["metadata"]["uid"] for pod in api.pods()}
+    for sort in SORTS:
+        suspend(api, sort, called(sort), so=True)
+    for sort in SORTS:
+        found = api.wait_job(
+            called(sort),
+            lambda seen: condition(seen, "Suspended") == "True" and not any(active(seen).values()),
+            of=sort,
+        )
+        assert condition(found, "Running") == "False", sort
+        assert not api.pods(called(sort)), sort
+    lasting = {called(sort) for sort in BATCH}
+    api.wait("Service", lambda services: set(services) == lasting)
+    api.wait("PodGroup", lambda groups: not groups)
+    for sort in SORTS:
+        suspend(api, sort, called(sort), so=False)
+    for sort in SORTS:
+        pods = api.wait_pods(size(sort), "Running", called(sort))
+        assert not before & {pod["metadata"]["uid"] for pod in pods}, sort
+        found = api.wait_condition(called(sort), "Running", of=sort)
+        steps = [("Created", "True"), ("Suspended", "False"), ("Running", "True")]
+        assert condition_types(found) == steps, sort
 
 
-@pytest.mark.parametrize("kind", ["PyTorchJob", "PaddleJob", "JAXJob"])
-def test_kubectl_scales_a_running_job(shared_api: Api, kind: str) -> None:
-    """The status counts what runs, and the selector of the scale finds it."""
+def test_running_jobs_are_scaled(shared_api: Api) -> None:
+    """With kubectl where the kind has a scale: pods, gang, status and lists of hosts follow."""
     api = shared_api
-    api.create(job(kind, "scaled", run="forever"))
-    api.wait_pods(size(kind), "Running", "scaled")
-    plural = FRAMEWORKS[kind].plural
-    api.kubectl("scale", "-n", api.namespace, f"{plural}/scaled", "--replicas=4")
-    api.wait_pods(size(kind) + 2, "Running", "scaled")
-    api.wait_job("scaled", lambda seen: active(seen)["Worker"] == 4, of=kind)
-    scale = api.send("GET", api.path(kind, "scaled", "scale"))
-    assert scale["status"]["replicas"] == 4
-    assert len(api.list("Pod", scale["status"]["selector"])) == 4
+    started(api)
+    scales = [sort for sort in SORTS if kinds.KINDS[SORTS[sort].kind].scaled]
+    for count in (4, 1):
+        named = [f"{SORTS[sort].plural}/{called(sort)}" for sort in scales]
+        api.kubectl("scale", "-n", api.namespace, *named, f"--replicas={count}")
+        for sort in set(SORTS) - set(scales):
+            worker = {SORTS[sort].spec_field: {"Worker": {"replicas": count}}}
+            api.patch(sort, called(sort), {"spec": worker})
+        for sort in SORTS:
+            _scaled(api, sort, count)
+    for sort in scales:
+        scale = api.send("GET", api.path(sort, called(sort), "scale"))
+        assert scale["status"]["replicas"] == 1, sort
+        assert len(api.list("Pod", scale["status"]["selector"])) == 1, sort
+
+
+def _scaled(api: Api, sort: str, count: int) -> None:
+    """Return once a job has so many workers and says so."""
+    name, everyone = called(sort), size(sort, count)
+
+    def alone(pods: Mapping[str, Json]) -> list[Json]:
+        found = list(of_job(pods.values(), name))
+        return found if [phase_of(pod) for pod in found] == ["Running"] * everyone else []
+
+    pods = api.wait("Pod", alone, what=f"{everyone} pods of {name}, and no other")
+    api.wait_job(name, lambda seen: active(seen)["Worker"] == count, of=sort)
+    api.wait("PodGroup", lambda groups: groups[name]["spec"]["minMember"] == everyone, what=sort)
+    if SORTS[sort].pod_services:
+        wanted = {pod["metadata"]["name"] for pod in pods}
+        api.wait("Service", lambda found: {n for n in found if n.startswith(name)} == wanted)
+    if sort in LAUNCHED:
+        api.wait("ConfigMap", lambda found: _hosts(found[f"{name}-config"]) == (count, count))
+
+
+def _hosts(config: Json) -> tuple[int, int]:
+    """Return how many workers an MPIJob's list of hosts has, and how many its script tells of."""
+    data = config["data"]
+    return data["hostfile"].count("slots=1"), data["discover_hosts.sh"].count("-worker-")
+
+
+def test_exit_codes_decide_what_is_tried_again(shared_api: Api) -> None:
+    """Up to 127 the program's own verdict; from 128 on another pod is another try.
+
+    What a batch Job runs is tried again in place as often as the backoff limit lets it.
+    """
+    api = shared_api
+    names: dict[str, list[tuple[str, str]]] = {sort: [] for sort in SORTS}
+    for sort in SORTS:
+        for code in (*PERMANENT, *RETRYABLE):
+            end = "Failed" if code in PERMANENT else "Succeeded"
+            name, exits = called(sort, str(code)), f"{code},0"
+            fields = {"restart_policy": "ExitCode", "workers": 1, "cleanPodPolicy": "All"}
+            if sort in BATCH and end == "Failed":
+                exits, fields["backoffLimit"] = str(code), 0
+            api.create(job(sort, name, run="0", exits=exits, **fields))
+            names[sort].append((name, end))
+    for sort, expected in names.items():
+        _ended(api, sort, dict(expected))
+
+
+def _ended(api: Api, sort: str, expected: Mapping[str, str]) -> None:
+    """Return once jobs have their ends; only those that succeeded were tried again."""
+
+    def ended(jobs: Mapping[str, Json]) -> dict[str, Json]:
+        found = {name: jobs[name] for name in expected}
+        over = all("completionTime" in seen.get("status", {}) for seen in found.values())
+        return found if over else {}
+
+    for name, found in api.wait(sort, ended, what=f"the end of {', '.join(expected)}").items():
+        assert condition(found, expected[name]) == "True", name
+        counted = found["status"]["replicaStatuses"].values()
+        again = expected[name] == "Succeeded" and sort not in BATCH
+        assert any(role.get("restarts") for role in counted) == again, name
+
+
+def test_deleted_jobs_leave_nothing(shared_api: Api) -> None:
+    """At whatever point of their lives; all kinds that the server knows are looked through."""
+    api = shared_api
+    for sort in SORTS:
+        for what, fields in {
+            "run": {"run": "forever"},
+            "held": {"run": "forever"},
+            "late": {"suspend": True},
+            "done": {"run": "0"},
+        }.items():
+            api.create(job(sort, called(sort, what), **fields))
+    for sort in SORTS:
+        api.wait_pods(size(sort), "Running", called(sort, "run"))
+        api.wait_condition(called(sort, "held"), "Running", of=sort)
+        api.wait_condition(called(sort, "late"), "Suspended", of=sort)
+        api.wait_condition(called(sort, "done"), "Succeeded", of=sort)
+        api.create(job(sort, called(sort, "new"), run="forever"))
+        suspend(api, sort, called(sort, "held"), so=True)
+        for what in ("run", "held", "late", "done", "new"):
+            api.delete(sort, called(sort, what))
+    nothing_left(api)
 
 
 @pytest.mark.parametrize("kind", ["PyTorchJob", "PaddleJob"])

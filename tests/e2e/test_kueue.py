@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Kueue does to jobs of every kind, and what it must find: suspend, start, evict, finish.
+"""What Kueue does to jobs of every sort, and what it must find: suspend, start, evict, finish.
 
 A quota manager is played by hand, with the patches that Kueue sends.
 """
@@ -10,14 +10,18 @@ import copy
 from collections.abc import Iterator, Mapping
 
 import pytest
-from harness import Api, Json, add_nodes, condition, condition_types, node_of
-from kinds import KINDS, active, job, roles_of, size
+from harness import JOBS, Api, Json, add_nodes, condition, condition_types, node_of, of_job
+from kinds import BATCH, LEADS, active, called, finish, job, role_of, roles_of, size
 
-from muster.frameworks import FRAMEWORKS
+from sorts import SORTS
 
 pytestmark = pytest.mark.e2e
 
+OVERLAY = "mpi"
+SEEN_AS = {"MPIJob": "MPIJob-v2beta1"}
+"""The one version of MPIJobs that Kueue knows, whatever a job came as."""
 QUEUE = {"kueue.x-k8s.io/queue-name": "team"}
+ROLE, INDEX = "training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index"
 HOLD = "test.muster/hold"
 GATE = "kueue.x-k8s.io/topology"
 TAINT = {"key": "flavor", "value": "spot", "effect": "NoSchedule"}
@@ -33,17 +37,15 @@ def flavored(shared_api: Api) -> Iterator[Api]:
     api.patch("Node", spot, {"spec": {"taints": [TAINT]}})
     api.patch("Node", solid, {"metadata": {"labels": {"flavor": "solid"}}})
     yield api
-    for kind in KINDS:
-        api.send("DELETE", api.path(kind))
+    for kind in JOBS:
+        api.send("DELETE", api.path(kind), {"propagationPolicy": "Background"})
     api.wait("Pod", lambda pods: not pods, what="no pods")
     for name in (spot, solid):
         api.delete("Node", name)
 
 
-def start(api: Api, document: Json, flavor: str, *, gated: bool = False) -> None:
+def start(api: Api, sort: str, name: str, flavor: str, *, gated: bool = False) -> None:
     """Send the one patch by which Kueue starts a job: un-suspended, with its pod-set info."""
-    kind, name = document["kind"], document["metadata"]["name"]
-    field = FRAMEWORKS[kind].spec_field
     spec: Json = {"nodeSelector": {"flavor": flavor}}
     if flavor == "spot":
         spec["tolerations"] = [TOLERATION]
@@ -54,24 +56,41 @@ def start(api: Api, document: Json, flavor: str, *, gated: bool = False) -> None
             "template": {
                 "metadata": {
                     "labels": {"kueue.x-k8s.io/podset": type_.lower()},
-                    "annotations": {"kueue.x-k8s.io/workload": f"{kind.lower()}-{name}"},
+                    "annotations": {"kueue.x-k8s.io/workload": f"workload-of-{name}"},
                 },
                 "spec": spec,
             }
         }
-        for type_ in roles_of(kind)
+        for type_ in roles_of(sort)
     }
-    api.patch(kind, name, {"spec": {"runPolicy": {"suspend": False}, field: roles}})
+    changes = {"runPolicy": {"suspend": False}, SORTS[sort].spec_field: roles}
+    api.patch(SEEN_AS.get(sort, sort), name, {"spec": changes})
 
 
-def evict(api: Api, document: Json) -> None:
+def evict(api: Api, sort: str, document: Json) -> None:
     """Suspend the job and restore its templates, as Kueue does."""
-    kind, name = document["kind"], document["metadata"]["name"]
-    field = FRAMEWORKS[kind].spec_field
-    found = api.get(kind, name)
+    sort, field = SEEN_AS.get(sort, sort), SORTS[sort].spec_field
+    found = api.get(sort, document["metadata"]["name"])
     found["spec"][field] = copy.deepcopy(document["spec"][field])
     found["spec"]["runPolicy"]["suspend"] = True
-    api.send("PUT", api.path(kind, name), found)
+    api.send("PUT", api.path(sort, document["metadata"]["name"]), found)
+
+
+def hold(api: Api, sort: str, name: str) -> str:
+    """Keep a job's first pod from going, a launcher if there is one; return its name."""
+    leader = LEADS.get(sort, "Worker").lower()
+    pod = next(pod for pod in api.pods(name) if role_of(pod) == leader)
+    held: str = pod["metadata"]["name"]
+    there = pod["metadata"].get("finalizers", [])
+    api.patch("Pod", held, {"metadata": {"finalizers": [*there, HOLD]}})
+    return held
+
+
+def let_go(api: Api, pod: str) -> None:
+    """Let a pod go that was held."""
+    there = api.get("Pod", pod)["metadata"]["finalizers"]
+    left = [finalizer for finalizer in there if finalizer != HOLD]
+    api.patch("Pod", pod, {"metadata": {"finalizers": left}})
 
 
 def ungate(api: Api, pods: list[Json], node: str) -> None:
@@ -87,93 +106,119 @@ def is_idle(found: Json) -> bool:
     return condition(found, "Suspended") == "True" and not any(active(found).values())
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_job_of_a_queue_starts_moves_and_ends(flavored: Api, kind: str) -> None:
+def test_jobs_of_a_queue_start_move_and_end(flavored: Api) -> None:
     """Nothing before it is admitted; then where it was admitted to, gone before the quota is
     free, elsewhere the second time, and without a trace of the first.
     """
     api = flavored
-    document = job(kind, "queued", run="forever", labels=QUEUE, suspend=True)
-    api.create(document)
-    api.wait_condition("queued", "Suspended", of=kind)
+    documents = {
+        sort: job(sort, called(sort), run="forever", labels=QUEUE, suspend=True) for sort in SORTS
+    }
+    for document in documents.values():
+        api.create(document)
+    for sort in SORTS:
+        found = api.wait_condition(called(sort), "Suspended", of=sort)
+        assert "startTime" not in found["status"], sort
     assert not api.pods()
-    assert "startTime" not in api.get(kind, "queued")["status"]
+    for sort in SORTS:
+        start(api, sort, called(sort), "spot")
+    for sort in SORTS:
+        _runs_on_spot(api, sort)
+    _moves(api, documents)
+    for sort in SORTS:
+        finish(api, sort, called(sort))
+    for sort in SORTS:
+        found = api.wait_condition(called(sort), "Succeeded", of=sort)
+        types = dict(condition_types(found))
+        assert (types["Suspended"], types["Running"]) == ("False", "False"), sort
+        assert called(sort) in found["status"]["conditions"][-1]["message"]
+        assert found["status"].get("mpiVersion") in (None, SORTS[sort].versions[0])
 
-    start(api, document, "spot")
-    pods = api.wait_pods(size(kind), "Running", "queued")
-    assert {node_of(pod) for pod in pods} == {f"{api.namespace}-1"}
+
+def _runs_on_spot(api: Api, sort: str) -> None:
+    """Return once a job runs with all that it was started with."""
+    name = called(sort)
+    pods = api.wait_pods(size(sort), "Running", name)
+    assert {node_of(pod) for pod in pods} == {f"{api.namespace}-1"}, sort
     for pod in pods:
-        role = pod["metadata"]["labels"]["training.kubeflow.org/replica-type"]
-        assert pod["metadata"]["labels"]["kueue.x-k8s.io/podset"] == role
-        assert pod["metadata"]["annotations"]["kueue.x-k8s.io/workload"].endswith("-queued")
+        assert pod["metadata"]["labels"]["kueue.x-k8s.io/podset"] == role_of(pod)
+        assert pod["metadata"]["annotations"]["kueue.x-k8s.io/workload"] == f"workload-of-{name}"
         assert TOLERATION in pod["spec"]["tolerations"]
-    found = api.wait_condition("queued", "Running", of=kind)
-    assert sum(active(found).values()) == size(kind)
-
-    held = pods[0]["metadata"]["name"]
-    api.patch("Pod", held, {"metadata": {"finalizers": [HOLD]}})
-    evict(api, document)
-    api.wait("Pod", lambda left: set(left) == {held}, what="all pods gone but the one held")
-    api.wait_condition("queued", "Suspended", of=kind)
-    assert not is_idle(api.get(kind, "queued"))
-    api.patch("Pod", held, {"metadata": {"finalizers": None}})
-    api.wait_job("queued", is_idle, of=kind)
-    assert not api.pods()
-
-    start(api, document, "solid")
-    pods = api.wait_pods(size(kind), "Running", "queued")
-    assert {node_of(pod) for pod in pods} == {f"{api.namespace}-2"}
-    assert not any(TOLERATION in pod["spec"].get("tolerations", ()) for pod in pods)
-    api.wait_condition("queued", "Running", of=kind)
-    notes = {"metadata": {"annotations": {"local.muster.kubeflow.org/run-seconds": "0"}}}
-    for pod in pods:
-        api.patch("Pod", pod["metadata"]["name"], notes)
-    found = api.wait_condition("queued", "Succeeded", of=kind)
-    types = dict(condition_types(found))
-    assert (types["Suspended"], types["Running"]) == ("False", "False")
-    assert "queued" in found["status"]["conditions"][-1]["message"]
+    found = api.wait_condition(name, "Running", of=sort)
+    assert sum(active(found).values()) == size(sort), sort
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_gated_pods_wait_for_kueue_to_choose_their_node(flavored: Api, kind: str) -> None:
+def _moves(api: Api, documents: Mapping[str, Json]) -> None:
+    """Evict all jobs, find each busy until its last pod is gone, and start them elsewhere."""
+    held = {sort: hold(api, sort, called(sort)) for sort in SORTS}
+    for sort, document in documents.items():
+        evict(api, sort, document)
+    api.wait("Pod", lambda left: set(left) == set(held.values()), what="only held pods")
+    for sort, pod in held.items():
+        found = api.wait_condition(called(sort), "Suspended", of=sort)
+        assert not is_idle(found), sort
+        let_go(api, pod)
+        api.wait_job(called(sort), is_idle, of=sort)
+        assert not api.pods(called(sort)), sort
+    for sort in SORTS:
+        start(api, sort, called(sort), "solid")
+    for sort in SORTS:
+        pods = api.wait_pods(size(sort), "Running", called(sort))
+        assert {node_of(pod) for pod in pods} == {f"{api.namespace}-2"}, sort
+        assert not any(TOLERATION in pod["spec"].get("tolerations", ()) for pod in pods), sort
+        api.wait_condition(called(sort), "Running", of=sort)
+
+
+def test_gated_pods_wait_for_kueue_to_choose_their_node(flavored: Api) -> None:
     """The allocator leaves them alone until the gate is gone, then goes by the node selector;
     the job says Running only when every pod is ready.
     """
     api = flavored
-    document = job(kind, "gated", run="forever", labels=QUEUE, suspend=True)
-    api.create(document)
-    api.wait_condition("gated", "Suspended", of=kind)
-    start(api, document, "solid", gated=True)
-    everyone = size(kind)
-
-    def all_gated(pods: Mapping[str, Json]) -> list[Json]:
-        found = [p for p in pods.values() if p["spec"].get("schedulingGates") == [{"name": GATE}]]
-        return found if len(found) == everyone else []
-
-    pods = api.wait("Pod", all_gated, what="gated pods")
-    assert not any(map(node_of, pods))
-    indices = [
-        (p["metadata"]["labels"]["training.kubeflow.org/replica-type"],
-         p["metadata"]["labels"].get("training.kubeflow.org/replica-index", "0"))
-        for p in pods
-    ]  # fmt: skip
-    assert len(set(indices)) == everyone
-    assert condition(api.get(kind, "gated"), "Running") is None
-    ungate(api, pods, f"{api.namespace}-2")
-    running = api.wait_pods(everyone, "Running", "gated")
-    assert {node_of(pod) for pod in running} == {f"{api.namespace}-2"}
-    api.wait_condition("gated", "Running", of=kind)
+    for sort in SORTS:
+        spec = {"runLauncherAsWorker": True} if sort in BATCH else {}
+        fields = {"labels": QUEUE, "spec": spec}
+        api.create(job(sort, called(sort), run="forever", suspend=True, **fields))
+    for sort in SORTS:
+        api.wait_condition(called(sort), "Suspended", of=sort)
+        start(api, sort, called(sort), "solid", gated=True)
+    for sort in SORTS:
+        pods = _gated(api, sort)
+        assert not any(map(node_of, pods)), sort
+        labels = [pod["metadata"]["labels"] for pod in pods]
+        ranks = [(found[ROLE], int(found.get(INDEX, "0"))) for found in labels]
+        first = int(sort in BATCH)
+        assert sorted(rank for role, rank in ranks if role == "worker") == [first, first + 1]
+        assert len(set(ranks)) == size(sort), sort
+        assert condition(api.get(sort, called(sort)), "Running") != "True", sort
+        ungate(api, pods, f"{api.namespace}-2")
+    for sort in SORTS:
+        running = api.wait_pods(size(sort), "Running", called(sort))
+        assert {node_of(pod) for pod in running} == {f"{api.namespace}-2"}, sort
+        api.wait_condition(called(sort), "Running", of=sort)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_job_that_another_cluster_runs_is_left_alone(shared_api: Api, kind: str) -> None:
+def _gated(api: Api, sort: str) -> list[Json]:
+    """Return the pods of a job once all of them are there, gated."""
+
+    def whole(pods: Mapping[str, Json]) -> list[Json]:
+        found = list(of_job(pods.values(), called(sort)))
+        gates = [pod["spec"].get("schedulingGates") for pod in found]
+        return found if gates == [[{"name": GATE}]] * size(sort) else []
+
+    found: list[Json] = api.wait("Pod", whole, what=f"gated pods of {sort}")
+    return found
+
+
+def test_jobs_that_another_cluster_runs_are_left_alone(shared_api: Api) -> None:
     """No child, no event, no status but what its manager writes."""
     api = shared_api
-    api.create(job(kind, "remote", managedBy="kueue.x-k8s.io/multikueue"))
     written = {"state": "Running", "startTime": "2024-01-01T00:00:00Z"}
-    api.patch(kind, "remote", {"status": written}, "status")
-    api.create(job(kind, "local", run="0", cleanPodPolicy="All"))
-    api.wait_condition("local", "Succeeded", of=kind)
-    assert api.get(kind, "remote")["status"] == written
-    assert not api.events(name="remote")
-    assert not api.pods("remote")
+    for sort in SORTS:
+        api.create(job(sort, called(sort, "far"), managedBy="kueue.x-k8s.io/multikueue"))
+        api.patch(sort, called(sort, "far"), {"status": written}, "status")
+        api.create(job(sort, called(sort, "near"), run="0", cleanPodPolicy="All"))
+    for sort in SORTS:
+        api.wait_condition(called(sort, "near"), "Succeeded", of=sort)
+        assert api.get(sort, called(sort, "far"))["status"] == written
+        assert not api.events(name=called(sort, "far"))
+        assert not api.pods(called(sort, "far"))

@@ -1,49 +1,50 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two hundred jobs of all kinds at once, and an operator that dies in the middle of them."""
+"""Two hundred jobs of all sorts at once, and an operator that dies in the middle of them."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 from harness import Api, Json, Operator, add_nodes, condition, nothing_left
-from kinds import KINDS, job
+from kinds import job
+
+from sorts import SORTS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 JOBS, NODES = 200, 6
-ENDS = {
-    "done": ("0", "Never", "Succeeded"),
-    "broken": ("3", "Never", "Failed"),
-    "again": ("137,0", "ExitCode", "Succeeded"),
-    "permanent": ("1", "ExitCode", "Failed"),
+ENDS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "done": ("0", {"restart_policy": "Never"}, "Succeeded"),
+    "broken": ("3", {"restart_policy": "Never", "backoffLimit": 0}, "Failed"),
+    "again": ("137,0", {"restart_policy": "ExitCode"}, "Succeeded"),
+    "permanent": ("1", {"restart_policy": "ExitCode", "backoffLimit": 0}, "Failed"),
 }
-"""What happens to a job -> exit codes, restart policy, how it must end."""
+"""What happens to a job -> exit codes, its policies, how it must end."""
 DEATHS = (40, 250)
 """The operator is killed when so many pods have been made."""
 
 
 def story(index: int) -> tuple[str, str]:
-    """Return the kind of a job and what happens to it."""
-    return KINDS[index % len(KINDS)], tuple(ENDS)[index // len(KINDS) % len(ENDS)]
+    """Return the sort of a job and what happens to it."""
+    return tuple(SORTS)[index % len(SORTS)], tuple(ENDS)[index // len(SORTS) % len(ENDS)]
 
 
 def test_every_job_comes_to_its_right_end_and_leaves_nothing(
     api: Api, start_operator: Callable[..., Operator]
 ) -> None:
-    """Whatever its kind and its fate, and though the operator was killed twice."""
+    """Whatever its sort and its fate, and though the operator was killed twice."""
     add_nodes(api, *[{"cpu": "64"}] * NODES)
-    operator = start_operator()
+    operator = start_operator(overlay="mpi")
     names = {}
     for index in range(JOBS):
-        kind, fate = story(index)
-        codes, policy, end = ENDS[fate]
+        sort, fate = story(index)
+        codes, policies, end = ENDS[fate]
         name = f"{fate}-{index}"
-        names[name] = (kind, end)
-        api.create(
-            job(kind, name, exits=codes, restart_policy=policy, cpu="500m", cleanPodPolicy="All")
-        )
+        names[name] = (SORTS[sort].kind, end)
+        api.create(job(sort, name, exits=codes, cpu="500m", cleanPodPolicy="All", **policies))
     made: set[str] = set()
     for count in DEATHS:
 
@@ -55,7 +56,8 @@ def test_every_job_comes_to_its_right_end_and_leaves_nothing(
         operator.kill()
         operator.start(ready=False)
 
-    for kind in KINDS:
+    kinds = {kind for kind, _ in names.values()}
+    for kind in kinds:
 
         def ended(jobs: Mapping[str, Json]) -> bool:
             return all(
@@ -66,13 +68,13 @@ def test_every_job_comes_to_its_right_end_and_leaves_nothing(
         api.wait(kind, ended, what=f"every {kind} has ended")
     wrong = {
         found["metadata"]["name"]: found["status"]["conditions"]
-        for kind in KINDS
+        for kind in kinds
         for found in api.list(kind)
         if condition(found, names[found["metadata"]["name"]][1]) != "True"
     }
     assert not wrong
     counted = Counter(kind for kind, _ in names.values())
-    assert {kind: len(api.list(kind)) for kind in KINDS} == counted
-    for kind in KINDS:
+    assert {kind: len(api.list(kind)) for kind in kinds} == counted
+    for kind in kinds:
         api.send("DELETE", api.path(kind), {"propagationPolicy": "Background"})
     nothing_left(api)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The SDK that users have, as it was released, drives jobs of every kind."""
+"""The SDK that users have, as it was released, drives jobs of every kind that it knows."""
 
 from __future__ import annotations
 
@@ -10,30 +10,34 @@ from pathlib import Path
 import pytest
 import venvs
 from harness import Api, Json
-from kinds import KINDS, job, roles_of
+from kinds import LEADS, called, job, roles_of
+
+from muster.frameworks import FRAMEWORKS
 
 pytestmark = pytest.mark.e2e
 
+OVERLAY = "mpi"
 RELEASE = ("kubeflow-training==1.9.3", "kubernetes==31.0.0")
 DRIVER = Path(__file__).parent / "sdk" / "drive.py"
+BY_NAME = ("TFJob", "PyTorchJob")
 
 
-@pytest.fixture(scope="module")
-def sdk() -> Path:
-    """Return the interpreter that has the SDK."""
-    return venvs.python("kubeflow-training", *RELEASE)
-
-
-def drive(sdk: Path, api: Api, kind: str) -> Json:
-    """Return what the SDK answered."""
-    good = job(kind, "driven", run="4", cleanPodPolicy="None")
-    bad = job(kind, "broken", exits="3", cleanPodPolicy="All")
+def drive(api: Api) -> Json:
+    """Return what the SDK answered, by kind."""
+    documents = {
+        kind: [
+            job(kind, called(kind, "driven"), run="forever", cleanPodPolicy="None"),
+            job(kind, called(kind, "broken"), exits="3", cleanPodPolicy="All"),
+        ]
+        for kind in FRAMEWORKS
+    }
+    sdk = venvs.python("kubeflow-training", *RELEASE)
     done = subprocess.run(
-        [str(sdk), str(DRIVER), str(api.cluster.kubeconfig), api.namespace, kind],
-        input=json.dumps([good, bad]),
+        [str(sdk), str(DRIVER), str(api.cluster.kubeconfig), api.namespace],
+        input=json.dumps(documents),
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
@@ -41,28 +45,32 @@ def drive(sdk: Path, api: Api, kind: str) -> Json:
     return answers
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_released_sdk_drives_a_job(shared_api: Api, sdk: Path, kind: str) -> None:
-    """It finds its conditions, pods and masters, changes it, sees it succeed and fail."""
-    seen = drive(sdk, shared_api, kind)
-    names = [
-        f"driven-{role.lower()}-{index}" if role != "Launcher" else "driven-launcher"
-        for role, count in roles_of(kind).items()
-        for index in range(count)
-    ]
-    assert seen["pods"] == sorted(names)
-    workers = [name for name in names if "worker" in name]
+def test_the_released_sdk_drives_jobs_of_every_kind(shared_api: Api) -> None:
+    """It finds conditions, pods, masters and events, changes jobs, sees them succeed and fail."""
+    for kind, seen in drive(shared_api).items():
+        _found_its_pods(kind, seen)
+        name = called(kind, "driven")
+        assert seen["models"] == [f"KubeflowOrgV1{kind}"] * 2
+        states = [seen[state] for state in ("created", "running", "restarting")]
+        assert states == [True, True, False], kind
+        assert (seen["succeeded"], seen["failed"]) == (True, False), kind
+        assert seen["listed"] == [name]
+        assert seen["labels"]["seen-by"] == "sdk", kind
+        assert seen["conditions"] == ["Created", "Running", "Succeeded"], kind
+        assert f"{kind.lower()}/{name}" in seen["told"]
+        failed = f"{kind} {shared_api.namespace}/{called(kind, 'broken')} is Failed"
+        assert failed in seen["said"]
+        assert seen["said"].endswith("True"), kind
+        assert set(seen["by name"].values()) == ({2} if kind in BY_NAME else set())
+        shared_api.wait(kind, lambda jobs, k=kind: set(jobs) == {called(k, "broken")})
+
+
+def _found_its_pods(kind: str, seen: Json) -> None:
+    """Check whom the SDK took for the job's pods, its workers and its master."""
+    name, leader = called(kind, "driven"), LEADS.get(kind, "")
+    workers = [f"{name}-worker-{index}" for index in range(roles_of(kind)["Worker"])]
+    first = {"": "", "Launcher": f"{name}-launcher"}.get(leader, f"{name}-{leader.lower()}-0")
+    assert seen["pods"] == sorted([*workers, *filter(None, [first])])
     assert seen["workers"] == workers
     assert seen["first"] == workers[:1]
-    led = "Master" in roles_of(kind) or "Launcher" in roles_of(kind)
-    assert seen["masters"] == (names[:1] if led else workers[:1] if kind != "PaddleJob" else [])
-    assert seen["model"] == f"KubeflowOrgV1{kind}"
-    assert (seen["created"], seen["running"]) == (True, True)
-    assert (seen["succeeded"], seen["failed"]) == (True, False)
-    assert seen["listed"] == ["driven"]
-    assert seen["labels"]["seen-by"] == "sdk"
-    assert seen["conditions"] == ["Created", "Running", "Succeeded"]
-    assert f"{kind} {shared_api.namespace}/broken is Failed" in seen["said"]
-    if kind in ("TFJob", "PyTorchJob"):
-        assert len(seen["by name"]) == 2
-    shared_api.wait(kind, lambda jobs: set(jobs) == {"broken"})
+    assert seen["masters"] == ([first] if first else workers[:1])
