@@ -576,13 +576,41 @@ def test_a_user_who_may_not_all_is_told_before_anything_is_written(
         assert "guest" not in cluster.names()
 
 
+@contextlib.contextmanager
+def tied_to_itself(
+    file: Path, no_crds: Path
+) -> Iterator[tuple[subprocess.Popen[str], list[processes.Identity]]]:
+    """Let a process use a cluster for itself alone; give it, and what it has started."""
+    code = (
+        "import sys; from pathlib import Path; from muster.local import cluster, options\n"
+        "cluster.up(options.Options(name='tied', nodes=1, crds=Path(sys.argv[1]), tied=True,\n"
+        "                           kubeconfig=Path(sys.argv[2])))\n"
+        "print('up', flush=True); sys.stdin.read()\n"
+    )
+    argv = [sys.executable, "-c", code, str(no_crds), str(file)]
+    home = layout.Layout.of("tied").home
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as it:
+        assert it.stdout is not None
+        assert it.stdout.readline() == "up\n"
+        found = [processes.read(path) for path in (home / "run").glob("*.pid")]
+        started = [one for one in found if one]
+        assert len(started) == 2  # kwok and the guard
+        yield it, started
+
+
 def test_a_cluster_that_is_gone_can_be_forgotten(no_crds: Path, tmp_path: Path) -> None:
-    """`down` says that it cannot reach it, and keeps what it knows until it is told."""
+    """`down` says that it cannot reach it, and keeps what it knows until it is told. What was
+    tied to a process ends with it here, whatever became of the cluster.
+    """
     file = tmp_path / "config"
     asked = options.Options(name="brief", nodes=0, crds=no_crds, kubeconfig=file, tied=True)
     cluster.up(asked)
     cluster.up(options.Options(name="guest", crds=no_crds, kubeconfig=file))
-    cluster.down("brief")
+    with tied_to_itself(file, no_crds) as (starter, started):
+        cluster.down("brief")
+        starter.kill()
+    assert processes.wait_gone(started, seconds=30) == []
+    assert "tied" not in cluster.names()
     refused = local("down", "--name", "guest")
     assert refused.returncode == 1
     assert f"the cluster of {file} cannot be reached" in refused.stderr
