@@ -33,6 +33,19 @@ from muster.scheduler.model import CPU  # noqa: E402
 
 GANG = 16
 QUEUES: Sequence[QueueInput] = (make_queue(),)
+RACK = 20
+RACKS = policy.parse(
+    {
+        "tiers": [
+            *(
+                {"plugins": [{"name": option.name} for option in tier]}
+                for tier in policy.DEFAULT.tiers
+            ),
+            {"plugins": [{"name": "topology", "arguments": {"topology.levels": "rack"}}]},
+        ]
+    }
+)
+DEFRAGMENT = policy.parse({"actions": "allocate, backfill, defragment"})
 PREEMPT = policy.parse({"actions": "allocate, backfill, preempt"})
 
 
@@ -52,7 +65,9 @@ def cluster(nodes: int) -> ClusterColumns:
     columns = ClusterColumns()
     for i in range(nodes):
         amounts = ({"gpu": 8}, {"cpu": 64, "memory": "256Gi"}, {})[i % 3]
-        node = make_node(name=f"node-{i:05}", **({"cpu": 32, "memory": "128Gi"} | amounts))
+        labels = {"rack": f"rack-{i // RACK}"}
+        amounts = {"cpu": 32, "memory": "128Gi"} | amounts
+        node = make_node(name=f"node-{i:05}", labels=labels, **amounts)
         columns.node_changed(None, shapes.parse_node(node))
     return columns
 
@@ -68,12 +83,14 @@ def gangs(pods: int, size: int = GANG) -> list[GangInput]:
     ]
 
 
-def whole(nodes: int, pods: int, size: int = GANG) -> Callable[[], Callable[[], int]]:
+def whole(
+    nodes: int, pods: int, size: int = GANG, rules: policy.Policy = policy.DEFAULT
+) -> Callable[[], Callable[[], int]]:
     """Measure one cycle that places everything."""
 
     def prepare() -> Callable[[], int]:
         snapshot = cluster(nodes).snapshot(gangs(pods, size), QUEUES, 0.0)
-        return lambda: sum(len(d.placements) for d in cycle.schedule(snapshot, policy.DEFAULT))
+        return lambda: sum(len(d.placements) for d in cycle.schedule(snapshot, rules))
 
     return prepare
 
@@ -187,6 +204,25 @@ def preempting(nodes: int, pods: int, wanted: int = 512) -> Callable[[], Callabl
     return prepare
 
 
+def moving(nodes: int) -> Callable[[], Callable[[], int]]:
+    """Measure one cycle that moves gangs so that one gets a node of its own."""
+
+    def prepare() -> Callable[[], int]:
+        columns, several = cluster(nodes), []
+        for i, j in itertools.product(range(nodes), range(3)):
+            node = f"node-{i:05}"
+            pod = make_pod(name=f"run-{i}-{j}", node=node, cpu=8)
+            columns.pod_changed(None, shapes.parse_use(pod))
+            started = [float((i * 7919 + j * 31) % 100_000)]
+            role = make_role(cpu=8, held=[(0, node)], started=started)
+            several.append(make_gang(key=f"team/run-{i:05}-{j}", movable=True, roles=[role]))
+        new = make_gang(key="team/new", roles=[make_role(replicas=1, cpu=64)])
+        snapshot = columns.snapshot([*several, new], QUEUES, 2e5, ())
+        return lambda: sum(len(d.moves) for d in cycle.schedule(snapshot, DEFRAGMENT))
+
+    return prepare
+
+
 def idle(nodes: int, pods: int) -> Callable[[], Callable[[], int]]:
     """Measure snapshot and cycle when nothing waits."""
 
@@ -221,12 +257,14 @@ CASES: Sequence[Case] = (
     Case("1,000 nodes x 3,200 pods in gangs of 16", 50, whole(1000, 3200)),
     Case("1,000 nodes x 3,200 pods, two roles", 100, roles_of_two(1000, 3200)),
     Case("5,000 nodes x 10,000 pods in gangs of 16", 150, whole(5000, 10_000)),
+    Case("5,000 nodes x 10,000 pods, kept in racks", 225, whole(5000, 10_000, rules=RACKS)),
     Case("10,000 nodes x 100,000 pods in gangs of 100", 1000, whole(10_000, 100_000, 100), 2),
     Case("1,000 nodes x one gang of 1,000", 10, whole(1000, 1000, 1000)),
     Case("1,000 nodes, 1,000 gangs that do not fit", 100, waiting(1000, 1000)),
     Case("10,000 nodes, 100,000 running, a gang of 64", 20, incremental(10_000, 100_000)),
     Case("10,000 nodes, 100,000 running, a reservation", 50, reserved(10_000, 100_000)),
     Case("10,000 nodes, 100,000 running, evicts for 512", 500, preempting(10_000, 100_000), 3),
+    Case("1,000 nodes in pieces, gangs that move", 150, moving(1000), 3),
     Case("10,000 nodes, 100,000 running, nothing waits", 5, idle(10_000, 100_000)),
     Case("1,000 pods come and go (2,000 events)", 200, events(1000, 1000)),
 )
