@@ -77,7 +77,7 @@ class Cache:
         self._pods: dict[tuple[str, str], PodView] = {}
         self._pods_of: dict[str, dict[str, PodView]] = {}
         self._made = Made()
-        self.children = Children()
+        self.children = Children(lambda uid: self.jobs.key_of(uid) is not None)
         self.batches: list[Mirror[Any]] = []
         """Of the batch Jobs that make pods for jobs, where there are such."""
         self.mirrors = self._make_mirrors()

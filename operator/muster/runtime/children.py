@@ -3,21 +3,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from muster.api.model import Job, ObjectView
+from muster.api.model import BatchView, Job, ObjectView
 
 
 class Children:
-    """An index of services, config maps and the like."""
+    """An index of services, config maps and the like.
 
-    def __init__(self) -> None:
+    A batch Job may go by itself the moment it has come to its end: it counts as there until its
+    job has taken that in. `is_job(uid)` says whether there is a job with that uid.
+    """
+
+    def __init__(self, is_job: Callable[[str], bool]) -> None:
+        self._is_job = is_job
         self._of: dict[str, dict[tuple[str, str], ObjectView]] = {}
         self._all: dict[tuple[str, str, str], ObjectView] = {}
+        self._past: dict[str, dict[tuple[str, str], BatchView]] = {}
+        """By owner, as `_of`: batch Jobs that are gone, after their end."""
 
     def of(self, job: Job, kind: str, wanted: Iterable[str]) -> tuple[ObjectView, ...]:
         """Return those of one kind that the job controls, and others with a name it wants."""
-        own = {n: v for (k, n), v in self._of.get(job.uid, {}).items() if k == kind}
+        past = {} if job.status.finished else self._past.get(job.uid, {})
+        there = {**past, **self._of.get(job.uid, {})}
+        own = {n: v for (k, n), v in there.items() if k == kind}
         taken = (self._all.get((kind, job.namespace, name)) for name in wanted if name not in own)
         return (*own.values(), *(child for child in taken if child is not None))
 
@@ -29,3 +38,6 @@ class Children:
         if after is not None:
             self._all[after.kind, after.namespace, after.name] = after
             self._of.setdefault(after.owner_uid, {})[after.kind, after.name] = after
+        elif isinstance(before, BatchView) and before.end:
+            self._past = {uid: kept for uid, kept in self._past.items() if self._is_job(uid)}
+            self._past.setdefault(before.owner_uid, {})[before.kind, before.name] = before
