@@ -94,6 +94,10 @@ class Cache:
         made = (p for m in self._made.by(job.uid) for p in self._pods_of.get(m, {}).values())
         return (*own.values(), *made, *(pod for pod in taken if pod is not None))
 
+    def pod(self, namespace: str, name: str) -> PodView | None:
+        """Return the pod of that name, whoever it belongs to."""
+        return self._pods.get((namespace, name))
+
     def own_pods(self, uid: str) -> Mapping[str, PodView]:
         """Return the pods that the job with that uid controls, by the name of their place.
 

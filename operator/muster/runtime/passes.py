@@ -34,7 +34,7 @@ from muster.runtime.cache import Cache
 from muster.runtime.gate import Urgency
 from muster.runtime.kube import ApiError, Kube, Resource
 from muster.runtime.metrics import Metrics
-from muster.runtime.recorder import Recorder, reference
+from muster.runtime.recorder import Recorder, job_reference, reference
 from muster.runtime.shelf import Shelf
 from muster.runtime.strangers import Strangers
 
@@ -252,8 +252,9 @@ class Passes:
     async def _delete(self, job: Job, action: Delete) -> None:
         resource = self._resource(action.api_version, action.kind)
         path = resource.path(action.namespace, action.name)
+        grace = 0 if self._is_stranded(action) else None
         try:
-            left = await self._kube.delete(path, action.uid, Urgency.PLACEMENT)
+            left = await self._kube.delete(path, action.uid, Urgency.PLACEMENT, grace=grace)
         except ApiError as error:
             self._say(job, [events.of_failed_deletion(action, error.message)])
             raise
@@ -263,6 +264,14 @@ class Passes:
             self._cache.put(left)
         if left is not None:
             self._metrics.deleted(action.kind)
+
+    def _is_stranded(self, action: Delete) -> bool:
+        """Say whether it is a pod on a node that is gone: its kubelet does not let go of it."""
+        pod = self._cache.pod(action.namespace, action.name) if action.kind == "Pod" else None
+        if pod is None or not pod.node:
+            return False
+        nodes = self._cache.mirrors.get("Node", ())
+        return any(m.synced.is_set() and m.get("", pod.node) is None for m in nodes)
 
     async def _patch(self, job: Job, action: Patch) -> None:
         resource = self._resource(action.api_version, action.kind)
@@ -316,7 +325,7 @@ class Passes:
 
     def _say(self, job: Job, batch: Sequence[Action]) -> None:
         entry = self._cache.jobs.find(job.key)
-        about = entry if entry is not None else _reference(job)
+        about = entry if entry is not None else job_reference(job)
         for action in batch:
             assert isinstance(action, Emit)
             if action.group is not None:
@@ -353,11 +362,3 @@ class Passes:
 
 def _sort(action: Action) -> tuple[type, str]:
     return type(action), action.doc["kind"] if isinstance(action, Create) else ""
-
-
-def _reference(job: Job) -> Json:
-    return {
-        "apiVersion": job.api_version,
-        "kind": job.kind,
-        "metadata": {"namespace": job.namespace, "name": job.name, "uid": job.uid},
-    }
