@@ -7,7 +7,7 @@ import re
 from collections import Counter
 
 import pytest
-from harness import Api, Json, tfjob
+from harness import Api, Json, node_of, tfjob
 
 pytestmark = pytest.mark.e2e
 
@@ -40,11 +40,17 @@ def test_each_object_gets_its_event_up_to_a_limit(shared_api: Api) -> None:
         f"Created pod: few-worker-{index}" for index in range(32)
     }
     assert first["TFJobCreated"] == first["TFJobRunning"] == 1
-    told(api, "many", "SuccessfulCreateService", "TFJobRunning")
+    told(api, "many", "SuccessfulCreateService", "TFJobRunning", "Scheduled")
+    told(api, "few-worker-7", "Scheduled")
     for kind in ("pod", "service"):
         (event,) = api.events(f"SuccessfulCreate{kind.title()}", "many")
         assert event["message"] == f"Created 33 {kind}s: many-worker-0 … many-worker-32"
         assert event["type"] == "Normal"
+    (event,) = api.events("Scheduled", "many")
+    assert event["message"] == "Successfully assigned 33 pods: many-worker-0 … many-worker-32"
+    (event,) = api.events("Scheduled", "few-worker-7")
+    node = node_of(api.get("Pod", "few-worker-7"))
+    assert event["message"] == f"Successfully assigned {api.namespace}/few-worker-7 to {node}"
     before = {name: told(api, name) for name in ("few", "many")}
     for name in ("few", "many"):
         api.patch("TFJob", name, {"metadata": {"annotations": {"touched": "yes"}}})

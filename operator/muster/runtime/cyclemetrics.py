@@ -110,6 +110,11 @@ class CycleMetrics(Collector):
 
     # What happens.
 
+    def started(self, waited: float | None) -> None:
+        """Take note of a gang that is whole for the first time, after so many seconds."""
+        if waited is not None:
+            self.gang_wait.observe(waited)
+
     def measured(self, watch: Stopwatch) -> None:
         """Take note of what the parts of a cycle took."""
         for (kind, name), seconds in watch.seconds.items():

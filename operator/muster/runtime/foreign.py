@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from muster.api import names
-from muster.api.model import Json, PodView, Verdict
+from muster.api.model import PodView, Verdict
 from muster.gang import announce
 from muster.runtime import foreignpods, rulings
 from muster.runtime.binder import TROUBLE, Binder
@@ -26,7 +26,7 @@ from muster.runtime.gangstate import TELLING
 from muster.runtime.gate import Urgency
 from muster.runtime.inputs import GangInput
 from muster.runtime.kube import Kube, Resource
-from muster.runtime.recorder import Recorder, reference
+from muster.runtime.recorder import Recorder, pod_reference, reference
 from muster.scheduler.decision import Decision
 
 log = logging.getLogger(__name__)
@@ -155,12 +155,11 @@ class Foreign:
         state = self._states.get(self._cache.foreign.key_of(pod))
         if state is None:
             return
-        sent, waited = state.arrived(pod), state.waited(time.time())
-        if waited is not None:
-            self._metrics.gang_wait.observe(waited)
+        sent = state.arrived(pod)
+        self._metrics.started(state.waited(time.time()))
         if sent:
             text = f"Successfully assigned {pod.namespace}/{pod.name} to {pod.node}"
-            self._recorder.emit(_reference(pod), "Normal", names.Event.SCHEDULED, text)
+            self._recorder.emit(pod_reference(pod), "Normal", names.Event.SCHEDULED, text)
 
     def not_bound(self, pod: PodView) -> None:
         """Take note of a pod that could not be sent to its node."""
@@ -224,7 +223,7 @@ class Foreign:
                 self._binder.mark(pod, verdict.message, word[1])
             if pod.message != verdict.message:
                 event = names.Event.FAILED_SCHEDULING
-                self._recorder.emit(_reference(pod), "Warning", event, verdict.message)
+                self._recorder.emit(pod_reference(pod), "Warning", event, verdict.message)
 
     async def _tell(self, key: str) -> None:
         group, state = self._cache.group_of(key), self._states.get(key)
@@ -260,8 +259,3 @@ def _overtaken(verdict: Verdict | None, whole: bool) -> Verdict | None:  # noqa:
 def _waits(pod: PodView) -> bool:
     """Say whether the pod wants a node now."""
     return not (pod.node or pod.deleting or pod.terminal or pod.gated)
-
-
-def _reference(pod: PodView) -> Json:
-    metadata = {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}

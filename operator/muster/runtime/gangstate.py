@@ -50,6 +50,8 @@ class GangState:
         self.verdict: Verdict | None = None
         self.told = 0.0
         """When the verdict was given."""
+        self.arrivals: list[PodView] = []
+        """Pods that have come to the nodes that they were given, and are not told of."""
         self.binding: set[str] = set()
         """uids of pods that were sent to their node and have not been seen on one."""
         self.marked: dict[str, str] = {}
@@ -95,11 +97,18 @@ class GangState:
         if roster.refused(pod) and self._previous.pop(pod.place, None) is not None:
             self._pause(pod.place, now)
         if not pod.terminal:
+            if pod.place in self.promises.nodes:
+                self.arrivals.append(pod)
             self.promises.keep(pod.place)
             if not pod.deleting:
                 self._previous[pod.place] = pod.node
             if pod.phase == "Running" and not (pod.deleting or pod.place in self.leaving):
                 self._retries.pop(pod.place, None)
+
+    def take_arrivals(self) -> list[PodView]:
+        """Return the pods that are not told of yet; from now on they are."""
+        taken, self.arrivals = self.arrivals, []
+        return taken
 
     def waited(self, job: Job, now: float) -> float | None:
         """Return once, with the last of the pods it needs on its node, for how long it waited."""

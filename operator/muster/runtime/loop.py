@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from muster.api import names
 from muster.api.model import Job, PodView, Verdict
-from muster.runtime import gangs, recording, rulings, tasks
+from muster.runtime import arrivals, gangs, recording, rulings, tasks
 from muster.runtime.binder import Binder
 from muster.runtime.cache import Cache
 from muster.runtime.chronicle import Chronicle
@@ -72,7 +72,7 @@ class Loop:
     ) -> None:
         self._cache, self._policy = cache, policy
         self._settings, self._metrics, self._touched = settings, metrics.cycles, touched
-        recorder = recorder or Recorder(kube)
+        self._recorder = recorder = recorder or Recorder(kube)
         self._binder = Binder(kube, cache, self._metrics, recorder, self._not_bound)
         self.foreign = Foreign(kube, cache, self._binder, recorder, self._metrics, self._wake)
         cache.arrived = self.arrived
@@ -283,17 +283,17 @@ class Loop:
             self.foreign.arrived(pod)
         else:
             state.arrived(pod, time.time())
-            self._began(state, pod.owner_uid)
-            # The hold ends with the gang whole; that, too, is found by a cycle.
-            if state.broken_since is not None and not state.promises.nodes:
-                self.stir()
+            if not state.promises.nodes:
+                self._settled(state, pod.owner_uid)
 
-    def _began(self, state: GangState, uid: str) -> None:
-        """Measure for how long a gang has waited that is whole for the first time."""
-        job = None if state.begun else self._cache.jobs.get(self._cache.jobs.key_of(uid) or "")
-        waited = None if job is None else state.waited(job, time.time())
-        if waited is not None:
-            self._metrics.gang_wait.observe(waited)
+    def _settled(self, state: GangState, uid: str) -> None:
+        """Take note of a gang of which every pod that was given a node is there."""
+        # The hold ends with it; that, too, is found by a cycle.
+        if state.broken_since is not None:
+            self.stir()
+        if (job := self._cache.jobs.get(self._cache.jobs.key_of(uid) or "")) is not None:
+            arrivals.tell(self._recorder, job, state.take_arrivals())
+            self._metrics.started(state.waited(job, time.time()))
 
     # What was decided.
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 import aiohttp
 
-from muster.api.model import GroupView, Json
+from muster.api.model import GroupView, Job, Json, PodView
 from muster.runtime.gate import Urgency
 from muster.runtime.kube import ApiError, FencedError, Kube, Resource
 
@@ -97,6 +97,18 @@ def reference(group: GroupView) -> Json:
     """Return a group as what an event is about."""
     metadata = {"namespace": group.namespace, "name": group.name, "uid": group.uid}
     return {"apiVersion": group.api_version, "kind": group.kind, "metadata": metadata}
+
+
+def job_reference(job: Job) -> Json:
+    """Return a job as what an event is about."""
+    metadata = {"namespace": job.namespace, "name": job.name, "uid": job.uid}
+    return {"apiVersion": job.api_version, "kind": job.kind, "metadata": metadata}
+
+
+def pod_reference(pod: PodView) -> Json:
+    """Return a pod as what an event is about."""
+    metadata = {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
 
 
 def _document(about: Json, kind: str, reason: str, message: str) -> Json:
