@@ -333,6 +333,24 @@ def test_the_columns_tell_people_the_state(kubectl: Kubectl) -> None:
     assert "REASON" not in kubectl("get", "tfjob", "shown")
 
 
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [
+        ("tfjobs.spec.runPolicy", "cleanPodPolicy"),
+        ("tfjobs.spec.runPolicy.schedulingPolicy.minAvailable", "<integer>"),
+        ("tfjobs.status.gang.message", "<string>"),
+        ("pytorchjobs.spec.elasticPolicy", "maxReplicas"),
+        ("mpijobs.spec.mpiReplicaSpecs.template.spec.containers.resources", "limits"),
+    ],
+)
+def test_fields_are_explained(kubectl: Kubectl, field: str, said: str) -> None:
+    """What may be written where, also inside the pod template; each field of ours in words."""
+    text = kubectl("explain", field)
+    assert said in text
+    ours = "template" not in field
+    assert not ours or "<no description>" not in text.partition("FIELDS")[0], text
+
+
 def test_groups_and_queues_take_kube_batchs_fields(kubectl: Kubectl) -> None:
     """Spec and status go through one door, and a wrong quantity is told."""
     group = {

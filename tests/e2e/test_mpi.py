@@ -90,7 +90,10 @@ def test_a_failed_job_is_counted_once(place: Api, mpi_operator: Operator, versio
     document = mpijob("broken", version, exits="3", runPolicy={"backoffLimit": 0})
     document["spec"]["mpiReplicaSpecs"]["Launcher"]["restartPolicy"] = "Never"
     place.create(document)
-    place.wait_condition("broken", "Failed", of=KIND)
+    job = place.wait_condition("broken", "Failed", of=KIND)
+    # It is counted with the event that tells of it, which comes after the status.
+    reason = next(c["reason"] for c in job["status"]["conditions"] if c["type"] == "Failed")
+    place.wait("Event", lambda _: place.events(reason, "broken"), what=f"event {reason}")
     counted = {name: value - before.get(name, 0) for name, value in counters(mpi_operator).items()}
     own = int(version == "v2beta1")
     assert counted["mpi_operator_jobs_created_total"] == own

@@ -18,6 +18,7 @@ def test_quota_for_one_of_two_jobs(api: Api, module_operator: Operator) -> None:
     api.create({**QUOTA, "spec": {"hard": {"pods": "4"}}})
     since = api.revision("Pod")
     api.create(tfjob("first", workers=3, run="5"))
+    api.wait_job("first", lambda j: verdict(j).get("placed"))
     api.create(tfjob("second", workers=3, run="1"))
     job = api.wait_job("second", lambda j: verdict(j).get("blockedBy"), what="second is told")
     said = verdict(job)

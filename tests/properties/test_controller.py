@@ -381,7 +381,7 @@ def test_an_end_is_an_end(document, backend, before, after):
     """Conditions and times of a finished job never change again."""
     cluster = lived(document, backend, before)
     cluster.edit(runPolicy={"activeDeadlineSeconds": 1})
-    for event in (("place", True), ("admit", "Running"), ("tick", 10)):
+    for event in (("place", True), ("tick", 10), ("admit", "Running")):
         cluster.happen(*event).settle()
     for _ in range(4):  # what is evicted or turned away comes back before the launcher comes
         if cluster.rules.limits_itself and "completionTime" not in cluster.status:
