@@ -8,7 +8,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	"$$p" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' \
 	>/dev/null 2>&1 && { echo "$$p"; break; }; done)
 # The stories mostly wait; each process of the tests has a cluster of its own.
-E2E_AT_ONCE ?= 3
+E2E_AT_ONCE ?= 4
 UNIT_AT_ONCE ?= 2
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
@@ -60,7 +60,7 @@ nightly: install ## run the property tests with thousands of cases each
 
 e2e: controlplane ## run the tests on a real API server
 # A story that fails beside others is told once more alone, and its failure stays in the output:
-# some hold to the second, which three at a time on two cores do not always allow.
+# some hold to the second, which four at a time on two cores do not always allow.
 	$(BIN)/python -m pytest -m e2e -n $(E2E_AT_ONCE) --dist loadfile \
 		--no-loadscope-reorder $(PYTEST_ARGS) || \
 		$(BIN)/python -m pytest -m e2e --last-failed --last-failed-no-failures none $(PYTEST_ARGS)

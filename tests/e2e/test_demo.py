@@ -65,12 +65,27 @@ def in_order(text: str, marks: Sequence[str]) -> bool:
 
 
 @pytest.mark.timeout(SECONDS + 60)
-def test_the_demo(tmp_path: Path) -> None:
-    """Exit code 0, the story of the gang that waits, the table, both pictures."""
-    out = tmp_path / "pictures" / "demo.svg"
-    process = start("--out", str(out), state=tmp_path / "state", cwd=tmp_path)
+def test_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit code 0, the story of the gang that waits, the table, both pictures.
+
+    It is told to stay: cluster, operator and jobs can be looked at until they are told to go.
+    """
+    out, state = tmp_path / "pictures" / "demo.svg", tmp_path / "state"
+    process = start("--keep", "--out", str(out), state=state, cwd=tmp_path)
     text, _ = process.communicate(timeout=SECONDS)
-    assert process.returncode == 0, text
+    monkeypatch.setenv("XDG_STATE_HOME", str(state))
+    try:
+        assert process.returncode == 0, text
+        tells_its_story(text)
+        shows_its_pictures(out)
+        can_be_looked_at(text, state, tmp_path)
+    finally:
+        cluster.down("demo")
+    assert nothing_remains(state)
+
+
+def tells_its_story(text: str) -> None:
+    """Check what is printed, in its order."""
     squeezed = "\n".join(" ".join(line.split()) for line in text.splitlines())
     assert in_order(
         squeezed,
@@ -94,10 +109,27 @@ def test_the_demo(tmp_path: Path) -> None:
     assert "first all 3 pods placed: 1 on node-1, 1 on node-2, 1 on node-3" in squeezed
     assert "second all 4 pods placed: " in squeezed
     assert max(len(line) for line in text.splitlines() if "|" in line) <= 100
+
+
+def shows_its_pictures(out: Path) -> None:
+    """Check the file that a browser shows."""
     root = ET.parse(out).getroot()
     texts = {element.text for element in root.iter("{http://www.w3.org/2000/svg}text")}
     assert set(NAMES) | {"node-1", "node-4", "first-worker-0", "A first"} <= texts
-    assert nothing_remains(tmp_path / "state")
+
+
+def can_be_looked_at(text: str, state: Path, cwd: Path) -> None:
+    """Check that all is there still, and that another demo keeps away from it."""
+    assert "muster local down --name demo" in text
+    kept = cluster.find("demo")
+    assert kept is not None
+    assert all(kept.pids().values())
+    jobs = kept.client().get("/apis/kubeflow.org/v1/namespaces/default/tfjobs")["items"]
+    assert {job["metadata"]["name"] for job in jobs} == set(NAMES)
+    again = start("--keep", state=state, cwd=cwd)
+    words, _ = again.communicate(timeout=60)
+    assert again.returncode == 1
+    assert "muster local down --name demo" in words
 
 
 def test_an_interrupted_demo_cleans_up(tmp_path: Path) -> None:
@@ -145,27 +177,3 @@ def test_a_failed_demo_says_why(tmp_path: Path) -> None:
     assert text.startswith(f"muster demo: {out} cannot be written: ")
     assert len(text.splitlines()) == 1
     assert nothing_remains(tmp_path / "state")
-
-
-@pytest.mark.timeout(SECONDS + 60)
-def test_a_kept_demo_can_be_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cluster, operator and jobs stay until they are told to go."""
-    state = tmp_path / "state"
-    process = start("--keep", "--out", str(tmp_path / "demo.svg"), state=state, cwd=tmp_path)
-    text, _ = process.communicate(timeout=SECONDS)
-    monkeypatch.setenv("XDG_STATE_HOME", str(state))
-    try:
-        assert process.returncode == 0, text
-        assert "muster local down --name demo" in text
-        kept = cluster.find("demo")
-        assert kept is not None
-        assert all(kept.pids().values())
-        jobs = kept.client().get("/apis/kubeflow.org/v1/namespaces/default/tfjobs")["items"]
-        assert {job["metadata"]["name"] for job in jobs} == set(NAMES)
-        again = start("--keep", state=state, cwd=tmp_path)
-        words, _ = again.communicate(timeout=60)
-        assert again.returncode == 1
-        assert "muster local down --name demo" in words
-    finally:
-        cluster.down("demo")
-    assert nothing_remains(state)
