@@ -108,7 +108,7 @@ def test_without_go_it_is_said_which_to_install(
         ("go: go.mod requires go >= 1.26.0 (running go 1.19.8)", "this Go is too old"),
         ("compile: writing output: no space left on device", "the disk is full"),
         ("k8s.io/x: link: signal: killed", "memory ran out"),
-        ("Get https://proxy.golang.org: i/o timeout", "no module proxy"),
+        ("Get https://proxy.example.com: i/o timeout", "no module proxy"),
         ("verifying k8s.io/api: checksum mismatch", "other files than go.sum lists"),
         ("main.go:1: syntax error", "the build failed"),
     ],
