@@ -18,8 +18,11 @@ from muster.api import edge
         ({"a": [{"b": 1, "added": 2}]}, {"a": [{"b": 1}]}, True),
         ({"a": [{"b": 1}, {}]}, {"a": [{"b": 1}]}, False),
         ({"a": None}, {"a": [1]}, False),
+        ({}, {"off": False}, True),
+        ({"cpu": "1"}, {"cpu": "1000m"}, True),
+        ({"cpu": "1"}, {"cpu": "2"}, False),
     ],
 )
 def test_a_stored_document_says_what_is_wanted_whatever_was_added(there, wanted, covered):
-    """Defaults of the server are no difference; another value, or none, is."""
+    """Defaults and spellings of the server are no difference; another value, or none, is."""
     assert edge.covers(there, wanted) is covered

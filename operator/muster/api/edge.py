@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from muster.api import quantity
+
 
 def parse_time(value: object) -> float | None:
     """Return an RFC 3339 text as seconds since the epoch, or None if it is none."""
@@ -46,14 +48,27 @@ def integer(value: object) -> int | None:
 
 
 def covers(there: Any, wanted: Any) -> bool:
-    """Say whether a stored value says all that is wanted; defaults may have been added."""
+    """Say whether a stored value says all that is wanted; the server adds its own defaults.
+
+    It leaves out what is off, and writes quantities in its own way.
+    """
     if isinstance(wanted, Mapping):
         known = isinstance(there, Mapping)
         return known and all(covers(there.get(key), value) for key, value in wanted.items())
     if isinstance(wanted, list):
         alike = isinstance(there, list) and len(there) == len(wanted)
         return alike and all(map(covers, there, wanted))
-    return bool(there == wanted)
+    if wanted is False and there is None:
+        return True
+    return bool(there == wanted) or _same_amount(there, wanted)
+
+
+def _same_amount(there: Any, wanted: Any) -> bool:
+    """Say whether two spellings mean one quantity, as 1000m and 1 do."""
+    try:
+        return quantity.parse(there) == quantity.parse(wanted)
+    except (ValueError, TypeError):
+        return False
 
 
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:

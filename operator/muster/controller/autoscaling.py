@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from muster.api import names, quantity
+from muster.api import edge, names
 from muster.api.model import Json
 from muster.controller.children import labels
 from muster.controller.model import Action, Create, Delete, Patch
@@ -46,7 +45,7 @@ def writes(scope: Scope) -> Iterator[Action]:
         spec = document["spec"]
         for view in scope.observed.autoscalers:
             ours = view.owner_uid == scope.job.uid and not view.deleting
-            if ours and not covers(view.spec, spec):
+            if ours and not edge.covers(view.spec, spec):
                 yield Patch(view.api_version, view.kind, view.namespace, view.name, {"spec": spec})
 
 
@@ -55,24 +54,3 @@ def removal(scope: Scope) -> Iterator[Delete]:
     for view in scope.observed.autoscalers:
         if view.owner_uid == scope.job.uid and not view.deleting:
             yield Delete(view.api_version, view.kind, view.namespace, view.name, view.uid)
-
-
-def covers(stored: Any, asked: Any) -> bool:
-    """Say whether a stored value says all that is asked; the server adds its own defaults."""
-    if isinstance(asked, dict):
-        whole = isinstance(stored, dict)
-        return whole and all(covers(stored.get(key), value) for key, value in asked.items())
-    if isinstance(asked, list):
-        same = isinstance(stored, list) and len(stored) == len(asked)
-        return same and all(map(covers, stored, asked))
-    if asked is False and stored is None:
-        return True  # the server leaves out what is off
-    return bool(stored == asked) or _same_amount(stored, asked)
-
-
-def _same_amount(stored: Any, asked: Any) -> bool:
-    """Say whether two spellings mean one quantity, as 1000m and 1 do."""
-    try:
-        return quantity.parse(stored) == quantity.parse(asked)
-    except (ValueError, TypeError):
-        return False

@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from muster.api import names
+from muster.api import edge, names
 from muster.api.model import Json
-from muster.controller.autoscaling import covers
 from muster.controller.children import labels
 from muster.controller.model import Action, Create, Patch
 from muster.controller.scope import Scope
@@ -89,13 +88,13 @@ def _mending(stored: Any, asked: Any) -> Any:
     Of a map in it, as a selector is, nothing else may be there.
     """
     if not isinstance(asked, dict):
-        return None if covers(stored, asked) else asked
+        return None if edge.covers(stored, asked) else asked
     change: Json = {}
     for key, value in asked.items():
         there = (stored or {}).get(key)
         surplus = set(there or ()) - set(value) if isinstance(value, dict) else ()
         if surplus:
             change[key] = {**dict.fromkeys(sorted(surplus)), **value}
-        elif not covers(there, value):
+        elif not edge.covers(there, value):
             change[key] = value
     return change
