@@ -126,12 +126,11 @@ class Binder:
 
     async def _evict(self, pod: PodView, cause: Cause) -> None:
         metadata = {"name": pod.name, "namespace": pod.namespace}
-        body: Json = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": metadata,
-            "deleteOptions": {"preconditions": {"uid": pod.uid}},
-        }
+        options: Json = {"preconditions": {"uid": pod.uid}}
+        if (seconds := grace(self._cache, pod)) is not None:
+            options["gracePeriodSeconds"] = seconds
+        kind = {"apiVersion": "policy/v1", "kind": "Eviction"}
+        body: Json = {**kind, "metadata": metadata, "deleteOptions": options}
         about = {"apiVersion": "v1", "kind": "Pod", "metadata": {**metadata, "uid": pod.uid}}
         self._recorder.emit(about, "Normal", names.Event.EVICT, cause.sentence, once=True)
         path = PODS.path(pod.namespace, pod.name, "eviction")
@@ -153,7 +152,9 @@ class Binder:
     async def _remove(self, pod: PodView) -> None:
         path = PODS.path(pod.namespace, pod.name)
         try:
-            left = await self._kube.delete(path, pod.uid, Urgency.PLACEMENT)
+            left = await self._kube.delete(
+                path, pod.uid, Urgency.PLACEMENT, grace=grace(self._cache, pod)
+            )
         except TROUBLE as error:
             log.warning("pod %s/%s was not deleted: %s", pod.namespace, pod.name, error)
         else:
@@ -166,6 +167,16 @@ class Binder:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def grace(cache: Cache, pod: PodView) -> int | None:
+    """Return the seconds in which a pod has to end; None: as its template says.
+
+    On a node that is gone no kubelet ends it, and it would be there for most of a minute.
+    """
+    nodes = cache.mirrors.get("Node", ()) if pod.node else ()
+    gone = any(m.synced.is_set() and m.get("", pod.node) is None for m in nodes)
+    return 0 if gone else None
 
 
 def _reserved(volume: VolumeView, claim: ClaimView) -> Json:

@@ -29,7 +29,7 @@ from muster.controller.model import (
 )
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend
-from muster.runtime import resources, shelf, views
+from muster.runtime import binder, resources, shelf, views
 from muster.runtime.cache import Cache
 from muster.runtime.gate import Urgency
 from muster.runtime.kube import ApiError, Kube, Resource
@@ -252,7 +252,8 @@ class Passes:
     async def _delete(self, job: Job, action: Delete) -> None:
         resource = self._resource(action.api_version, action.kind)
         path = resource.path(action.namespace, action.name)
-        grace = 0 if self._is_stranded(action) else None
+        pod = self._cache.pod(action.namespace, action.name) if action.kind == "Pod" else None
+        grace = None if pod is None else binder.grace(self._cache, pod)
         try:
             left = await self._kube.delete(path, action.uid, Urgency.PLACEMENT, grace=grace)
         except ApiError as error:
@@ -264,14 +265,6 @@ class Passes:
             self._cache.put(left)
         if left is not None:
             self._metrics.deleted(action.kind)
-
-    def _is_stranded(self, action: Delete) -> bool:
-        """Say whether it is a pod on a node that is gone: its kubelet does not let go of it."""
-        pod = self._cache.pod(action.namespace, action.name) if action.kind == "Pod" else None
-        if pod is None or not pod.node:
-            return False
-        nodes = self._cache.mirrors.get("Node", ())
-        return any(m.synced.is_set() and m.get("", pod.node) is None for m in nodes)
 
     async def _patch(self, job: Job, action: Patch) -> None:
         resource = self._resource(action.api_version, action.kind)
