@@ -33,7 +33,8 @@ def test_each_object_gets_its_event_up_to_a_limit(shared_api: Api) -> None:
             tfjob(name, workers=workers, run="forever", resources=MINUTE, cleanPodPolicy="All")
         )
         api.wait_pods(workers, "Running", name)
-    first = told(api, "few", "SuccessfulCreatePod", "SuccessfulCreateService", "TFJobRunning")
+    seen = ("TFJobCreated", "SuccessfulCreatePod", "SuccessfulCreateService", "TFJobRunning")
+    first = told(api, "few", *seen)
     api.wait("Event", lambda _: len(api.events("SuccessfulCreateService", "few")) == 32)
     assert len(api.events("SuccessfulCreatePod", "few")) == 32
     assert {e["message"] for e in api.events("SuccessfulCreatePod", "few")} == {
