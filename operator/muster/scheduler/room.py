@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -39,7 +40,7 @@ class Stack:
         self._room, self._shape, self._count = room, shape, count[:, None]
         self._future = future
 
-    @property
+    @cached_property
     def allocatable(self) -> IntArray:
         """(M, R)."""
         found: IntArray = self._room.nodes.allocatable[self.nodes]
