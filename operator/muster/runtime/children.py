@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from muster.api.model import BatchView, Job, ObjectView
 
@@ -25,7 +25,9 @@ class Children:
     def of(self, job: Job, kind: str, wanted: Iterable[str]) -> tuple[ObjectView, ...]:
         """Return those of one kind that the job controls, and others with a name it wants."""
         past = {} if job.status.finished else self._past.get(job.uid, {})
-        there = {**past, **self._of.get(job.uid, {})}
+        there: Mapping[tuple[str, str], ObjectView] = self._of.get(job.uid, {})
+        if past:
+            there = {**past, **there}
         own = {n: v for (k, n), v in there.items() if k == kind}
         taken = (self._all.get((kind, job.namespace, name)) for name in wanted if name not in own)
         return (*own.values(), *(child for child in taken if child is not None))
