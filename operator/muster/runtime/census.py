@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from muster.runtime import tallies
 from muster.runtime.matching import chosen
 from muster.runtime.shapes import PodUse
 from muster.runtime.ties import Identity, Labels, Selection, Tie
@@ -57,7 +58,7 @@ class Census:
         self.ending += sign * use.deleting
         for table in (self.holders, self.going) if use.deleting else (self.holders,):
             for tie in use.apart:
-                _count(table, tie, use.node, sign)
+                tallies.count(table, tie, use.node, sign)
         for question, answer in self._answers.items():
             if self._counts(question, use):
                 answer[use.node] += sign
@@ -90,12 +91,3 @@ class Census:
             return False
         identity = Identity(use.namespace, use.labels)
         return all(self.matches(selection, identity) for selection in question.who)
-
-
-def _count(table: dict[Tie, Counter[str]], tie: Tie, node: str, sign: int) -> None:
-    held = table.setdefault(tie, Counter())
-    held[node] += sign
-    if not held[node]:
-        del held[node]
-    if not held:
-        del table[tie]

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from muster.runtime import tallies
 from muster.scheduler.model import HostPort, IntArray
 
 Held = dict[str, Counter[HostPort]]
@@ -28,7 +29,7 @@ class HostPorts:
         """
         for table in (self._held, self._ending) if ending else (self._held,):
             for port in ports:
-                _count(table, node, port, sign)
+                tallies.count(table, node, port, sign)
 
     def meet(self, node: str, wanted: Iterable[HostPort]) -> bool:
         """Say whether a pod on the node holds one of the ports."""
@@ -43,15 +44,6 @@ class HostPorts:
         By `index`; None where there are none at all.
         """
         return _sum(self._held, wanted, index), _sum(self._ending, wanted, index)
-
-
-def _count(table: Held, node: str, port: HostPort, sign: int) -> None:
-    held = table.setdefault(node, Counter())
-    held[port] += sign
-    if not held[port]:
-        del held[port]
-    if not held:
-        del table[node]
 
 
 def _sum(table: Held, wanted: frozenset[HostPort], index: Mapping[str, int]) -> IntArray | None:
