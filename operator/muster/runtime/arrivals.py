@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is told of the pods of jobs that have come to the nodes that they were given."""
+"""What is told of pods that have come to the nodes that they were given."""
 
 from __future__ import annotations
 
@@ -23,5 +23,10 @@ def tell(recorder: Recorder, job: Job, pods: Sequence[PodView]) -> None:
         recorder.emit(job_reference(job), "Normal", names.Event.SCHEDULED, text)
         return
     for pod in pods:
-        text = f"Successfully assigned {pod.namespace}/{pod.name} to {pod.node}"
-        recorder.emit(pod_reference(pod), "Normal", names.Event.SCHEDULED, text, spare=True)
+        tell_one(recorder, pod, spare=True)
+
+
+def tell_one(recorder: Recorder, pod: PodView, *, spare: bool = False) -> None:
+    """Say on the pod where it is; `spare` as `Recorder.emit` has it."""
+    text = f"Successfully assigned {pod.namespace}/{pod.name} to {pod.node}"
+    recorder.emit(pod_reference(pod), "Normal", names.Event.SCHEDULED, text, spare=spare)

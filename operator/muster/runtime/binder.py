@@ -17,7 +17,7 @@ from muster.runtime.causes import Cause
 from muster.runtime.cyclemetrics import CycleMetrics
 from muster.runtime.gate import Urgency
 from muster.runtime.kube import STRATEGIC_PATCH, ApiError, FencedError, Kube
-from muster.runtime.recorder import Recorder
+from muster.runtime.recorder import Recorder, pod_reference
 from muster.runtime.resources import CLAIMS, PODS, VOLUMES
 from muster.runtime.storage import BOUND_BY, SELECTED_NODE, ClaimView, Consumer, VolumeView
 
@@ -131,7 +131,7 @@ class Binder:
             options["gracePeriodSeconds"] = seconds
         kind = {"apiVersion": "policy/v1", "kind": "Eviction"}
         body: Json = {**kind, "metadata": metadata, "deleteOptions": options}
-        about = {"apiVersion": "v1", "kind": "Pod", "metadata": {**metadata, "uid": pod.uid}}
+        about = pod_reference(pod)
         self._recorder.emit(about, "Normal", names.Event.EVICT, cause.sentence, once=True)
         path = PODS.path(pod.namespace, pod.name, "eviction")
         try:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from muster.api import names
 from muster.api.model import PodView, Verdict
 from muster.gang import announce
-from muster.runtime import foreignpods, rulings
+from muster.runtime import arrivals, foreignpods, rulings
 from muster.runtime.binder import TROUBLE, Binder
 from muster.runtime.cache import Cache
 from muster.runtime.causes import LATE, RELEASE, Cause
@@ -158,8 +158,7 @@ class Foreign:
         sent = state.arrived(pod)
         self._metrics.started(state.waited(time.time()))
         if sent:
-            text = f"Successfully assigned {pod.namespace}/{pod.name} to {pod.node}"
-            self._recorder.emit(pod_reference(pod), "Normal", names.Event.SCHEDULED, text)
+            arrivals.tell_one(self._recorder, pod)
 
     def not_bound(self, pod: PodView) -> None:
         """Take note of a pod that could not be sent to its node."""
