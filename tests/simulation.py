@@ -13,6 +13,7 @@ from builders_scheduler import make_columns, make_gang, make_queue, make_role
 from muster.runtime.inputs import GangInput
 from muster.scheduler import cycle, policy
 from muster.scheduler.decision import Decision
+from muster.scheduler.model import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,8 @@ class Cluster:
     starts: dict[str, float] = field(default_factory=dict)
     ends: dict[str, float] = field(default_factory=dict)
     cycles: int = 0
+    seen: Snapshot | None = None
+    """What the last cycle saw."""
 
     def run(self) -> Iterator[tuple[float, Sequence[Decision]]]:
         """Let time pass until all jobs have ended that can; yield every cycle's decisions."""
@@ -59,8 +62,8 @@ class Cluster:
             while arrivals and arrivals[-1].arrives <= now:
                 work = arrivals.pop()
                 gangs[work.name] = self._gang(work, roles)
-            snapshot = columns.snapshot(list(gangs.values()), queues, now)
-            decisions = cycle.schedule(snapshot, self.rules)
+            self.seen = columns.snapshot(list(gangs.values()), queues, now)
+            decisions = cycle.schedule(self.seen, self.rules)
             self.cycles += 1
             for decision in decisions:
                 if not decision.placements:

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from dataclasses import replace
+
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders_scheduler import make_node
+from muster.scheduler import foretell, policy
 from muster.scheduler.decision import State
 from simulation import Cluster, Work
 
@@ -61,3 +64,17 @@ def test_everybody_who_can_starts(cluster):
         verdicts |= {decision.gang: decision.verdict for decision in decisions}
     for work in cluster.works:
         assert (work.name in cluster.ends) == verdicts[work.name].ever_possible
+
+
+@settings(max_examples=settings().max_examples // 4)
+@given(cluster=clusters())
+def test_what_is_foretold_comes_true(cluster):
+    """Once the last job is there, and all end when they said: each starts when it was told."""
+    cluster.works = [replace(work, estimate=work.seconds) for work in cluster.works]
+    last, names = max(work.arrives for work in cluster.works), []
+    told = None
+    for now, decisions in cluster.run():
+        if now >= last and told is None:
+            names = [decision.gang for decision in decisions]
+            told = foretell.foretell(cluster.seen, policy.DEFAULT, names)
+    assert told == {name: cluster.starts[name] for name in names if name in cluster.starts}

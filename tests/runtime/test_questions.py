@@ -9,7 +9,7 @@ import json
 import pytest
 import yaml
 
-from builders_scheduler import make_gang, make_role
+from builders_scheduler import make_gang, make_pod, make_role
 from muster import cli
 from muster.runtime import questions, recording
 from muster.runtime.settings import Settings
@@ -53,6 +53,25 @@ def test_a_gang_that_is_not_there(saved):
     answer = explain(saved, "pytorchjob/waits")
     assert (answer.code, answer.text) == (2, "")
     assert answer.complaint.startswith("pytorchjob/waits in namespace team: not there")
+
+
+def test_the_start_of_a_gang_behind_the_first(tmp_path):
+    """Is worked out, as nobody reserves anything for it; of one that can never start it is not."""
+    file, ends = tmp_path / "saw.json", {"started": 900.0, "duration": 300.0}
+    role = make_role(replicas=1, cpu=8)
+    gangs = [
+        make_gang(key="TFJob/team/runs", roles=[make_role(held=[(0, "n1")], cpu=1)], **ends),
+        make_gang(key="TFJob/team/first", created=1, duration=60.0, roles=[role]),
+        make_gang(key="TFJob/team/second", created=2, roles=[role]),
+        WAITS,
+    ]
+    file.write_text(recording.dump(*seen(gangs=gangs, pods=[make_pod(name="runs-0", cpu=1)])))
+    lines = {name: explain(str(file), f"tfjob/{name}").text for name in ("first", "second")}
+    assert lines["first"].endswith("  starts: 1970-01-01T00:20:00Z\n")
+    assert lines["second"].endswith(
+        "  starts: about 1970-01-01T00:21:00Z, if nothing else comes\n"
+    )
+    assert "starts" not in explain(str(file), "tfjob/waits").text
 
 
 def test_programs_read_json(saved):

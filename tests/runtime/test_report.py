@@ -84,6 +84,18 @@ def test_time_and_victims_are_told():
     assert lines[-1] == "  would evict TFJob/team/first worker-1 from n1 (preempt)"
 
 
+def test_a_time_without_a_reservation_is_told_as_what_it_is():
+    """When it starts if nothing else comes; a reservation says more."""
+    waits = make_gang(key="TFJob/team/second", roles=[make_role(replicas=2, cpu=2)])
+    view, (decision,) = seen(gangs=[HELD, waits], pods=PODS)
+    foretold = {decision.gang: 60.0}
+    lines = report.of_gang(view, decision.gang, [decision], foretold).splitlines()
+    assert lines[-1] == "  starts: about 1970-01-01T00:01:00Z, if nothing else comes"
+    decision = replace(decision, verdict=replace(decision.verdict, eta=30.0))
+    lines = report.of_gang(view, decision.gang, [decision], foretold).splitlines()
+    assert lines[-1] == "  starts: 1970-01-01T00:00:30Z"
+
+
 @pytest.mark.parametrize(("mode", "said"), [("move", "moves"), ("propose", "could move")])
 def test_moves_are_told(mode, said):
     """Who makes room by moving, or could, and where to."""

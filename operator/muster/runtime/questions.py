@@ -109,7 +109,9 @@ def _answer(
     code = YES if all(report.fits(found.get(key)) for key in keys) else NO
     if as_json:
         return Answer(recording.told(list(found.values())), code)
-    return Answer("".join(report.of_gang(seen, key, decisions) for key in keys), code)
+    asked = report.open_questions(found.values())
+    foretold = seen.foretell(asked) if asked else {}
+    return Answer("".join(report.of_gang(seen, k, decisions, foretold) for k in keys), code)
 
 
 def _find(seen: Recording, kind: str, namespace: str, name: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from typing import Any, Final, cast
@@ -21,7 +21,7 @@ from muster.runtime.inputs import GangInput, QueueInput
 from muster.runtime.shapes import NodeView, PodUse
 from muster.runtime.snapshot import ClusterColumns
 from muster.runtime.storage import ClaimView, ClassView, Stored, VolumeView
-from muster.scheduler import cycle, policy
+from muster.scheduler import cycle, foretell, policy
 from muster.scheduler.decision import Decision
 from muster.scheduler.model import PastMove, Quota, Snapshot
 from muster.scheduler.policy import Policy
@@ -74,8 +74,15 @@ class Recording:
 
     def decide(self) -> tuple[Decision, ...]:
         """Return what is decided."""
-        chosen = policy.parse(self.policy) if self.policy else policy.DEFAULT
-        return cycle.schedule(self.snapshot(), chosen)
+        return cycle.schedule(self.snapshot(), self._chosen)
+
+    def foretell(self, keys: Collection[str]) -> Mapping[str, float]:
+        """Return gang -> when it starts if nothing else comes, of those where that is known."""
+        return foretell.foretell(self.snapshot(), self._chosen, keys)
+
+    @property
+    def _chosen(self) -> Policy:
+        return policy.parse(self.policy) if self.policy else policy.DEFAULT
 
 
 def take(

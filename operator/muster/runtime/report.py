@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from muster.api import edge, names, quantity
@@ -18,13 +18,22 @@ INSUFFICIENT: Final = "insufficient "
 OTHERS: Final = "pods of others"
 
 
-def of_gang(recording: Recording, key: str, decisions: Sequence[Decision]) -> str:
-    """Return the report on a gang of the recording, in lines."""
+def of_gang(
+    recording: Recording,
+    key: str,
+    decisions: Sequence[Decision],
+    foretold: Mapping[str, float] | None = None,
+) -> str:
+    """Return the report on a gang of the recording, in lines.
+
+    `foretold`: when gangs start that have no reservation, if nothing else comes.
+    """
     gang = next(gang for gang in recording.gangs if gang.key == key)
     decision = next((d for d in decisions if d.gang == key), None)
     if decision is None:
         return "\n".join([f"{key}: placed, {_size(gang)}", *_nodes(_held(gang))]) + "\n"
-    return "\n".join(_lines(recording, gang, decision)) + "\n"
+    start = _start(decision.verdict, (foretold or {}).get(key))
+    return "\n".join(_lines(recording, gang, decision, start)) + "\n"
 
 
 def fits(decision: Decision | None) -> bool:
@@ -32,7 +41,21 @@ def fits(decision: Decision | None) -> bool:
     return decision is None or decision.verdict.state in (State.PLACED, State.RUNNING)
 
 
-def _lines(recording: Recording, gang: GangInput, decision: Decision) -> Iterator[str]:
+def open_questions(decisions: Iterable[Decision]) -> list[str]:
+    """Return the keys of the gangs that may start later, nobody has said when."""
+    waiting = (d for d in decisions if not fits(d) and d.verdict.ever_possible)
+    return [d.gang for d in waiting if d.verdict.eta is None]
+
+
+def _start(verdict: Verdict, foretold: float | None) -> str:
+    if verdict.eta is not None:
+        return edge.format_time(verdict.eta)
+    if foretold is None:
+        return "unknown"
+    return f"about {edge.format_time(foretold)}, if nothing else comes"
+
+
+def _lines(recording: Recording, gang: GangInput, decision: Decision, start: str) -> Iterator[str]:
     verdict = decision.verdict
     if fits(decision):
         yield f"{gang.key}: fits now, {verdict.placed} of {verdict.total} pods"
@@ -50,8 +73,7 @@ def _lines(recording: Recording, gang: GangInput, decision: Decision) -> Iterato
     if verdict.position:
         yield f"  position {verdict.position} in queue {gang.queue}"
     if verdict.ever_possible:
-        eta = "unknown" if verdict.eta is None else edge.format_time(verdict.eta)
-        yield f"  starts: {eta}"
+        yield f"  starts: {start}"
     for move in decision.moves:
         yield f"  {move.gang} {'moves' if decision.evictions else 'could move'}:"
         moved = next(each for each in recording.gangs if each.key == move.gang)

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When gangs start that wait behind others: the cycles to come, played through.
+
+As if nothing else came, and as if all that runs, and all that starts, ended as expected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from muster.scheduler.cycle import schedule
+from muster.scheduler.decision import Decision, State
+from muster.scheduler.model import (
+    CPU,
+    MEMORY,
+    UNLIMITED,
+    Gang,
+    IntArray,
+    Link,
+    Lot,
+    Quota,
+    Shape,
+    Snapshot,
+    Tenancy,
+)
+from muster.scheduler.policy import Policy
+
+CYCLES: Final = 200
+"""How many cycles are played through at the most."""
+LOOKS: Final = 20_000
+"""How many waiting gangs all of these may look at."""
+
+_Rows = tuple[IntArray, IntArray]
+
+
+def foretell(snapshot: Snapshot, policy: Policy, keys: Collection[str]) -> Mapping[str, float]:
+    """Return gang -> when it starts, of those for which that can be told.
+
+    It can not where anybody would be evicted first, who then waits again, and where tasks wait
+    whose ports, neighbours or volumes matter.
+    """
+    found: dict[str, float] = {}
+    waiting = [gang for gang in snapshot.gangs if gang.missing]
+    if any(map(_is_particular, _shapes(snapshot, waiting))):
+        return found
+    future = _Future(snapshot)
+    for _ in range(min(CYCLES, LOOKS // max(len(waiting), 1))):
+        decisions = schedule(future.snapshot(), policy)
+        if any(decision.evictions for decision in decisions):
+            break
+        for decision in decisions:
+            if decision.placements:
+                future.place(decision)
+                if decision.gang in keys and decision.verdict.state is State.PLACED:
+                    found.setdefault(decision.gang, future.now)
+        if found.keys() >= set(keys) or not future.advance():
+            break
+    return found
+
+
+def _shapes(snapshot: Snapshot, gangs: Iterable[Gang]) -> Iterator[Shape]:
+    wanted = {lot.shape for gang in gangs for lot in gang.lots if lot.waiting or lot.returning}
+    return (snapshot.shapes[shape] for shape in wanted)
+
+
+def _is_particular(shape: Shape) -> bool:
+    """Say whether it matters to a task who else is on a node."""
+    return bool(shape.ports or shape.wants or any(b.link is not Link.FOND for b in shape.bonds))
+
+
+class _Future:
+    """The cluster as it would be."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.now = snapshot.now
+        self._first = snapshot
+        nodes = snapshot.nodes
+        self._used, self._load, self._releasing = nodes.used, nodes.load, nodes.releasing
+        self._gangs = {gang.key: gang for gang in snapshot.gangs}
+        self._ends = {g.key: g.ends(self.now) for g in snapshot.gangs if _holds(g)}
+        self._allocated = {name: q.allocated.copy() for name, q in snapshot.queues.items()}
+        self._request = {name: q.request.copy() for name, q in snapshot.queues.items()}
+        self._rows = {g.key: _rows(g, nodes.index) for g in snapshot.gangs if _holds(g)}
+        self._charged = {key: quota.used for key, quota in snapshot.quotas.items()}
+
+    def snapshot(self) -> Snapshot:
+        """Return what a cycle would see."""
+        first = self._first
+        nodes = replace(first.nodes, used=self._used, load=self._load, releasing=self._releasing)
+        queues = {
+            name: replace(queue, allocated=self._allocated[name], request=self._request[name])
+            for name, queue in first.queues.items()
+        }
+        gangs = tuple(self._gangs.values())
+        return replace(
+            first,
+            now=self.now,
+            nodes=nodes,
+            gangs=gangs,
+            queues=queues,
+            tenancy=_tenancy(gangs, self._rows, self._used.shape[1]),
+            quotas=dict(self._quotas()),
+            moves=None,
+        )
+
+    def place(self, decision: Decision) -> None:
+        """Let the gang have the nodes that it was given."""
+        gang = self._gangs[decision.gang]
+        given = {(p.role, p.index): p.node for p in decision.placements}
+        lots = tuple(_with(lot, given, self.now) for lot in gang.lots)
+        taken = np.zeros_like(gang.allocated)
+        for before, after in zip(gang.lots, lots, strict=True):
+            given_now = after.held[len(before.held) :]
+            taken += len(given_now) * before.request
+            self._count(before, given_now, 1)
+            self._charge(before, len(before.absent) - len(after.absent))
+        if gang.queue in self._allocated:
+            self._allocated[gang.queue] = self._allocated[gang.queue] + taken
+        self._gangs[gang.key] = started = replace(
+            gang,
+            lots=lots,
+            allocated=gang.allocated + taken,
+            ready=gang.ready + len(given),
+            missing=gang.missing - len(given),
+            started=self.now if gang.started is None else gang.started,
+            admitted=gang.admitted or gang.ready + len(given) >= gang.min_member,
+            owed=False,
+        )
+        self._ends.setdefault(gang.key, started.ends(self.now))
+        self._rows[gang.key] = _rows(started, self._first.nodes.index)
+
+    def advance(self) -> bool:
+        """Go on to when something ends, or changes by itself; say whether anything does."""
+        holds = (gang.hold_until or 0.0 for gang in self._gangs.values())
+        holds_end = (time for time in holds if time > self.now)
+        then = min((*self._ends.values(), *holds_end), default=UNLIMITED)
+        if then == UNLIMITED:
+            return False
+        self.now = max(then, self.now)
+        for key in [key for key, end in self._ends.items() if end <= self.now]:
+            self._end(key)
+        self._settle()
+        return True
+
+    def _end(self, key: str) -> None:
+        del self._ends[key]
+        gang = self._gangs.pop(key)
+        for lot in gang.lots:
+            self._count(lot, (*lot.held, *lot.leaving), -1)
+            self._charge(lot, -len(lot.held))
+        if gang.queue in self._allocated:
+            wanted = sum(
+                (len(lot.waiting) + len(lot.returning)) * lot.request for lot in gang.lots
+            )
+            self._allocated[gang.queue] = self._allocated[gang.queue] - gang.allocated
+            self._request[gang.queue] = self._request[gang.queue] - gang.allocated - wanted
+
+    def _settle(self) -> None:
+        """Let the pods that were going be gone."""
+        self._used = self._used - self._releasing
+        self._releasing = np.zeros_like(self._releasing)
+        for key, gang in self._gangs.items():
+            if any(lot.returning for lot in gang.lots):
+                for lot in gang.lots:
+                    self._count(lot, lot.leaving, -1)
+                self._gangs[key] = replace(gang, lots=tuple(map(_back, gang.lots)))
+
+    def _count(self, lot: Lot, tasks: Iterable[tuple[int, str]], sign: int) -> None:
+        index = self._first.nodes.index
+        at = np.array([index[node] for _, node in tasks if node in index], np.int64)
+        if len(at):
+            self._used, self._load = self._used.copy(), self._load.copy()
+            np.add.at(self._used, at, sign * lot.request)
+            np.add.at(self._load, at, sign * lot.request[[CPU, MEMORY]])
+
+    def _charge(self, lot: Lot, count: int) -> None:
+        for key, each in lot.charge.items():
+            self._charged[key] = max(self._charged[key] + count * each, 0)
+
+    def _quotas(self) -> Iterator[tuple[str, Quota]]:
+        for key, quota in self._first.quotas.items():
+            yield key, replace(quota, used=self._charged[key])
+
+
+def _holds(gang: Gang) -> bool:
+    return any(lot.held for lot in gang.lots)
+
+
+def _with(lot: Lot, given: Mapping[tuple[str, int], str], now: float) -> Lot:
+    """Return the lot with those of its tasks on nodes that were given one."""
+    placed = [(i, given[lot.role, i]) for i in lot.waiting if (lot.role, i) in given]
+    taken = frozenset(i for i, _ in placed)
+    return replace(
+        lot,
+        waiting=tuple(i for i in lot.waiting if i not in taken),
+        held=(*lot.held, *placed),
+        started=(*lot.started, *(now for _ in placed)) if lot.started else (),
+        absent=lot.absent - taken,
+    )
+
+
+def _back(lot: Lot) -> Lot:
+    """Return the lot once the pods are gone for which its tasks wait."""
+    waiting = (*lot.waiting, *lot.returning)
+    return replace(lot, waiting=waiting, returning=(), leaving=())
+
+
+def _tenancy(gangs: Iterable[Gang], rows: Mapping[str, _Rows], width: int) -> Tenancy:
+    """Return what the gangs hold."""
+    holders = tuple(gang for gang in gangs if _holds(gang))
+    found = [rows[gang.key] for gang in holders]
+    return Tenancy(
+        gangs=holders,
+        bounds=np.cumsum([0, *(len(nodes) for nodes, _ in found)]),
+        nodes=np.concatenate([np.zeros(0, np.int64), *(nodes for nodes, _ in found)]),
+        amounts=np.concatenate([np.zeros((0, width), np.int64), *(each for _, each in found)]),
+    )
+
+
+def _rows(gang: Gang, index: Mapping[str, int]) -> _Rows:
+    """Return (D,) where the gang's tasks are, and (D, R) what each takes."""
+    counts = [sum(node in index for _, node in lot.held) for lot in gang.lots]
+    at = [index[node] for lot in gang.lots for _, node in lot.held if node in index]
+    requests = np.array([lot.request for lot in gang.lots])
+    return np.array(at, np.int64), np.repeat(requests, counts, axis=0)
