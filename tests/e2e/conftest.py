@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -44,26 +46,18 @@ def api(local_cluster: Cluster) -> Iterator[Api]:
 
 
 @pytest.fixture
-def start_operator(
-    local_cluster: Cluster, tmp_path: Path, request: pytest.FixtureRequest
-) -> Iterator[StartOperator]:
+def start_operator(local_cluster: Cluster, tmp_path: Path) -> Iterator[StartOperator]:
     """Give a function that starts an operator under the shipped roles of an overlay."""
-    running: list[Operator] = []
+    numbers = itertools.count()
+    with ExitStack() as running:
 
-    def start(*flags: str, overlay: str = "embedded", ready: bool = True) -> Operator:
-        config = account_config(local_cluster, tmp_path, overlay)
-        made = Operator(config, tmp_path / f"operator-{len(running)}.log", flags)
-        made.command = "scheduler" if overlay == "scheduler" else "run"
-        running.append(made)
-        made.start(ready=ready)
-        return made
+        def start(*flags: str, overlay: str = "embedded", ready: bool = True) -> Operator:
+            config = account_config(local_cluster, tmp_path, overlay)
+            made = Operator(config, tmp_path / f"operator-{next(numbers)}.log", flags)
+            made.command = "scheduler" if overlay == "scheduler" else "run"
+            return running.enter_context(made.working(ready=ready))
 
-    yield start
-    for operator in running:
-        operator.stop()
-        text = operator.log.read_text()
-        print(f"--- {request.node.name}: {operator.flags}\n{text[-6000:]}")
-        operator.check_log()
+        yield start
 
 
 @pytest.fixture
@@ -79,12 +73,8 @@ def module_operator(
     """Give all stories of a module one operator; each brings its own nodes."""
     folder = tmp_path_factory.mktemp("operator")
     config = account_config(local_cluster, folder, "embedded")
-    made = Operator(config, folder / "operator.log", ())
-    made.start()
-    yield made
-    made.stop()
-    print(f"--- operator of the module\n{made.log.read_text()[-8000:]}")
-    made.check_log()
+    with Operator(config, folder / "operator.log", ()).working() as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
@@ -99,17 +89,12 @@ def shared_operator(
     """
     folder = tmp_path_factory.mktemp("operator")
     config = account_config(local_cluster, folder, getattr(request.module, "OVERLAY", "embedded"))
-    made = Operator(config, folder / "operator.log", ())
-    made.start()
     admin = Api(local_cluster, "default")
-    nodes = add_nodes(admin, *[{"cpu": "64"}] * 3, prefix="ample")
-    yield made
-    made.stop()
-    text = made.log.read_text()
-    print(f"--- shared operator\n{text[-8000:]}")
+    with Operator(config, folder / "operator.log", ()).working() as made:
+        nodes = add_nodes(admin, *[{"cpu": "64"}] * 3, prefix="ample")
+        yield made
     for name in nodes:
         admin.delete("Node", name)
-    made.check_log()
 
 
 @pytest.fixture

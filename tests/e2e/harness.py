@@ -11,6 +11,7 @@ import itertools
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import urllib3
 import yaml
@@ -474,7 +475,22 @@ class Operator:
         if ready:
             self.wait_ready()
 
-    def wait_ready(self, seconds: float = 30.0) -> None:
+    @contextmanager
+    def working(self, *, ready: bool = True) -> Iterator[Self]:
+        """Run the process for as long as the block lasts, then look at what it has logged.
+
+        It ends with the block whatever happens: one that is left over would work on beside
+        those of later stories.
+        """
+        try:
+            self.start(ready=ready)
+            yield self
+        finally:
+            self.stop()
+            print(f"--- {self.command} {' '.join(self.flags)}\n{self.log.read_text()[-8000:]}")
+        self.check_log()
+
+    def wait_ready(self, seconds: float = PATIENCE) -> None:
         """Return when /readyz says yes."""
         deadline = time.monotonic() + seconds
         while self.readiness() != "ok":
@@ -483,7 +499,7 @@ class Operator:
             assert time.monotonic() < deadline, f"not ready: {self.readiness()}"
             time.sleep(0.05)  # a readiness probe has no event to wait for
 
-    def wait_unready(self, words: str, seconds: float = 30.0) -> str:
+    def wait_unready(self, words: str, seconds: float = PATIENCE) -> str:
         """Return what /readyz says once these words are in it."""
         deadline = time.monotonic() + seconds
         while words not in (said := self.readiness()):
@@ -529,7 +545,7 @@ class Operator:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
-            return self.process.wait(20)
+            return self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             self.kill()
             raise
@@ -579,10 +595,14 @@ def account_config(cluster: Cluster, folder: Path, overlay: str) -> Path:
 
 def install_roles(api: Api, folder: Path, overlay: str) -> None:
     """Apply what an overlay has of roles and bindings; those of other overlays go."""
-    rendered = api.kubectl("kustomize", str(ROOT / "manifests" / "overlays" / overlay))
-    # The CRDs among them are there already, and long to read.
-    texts = [text for text in rendered.split("\n---\n") if "\nkind: Custom" not in text]
-    documents = [d for d in map(yaml.safe_load, texts) if d["kind"] in INSTALLED]
+    copy = folder / "render" / "manifests"
+    if not copy.exists():
+        shutil.copytree(ROOT / "manifests", copy)
+        # The CRDs are there already, and long to read.
+        copy.with_name("crds").mkdir()
+        (copy.with_name("crds") / "kustomization.yaml").write_text("resources: []\n")
+    rendered = api.kubectl("kustomize", str(copy / "overlays" / overlay))
+    documents = [d for d in yaml.safe_load_all(rendered) if d["kind"] in INSTALLED]
     named = {(d["kind"], d["metadata"]["name"]) for d in documents}
     for kind in INSTALLED - {"Namespace", "ServiceAccount"}:
         scope = "" if kind.startswith("Cluster") else f"namespaces/{OPERATOR_NAMESPACE}/"

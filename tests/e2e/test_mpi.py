@@ -37,14 +37,10 @@ def mpi_operator(
 ) -> Iterator[Operator]:
     """Give the stories one operator that may serve MPIJobs."""
     folder = tmp_path_factory.mktemp("operator")
-    made = Operator(account_config(local_cluster, folder, "mpi"), folder / "operator.log", ())
-    made.start()
-    yield made
-    made.stop()
-    text = made.log.read_text()
-    print(f"--- operator of the module\n{text[-8000:]}")
-    made.check_log()
-    assert "PRIVATE KEY" not in text
+    config = account_config(local_cluster, folder, "mpi")
+    with Operator(config, folder / "operator.log", ()).working() as made:
+        yield made
+    assert "PRIVATE KEY" not in made.log.read_text()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from gangs import unschedulable, unschedulable_condition, wait_group
-from harness import Api, Json, Operator, account_config, add_nodes, node_of, phase_of
+from harness import PATIENCE, Api, Json, Operator, account_config, add_nodes, node_of, phase_of
 
 from muster.local.handle import Cluster
 
@@ -51,13 +51,8 @@ def scheduler(
     policy.write_text(POLICY)
     flags = (f"--scheduler-conf={policy}",)
     made = Operator(config, folder / "scheduler.log", flags, command="scheduler")
-    try:
-        made.start()
+    with made.working():
         yield made
-    finally:
-        made.stop()
-    print(f"--- scheduler of the module\n{made.log.read_text()[-8000:]}")
-    made.check_log()
 
 
 def pod_group(name: str, least: int, **spec: Any) -> Json:
@@ -190,7 +185,7 @@ def test_a_policy_that_is_wrong_is_named(start_operator: StartOperator, tmp_path
     policy.write_text(POLICY.replace("name: gang", "name: gnag"))
     made = start_operator(f"--scheduler-conf={policy}", overlay="scheduler", ready=False)
     assert made.process is not None
-    assert made.process.wait(20) == 2
+    assert made.process.wait(PATIENCE) == 2
     (line,) = [line for line in made.log.read_text().splitlines() if "gnag" in line]
     assert "tiers[0].plugins[1].name" in line
     assert 'did you mean "gang"?' in line
