@@ -168,6 +168,11 @@ class Api:
         """Apply a JSON merge patch."""
         return self.send("PATCH", self.path(kind, name, sub), body, "application/merge-patch+json")
 
+    def finish(self, pod: str) -> None:
+        """Let a simulated pod that runs for ever end now."""
+        notes = {"local.muster.kubeflow.org/run-seconds": "0"}
+        self.patch("Pod", pod, {"metadata": {"annotations": notes}})
+
     def delete(self, kind: str, name: str, *, grace: int | None = None) -> None:
         """Delete one object."""
         body: Json = {"propagationPolicy": "Background"}
@@ -357,17 +362,30 @@ def of_job(pods: Any, job: str) -> Iterator[Json]:
 
 def nothing_left(api: Api) -> None:
     """Wait until the namespace is as empty as a new one, whatever kind one looks at."""
-    words = ("--namespaced", "--verbs=list,delete", "-o", "name", "--no-headers")
-    kinds = api.kubectl("api-resources", *words).split()
-    kinds = [k for k in kinds if k not in ("events", "events.events.k8s.io", "endpoints")]
-    found = ["?"]
-    deadline = time.monotonic() + PATIENCE
-    while found and time.monotonic() < deadline:
-        listed = api.kubectl("get", ",".join(kinds), "-n", api.namespace, "-o", "name")
-        listed = listed.replace("No resources found", "")
-        ordinary = ("configmap/kube-root-ca.crt", "serviceaccount/default")
-        found = [line for line in listed.splitlines() if line and line not in ordinary]
-    assert not found
+    ordinary = {"configmaps": {"kube-root-ca.crt"}, "serviceaccounts": {"default"}}
+    waited = True
+    while waited:  # until one look at everything finds nothing
+        waited = False
+        for version, plural in _namespaced(api):
+            path = f"{version}/namespaces/{api.namespace}/{plural}"
+            usual = ordinary.get(plural, set())
+            if any(found["metadata"]["name"] not in usual for found in api.list(path)):
+                api.wait(path, lambda found, usual=usual: not found.keys() - usual)
+                waited = True
+
+
+def _namespaced(api: Api) -> list[tuple[str, str]]:
+    """Return the path of the version and the plural of all that a namespace may hold."""
+    groups = api.send("GET", "/apis")["groups"]
+    versions = ["/api/v1", *(f"/apis/{g['preferredVersion']['groupVersion']}" for g in groups)]
+    return [
+        (version, found["name"])
+        for version in versions
+        for found in api.send("GET", version)["resources"]
+        if found["namespaced"]
+        and {"list", "delete"} <= set(found["verbs"])
+        and found["name"] not in ("events", "endpoints")
+    ]
 
 
 def tfjob(

@@ -98,8 +98,7 @@ def finish(api: Api, sort: str, name: str) -> None:
     """Let the programs of a job end that run for ever; of an MPIJob only the launcher."""
     for pod in api.pods(name):
         if sort not in LAUNCHED or role_of(pod) == "launcher":
-            notes = {"metadata": {"annotations": {f"{PREFIX}run-seconds": "0"}}}
-            api.patch("Pod", pod["metadata"]["name"], notes)
+            api.finish(pod["metadata"]["name"])
 
 
 def role_of(pod: Json) -> str:

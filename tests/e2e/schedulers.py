@@ -23,13 +23,13 @@ def install(api: Api, file: Path) -> None:
     """Apply a CRD and return once it is served."""
     name = yaml.safe_load(file.read_text())["metadata"]["name"]
     api.kubectl("apply", "-f", str(file))
-    api.kubectl("wait", "--for=condition=Established", f"crd/{name}", "--timeout=30s")
+    api.kubectl("wait", "--for=condition=Established", f"crd/{name}", "--timeout=60s")
 
 
 def remove(api: Api, file: Path) -> None:
     """Delete a CRD and return once it is gone."""
     name = yaml.safe_load(file.read_text())["metadata"]["name"]
-    api.kubectl("delete", "crd", name, "--ignore-not-found", "--timeout=30s")
+    api.kubectl("delete", "crd", name, "--ignore-not-found", "--timeout=60s")
 
 
 @contextmanager

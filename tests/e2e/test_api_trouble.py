@@ -28,7 +28,6 @@ from muster.local.handle import Cluster
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 MINUTE = {"cpu": "100m"}
-RUN = "local.muster.kubeflow.org/run-seconds"
 
 
 @pytest.fixture(scope="module")
@@ -71,11 +70,6 @@ def of(job: Json, kind: str) -> Json:
 def seconds(text: str) -> float:
     """Return an RFC 3339 time as seconds since the epoch."""
     return datetime.fromisoformat(text).timestamp()
-
-
-def finish(api: Api, pod: str) -> None:
-    """Let a simulated pod that runs for ever end now."""
-    api.patch("Pod", pod, {"metadata": {"annotations": {RUN: "0"}}})
 
 
 def births(api: Api, since: str) -> Counter[str]:
@@ -188,7 +182,7 @@ def test_what_a_lost_watch_did_not_tell_is_seen_later(
     proxy.choose = lambda r: "503" if r.watch and r.path.rpartition("/")[2] in blind else ""
     for plural in blind:
         proxy.cut_watches(plural)
-    finish(api, "ends-worker-0")
+    api.finish("ends-worker-0")
     api.delete("TFJob", "goes")
     api.wait("Pod", lambda pods: not any("goes" in name for name in pods))
     api.create(tfjob("comes", run="0", resources=MINUTE))
@@ -237,10 +231,10 @@ def test_the_control_plane_restarts_under_running_jobs(
     assert counted(job, "restarts") == 1
     job = api.wait_condition("timed", "Failed")
     assert "deadline" in of(job, "Failed")["message"]
-    finish(api, "runs-worker-0")
+    api.finish("runs-worker-0")
     api.wait_condition("runs", "Succeeded")
     for pod in api.pods("runs"):
-        finish(api, pod["metadata"]["name"])
+        api.finish(pod["metadata"]["name"])
     api.wait_condition("queued", "Succeeded")
     api.create(tfjob("later", run="0"))
     api.wait_condition("later", "Succeeded")
@@ -266,7 +260,7 @@ def test_restarts_survive_the_death_of_the_operator(api: Api, operator: Operator
     operator.start()
     job = api.wait_job("phased", lambda j: counted(j, "restarts") == 3)
     api.wait_pods(1, "Running", "phased")
-    finish(api, "phased-worker-0")
+    api.finish("phased-worker-0")
     job = api.wait_condition("phased", "Failed")
     assert counted(job, "restarts") == 4
     assert "backoff limit" in of(job, "Failed")["message"]

@@ -225,10 +225,10 @@ def test_a_name_that_is_taken_blocks_the_job_until_it_is_free(shared_api: Api, k
     assert OPERATOR not in left["metadata"].get("labels", {})
     assert len(told(api, "ErrResourceExists")) == 1
     api.delete(kind, name, grace=0)
-    job = api.wait_job("taken", lambda j: j["status"]["state"] == "Running", seconds=15)
+    job = api.wait_job("taken", lambda j: j["status"]["state"] == "Running")
     assert "reason" not in job["status"]
-    api.wait_pods(33, "Running", "taken", seconds=5)
-    api.wait("Service", lambda found: len(found) == 33, seconds=5)
+    api.wait_pods(33, "Running", "taken")
+    api.wait("Service", lambda found: len(found) == 33)
     owned = [api.get(kind, name), *api.pods("taken")]
     owners = {o["metadata"]["ownerReferences"][0]["uid"] for o in owned}
     assert owners == {job["metadata"]["uid"]}
@@ -320,8 +320,7 @@ def test_garbage_in_the_status_does_no_harm(shared_api: Api) -> None:
     api.send("PUT", api.path("TFJob", "garbled", "status"), stored)
     api.wait_condition("garbled", "Running")
     for pod in pods:
-        notes = {"local.muster.kubeflow.org/run-seconds": "0"}
-        api.patch("Pod", pod["metadata"]["name"], {"metadata": {"annotations": notes}})
+        api.finish(pod["metadata"]["name"])
     job = api.wait_condition("garbled", "Succeeded")
     assert job["status"]["state"] == "Succeeded"
     assert {p["metadata"]["uid"] for p in api.pods()} == {p["metadata"]["uid"] for p in pods}

@@ -83,7 +83,7 @@ def told(api: Api, sort: str, rows: list[Broken]) -> list[str]:
         return all(complaint(row, jobs[name]) for name, row in waited.items())
 
     with contextlib.suppress(AssertionError):  # which ones it is stands below
-        api.wait(sort, each, seconds=20)
+        api.wait(sort, each)
     telling = {row.document["metadata"]["name"] for row in warned}
 
     def heard(events: Mapping[str, Json]) -> bool:
@@ -91,7 +91,7 @@ def told(api: Api, sort: str, rows: list[Broken]) -> list[str]:
         return telling <= {e["involvedObject"]["name"] for e in warnings}
 
     with contextlib.suppress(AssertionError):
-        api.wait("Event", heard, seconds=20)
+        api.wait("Event", heard)
     said = {name: complaint(row, found[name]) for name, row in waited.items()}
     for row in warned:
         name = row.document["metadata"]["name"]

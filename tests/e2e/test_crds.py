@@ -71,7 +71,7 @@ def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
         run = Kubectl(up.env())
         said = run("apply", "-f", str(ROOT / "crds"))
         assert said.count("created") == len(CRDS), said
-        said = run("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+        said = run("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
         assert said.count("condition met") == len(CRDS), said
         run("create", "namespace", "kubeflow")
         yield run

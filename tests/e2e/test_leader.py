@@ -49,6 +49,7 @@ def first_pod(api: Api, job: str) -> float:
     return time.monotonic()
 
 
+@pytest.mark.punctual
 def test_one_leads_and_another_takes_over(api: Api, start_operator: StartOperator) -> None:
     """Only the leader writes; a killed one is followed within 15 s, a stopped one at once."""
     add_nodes(api, {"cpu": "16"})

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from harness import ROOT, Api, Json, Operator, Refused, add_nodes, free_port, tfjob
+from harness import PATIENCE, ROOT, Api, Json, Operator, Refused, add_nodes, free_port, tfjob
 
 from muster.local import pki
 
@@ -68,7 +68,7 @@ def dry_run(api: Api, document: Json) -> str:
     return ""
 
 
-def wait_refused(api: Api, seconds: float = 20.0) -> None:
+def wait_refused(api: Api, seconds: float = PATIENCE) -> None:
     """Return once the API server asks the webhook and believes it."""
     deadline = time.monotonic() + seconds
     while not dry_run(api, two_chiefs()):
@@ -126,7 +126,7 @@ def test_the_certificate_is_renewed_and_nobody_notices(
     start_operator(*flags, overlay=overlay)
     wait_refused(api)
     seen: list[bytes] = []
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while len(seen) < 4:
         found = bundle(api.send("GET", f"{CONFIGURATIONS}/muster"))
         if found not in seen:
@@ -175,7 +175,7 @@ def test_certificates_of_a_certificate_manager_are_followed(
     wait_refused(api)
     assert served(port).strip() == first.decode().strip()
     second = issue(authority, tmp_path, 2).decode().strip()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE
     while served(port).strip() != second:
         assert DENIED in dry_run(api, two_chiefs())
         assert time.monotonic() < deadline

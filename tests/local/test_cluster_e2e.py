@@ -100,7 +100,7 @@ def create(made: Cluster, document: str) -> None:
 def end_of(made: Cluster, name: str, phase: str) -> dict[str, Any]:
     """Wait for the pod to end in this phase; its status."""
     wanted = f"--for=jsonpath={{.status.phase}}={phase}"
-    kubectl(made, "wait", f"pod/{name}", wanted, "--timeout=30s")
+    kubectl(made, "wait", f"pod/{name}", wanted, "--timeout=60s")
     return json.loads(kubectl(made, "get", "pod", name, "-o", "json"))["status"]
 
 
@@ -176,7 +176,7 @@ def test_who_serves_runs_on_while_others_end(running: Cluster) -> None:
     server["metadata"]["labels"] = {"training.kubeflow.org/replica-type": "ps"}
     create(running, json.dumps(server))
     for name in ("always", "forever", "ps-0"):
-        kubectl(running, "wait", f"pod/{name}", "--for=condition=Ready", "--timeout=30s")
+        kubectl(running, "wait", f"pod/{name}", "--for=condition=Ready", "--timeout=60s")
     create(running, pod("later", "Never"))
     end_of(running, "later", "Succeeded")
     phases = kubectl(
@@ -234,7 +234,7 @@ def test_pods_of_different_owners_are_counted_apart(running: Cluster) -> None:
         create(running, json.dumps(owned))
         seen += exit_codes(end_of(running, "owned", "Failed"))
         kubectl(running, "delete", "configmap", "owner")
-        kubectl(running, "wait", "pod/owned", "--for=delete", "--timeout=30s")
+        kubectl(running, "wait", "pod/owned", "--for=delete", "--timeout=60s")
     assert seen == [3, 3]
 
 
@@ -250,20 +250,20 @@ def test_a_node_can_be_told_to_be_not_ready(running: Cluster) -> None:
     """It is tainted by Kubernetes then, and comes back when it is told no more."""
     key = f"{stages.PREFIX}ready"
     kubectl(running, "annotate", "node", "node-3", f"{key}=false")
-    kubectl(running, "wait", "node/node-3", "--for=condition=Ready=false", "--timeout=30s")
+    kubectl(running, "wait", "node/node-3", "--for=condition=Ready=false", "--timeout=60s")
     taint = "--for=jsonpath={.spec.taints[0].key}=node.kubernetes.io/not-ready"
-    kubectl(running, "wait", "node/node-3", taint, "--timeout=30s")
+    kubectl(running, "wait", "node/node-3", taint, "--timeout=60s")
     kubectl(running, "annotate", "node", "node-3", f"{key}-")
-    kubectl(running, "wait", "node/node-3", "--for=condition=Ready", "--timeout=30s")
+    kubectl(running, "wait", "node/node-3", "--for=condition=Ready", "--timeout=60s")
 
 
 def test_a_deleted_pod_is_gone_at_once(running: Cluster) -> None:
     """Nobody waits out its grace period of 30 seconds."""
     create(running, pod("gone", "Always"))
-    kubectl(running, "wait", "pod/gone", "--for=condition=Ready", "--timeout=30s")
+    kubectl(running, "wait", "pod/gone", "--for=condition=Ready", "--timeout=60s")
     start = time.monotonic()
     kubectl(running, "delete", "pod", "gone")
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 20
 
 
 def test_kubernetes_own_controllers_work(running: Cluster) -> None:
@@ -384,7 +384,7 @@ def test_a_tied_cluster_ends_with_its_process(no_crds: Path) -> None:
         it.kill()
     started = [one for one in found if one]
     assert len(started) == len(components.SERVERS) + 1  # and the guard
-    assert processes.wait_gone(started, seconds=30) == []
+    assert processes.wait_gone(started, seconds=60) == []
     assert not files.home.exists()
 
 
@@ -609,7 +609,7 @@ def test_a_cluster_that_is_gone_can_be_forgotten(no_crds: Path, tmp_path: Path) 
     with tied_to_itself(file, no_crds) as (starter, started):
         cluster.down("brief")
         starter.kill()
-    assert processes.wait_gone(started, seconds=30) == []
+    assert processes.wait_gone(started, seconds=60) == []
     assert "tied" not in cluster.names()
     refused = local("down", "--name", "guest")
     assert refused.returncode == 1

@@ -21,6 +21,8 @@ _APPLY = "application/apply-patch+yaml"
 MANAGER = "muster-local"
 """Under this name the API server notes what this package wrote."""
 _PAGE = 500
+_PATIENCE = 120.0
+"""Seconds to wait for an answer: a busy machine takes long over large CRDs."""
 
 
 class ApiError(Exception):
@@ -114,7 +116,7 @@ class Client:
                 self.server + path,
                 body=body,
                 headers=headers,
-                timeout=urllib3.Timeout(connect=10.0, read=30.0),
+                timeout=urllib3.Timeout(connect=10.0, read=_PATIENCE),
                 retries=False,
             )
         except urllib3.exceptions.HTTPError as error:
