@@ -154,13 +154,15 @@ def test_what_the_server_does_not_delete_is_told_once_and_deleted_later(
     api.wait_condition("cleaned", "Succeeded")
     api.wait("TFJob", lambda jobs: "brief" not in jobs)
     api.wait("Pod", lambda pods: not any("cleaned" in name for name in pods))
-    for reason, name, count in (
+    # Of two pods one may be told of before the other is tried: four failures, two tellings.
+    for reason, name, most in (
         ("FailedDeletePod", "cleaned", 2),
         ("FailedDeleteJob", "brief", 1),
     ):
-        api.wait("Event", lambda _, r=reason, n=name, c=count: len(api.events(r, n)) >= c)
+        api.wait("Event", lambda _, r=reason, n=name: api.events(r, n))
         told = [(event["type"], event["message"]) for event in api.events(reason, name)]
-        assert told == [("Warning", "Error deleting: injected 403")] * count
+        assert len(told) <= most
+        assert set(told) == {("Warning", "Error deleting: injected 403")}
 
 
 @pytest.mark.parametrize("then", ["", "event 410", "event 500"])
