@@ -65,16 +65,15 @@ class World:
             services=tuple(views.child("Service", o) for o in self.of("Service")),
             configs=tuple(views.child("ConfigMap", o) for o in self.of("ConfigMap")),
             batches=tuple(views.batch(o) for o in self.of("Job")),
-            companions=tuple(views.child(o["kind"], o) for o in self._companions()),
+            companions=tuple(views.child(o["kind"], o) for o in self._companions(job)),
             secrets=self.secrets,
             autoscalers=tuple(views.child(names.AUTOSCALER, o) for o in self.of(names.AUTOSCALER)),
             group=next((_group(o) for o in self.of("PodGroup")), None),
             **self.extra,
         )
 
-    def _companions(self):
-        job = load(self.framework, self.job)
-        named = {(part.kind, part.name(job)) for part in self.rules.companions}
+    def _companions(self, job):
+        named = {(part.kind, part.name(job)) for part in of(job).companions}
         return [o for key, o in self.objects.items() if key in named]
 
     @property
@@ -86,7 +85,8 @@ class World:
         """Return the actions of one pass, without doing them."""
         if self.job is None:
             return []
-        return reconcile.reconcile(self.observe(), self.rules, self.backend, self.context)
+        seen = self.observe()
+        return reconcile.reconcile(seen, of(seen.job), self.backend, self.context)
 
     def step(self, *, upto=None):
         """Do one pass, or only its first actions; return what was done."""
