@@ -306,9 +306,9 @@ def refusal(message=QUOTA, *, kind="Pod", reason="Forbidden", until=START + 5):
 class TestRefusal:
     """The server does not take an object: all or nothing on the way out as well."""
 
-    def half(self, **fields):
+    def half(self, *, document=None, **fields):
         """Return a gang of which one of two pods exists when the other is refused."""
-        world = embedded(placements=NODES, verdict=PLACED)
+        world = embedded(document=document, placements=NODES, verdict=PLACED)
         world.step()
         del world.objects["Pod", "mnist-worker-1"]
         world.extra["refusal"] = refusal(**fields)
@@ -333,6 +333,17 @@ class TestRefusal:
         world.now = START + 5
         assert len(world.settle().names()) == 2
         assert world.status["gang"]["state"] == "Placed"
+
+    def test_a_failure_is_counted_before_its_gang_is_undone(self):
+        """An operator that crashes in between forgets no restart."""
+        again = {"replicas": 2, "restartPolicy": "ExitCode"}
+        world = self.half(document=tfjob(Worker=again))
+        world.end("mnist-worker-0", 137)
+        world.step()
+        assert world.names() == ["mnist-worker-0"]
+        assert world.status["replicaStatuses"]["Worker"]["restarts"] == 1
+        assert not world.settle().names()
+        assert world.status["replicaStatuses"]["Worker"]["restarts"] == 1
 
     def test_a_gang_that_ran_keeps_its_other_members(self):
         """A replacement that is refused takes nobody down; the gang says what it lacks."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import random
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mpijobs import SECRETS, mpijob, role
@@ -319,6 +319,13 @@ def test_every_history_comes_to_rest(document, backend, history):
 
 @settings(max_examples=150, deadline=None)
 @given(jobs, backends, histories, pod_events | job_events, st.integers(0, 12))
+@example(
+    led("v1", ("ExitCode", "Never"), None, {}, False),
+    gang.EMBEDDED,
+    [("refuse", "Pod")],
+    ("end", 0, 128),
+    1,
+)
 def test_a_crash_after_any_action_is_repaired(document, backend, history, last, crash):
     """Two operators see the same; one crashes in the middle of a pass. The end is the same."""
     calm = lived(document, backend, history).happen(*last)
@@ -350,7 +357,7 @@ def test_no_restart_is_ever_lost(document, backend, history, crashes):
             for action in cluster.decide()[:upto]:
                 cluster.apply(action)
                 mine = isinstance(action, Delete) and action.uid in failed
-                replaced += bool(mine and not over and not cluster.extra.get("refusal"))
+                replaced += bool(mine and not over)
                 counted = cluster.status.get("replicaStatuses", {}).values()
                 restarts = sum(role.get("restarts", 0) for role in counted)
                 whole = "annotations" in cluster.job["metadata"]

@@ -33,6 +33,7 @@ from muster.controller.model import (
     RequeueAfter,
     SetStatus,
 )
+from muster.controller.roster import Fate
 from muster.controller.scope import Scope, scope_of
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend
@@ -193,11 +194,16 @@ def _children(scope: Scope) -> Iterator[Action]:
 
 
 def _undo(scope: Scope) -> Iterator[Action]:
-    """Yield the deletion of what was created of a gang that the server did not let be whole."""
-    if not groups.was_whole(scope):
-        deletes = list(pods.teardown(scope, scope.roster.own))
-        yield from deletes
-        yield from events.of_writes(deletes)
+    """Yield the deletion of what was created of a gang that the server did not let be whole.
+
+    What has ended keeps no room: it stays, or goes once its restart stands in the status.
+    """
+    ended = scope.roster.having(Fate.STAYS, Fate.RESTARTS, Fate.PERMANENT)
+    staying = {member.pod.uid for member in ended if member.pod.terminal}
+    doomed = [pod for pod in scope.roster.own if pod.uid not in staying]
+    deletes = list(pods.teardown(scope, doomed))
+    yield from deletes
+    yield from events.of_writes(deletes)
 
 
 def _said(scope: Scope) -> Iterator[Emit]:
