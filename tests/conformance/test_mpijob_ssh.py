@@ -340,6 +340,16 @@ def test_the_launchers_pod_belongs_to_the_gang():
         assert found["spec"]["schedulerName"] == "kube-batch"
 
 
+@pytest.mark.parametrize("backend", [gang.SCHEDULER_PLUGINS, gang.KUBE_BATCH, gang.KUBERNETES])
+def test_the_launchers_pod_is_counted_under_other_gang_schedulers(backend):
+    """Though the job is not its owner: with it the gang is whole."""
+    made = world("v2beta1", backend=backend)
+    made.start()
+    made.launch()
+    assert made.settle().status["gang"]["summary"] == "3/3 running"
+    assert made.status["gang"]["state"] == "Running"
+
+
 def test_a_restart_of_the_whole_gang_is_left_to_the_batch_job():
     """The annotation changes no restart policy, and its author is told so."""
     document = mpijob(

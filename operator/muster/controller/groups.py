@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from muster.api import names
-from muster.api.model import GroupView, ReplicaStatus, Verdict
+from muster.api.model import GroupView, PodView, ReplicaStatus, Verdict
 from muster.controller.events import is_alarming, normal, warning
 from muster.controller.model import Action, Create, Delete, Emit, Patch
 from muster.controller.roster import Fate
@@ -103,9 +103,8 @@ def look_again(scope: Scope) -> float | None:
     """Return when a foreign scheduler's silence is to be told, if that is still to come."""
     if scope.context.missing:
         return None
-    observed = scope.observed
     return scope.backend.look_again(
-        observed.group, scope.job, scope.facts, observed.pods, scope.now
+        scope.observed.group, scope.job, scope.facts, _members(scope), scope.now
     )
 
 
@@ -200,11 +199,15 @@ def _scheduler(scope: Scope) -> str:
 
 def _foreign(scope: Scope) -> Verdict | None:
     """Return what a foreign scheduler says; its last word holds until it says another."""
-    observed = scope.observed
     found = scope.backend.verdict(
-        observed.group, scope.job, scope.facts, observed.pods, observed.now
+        scope.observed.group, scope.job, scope.facts, _members(scope), scope.now
     )
     return found or _last_word(scope)
+
+
+def _members(scope: Scope) -> tuple[PodView, ...]:
+    """Return the job's pods; one that a batch Job makes is known by what stands for it."""
+    return tuple(pod for pod in scope.roster.own if not pod.suspended)
 
 
 def _embedded(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | None:
