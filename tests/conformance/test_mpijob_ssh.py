@@ -330,6 +330,32 @@ def test_a_launcher_that_waits_is_no_member_of_the_gang_yet(policy, before, afte
     assert group["spec"]["minMember"] == after
 
 
+@pytest.mark.parametrize("backend", [gang.EMBEDDED, gang.SCHEDULER_PLUGINS])
+def test_a_gang_that_awaits_its_launcher_lacks_nobody(backend):
+    """It is whole once the launcher runs; only afterwards can it lose a member."""
+    made = World(
+        mpijob("v2beta1", launcherCreationPolicy="WaitForWorkersReady"),
+        backend=backend,
+        secrets=SECRETS,
+    )
+    nodes = dict.fromkeys(["mnist-worker-0", "mnist-worker-1", LAUNCHER], "n0")
+    made.extra = {"placements": nodes} if backend.embedded else {}
+    made.settle()
+    made.start()
+    for pod in made.of("Pod"):
+        pod["spec"]["nodeName"] = "n0"
+    made.step()
+    assert ("Job", LAUNCHER) in made.objects
+    assert made.status["gang"]["state"] == "Placed"
+    assert made.settle().status["gang"]["state"] == "Placed"
+    made.launch()
+    assert made.settle().status["gang"]["state"] == "Running"
+    assert made.status["gang"]["minMember"] == 3
+    del made.objects["Pod", "mnist-worker-1"]
+    made.extra = {"placements": {}} if backend.embedded else {}
+    assert made.settle().status["gang"]["state"] == "Degraded"
+
+
 def test_the_launchers_pod_belongs_to_the_gang():
     """By the link in the template of the batch Job, as the workers."""
     made = world("v2beta1", backend=gang.KUBE_BATCH)

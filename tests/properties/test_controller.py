@@ -326,6 +326,13 @@ def test_every_history_comes_to_rest(document, backend, history):
     ("end", 0, 128),
     1,
 )
+@example(
+    led("v2beta1", ("Never", "Never"), 1, {}, False, launcherCreationPolicy="WaitForWorkersReady"),
+    gang.EMBEDDED,
+    [],
+    ("start", 0),
+    2,
+)
 def test_a_crash_after_any_action_is_repaired(document, backend, history, last, crash):
     """Two operators see the same; one crashes in the middle of a pass. The end is the same."""
     calm = lived(document, backend, history).happen(*last)

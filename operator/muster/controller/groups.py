@@ -141,12 +141,14 @@ def standing(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | No
     """Return where the gang stands; None without a gang scheduler, or with nothing to say."""
     if not scope.backend.apis:
         return None
-    last = scope.job.status.gang
+    last, at_first = scope.job.status.gang, _at_first(scope)
     found = _obstacle(scope, counted) or (
-        _embedded(scope, counted) if scope.backend.embedded else _foreign(scope)
+        _embedded(at_first, counted) if scope.backend.embedded else _foreign(at_first)
     )
     if found is None:
         return None
+    if found.state == names.GangState.RUNNING and at_first.facts.later and not was_whole(scope):
+        found = replace(found, state=names.GangState.PLACED)
     same = last is not None and last.reason == found.reason
     since = last.since if last and same else (found.since or scope.now)
     return replace(
@@ -154,6 +156,19 @@ def standing(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | No
         since=float(math.floor(since)) if found.reason and since is not None else None,
         eta=None if found.eta is None else float(math.floor(found.eta)),
     )
+
+
+def _at_first(scope: Scope) -> Scope:
+    """Return what the standing of a gang goes by that has yet to become whole.
+
+    Pods that come after the others are none of its members before they run: until then it lacks
+    nothing by having fewer than it will need with them.
+    """
+    late = scope.framework.later(scope.job)
+    if not late or was_whole(scope):
+        return scope
+    up = (m.replica.type for m in scope.roster.having(Fate.STAYS) if m.pod.phase == "Running")
+    return scope.before(late.difference(up))
 
 
 def _obstacle(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | None:

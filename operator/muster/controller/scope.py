@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -11,8 +12,7 @@ from muster.api.model import Job
 from muster.controller.model import Context, Observed, Refusal
 from muster.controller.roster import Roster, roster_of
 from muster.frameworks.base import Framework
-from muster.gang import GangBackend, GangFacts
-from muster.gang.demand import minimum
+from muster.gang import GangBackend, GangFacts, demand
 
 INVALID: Final = "Invalid"
 """The server's reason for refusing an object that no retry makes acceptable."""
@@ -45,7 +45,7 @@ class Scope:
     @property
     def minimum(self) -> int:
         """How many pods must run together."""
-        return minimum(self.job, self.facts)
+        return demand.minimum(self.job, self.facts)
 
     @property
     def schedulers(self) -> tuple[str, ...]:
@@ -76,6 +76,11 @@ class Scope:
         refusal = self.refusal
         return refusal if refusal is not None and refusal.kind not in _FOLLOWERS else None
 
+    def before(self, types: Collection[str]) -> Scope:
+        """Return this pass as it would be before there are pods of these types."""
+        later = sum(role.replicas for role in self.job.replicas if role.type in types)
+        return replace(self, facts=_counting(self.facts, self.job, self.framework, later))
+
     @property
     def fresh(self) -> bool:
         """Say whether the spec has not been looked at before, so that its notices are due."""
@@ -88,18 +93,23 @@ def scope_of(
     """Return the scope of one pass."""
     observed = _sorted(observed, framework)
     roster = roster_of(observed, framework)
-    late = _later(observed.job, framework, roster)
-    minimum = framework.minimum(observed.job)
     facts = GangFacts(
         operator_name=framework.operator_name,
-        minimum=observed.job.total - late if minimum is None and late else minimum,
-        later=late,
         priorities=context.priorities,
         default_queue=context.default_queue,
         queues=context.queues,
         api_version=context.group_api_version,
     )
+    facts = _counting(facts, observed.job, framework, _later(observed.job, framework, roster))
     return Scope(observed, framework, backend, context, roster, facts)
+
+
+def _counting(facts: GangFacts, job: Job, framework: Framework, late: int) -> GangFacts:
+    """Return the facts of a gang of which so many pods cannot exist yet."""
+    minimum = framework.minimum(job)
+    if minimum is None and late:
+        minimum = job.total - late
+    return replace(facts, minimum=minimum, later=late)
 
 
 def _sorted(observed: Observed, framework: Framework) -> Observed:
