@@ -49,6 +49,15 @@ class World:
         )
         return cycle.schedule(snapshot, rules)
 
+    def live(self, rules, cycles):
+        """Decide and carry out so often; what stays as it was is not decided anew."""
+        for left in range(cycles, 0, -1):
+            before = dict(self.gangs)
+            self.carry_out(self.decide(rules))
+            if self.gangs == before:
+                self.now += left - 1
+                return
+
     def carry_out(self, decisions):
         """End what was leaving, evict, keep and place."""
         self.now += 1

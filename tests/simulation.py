@@ -38,6 +38,8 @@ class Cluster:
     drains_after: float = inf
     """Seconds after which nodes are drained for a job whose time nobody knows."""
     rules: policy.Policy = policy.DEFAULT
+    period: float = 0.0
+    """Seconds between two cycles at least; what happens meanwhile is seen by the next one."""
     starts: dict[str, float] = field(default_factory=dict)
     ends: dict[str, float] = field(default_factory=dict)
     cycles: int = 0
@@ -52,11 +54,14 @@ class Cluster:
         arrivals = sorted(self.works, key=lambda work: work.arrives)[::-1]
         works = {work.name: work for work in self.works}
         leaving: list[tuple[float, str]] = []
+        now = -inf
         while arrivals or leaving:
-            now = min(arrivals[-1].arrives if arrivals else inf, leaving[0][0] if leaving else inf)
+            comes = arrivals[-1].arrives if arrivals else inf
+            goes = leaving[0][0] if leaving else inf
+            now = max(min(comes, goes), now + self.period)
             while leaving and leaving[0][0] <= now:
-                _, name = heapq.heappop(leaving)
-                self.ends[name] = now
+                ended, name = heapq.heappop(leaving)
+                self.ends[name] = ended
                 for index, _ in gangs.pop(name).roles[0].held:
                     columns.forget("team", f"{name}-{index}")
             while arrivals and arrivals[-1].arrives <= now:

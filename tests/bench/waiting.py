@@ -43,10 +43,15 @@ def works(count: int, *, estimated: bool) -> list[Work]:
     return made
 
 
-def waits(count: int, *, estimated: bool, drains_after: float = inf) -> dict[bool, list[float]]:
-    """Return the waiting times in seconds of small and (True) large jobs, in order of arrival."""
+def waits(
+    count: int, *, estimated: bool, drains_after: float = inf, period: float = 0.0
+) -> dict[bool, list[float]]:
+    """Return the waiting times in seconds of small and (True) large jobs, in order of arrival.
+
+    `period`: seconds between two cycles at least.
+    """
     nodes = [make_node(name=f"n{i}", gpu=GPUS, cpu=64) for i in range(NODES)]
-    cluster = Cluster(nodes, works(count, estimated=estimated), drains_after)
+    cluster = Cluster(nodes, works(count, estimated=estimated), drains_after, period=period)
     for _ in cluster.run():
         pass
     found: dict[bool, list[float]] = {False: [], True: []}

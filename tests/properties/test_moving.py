@@ -70,8 +70,7 @@ def running(number, role, **fields):
 def test_no_more_than_the_budget(world, steps):
     """In no hour are more gangs moved, or one of them twice, however the cluster goes on."""
     for number, (seconds, size) in enumerate(steps):
-        for _ in range(3):
-            world.carry_out(world.decide(MOVES))
+        world.live(MOVES, 3)
         world.now += seconds
         # What waited for large pieces has done its work, and another one comes.
         world.gangs = {k: g for k, g in world.gangs.items() if k[5] == "r" or not _runs(g)}
@@ -103,8 +102,7 @@ def test_nobody_loses(world):
             assert evicted.priority <= world.gangs[decision.gang].priority
     world.carry_out(decisions)
     moves = list(world.moves)
-    for _ in range(SETTLED):
-        world.carry_out(world.decide(MOVES))
+    world.live(MOVES, SETTLED)
     for move in moves:
         assert len(world.gangs[move.gang].roles[0].held) >= before[move.gang]
         claimant = world.gangs[move.claimant]

@@ -7,13 +7,16 @@ from math import inf
 
 from bench import waiting
 
+PERIOD = 60.0
+"""Seconds between two cycles: many jobs come and go in each."""
+
 
 def test_ten_thousand_jobs():
     """With estimates every large job starts soon: no more than a few running times of others.
 
     Shows S5.
     """
-    found = waiting.waits(10_000, estimated=True)
+    found = waiting.waits(10_000, estimated=True, period=PERIOD)
     assert len(found[True]) > 50
     assert max(found[True]) < 3 * waiting.LONGEST
     assert max(found[False]) < 3 * waiting.LONGEST
@@ -21,8 +24,8 @@ def test_ten_thousand_jobs():
 
 def test_without_estimates():
     """Large jobs wait for a chance, unless nodes are drained for them."""
-    chance = waiting.waits(700, estimated=False)[True]
-    drained = waiting.waits(700, estimated=False, drains_after=600.0)[True]
+    chance = waiting.waits(700, estimated=False, period=PERIOD)[True]
+    drained = waiting.waits(700, estimated=False, drains_after=600.0, period=PERIOD)[True]
     assert len(chance) == len(drained) > 3
     assert max(chance) > 3 * waiting.LONGEST
     assert max(drained) < inf
