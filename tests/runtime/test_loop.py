@@ -14,7 +14,7 @@ from muster import gang
 from muster.api import edge
 from muster.controller.model import Refusal
 from muster.frameworks import FRAMEWORKS
-from muster.runtime import loop, showing
+from muster.runtime import gangstate, loop, showing
 from muster.runtime.cache import Cache
 from muster.runtime.gangs import GangRules
 from muster.runtime.loop import Loop, LoopSettings
@@ -311,8 +311,9 @@ def test_the_pods_of_another_scheduler():
     tell(story)
 
 
-def test_nobody_is_evicted_before_it_is_told():
+def test_nobody_is_evicted_before_it_is_told(monkeypatch):
     """First whose room it will be, then who leaves: each by the status of the job."""
+    monkeypatch.setattr(gangstate, "TELLING", 600.0)
 
     async def story(s):
         s.policy, s.priorities = policy.parse({"actions": "allocate, preempt"}), {"high": 10}
