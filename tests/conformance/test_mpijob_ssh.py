@@ -249,7 +249,7 @@ def test_the_launchers_environment(implementation, doubles):
 
 def test_the_launchers_batch_job():
     """With the limits of the run policy, and the files that mpirun reads."""
-    policy = {"backoffLimit": 3, "activeDeadlineSeconds": 60, "ttlSecondsAfterFinished": 9}
+    policy = {"backoffLimit": 3, "activeDeadlineSeconds": 60}
     made = world("v2beta1", policy=policy)
     spec = dict(made.objects["Job", LAUNCHER]["spec"])
     pod = spec.pop("template")
@@ -328,6 +328,20 @@ def test_a_launcher_that_waits_is_no_member_of_the_gang_yet(policy, before, afte
     made.start()
     made.settle()
     assert group["spec"]["minMember"] == after
+
+
+@pytest.mark.parametrize("clean", ["None", "All"])
+def test_the_batch_job_may_go_once_the_end_is_written(clean):
+    """Not before: an operator that was away would find no launcher, and make another one."""
+    policy = {"ttlSecondsAfterFinished": 9, "cleanPodPolicy": clean}
+    made = world("v2beta1", policy=policy)
+    made.close()
+    made.step()
+    assert made.conditions[-1] == "Succeeded T"
+    assert "ttlSecondsAfterFinished" not in made.objects["Job", LAUNCHER]["spec"]
+    made.settle()
+    left = [found["spec"]["ttlSecondsAfterFinished"] for found in made.of("Job")]
+    assert left == ([9] if clean == "None" else [])
 
 
 @pytest.mark.parametrize("backend", [gang.EMBEDDED, gang.SCHEDULER_PLUGINS])

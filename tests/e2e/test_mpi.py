@@ -183,13 +183,29 @@ def test_a_job_stays_what_it_came_as(place: Api) -> None:
 
 
 def test_a_crash_in_the_middle_is_survived(place: Api, mpi_operator: Operator) -> None:
-    """Killed while its jobs run: nothing is made twice, and they come to their end."""
+    """Killed while its jobs run: nothing is made twice, and they come to their end.
+
+    So does one whose launcher is done while nobody is there, and whose time is up then.
+    """
     add_nodes(place, {"cpu": "16"})
+    since, jobs_since = place.revision(KIND), place.revision("Job")
     for version in VERSIONS:
         place.create(mpijob(f"crash-{version}", version, run="4"))
-    pods = {p["metadata"]["uid"] for p in place.wait_pods(6, "Running")}
+    policy = {"ttlSecondsAfterFinished": 0}
+    place.create(mpijob("away", "v2beta1", run="4", runPolicy=policy))
+    running = place.wait_pods(9, "Running")
+    pods = {p["metadata"]["uid"] for p in running if not p["metadata"]["name"].startswith("away")}
     mpi_operator.kill()
+    place.wait("Job", lambda found: condition(found["away-launcher"], "Complete") == "True")
     mpi_operator.start()
     for version in VERSIONS:
         place.wait_condition(f"crash-{version}", "Succeeded", of=KIND)
+    place.wait("Pod", lambda found: not any(n.startswith("away") for n in found))
     assert {p["metadata"]["uid"] for p in place.pods()} == pods
+    # The history ends with the newest version of what is still there.
+    for kind, name in ((KIND, "crash-v1"), ("Job", "crash-v2beta1-launcher")):
+        place.patch(kind, name, {"metadata": {"labels": {"seen": "yes"}}})
+    last = {found["metadata"]["name"]: found for found in place.history(KIND, since)}
+    assert condition(last["away"], "Succeeded") == "True"
+    made = {j["metadata"]["uid"]: j["metadata"]["name"] for j in place.history("Job", jobs_since)}
+    assert sorted(made.values()) == ["away-launcher", "crash-v2beta1-launcher"]

@@ -352,6 +352,8 @@ class BatchView(ObjectView):
     """Of its end."""
     completed: float | None = None
     """When it came to a good end."""
+    ttl: int | None = None
+    """Seconds after its end in which it goes by itself; None: it stays."""
     selector: Mapping[str, str] = field(default_factory=dict)
     """nodeSelector of its template."""
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from muster.api import names
 from muster.api.model import BatchView
@@ -50,6 +50,21 @@ def resumptions(scope: Scope, molds: Mapping[str, Mold]) -> Iterator[Action]:
         spec["nodeSelector"] = dict.fromkeys(batch.selector) | (spec["nodeSelector"] or {})
         change = {"template": {"metadata": template["metadata"], "spec": spec}, "suspend": False}
         yield _patch(batch, {"spec": change})
+
+
+def expiries(scope: Scope, going: Collection[str]) -> Iterator[Action]:
+    """Yield what lets the batch Jobs of a finished job go when their time is up.
+
+    `going`: uids of what is deleted anyway.
+
+    Not before the job's end is written: nobody could tell afterwards that they had done their
+    work, and an operator that was away meanwhile would have it done again.
+    """
+    ttl = scope.job.run_policy.ttl_seconds_after_finished
+    for batch in scope.observed.batches:
+        stays = not (batch.deleting or batch.uid in going)
+        if batch.owner_uid == scope.job.uid and stays and ttl is not None and batch.ttl != ttl:
+            yield _patch(batch, {"spec": {"ttlSecondsAfterFinished": ttl}})
 
 
 def _patch(batch: BatchView, body: dict[str, object], subresource: str = "") -> Patch:

@@ -81,6 +81,7 @@ def _finished(scope: Scope) -> Iterator[Action]:
     lonely = job.run_policy.clean_pod_policy != names.CleanPodPolicy.NONE
     deletes = list(pods.teardown(scope, doomed, lonely_services=lonely))
     yield from deletes
+    yield from batches.expiries(scope, {delete.uid for delete in deletes})
     yield from _end_of_group(scope, doomed)
     yield from autoscaling.removal(scope)
     yield from pods.end_of_configs(scope)

@@ -139,7 +139,6 @@ def _environment(job: Job, replica: Replica, _domain: str) -> Environment:
 def _batch_spec(job: Job) -> Json:
     policy = job.run_policy
     limits = {
-        "ttlSecondsAfterFinished": policy.ttl_seconds_after_finished,
         "activeDeadlineSeconds": policy.active_deadline_seconds,
         "backoffLimit": policy.backoff_limit,
     }

@@ -155,6 +155,7 @@ def batch(document: Json) -> BatchView:
         reason=end.get("reason") or "",
         message=end.get("message") or "",
         completed=epoch(status["completionTime"]) if status.get("completionTime") else None,
+        ttl=spec.get("ttlSecondsAfterFinished"),
         selector=_node_selector(spec.get("template") or {}),
     )
 
