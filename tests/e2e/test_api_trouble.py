@@ -165,6 +165,49 @@ def test_what_the_server_does_not_delete_is_told_once_and_deleted_later(
         assert set(told) == {("Warning", "Error deleting: injected 403")}
 
 
+def test_a_gang_of_which_a_pod_is_not_bound_gives_its_places_back(
+    api: Api, proxied: Operator, proxy: faults.Proxy
+) -> None:
+    """The pods of a batch Job: in the time that their PodGroup gives one of them is not bound.
+
+    The other one goes, both wait with the rest of the queue, and start once they can.
+    """
+    add_nodes(api, {"cpu": "2"})
+    meant: set[str] = set()
+
+    def one_of_them(request: faults.Request) -> str:
+        if not request.path.endswith("/binding"):
+            return ""
+        if not meant:
+            meant.add(request.path)
+        return "403" if request.path in meant else ""
+
+    proxy.choose = one_of_them
+    kind = {"apiVersion": "scheduling.incubator.k8s.io/v1alpha1", "kind": "PodGroup"}
+    spec: Json = {"minMember": 2, "scheduleTimeoutSeconds": 1}
+    api.create({**kind, "metadata": {"name": "half"}, "spec": spec})
+    container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}
+    run = "local.muster.kubeflow.org/run-seconds"
+    notes = {"scheduling.k8s.io/group-name": "half", run: "forever"}
+    pod = {"containers": [container], "restartPolicy": "Never", "schedulerName": "muster"}
+    template = {"metadata": {"annotations": notes}, "spec": pod}
+    spec = {"parallelism": 2, "completions": 2, "template": template}
+    api.create(
+        {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "half"}, "spec": spec}
+    )
+    api.wait("Event", lambda _: api.events("Evict"))
+    (told,) = api.events("Evict")
+    assert told["message"] == "release: members were missing for too long; it starts anew"
+    assert not any(path.split("/")[-2] == told["involvedObject"]["name"] for path in meant)
+    proxy.choose = faults.none
+    api.wait("Pod", lambda pods: sum(map(_runs, pods.values())) == 2)
+    assert told["involvedObject"]["name"] not in {p["metadata"]["name"] for p in api.list("Pod")}
+
+
+def _runs(pod: Json) -> bool:
+    return bool(pod["status"].get("phase") == "Running")
+
+
 @pytest.mark.parametrize("then", ["", "event 410", "event 500"])
 def test_what_a_lost_watch_did_not_tell_is_seen_later(
     api: Api, proxied: Operator, proxy: faults.Proxy, then: str

@@ -80,6 +80,7 @@ def test_a_pod_names_the_minimum_where_there_is_no_object():
 def test_a_pod_group_says_it_all():
     """Minimum, queue, priority, minResources, age, and what happens without a member."""
     spec = {
+        "scheduleTimeoutSeconds": 60,
         "memberHoldSeconds": 7,
         "onHoldExpired": "release",
         "minMember": 6,
@@ -90,7 +91,7 @@ def test_a_pod_group_says_it_all():
     found = terms("PodGroup/team/g", ask(priority=5), group=make_group(spec=spec, created=3.0))
     assert (found.minimum, found.queue, found.priority) == (6, "research", 1000)
     assert found.min_resources == {"cpu": 2000}
-    assert (found.hold, found.on_hold_expired) == (7, "release")
+    assert (found.timeout, found.hold, found.on_hold_expired) == (60, 7, "release")
     assert (found.created, found.uid) == (3.0, "group-uid")
 
 
@@ -99,7 +100,13 @@ def test_a_pod_group_that_says_nothing():
     found = terms("PodGroup/team/g", ask(priority=5), ask(priority=7), group=make_group())
     assert (found.minimum, found.queue, found.priority) == (1, "default", 7)
     assert found.created == 9.0
-    assert (found.hold, found.on_hold_expired) == (None, "")
+    assert (found.timeout, found.hold, found.on_hold_expired) == (None, None, "")
+    assert (
+        terms(
+            "PodGroup/team/g", ask(), group=make_group(spec={"scheduleTimeoutSeconds": 0})
+        ).timeout
+        is None
+    )
 
 
 def test_the_priority_of_groups_can_be_switched_off():

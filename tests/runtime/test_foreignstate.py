@@ -10,6 +10,8 @@ from muster import gang
 from muster.runtime.cache import Cache
 from muster.runtime.foreignstate import ForeignState
 from muster.runtime.gangs import GangRules
+from muster.runtime.promises import PATIENCE, REST
+from muster.scheduler.model import Reason, Refusal
 
 HOLD = 120.0
 RULES = GangRules(frozenset({"kube-batch"}), "default")
@@ -19,8 +21,8 @@ OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "qj", "uid": "job", "c
 class Story:
     """A gang of three pods on two nodes, as the allocator follows it."""
 
-    def __init__(self, *, owner=OWNER, **spec):
-        """Begin with the whole gang running; `spec` is its PodGroup's."""
+    def __init__(self, *, owner=OWNER, runs=True, **spec):
+        """Begin with the whole gang running, or waiting; `spec` is its PodGroup's."""
         self.version, self.alarms = 0, []
         self.cache = Cache(None, gang.EMBEDDED, [], (), lambda _key: None, lambda: None)
         self.cache.groups.use(gang.EMBEDDED.apis[0])
@@ -38,7 +40,10 @@ class Story:
             },
         )
         for name, node in (("a", "n1"), ("b", "n1"), ("c", "n2")):
-            self.pod(name, node)
+            if runs:
+                self.pod(name, node)
+            else:
+                self.pod(name, "", phase="Pending")
         self.state = ForeignState("PodGroup/team/g", self.cache, self.alarms.append)
         self.look(0.0)
 
@@ -60,6 +65,12 @@ class Story:
     def lose(self, name):
         """Let a member be gone."""
         self.cache.gone("Pod", "team", name, f"uid-{name}")
+
+    def promise(self, now, **nodes):
+        """Give members their nodes."""
+        shape = self.cache.foreign.members(self.state.key)[0][1].shape
+        for name, node in nodes.items():
+            self.state.promises.make(name, node, shape, now)
 
     def look(self, now):
         """Return what the gang is for a cycle."""
@@ -123,6 +134,54 @@ def test_a_gang_that_is_whole_has_all_the_time():
     """However long it runs."""
     story = Story(onHoldExpired="release")
     assert story.overdue(1000 * HOLD) == []
+
+
+@pytest.mark.parametrize(("spec", "kept"), [({}, PATIENCE), ({"scheduleTimeoutSeconds": 5}, 5)])
+def test_nodes_are_kept_for_so_long_for_pods_that_do_not_come_to_them(spec, kept):
+    """Then others may have them for a while, the group says so, and it is tried again."""
+    story = Story(runs=False, **spec)
+    story.promise(1.0, a="n1", b="n1", c="n2")
+    assert story.look(kept).refusal is None
+    assert story.alarms == [1.0 + kept]
+    assert story.look(1.0 + kept).refusal == Refusal(
+        Reason.NOT_ENOUGH_TASKS, f"its pods did not get to their nodes within {kept:.0f} s"
+    )
+    assert not story.state.promises.nodes
+    assert story.alarms[-1] == 1.0 + kept + REST
+    assert story.look(1.0 + kept + REST - 1).refusal is not None
+    assert story.look(1.0 + kept + REST).refusal is None
+
+
+@pytest.mark.parametrize(
+    ("spec", "flag", "owner", "kept", "gone"),
+    [
+        ({"scheduleTimeoutSeconds": 5, "memberHoldSeconds": 60}, "", OWNER, 5, ["a", "b"]),
+        ({"scheduleTimeoutSeconds": 5}, "release", OWNER, 5, ["a", "b"]),
+        ({"scheduleTimeoutSeconds": 5}, "keep", OWNER, 5, []),
+        ({"scheduleTimeoutSeconds": 5, "onHoldExpired": "keep"}, "", OWNER, 5, []),
+        ({"scheduleTimeoutSeconds": 5}, "", None, 5, []),
+        ({}, "", OWNER, HOLD, []),
+    ],
+)
+def test_a_gang_that_never_became_whole(spec, flag, owner, kept, gone):
+    """It is waited for as long as its group says; then it begins anew if it can, and may."""
+    story = Story(runs=False, owner=owner, **spec)
+    for name in ("a", "b"):
+        story.pod(name, "n1")
+    assert story.look(10.0).hold_until == 10.0 + kept
+    assert story.overdue(10.0 + kept - 1, flag) == []
+    assert story.overdue(10.0 + kept, flag) == gone
+
+
+def test_a_gang_that_was_whole_is_held_as_one():
+    """The time in which it had to start says nothing about members that it loses later."""
+    story = Story(runs=False, scheduleTimeoutSeconds=5, memberHoldSeconds=60)
+    for name in ("a", "b", "c"):
+        story.pod(name, "n1")
+    story.look(10.0)
+    story.lose("c")
+    assert story.look(20.0).hold_until == 80.0
+    assert story.overdue(80.0) == []
 
 
 def test_a_gang_that_begins_anew():

@@ -15,6 +15,7 @@ from muster.runtime.cache import Cache
 from muster.runtime.causes import Cause
 from muster.runtime.gangs import GangRules
 from muster.runtime.gangstate import NOT_NOW, GangState
+from muster.runtime.promises import PATIENCE, REST
 from muster.scheduler.model import Reason
 from world import START, tfjob
 
@@ -194,20 +195,20 @@ class TestPromises:
         """After two minutes the room is given back, and the gang rests for a while."""
         story.promise(*ALL)
         story.look(1)
-        assert story.wakes == [START + gangstate.PATIENCE]
+        assert story.wakes == [START + PATIENCE]
         assert story.promised
-        gang = story.look(gangstate.PATIENCE)
+        gang = story.look(PATIENCE)
         assert not story.promised
         assert gang.refusal is NOT_NOW
-        assert story.wakes == [story.now + gangstate.REST]
-        assert story.look(gangstate.REST).refusal is None
+        assert story.wakes == [story.now + REST]
+        assert story.look(REST).refusal is None
 
 
 def test_the_job_says_how_long_its_nodes_are_kept_for_pods_that_do_not_come():
     """scheduleTimeoutSeconds, as with the schedulers that count from a pod's place to its start;
     0 is as if it were not given.
     """
-    for asked, kept in ((20, 20), (300, 300), (0, gangstate.PATIENCE)):
+    for asked, kept in ((20, 20), (300, 300), (0, PATIENCE)):
         story = Story(policy={"schedulingPolicy": {"scheduleTimeoutSeconds": asked}})
         story.look()
         story.promise(*ALL)

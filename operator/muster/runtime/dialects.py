@@ -57,6 +57,9 @@ class Terms:
     duration: float = UNLIMITED
     """Seconds that it is expected to run."""
     drains_from: float = UNLIMITED
+    timeout: float | None = None
+    """Seconds for which places are kept for one that does not become whole; None: it does not
+    say."""
     hold: float | None = None
     """Seconds for which the place of a lost member is kept; None: it does not say."""
     on_hold_expired: str = ""
@@ -131,6 +134,7 @@ def terms(
         min_resources=amounts(spec.get("minResources")),
         duration=edge.integer(spec.get("estimatedSeconds")) or UNLIMITED,
         drains_from=(group.created or first) + rules.reservation_after,
+        timeout=edge.integer(spec.get("scheduleTimeoutSeconds")) or None,
         hold=edge.integer(spec.get("memberHoldSeconds")),
         on_hold_expired=edge.text(spec.get("onHoldExpired")),
     )

@@ -6,6 +6,7 @@ All else is derived anew in every cycle. Times are seconds since the epoch.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -18,8 +19,10 @@ from muster.runtime.dialects import Terms
 from muster.runtime.foreignpods import Member
 from muster.runtime.gangs import GangRules
 from muster.runtime.inputs import GangInput
-from muster.runtime.promises import Promises
+from muster.runtime.promises import PATIENCE, REST, Promises
 from muster.scheduler.model import Reason, Refusal
+
+log = logging.getLogger(__name__)
 
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
 """Pause before a pod is tried again that could not be sent to its node."""
@@ -59,6 +62,8 @@ class ForeignState:
         """When the last pod that came will have been there for long enough."""
         self._begun = foreignpods.is_admitted(cache.foreign.members(key))
         """It has been whole, or was under way when this process began."""
+        self._was_whole = self._begun
+        self._rests_until = 0.0
         self._broken_since: float | None = None
         self._held_end: float | None = None
         """Until when the room of missing members is kept; None: none is missing."""
@@ -110,14 +115,16 @@ class ForeignState:
         if all(pod.terminal for pod, _ in members):
             return None
         self._settle(members)
-        self.terms = dialects.terms(self.key, members, group, rules)
-        kept_for = hold if self.terms.hold is None else self.terms.hold
-        held_until = self._held_until(members, self.terms.minimum, kept_for, now)
+        self.terms = terms = dialects.terms(self.key, members, group, rules)
+        limit = terms.timeout or PATIENCE
+        self._give_up(limit, now)
+        held_until = self._held_until(members, terms, hold, now)
+        rests = now < self._rests_until and (held_until is None or now >= held_until)
         later = self._later(now)
         revision = self._cache.foreign.revision(self.key)
         guarded = self._cache.budgets.forbid(self.namespace, (pod for pod, _ in members))
         plans = (guarded, frozenset(self.leaving), tuple(self.nominated.items()), self.owed)
-        token = (revision, self.promises.changes, held_until, later, plans, self.terms)
+        token = (revision, self.promises.changes, held_until, later, plans, terms, rests)
         if token != self._source:
             self._source = token
             if len(members) > len(self.roster):
@@ -126,7 +133,7 @@ class ForeignState:
             gang = foreignpods.gang(
                 self.key,
                 members,
-                self.terms,
+                terms,
                 self.promises.nodes,
                 held_until,
                 later,
@@ -136,6 +143,9 @@ class ForeignState:
             refusal = gang.refusal
             if refusal is foreignpods.GOING and RELEASE in self.leaving.values():
                 refusal = BEGINS_ANEW
+            if rests:
+                text = f"its pods did not get to their nodes within {limit:.0f} s"
+                refusal = Refusal(Reason.NOT_ENOUGH_TASKS, text)
             owed = self.owed
             self._input = replace(gang, guarded=guarded, refusal=refusal, owed=owed)
         return self._input
@@ -144,7 +154,8 @@ class ForeignState:
         """Return what is left of a gang that is to begin anew: its time to be made whole is up.
 
         `expired`: what happens to gangs that do not say it, as far as their pods have a controller
-        that makes them again; empty: they stay as they are.
+        that makes them again; empty: they stay as they are, unless they never were whole and say
+        how long they are to be waited for.
         """
         terms, end = self.terms, self._held_end
         if terms is None or end is None or now < end:
@@ -153,7 +164,7 @@ class ForeignState:
         left = [pod for pod in pods if pod.node and not (pod.deleting or pod.terminal)]
         wanted = terms.on_hold_expired
         if not wanted and all(pod.owner_uid for pod in left):
-            wanted = expired
+            wanted = expired or ("" if self._was_whole or terms.timeout is None else "restart")
         return left if wanted in GIVES_UP else ()
 
     def release(self, pods: Sequence[PodView]) -> None:
@@ -179,11 +190,29 @@ class ForeignState:
         self.marked = {uid: reason for uid, reason in self.marked.items() if uid in uids}
         self._retries = {n: retry for n, retry in self._retries.items() if n in living}
 
+    def _give_up(self, limit: float, now: float) -> None:
+        """Withdraw promises that are older than the limit; the gang rests then."""
+        oldest = self.promises.oldest()
+        if oldest is not None and now >= oldest + limit:
+            log.warning("%s: its pods did not get to their nodes in %d s", self.key, limit)
+            self.promises.withdraw(list(self.promises.nodes))
+            self._rests_until = now + REST
+        elif oldest is not None:
+            self._wake(oldest + limit)
+        if now < self._rests_until:
+            self._wake(self._rests_until)
+
     def _held_until(
-        self, members: Sequence[Member], least: int, hold: float, now: float
+        self, members: Sequence[Member], terms: Terms, hold: float, now: float
     ) -> float | None:
         """Return until when the room of missing members is kept; None: none is missing."""
-        whole = foreignpods.ready(members) + len(self.promises.nodes) >= least
+        ready = foreignpods.ready(members)
+        self._was_whole = self._was_whole or ready >= terms.minimum
+        if not self._was_whole and terms.timeout is not None:
+            hold = terms.timeout
+        elif terms.hold is not None:
+            hold = terms.hold
+        whole = ready + len(self.promises.nodes) >= terms.minimum
         if whole or not foreignpods.is_admitted(members):
             self._broken_since = self._held_end = None
             return None

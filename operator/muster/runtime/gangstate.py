@@ -20,17 +20,12 @@ from muster.runtime.cache import Cache
 from muster.runtime.causes import Cause
 from muster.runtime.gangs import GangRules
 from muster.runtime.inputs import GangInput
-from muster.runtime.promises import Promises
+from muster.runtime.promises import PATIENCE, REST, Promises
 from muster.runtime.shapes import PodShape
 from muster.scheduler.model import Reason, Refusal
 
 log = logging.getLogger(__name__)
 
-PATIENCE: Final = 120.0
-"""Seconds that a promise is open at the most; then the gang rests and others may have its room.
-
-scheduleTimeoutSeconds of the job overrules it."""
-REST: Final = 30.0
 TELLING: Final = 2.0
 """Seconds for which evicting waits until the job's status tells of it."""
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0

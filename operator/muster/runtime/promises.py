@@ -8,9 +8,16 @@ is seen on the node, or by being withdrawn.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
+from typing import Final
 
 from muster.runtime.shapes import PodShape
 from muster.runtime.snapshot import ClusterColumns
+
+PATIENCE: Final = 120.0
+"""Seconds that a promise is open at the most; then the gang rests and others may have its room.
+
+scheduleTimeoutSeconds of the job or PodGroup overrules it."""
+REST: Final = 30.0
 
 
 class Promises:
