@@ -36,6 +36,7 @@ OWN = {
     "muster_queue_allocated": "gauge",
     "muster_queue_request": "gauge",
     "muster_gangs": "gauge",
+    "muster_nodes_overcommitted": "gauge",
 }
 EVICTING = policy.parse({"actions": "allocate, backfill, preempt"})
 WAITS = make_gang(key="PodGroup/team/waits", min_member=6, roles=[make_role(replicas=8, cpu=1)])
@@ -68,7 +69,7 @@ class Story:
         watch, cycles = Stopwatch(), self.metrics.cycles
         decisions = cycle.schedule(snapshot, rules, watch.around)
         cycles.measured(watch)
-        cycles.decided(decisions, (gang.key for gang in gangs))
+        cycles.decided(decisions, snapshot)
         found = shares(snapshot, decisions)
         cycles.shares = lambda: found
         return decisions
@@ -160,6 +161,26 @@ def test_queues_in_cpus_and_bytes(story):
     assert shown['muster_queue_allocated{queue="default",resource="cpu"}'] == 3
     assert shown['muster_queue_request{queue="default",resource="cpu"}'] == 11
     assert 'muster_queue_request{queue="default",resource="pods"}' not in shown
+
+
+def test_nodes_that_hold_more_than_they_have(story, caplog):
+    """Counted by resource for as long as it is so, and named in the log when it begins."""
+    pods = [make_pod(name=f"pod-{i}", cpu=3) for i in range(2)]
+    pods.append(make_pod(name="other", node="n2", cpu=4))
+    for size, count, named in (
+        (8, None, ""),
+        (4, 1, "n1"),
+        (4, 1, ""),
+        (2, 2, "n2"),
+        (6, None, ""),
+        (5, 1, "n1"),
+    ):
+        caplog.clear()
+        nodes = [make_node(name=name, cpu=size) for name in ("n1", "n2")]
+        story.metrics.cycles.decided((), make_snapshot(nodes=nodes, pods=pods))
+        assert story.shown.get('muster_nodes_overcommitted{resource="cpu"}') == count
+        text = f"pods ask for more cpu than there is on 1 nodes: {named}"
+        assert [record.getMessage() for record in caplog.records] == ([text] if named else [])
 
 
 def test_preemption_and_what_went_wrong(story):

@@ -7,6 +7,7 @@ goes on working. What depends on single gangs and queues is put together when so
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter as Tally
 from collections import defaultdict
@@ -14,14 +15,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
+import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric, UnknownMetricFamily
 from prometheus_client.registry import Collector
 
 from muster.api import quantity
 from muster.scheduler.decision import Decision, State
-from muster.scheduler.model import Reason
+from muster.scheduler.model import Reason, Snapshot
 from muster.scheduler.shares import Share
+
+log = logging.getLogger(__name__)
 
 LATENCIES: Final = tuple(5.0 * 2**i for i in range(10))
 """kube-batch's buckets, in whatever unit a name ends with."""
@@ -30,6 +34,8 @@ OPENING: Final = "OnSessionOpen"
 """When a plugin works out its answers. None of ours has anything to do at a session's end."""
 SCHEDULED, UNSCHEDULABLE, ERROR = "scheduled", "unschedulable", "error"
 PREEMPT: Final = "preempt"
+NAMED: Final = 5
+"""How many nodes of a sort are named in the log."""
 
 
 class Stopwatch:
@@ -59,6 +65,8 @@ class CycleMetrics(Collector):
         self._gangs = 0
         self._retries: Tally[str] = Tally()
         self._preemptions = self._victims = 0
+        self._overfull: Mapping[str, frozenset[str]] = {}
+        """Resource -> the nodes that have less of it than their pods ask for."""
         self._make_old()
         self.gang_wait = self._histogram(
             "muster_gang_wait_seconds", "From a gang's creation to the last of its bindings."
@@ -123,9 +131,10 @@ class CycleMetrics(Collector):
             else:
                 self._plugins.labels(name, OPENING).observe(seconds * 1e6)
 
-    def decided(self, decisions: tuple[Decision, ...], gangs: Iterable[str]) -> None:
-        """Take note of what a cycle decided; `gangs` are the keys of all that it looked at."""
-        keys = set(gangs)
+    def decided(self, decisions: tuple[Decision, ...], snapshot: Snapshot) -> None:
+        """Take note of what a cycle decided, and of what it saw."""
+        self._measure(snapshot)
+        keys = {gang.key for gang in snapshot.gangs}
         self._decisions, self._gangs = decisions, len(keys)
         placed = failed = 0
         for decision in decisions:
@@ -165,6 +174,26 @@ class CycleMetrics(Collector):
         if victims:
             self._preemptions += 1
             self._victims = victims
+
+    def _measure(self, snapshot: Snapshot) -> None:
+        """Take note of the nodes whose pods ask for more than there is, and tell of new ones.
+
+        That comes of others who place pods, or of a node that has become smaller. Such a node
+        takes what asks for none of it.
+        """
+        nodes = snapshot.nodes
+        marks = nodes.used > nodes.allocatable
+        found = {
+            snapshot.resources[column]: frozenset(
+                nodes.names[at] for at in np.flatnonzero(marks[:, column]).tolist()
+            )
+            for column in np.flatnonzero(marks.any(axis=0)).tolist()
+        }
+        for resource, names in found.items():
+            if fresh := sorted(names - self._overfull.get(resource, frozenset())):
+                text = "pods ask for more %s than there is on %d nodes: %s"
+                log.warning(text, resource, len(fresh), ", ".join(fresh[:NAMED]))
+        self._overfull = found
 
     # What is asked.
 
@@ -210,6 +239,7 @@ class CycleMetrics(Collector):
             value=self._victims,
         )
         yield self._states()
+        yield self._overfull_nodes()
         yield from self._queues()
 
     def _states(self) -> Metric:
@@ -221,6 +251,16 @@ class CycleMetrics(Collector):
         found[str(State.RUNNING), ""] += self._gangs - len(self._decisions)
         for labels, count in sorted(found.items()):
             family.add_metric(labels, count)
+        return family
+
+    def _overfull_nodes(self) -> Metric:
+        family = GaugeMetricFamily(
+            "muster_nodes_overcommitted",
+            "Nodes whose pods ask for more of a resource than there is.",
+            labels=["resource"],
+        )
+        for resource, names in sorted(self._overfull.items()):
+            family.add_metric([resource], len(names))
         return family
 
     def _queues(self) -> Iterator[Metric]:

@@ -163,7 +163,7 @@ class Loop:
         self._metrics.snapshot.observe(taken - started)
         self._metrics.cycle.observe(time.monotonic() - taken)
         self._metrics.measured(watch)
-        self._metrics.decided(decisions, (gang.key for gang in inputs))
+        self._metrics.decided(decisions, snapshot)
         held_back = {gang.key for gang in inputs if gang.refusal is NOT_NOW}
         # A job that changed while the cycle was under way is looked at by the next one.
         decisions = tuple(
