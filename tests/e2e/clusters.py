@@ -378,6 +378,81 @@ def _volume(draw, claim):
     return {"metadata": metadata, "spec": {"claimRef": reference, **where}}
 
 
+DRIVERS = ("disk.example.com", "ebs.csi.aws.com", "pd.csi.storage.gke.io", "other.example.com")
+MAKERS = (*DRIVERS, "kubernetes.io/aws-ebs", "kubernetes.io/gce-pd", "kubernetes.io/azure-file")
+
+
+def limits(draw, asked):
+    """Mount volumes of several drivers, of which nodes take only few."""
+    asked["limits"] = [_limits(draw, node) for node in asked["nodes"] if draw.random() < 0.9]
+    asked["classes"] = [
+        _maker(draw, name, mode)
+        for name, mode in (("now", "Immediate"), ("later", "WaitForFirstConsumer"))
+    ]
+    asked["claims"], asked["volumes"] = [], []
+    for i in range(8):
+        name = f"c{i}"
+        bound = i == 0 or draw.random() < 0.8
+        asked["claims"].append(_counted_claim(draw, name, bound=bound))
+        if bound and draw.random() < 0.99:
+            asked["volumes"].append(_counted_volume(draw, name))
+    for pod in (*asked["pods"], asked["pod"]):
+        pod["metadata"]["namespace"] = "team"
+        if pod is not asked["pod"]:
+            pod["spec"]["nodeName"] = draw.choice(("n0", "n1", "n2"))
+        names = draw.sample([f"c{i}" for i in range(8)], draw.randint(1, 4))
+        pod["spec"]["volumes"] = [
+            {"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names
+        ]
+        if draw.random() < 0.3:
+            inline = {"driver": DRIVERS[0], "volumeAttributes": {}}
+            pod["spec"]["volumes"].append({"name": "inline", "csi": inline})
+
+
+def _limits(draw, node):
+    drivers = []
+    for name in DRIVERS[: draw.randint(1, 4)]:
+        count = {"allocatable": {"count": draw.randint(1, 3)}} if draw.random() < 0.85 else {}
+        drivers.append({"name": name, "nodeID": "i", **count})
+    return {"metadata": {"name": node["metadata"]["name"]}, "spec": {"drivers": drivers}}
+
+
+def _maker(draw, name, mode):
+    maker = draw.choice(MAKERS)
+    return {"metadata": {"name": name}, "provisioner": maker, "volumeBindingMode": mode}
+
+
+def _counted_claim(draw, name, *, bound):
+    annotations = {"pv.kubernetes.io/bind-completed": "yes"} if bound else {}
+    spec = {"accessModes": ["ReadWriteMany"], "storageClassName": draw.choice(("now", "later"))}
+    if bound:
+        spec["volumeName"] = f"pv-{name}"
+    elif draw.random() < 0.95:
+        spec["storageClassName"] = "later"
+    spec["resources"] = {"requests": {"storage": "1Gi"}}
+    metadata = {"name": name, "namespace": "team", "uid": name, "annotations": annotations}
+    return {
+        "metadata": metadata,
+        "spec": spec,
+        "status": {"phase": "Bound" if bound else "Pending"},
+    }
+
+
+def _counted_volume(draw, name):
+    handle = draw.choice((name, name, name, "shared"))
+    source = draw.choice(
+        (
+            *({"csi": {"driver": driver, "volumeHandle": handle}} for driver in DRIVERS[:3]),
+            *[{"csi": {"driver": DRIVERS[0], "volumeHandle": handle}}] * 4,
+            {"awsElasticBlockStore": {"volumeID": handle}},
+            {"gcePersistentDisk": {"pdName": handle}},
+            {"nfs": {"server": "nfs.example.com", "path": f"/{name}"}},
+        )
+    )
+    reference = {"namespace": "team", "name": name}
+    return {"metadata": {"name": f"pv-{name}"}, "spec": {"claimRef": reference, **source}}
+
+
 def everything(draw, asked):
     """Change all of it at once."""
     spread(draw, asked)
@@ -395,5 +470,6 @@ FEATURES = {
     "spread": spread,
     "neighbours": neighbours,
     "volumes": volumes,
+    "limits": limits,
     "everything": everything,
 }

@@ -28,6 +28,7 @@ STORED = {
     "claims": storage.parse_claim,
     "volumes": storage.parse_volume,
     "classes": storage.parse_class,
+    "limits": storage.parse_attach,
 }
 
 pytestmark = pytest.mark.e2e

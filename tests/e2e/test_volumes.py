@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims that wait for their first consumer: they get a volume, or are told their node."""
+"""Volumes: claims that wait get one, or are told their node; nodes take only so many."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
-from harness import Api, Json, Operator, add_nodes, node_of, tfjob
+from harness import Api, Json, add_nodes, node_of, tfjob, verdict
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("module_operator")]
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 
@@ -57,6 +57,52 @@ def job(name: str, mounted: str, workers: int) -> Json:
     return tfjob(name, workers=workers, run="forever", template={"volumes": [volume]})
 
 
+def disk(api: Api, name: str) -> None:
+    """Create a claim and the volume of a CSI driver that is for it."""
+    amount = {"storage": "1Gi"}
+    shared = {"accessModes": ["ReadWriteMany"], "storageClassName": "", "volumeName": f"pv-{name}"}
+    what = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}}
+    api.create({**what, "spec": {**shared, "resources": {"requests": amount}}})
+    spec = {
+        "capacity": amount,
+        "accessModes": ["ReadWriteMany"],
+        "claimRef": {"namespace": api.namespace, "name": name},
+        "persistentVolumeReclaimPolicy": "Retain",
+        "csi": {"driver": "disk.example.com", "volumeHandle": name},
+    }
+    what = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"pv-{name}"}}
+    api.create({**what, "spec": spec})
+
+
+def limit(count: int) -> Json:
+    """Return what a CSINode says of a node that takes so many disks."""
+    allocatable = {"count": count}
+    return {"drivers": [{"name": "disk.example.com", "nodeID": "i", "allocatable": allocatable}]}
+
+
+@pytest.fixture
+def disks(api: Api) -> Iterator[tuple[str, str]]:
+    """Give two nodes that take one disk each, and three claims with a disk."""
+    first, second = add_nodes(api, {"cpu": "4"}, {"cpu": "4"})
+    kind = {"apiVersion": "storage.k8s.io/v1", "kind": "CSINode"}
+    for name in (first, second):
+        api.create({**kind, "metadata": {"name": name}, "spec": limit(1)})
+    names = ("one", "two", "three")
+    for name in names:
+        disk(api, name)
+
+    def bound(found: dict[str, Json]) -> bool:
+        return all(found[name].get("status", {}).get("phase") == "Bound" for name in names)
+
+    api.wait("PersistentVolumeClaim", bound, what="the claims are bound")
+    yield first, second
+    for name in (first, second):
+        api.delete("CSINode", name)
+    for name in names:
+        api.patch("PersistentVolume", f"pv-{name}", {"metadata": FREE})
+        api.delete("PersistentVolume", f"pv-{name}")
+
+
 @pytest.fixture
 def classes(api: Api) -> Iterator[None]:
     """Give a class of volumes that are there, and one of those that somebody makes."""
@@ -73,7 +119,8 @@ def classes(api: Api) -> Iterator[None]:
 FREE = {"finalizers": None}
 
 
-def test_claims_get_their_volumes(api: Api, operator: Operator, classes: None) -> None:
+@pytest.mark.usefixtures("classes")
+def test_claims_get_their_volumes(api: Api) -> None:
     """A local one binds where it lies, and holds the gang together; else the node is told."""
     first, second, _third = add_nodes(api, {"cpu": "1"}, {"cpu": "4"}, {"cpu": "4"})
     for name, node, size in (
@@ -104,3 +151,22 @@ def test_claims_get_their_volumes(api: Api, operator: Operator, classes: None) -
         return notes.get(SELECTED_NODE, "")
 
     assert api.wait("PersistentVolumeClaim", told, what="the node is told") == node_of(pod)
+
+
+def test_nodes_take_only_so_many_volumes(api: Api, disks: tuple[str, str]) -> None:
+    """Pods that share a disk go together; who waits is told why, and comes once there is room."""
+    api.create(job("one", "one", 1))
+    (pod,) = api.wait_pods(1, "Running", "one")
+    api.create(job("two", "two", 2))
+    others = {node_of(each) for each in api.wait_pods(2, "Running", "two")}
+    assert {node_of(pod), *others} == set(disks)
+    assert len(others) == 1
+    api.create(job("three", "three", 1))
+    waiting = api.wait_job("three", verdict, what="a verdict")
+    assert verdict(waiting)["state"] == "Waiting"
+    assert "2 node(s) exceed max volume count" in verdict(waiting)["message"]
+    # A limit cannot be changed while the driver is there.
+    api.patch("CSINode", node_of(pod), {"spec": {"drivers": []}})
+    api.patch("CSINode", node_of(pod), {"spec": limit(2)})
+    (late,) = api.wait_pods(1, "Running", "three")
+    assert node_of(late) == node_of(pod)

@@ -22,6 +22,11 @@ def needed(backend="none", namespaces=(), lease=None):
     return permissions.needed(chosen, FRAMEWORKS.values(), namespaces, lease)
 
 
+def optional(backend):
+    """Return what a backend can do without."""
+    return permissions.accesses(gang.BACKENDS[backend].optional, ())
+
+
 def granted(*paths):
     """Return the roles of these files as (resource, verb), by the name of the role."""
     roles = {}
@@ -51,17 +56,22 @@ def test_shipped_roles_are_enough(backend):
     component = MANIFESTS / "components" / backend / "roles.yaml"
     roles = granted(*files, *([component] if component.exists() else []))
     everything = set().union(*roles.values())
-    assert {(a.resource, a.verb) for a in needed(backend, lease="muster-system")} <= everything
+    asked = [*needed(backend, lease="muster-system"), *optional(backend)]
+    assert {(a.resource, a.verb) for a in asked} <= everything
     wide = set().union(*(rules for name, rules in roles.items() if name.endswith("-cluster")))
     beyond = {(a.resource, a.verb) for a in needed(backend, ["team"]) if not a.namespace}
     assert beyond <= wide
 
 
 def test_the_schedulers_roles_are_enough_and_no_more():
-    """Alone it makes no group and no pod, and what its roles grant is what it asks for."""
+    """Alone it makes no group and no pod, and what its roles grant is what it asks for.
+
+    The limits of volumes are asked for apart: it works without them, too.
+    """
     files = ("components/scheduler/roles.yaml", "base/leases.yaml")
     roles = granted(*(MANIFESTS / file for file in files))
     asked = permissions.needed(gang.EMBEDDED, (), (), "muster-system")
+    asked += tuple(optional("embedded"))
     wanted = {(access.resource, access.verb) for access in asked}
     assert wanted == set().union(*roles.values())
     assert not {("pods", "create"), ("configmaps", "list")} & wanted

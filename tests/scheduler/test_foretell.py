@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from builders_scheduler import make_gang, make_node, make_pod, make_queue, make_role, make_snapshot
+from muster.runtime import storage
 from muster.scheduler import foretell, policy
 from muster.scheduler.model import Quota
 from seen import PORT, moving
@@ -124,12 +125,30 @@ def test_queues_count_what_starts_and_what_ends():
     assert told(*gangs, queues=queues, pods=()) == {"a": NOW, "b": NOW + 60}
 
 
-@pytest.mark.parametrize("why", ["ports", "eviction"])
+@pytest.mark.parametrize("why", ["ports", "volumes", "eviction"])
 def test_nothing_is_told_that_nobody_can_know(why):
-    """Not where ports matter, which those that end give back, nor where others must go first."""
+    """Not where ports matter, which those that end give back, nor where others must go first.
+
+    Nor where nodes take only so many volumes.
+    """
     if why == "ports":
         role = make_role(replicas=1, cpu=4, ports=[PORT])
         assert told(running(), make_gang(key="team/port", roles=[role])) == {}
+    elif why == "volumes":
+        mount = {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}
+        notes = {"pv.kubernetes.io/bind-completed": "yes"}
+        metadata = {"name": "data", "namespace": "team", "annotations": notes}
+        source = {"driver": "disk.example.com", "volumeHandle": "pv"}
+        stored = [
+            storage.parse_claim({"metadata": metadata, "spec": {"volumeName": "pv"}}),
+            storage.parse_volume({"metadata": {"name": "pv"}, "spec": {"csi": source}}),
+        ]
+        limit = {"name": "disk.example.com", "allocatable": {"count": 1}}
+        role = make_role(replicas=1, cpu=4, volumes=[mount])
+        gangs = running(), make_gang(key="team/disk", roles=[role])
+        assert told(*gangs, stored=stored) == {"disk": 1200.0}
+        view = storage.parse_attach({"metadata": {"name": "n1"}, "spec": {"drivers": [limit]}})
+        assert told(*gangs, stored=[*stored, view]) == {}
     else:
         high = waiting("high", created=2, priority=9)
         assert told(running(), high, chosen=PREEMPTS) == {}

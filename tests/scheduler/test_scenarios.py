@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The stories under scenarios/scheduler: what is there, and what must come of it.
 
-Nodes, pods, queues and roles are the keywords of builders_scheduler; claims, volumes and storage
-classes are documents. What a story expects of a
+Nodes, pods, queues and roles are the keywords of builders_scheduler; claims, volumes, storage
+classes and limits (CSINodes) are documents. What a story expects of a
 gang: `at` (role-index -> node), `nodes` (node -> tasks placed there), `placed` (how many),
 `message` and `summary` exactly, `says` (parts of the message), `evicts` (gang -> how many of its
 tasks, or which ones), `by` (the action that evicts), `kept` (role-index -> node that is kept for
@@ -37,6 +37,7 @@ STORED = {
     "claims": storage.parse_claim,
     "volumes": storage.parse_volume,
     "classes": storage.parse_class,
+    "limits": storage.parse_attach,
 }
 
 

@@ -20,12 +20,12 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/nodevolumelimits"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
 )
 
-// filters are kube-scheduler's default filters in their order, without the one
-// that counts attached volumes: it asks the drivers of the nodes.
+// filters are kube-scheduler's default filters in their order.
 var filters = []string{
 	names.NodeUnschedulable,
 	names.NodeName,
@@ -34,6 +34,7 @@ var filters = []string{
 	names.NodePorts,
 	names.NodeResourcesFit,
 	names.VolumeRestrictions,
+	names.NodeVolumeLimits,
 	names.VolumeBinding,
 	names.VolumeZone,
 	names.PodTopologySpread,
@@ -49,6 +50,7 @@ type question struct {
 	Volumes    []*corev1.PersistentVolume      `json:"volumes"`
 	Claims     []*corev1.PersistentVolumeClaim `json:"claims"`
 	Classes    []*storagev1.StorageClass       `json:"classes"`
+	Limits     []*storagev1.CSINode            `json:"limits"`
 }
 
 // verdict is one entry of the output's lines: a node, and what is against it.
@@ -108,8 +110,10 @@ func newJudge(ctx context.Context) (*judge, error) {
 		shown:   &lister{schedulercache.NewEmptySnapshot()},
 		objects: informers.NewSharedInformerFactory(nil, 0),
 	}
+	drivers := nodevolumelimits.NewCSIManager(j.objects.Storage().V1().CSINodes().Lister())
 	handle, err := frameworkruntime.NewFramework(ctx, nil, nil,
 		frameworkruntime.WithSnapshotSharedLister(j.shown),
+		frameworkruntime.WithSharedCSIManager(drivers),
 		frameworkruntime.WithInformerFactory(j.objects))
 	if err != nil {
 		return nil, err
@@ -188,6 +192,7 @@ func (j *judge) show(q *question) {
 	fill(core.PersistentVolumeClaims().Informer(), q.Claims)
 	fill(core.Nodes().Informer(), q.Nodes)
 	fill(storage.StorageClasses().Informer(), q.Classes)
+	fill(storage.CSINodes().Informer(), q.Limits)
 }
 
 func fill[T any](informer cache.SharedIndexInformer, objects []T) {

@@ -22,6 +22,7 @@ AUTOSCALING_API: Final = "autoscaling/v2"
 AUTOSCALER: Final = "HorizontalPodAutoscaler"
 BATCH_API: Final = "batch/v1"
 BATCH_JOB: Final = "Job"
+CSI_NODE: Final = "CSINode"
 RBAC_API: Final = "rbac.authorization.k8s.io/v1"
 
 # Labels of children.

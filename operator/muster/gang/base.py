@@ -55,6 +55,8 @@ class GangBackend:
     """How to get the API when it is missing, in a sentence."""
     permissions: tuple[Permission, ...] = ()
     """What the operator must be allowed to do for it, beside what every job needs."""
+    optional: tuple[Permission, ...] = ()
+    """What it works without, too, though not as well."""
     pods_first_on_delete: bool = False
     """Delete the pods before the group, and create nothing until the old group is gone."""
     mark: Callable[[Job, Replica], Link] = _no_link

@@ -100,6 +100,8 @@ EMBEDDED = base.GangBackend(
         Permission("", "pods/eviction", ("create",)),
         Permission("", "pods/status", ("patch",)),
     ),
+    # How many volumes each node takes.
+    optional=(Permission("storage.k8s.io", "csinodes", READ, everywhere=True),),
     mark=_mark,
 )
 

@@ -37,6 +37,8 @@ OURS = {"labelSelector": names.OPERATOR_NAME}
 
 Labelled = tuple[str, Mapping[str, str]]
 """Name and labels of an object."""
+_Row = tuple[str, Resource, Callable[[Json], Any], Callable[[Any, Any], None]]
+"""Kind, where it is, how it is read, and what hears of a change."""
 
 
 class Cache:
@@ -78,8 +80,8 @@ class Cache:
         self._pods_of: dict[str, dict[str, PodView]] = {}
         self._made = Made()
         self.children = Children(lambda uid: self.jobs.key_of(uid) is not None)
-        self.batches: list[Mirror[Any]] = []
-        """Of the batch Jobs that make pods for jobs, where there are such."""
+        self.granted: dict[str, list[Mirror[Any]]] = {}
+        """Of what not every account may read, as far as it is followed."""
         self.mirrors = self._make_mirrors()
 
     # What belongs to a job.
@@ -147,21 +149,33 @@ class Cache:
     def _mirrors_of(self, kind: str) -> Iterator[Mirror[Any]]:
         yield from self.mirrors.get(kind, ())
         yield from self.groups.of_kind(kind)
-        if kind == names.BATCH_JOB:
-            yield from self.batches
+        yield from self.granted.get(kind, ())
 
     # Following the server.
 
-    async def follow_batches(self) -> None:
-        """Follow, for ever, the batch Jobs that make pods for jobs.
+    async def follow(self, kind: str) -> None:
+        """Follow, for ever, what few clusters need and not all grant.
 
-        Apart from the rest, as few clusters need it, and not all grant it.
+        The batch Jobs that make pods for jobs, or how many volumes each node takes.
         """
-        parse = views.child_of(names.BATCH_JOB)
-        self.batches = self._each(resources.BATCH_JOBS, parse, self._child_changed, OURS)
         async with asyncio.TaskGroup() as tasks:
-            for mirror in self.batches:
+            for mirror in self._optional(kind):
                 tasks.create_task(mirror.run())
+
+    async def read_granted(self, kind: str) -> None:
+        """Read such a thing once. Raises ApiError and connection errors."""
+        for mirror in self._optional(kind):
+            await mirror.read()
+
+    def _optional(self, kind: str) -> list[Mirror[Any]]:
+        if kind == names.CSI_NODE:
+            parse = storage.parse_attach
+            mirrors = self._each(resources.CSI_NODES, parse, self._storage_changed, {})
+        else:
+            jobs, child = resources.BATCH_JOBS, views.child_of(kind)
+            mirrors = self._each(jobs, child, self._child_changed, OURS)
+        self.granted[kind] = mirrors
+        return mirrors
 
     async def run(self) -> None:
         """Follow everything but the jobs, for ever."""
@@ -184,8 +198,9 @@ class Cache:
         await self.groups.synced()
         if self.backend.embedded:
             await self._foreign_groups.synced()
-        for mirror in self.batches:
-            await mirror.synced.wait()
+        for mirrors in list(self.granted.values()):
+            for mirror in mirrors:
+                await mirror.synced.wait()
         for framework in self.frameworks.values():
             await self.jobs.read(framework)
 
@@ -209,44 +224,27 @@ class Cache:
                 Mirror(self.kube, resources.PRIORITY_CLASSES, _priority, self._priority_changed)
             ],
         }
-        if self.frameworks:
-            for kind, resource in (
-                ("Service", resources.SERVICES),
-                ("ConfigMap", resources.CONFIG_MAPS),
-            ):
-                parse = views.child_of(kind)
-                mirrors[kind] = self._each(resource, parse, self._child_changed, OURS)
+        children = {"Service": resources.SERVICES, "ConfigMap": resources.CONFIG_MAPS}
         if any(framework.autoscaler for framework in self.frameworks.values()):
-            parse = views.child_of(names.AUTOSCALER)
-            mirrors[names.AUTOSCALER] = self._each(
-                resources.AUTOSCALERS, parse, self._child_changed, OURS
-            )
+            children[names.AUTOSCALER] = resources.AUTOSCALERS
+        for kind, resource in children.items() if self.frameworks else ():
+            mirrors[kind] = self._each(resource, views.child_of(kind), self._child_changed, OURS)
         if embedded and self.frameworks:
             # Only pods that are still to be created need be counted here.
             mirrors |= self._quota_mirrors()
         if embedded:
-            mirrors["Node"] = [
-                Mirror(self.kube, resources.NODES, shapes.parse_node, self._node_changed)
-            ]
-            mirrors["Namespace"] = [
-                Mirror(self.kube, resources.NAMESPACES, views.name_and_labels, self._space_changed)
-            ]
-            mirrors["PodDisruptionBudget"] = self._each(
-                resources.BUDGETS, budgets.parse, self.budgets.changed, {}
-            )
             stored = self._storage_changed
-            mirrors["PersistentVolumeClaim"] = self._each(
-                resources.CLAIMS, storage.parse_claim, stored, {}
+            rows: tuple[_Row, ...] = (
+                ("Node", resources.NODES, shapes.parse_node, self._node_changed),
+                ("Namespace", resources.NAMESPACES, views.name_and_labels, self._space_changed),
+                ("PodDisruptionBudget", resources.BUDGETS, budgets.parse, self.budgets.changed),
+                ("PersistentVolumeClaim", resources.CLAIMS, storage.parse_claim, stored),
+                ("PersistentVolume", resources.VOLUMES, storage.parse_volume, stored),
+                ("StorageClass", resources.CLASSES, storage.parse_class, stored),
+                ("Queue", resources.QUEUES, self._parse_queue, self._queue_changed),
             )
-            mirrors["PersistentVolume"] = [
-                Mirror(self.kube, resources.VOLUMES, storage.parse_volume, stored)
-            ]
-            mirrors["StorageClass"] = [
-                Mirror(self.kube, resources.CLASSES, storage.parse_class, stored)
-            ]
-            mirrors["Queue"] = [
-                Mirror(self.kube, resources.QUEUES, self._parse_queue, self._queue_changed)
-            ]
+            for kind, resource, parse, changed in rows:
+                mirrors[kind] = self._each(resource, parse, changed, {})
         return mirrors
 
     def _quota_mirrors(self) -> dict[str, list[Mirror[Any]]]:
@@ -274,7 +272,7 @@ class Cache:
     ) -> list[Mirror[Any]]:
         return [
             Mirror(self.kube, resource, parse, changed, namespace=namespace, params=params)
-            for namespace in self.namespaces
+            for namespace in (self.namespaces if resource.namespaced else ("",))
         ]
 
     def _parse_pod(self, document: Json) -> PodEntry:

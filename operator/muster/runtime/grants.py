@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the operator's account may do for the kinds that not every cluster lets it serve.
+"""What the operator's account may do that not every cluster lets it do.
 
-Unlike what all jobs need, this may be missing: the jobs concerned say so, the others run.
+Unlike what all jobs need, this may be missing: jobs of the kinds concerned say so, the others run.
+Without the limits of nodes for volumes, nobody counts these, and the log says so.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from muster.api import names
 from muster.frameworks.base import Framework
 from muster.gang import Permission
 from muster.runtime import permissions
@@ -36,39 +38,56 @@ class Grants:
             row.operator_name: "its permissions have not been asked for yet" for row in self._rows
         }
         """Operator name -> what is missing, in a sentence; those that may do all are not here."""
+        self._blind = "" if not cache.backend.embedded else "not asked for yet"
+        """What is missing to know how many volumes nodes take, in a sentence."""
 
     async def look(self) -> None:
         """Ask for what is still missing."""
-        left = {row.operator_name: await self._sentence(row) for row in self._open()}
+        left = {row.operator_name: await self._row(row) for row in self._open()}
         self.lacking = {name: said for name, said in left.items() if said}
+        if self._blind:
+            component = "embedded" if self._cache.frameworks else "scheduler"
+            said = await self._sentence(
+                self._cache.backend.optional, "limits of volumes", component
+            )
+            if said and said != self._blind:
+                log.warning("how many volumes each node takes is not looked at: %s", said)
+            self._blind = said
 
     async def run(self) -> None:
         """Follow what may be followed, for ever, and ask again for what is missing."""
         async with asyncio.TaskGroup() as tasks:
-            following = False
+            following = set[str]()
             while True:
-                may = any(row.batch for row in self._rows if row.operator_name not in self.lacking)
-                if may and not following:
-                    tasks.create_task(self._cache.follow_batches())
-                    following = True
+                for kind in self._readable() - following:
+                    tasks.create_task(self._cache.follow(kind))
+                    following.add(kind)
                 await asyncio.sleep(PAUSE)
-                if self.lacking:
+                if self.lacking or self._blind:
                     await self.look()
+
+    def _readable(self) -> set[str]:
+        batch = any(row.batch for row in self._rows if row.operator_name not in self.lacking)
+        limits = self._cache.backend.embedded and not self._blind
+        return {kind for kind, may in ((names.BATCH_JOB, batch), (names.CSI_NODE, limits)) if may}
 
     def _open(self) -> list[Framework]:
         return [row for row in self._rows if row.operator_name in self.lacking]
 
-    async def _sentence(self, row: Framework) -> str:
+    async def _row(self, row: Framework) -> str:
         asked = [Permission(*permission) for permission in row.permissions]
+        return await self._sentence(asked, row.kind, row.component)
+
+    async def _sentence(self, asked: Iterable[Permission], purpose: str, component: str) -> str:
         try:
             missing = await permissions.missing(
                 self._kube, permissions.accesses(asked, self._namespaces)
             )
         except ApiError as error:
-            log.warning("permissions for %s could not be tried: %s", row.kind, error.message)
+            log.warning("permissions for %s could not be tried: %s", purpose, error.message)
             return ""
         except FencedError as error:
             return str(error)
         except BROKEN as error:
             return f"no answer from the API server: {type(error).__name__}: {error}"
-        return permissions.told(missing, f"manifests/components/{row.component}")
+        return permissions.told(missing, f"manifests/components/{component}")

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Iterator
 
 from muster import gang
+from muster.api import names
 from muster.frameworks import FRAMEWORKS
 from muster.runtime import gangs, recording
 from muster.runtime.cache import Cache
@@ -14,9 +16,11 @@ from muster.runtime.foreignstate import ForeignState
 from muster.runtime.gangs import GangRules
 from muster.runtime.gangstate import GangState
 from muster.runtime.inputs import GangInput
-from muster.runtime.kube import Kube
+from muster.runtime.kube import ApiError, Kube
 from muster.runtime.recording import Recording
 from muster.scheduler.policy import Policy
+
+log = logging.getLogger(__name__)
 
 
 def empty_cache(kube: Kube, scheduler_names: tuple[str, ...]) -> Cache:
@@ -35,6 +39,10 @@ async def observe(
     """
     cache = empty_cache(kube, tuple(sorted(rules.scheduler_names)))
     await cache.read()
+    try:
+        await cache.read_granted(names.CSI_NODE)
+    except ApiError as error:
+        log.warning("how many volumes each node takes is not looked at: %s", error.message)
     rules = dataclasses.replace(rules, priorities=cache.priorities)
     found = list(inputs(cache, rules, hold, now))
     queues = list(cache.queues.values())

@@ -25,7 +25,8 @@ log = logging.getLogger(__name__)
 REVIEWS = Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", namespaced=False)
 RETRY_SECONDS = 2.0
 LIST_WATCH = ("list", "watch")
-CHILDREN = ("get", *LIST_WATCH, "create", "patch", "delete")
+READ = ("get", *LIST_WATCH)
+CHILDREN = (*READ, "create", "patch", "delete")
 
 EVERY_JOB = (
     Permission("", "pods", CHILDREN),
@@ -81,7 +82,7 @@ class Access:
 def of_kind(framework: Framework) -> tuple[Permission, ...]:
     """Return what the jobs of one kind need for themselves."""
     own = (
-        Permission(names.GROUP, framework.plural, ("get", *LIST_WATCH, "delete")),
+        Permission(names.GROUP, framework.plural, (*READ, "delete")),
         Permission(names.GROUP, f"{framework.plural}/status", ("patch",)),
     )
     return (*own, *((AUTOSCALING,) if framework.autoscaler else ()))

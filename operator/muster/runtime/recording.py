@@ -20,7 +20,7 @@ from muster.runtime.gangs import GangRules
 from muster.runtime.inputs import GangInput, QueueInput
 from muster.runtime.shapes import NodeView, PodUse
 from muster.runtime.snapshot import ClusterColumns
-from muster.runtime.storage import ClaimView, ClassView, Stored, VolumeView
+from muster.runtime.storage import AttachView, ClaimView, ClassView, Stored, VolumeView
 from muster.scheduler import cycle, foretell, policy
 from muster.scheduler.decision import Decision
 from muster.scheduler.model import PastMove, Quota, Snapshot
@@ -51,6 +51,8 @@ class Recording:
     claims: tuple[ClaimView, ...] = ()
     volumes: tuple[VolumeView, ...] = ()
     classes: tuple[ClassView, ...] = ()
+    limits: tuple[AttachView, ...] = ()
+    """Of the volumes that can be attached to nodes."""
     quotas: Mapping[str, Quota] = field(default_factory=dict)
     policy: Mapping[str, Any] = field(default_factory=dict)
     """The policy file; empty: the built-in policy."""
@@ -63,7 +65,7 @@ class Recording:
         for name, labels in self.spaces.items():
             columns.space_changed(name, labels)
         stored: tuple[Stored, ...] = (*self.claims, *self.volumes, *self.classes)
-        for view in stored:
+        for view in (*stored, *self.limits):
             columns.volumes.changed(None, view)
         for node in self.nodes:
             columns.node_changed(None, node)
@@ -107,6 +109,7 @@ def take(
         claims=tuple(v for _, v in sorted(columns.volumes.claims.items())),
         volumes=tuple(v for _, v in sorted(columns.volumes.volumes.items())),
         classes=tuple(v for _, v in sorted(columns.volumes.classes.items())),
+        limits=tuple(v for _, v in sorted(columns.volumes.limits.views.items())),
         quotas=snapshot.quotas,
         policy=chosen.source,
         moves=snapshot.moves,

@@ -203,7 +203,8 @@ class ClusterColumns:
                 made, shapes_of, self._shape_id, self._uses.values(), movable=movable
             )
         users = _claimants(made, gangs) if any(s.claims for s in wanted.values()) else {}
-        shapes = {id_: self._shape(id_, shape, users) for id_, shape in sorted(wanted.items())}
+        self.volumes.survey(users, self._nodes.order()[1])
+        shapes = {id_: self._shape(id_, shape) for id_, shape in sorted(wanted.items())}
         self._prune(wanted)
         return Snapshot(
             now=now,
@@ -336,8 +337,7 @@ class ClusterColumns:
             capability[self._vocabulary.column(name)] = amount
         return Queue(source.name, max(source.weight, 1), capability, allocated, request)
 
-    def _shape(self, id_: int, source: PodShape, users: Mapping[int, PodShape]) -> Shape:
-        """Return a shape's columns; `users`: the shapes that have claims."""
+    def _shape(self, id_: int, source: PodShape) -> Shape:
         row = self._rows.pop(id_, None) or ShapeRow(source, self._nodes)
         self._rows[id_] = row  # the last one is the youngest
         frozen = self._frozen.get(id_)
@@ -354,20 +354,14 @@ class ClusterColumns:
             )
         bonds = self._neighbours.bonds(id_)
         if source.claims:
-            frozen = self._with_volumes(frozen, source)
-            bonds = (*bonds, *self.volumes.bonds(source, len(slots), users))
+            nodes = [self._nodes.views[name] for name in self._nodes.order()[0]]
+            self._reach = self._reach or Reach(nodes)
+            frozen = self.volumes.tie(id_, frozen, source, nodes, self._reach)
+            bonds = (*bonds, *frozen.bonds)
         if not (source.ports or bonds):
             return frozen
         taken, ending = self._ports.taken(source.ports, index)
         return replace(frozen, taken=taken, ending=ending, bonds=bonds)
-
-    def _with_volumes(self, frozen: Shape, source: PodShape) -> Shape:
-        nodes = [self._nodes.views[name] for name in self._nodes.order()[0]]
-        self._reach = self._reach or Reach(nodes)
-        wants = self.volumes.wants(source, self._reach)
-        barred, texts = self.volumes.barred(source, nodes, wants, frozen.barred, frozen.texts)
-        refusal = self.volumes.refusal(source)
-        return replace(frozen, barred=barred, texts=texts, refusal=refusal, wants=wants)
 
     def _prune(self, wanted: Mapping[int, PodShape]) -> None:
         for id_ in list(self._rows)[: -len(wanted) - IDLE_SHAPES]:

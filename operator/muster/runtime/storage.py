@@ -18,6 +18,14 @@ BOUND_BY: Final = "pv.kubernetes.io/bound-by-controller"
 _BOUND: Final = "pv.kubernetes.io/bind-completed"
 _OLD_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
 _NOBODY: Final = "kubernetes.io/no-provisioner"
+_MOVED: Final[Mapping[str, tuple[str, str, str]]] = {
+    "kubernetes.io/aws-ebs": ("ebs.csi.aws.com", "awsElasticBlockStore", "volumeID"),
+    "kubernetes.io/azure-disk": ("disk.csi.azure.com", "azureDisk", "diskURI"),
+    "kubernetes.io/cinder": ("cinder.csi.openstack.org", "cinder", "volumeID"),
+    "kubernetes.io/gce-pd": ("pd.csi.storage.gke.io", "gcePersistentDisk", "pdName"),
+    "kubernetes.io/portworx-volume": ("pxd.portworx.com", "portworxVolume", "volumeID"),
+}
+"""Provisioner of old -> the CSI driver in its place, its field of a volume, the name in there."""
 ZONES: Final[Mapping[str, str]] = {
     "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
     "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
@@ -73,6 +81,10 @@ class VolumeView:
     deleting: bool = False
     owner: tuple[str, str, str] | None = None
     """(namespace, name, uid) of the claim that it is kept for."""
+    driver: str = ""
+    """Of CSI; empty: another kind of volume."""
+    handle: str = ""
+    """How the driver knows it."""
     version: str = field(default="", compare=False)
 
     def belongs_to(self, claim: ClaimView) -> bool:
@@ -104,6 +116,17 @@ class ClassView:
     """For the first consumer."""
     provisions: bool
     topologies: tuple[Term, ...] | None
+    driver: str = ""
+    """Of CSI, or what else makes the volumes."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttachView:
+    """A CSINode: how many volumes can be attached to a node."""
+
+    node: str
+    most: tuple[tuple[str, int], ...]
+    """(driver, count)"""
 
 
 def parse_claim(doc: Json) -> ClaimView:
@@ -136,6 +159,7 @@ def parse_volume(doc: Json) -> VolumeView:
     required = (spec.get("nodeAffinity") or {}).get("required")
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     owner = spec.get("claimRef")
+    driver, handle = _attached(spec, labels)
     return VolumeView(
         name=metadata["name"],
         affinity=None
@@ -151,8 +175,24 @@ def parse_volume(doc: Json) -> VolumeView:
         available=(doc.get("status") or {}).get("phase") == "Available",
         deleting="deletionTimestamp" in metadata,
         owner=owner and (owner.get("namespace", ""), owner.get("name", ""), owner.get("uid", "")),
+        driver=driver,
+        handle=handle,
         version=metadata.get("resourceVersion", ""),
     )
+
+
+def _attached(spec: Json, labels: Labels) -> tuple[str, str]:
+    """Return the driver that attaches the volume, and the driver's name for it."""
+    if "csi" in spec:
+        return spec["csi"]["driver"], spec["csi"]["volumeHandle"]
+    for driver, source, key in _MOVED.values():
+        if source in spec:
+            name = spec[source].get(key) or ""
+            # Written as aws://ZONE/NAME, too; of Google's a name is one in its zone.
+            bare = name.rpartition("/")[2] if name.startswith("aws://") else name
+            zone = "".join(str(labels.get(label, "")) for label in ZONES)
+            return driver, f"{zone}/{name}" if source == "gcePersistentDisk" else bare
+    return "", ""
 
 
 def parse_class(doc: Json) -> ClassView:
@@ -162,15 +202,25 @@ def parse_class(doc: Json) -> ClassView:
         Term(tuple(Expression(e["key"], "In", tuple(e.get("values") or ())) for e in part))
         for part in listed
     )
+    provisioner = doc.get("provisioner") or ""
     return ClassView(
         name=doc["metadata"]["name"],
         waits=doc.get("volumeBindingMode") == "WaitForFirstConsumer",
-        provisions=doc.get("provisioner") not in ("", _NOBODY, None),
+        provisions=provisioner not in ("", _NOBODY),
         topologies=topologies or None,
+        driver=_MOVED[provisioner][0] if provisioner in _MOVED else provisioner,
     )
 
 
-Stored = ClaimView | VolumeView | ClassView
+def parse_attach(doc: Json) -> AttachView:
+    """Return what is needed of a CSINode."""
+    listed = (doc.get("spec") or {}).get("drivers") or ()
+    counts = ((one["name"], (one.get("allocatable") or {}).get("count")) for one in listed)
+    most = tuple((name, count) for name, count in counts if count is not None)
+    return AttachView(doc["metadata"]["name"], most)
+
+
+Stored = ClaimView | VolumeView | ClassView | AttachView
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,24 +7,27 @@ A claim that waits for its first consumer is provisioned for the node that the p
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
 
+from muster.runtime.attachments import Limits, Seat, Volume
 from muster.runtime.matching import holds
 from muster.runtime.reach import Reach
 from muster.runtime.shapes import NodeView, PodShape, PodUse, Term
 from muster.runtime.storage import (
     ZONES,
+    AttachView,
     ClaimView,
     ClassView,
     Consumer,
     Stored,
     VolumeView,
 )
-from muster.scheduler.model import Bond, CodeArray, Link, Reason, Refusal, Want
+from muster.scheduler.model import Bond, CodeArray, Link, Reason, Refusal, Shape
 from muster.scheduler.stock import NOT_SERVED, Stock
+from muster.scheduler.volumes import Driver, Want
 
 Key = tuple[str, str]
 """(namespace, name) of a claim."""
@@ -51,6 +54,9 @@ class Volumes:
     _options: dict[ClaimView, tuple[VolumeView, ...]] = field(default_factory=dict)
     going: set[Key] = field(default_factory=set)
     """Pods with claims that are being deleted."""
+    limits: Limits = field(default_factory=Limits)
+    _claimants: Mapping[int, PodShape] = field(default_factory=dict)
+    _drivers: Mapping[int, tuple[Driver, ...]] = field(default_factory=dict)
 
     def changed(self, before: Stored | None, after: Stored | None) -> None:
         """Take in that one of them came (before None), changed, or went (after None)."""
@@ -63,6 +69,8 @@ class Volumes:
                 _put(self.volumes, view.name, view, there=there)
             elif isinstance(view, ClassView):
                 _put(self.classes, view.name, view, there=there)
+            elif isinstance(view, AttachView):
+                self.limits.put(view, there=there)
 
     def put(self, use: PodUse, sign: int) -> None:
         """Note that a pod came to its node (sign 1), or went (-1)."""
@@ -82,17 +90,38 @@ class Volumes:
                 return Refusal(Reason.WAITING_FOR_VOLUME, sentence)
         return None
 
-    def barred(
-        self,
-        shape: PodShape,
-        nodes: Sequence[NodeView],
-        wants: tuple[Want, ...],
-        codes: CodeArray,
-        texts: Sequence[str],
+    def survey(self, shapes: Mapping[int, PodShape], index: Mapping[str, int]) -> None:
+        """Look at all that have claims before single shapes are asked for.
+
+        `shapes`: of pods that wait, and of those that could be evicted. `index`: positions of
+        the nodes.
+        """
+        volumes = {id_: list(map(self._attached, shape.claims)) for id_, shape in shapes.items()}
+        self._claimants = shapes
+        self._drivers = self.limits.drivers(volumes, self._seats(), index) if volumes else {}
+
+    def tie(
+        self, id_: int, frozen: Shape, shape: PodShape, nodes: Sequence[NodeView], reach: Reach
+    ) -> Shape:
+        """Return the frozen shape, surveyed before, with all that its volumes mean."""
+        wants = self.wants(shape, reach)
+        barred, texts = self._barred(shape, nodes, wants, frozen)
+        return replace(
+            frozen,
+            barred=barred,
+            texts=texts,
+            refusal=self.refusal(shape),
+            wants=wants,
+            drivers=self._drivers.get(id_, ()),
+            bonds=tuple(self._alone(shape, len(nodes))),
+        )
+
+    def _barred(
+        self, shape: PodShape, nodes: Sequence[NodeView], wants: tuple[Want, ...], frozen: Shape
     ) -> tuple[CodeArray, tuple[str, ...]]:
-        """Return `codes` (N,) and texts, with the nodes that the volumes rule out added."""
-        numbers = {text: i for i, text in enumerate(texts, 1)}
-        codes = codes.copy()
+        """Return codes (N,) and texts, with the nodes that the volumes rule out added."""
+        numbers = {text: i for i, text in enumerate(frozen.texts, 1)}
+        codes = frozen.barred.copy()
         served = Stock({0: wants}).open(0)
         for i, node in enumerate(nodes):
             against = "" if codes[i] else self._against(shape, node)
@@ -168,25 +197,43 @@ class Volumes:
         of = self.classes.get(claim.storage_class)
         return of.topologies if of is not None and of.provisions else ()
 
-    def bonds(
-        self, shape: PodShape, nodes: int, known: Mapping[int, PodShape]
-    ) -> tuple[Bond, ...]:
-        """Return what keeps two pods with such a claim from being there at once, wherever.
+    def _alone(self, shape: PodShape, nodes: int) -> Iterator[Bond]:
+        """Yield what keeps two pods with such a claim from being there at once, wherever."""
+        for key in shape.claims:
+            if key in self.claims and self.claims[key].alone:
+                users = self.users.get(key, {})
+                yield Bond(
+                    Link.APART,
+                    np.zeros(nodes, np.int64),
+                    np.array([len(users)]),
+                    IN_USE,
+                    {id_: 1 for id_, other in self._claimants.items() if key in other.claims},
+                    going=np.array([len(self.going.intersection(users))]),
+                )
 
-        `known`: the shapes of pods that wait, and of those that could be evicted.
-        """
-        return tuple(
-            Bond(
-                Link.APART,
-                np.zeros(nodes, np.int64),
-                np.array([len(self.users.get(key, ()))]),
-                IN_USE,
-                {id_: 1 for id_, other in known.items() if key in other.claims},
-                going=np.array([len(self.going.intersection(self.users.get(key, ())))]),
-            )
-            for key in shape.claims
-            if key in self.claims and self.claims[key].alone
+    def _attached(self, key: Key) -> Volume:
+        """Return the volume that a pod with the claim has on its node; no driver: it is none."""
+        claim = self.claims.get(key)
+        if claim is None:
+            return "", ""
+        volume = self.volumes.get(claim.volume)
+        if volume is not None:
+            return volume.driver if volume.handle else "", volume.handle
+        of = self.classes.get(claim.storage_class)
+        return "" if of is None else of.driver, f"for the claim {'/'.join(key)}"
+
+    def _seats(self) -> Iterator[Seat]:
+        for key, users in self.users.items():
+            volume = self._attached(key)
+            for pod, node in users.items():
+                yield Seat(volume, node, pod in self.going)
+
+    def _full(self, shape: PodShape, node: NodeView) -> bool:
+        """Say whether the node does not take the shape's volumes beside those it has."""
+        there = (
+            self._attached(key) for key, users in self.users.items() if node.name in users.values()
         )
+        return self.limits.full(node.name, map(self._attached, shape.claims), there)
 
     def allow(self, shape: PodShape, node: NodeView) -> bool:
         """Say whether the volumes let a pod of the shape go there at this moment."""
@@ -196,6 +243,8 @@ class Volumes:
             self.claims[k].alone for k in shape.claims if k in self.claims and k in self.users
         )
         if used or self.refusal(shape) is not None or self._against(shape, node):
+            return False
+        if self._full(shape, node):
             return False
         taken = set(self.chosen.values())
         return all(self._serve(key, claim, node, taken) for key, claim in self._waiting(shape))

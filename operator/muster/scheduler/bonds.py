@@ -6,14 +6,16 @@ Letters in array shapes: N nodes, D domains of one bond.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from muster.scheduler.model import Bond, BoolArray, CodeArray, FloatArray, IntArray, Link, Want
+from muster.scheduler.attached import TOO_MANY, Attached
+from muster.scheduler.model import Bond, BoolArray, CodeArray, FloatArray, IntArray, Link
 from muster.scheduler.stock import NOT_SERVED, Stock
+from muster.scheduler.volumes import Driver, Want
 
 
 @dataclass(slots=True, eq=False)
@@ -55,8 +57,10 @@ class Bonds:
         self,
         bonds: Mapping[int, tuple[Bond, ...]],
         wants: Mapping[int, tuple[Want, ...]] | None = None,
+        drivers: Iterable[Driver] = (),
     ) -> None:
         self.stock: Final = Stock(wants or {})
+        self.attached: Final = Attached(drivers)
         self._tallies: Final[dict[int, tuple[_Tally, ...]]] = {}
         self._heard: Final[dict[int, list[tuple[int, _Tally, int]]]] = {}
         self._versions: Final[dict[int, int]] = {}
@@ -72,6 +76,7 @@ class Bonds:
     def version(self, shape: int) -> int:
         """Return a number that grows when the shape's bonds may have changed."""
         own = self.stock.version if self.stock.knows(shape) else 0
+        own += self.attached.version if self.attached.knows(shape) else 0
         return self._versions.get(shape, 0) + own
 
     def add(self, shape: int, nodes: IntArray, counts: IntArray) -> None:
@@ -80,20 +85,22 @@ class Bonds:
             tally.add(tally.counts, nodes, counts * amount)
             self._versions[owner] += 1
         self.stock.add(shape, nodes, counts)
+        self.attached.add(shape, nodes, counts)
 
     def leave(self, shape: int, nodes: IntArray, counts: IntArray) -> None:
         """Count (M,) tasks of the shape on (M,) nodes as going; negative counts take back."""
         for owner, tally, amount in self._heard.get(shape, ()):
             tally.add(tally.going, nodes, counts * amount)
             self._versions[owner] += 1
+        self.attached.leave(shape, nodes, counts)
 
     def hear(self, shape: int) -> bool:
         """Say whether tasks of the shape mean anything to others."""
-        return shape in self._heard
+        return shape in self._heard or self.attached.knows(shape)
 
     def rivals(self, shape: int) -> tuple[frozenset[int], frozenset[int]]:
         """Return the shapes that keep this one away where they are, and those it must be near."""
-        links: dict[bool, set[int]] = {True: set(), False: set()}
+        links = {True: set[int](), False: set(self.attached.rivals(shape))}
         for tally in self._tallies.get(shape, ()):
             if tally.bond.link is not Link.FOND:
                 links[tally.bond.link is Link.NEAR].update(tally.bond.adds)
@@ -107,6 +114,8 @@ class Bonds:
         marks = [each for each in (near, served) if each is not None]
         strict = (tally for tally in tallies if tally.bond.link in _ALLOWED)
         marks += [_ALLOWED[tally.bond.link](tally, future=future) for tally in strict]
+        room = self.attached.room(shape, future=future)
+        marks += [] if room is None else [room > 0]
         return _all(marks) if marks else None
 
     def apart(self, shape: int, *, future: bool = False) -> BoolArray | None:
@@ -123,10 +132,13 @@ class Bonds:
     def barred(self, shape: int) -> tuple[CodeArray, tuple[str, ...]] | None:
         """Return (N,) 0 where the next task may go, else 1 + the position of the reason."""
         tallies, served = self._tallies.get(shape, ()), self.stock.open(shape)
-        if not tallies and served is None:
+        room = self.attached.room(shape)
+        columns = [*(tally.bond.domain for tally in tallies[:1]), served, room]
+        known = next((column for column in columns if column is not None), None)
+        if known is None:
             return None
         near = _near(tallies, future=False)
-        codes = np.zeros(len(tallies[0].bond.domain) if served is None else len(served), np.int16)
+        codes = np.zeros(len(known), np.int16)
         texts: list[str] = []
         for tally in tallies:
             link = tally.bond.link
@@ -139,6 +151,9 @@ class Bonds:
         if served is not None:
             texts.append(NOT_SERVED)
             codes[(codes == 0) & ~served] = len(texts)
+        if room is not None:
+            texts.append(TOO_MANY)
+            codes[(codes == 0) & (room == 0)] = len(texts)
         return codes, tuple(texts)
 
     def fond(self, shape: int) -> FloatArray | None:

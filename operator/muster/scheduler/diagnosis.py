@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from muster.scheduler.attached import TOO_MANY
 from muster.scheduler.jobs import Job, Tasks
 from muster.scheduler.model import BASE_RESOURCES, BoolArray, IntArray, Link, Reason, Refusal
 from muster.scheduler.session import Session
@@ -113,6 +114,11 @@ def _obstacles(session: Session, tasks: Tasks) -> Obstacles:
         for code, text in enumerate(tied[1], 1):
             _count(barred, text, int(np.count_nonzero(tied[0][blocked] == code)))
         blocked = blocked[tied[0][blocked] == 0]
+    volumes = session.room.bonds.attached.room(tasks.lot.shape)
+    if volumes is not None:
+        full = session.fit(tasks, kept=True).capacity[blocked] >= volumes[blocked]
+        _count(barred, TOO_MANY, int(np.count_nonzero(full)))
+        blocked = blocked[~full]
     _count(barred, PORTS_TAKEN if tasks.shape.ports else OVER, len(blocked))
     names = session.snapshot.resources
     lacking = {
@@ -201,6 +207,9 @@ def _empty(session: Session, tasks: Tasks) -> _Empty:
         capacity = (allocatable // tasks.shape.request[columns]).min(axis=1)
         if tasks.shape.ports:
             capacity = np.minimum(capacity, 1)
+        volumes = session.room.bonds.attached.empty(tasks.lot.shape)
+        if volumes is not None:
+            capacity = np.minimum(capacity, volumes[suits])
         most = min([int(capacity.sum()), *_apart(tasks, np.flatnonzero(suits)[capacity > 0])])
         session.memory[key] = _Empty(
             int(np.count_nonzero(suits)), int(np.count_nonzero(capacity)), most

@@ -69,7 +69,8 @@ def _shapes(snapshot: Snapshot, gangs: Iterable[Gang]) -> Iterator[Shape]:
 
 def _is_particular(shape: Shape) -> bool:
     """Say whether it matters to a task who else is on a node."""
-    return bool(shape.ports or shape.wants or any(b.link is not Link.FOND for b in shape.bonds))
+    alone = not (shape.ports or shape.wants or shape.drivers)
+    return not alone or any(bond.link is not Link.FOND for bond in shape.bonds)
 
 
 class _Future:

@@ -16,6 +16,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from muster.scheduler.volumes import Driver, Want
+
 IntArray = npt.NDArray[np.int64]
 CodeArray = npt.NDArray[np.int16]
 FloatArray = npt.NDArray[np.float64]
@@ -168,17 +170,6 @@ class Bond:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Want:
-    """A claim of a shape's tasks that has no volume yet; they share it."""
-
-    claim: str
-    options: tuple[tuple[str, BoolArray], ...]
-    """(volume, (N,) where it can be had), the one to be preferred first."""
-    made: BoolArray
-    """(N,): where a volume can be made for it."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Shape:
     """What the tasks made of one template have in common."""
 
@@ -200,6 +191,8 @@ class Shape:
     bonds: tuple[Bond, ...] = ()
     wants: tuple[Want, ...] = ()
     """In the order in which they are served."""
+    drivers: tuple[Driver, ...] = ()
+    """Of its tasks' volumes; those of which a node takes only so many."""
     refusal: Refusal | None = None
     """Why its tasks cannot be placed anywhere at present."""
     unsupported: str = ""
@@ -208,7 +201,7 @@ class Shape:
     @property
     def tied(self) -> bool:
         """Whether it matters to a task where others have gone."""
-        return bool(self.bonds or self.wants)
+        return bool(self.bonds or self.wants or self.drivers)
 
 
 def _nothing() -> IntArray:

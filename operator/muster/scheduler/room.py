@@ -84,7 +84,9 @@ class Room:
         self.nodes: Final = nodes
         known = shapes or {}
         bonds = {key: shape.bonds for key, shape in known.items()}
-        self.bonds: Final = Bonds(bonds, {key: shape.wants for key, shape in known.items()})
+        wants = {key: shape.wants for key, shape in known.items()}
+        drivers = {id(one): one for shape in known.values() for one in shape.drivers}
+        self.bonds: Final = Bonds(bonds, wants, drivers.values())
         self.within: Mapping[int, BoolArray] = {}
         """Shape -> (N,) where its tasks may be placed for the time being; left out: everywhere."""
         self.idle = nodes.allocatable - nodes.used
@@ -253,8 +255,12 @@ class Fit:
             capacity[self._room.shut(self._id, self.shape, nodes, future=self._future)] = 0
         if not self.shape.tied:
             return capacity
-        apart = self._room.bonds.apart(self._id, future=self._future)
-        return capacity if apart is None else capacity * apart[nodes]
+        bonds = self._room.bonds
+        apart = bonds.apart(self._id, future=self._future)
+        if apart is not None:
+            capacity *= apart[nodes]
+        room = bonds.attached.room(self._id, future=self._future)
+        return capacity if room is None else np.minimum(capacity, room[nodes])
 
     def score(self, nodes: IntArray, depth: IntArray) -> FloatArray:
         """Return (M,) the rank of each node when `depth` (M,) tasks of this shape came before."""
@@ -265,7 +271,7 @@ class Fit:
 
         Equal ranks: the node that comes first by name. Shorter when the room ends.
         """
-        if self.shape.tied:
+        if self.shape.bonds or self.shape.wants:
             return self._one_by_one(wanted)
         within = self._room.within.get(self._id)
         if within is None:

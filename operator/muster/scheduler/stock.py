@@ -13,7 +13,8 @@ from typing import Final
 
 import numpy as np
 
-from muster.scheduler.model import BoolArray, IntArray, Want
+from muster.scheduler.model import BoolArray, IntArray
+from muster.scheduler.volumes import Want
 
 NOT_SERVED: Final = "node(s) didn't find available persistent volumes to bind"
 
