@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import itertools
+import logging
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,10 @@ from muster.frameworks import admission
 from muster.frameworks.base import Framework
 from muster.runtime.cache import Cache
 from muster.runtime.kube import Kube
+
+log = logging.getLogger(__name__)
+MISSED = "generator didn't stop after athrow()"
+"""What contextlib says of a generator that was closed before."""
 
 LONGEST_PAUSE = 3.0
 """Seconds between Kopf's attempts to reach the server."""
@@ -112,6 +117,7 @@ async def run(
     settings.networking.error_backoffs = _Backoffs()
     if endpoint is not None:
         settings.admission.server = functools.partial(_serve, endpoint)
+    asyncio.get_running_loop().set_exception_handler(uncaught)
     others = asyncio.all_tasks()
     tasks = await kopf.spawn_tasks(
         registry=registry(kube, cache, frameworks, relisted, endpoint),
@@ -123,6 +129,18 @@ async def run(
     )
     started()
     await kopf.run_tasks(tasks, ignored=others)
+
+
+def uncaught(loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+    """Tell of an error that no task has caught, but for one that is none.
+
+    A loop that ends closes the generators that are left in any order. Kopf's watches are two, one
+    within the other: where the inner one is closed first, the outer one misses it.
+    """
+    if "asyncgen" in context and str(context.get("exception")) == MISSED:
+        log.debug("%s", context["message"])
+    else:
+        loop.default_exception_handler(dict(context))
 
 
 class _NoDiffs(kopf.DiffBaseStorage):
