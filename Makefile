@@ -14,7 +14,7 @@ PYTEST_ARGS ?=
 # Looking for stories in the other files as well would take each process a while.
 STORIES ?= $(sort $(shell grep -lrE 'mark\.e2e' --include='test_*.py' tests))
 # Half of an API server's time in a story would go into collecting its garbage.
-TELL = GOGC=400 $(BIN)/python -m pytest $(STORIES) $(PYTEST_ARGS)
+TELL = GOGC=200 $(BIN)/python -m pytest $(STORIES) $(PYTEST_ARGS)
 BENCH_ARGS ?=
 CLUSTER ?= muster
 NODES ?= 4
