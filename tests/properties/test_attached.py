@@ -121,7 +121,7 @@ def test_what_is_evicted_makes_room(cluster):
     columns, gangs = cluster
     known = {gang.key: gang for gang in gangs}
     gone = {name for _, name in columns.volumes.going}
-    before = overfull(columns, gone)
+    before = overfull(columns)  # what is there already is no more with one more user
     decisions = cycle.schedule(columns.snapshot(gangs, [make_queue()], 0.0), PREEMPT)
     for decision in decisions:
         gone |= {f"h{e.gang.removeprefix('team/g')}" for e in decision.evictions}
