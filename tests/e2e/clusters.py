@@ -409,6 +409,32 @@ def limits(draw, asked):
             pod["spec"]["volumes"].append({"name": "inline", "csi": inline})
 
 
+def scratch(draw, asked):
+    """Give pods volumes of their own beside the others; at times the claim is another pod's."""
+    limits(draw, asked)
+    for pod in (*asked["pods"], asked["pod"]):
+        if pod is asked["pod"] or draw.random() < 0.5:
+            pod["spec"]["volumes"] = [*pod["spec"]["volumes"][:2], _own_volume(draw, asked, pod)]
+
+
+def _own_volume(draw, asked, pod):
+    """Return a volume whose claim is there in the way of the controller that makes it."""
+    name, wanted = pod["metadata"]["name"], pod is asked["pod"]
+    bound, lost = draw.random() < 0.5, wanted and draw.random() < 0.1
+    made = _counted_claim(draw, f"{name}-own", bound=bound)
+    uid = "before" if wanted and draw.random() < 0.1 else pod["metadata"]["uid"]
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid, "controller": True}
+    made["metadata"]["ownerReferences"] = [owner]
+    if not bound:
+        made["spec"]["storageClassName"] = "later"
+    if not lost:
+        asked["claims"].append(made)
+    if bound:
+        asked["volumes"].append(_counted_volume(draw, f"{name}-own"))
+    template = {"spec": {"storageClassName": made["spec"]["storageClassName"]}}
+    return {"name": "own", "ephemeral": {"volumeClaimTemplate": template}}
+
+
 def _limits(draw, node):
     drivers = []
     for name in DRIVERS[: draw.randint(1, 4)]:
@@ -471,5 +497,6 @@ FEATURES = {
     "neighbours": neighbours,
     "volumes": volumes,
     "limits": limits,
+    "scratch": scratch,
     "everything": everything,
 }

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Volumes: claims that wait get one, or are told their node; nodes take only so many."""
+"""Volumes: claims that wait get one, or are told their node; nodes take only so many.
+
+A pod's own volume is made where the pod is.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +85,8 @@ def limit(count: int) -> Json:
 
 @pytest.fixture
 def disks(api: Api) -> Iterator[tuple[str, str]]:
-    """Give two nodes that take one disk each, and three claims with a disk."""
+    """Give two nodes that take one disk each, three claims with a disk, and a class of disks."""
+    storage_class(api, "story-disk", "disk.example.com")
     first, second = add_nodes(api, {"cpu": "4"}, {"cpu": "4"})
     kind = {"apiVersion": "storage.k8s.io/v1", "kind": "CSINode"}
     for name in (first, second):
@@ -96,6 +100,7 @@ def disks(api: Api) -> Iterator[tuple[str, str]]:
 
     api.wait("PersistentVolumeClaim", bound, what="the claims are bound")
     yield first, second
+    api.delete("StorageClass", "story-disk")
     for name in (first, second):
         api.delete("CSINode", name)
     for name in names:
@@ -170,3 +175,27 @@ def test_nodes_take_only_so_many_volumes(api: Api, disks: tuple[str, str]) -> No
     api.patch("CSINode", node_of(pod), {"spec": limit(2)})
     (late,) = api.wait_pods(1, "Running", "three")
     assert node_of(late) == node_of(pod)
+
+
+def test_each_pod_has_a_volume_of_its_own(api: Api, disks: tuple[str, str]) -> None:
+    """Its claim, made after it, is told its node; as many pods come as disks can be attached."""
+    asked = {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "story-disk",
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
+    volume = {"name": "tmp", "ephemeral": {"volumeClaimTemplate": {"spec": asked}}}
+    api.create(tfjob("own", workers=2, run="forever", template={"volumes": [volume]}))
+    pods = api.wait_pods(2, "Running", "own")
+    assert {node_of(pod) for pod in pods} == set(disks)
+    wanted = {f"{pod['metadata']['name']}-tmp": node_of(pod) for pod in pods}
+
+    def told(found: dict[str, Json]) -> bool:
+        notes = {name: found.get(name, {}).get("metadata", {}) for name in wanted}
+        nodes = {n: m.get("annotations", {}).get(SELECTED_NODE) for n, m in notes.items()}
+        return nodes == wanted
+
+    api.wait("PersistentVolumeClaim", told, what="the claims are told the nodes of their pods")
+    api.create(tfjob("more", workers=1, run="forever", template={"volumes": [volume]}))
+    waiting = api.wait_job("more", verdict, what="a verdict")
+    assert "2 node(s) exceed max volume count" in verdict(waiting)["message"]

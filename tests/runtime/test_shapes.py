@@ -215,3 +215,17 @@ def test_bad_quantity():
     """A quantity that is none is named."""
     with pytest.raises(ValueError, match="lots"):
         shapes.shape_of(make_template(cpu="lots"))
+
+
+def test_volumes_that_each_pod_has_for_itself():
+    """A template says what they are like; of a pod that is there they are claims of its own."""
+    spec = {"storageClassName": "fast", "accessModes": ["ReadWriteOnce"]}
+    asked = {"name": "tmp", "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}
+    template = shapes.shape_of(make_template(volumes=[asked]), "team")
+    assert (template.claims, template.scratch) == ((), (shapes.Scratch("tmp", "fast"),))
+    pod = make_pod(name="w", namespace="team", volumes=[asked])
+    there = shapes.shape_of(pod)
+    assert (there.claims, there.scratch) == ((("team", "w-tmp"),), ())
+    assert there.owned == ((("team", "w-tmp"), "uid-w"),)
+    assert shapes.parse_use(pod).mounts == template.use("team", "w", "n1").mounts
+    assert there.use("team", "w", "n1").mounts == (("team", "w-tmp"),)

@@ -160,9 +160,9 @@ def test_zone_labels_of_a_volume(labels, free):
 
 def test_volumes_that_are_not_looked_at():
     """They are named, not ignored."""
-    spec = {"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {}}}]}
+    spec = {"volumes": [{"name": "v", "iscsi": {"targetPortal": "10.0.0.1"}}]}
     assert make_role(template=make_template(**spec)).shape.unsupported == (
-        "a volume of the kind ephemeral"
+        "a volume of the kind iscsi"
     )
 
 
@@ -346,3 +346,196 @@ def test_a_volume_that_is_there_is_preferred_to_making_one():
         assert found.node == ("" if volume else node)
         columns.forget("team", "w")
         assert list(columns.consumers()) == []
+
+
+def disk(name, *, driver="disk.example.com", handle=""):
+    """Return a volume of a CSI driver."""
+    source = {"driver": driver, "volumeHandle": handle or name}
+    return storage.parse_volume({"metadata": {"name": name}, "spec": {"csi": source}})
+
+
+def limit(node, count, driver="disk.example.com"):
+    """Return how many disks a node takes."""
+    drivers = [{"name": driver, "nodeID": "i", "allocatable": {"count": count}}]
+    return storage.parse_attach({"metadata": {"name": node}, "spec": {"drivers": drivers}})
+
+
+def test_limits_come_and_go():
+    """What a node says last counts, until it says nothing."""
+    columns = make_columns(nodes=HOSTS)
+    low, high = limit("n0", 0), limit("n0", 1)
+    for view in (disk("pv"), claim(volume="pv"), low):
+        columns.volumes.changed(None, view)
+    shape = make_role(template=make_template(**mount("data"))).shape
+    assert [columns.fits(f"n{i}", shape) for i in range(3)] == [False, True, True]
+    columns.volumes.changed(low, high)
+    assert columns.fits("n0", shape)
+    columns.volumes.changed(high, None)
+    columns.volumes.changed(None, limit("n1", 0))
+    assert [columns.fits(f"n{i}", shape) for i in range(3)] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("source", "counted"),
+    [
+        ({"csi": {"driver": "ebs.csi.aws.com", "volumeHandle": "v"}}, True),
+        ({"awsElasticBlockStore": {"volumeID": "aws://zone/v"}}, True),
+        ({"csi": {"driver": "disk.example.com", "volumeHandle": "v"}}, False),
+        ({"gcePersistentDisk": {"pdName": "v"}}, False),
+        ({"nfs": {"server": "nfs.example.com", "path": "/"}}, False),
+    ],
+    ids=["its-own", "in-its-care", "of-another", "in-another's-care", "of-none"],
+)
+def test_whose_volume_it_is(source, counted):
+    """A driver attaches those, too, that were once somebody else's."""
+    columns = make_columns(nodes=HOSTS[:1])
+    view = storage.parse_volume({"metadata": {"name": "pv"}, "spec": source})
+    for stored in (view, claim(volume="pv"), limit("n0", 0, "ebs.csi.aws.com")):
+        columns.volumes.changed(None, stored)
+    shape = make_role(template=make_template(**mount("data"))).shape
+    assert columns.fits("n0", shape) is not counted
+
+
+def scratch(of="later", **spec):
+    """Return the volumes of a pod with one of its own."""
+    asked = {"accessModes": ["ReadWriteOnce"], **spec}
+    if of is not None:
+        asked["storageClassName"] = of
+    return {"volumes": [{"name": "tmp", "ephemeral": {"volumeClaimTemplate": {"spec": asked}}}]}
+
+
+def own_claim(pod, *, uid="", **annotations):
+    """Return the claim that was made for a pod's own volume."""
+    owner = {"kind": "Pod", "name": pod, "uid": uid or f"uid-{pod}", "controller": True}
+    metadata = {"name": f"{pod}-tmp", "namespace": "team", "uid": f"claim-{uid or pod}"}
+    spec = {"storageClassName": "later", "accessModes": ["ReadWriteOnce"]}
+    return storage.parse_claim(
+        {
+            "metadata": {**metadata, "ownerReferences": [owner], "annotations": annotations},
+            "spec": spec,
+        }
+    )
+
+
+DEFAULT = {"storageclass.kubernetes.io/is-default-class": "true"}
+
+
+def default_class(name, created, *, zone):
+    """Return a class for claims that name none, of one zone."""
+    where = [{"matchLabelExpressions": [{"key": "zone", "values": [zone]}]}]
+    metadata = {"name": name, "annotations": DEFAULT, "creationTimestamp": created}
+    doc = {"metadata": metadata, "volumeBindingMode": "WaitForFirstConsumer"}
+    return storage.parse_class({**doc, "provisioner": "d", "allowedTopologies": where})
+
+
+@pytest.mark.parametrize(
+    ("volumes", "stored", "node"),
+    [
+        (scratch(), [storage_class()], "n0"),
+        (scratch(), [storage_class(zone="b")], "n1"),
+        (scratch(None), [default_class("a", "2024", zone="b")], "n1"),
+        (scratch(None), [default_class(name, year, zone=zone) for name, year, zone in (
+            ("a", "2024", "a"), ("b", "2025", "b"), ("c", "2025", "a"))], "n1"),
+    ],
+    ids=["anywhere", "of-a-zone", "default", "newest-default"],
+)  # fmt: skip
+def test_a_volume_of_its_own_is_made_where_the_pod_goes(volumes, stored, node):
+    """Where the class can make it; before there is a pod, or a claim."""
+    columns = make_columns(nodes=NODES)
+    for view in stored:
+        columns.volumes.changed(None, view)
+    role = make_role(replicas=1, template=make_template(cpu=1, **volumes))
+    assert nodes_of(place(columns, role)) == {"worker-0": node}
+    assert columns.fits(node, role.shape)
+
+
+@pytest.mark.parametrize(
+    ("volumes", "stored", "reason", "says"),
+    [
+        (scratch(), [], "WaitingForVolume", 'class "later" of the ephemeral volume "tmp" does'),
+        (scratch(None), [storage_class()], "WaitingForVolume", "there is no default"),
+        (scratch(""), [storage_class()], "UnsupportedConstraint", "there already"),
+        (scratch(), [storage_class(mode="Immediate")], "UnsupportedConstraint",
+         'class "later", which does not wait'),
+        (scratch(), [storage_class(by="kubernetes.io/no-provisioner")], "UnsupportedConstraint",
+         'class "later", which makes no volumes'),
+        (scratch(volumeName="pv"), [storage_class()], "UnsupportedConstraint", "there already"),
+        (scratch(selector={}), [storage_class()], "UnsupportedConstraint", "there already"),
+    ],
+    ids=["no-class", "no-default", "none", "immediate", "static", "named", "chosen"],
+)  # fmt: skip
+def test_why_a_volume_of_its_own_cannot_be(volumes, stored, reason, says):
+    """It would be bound with no regard to the node of the pod, or not at all."""
+    columns = make_columns(nodes=NODES)
+    for view in stored:
+        columns.volumes.changed(None, view)
+    role = make_role(replicas=1, template=make_template(cpu=1, **volumes))
+    decision = place(columns, role)
+    assert str(decision.verdict.reason) == reason
+    assert says in decision.verdict.message
+    assert not columns.fits("n0", role.shape)
+
+
+def test_the_claim_of_a_pods_own_volume_is_told_the_node():
+    """Once the pod is seen there; the claim that a pod of that name had before is let be."""
+    columns = make_columns(nodes=NODES)
+    role = make_role(replicas=1, template=make_template(cpu=1, **scratch()))
+    columns.volumes.changed(None, storage_class())
+    old, new = own_claim("w", uid="before"), own_claim("w")
+    columns.volumes.changed(None, old)
+    columns.assume("team", "w", "n1", role.shape)
+    assert list(columns.consumers()) == []
+    seen = shapes.parse_use(make_pod(name="w", node="n1", namespace="team", **scratch()))
+    columns.pod_changed(None, seen)
+    assert list(columns.consumers()) == []
+    columns.volumes.changed(old, None)
+    columns.volumes.changed(None, new)
+    (found,) = columns.consumers()
+    assert (found.claim, found.volume, found.node) == (new, None, "n1")
+    columns.volumes.changed(new, own_claim("w", **{storage.SELECTED_NODE: "n1"}))
+    assert list(columns.consumers()) == []
+
+
+@pytest.mark.parametrize(
+    ("claims", "says"),
+    [
+        ([], 'claim "w-tmp" does not exist'),
+        ([own_claim("w", uid="before")], 'claim "w-tmp" was not made for the pod'),
+        ([own_claim("w")], ""),
+    ],
+    ids=["not-yet", "of-another", "its-own"],
+)
+def test_a_pod_that_is_there_needs_its_own_claim(claims, says):
+    """It is placed by that as by any other."""
+    columns = make_columns(nodes=NODES)
+    for view in (storage_class(zone="b"), *claims):
+        columns.volumes.changed(None, view)
+    pod = make_pod(name="w", node="", namespace="team", cpu=1, **scratch())
+    decision = place(columns, make_role(replicas=1, template=pod))
+    assert says in decision.verdict.message
+    assert nodes_of(decision) == ({} if says else {"worker-0": "n1"})
+
+
+def test_volumes_of_their_own_are_counted_for_each_pod():
+    """Before they are made as after; each node gets no more than it takes."""
+    columns = make_columns(nodes=HOSTS)
+    class_ = storage_class(by="disk.example.com")
+    for view in (class_, limit("n0", 2), limit("n1", 1), limit("n2", 0)):
+        columns.volumes.changed(None, view)
+    seen = shapes.parse_use(make_pod(name="w", node="n0", namespace="team", **scratch()))
+    columns.pod_changed(None, seen)
+    role = make_role(replicas=2, template=make_template(cpu=1, **scratch()))
+    assert sorted(nodes_of(place(columns, role)).values()) == ["n0", "n1"]
+    made = storage.parse_claim({
+        "metadata": {"name": "w-tmp", "namespace": "team",
+                     "ownerReferences": [{"kind": "Pod", "uid": "uid-w", "controller": True}]},
+        "spec": {"volumeName": "pv"},
+    })  # fmt: skip
+    for view in (made, disk("pv")):
+        columns.volumes.changed(None, view)
+    assert sorted(nodes_of(place(columns, role)).values()) == ["n0", "n1"]
+    three = make_role(replicas=3, template=make_template(cpu=1, **scratch()))
+    decision = place(columns, three)
+    assert decision.placements == ()
+    assert "3 node(s) exceed max volume count" in decision.verdict.message
+    assert [columns.fits(f"n{i}", role.shape) for i in range(3)] == [True, True, False]

@@ -66,18 +66,23 @@ class Limits:
     def drivers(
         self,
         volumes: Mapping[int, Iterable[Volume]],
+        own: Mapping[int, Iterable[str]],
         seats: Iterable[Seat],
         index: Mapping[str, int],
     ) -> dict[int, tuple[Driver, ...]]:
-        """Return the drivers that limit each shape, by its `volumes`, all seats counted.
+        """Return the drivers that limit each shape, all seats counted.
 
+        By the `volumes` that its pods share, and the drivers of those that each has as its `own`.
         `index`: positions of the nodes.
         """
         asked: dict[str, dict[int, dict[str, None]]] = {}
-        for shape, own in volumes.items():
-            for driver, volume in own:
+        for shape, shared in volumes.items():
+            for driver, volume in shared:
                 if driver in self._most:
                     asked.setdefault(driver, {}).setdefault(shape, {})[volume] = None
+            for driver in own[shape]:
+                if driver in self._most:
+                    asked.setdefault(driver, {}).setdefault(shape, {})
         users = {driver: _Users({}, {}) for driver in asked}
         for seat in seats if asked else ():
             driver, volume = seat.volume
@@ -88,7 +93,8 @@ class Limits:
                 self._column(driver, index),
                 users[driver].all,
                 users[driver].going,
-                {shape: tuple(own) for shape, own in shapes.items()},
+                {shape: tuple(shared) for shape, shared in shapes.items()},
+                {shape: list(own[shape]).count(driver) for shape in shapes},
             )
             for driver, shapes in asked.items()
         }

@@ -134,7 +134,7 @@ def _movable(job: Job, replicas: Sequence[Replica], shapes: Mapping[str, PodShap
     """Say whether the job may start again elsewhere: nothing ties its pods but room and labels."""
     own = [shapes[replica.type] for replica in replicas]
     tied = any(tie.link is not Link.FOND for shape in own for tie in shape.ties)
-    bound = any(shape.claims or shape.node_name for shape in own)
+    bound = any(shape.stored or shape.node_name for shape in own)
     return restarts(job) and not (tied or bound or any(map(tasks.gated, replicas)))
 
 

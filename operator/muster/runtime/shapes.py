@@ -19,7 +19,6 @@ Requests = tuple[tuple[str, int], ...]
 PER_POD: Final = (names.REPLICA_INDEX, names.JOB_ROLE)
 """Labels that pods of one role do not have in common."""
 UNSUPPORTED_VOLUMES: Final = (
-    "ephemeral",
     "gcePersistentDisk",
     "awsElasticBlockStore",
     "iscsi",
@@ -97,6 +96,21 @@ class NodeView:
 
 
 @dataclass(frozen=True, slots=True)
+class Scratch:
+    """A generic ephemeral volume: each pod gets its own, by a claim that is made for the pod."""
+
+    name: str
+    storage_class: str | None
+    """None: the cluster's default."""
+    made: bool = True
+    """One that is there already would not do."""
+
+    def key(self, namespace: str, pod: str) -> tuple[str, str]:
+        """Return (namespace, name) of the claim that is made for the pod."""
+        return namespace, f"{pod}-{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
 class PodUse:
     """What a pod that has a node takes of it."""
 
@@ -114,6 +128,12 @@ class PodUse:
     """Terms by which it keeps others away."""
     claims: tuple[tuple[str, str], ...] = ()
     """(namespace, name)"""
+    scratch: tuple[Scratch, ...] = ()
+
+    @property
+    def mounts(self) -> tuple[tuple[str, str], ...]:
+        """The claims that are its own, too."""
+        return (*self.claims, *(own.key(self.namespace, self.name) for own in self.scratch))
 
 
 NOBODY: Final = Identity("", {})
@@ -136,6 +156,10 @@ class PodShape:
     ties: tuple[Tie, ...] = ()
     claims: tuple[tuple[str, str], ...] = ()
     """(namespace, name) of the volume claims."""
+    scratch: tuple[Scratch, ...] = ()
+    """What each of its pods gets for itself; of a pod that is there it is among the claims."""
+    owned: tuple[tuple[tuple[str, str], str], ...] = ()
+    """Those of the claims that must have been made for the pod, and its uid."""
     unsupported: str = ""
     """A constraint that the scheduler does not know, in words."""
     identity: Identity = field(default=NOBODY, compare=False)
@@ -145,6 +169,11 @@ class PodShape:
     def apart(self) -> tuple[Tie, ...]:
         """The terms by which its pods keep others away."""
         return tuple(tie for tie in self.ties if tie.link is Link.APART)
+
+    @property
+    def stored(self) -> bool:
+        """Whether its pods have volumes that claims stand for."""
+        return bool(self.claims or self.scratch)
 
     def use(self, namespace: str, name: str, node: str) -> PodUse:
         """Return what a pod of that shape takes of a node before it is seen there."""
@@ -160,6 +189,7 @@ class PodShape:
             labels=self.identity.labels,
             apart=self.apart,
             claims=self.claims,
+            scratch=self.scratch,
         )
 
 
@@ -209,6 +239,7 @@ def parse_use(doc: Json) -> PodUse | None:
         labels=metadata.get("labels") or {},
         apart=_apart(spec, metadata) if "affinity" in spec else (),
         claims=_claims(spec, metadata.get("namespace", "")),
+        scratch=_scratch(spec),
     )
 
 
@@ -224,6 +255,10 @@ def shape_of(template: Json, namespace: str = "", labels: Labels | None = None) 
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
     preferred = affinity.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
+    scratch, claims = _scratch(spec), _claims(spec, identity.namespace)
+    # A pod that is there has claims to look at, a template only says what they will be like.
+    pod = metadata.get("uid") or ""
+    made = [each.key(identity.namespace, metadata["name"]) for each in scratch] if pod else []
     return PodShape(
         requests=tuple(sorted(requests.items())),
         load=_load(spec, requests),
@@ -236,7 +271,9 @@ def shape_of(template: Json, namespace: str = "", labels: Labels | None = None) 
         tolerations=tuple(map(_toleration, spec.get("tolerations") or ())),
         node_name=spec.get("nodeName") or "",
         ties=terms,
-        claims=_claims(spec, identity.namespace),
+        claims=(*claims, *made),
+        scratch=() if pod else scratch,
+        owned=tuple((key, pod) for key in made),
         unsupported=_unsupported(spec, terms),
         identity=identity,
     )
@@ -306,6 +343,21 @@ def _claims(spec: Json, namespace: str) -> tuple[tuple[str, str], ...]:
     volumes = spec.get("volumes") or ()
     named = {v["persistentVolumeClaim"].get("claimName") for v in volumes if _CLAIM in v}
     return tuple((namespace, name) for name in sorted(filter(None, named)))
+
+
+def _scratch(spec: Json) -> tuple[Scratch, ...]:
+    volumes = [volume for volume in spec.get("volumes") or () if volume.get("ephemeral")]
+    asked = [(volume["ephemeral"].get("volumeClaimTemplate") or {}) for volume in volumes]
+    return tuple(
+        _asked(volume["name"], template.get("spec") or {})
+        for volume, template in zip(volumes, asked, strict=True)
+    )
+
+
+def _asked(name: str, spec: Json) -> Scratch:
+    of = spec.get("storageClassName")
+    given = bool(spec.get("volumeName")) or spec.get("selector") is not None or of == ""
+    return Scratch(name, of, made=not given)
 
 
 def _unsupported(spec: Json, terms: Iterable[Tie]) -> str:

@@ -202,7 +202,7 @@ class ClusterColumns:
             made, wanted = self._neighbours.settle(
                 made, shapes_of, self._shape_id, self._uses.values(), movable=movable
             )
-        users = _claimants(made, gangs) if any(s.claims for s in wanted.values()) else {}
+        users = _claimants(made, gangs) if any(s.stored for s in wanted.values()) else {}
         self.volumes.survey(users, self._nodes.order()[1])
         shapes = {id_: self._shape(id_, shape) for id_, shape in sorted(wanted.items())}
         self._prune(wanted)
@@ -353,7 +353,7 @@ class ClusterColumns:
                 unsupported=source.unsupported,
             )
         bonds = self._neighbours.bonds(id_)
-        if source.claims:
+        if source.stored:
             nodes = [self._nodes.views[name] for name in self._nodes.order()[0]]
             self._reach = self._reach or Reach(nodes)
             frozen = self.volumes.tie(id_, frozen, source, nodes, self._reach)
@@ -380,7 +380,7 @@ _AS_THEY_ARE: Final = {one.name for one in fields(GangInput)} - {"roles", "min_r
 def _claimants(gangs: Iterable[Gang], sources: Iterable[GangInput]) -> dict[int, PodShape]:
     """Return the shapes of pods that have claims, also of those that are on their nodes."""
     pairs = (zip(g.lots, s.roles, strict=True) for g, s in zip(gangs, sources, strict=True))
-    return {lot.shape: r.shape for lots in pairs for lot, r in lots if r.shape.claims}
+    return {lot.shape: r.shape for lots in pairs for lot, r in lots if r.shape.stored}
 
 
 def _sorted(amounts: Mapping[str, int] | None) -> Requests:

@@ -16,6 +16,10 @@ from muster.runtime.ties import Expression, Labels, Selector, selector
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 BOUND_BY: Final = "pv.kubernetes.io/bound-by-controller"
 _BOUND: Final = "pv.kubernetes.io/bind-completed"
+_DEFAULT: Final = (
+    "storageclass.kubernetes.io/is-default-class",
+    "storageclass.beta.kubernetes.io/is-default-class",
+)
 _OLD_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
 _NOBODY: Final = "kubernetes.io/no-provisioner"
 _MOVED: Final[Mapping[str, tuple[str, str, str]]] = {
@@ -61,6 +65,8 @@ class ClaimView:
     """Its VolumeAttributesClass."""
     selector: Selector = ()
     """Of the volume's labels."""
+    owner: str = ""
+    """The uid of the pod for which it was made, if it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +124,9 @@ class ClassView:
     topologies: tuple[Term, ...] | None
     driver: str = ""
     """Of CSI, or what else makes the volumes."""
+    default: bool = False
+    """Claims that name no class are of this one."""
+    created: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +143,7 @@ def parse_claim(doc: Json) -> ClaimView:
     metadata, spec = doc["metadata"], doc.get("spec") or {}
     annotations = metadata.get("annotations") or {}
     asked = (spec.get("resources") or {}).get("requests") or {}
+    owners = metadata.get("ownerReferences") or ()
     return ClaimView(
         namespace=metadata.get("namespace", ""),
         name=metadata["name"],
@@ -150,6 +160,7 @@ def parse_claim(doc: Json) -> ClaimView:
         block=spec.get("volumeMode") == "Block",
         attributes=spec.get("volumeAttributesClassName") or "",
         selector=() if spec.get("selector") is None else selector(spec["selector"]),
+        owner=next((o["uid"] for o in owners if o.get("controller") and o["kind"] == "Pod"), ""),
     )
 
 
@@ -202,13 +213,15 @@ def parse_class(doc: Json) -> ClassView:
         Term(tuple(Expression(e["key"], "In", tuple(e.get("values") or ())) for e in part))
         for part in listed
     )
-    provisioner = doc.get("provisioner") or ""
+    provisioner, notes = doc.get("provisioner") or "", doc["metadata"].get("annotations") or {}
     return ClassView(
         name=doc["metadata"]["name"],
         waits=doc.get("volumeBindingMode") == "WaitForFirstConsumer",
         provisions=provisioner not in ("", _NOBODY),
         topologies=topologies or None,
         driver=_MOVED[provisioner][0] if provisioner in _MOVED else provisioner,
+        default=any(notes.get(word) == "true" for word in _DEFAULT),
+        created=doc["metadata"].get("creationTimestamp") or "",
     )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from muster.runtime.attachments import Limits, Seat, Volume
 from muster.runtime.matching import holds
 from muster.runtime.reach import Reach
-from muster.runtime.shapes import NodeView, PodShape, PodUse, Term
+from muster.runtime.shapes import NodeView, PodShape, PodUse, Scratch, Term
 from muster.runtime.storage import (
     ZONES,
     AttachView,
@@ -55,6 +55,9 @@ class Volumes:
     going: set[Key] = field(default_factory=set)
     """Pods with claims that are being deleted."""
     limits: Limits = field(default_factory=Limits)
+    _scratch: dict[Key, tuple[Scratch, str]] = field(default_factory=dict)
+    """Claim that is made for a pod on a node -> the volume as the pod asks for it, the pod's uid.
+    """
     _claimants: Mapping[int, PodShape] = field(default_factory=dict)
     _drivers: Mapping[int, tuple[Driver, ...]] = field(default_factory=dict)
 
@@ -74,12 +77,17 @@ class Volumes:
 
     def put(self, use: PodUse, sign: int) -> None:
         """Note that a pod came to its node (sign 1), or went (-1)."""
-        for claim in use.claims:
+        if not (use.claims or use.scratch):
+            return
+        for claim in use.mounts:
             users = self.users.setdefault(claim, {})
             _put(users, (use.namespace, use.name), use.node, there=sign > 0)
             if not users:
                 del self.users[claim]
-        if use.claims and use.deleting:
+        for own in use.scratch:
+            key = own.key(use.namespace, use.name)
+            _put(self._scratch, key, (own, use.uid), there=sign > 0)
+        if use.deleting:
             (self.going.add if sign > 0 else self.going.discard)((use.namespace, use.name))
 
     def refusal(self, shape: PodShape) -> Refusal | None:
@@ -88,7 +96,38 @@ class Volumes:
             sentence = self._missing(key)
             if sentence:
                 return Refusal(Reason.WAITING_FOR_VOLUME, sentence)
-        return None
+        for key, pod in shape.owned:
+            if self.claims[key].owner != pod:
+                sentence = f'claim "{key[1]}" was not made for the pod'
+                return Refusal(Reason.WAITING_FOR_VOLUME, sentence)
+        return next(filter(None, map(self._unmade, shape.scratch)), None)
+
+    def _unmade(self, own: Scratch) -> Refusal | None:
+        """Return why pods with such a volume of their own cannot be placed before they exist."""
+        volume, of = f'the ephemeral volume "{own.name}"', self._class_of(own)
+        if own.made and of is None:
+            sentence = f'the storage class "{own.storage_class}" of {volume} does not exist'
+            if own.storage_class is None:
+                sentence = f"{volume} names no storage class, and there is no default"
+            return Refusal(Reason.WAITING_FOR_VOLUME, sentence)
+        if not own.made or of is None:
+            what = "that is there already"
+        elif not of.waits:
+            # It might be made where the pod is not.
+            what = f'of the storage class "{of.name}", which does not wait for the first consumer'
+        elif not of.provisions:
+            what = f'of the storage class "{of.name}", which makes no volumes'
+        else:
+            return None
+        sentence = f"{volume} is to be one {what}; that is not supported"
+        return Refusal(Reason.UNSUPPORTED_CONSTRAINT, sentence)
+
+    def _class_of(self, own: Scratch) -> ClassView | None:
+        """Return the storage class of the claim that is made for a pod."""
+        if own.storage_class is not None:
+            return self.classes.get(own.storage_class)
+        defaults = sorted(of.name for of in self.classes.values() if of.default)
+        return max((self.classes[n] for n in defaults), key=lambda of: of.created, default=None)
 
     def survey(self, shapes: Mapping[int, PodShape], index: Mapping[str, int]) -> None:
         """Look at all that have claims before single shapes are asked for.
@@ -96,9 +135,11 @@ class Volumes:
         `shapes`: of pods that wait, and of those that could be evicted. `index`: positions of
         the nodes.
         """
-        volumes = {id_: list(map(self._attached, shape.claims)) for id_, shape in shapes.items()}
-        self._claimants = shapes
-        self._drivers = self.limits.drivers(volumes, self._seats(), index) if volumes else {}
+        self._claimants, self._drivers = shapes, {}
+        if shapes and self.limits.views:
+            volumes = {id_: list(map(self._attached, s.claims)) for id_, s in shapes.items()}
+            own = {id_: list(map(self._maker, s.scratch)) for id_, s in shapes.items()}
+            self._drivers = self.limits.drivers(volumes, own, self._seats(), index)
 
     def tie(
         self, id_: int, frozen: Shape, shape: PodShape, nodes: Sequence[NodeView], reach: Reach
@@ -163,6 +204,8 @@ class Volumes:
             node = views.get(next(iter(users.values())))
             if claim is None or node is None or key in self.chosen or claim.node:
                 continue
+            if not self._owned(key, claim):
+                continue
             if self._waits(claim):
                 taken = set(self.chosen.values())
                 free = (v for v in self._choice(claim) if v.name not in taken)
@@ -214,13 +257,20 @@ class Volumes:
     def _attached(self, key: Key) -> Volume:
         """Return the volume that a pod with the claim has on its node; no driver: it is none."""
         claim = self.claims.get(key)
+        if key in self._scratch and (claim is None or not self._owned(key, claim)):
+            return self._maker(self._scratch[key][0]), _name(key)
         if claim is None:
             return "", ""
         volume = self.volumes.get(claim.volume)
         if volume is not None:
             return volume.driver if volume.handle else "", volume.handle
         of = self.classes.get(claim.storage_class)
-        return "" if of is None else of.driver, f"for the claim {'/'.join(key)}"
+        return "" if of is None else of.driver, _name(key)
+
+    def _maker(self, own: Scratch) -> str:
+        """Return the driver of a volume that is made for a pod; empty if that is not known."""
+        of = self._class_of(own)
+        return "" if of is None else of.driver
 
     def _seats(self) -> Iterator[Seat]:
         for key, users in self.users.items():
@@ -233,11 +283,12 @@ class Volumes:
         there = (
             self._attached(key) for key, users in self.users.items() if node.name in users.values()
         )
-        return self.limits.full(node.name, map(self._attached, shape.claims), there)
+        new = [(self._maker(own), f"new {own.name}") for own in shape.scratch]
+        return self.limits.full(node.name, [*map(self._attached, shape.claims), *new], there)
 
     def allow(self, shape: PodShape, node: NodeView) -> bool:
         """Say whether the volumes let a pod of the shape go there at this moment."""
-        if not shape.claims:
+        if not shape.stored:
             return True
         used = any(
             self.claims[k].alone for k in shape.claims if k in self.claims and k in self.users
@@ -264,11 +315,17 @@ class Volumes:
         self.settle(views)
         for key, name in self.chosen.items():
             claim = self.claims[key]
+            if not self._owned(key, claim):
+                continue
             if name and not self.volumes[name].belongs_to(claim):
                 yield Consumer(claim, self.volumes[name], "")
             known = self.classes.get(claim.storage_class)
             if not (name or claim.node) and known is not None and known.provisions:
                 yield Consumer(claim, None, next(iter(self.users[key].values())))
+
+    def _owned(self, key: Key, claim: ClaimView) -> bool:
+        """Say whether the claim is not that of a pod which had the name before."""
+        return key not in self._scratch or self._scratch[key][1] == claim.owner
 
     def _missing(self, key: Key) -> str:
         claim = self.claims.get(key)
@@ -298,6 +355,9 @@ class Volumes:
                 return NOT_SERVED
             if not claim.bound and claim.node and not _suits(self._made(claim), node):
                 return NOT_SERVED
+        classes = map(self._class_of, shape.scratch)
+        if not all(of is None or _suits(of.topologies, node) for of in classes):
+            return NOT_SERVED
         bound = (self.volumes.get(claim.volume) for claim in claims if claim.bound)
         zones = [zone for volume in bound if volume is not None for zone in volume.zones]
         return OTHER_ZONE if not _in_zones(zones, node) else ""
@@ -308,6 +368,11 @@ def _put(table: dict[Any, Any], key: object, value: object, *, there: bool) -> N
         table[key] = value
     else:
         table.pop(key, None)
+
+
+def _name(key: Key) -> str:
+    """Return a name for the volume that a claim is to get, which is not there yet."""
+    return f"for the claim {'/'.join(key)}"
 
 
 def _suits(terms: tuple[Term, ...] | None, node: NodeView) -> bool:
