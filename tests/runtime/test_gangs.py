@@ -181,6 +181,14 @@ class TestTasks:
         assert dict(apart.shape.selector) == asked
         assert dict(rest.shape.selector) == {"flavor": "solid"}
 
+    def test_pods_with_a_node_selector_of_their_own_are_as_the_others_else(self):
+        """With the same claims, of the same namespace, and known by the same labels."""
+        mount = {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}
+        job = make_job(replicas=[workers(volumes=[mount])])
+        rest, apart = see(worker(0), worker(1, selector={"a": "b"}), job=job).roles
+        assert apart.shape.claims == rest.shape.claims == ((job.namespace, "data"),)
+        assert apart.shape.identity == rest.shape.identity
+
     def test_the_node_before(self):
         """Only of tasks that want one."""
         gang = see(worker(0, node="n1"), previous={W0: "n1", W1: "n2"})

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from muster.api.model import Job, PodView, Replica
 from muster.runtime.inputs import RoleInput
-from muster.runtime.shapes import PodShape, shape_of
+from muster.runtime.shapes import PodShape
 
 
 def gated(replica: Replica) -> bool:
@@ -97,8 +97,7 @@ def _parted(
     others = frozenset(index for indices in apart.values() for index in indices)
     yield replace(role, waiting=tuple(i for i in role.waiting if i not in others))
     for selector, indices in apart.items():
-        spec = {**replica.template["spec"], "nodeSelector": dict(selector)}
-        shape = shape_of({**replica.template, "spec": spec})
+        shape = replace(role.shape, selector=selector)
         nominated = {i: node for i, node in role.nominated.items() if i in indices}
         yield RoleInput(
             role.role, shape, role.priority, waiting=tuple(indices), nominated=nominated
