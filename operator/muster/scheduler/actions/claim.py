@@ -157,6 +157,8 @@ def _in_the_way(session: Session, job: Job, suits: BoolArray) -> IntArray:
     victims = session.victims
     rivals = [session.room.bonds.rivals(tasks.lot.shape)[0] for tasks in job.tasks]
     wanted = frozenset[HostPort]().union(*(tasks.shape.ports for tasks in job.tasks))
+    if not wanted and not any(map(len, rivals)):
+        return np.zeros(0, np.int64)
     bonds = np.array([any(lot.shape in r for r in rivals) for lot in victims.lots], np.bool_)
     ports = np.array(
         [any(held.meets(one) for held in lot.ports for one in wanted) for lot in victims.lots],

@@ -9,16 +9,18 @@ work lost is least. A gang that was moved, or got room by a move, is left alone 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
+from muster.scheduler.actions.choice import mark
 from muster.scheduler.actions.claim import others, seal, starving, usefulness
+from muster.scheduler.actions.narrow import promising
 from muster.scheduler.actions.options import options
 from muster.scheduler.actions.relocate import relocate
-from muster.scheduler.actions.trial import trial_of
+from muster.scheduler.actions.trial import Counted, Purse, Slots, trial_of
 from muster.scheduler.arguments import Parsed
 from muster.scheduler.decision import Move
 from muster.scheduler.jobs import Job
@@ -28,6 +30,16 @@ from muster.scheduler.session import Session
 HOUR: Final = 3600.0
 LOOKS: Final = 4
 """For how many gangs moves are looked for in one cycle."""
+WORK: Final = 30_000
+"""How many units and nodes are looked at in all for one gang while sets of units are tried."""
+SIMPLE_WORK: Final = 200_000
+"""The same where only room matters, which is looked up faster."""
+FEWEST: Final = 24
+"""So many sets are tried at the least."""
+MANY: Final = 2000
+"""Where more units run than this fewer gangs are looked at in one cycle."""
+TURN: Final = 5.0
+"""Seconds after which it is the next one's turn then."""
 MODES: Final = ("move", "propose")
 NAMED: Final = 3
 """How many gangs that could be moved are named in a sentence."""
@@ -75,12 +87,27 @@ def defragment(session: Session, arguments: Parsed) -> None:
     left = max(most - len(recent), 0)
     if arguments.get("defragment.mode") == "propose":
         left = 0
-    waiting = (job for job in starving(session, fair=True) if _is_fragmented(job))
-    for job in itertools.islice(waiting, LOOKS):
+    for job in _asking(session):
         moves = _help(session, job, _Limits(left, left or most, pinned))
         left -= len(moves)
         if moves:
             pinned |= {job.gang.key, *(move.gang for move in moves)}
+
+
+def _asking(session: Session) -> Iterator[Job]:
+    """Yield the gangs that are to be helped in this cycle.
+
+    Where very much runs these are the first one, and of the others each in its turn.
+    """
+    waiting = (job for job in starving(session, fair=True) if _is_fragmented(job))
+    first = itertools.islice(waiting, LOOKS)
+    if len(session.victims.gang) <= MANY:
+        yield from first
+        return
+    jobs = list(first)
+    yield from jobs[:1]
+    if later := jobs[1:]:
+        yield later[int(session.snapshot.now / TURN) % len(later)]
 
 
 def _is_fragmented(job: Job) -> bool:
@@ -119,11 +146,17 @@ def _find(
     session: Session, job: Job, limits: _Limits
 ) -> tuple[BoolArray, tuple[Move, ...]] | None:
     """Return (U,) what goes, and where to, with that done on the session; None: nothing helps."""
-    victims, trial = session.victims, trial_of(session, job)
-    movable = _movable(session, job, limits.pinned)
-    useful, units = usefulness(session, job), np.flatnonzero(movable)
-    if trial.fits(np.zeros(len(movable), np.bool_)) or not trial.fits(movable):
+    victims = session.victims
+    units = promising(session, job, _movable(session, job, limits.pinned), limits.most)
+    everything = mark(victims, units)
+    question = trial_of(session, job)
+    simple = isinstance(question, Slots)
+    size = len(units) + (0 if simple else len(session.snapshot.nodes.names))
+    work = SIMPLE_WORK if simple else WORK
+    trial = Counted(question, Purse(max(work // max(size, 1), FEWEST)))
+    if trial.fits(np.zeros_like(everything)) or not trial.fits(everything):
         return None
+    useful = usefulness(session, job)
     for chosen in options(victims, units, useful, trial, limits.most):
         moves = relocate(session, job, chosen)
         if moves is not None:
@@ -135,18 +168,16 @@ def _movable(session: Session, job: Job, pinned: Collection[str]) -> BoolArray:
     """Return (U,) what might go elsewhere for the gang."""
     victims = session.victims
     busy = {id(other.gang) for other in session.jobs if other.placements or other.promised}
-    able = np.array(
-        [
-            gang.key not in pinned and id(gang) not in busy and _is_settled(session, gang)
-            for gang in victims.gangs
-        ],
-        np.bool_,
-    )
+    if "settled" not in session.memory:
+        marks = (_is_settled(session, gang) for gang in victims.gangs)
+        session.memory["settled"] = np.fromiter(marks, np.bool_, len(victims.gangs))
+    able = np.array([g.key not in pinned and id(g) not in busy for g in victims.gangs], np.bool_)
+    able &= session.memory["settled"]
     gone = np.zeros(len(able), np.bool_)
     gone[victims.gang[victims.node_lost | victims.evicted]] = True
-    marks: BoolArray = (able & ~gone)[victims.gang] & others(session, job)
-    marks &= ~victims.critical & ~victims.guarded & (victims.priority <= job.gang.priority)
-    return marks
+    movable: BoolArray = (able & ~gone)[victims.gang] & others(session, job)
+    movable &= ~victims.critical & ~victims.guarded & (victims.priority <= job.gang.priority)
+    return movable
 
 
 def _is_settled(session: Session, gang: Gang) -> bool:

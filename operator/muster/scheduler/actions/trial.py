@@ -23,6 +23,31 @@ class Trial(Protocol):
         """Return the same question for (U,) chosen units and fewer, answered faster."""
 
 
+class Purse:
+    """How many times may still be asked."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+
+class Counted:
+    """A question that is answered so many times; then it is no."""
+
+    def __init__(self, trial: Trial, purse: Purse) -> None:
+        self._trial, self._purse = trial, purse
+
+    def fits(self, chosen: BoolArray) -> bool:
+        """Say whether the gang fits without the (U,) chosen units, as long as the purse lasts."""
+        self._purse.left -= 1
+        return self._purse.left >= 0 and self._trial.fits(chosen)
+
+    def narrowed(self, chosen: BoolArray) -> Trial:
+        """Return the same question, of the same purse."""
+        return Counted(self._trial.narrowed(chosen), self._purse)
+
+
 def trial_of(session: Session, job: Job) -> Trial:
     """Return the question for what the gang lacks."""
     confined = session.rules.cramped(job) is not None
