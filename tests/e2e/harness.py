@@ -33,7 +33,7 @@ from muster.local.handle import Cluster
 
 Json = dict[str, Any]
 ROOT = Path(__file__).parents[2]
-PATIENCE = 60.0
+PATIENCE = 120.0
 OPERATOR_NAMESPACE, ACCOUNT = "muster-system", "muster"
 
 PATHS: Mapping[str, str] = {

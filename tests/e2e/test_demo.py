@@ -17,7 +17,7 @@ import pytest
 from muster.local import cluster, processes
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 200
+SECONDS = 400
 NAMES = ("first", "second", "ps-worker-gpu", "exit-code", "simple")
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]

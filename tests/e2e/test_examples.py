@@ -22,7 +22,7 @@ FOLDER = Path(__file__).parents[2] / "examples"
 EXAMPLES = sorted(FOLDER.glob("*.yaml"))
 TTL = "ttlSecondsAfterFinished"
 NODE = {"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": "4"}
-SECONDS = 60.0
+SECONDS = 120.0
 OVERLAY = "mpi"
 """The one whose roles let every kind be served."""
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 from gangs import holders
-from harness import Api, Json, Operator, add_nodes, tfjob, verdict
+from harness import PATIENCE, Api, Json, Operator, add_nodes, tfjob, verdict
 
 from muster.api import edge
 
@@ -30,6 +30,7 @@ def small(number: int) -> Json:
     return estimated(tfjob(f"small-{number:03}", workers=1, resources=GPU, run="5"), 10)
 
 
+@pytest.mark.punctual
 def test_a_large_gang_beside_a_stream(api: Api, start_operator: StartOperator) -> None:
     """32 GPUs, a job of one GPU three times a second, one gang that wants them all (S5)."""
     start_operator()
@@ -43,7 +44,7 @@ def test_a_large_gang_beside_a_stream(api: Api, start_operator: StartOperator) -
     told: list[float] = []
     reasons: set[str] = set()
     states: set[str] = set()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while not (whole := holders(api.pods(), "large") == 32) and time.monotonic() < deadline:
         said = verdict(api.get("TFJob", "large"))
         states.add(said.get("state", ""))

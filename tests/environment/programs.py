@@ -15,7 +15,7 @@ import venvs
 from kubelet import Started
 
 PROBES = Path(__file__).parent / "probes"
-LONGEST = 60.0
+LONGEST = 120.0
 """Seconds that the programs of a job may take together."""
 PACKAGES = (
     "pip==25.3",

@@ -40,7 +40,7 @@ INTEL = parts.Parts(
     r".*/bin/(mpiexec\.hydra|hydra_bstrap_proxy|hydra_pmi_proxy)",
     "362002dc17a1444298e8f771cff8f77ca3ffabf298e8c028e222e15e9d0ecf33",
 )
-LONGEST = 60.0
+LONGEST = 120.0
 STANDS_FOR = Path(__file__).parent / "stands_for.sh"
 WHO = (
     'echo "$REACHED ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} ${OMPI_COMM_WORLD_SIZE:-$PMI_SIZE} '
