@@ -153,21 +153,16 @@ class Cache:
 
     # Following the server.
 
-    async def follow(self, kind: str) -> None:
-        """Follow, for ever, what few clusters need and not all grant.
+    async def read_granted(self, kind: str) -> None:
+        """Read once what few clusters need. Raises ApiError and connection errors."""
+        for mirror in self.grant(kind):
+            await mirror.read()
+
+    def grant(self, kind: str) -> list[Mirror[Any]]:
+        """Return the mirrors, which are still to be run, of what not every account may read.
 
         The batch Jobs that make pods for jobs, or how many volumes each node takes.
         """
-        async with asyncio.TaskGroup() as tasks:
-            for mirror in self._optional(kind):
-                tasks.create_task(mirror.run())
-
-    async def read_granted(self, kind: str) -> None:
-        """Read such a thing once. Raises ApiError and connection errors."""
-        for mirror in self._optional(kind):
-            await mirror.read()
-
-    def _optional(self, kind: str) -> list[Mirror[Any]]:
         if kind == names.CSI_NODE:
             parse = storage.parse_attach
             mirrors = self._each(resources.CSI_NODES, parse, self._storage_changed, {})

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from muster.api import names
@@ -43,32 +43,42 @@ class Grants:
 
     async def look(self) -> None:
         """Ask for what is still missing."""
-        left = {row.operator_name: await self._row(row) for row in self._open()}
-        self.lacking = {name: said for name, said in left.items() if said}
-        if self._blind:
-            component = "embedded" if self._cache.frameworks else "scheduler"
-            said = await self._sentence(
-                self._cache.backend.optional, "limits of volumes", component
-            )
-            if said and said != self._blind:
-                log.warning("how many volumes each node takes is not looked at: %s", said)
-            self._blind = said
+        self.lacking, self._blind = await self._asked()
 
     async def run(self) -> None:
         """Follow what may be followed, for ever, and ask again for what is missing."""
         async with asyncio.TaskGroup() as tasks:
             following = set[str]()
+            lacking, blind = self.lacking, self._blind
             while True:
-                for kind in self._readable() - following:
-                    tasks.create_task(self._cache.follow(kind))
-                    following.add(kind)
+                fresh = self._readable(lacking, blind) - following
+                mirrors = [mirror for kind in fresh for mirror in self._cache.grant(kind)]
+                for mirror in mirrors:
+                    tasks.create_task(mirror.run())
+                # Jobs that may go on now are not to take what they have for gone.
+                for mirror in mirrors:
+                    await mirror.synced.wait()
+                following |= fresh
+                self.lacking, self._blind = lacking, blind
                 await asyncio.sleep(PAUSE)
                 if self.lacking or self._blind:
-                    await self.look()
+                    lacking, blind = await self._asked()
 
-    def _readable(self) -> set[str]:
-        batch = any(row.batch for row in self._rows if row.operator_name not in self.lacking)
-        limits = self._cache.backend.embedded and not self._blind
+    async def _asked(self) -> tuple[Mapping[str, str], str]:
+        left = {row.operator_name: await self._row(row) for row in self._open()}
+        blind = self._blind
+        if blind:
+            component = "embedded" if self._cache.frameworks else "scheduler"
+            blind = await self._sentence(
+                self._cache.backend.optional, "limits of volumes", component
+            )
+            if blind and blind != self._blind:
+                log.warning("how many volumes each node takes is not looked at: %s", blind)
+        return {name: said for name, said in left.items() if said}, blind
+
+    def _readable(self, lacking: Collection[str], blind: str) -> set[str]:
+        batch = any(row.batch for row in self._rows if row.operator_name not in lacking)
+        limits = self._cache.backend.embedded and not blind
         return {kind for kind, may in ((names.BATCH_JOB, batch), (names.CSI_NODE, limits)) if may}
 
     def _open(self) -> list[Framework]:
