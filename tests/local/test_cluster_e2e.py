@@ -333,12 +333,12 @@ def test_a_port_that_is_snatched_away_is_given_up_for_another(
 
 
 @pytest.mark.parametrize("part", ["API server", "ready"])
-def test_a_killed_start_is_recovered_by_the_next(part: str, state: Path) -> None:
+def test_a_killed_start_is_recovered_by_the_next(part: str, state: Path, no_crds: Path) -> None:
     """Whatever it had started is ended, and a whole cluster comes up."""
     root = state / "muster" / "local" / "killed"
-    _kill_start_after(part)
+    _kill_start_after(part, no_crds)
     assert left_processes(root)
-    subprocess.run([*LOCAL, "up", "--name", "killed", "--nodes", "1"], check=True, timeout=120)
+    cluster.up(options.Options(name="killed", nodes=1, crds=no_crds))
     status = subprocess.run(
         [*LOCAL, "status", "--name", "killed"], capture_output=True, text=True, check=True
     )
@@ -349,22 +349,25 @@ def test_a_killed_start_is_recovered_by_the_next(part: str, state: Path) -> None
     assert not root.with_name("killed.lock").exists()
 
 
-def test_a_killed_start_is_cleared_away_by_down(state: Path) -> None:
+def test_a_killed_start_is_cleared_away_by_down(state: Path, no_crds: Path) -> None:
     """Without a start in between."""
     root = state / "muster" / "local" / "killed"
-    _kill_start_after("API server")
+    _kill_start_after("API server", no_crds)
     subprocess.run([*LOCAL, "down", "--name", "killed"], check=True, timeout=60)
     assert left_processes(root) == []
     assert not root.exists()
 
 
-def _kill_start_after(part: str) -> None:
-    argv = [*LOCAL, "up", "--name", "killed", "--nodes", "1"]
-    with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as starter:
-        assert starter.stderr is not None
-        for line in starter.stderr:
-            if part in line:
-                break
+def _kill_start_after(part: str, no_crds: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from muster.local import cluster, options\n"
+        "cluster.up(options.Options(name='killed', nodes=1, crds=Path(sys.argv[1])),\n"
+        "           lambda line: print(line, flush=True))\n"
+    )
+    argv = [sys.executable, "-c", code, str(no_crds)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as starter:
+        assert starter.stdout is not None
+        assert any(part in line for line in starter.stdout)
         starter.send_signal(signal.SIGKILL)
 
 
