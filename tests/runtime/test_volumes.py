@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from builders_scheduler import (
@@ -15,7 +17,8 @@ from builders_scheduler import (
     make_template,
     nodes_of,
 )
-from muster.runtime import shapes, storage, volumes
+from muster.runtime import recording, shapes, storage, volumes
+from muster.runtime.gangs import GangRules
 from muster.scheduler import cycle, policy
 
 NODES = [make_node(name=f"n{i}", labels={"zone": "ab"[i]}) for i in range(2)]
@@ -267,6 +270,28 @@ def test_the_smallest_that_fits_is_taken_for_good():
     assert list(columns.consumers()) == []
     columns.forget("team", "w")
     assert list(columns.consumers()) == []
+
+
+def test_what_was_chosen_is_part_of_what_a_cycle_saw():
+    """A claim for which one is made gets no other that comes later: neither here, nor replayed."""
+    wants = wanting(storageClassName="later")
+    columns = shelf(storage_class(), wants)
+    template = make_template(cpu=4, **mount("data"))
+    columns.assume("team", "w", "n1", make_role(template=template).shape)
+    gangs, queues = [make_gang(roles=[make_role(replicas=1, template=template)])], [make_queue()]
+    columns.snapshot(gangs, queues, 0.0)
+    late = local("late", "n1", spec={"storageClassName": "later"})
+    assert late.suits(wants)
+    columns.volumes.changed(None, late)
+    snapshot = columns.snapshot(gangs, queues, 1.0)
+    decisions = cycle.schedule(snapshot, policy.DEFAULT)
+    assert [nodes_of(decision) for decision in decisions] == [{"worker-0": "n0"}]
+    rules = GangRules(frozenset({"muster"}), "default")
+    saw = recording.take(columns, gangs, queues, rules, snapshot, policy.DEFAULT)
+    again, told = recording.load(recording.dump(saw, decisions))
+    assert recording.told(again.decide()) == told
+    forgetful = dataclasses.replace(again, served=())
+    assert recording.told(forgetful.decide()) != told
 
 
 def test_a_chosen_volume_that_somebody_else_got():

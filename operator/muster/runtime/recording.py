@@ -53,6 +53,9 @@ class Recording:
     classes: tuple[ClassView, ...] = ()
     limits: tuple[AttachView, ...] = ()
     """Of the volumes that can be attached to nodes."""
+    served: tuple[tuple[str, str, str], ...] = ()
+    """(namespace, claim, volume) of claims of which a pod has come to its node; an empty name:
+    one is made."""
     quotas: Mapping[str, Quota] = field(default_factory=dict)
     policy: Mapping[str, Any] = field(default_factory=dict)
     """The policy file; empty: the built-in policy."""
@@ -71,6 +74,8 @@ class Recording:
             columns.node_changed(None, node)
         for pod in self.pods:
             columns.pod_changed(None, pod)
+        for namespace, claim, volume in self.served:
+            columns.volumes.chosen[namespace, claim] = volume
         snapshot = columns.snapshot(self.gangs, self.queues, self.now, self.moves)
         return replace(snapshot, quotas=self.quotas)
 
@@ -110,6 +115,7 @@ def take(
         volumes=tuple(v for _, v in sorted(columns.volumes.volumes.items())),
         classes=tuple(v for _, v in sorted(columns.volumes.classes.items())),
         limits=tuple(v for _, v in sorted(columns.volumes.limits.views.items())),
+        served=tuple((*key, volume) for key, volume in sorted(columns.volumes.chosen.items())),
         quotas=snapshot.quotas,
         policy=chosen.source,
         moves=snapshot.moves,
