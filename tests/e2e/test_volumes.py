@@ -6,10 +6,11 @@ A pod's own volume is made where the pod is.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import pytest
-from harness import Api, Json, add_nodes, node_of, tfjob, verdict
+from harness import Api, Json, Refused, add_nodes, node_of, tfjob, verdict
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("module_operator")]
 
@@ -104,8 +105,7 @@ def disks(api: Api) -> Iterator[tuple[str, str]]:
     for name in (first, second):
         api.delete("CSINode", name)
     for name in names:
-        api.patch("PersistentVolume", f"pv-{name}", {"metadata": FREE})
-        api.delete("PersistentVolume", f"pv-{name}")
+        discard(api, f"pv-{name}")
 
 
 @pytest.fixture
@@ -117,11 +117,18 @@ def classes(api: Api) -> Iterator[None]:
     for name in ("story-local", "story-made"):
         api.delete("StorageClass", name)
     for volume in api.list("PersistentVolume"):
-        api.patch("PersistentVolume", volume["metadata"]["name"], {"metadata": FREE})
-        api.delete("PersistentVolume", volume["metadata"]["name"])
+        discard(api, volume["metadata"]["name"])
 
 
-FREE = {"finalizers": None}
+def discard(api: Api, volume: str) -> None:
+    """Delete a volume, whoever still uses it, and wait until its name is free.
+
+    Its finalizer goes last: the controller that protects volumes gives none to one that goes.
+    """
+    api.delete("PersistentVolume", volume)
+    with contextlib.suppress(Refused):  # it is gone already where nobody used it
+        api.patch("PersistentVolume", volume, {"metadata": {"finalizers": None}})
+    api.wait("PersistentVolume", lambda found: volume not in found, what=f"{volume} gone")
 
 
 @pytest.mark.usefixtures("classes")
