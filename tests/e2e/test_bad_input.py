@@ -268,6 +268,7 @@ def test_a_matching_pod_without_owner_is_adopted(shared_api: Api) -> None:
     assert not api.events("ErrResourceExists")
 
 
+@pytest.mark.punctual  # the server's garbage collector must have seen the children in time
 def test_a_job_that_is_made_anew_takes_its_children_on(shared_api: Api) -> None:
     """It was deleted without them: pods, services and group are its own again, none is new."""
     api = shared_api
