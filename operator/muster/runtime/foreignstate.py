@@ -169,12 +169,12 @@ class ForeignState:
 
     def release(self, pods: Sequence[PodView]) -> None:
         """Begin anew: these pods are being evicted, and nothing is promised any more."""
-        self.promises.withdraw(list(self.promises.nodes))
+        self.promises.withdraw_all()
         self.leaving |= {pod.uid: RELEASE for pod in pods}
 
     def forget(self) -> None:
         """Give back what is promised."""
-        self.promises.withdraw(list(self.promises.nodes))
+        self.promises.withdraw_all()
 
     def _settle(self, members: Sequence[Member]) -> None:
         """Withdraw the promises that cannot be kept, forget what was done to pods now gone."""
@@ -192,13 +192,9 @@ class ForeignState:
 
     def _give_up(self, limit: float, now: float) -> None:
         """Withdraw promises that are older than the limit; the gang rests then."""
-        oldest = self.promises.oldest()
-        if oldest is not None and now >= oldest + limit:
+        if self.promises.lapse(limit, now, self._wake):
             log.warning("%s: its pods did not get to their nodes in %d s", self.key, limit)
-            self.promises.withdraw(list(self.promises.nodes))
             self._rests_until = now + REST
-        elif oldest is not None:
-            self._wake(oldest + limit)
         if now < self._rests_until:
             self._wake(self._rests_until)
 

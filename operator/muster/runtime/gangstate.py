@@ -145,7 +145,7 @@ class GangState:
         for name in later:
             self._wake(self._retries[name][1])
         if barred:
-            self.promises.withdraw(list(self.promises.nodes))
+            self.promises.withdraw_all()
             self.unbound, self.verdict = frozenset(), None
         self._moving = self._moving and (self.released or now < self.rests_until)
         if barred and not self._moving:
@@ -190,7 +190,7 @@ class GangState:
         self.nominated, self._moving = nodes or {}, bool(nodes)
         self.released, self.broken_since, self.placed_at = True, None, None
         self.cause, self.rests_until = cause, max(self.rests_until, until)
-        self.promises.withdraw(list(self.promises.nodes))
+        self.promises.withdraw_all()
 
     def in_writing(self, job: Job, state: names.GangState, now: float) -> bool:
         """Say whether the job's status tells that state, so that a successor could go on from it.
@@ -269,16 +269,10 @@ class GangState:
         if promises.nodes:
             knows = self._cache.columns.knows
             promises.withdraw(list(gangs.void(job, pods, promises.nodes, knows)))
-        oldest = promises.oldest(gangs.late_names(job))
-        if oldest is None:
-            return
         limit = patience(job)
-        if now < oldest + limit:
-            self._wake(oldest + limit)
-            return
-        log.warning("%s: pods that have their nodes were not created in %d s", job.key, limit)
-        promises.withdraw(list(promises.nodes))
-        self.rests_until = now + REST
+        if promises.lapse(limit, now, self._wake, gangs.late_names(job)):
+            log.warning("%s: pods that have their nodes were not created in %d s", job.key, limit)
+            self.rests_until = now + REST
 
     def _held_until(
         self,

@@ -231,7 +231,7 @@ class Loop:
     def _forget(self, living: set[str]) -> None:
         for uid in self._states.keys() - living:
             promises = self._states.pop(uid).promises
-            promises.withdraw(list(promises.nodes))
+            promises.withdraw_all()
 
     # One job's gang.
 

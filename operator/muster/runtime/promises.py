@@ -7,7 +7,7 @@ is seen on the node, or by being withdrawn.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Final
 
 from muster.runtime.shapes import PodShape
@@ -33,12 +33,25 @@ class Promises:
         self.changes = 0
         """Grows with every change."""
 
-    def oldest(self, patient: Container[str] = ()) -> float | None:
-        """When the first of those that are open was made, in seconds since the epoch.
+    def lapse(
+        self,
+        limit: float,
+        now: float,
+        wake: Callable[[float], object],
+        patient: Container[str] = (),
+    ) -> bool:
+        """Withdraw all if the first has been open for `limit` seconds; return whether it has.
 
-        Those to the `patient` may stay open for as long as it takes.
+        Else `wake` is told when it will have been. `now` and that are seconds since the epoch.
+        Promises to the `patient` may stay open for as long as it takes.
         """
-        return next((at for name, at in self._made.items() if name not in patient), None)
+        oldest = next((at for name, at in self._made.items() if name not in patient), None)
+        if oldest is None:
+            return False
+        if now < oldest + limit:
+            wake(oldest + limit)
+            return False
+        return self.withdraw_all()
 
     def make(self, name: str, node: str, shape: PodShape, now: float) -> None:
         """Give a pod its node."""
@@ -54,6 +67,10 @@ class Promises:
             # A pod that a batch Job made has another name than its place.
             self._columns.forget(self._namespace, name)
             self.changes += 1
+
+    def withdraw_all(self) -> bool:
+        """Give all of the room back; return whether any was promised."""
+        return self.withdraw(self.nodes)
 
     def withdraw(self, names: Iterable[str]) -> bool:
         """Give the room of these pods back; return whether any was promised."""
