@@ -10,6 +10,7 @@ from muster.runtime import shapes
 from muster.runtime.inputs import GangInput, QueueInput, RoleInput
 from muster.runtime.snapshot import ClusterColumns
 from muster.scheduler import cycle, policy
+from muster.scheduler.session import Session
 
 
 def make_node(
@@ -136,3 +137,13 @@ _SPEC = frozenset(
 
 def _named(amounts):
     return {"nvidia.com/gpu" if r == "gpu" else r: v for r, v in amounts.items()}
+
+
+def place_and_undo(session: Session) -> None:
+    """Place the tasks of all gangs, as many as there is room for, and take all of it back."""
+    for job in session.jobs:
+        for tasks in job.tasks:
+            picks = session.fit(tasks).choose(tasks.left)
+            if picks.order:
+                session.place(job, tasks, picks)
+    session.undo(0)

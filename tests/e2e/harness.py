@@ -364,10 +364,10 @@ def of_job(pods: Any, job: str) -> Iterator[Json]:
 def nothing_left(api: Api) -> None:
     """Wait until the namespace is as empty as a new one, whatever kind one looks at."""
     ordinary = {"configmaps": {"kube-root-ca.crt"}, "serviceaccounts": {"default"}}
-    waited = True
+    kinds, waited = _namespaced(api), True
     while waited:  # until one look at everything finds nothing
         waited = False
-        for version, plural in _namespaced(api):
+        for version, plural in kinds:
             path = f"{version}/namespaces/{api.namespace}/{plural}"
             usual = ordinary.get(plural, set())
             if any(found["metadata"]["name"] not in usual for found in api.list(path)):

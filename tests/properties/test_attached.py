@@ -14,6 +14,7 @@ from builders_scheduler import (
     make_queue,
     make_role,
     make_template,
+    place_and_undo,
 )
 from muster.runtime import storage
 from muster.runtime.snapshot import ClusterColumns
@@ -146,10 +147,5 @@ def test_undo_leaves_nothing_behind(cluster):
         ]
 
     before = fits()
-    for job in session.jobs:
-        for tasks in job.tasks:
-            picks = session.fit(tasks).choose(tasks.left)
-            if picks.order:
-                session.place(job, tasks, picks)
-    session.undo(0)
+    place_and_undo(session)
     assert fits() == before

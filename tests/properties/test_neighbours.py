@@ -16,6 +16,7 @@ from builders_scheduler import (
     make_queue,
     make_role,
     make_template,
+    place_and_undo,
 )
 from muster.scheduler import cycle, policy
 from muster.scheduler.session import Session
@@ -139,12 +140,7 @@ def test_undo_leaves_nothing_behind(cluster):
         return found
 
     before = where()
-    for job in session.jobs:
-        for tasks in job.tasks:
-            picks = session.fit(tasks).choose(tasks.left)
-            if picks.order:
-                session.place(job, tasks, picks)
-    session.undo(0)
+    place_and_undo(session)
     assert where() == before
 
 
