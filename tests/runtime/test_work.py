@@ -170,3 +170,30 @@ def test_failed_passes_hurry_when_the_trouble_is_over() -> None:
     queue = WorkQueue(one, width=1, trouble=(OSError,))
     asyncio.run(_with(queue, play))
     assert tries == 2
+
+
+def test_a_pass_that_fails_as_it_is_cancelled_ends() -> None:
+    """The process would not end otherwise: one worker would wait for its next key for ever."""
+
+    async def stubborn(inside: asyncio.Event) -> None:
+        try:
+            inside.set()
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise OSError("broken off") from None
+
+    async def one(_key: str) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(stubborn(inside))
+
+    async def story() -> None:
+        running = asyncio.create_task(queue.run())
+        queue.add("a")
+        await inside.wait()
+        running.cancel()
+        done, _ = await asyncio.wait({running}, timeout=10)
+        assert done
+
+    inside = asyncio.Event()
+    queue = WorkQueue(one, width=2)
+    asyncio.run(story())

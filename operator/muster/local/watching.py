@@ -59,7 +59,8 @@ class Watching:
     async def next(self, seconds: float) -> Sight | None:
         """Wait for a sight, None if none comes in time; ClusterError if a watch broke off."""
         try:
-            sight = await asyncio.wait_for(self._sights.get(), seconds)
+            async with asyncio.timeout(seconds):
+                sight = await self._sights.get()
         except TimeoutError:
             return None
         if isinstance(sight, Exception):

@@ -222,7 +222,8 @@ class Operator:
     async def _audit(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._relisted.wait(), AUDIT_SECONDS)
+                async with asyncio.timeout(AUDIT_SECONDS):
+                    await self._relisted.wait()
                 await asyncio.sleep(RELIST_PAUSE)
             self._relisted.clear()
             for framework in self.frameworks:

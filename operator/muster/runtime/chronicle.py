@@ -74,7 +74,8 @@ class Chronicle:
         future: asyncio.Future[tuple[Recording, Sequence[Decision]]] = loop.create_future()
         self._asked.append(future)
         self._stir()
-        seen = await asyncio.wait_for(future, ANSWER_SECONDS)
+        async with asyncio.timeout(ANSWER_SECONDS):
+            seen = await future
         return await asyncio.to_thread(recording.dump, *seen)
 
     @property

@@ -53,6 +53,7 @@ class WorkQueue:
         self._slots: dict[str, _Slot] = {}
         self._queue: asyncio.Queue[str] = asyncio.Queue()
         self.passes = 0
+        self._ended = False
 
     def __len__(self) -> int:
         """Return how many keys wait for a pass at this moment."""
@@ -96,9 +97,14 @@ class WorkQueue:
 
     async def run(self) -> None:
         """Work for ever."""
+        self._ended = False
         async with asyncio.TaskGroup() as workers:
             for _ in range(self._width):
                 workers.create_task(self._worker())
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self._ended = True
 
     def _expire(self, key: str, slot: _Slot) -> None:
         slot.timer = None
@@ -119,7 +125,9 @@ class WorkQueue:
             slot.timer = None
 
     async def _worker(self) -> None:
-        while True:
+        # The errors of a pass's own tasks take the place of a cancellation that meets them (in
+        # Python before 3.13): it alone would not end a worker.
+        while not self._ended:
             key = await self._queue.get()
             slot = self._slots[key]
             slot.queued, slot.running, slot.again = False, True, False
