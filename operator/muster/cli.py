@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from muster.api import crds
-from muster.local import commands
 from muster.runtime import flags, settings
 
 ANCESTORS = {
@@ -61,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     subparsers.add_parser("run", help="run the operator", add_help=False)
     subparsers.add_parser("scheduler", help="run the scheduler alone", add_help=False)
-    commands.add_to(subparsers)
+    importlib.import_module("muster.local.commands").add_to(subparsers)
     demo = subparsers.add_parser("demo", help="show a gang waiting and starting on this machine")
     demo.add_argument("--keep", action="store_true", help="leave the cluster up at the end")
     demo.add_argument("--out", type=Path, metavar="FILE.svg", help="where to draw what happened")
@@ -202,6 +200,7 @@ def _ask(args: argparse.Namespace) -> int:
 
 def _crds(args: argparse.Namespace) -> int:
     """Write the files, or name those that are not as they would be written."""
+    crds = importlib.import_module("muster.api.crds")
     stale = []
     for name, text in crds.render().items():
         path: Path = args.folder / name
