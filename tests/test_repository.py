@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 import re
 import shlex
@@ -128,17 +129,23 @@ def test_readme_names_only_commands_that_exist() -> None:
     assert wanted
     for words in wanted:
         plain = [word for word in words if not word.startswith("-")]
-        shown = subprocess.run(
-            [sys.executable, "-m", "muster.cli", *plain[:2], "--help"],
-            cwd=ROOT / "operator",
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert shown.returncode == 0, f"muster {' '.join(words)}: {shown.stderr}"
         flags = {word.split("=")[0] for word in words if word.startswith("--")}
-        known = set(re.findall(r"--?[A-Za-z][A-Za-z-]*", shown.stdout))
+        known = set(re.findall(r"--?[A-Za-z][A-Za-z-]*", usage(*plain[:2])))
         assert flags <= known, f"muster {' '.join(words)}"
+
+
+@functools.cache
+def usage(*words: str) -> str:
+    """Return what `muster WORDS --help` prints."""
+    shown = subprocess.run(
+        [sys.executable, "-m", "muster.cli", *words, "--help"],
+        cwd=ROOT / "operator",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert shown.returncode == 0, f"muster {' '.join(words)}: {shown.stderr}"
+    return shown.stdout
 
 
 def test_the_operator_needs_only_its_dependencies() -> None:

@@ -69,8 +69,8 @@ def render() -> dict[str, str]:
     }
 
 
-class _Plain(yaml.SafeDumper):
-    """YAML without anchors: every reader understands it."""
+class _Plain(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+    """YAML without anchors: every reader understands it. In C where there is one: it is long."""
 
     def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
         return True
