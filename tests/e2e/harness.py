@@ -14,16 +14,17 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any, Self
 
+import stock
 import urllib3
 import yaml
 
@@ -472,25 +473,22 @@ class Operator:
     flags: Sequence[str]
     health: int = field(default_factory=free_port)
     metrics: int = field(default_factory=free_port)
-    process: subprocess.Popen[bytes] | None = None
+    process: ForkServerProcess | None = None
     command: str = "run"
     outage: bool = False
     """Whether its server restarts, which then knows nobody's roles for a moment."""
 
     def start(self, *, ready: bool = True) -> None:
         """Start the process; return when it is ready to work."""
-        command = [
-            sys.executable,
-            "-m",
-            "muster",
+        words = [
             self.command,
             f"--kubeconfig={self.config}",
             f"--metrics-bind-address=127.0.0.1:{self.metrics}",
             f"--health-probe-bind-address=127.0.0.1:{self.health}",
             *self.flags,
         ]
-        with self.log.open("ab") as file:
-            self.process = subprocess.Popen(command, stdout=file, stderr=file)
+        self.log.touch()
+        self.process = stock.start(words, self.log)
         if ready:
             self.wait_ready()
 
@@ -513,8 +511,7 @@ class Operator:
         """Return when /readyz says yes."""
         deadline = time.monotonic() + seconds
         while self.readiness() != "ok":
-            assert self.process is not None
-            assert self.process.poll() is None, self.log.read_text()[-4000:]
+            assert self.running, self.log.read_text()[-4000:]
             assert time.monotonic() < deadline, f"not ready: {self.readiness()}"
             time.sleep(0.05)  # a readiness probe has no event to wait for
 
@@ -522,8 +519,7 @@ class Operator:
         """Return what /readyz says once these words are in it."""
         deadline = time.monotonic() + seconds
         while words not in (said := self.readiness()):
-            assert self.process is not None
-            assert self.process.poll() is None, self.log.read_text()[-4000:]
+            assert self.running, self.log.read_text()[-4000:]
             assert time.monotonic() < deadline, f"not said: {words}; but: {said}"
             time.sleep(0.05)  # a readiness probe has no event to wait for
         return said
@@ -552,32 +548,44 @@ class Operator:
             refused = [line for line in refused if TRIED_AGAIN not in line]
         assert not refused, refused[:5]
 
+    @property
+    def running(self) -> bool:
+        """Whether the process is there."""
+        return self.process is not None and self.process.is_alive()
+
     def kill(self) -> None:
         """End the process at once, as a crash does."""
         assert self.process is not None
         self.process.kill()
-        self.process.wait()
+        self.process.join()
 
     def stop(self) -> int:
         """End the process cleanly and return its exit code."""
         assert self.process is not None
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
+        self.process.terminate()
         try:
-            return self.process.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
+            return self.ended()
+        except AssertionError:
             self.kill()
             raise
+
+    def ended(self) -> int:
+        """Return the exit code once the process has ended."""
+        assert self.process is not None
+        self.process.join(PATIENCE)
+        assert self.process.exitcode is not None, self.log.read_text()[-4000:]
+        return self.process.exitcode
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
         """Stop the process without its knowing, for as long as the block lasts."""
         assert self.process is not None
-        self.process.send_signal(signal.SIGSTOP)
+        assert self.process.pid is not None
+        os.kill(self.process.pid, signal.SIGSTOP)
         try:
             yield
         finally:
-            self.process.send_signal(signal.SIGCONT)
+            os.kill(self.process.pid, signal.SIGCONT)
 
 
 def account_config(cluster: Cluster, folder: Path, overlay: str) -> Path:
@@ -614,30 +622,52 @@ def account_config(cluster: Cluster, folder: Path, overlay: str) -> Path:
 
 def install_roles(api: Api, folder: Path, overlay: str) -> None:
     """Apply what an overlay has of roles and bindings; those of other overlays go."""
-    copy = folder / "render" / "manifests"
-    if not copy.exists():
-        shutil.copytree(ROOT / "manifests", copy)
-        # The CRDs are there already, and long to read.
-        copy.with_name("crds").mkdir()
-        (copy.with_name("crds") / "kustomization.yaml").write_text("resources: []\n")
-    rendered = api.kubectl("kustomize", str(copy / "overlays" / overlay))
-    documents = [d for d in yaml.safe_load_all(rendered) if d["kind"] in INSTALLED]
+    documents = _roles(api, folder, overlay)
     named = {(d["kind"], d["metadata"]["name"]) for d in documents}
-    for kind in INSTALLED - {"Namespace", "ServiceAccount"}:
-        scope = "" if kind.startswith("Cluster") else f"namespaces/{OPERATOR_NAMESPACE}/"
-        path = f"/apis/rbac.authorization.k8s.io/v1/{scope}{kind.lower()}s"
+    for kind in INSTALLED - set(CORE):
+        path = _place(kind)
         for name in (found["metadata"]["name"] for found in api.list(path)):
             if name.startswith("muster-") and (kind, name) not in named:
                 api.delete(path, name)
-    file = folder / f"{overlay}.yaml"
-    file.write_text(yaml.safe_dump_all(sorted(documents, key=lambda d: d["kind"] != "Namespace")))
-    api.kubectl("apply", "-f", str(file))
+    for document in sorted(documents, key=lambda d: d["kind"] != "Namespace"):
+        path = f"{_place(document['kind'])}/{document['metadata']['name']}"
+        query = "?fieldManager=tests&force=true"
+        api.send("PATCH", path + query, document, "application/apply-patch+yaml")
 
 
+def _roles(api: Api, folder: Path, overlay: str) -> list[Json]:
+    if overlay not in RENDERED:
+        rendered = api.kubectl("kustomize", str(manifests_alone(folder) / "overlays" / overlay))
+        documents = yaml.safe_load_all(rendered)
+        RENDERED[overlay] = [d for d in documents if d["kind"] in INSTALLED]
+    return RENDERED[overlay]
+
+
+def manifests_alone(folder: Path) -> Path:
+    """Copy the manifests without the CRDs, which are there already and long to read."""
+    copy = folder / "render" / "manifests"
+    if not copy.exists():
+        shutil.copytree(ROOT / "manifests", copy)
+        copy.with_name("crds").mkdir()
+        (copy.with_name("crds") / "kustomization.yaml").write_text("resources: []\n")
+    return copy
+
+
+def _place(kind: str) -> str:
+    """Return the path of the collection in which a role or what belongs to it is installed."""
+    group = "/api/v1" if kind in CORE else "/apis/rbac.authorization.k8s.io/v1"
+    cluster_wide = kind.startswith("Cluster") or kind == "Namespace"
+    scope = "" if cluster_wide else f"/namespaces/{OPERATOR_NAMESPACE}"
+    return f"{group}{scope}/{kind.lower()}s"
+
+
+RENDERED: dict[str, list[Json]] = {}
+"""Overlay -> what it has of roles and bindings."""
 ROLES: dict[str, str] = {}
 """Server -> the overlay whose roles are installed there."""
 FORBIDDEN = re.compile(r".* is forbidden: User .*|.*cannot \w+ resource \".*")
 TRIED_AGAIN = "failed; will retry: "
+CORE = ("Namespace", "ServiceAccount")
 INSTALLED = frozenset(
     {
         "Namespace",

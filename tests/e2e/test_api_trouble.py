@@ -270,8 +270,7 @@ def test_the_control_plane_restarts_under_running_jobs(
     time.sleep(max(0.0, due + 0.5 - time.time()))  # the outage lasts until the deadline is past
     api.cluster.start(component)
     api.cluster.wait_ready()
-    assert operator.process is not None
-    assert operator.process.poll() is None
+    assert operator.running
     job = api.wait_condition("again", "Succeeded")
     assert counted(job, "restarts") == 1
     job = api.wait_condition("timed", "Failed")

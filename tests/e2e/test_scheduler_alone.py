@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from gangs import unschedulable, unschedulable_condition, wait_group
-from harness import PATIENCE, Api, Json, Operator, account_config, add_nodes, node_of, phase_of
+from harness import Api, Json, Operator, account_config, add_nodes, node_of, phase_of
 
 from muster.local.handle import Cluster
 
@@ -184,8 +184,7 @@ def test_a_policy_that_is_wrong_is_named(start_operator: StartOperator, tmp_path
     policy = tmp_path / "conf.yaml"
     policy.write_text(POLICY.replace("name: gang", "name: gnag"))
     made = start_operator(f"--scheduler-conf={policy}", overlay="scheduler", ready=False)
-    assert made.process is not None
-    assert made.process.wait(PATIENCE) == 2
+    assert made.ended() == 2
     (line,) = [line for line in made.log.read_text().splitlines() if "gnag" in line]
     assert "tiers[0].plugins[1].name" in line
     assert 'did you mean "gang"?' in line

@@ -13,7 +13,18 @@ from pathlib import Path
 
 import pytest
 import yaml
-from harness import PATIENCE, ROOT, Api, Json, Operator, Refused, add_nodes, free_port, tfjob
+from harness import (
+    PATIENCE,
+    ROOT,
+    Api,
+    Json,
+    Operator,
+    Refused,
+    add_nodes,
+    free_port,
+    manifests_alone,
+    tfjob,
+)
 
 from muster.local import pki
 
@@ -51,9 +62,10 @@ def overlay(tmp_path: Path) -> str:
     """Give a folder that adds the component to an overlay, as the README says."""
     folder = tmp_path / "with-webhook"
     folder.mkdir()
+    manifests = manifests_alone(tmp_path)
     parts = {
-        "resources": [os.path.relpath(ROOT / "manifests" / "overlays" / "embedded", folder)],
-        "components": [os.path.relpath(COMPONENT, folder)],
+        "resources": [os.path.relpath(manifests / "overlays" / "embedded", folder)],
+        "components": [os.path.relpath(manifests / "components" / "webhook", folder)],
     }
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(parts))
     return str(folder)
