@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from harness import manifests_alone
 
 from muster.local import cluster, options
 
@@ -81,12 +82,13 @@ def test_readme_installs_from_nothing(installed: cluster.Cluster) -> None:
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_overlay_is_accepted(installed: cluster.Cluster, overlay: str, tmp_path: Path) -> None:
     """The API server takes every document, and the flag of the overlay is the last argument."""
-    rendered = kubectl(installed, "kustomize", f"manifests/overlays/{overlay}")
-    whole = list(yaml.load_all(rendered, yaml.CSafeLoader))
-    rest = [document for document in whole if document["kind"] != "CustomResourceDefinition"]
-    (tmp_path / "rest.yaml").write_text(yaml.safe_dump_all(rest))
-    kubectl(installed, "apply", "--dry-run=server", "-f", str(tmp_path / "rest.yaml"))
-    (deployment,) = (document for document in rest if document["kind"] == "Deployment")
+    rendered = kubectl(
+        installed, "kustomize", str(manifests_alone(tmp_path) / "overlays" / overlay)
+    )
+    (tmp_path / "all.yaml").write_text(rendered)
+    kubectl(installed, "apply", "--dry-run=server", "-f", str(tmp_path / "all.yaml"))
+    documents = yaml.safe_load_all(rendered)
+    (deployment,) = (document for document in documents if document["kind"] == "Deployment")
     arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
     wanted = ARGUMENTS.get(overlay) or [*RUN, f"--gang-scheduler-name={overlay}"]
     assert arguments == wanted
@@ -97,13 +99,14 @@ def test_with_cert_manager_the_operator_gets_files_and_no_right_to_publish(
 ) -> None:
     """The flags name the files of the Secret that the certificate is put into."""
     parts = ("overlays/embedded", "components/webhook", "components/webhook-cert-manager")
-    first, *others = (os.path.relpath(ROOT / "manifests" / part, tmp_path) for part in parts)
+    manifests = manifests_alone(tmp_path)
+    first, *others = (os.path.relpath(manifests / part, tmp_path) for part in parts)
     own = {"resources": [first], "components": others}
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(own))
     rendered = kubectl(installed, "kustomize", str(tmp_path))
     whole = {
         (document["kind"], document["metadata"]["name"]): document
-        for document in yaml.load_all(rendered, yaml.CSafeLoader)
+        for document in yaml.safe_load_all(rendered)
     }
     assert ("ClusterRole", "muster-webhook") not in whole
     assert ("ClusterRoleBinding", "muster-webhook") not in whole
@@ -124,7 +127,7 @@ def test_with_cert_manager_the_operator_gets_files_and_no_right_to_publish(
 def team(installed: cluster.Cluster, tmp_path_factory: pytest.TempPathFactory) -> cluster.Cluster:
     """Install the namespaced overlay too, moved to the namespace team-a by one line."""
     folder = tmp_path_factory.mktemp("team")
-    overlay = os.path.relpath(ROOT / "manifests" / "overlays" / "namespaced", folder)
+    overlay = os.path.relpath(manifests_alone(folder) / "overlays" / "namespaced", folder)
     (folder / "kustomization.yaml").write_text(f"namespace: team-a\nresources: [{overlay}]\n")
     kubectl(installed, "apply", "-k", str(folder))
     return installed
