@@ -8,13 +8,14 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	"$$p" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' \
 	>/dev/null 2>&1 && { echo "$$p"; break; }; done)
 # The stories mostly wait; each process of the tests has a cluster of its own.
-E2E_AT_ONCE ?= 5
+E2E_AT_ONCE ?= 4
 UNIT_AT_ONCE ?= 2
 PYTEST_ARGS ?=
 # Looking for stories in the other files as well would take each process a while.
 STORIES ?= $(sort $(shell grep -lrE 'mark\.e2e' --include='test_*.py' tests))
-# Half of an API server's time in a story would go into collecting its garbage.
-TELL = GOGC=400 $(BIN)/python -m pytest $(STORIES) $(PYTEST_ARGS)
+# Half of the time of an API server in a story would go into collecting its garbage, and there are
+# more of them than cores.
+TELL = GOGC=400 GOMAXPROCS=1 $(BIN)/python -m pytest $(STORIES) $(PYTEST_ARGS)
 BENCH_ARGS ?=
 CLUSTER ?= muster
 NODES ?= 4

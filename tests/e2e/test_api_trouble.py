@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -22,7 +21,6 @@ from harness import (
     tfjob,
 )
 
-from muster.local import cluster, options
 from muster.local.handle import Cluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
@@ -30,13 +28,13 @@ pytestmark = [pytest.mark.e2e, pytest.mark.long]
 MINUTE = {"cpu": "100m"}
 
 
-@pytest.fixture(scope="module")
-def local_cluster() -> Iterator[Cluster]:
-    """Start a cluster that no other story minds to lose."""
-    name = f"trouble-{os.getpid()}"
-    made = cluster.up(options.Options(name=name, nodes=0, tied=True, run_seconds="1"))
-    yield made
-    cluster.down(name)
+@pytest.fixture(scope="module", autouse=True)
+def whole_again(local_cluster: Cluster) -> Iterator[None]:
+    """Leave no component stopped, whatever happens."""
+    yield
+    for component in local_cluster.components:
+        local_cluster.start(component)
+    local_cluster.wait_ready()
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from kinds import BATCH, LAUNCHED, active, called, finish, job, size
 from muster.api import kinds
 from sorts import SORTS
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 OVERLAY = "mpi"
 PERMANENT, RETRYABLE = (2, 127), (128, 130, 138, 143)

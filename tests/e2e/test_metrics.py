@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
-from harness import Api, Operator, add_nodes, tfjob
+from harness import PATIENCE, Api, Operator, add_nodes, tfjob
 
 pytestmark = pytest.mark.e2e
 
@@ -21,6 +22,18 @@ def counters(operator: Operator, namespace: str) -> dict[str, int]:
     plain = r"^((?:created|deleted|failed)_(?:pods|pod_groups)|\w+_service_creation)_total (\S+)"
     objects = re.findall(plain, text, re.MULTILINE)
     return {name: int(float(count)) for name, count in (*jobs, *objects)}
+
+
+def settled(operator: Operator, namespace: str, jobs: dict[str, int]) -> dict[str, int]:
+    """Return the counters once they say so of the jobs: a count comes after what is counted."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        counted = counters(operator, namespace)
+        found = {name: counted.get(name, 0) for name in jobs}
+        if found == jobs:
+            return counted
+        assert time.monotonic() < deadline, found
+        time.sleep(0.05)  # a metric has no event to wait for
 
 
 def test_every_transition_is_counted_once(api: Api, operator: Operator) -> None:
@@ -42,9 +55,8 @@ def test_every_transition_is_counted_once(api: Api, operator: Operator) -> None:
     api.wait("PodGroup", lambda found: set(found) <= {"runs", "wrong", "bad"})
     api.wait("Pod", lambda pods: not any("good" in name for name in pods))
     api.wait("Event", lambda _: api.events("SuccessfulDeleteJob", "bad"))
-    counted = counters(operator, api.namespace)
     jobs = {"created": 6, "successful": 2, "failed": 2, "restarted": 2, "deleted": 2}
-    assert {name: counted[name] for name in jobs} == jobs
+    counted = settled(operator, api.namespace, jobs)
     assert counted["created_pods"] == 2 + 2 + 3 + 1
     assert counted["deleted_pods"] == 2 + 2
     assert counted["failed_pods"] == counted["failed_service_creation"] == 0
@@ -55,12 +67,6 @@ def test_every_transition_is_counted_once(api: Api, operator: Operator) -> None:
     operator.start()
     api.create(tfjob("next", workers=1, run="0"))
     api.wait_condition("next", "Succeeded")
-    counted = counters(operator, api.namespace)
-    assert {name: counted.get(name, 0) for name in jobs} == {
-        "created": 1,
-        "successful": 1,
-        "failed": 0,
-        "restarted": 0,
-        "deleted": 0,
-    }
+    jobs = {"created": 1, "successful": 1, "failed": 0, "restarted": 0, "deleted": 0}
+    counted = settled(operator, api.namespace, jobs)
     assert counted["created_pods"] == 1

@@ -11,7 +11,7 @@ import pytest
 from gangs import holders, moments
 from harness import Api, Json, Operator, add_nodes, condition, node_of, of_job, phase_of, tfjob
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 StartOperator = Callable[..., Operator]
 POLICY = Path(__file__).parents[2] / "examples" / "policies" / "preempt.yaml"

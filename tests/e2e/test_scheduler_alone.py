@@ -14,7 +14,7 @@ from harness import Api, Json, Operator, account_config, add_nodes, node_of, pha
 
 from muster.local.handle import Cluster
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 StartOperator = Callable[..., Operator]
 SEEDS = Path(__file__).parents[1] / "seeds"
