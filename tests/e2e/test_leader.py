@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 from harness import Api, Json, Operator, add_nodes, tfjob
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 StartOperator = Callable[..., Operator]
 

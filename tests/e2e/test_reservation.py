@@ -12,7 +12,7 @@ from harness import PATIENCE, Api, Json, Operator, add_nodes, tfjob, verdict
 
 from muster.api import edge
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 StartOperator = Callable[..., Operator]
 ESTIMATE = "muster.kubeflow.org/estimated-seconds"

@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 REVIEWS = Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", namespaced=False)
 RETRY_SECONDS = 2.0
+ASKED_AT_ONCE = 8
+"""Questions in flight: an answer comes sooner than one more connection."""
 LIST_WATCH = ("list", "watch")
 READ = ("get", *LIST_WATCH)
 CHILDREN = (*READ, "create", "patch", "delete")
@@ -154,14 +156,15 @@ def told(missing: Iterable[Access], folder: str) -> str:
 
 async def missing(kube: Kube, accesses: Iterable[Access]) -> tuple[Access, ...]:
     """Return the accesses that the API server does not grant. Raises ApiError."""
-    asked = tuple(accesses)
-    granted = await asyncio.gather(*(_granted(kube, access) for access in asked))
-    return tuple(access for access, yes in zip(asked, granted, strict=True) if not yes)
+    asked, few = tuple(accesses), asyncio.Semaphore(ASKED_AT_ONCE)
 
+    async def granted(access: Access) -> bool:
+        async with few:
+            answer = await kube.create(REVIEWS.path(), access.review(), Urgency.PLACEMENT)
+        return bool(answer["status"].get("allowed"))
 
-async def _granted(kube: Kube, access: Access) -> bool:
-    answer = await kube.create(REVIEWS.path(), access.review(), Urgency.PLACEMENT)
-    return bool(answer["status"].get("allowed"))
+    answers = await asyncio.gather(*map(granted, asked))
+    return tuple(access for access, yes in zip(asked, answers, strict=True) if not yes)
 
 
 async def wait(
