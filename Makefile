@@ -16,6 +16,7 @@ STORIES ?= $(sort $(shell grep -lrE 'mark\.e2e' --include='test_*.py' tests))
 # Half of the time of an API server in a story would go into collecting its garbage, and there are
 # more of them than cores.
 TELL = GOGC=400 GOMAXPROCS=1 $(BIN)/python -m pytest $(STORIES) $(PYTEST_ARGS)
+AT_ONCE = --dist loadfile --no-loadscope-reorder -n
 BENCH_ARGS ?=
 CLUSTER ?= muster
 NODES ?= 4
@@ -64,11 +65,10 @@ nightly: install ## run the property tests with thousands of cases each
 	$(BIN)/python -m pytest tests/properties --hypothesis-profile=nightly --timeout=0 $(PYTEST_ARGS)
 
 e2e: controlplane ## run the tests on a real API server
-# Some hold to the second, and have the machine to themselves. A story that fails beside others is
-# told once more alone, and its failure stays in the output.
-	@$(TELL) -m "e2e and not punctual" -n $(E2E_AT_ONCE) --dist loadfile \
-		--no-loadscope-reorder; beside=$$?; \
-	$(TELL) -m "e2e and punctual"; alone=$$?; \
+# Some hold to the second: they mostly wait, and two of them leave each other time. A story that
+# fails beside others is told once more alone, and its failure stays in the output.
+	@$(TELL) -m "e2e and not punctual" $(AT_ONCE) $(E2E_AT_ONCE); beside=$$?; \
+	$(TELL) -m "e2e and punctual" $(AT_ONCE) 2; alone=$$?; \
 	test "$$beside$$alone" = 00 || \
 		$(TELL) -m e2e --last-failed --last-failed-no-failures none
 
