@@ -73,7 +73,7 @@ e2e: controlplane ## run the tests on a real API server
 		$(TELL) -m e2e --last-failed --last-failed-no-failures none
 
 check: install ## lint, format, types, import contracts, generated files: what CI runs
-	@$(MAKE) --no-print-directory --keep-going lint format types imports crds-fresh
+	@$(MAKE) --no-print-directory --keep-going --jobs 2 lint format types imports crds-fresh
 
 lint: install
 	$(BIN)/ruff check

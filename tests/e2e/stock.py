@@ -13,7 +13,7 @@ from pathlib import Path
 from muster import cli
 
 _SERVER = multiprocessing.get_context("forkserver")
-_SERVER.set_forkserver_preload([cli.__name__, "muster.runtime.app"])
+_SERVER.set_forkserver_preload([cli.__name__, "frozen"])
 
 
 def start(words: Sequence[str], log: Path) -> ForkServerProcess:

@@ -268,7 +268,18 @@ def test_a_matching_pod_without_owner_is_adopted(shared_api: Api) -> None:
     assert not api.events("ErrResourceExists")
 
 
-@pytest.mark.punctual  # the server's garbage collector must have seen the children in time
+def wait_collector(api: Api, documents: list[Json]) -> None:
+    """Return once the server's garbage collector has seen all that is there of their kinds.
+
+    It does when it has taken away what was made last, whose owner there never was.
+    """
+    nobody = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "name": "nobody", "uid": "never"}
+    for document in documents:
+        api.create({**document, "metadata": {"name": "last", "ownerReferences": [nobody]}})
+    for document in documents:
+        api.wait(document["kind"], lambda found: "last" not in found, what="collected")
+
+
 def test_a_job_that_is_made_anew_takes_its_children_on(shared_api: Api) -> None:
     """It was deleted without them: pods, services and group are its own again, none is new."""
     api = shared_api
@@ -277,6 +288,21 @@ def test_a_job_that_is_made_anew_takes_its_children_on(shared_api: Api) -> None:
     api.wait_pods(2, "Running", "heir")
     kinds = ("Pod", "Service", "PodGroup")
     api.wait("Service", lambda found: len(found) == 2)
+    api.wait("PodGroup", lambda found: len(found) == 1)
+    container = {"name": "last", "image": "last:1"}
+    pod = {"containers": [container], "schedulerName": "nobody"}
+    wait_collector(
+        api,
+        [
+            {"apiVersion": "v1", "kind": "Pod", "spec": pod},
+            {"apiVersion": "v1", "kind": "Service", "spec": {"clusterIP": "None"}},
+            {
+                "apiVersion": "scheduling.incubator.k8s.io/v1alpha1",
+                "kind": "PodGroup",
+                "spec": {"minMember": 1},
+            },
+        ],
+    )
     before = {o["metadata"]["uid"] for kind in kinds for o in api.list(kind)}
     api.send("DELETE", api.path("TFJob", "heir"), {"propagationPolicy": "Orphan"})
     api.wait("TFJob", lambda jobs: not jobs or None)

@@ -50,11 +50,10 @@ def place(local_cluster: Cluster, mpi_operator: Operator) -> Iterator[Api]:
     made.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": made.namespace}})
     made.wait("ServiceAccount", lambda found: "default" in found)
     yield made
-    for kind in (*JOBS, "Job", "Pod"):
+    for kind in (*JOBS, "Job", "Pod", "PodGroup"):
         made.send("DELETE", made.path(kind), {"gracePeriodSeconds": 0})
     made.wait("Pod", lambda pods: not pods or None, what="no pods left")
     made.send("DELETE", made.path("Node"))
-    made.delete("Namespace", made.namespace)
 
 
 def counters(operator: Operator) -> dict[str, float]:
