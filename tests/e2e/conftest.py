@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from harness import COUNTER, JOBS, Api, Operator, account_config, add_nodes
+from harness import Api, Operator, account_config, add_nodes, own_namespace
 
 from muster.local import cluster, options
 from muster.local.handle import Cluster
@@ -30,16 +30,10 @@ def local_cluster() -> Iterator[Cluster]:
 @pytest.fixture
 def api(local_cluster: Cluster) -> Iterator[Api]:
     """Give a namespace of its own; afterwards nothing in the cluster has or wants a node."""
-    made = Api(local_cluster, f"test-{next(COUNTER)}")
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": made.namespace}}
-    made.create(namespace)
-    made.wait("ServiceAccount", lambda found: "default" in found)
-    yield made
-    for kind in (*JOBS, "Job", "Pod", "Service", "PodGroup"):
-        made.send("DELETE", made.path(kind), {"gracePeriodSeconds": 0})
+    with own_namespace(local_cluster, "test") as made:
+        yield made
     made.wait("Pod", lambda pods: not pods or None, what="no pods left") if made.list("Pod") else 0
     made.send("DELETE", made.path("Node"))
-    # The namespace stays, since to end one takes the server a hundred requests.
 
 
 @pytest.fixture
@@ -97,9 +91,5 @@ def shared_operator(
 @pytest.fixture
 def shared_api(local_cluster: Cluster, shared_operator: Operator) -> Iterator[Api]:
     """Give a namespace of its own on the shared operator; its jobs are gone afterwards."""
-    made = Api(local_cluster, f"shared-{next(COUNTER)}")
-    made.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": made.namespace}})
-    made.wait("ServiceAccount", lambda found: "default" in found)
-    yield made
-    for kind in (*JOBS, "Job", "Pod", "PodGroup"):
-        made.send("DELETE", made.path(kind), {"gracePeriodSeconds": 0})
+    with own_namespace(local_cluster, "shared") as made:
+        yield made

@@ -362,6 +362,20 @@ def of_job(pods: Any, job: str) -> Iterator[Json]:
             yield pod
 
 
+@contextmanager
+def own_namespace(cluster: Cluster, prefix: str) -> Iterator[Api]:
+    """Give a new namespace; at the end its jobs and pods are deleted, and what makes them anew.
+
+    The namespace stays, since to end one takes the server a hundred requests.
+    """
+    made = Api(cluster, f"{prefix}-{next(COUNTER)}")
+    made.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": made.namespace}})
+    made.wait("ServiceAccount", lambda found: "default" in found)
+    yield made
+    for kind in (*JOBS, "Job", "Pod", "Service", "PodGroup"):
+        made.send("DELETE", made.path(kind), {"gracePeriodSeconds": 0})
+
+
 def nothing_left(api: Api) -> None:
     """Wait until the namespace is as empty as a new one, whatever kind one looks at."""
     ordinary = {"configmaps": {"kube-root-ca.crt"}, "serviceaccounts": {"default"}}

@@ -19,7 +19,7 @@ OVERLAY = "mpi"
 
 STRICT = "?fieldValidation=Strict"
 """As kubectl asks for it."""
-FOR_EVER = {"local.muster.kubeflow.org/run-seconds": "3600"}
+FOR_EVER = {"local.muster.kubeflow.org/run-seconds": "forever"}
 
 
 def send(api: Api, row: Broken) -> str:

@@ -11,14 +11,13 @@ from collections.abc import Iterator
 
 import pytest
 from harness import (
-    COUNTER,
-    JOBS,
     Api,
     Operator,
     account_config,
     add_nodes,
     condition,
     node_of,
+    own_namespace,
     verdict,
 )
 from mpi import mpijob
@@ -46,12 +45,8 @@ def mpi_operator(
 @pytest.fixture
 def place(local_cluster: Cluster, mpi_operator: Operator) -> Iterator[Api]:
     """Give a namespace of its own, without nodes; its jobs are gone afterwards."""
-    made = Api(local_cluster, f"mpi-{next(COUNTER)}")
-    made.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": made.namespace}})
-    made.wait("ServiceAccount", lambda found: "default" in found)
-    yield made
-    for kind in (*JOBS, "Job", "Pod", "PodGroup"):
-        made.send("DELETE", made.path(kind), {"gracePeriodSeconds": 0})
+    with own_namespace(local_cluster, "mpi") as made:
+        yield made
     made.wait("Pod", lambda pods: not pods or None, what="no pods left")
     made.send("DELETE", made.path("Node"))
 
