@@ -8,10 +8,10 @@ import pytest
 from muster import gang
 from muster.api import edge
 from muster.frameworks import FRAMEWORKS
-from muster.runtime.cache import Cache
 from muster.runtime.evictions import Evictions
 from muster.runtime.gangstate import TELLING, GangState
 from muster.runtime.metrics import Metrics
+from muster.runtime.store import Store
 from muster.scheduler.decision import Decision, Eviction, Move, Placement, State, Verdict
 from muster.scheduler.model import Reason
 from world import START, tfjob
@@ -39,7 +39,7 @@ class Story:
         """Begin with a budget that allows so many evictions at once."""
         self.version = 1
         backend, none = gang.EMBEDDED, lambda *_: None
-        self.cache = Cache(None, backend, [FRAMEWORKS["TFJob"]], (), none, none)
+        self.cache = Store(backend, [FRAMEWORKS["TFJob"]])
         self.put(tfjob(Worker=2), uid="job-uid")
         for name in (W0, W1):
             labels = {

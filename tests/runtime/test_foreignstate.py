@@ -7,10 +7,10 @@ import pytest
 
 from builders_scheduler import make_node, make_pod
 from muster import gang
-from muster.runtime.cache import Cache
 from muster.runtime.foreignstate import ForeignState
 from muster.runtime.gangs import GangRules
 from muster.runtime.promises import PATIENCE, REST
+from muster.runtime.store import Store
 from muster.scheduler.model import Reason, Refusal
 
 HOLD = 120.0
@@ -24,7 +24,7 @@ class Story:
     def __init__(self, *, owner=OWNER, runs=True, **spec):
         """Begin with the whole gang running, or waiting; `spec` is its PodGroup's."""
         self.version, self.alarms = 0, []
-        self.cache = Cache(None, gang.EMBEDDED, [], (), lambda _key: None, lambda: None)
+        self.cache = Store(gang.EMBEDDED, [])
         self.cache.groups.use(gang.EMBEDDED.apis[0])
         self.owner = owner
         for name in ("n1", "n2"):

@@ -11,11 +11,11 @@ from muster.api import edge, names
 from muster.controller.model import Refusal
 from muster.frameworks import FRAMEWORKS
 from muster.runtime import gangstate
-from muster.runtime.cache import Cache
 from muster.runtime.causes import Cause
 from muster.runtime.gangs import GangRules
 from muster.runtime.gangstate import NOT_NOW, GangState
 from muster.runtime.promises import PATIENCE, REST
+from muster.runtime.store import Callbacks, Store
 from muster.scheduler.model import Reason
 from world import START, tfjob
 
@@ -30,8 +30,8 @@ class Story:
     def __init__(self, **job):
         """Begin with two nodes and a job of three workers."""
         self.said = []
-        self.cache = Cache(
-            None, gang.EMBEDDED, [FRAMEWORKS["TFJob"]], (), self.said.append, lambda: None
+        self.cache = Store(
+            gang.EMBEDDED, [FRAMEWORKS["TFJob"]], callbacks=Callbacks(self.said.append)
         )
         self.version = 0
         self.now = START

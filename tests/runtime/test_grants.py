@@ -37,15 +37,14 @@ def test_jobs_wait_until_their_batch_jobs_are_read(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(permissions, "missing", missing)
     monkeypatch.setattr(grants, "PAUSE", 0.0)
     jobs = Slow()
-    cache = SimpleNamespace(
-        backend=SCHEDULER_PLUGINS,
-        frameworks={},
+    informers = SimpleNamespace(
+        store=SimpleNamespace(backend=SCHEDULER_PLUGINS, frameworks={}),
         grant=lambda kind: {names.BATCH_JOB: [jobs]}[kind],
     )
 
     async def story() -> None:
         rows = [MPI_SSH]
-        made = grants.Grants(None, cache, rows, ())
+        made = grants.Grants(None, informers, rows, ())
         await made.look()
         assert "mpi" in "".join(made.lacking.values())
         following = asyncio.create_task(made.run())

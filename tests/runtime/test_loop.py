@@ -15,10 +15,10 @@ from muster.api import edge
 from muster.controller.model import Refusal
 from muster.frameworks import FRAMEWORKS
 from muster.runtime import gangstate, loop, showing
-from muster.runtime.cache import Cache
 from muster.runtime.gangs import GangRules
 from muster.runtime.loop import Loop, LoopSettings
 from muster.runtime.metrics import Metrics
+from muster.runtime.store import Callbacks, Store
 from muster.scheduler import policy
 from muster.scheduler.decision import Decision, State, Verdict
 from muster.scheduler.model import Reason
@@ -49,9 +49,8 @@ class Story:
         self.patience = math.inf
         self.meanwhile = []
         self._news = asyncio.Event()
-        self.cache = Cache(
-            None, gang.EMBEDDED, [FRAMEWORKS["TFJob"]], (), self._touched, self._stir
-        )
+        callbacks = Callbacks(self._touched, self._stir)
+        self.cache = Store(gang.EMBEDDED, [FRAMEWORKS["TFJob"]], callbacks=callbacks)
         self.loop = Loop(
             Silence(), self.cache, self._policy, self._settings, Metrics(), self._touched
         )

@@ -9,8 +9,8 @@ from builders import make_pod
 from mpijobs import SECRETS, mpijob
 from muster.frameworks import FRAMEWORKS, load
 from muster.runtime import gangs
+from muster.runtime.children import Children
 from muster.runtime.gangs import GangRules
-from muster.runtime.made import Made
 from muster.runtime.views import batch, pod
 from world import World
 
@@ -65,13 +65,13 @@ def test_a_pod_of_a_batch_job_fills_the_place_of_its_name():
     view = pod(world.pod(name))
     assert (view.name, view.place) == (name, "mnist-launcher")
     maker = batch(world.objects["Job", "mnist-launcher"])
-    made = Made()
-    made.changed(maker, gone=False)
-    assert made.owner(view.owner_uid) == "job-uid"
-    assert made.by("job-uid") == (maker.uid,)
-    made.changed(maker, gone=True)
-    assert made.owner(view.owner_uid) == view.owner_uid
-    assert made.by("job-uid") == ()
+    children = Children(lambda _: True)
+    children.changed(None, maker)
+    assert children.owner(view.owner_uid) == "job-uid"
+    assert children.makers("job-uid") == (maker.uid,)
+    children.changed(maker, None)
+    assert children.owner(view.owner_uid) == view.owner_uid
+    assert children.makers("job-uid") == ()
 
 
 @pytest.mark.parametrize("version", ["v1", "v2beta1"])

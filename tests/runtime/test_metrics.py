@@ -82,7 +82,7 @@ def test_a_failure_counts_whatever_its_reason():
 def test_a_job_ends_once_whoever_deleted_it():
     """Also one that was made anew before its end was seen."""
     metrics = Metrics()
-    jobs = Jobs(None, {"TFJob": FRAMEWORKS["TFJob"]}, ("",), lambda _key: None, lambda: None, "")
+    jobs = Jobs({"TFJob": FRAMEWORKS["TFJob"]}, lambda _key: None, lambda: None)
 
     def version(number, uid):
         document = tfjob()

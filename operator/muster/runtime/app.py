@@ -21,10 +21,10 @@ from muster.frameworks import FRAMEWORKS, ROWS, initcontainer
 from muster.frameworks.base import Framework
 from muster.frameworks.initcontainer import Waiting
 from muster.runtime import handlers, metrics, permissions, policyfile, webhooks
-from muster.runtime.cache import Cache
 from muster.runtime.connection import ConfigurationError, connect
 from muster.runtime.gangs import GangRules
 from muster.runtime.grants import Grants
+from muster.runtime.informers import Informers
 from muster.runtime.kube import BROKEN, ApiError, FencedError, Kube
 from muster.runtime.leader import Leader, Timings
 from muster.runtime.loop import Loop, LoopSettings
@@ -32,6 +32,7 @@ from muster.runtime.metrics import Launcher, Metrics
 from muster.runtime.passes import Passes
 from muster.runtime.recorder import Recorder
 from muster.runtime.settings import Settings
+from muster.runtime.store import Callbacks, Store
 from muster.runtime.work import WorkQueue
 from muster.scheduler.policy import PolicyError
 
@@ -62,24 +63,23 @@ class Operator:
             self._pass, width=PASSES_AT_ONCE, quiet=(FencedError,), trouble=(ApiError, *BROKEN)
         )
         connection.recovered = self.queue.hurry
-        self.cache = Cache(
-            connection,
+        self.store = Store(
             self.backend,
             self.frameworks,
             settings.namespaces,
-            self._touched,
-            self._stirred,
+            Callbacks(self.queue.add, self._trigger),
             settings.cluster_domain,
         )
+        self.informers = Informers(connection, self.store)
         self.policy = policyfile.PolicyFile(settings.scheduler_conf)
         self.loop = (
             Loop(
                 connection,
-                self.cache,
+                self.store,
                 self.policy.get,
                 self._loop_settings,
                 self.metrics,
-                self._touched,
+                self.queue.add,
                 self.recorder,
             )
             if self.backend.embedded
@@ -87,7 +87,7 @@ class Operator:
         )
         self.passes = Passes(
             connection,
-            self.cache,
+            self.store,
             self.backend,
             self._context,
             self.recorder,
@@ -96,8 +96,8 @@ class Operator:
         )
         self.metrics.launchers.find = self._launchers
         self.admission = _admission(settings, connection)
-        rows = [row for row in ROWS if row.kind in self.cache.frameworks]
-        self.grants = Grants(connection, self.cache, rows, settings.namespaces)
+        rows = [row for row in ROWS if row.kind in self.store.frameworks]
+        self.grants = Grants(connection, self.informers, rows, settings.namespaces)
         self.problem = "starting"
         self._stop = asyncio.Event()
         self._relisted = asyncio.Event()
@@ -161,7 +161,7 @@ class Operator:
         following = self._follow_jobs(finish) if self.frameworks else finish.wait()
         source: asyncio.Task[object] = asyncio.create_task(following, name="kopf")
         parts = {
-            asyncio.create_task(self.cache.run(), name="cache"),
+            asyncio.create_task(self.informers.run(), name="informers"),
             asyncio.create_task(self.grants.run(), name="grants"),
             asyncio.create_task(self._lead(leader), name="work"),
         }
@@ -186,7 +186,7 @@ class Operator:
         namespaces = self.settings.namespaces
         await handlers.run(
             self.kube,
-            self.cache,
+            self.store,
             self.frameworks,
             namespaces,
             self._take_signals,
@@ -197,14 +197,14 @@ class Operator:
 
     async def _lead(self, leader: Leader | None) -> None:
         """Work while this process leads; returning means that it does not any more."""
-        await self.cache.synced()
+        await self.informers.synced()
         # A standby is ready too: a rolling update waits for it before it stops the leader.
         self.problem = ""
         if leader is not None:
             await leader.acquire()
-            await self.cache.synced()
+            await self.informers.synced()
         log.info("working: gang scheduler %s", self.backend.name)
-        self.cache.jobs.ended = self.metrics.ended
+        self.store.jobs.ended = self.metrics.ended
         async with asyncio.TaskGroup() as tasks:
             running = [
                 tasks.create_task(self.queue.run()),
@@ -228,25 +228,22 @@ class Operator:
             self._relisted.clear()
             for framework in self.frameworks:
                 with contextlib.suppress(*BROKEN):
-                    await self.cache.jobs.read(framework)
+                    await self.informers.read_jobs(framework)
             self.metrics.dropped_events.set(self.recorder.dropped)
 
     async def _pass(self, key: str) -> float | None:
         after = await self.passes.run(key)
-        if after is None and self.cache.jobs.find(key) is None:
+        if after is None and self.store.jobs.find(key) is None:
             self.queue.forget(key)
         return after
 
     def _launchers(self) -> Iterator[Launcher]:
-        for job in self.cache.jobs:
+        for job in self.store.jobs:
             prefix = frameworks.of(job).own_metrics
-            for view in self.cache.children.of(job, names.BATCH_JOB, ()) if prefix else ():
+            for view in self.store.children.of(job, names.BATCH_JOB, ()) if prefix else ():
                 yield prefix, view.name, view.namespace
 
-    def _touched(self, key: str) -> None:
-        self.queue.add(key)
-
-    def _stirred(self) -> None:
+    def _trigger(self) -> None:
         if self.loop is not None:
             self.loop.stir()
 
@@ -260,16 +257,16 @@ class Operator:
         return Leader(self.kube, namespace, settings.leader_election_id, identity, timings)
 
     def _context(self) -> Context:
-        api = self.cache.groups.api
-        missing = self.backend.cure if self.cache.groups.missing else ""
+        api = self.store.groups.api
+        missing = self.backend.cure if self.store.groups.missing else ""
         return Context(
             cluster_domain=self.settings.cluster_domain,
             waiting=self.waiting,
             placement=self.settings.placement,
             default_queue=self.settings.default_queue,
             scheduler_names=self.settings.scheduler_names,
-            priorities=self.cache.priorities,
-            queues=self.cache.groups.queues,
+            priorities=self.store.priorities,
+            queues=self.store.groups.queues,
             missing=missing,
             lacking=self.grants.lacking,
             group_api_version=api.api_version if api else "",
@@ -280,7 +277,7 @@ class Operator:
         rules = GangRules(
             frozenset(settings.scheduler_names),
             settings.default_queue,
-            self.cache.priorities,
+            self.store.priorities,
             settings.priority_class,
             settings.reservation_after,
         )
@@ -293,7 +290,7 @@ class Operator:
         )
 
     def _unready(self) -> str:
-        if self.cache.groups.missing:
+        if self.store.groups.missing:
             return f"the API of the gang scheduler is not served: {self.backend.cure}"
         return self.problem
 

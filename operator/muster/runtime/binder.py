@@ -12,7 +12,6 @@ import aiohttp
 
 from muster.api import edge, names
 from muster.api.model import Json, PodView
-from muster.runtime.cache import Cache
 from muster.runtime.causes import Cause
 from muster.runtime.cyclemetrics import CycleMetrics
 from muster.runtime.gate import Urgency
@@ -20,6 +19,7 @@ from muster.runtime.kube import STRATEGIC_PATCH, ApiError, FencedError, Kube
 from muster.runtime.recorder import Recorder, pod_reference
 from muster.runtime.resources import CLAIMS, PODS, VOLUMES
 from muster.runtime.storage import BOUND_BY, SELECTED_NODE, ClaimView, Consumer, VolumeView
+from muster.runtime.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class Binder:
     def __init__(
         self,
         kube: Kube,
-        cache: Cache,
+        cache: Store,
         metrics: CycleMetrics,
         recorder: Recorder,
         failed: Callable[[PodView], None],
@@ -169,14 +169,12 @@ class Binder:
         task.add_done_callback(self._tasks.discard)
 
 
-def grace(cache: Cache, pod: PodView) -> int | None:
+def grace(cache: Store, pod: PodView) -> int | None:
     """Return the seconds in which a pod has to end; None: as its template says.
 
     On a node that is gone no kubelet ends it, and it would be there for most of a minute.
     """
-    nodes = cache.mirrors.get("Node", ()) if pod.node else ()
-    gone = any(m.synced.is_set() and m.get("", pod.node) is None for m in nodes)
-    return 0 if gone else None
+    return 0 if pod.node and cache.knows_node(pod.node) is False else None
 
 
 def _reserved(volume: VolumeView, claim: ClaimView) -> Json:

@@ -1,26 +1,68 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The objects of jobs that are no pods, by their owners and by their names."""
+"""What belongs to a job: its pods, those that its batch Jobs have made, and its other objects."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
-from muster.api.model import BatchView, Job, ObjectView
+from muster.api.model import BatchView, Job, ObjectView, PodView
 
 
 class Children:
-    """An index of services, config maps and the like.
+    """An index of pods, services, config maps and the like, by owner and by name.
 
-    A batch Job may go by itself the moment it has come to its end: it counts as there until its
-    job has taken that in. `is_job(uid)` says whether there is a job with that uid.
+    A batch Job makes pods in the place of its owner, and may go by itself the moment it has come
+    to its end: it counts as there until its job has taken that in. `is_job(uid)` says whether
+    there is a job with that uid.
     """
 
     def __init__(self, is_job: Callable[[str], bool]) -> None:
         self._is_job = is_job
+        self._pods: dict[tuple[str, str], PodView] = {}
+        self._pods_of: dict[str, dict[str, PodView]] = {}
+        self._owner: dict[str, str] = {}
+        """Batch Job -> the job that it makes pods for, by uids."""
+        self._makers: dict[str, tuple[str, ...]] = {}
+        """The same the other way round."""
         self._of: dict[str, dict[tuple[str, str], ObjectView]] = {}
         self._all: dict[tuple[str, str, str], ObjectView] = {}
         self._past: dict[str, dict[tuple[str, str], BatchView]] = {}
         """By owner, as `_of`: batch Jobs that are gone, after their end."""
+
+    def pods(self, job: Job, wanted: Iterable[str]) -> tuple[PodView, ...]:
+        """Return the pods that the job controls, and others that have a name it wants.
+
+        Pods of a batch Job of the job's have that one as their owner.
+        """
+        own = self._pods_of.get(job.uid, {})
+        taken = (self._pods.get((job.namespace, name)) for name in wanted if name not in own)
+        made = (p for m in self.makers(job.uid) for p in self._pods_of.get(m, {}).values())
+        return (*own.values(), *made, *(pod for pod in taken if pod is not None))
+
+    def pod(self, namespace: str, name: str) -> PodView | None:
+        """Return the pod of that name, whoever it belongs to."""
+        return self._pods.get((namespace, name))
+
+    def own_pods(self, uid: str) -> Mapping[str, PodView]:
+        """Return the pods that the job with that uid controls, by the name of their place.
+
+        Of those that a batch Job of the job's has made on one place it is the newest.
+        """
+        own, makers = self._pods_of.get(uid, {}), self.makers(uid)
+        if not makers:
+            return own
+        made = [pod for maker in makers for pod in self._pods_of.get(maker, {}).values()]
+        newest = sorted(made, key=lambda pod: (not pod.terminal, pod.created))
+        return {**own, **{pod.place: replace(pod, owner_uid=uid) for pod in newest}}
+
+    def owner(self, uid: str) -> str:
+        """Return the job for which the owner of a pod makes it; itself if it is no maker."""
+        return self._owner.get(uid, uid)
+
+    def makers(self, uid: str) -> tuple[str, ...]:
+        """Return the batch Jobs of a job."""
+        return self._makers.get(uid, ())
 
     def of(self, job: Job, kind: str, wanted: Iterable[str]) -> tuple[ObjectView, ...]:
         """Return those of one kind that the job controls, and others with a name it wants."""
@@ -32,10 +74,30 @@ class Children:
         taken = (self._all.get((kind, job.namespace, name)) for name in wanted if name not in own)
         return (*own.values(), *(child for child in taken if child is not None))
 
+    def pod_changed(self, before: PodView | None, after: PodView | None) -> None:
+        """Take in a change of a pod; None stands for absent."""
+        if before is not None and (
+            after is None or after.uid != before.uid or after.owner_uid != before.owner_uid
+        ):
+            self._unlink(before)
+            self._pods.pop((before.namespace, before.name), None)
+        if after is not None:
+            self._pods[after.namespace, after.name] = after
+            self._pods_of.setdefault(after.owner_uid, {})[after.name] = after
+
+    def _unlink(self, pod: PodView) -> None:
+        siblings = self._pods_of.get(pod.owner_uid, {})
+        siblings.pop(pod.name, None)
+        if not siblings:
+            self._pods_of.pop(pod.owner_uid, None)
+
     def changed(self, before: ObjectView | None, after: ObjectView | None) -> None:
-        """Take in a change of one; None stands for absent."""
+        """Take in a change of another object; None stands for absent."""
         if before is not None:
-            self._of.get(before.owner_uid, {}).pop((before.kind, before.name), None)
+            siblings = self._of.get(before.owner_uid, {})
+            siblings.pop((before.kind, before.name), None)
+            if not siblings:
+                self._of.pop(before.owner_uid, None)
             self._all.pop((before.kind, before.namespace, before.name), None)
         if after is not None:
             self._all[after.kind, after.namespace, after.name] = after
@@ -43,3 +105,17 @@ class Children:
         elif isinstance(before, BatchView) and before.end:
             self._past = {uid: kept for uid, kept in self._past.items() if self._is_job(uid)}
             self._past.setdefault(before.owner_uid, {})[before.kind, before.name] = before
+        if before != after:
+            self._makes(before, after)
+
+    def _makes(self, before: ObjectView | None, after: ObjectView | None) -> None:
+        for batch in (before, after):
+            if isinstance(batch, BatchView):
+                others = tuple(m for m in self.makers(batch.owner_uid) if m != batch.uid)
+                self._owner.pop(batch.uid, None)
+                self._makers.pop(batch.owner_uid, None)
+                if batch is after and batch.owner_uid:
+                    self._owner[batch.uid] = batch.owner_uid
+                    others = (*others, batch.uid)
+                if others:
+                    self._makers[batch.owner_uid] = others

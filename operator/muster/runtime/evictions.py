@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from muster.api.model import Job, PodView
 from muster.api.names import GangState as GangStates
 from muster.runtime.binder import Binder
-from muster.runtime.cache import Cache
 from muster.runtime.causes import Cause
 from muster.runtime.cyclemetrics import CycleMetrics
 from muster.runtime.foreign import Foreign
 from muster.runtime.gangstate import GangState
+from muster.runtime.store import Store
 from muster.scheduler.decision import Decision, Eviction, Placement, State
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class Evictions:
 
     def __init__(
         self,
-        cache: Cache,
+        cache: Store,
         binder: Binder,
         foreign: Foreign,
         states: Mapping[str, GangState],

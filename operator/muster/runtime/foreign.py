@@ -17,7 +17,6 @@ from muster.api.model import PodView, Verdict
 from muster.gang import announce
 from muster.runtime import arrivals, foreignpods, rulings
 from muster.runtime.binder import TROUBLE, Binder
-from muster.runtime.cache import Cache
 from muster.runtime.causes import LATE, RELEASE, Cause
 from muster.runtime.cyclemetrics import CycleMetrics
 from muster.runtime.foreignstate import ForeignState
@@ -27,6 +26,7 @@ from muster.runtime.gate import Urgency
 from muster.runtime.inputs import GangInput
 from muster.runtime.kube import Kube, Resource
 from muster.runtime.recorder import Recorder, pod_reference, reference
+from muster.runtime.store import Store
 from muster.scheduler.decision import Decision
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class Foreign:
     def __init__(
         self,
         kube: Kube,
-        cache: Cache,
+        cache: Store,
         binder: Binder,
         recorder: Recorder,
         metrics: CycleMetrics,

@@ -13,13 +13,13 @@ from typing import Final
 
 from muster.api.model import GroupView, PodView, Verdict
 from muster.runtime import dialects, foreignpods
-from muster.runtime.cache import Cache
 from muster.runtime.causes import LATE, RELEASE, Cause
 from muster.runtime.dialects import Terms
 from muster.runtime.foreignpods import Member
 from muster.runtime.gangs import GangRules
 from muster.runtime.inputs import GangInput
 from muster.runtime.promises import PATIENCE, REST, Promises
+from muster.runtime.store import Store
 from muster.scheduler.model import Reason, Refusal
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ _EMPTY: Final[frozenset[str]] = frozenset()
 class ForeignState:
     """One gang, as the allocator follows it. `wake(at)` asks for a cycle at that time."""
 
-    def __init__(self, key: str, cache: Cache, wake: Callable[[float], None]) -> None:
+    def __init__(self, key: str, cache: Store, wake: Callable[[float], None]) -> None:
         self.key = key
         self._cache, self._wake = cache, wake
         _, self.namespace, self.name = key.split("/", 2)

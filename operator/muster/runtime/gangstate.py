@@ -16,12 +16,12 @@ from muster.api import names
 from muster.api.model import Job, PodView, Verdict
 from muster.controller import policies, roster
 from muster.runtime import gangs, quotas
-from muster.runtime.cache import Cache
 from muster.runtime.causes import Cause
 from muster.runtime.gangs import GangRules
 from muster.runtime.inputs import GangInput
 from muster.runtime.promises import PATIENCE, REST, Promises
 from muster.runtime.shapes import PodShape
+from muster.runtime.store import Store
 from muster.scheduler.model import Reason, Refusal
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ NOT_NOW: Final = Refusal(Reason.NOT_ENOUGH_TASKS, "its pods cannot be created at
 class GangState:
     """One job, as the allocator follows it. `wake(at)` asks for a cycle at that time."""
 
-    def __init__(self, job: Job, cache: Cache, wake: Callable[[float], None]) -> None:
+    def __init__(self, job: Job, cache: Store, wake: Callable[[float], None]) -> None:
         self._cache, self._wake = cache, wake
         self.promises = Promises(cache.columns, job.namespace)
         self.unbound: frozenset[str] = frozenset()

@@ -16,7 +16,7 @@ from muster.api import names
 from muster.frameworks.base import Framework
 from muster.gang import Permission
 from muster.runtime import permissions
-from muster.runtime.cache import Cache
+from muster.runtime.informers import Informers
 from muster.runtime.kube import BROKEN, ApiError, FencedError, Kube
 
 log = logging.getLogger(__name__)
@@ -29,16 +29,20 @@ class Grants:
     """The account's permissions for single sets of rules."""
 
     def __init__(
-        self, kube: Kube, cache: Cache, rows: Iterable[Framework], namespaces: Sequence[str]
+        self,
+        kube: Kube,
+        informers: Informers,
+        rows: Iterable[Framework],
+        namespaces: Sequence[str],
     ) -> None:
-        self._kube, self._cache = kube, cache
+        self._kube, self._informers, self._store = kube, informers, informers.store
         self._rows = [row for row in rows if row.component]
         self._namespaces = namespaces
         self.lacking: Mapping[str, str] = {
             row.operator_name: "its permissions have not been asked for yet" for row in self._rows
         }
         """Operator name -> what is missing, in a sentence; those that may do all are not here."""
-        self._blind = "" if not cache.backend.embedded else "not asked for yet"
+        self._blind = "" if not self._store.backend.embedded else "not asked for yet"
         """What is missing to know how many volumes nodes take, in a sentence."""
 
     async def look(self) -> None:
@@ -52,12 +56,12 @@ class Grants:
             lacking, blind = self.lacking, self._blind
             while True:
                 fresh = self._readable(lacking, blind) - following
-                mirrors = [mirror for kind in fresh for mirror in self._cache.grant(kind)]
-                for mirror in mirrors:
-                    tasks.create_task(mirror.run())
+                made = [each for kind in fresh for each in self._informers.grant(kind)]
+                for informer in made:
+                    tasks.create_task(informer.run())
                 # Jobs that may go on now are not to take what they have for gone.
-                for mirror in mirrors:
-                    await mirror.synced.wait()
+                for informer in made:
+                    await informer.synced.wait()
                 following |= fresh
                 self.lacking, self._blind = lacking, blind
                 await asyncio.sleep(PAUSE)
@@ -68,9 +72,9 @@ class Grants:
         left = {row.operator_name: await self._row(row) for row in self._open()}
         blind = self._blind
         if blind:
-            component = "embedded" if self._cache.frameworks else "scheduler"
+            component = "embedded" if self._store.frameworks else "scheduler"
             blind = await self._sentence(
-                self._cache.backend.optional, "limits of volumes", component
+                self._store.backend.optional, "limits of volumes", component
             )
             if blind and blind != self._blind:
                 log.warning("how many volumes each node takes is not looked at: %s", blind)
@@ -78,7 +82,7 @@ class Grants:
 
     def _readable(self, lacking: Collection[str], blind: str) -> set[str]:
         batch = any(row.batch for row in self._rows if row.operator_name not in lacking)
-        limits = self._cache.backend.embedded and not blind
+        limits = self._store.backend.embedded and not blind
         return {kind for kind, may in ((names.BATCH_JOB, batch), (names.CSI_NODE, limits)) if may}
 
     def _open(self) -> list[Framework]:

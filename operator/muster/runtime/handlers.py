@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kopf, the event source for the jobs: its handlers only hand documents to the cache."""
+"""Kopf, the event source for the jobs: its handlers only hand documents to the store."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from muster.api import names
 from muster.api.model import Json
 from muster.frameworks import admission
 from muster.frameworks.base import Framework
-from muster.runtime.cache import Cache
 from muster.runtime.kube import Kube
+from muster.runtime.store import Store
 
 log = logging.getLogger(__name__)
 MISSED = "generator didn't stop after athrow()"
@@ -52,7 +52,7 @@ class Endpoint:
 
 def registry(
     kube: Kube,
-    cache: Cache,
+    store: Store,
     frameworks: Iterable[Framework],
     relisted: Callable[[], None],
     endpoint: Endpoint | None = None,
@@ -72,7 +72,7 @@ def registry(
 
     kopf.on.login(registry=made)(login)
     for framework in frameworks:
-        handler = functools.partial(_seen, cache, relisted, framework.kind)
+        handler = functools.partial(_seen, store, relisted, framework.kind)
         # on.event writes nothing on the user's objects: no finalizer, no annotation.
         kopf.on.event(
             names.GROUP,
@@ -95,7 +95,7 @@ def registry(
 
 async def run(
     kube: Kube,
-    cache: Cache,
+    store: Store,
     frameworks: Iterable[Framework],
     namespaces: Sequence[str],
     started: Callable[[], None],
@@ -120,7 +120,7 @@ async def run(
     asyncio.get_running_loop().set_exception_handler(uncaught)
     others = asyncio.all_tasks()
     tasks = await kopf.spawn_tasks(
-        registry=registry(kube, cache, frameworks, relisted, endpoint),
+        registry=registry(kube, store, frameworks, relisted, endpoint),
         settings=settings,
         standalone=True,
         clusterwide=not namespaces,
@@ -164,9 +164,9 @@ class _Backoffs(Iterable[float]):
 
 
 async def _seen(
-    cache: Cache, relisted: Callable[[], None], kind: str, event: Json, **_: Any
+    store: Store, relisted: Callable[[], None], kind: str, event: Json, **_: Any
 ) -> None:
-    cache.jobs.seen(kind, event["object"], gone=event["type"] == "DELETED")
+    store.jobs.seen(kind, event["object"], gone=event["type"] == "DELETED")
     if event["type"] is None:
         relisted()
 

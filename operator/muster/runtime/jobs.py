@@ -3,18 +3,13 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from muster.api import names
 from muster.api.model import Job, Json
 from muster.controller.model import Refusal
 from muster.frameworks import load
 from muster.frameworks.base import Framework
-from muster.runtime.kube import ApiError, Kube, Resource
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -28,24 +23,22 @@ class _JobEntry:
 class Jobs:
     """An index of the jobs, by key and by uid.
 
-    A change calls `touched(job key)` and, as it may let a gang start or go, `stirred()`.
+    A change calls `enqueue(job key)` and, as it may let a gang start or go, `trigger()`.
     """
 
     def __init__(
         self,
-        kube: Kube,
         frameworks: Mapping[str, Framework],
-        namespaces: Sequence[str],
-        touched: Callable[[str], None],
-        stirred: Callable[[], None],
-        domain: str,
+        enqueue: Callable[[str], None],
+        trigger: Callable[[], None],
+        domain: str = "",
     ) -> None:
-        self._kube, self._frameworks, self._namespaces = kube, frameworks, namespaces
-        self._touched, self._stirred = touched, stirred
+        self._frameworks = frameworks
+        self._enqueue, self._trigger = enqueue, trigger
         self._domain = domain
-        """The cluster domain, which is part of what large jobs tell their pods."""
+        """The cluster domain, which is part of the configuration of large jobs' pods."""
         self.ended: Callable[[Framework, str], None] = _ignore
-        """Hears of every job that is gone: by which rules it was read, and its namespace."""
+        """Called for every job that is gone: by which rules it was read, and its namespace."""
         self._jobs: dict[str, _JobEntry] = {}
         self._refusals: dict[str, tuple[int, Refusal]] = {}
         self._revisions: dict[str, int] = {}
@@ -68,8 +61,8 @@ class Jobs:
             self._end(known)
         self._jobs[key] = _JobEntry(self._frameworks[kind], document, version)
         self._key_of[metadata["uid"]] = key
-        self._touched(key)
-        self._stirred()
+        self._enqueue(key)
+        self._trigger()
 
     def forget(self, key: str, uid: str) -> None:
         """Drop a job that is gone from the server."""
@@ -78,8 +71,8 @@ class Jobs:
             return
         del self._jobs[key]
         self._end(entry)
-        self._touched(key)
-        self._stirred()
+        self._enqueue(key)
+        self._trigger()
 
     def _end(self, entry: _JobEntry) -> None:
         metadata = entry.document["metadata"]
@@ -111,8 +104,8 @@ class Jobs:
     def refuse(self, job: Job, refusal: Refusal) -> None:
         """Remember that the server refused a child of this generation of the job."""
         self._refusals[job.uid] = (job.generation, refusal)
-        self._touched(job.key)
-        self._stirred()
+        self._enqueue(job.key)
+        self._trigger()
 
     def refusal(self, job: Job, now: float) -> Refusal | None:
         """Return the refusal that is in force, if any.
@@ -133,10 +126,10 @@ class Jobs:
         """Return the key of the job with that uid, or None if it is no job's."""
         return self._key_of.get(uid)
 
-    def touch_all(self) -> None:
-        """Have every job looked at again."""
+    def enqueue_all(self) -> None:
+        """Ask for a pass over every job."""
         for key in list(self._jobs):
-            self._touched(key)
+            self._enqueue(key)
 
     def revision(self, uid: str) -> int:
         """Return a number that grows with every change of the pods of that owner."""
@@ -147,28 +140,23 @@ class Jobs:
         if uid in self._key_of:
             self._revisions[uid] = self.revision(uid) + 1
 
-    async def read(self, framework: Framework) -> None:
-        """Read all jobs of one kind, and forget those that are gone."""
+    def listed(
+        self, framework: Framework, namespace: str, items: Iterable[Json], version: int
+    ) -> None:
+        """Take in a list of that version of all jobs of one kind, in one namespace or ("") in all.
+
+        Those that are not in it are forgotten, unless they are newer than the list.
+        """
         found: set[str] = set()
-        for namespace in self._namespaces:
-            path = Resource(names.GROUP, framework.versions[0], framework.plural).path(namespace)
-            try:
-                page = await self._kube.get(path)
-            except ApiError as error:
-                log.warning("cannot list %s: %s", framework.plural, error.message)
-                return
-            newest = int(page["metadata"]["resourceVersion"])
-            for item in page.get("items") or ():
-                item.setdefault("kind", framework.kind)
-                item.setdefault("apiVersion", f"{names.GROUP}/{framework.versions[0]}")
-                found.add(item["metadata"]["uid"])
-                self.seen(framework.kind, item)
-            for key, entry in list(self._jobs.items()):
-                uid = entry.document["metadata"]["uid"]
-                in_scope = namespace in ("", entry.document["metadata"]["namespace"])
-                same = entry.framework.kind == framework.kind and in_scope
-                if same and uid not in found and entry.version <= newest:
-                    self.forget(key, uid)
+        for item in items:
+            found.add(item["metadata"]["uid"])
+            self.seen(framework.kind, item)
+        for key, entry in list(self._jobs.items()):
+            metadata = entry.document["metadata"]
+            in_scope = namespace in ("", metadata["namespace"])
+            same = entry.framework.kind == framework.kind and in_scope
+            if same and metadata["uid"] not in found and entry.version <= version:
+                self.forget(key, metadata["uid"])
 
 
 def _ignore(_framework: Framework, _namespace: str) -> None:

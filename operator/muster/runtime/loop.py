@@ -14,7 +14,6 @@ from muster.api import names
 from muster.api.model import Job, PodView, Verdict
 from muster.runtime import arrivals, gangs, recording, rulings, tasks
 from muster.runtime.binder import Binder
-from muster.runtime.cache import Cache
 from muster.runtime.chronicle import Chronicle
 from muster.runtime.cyclemetrics import Stopwatch
 from muster.runtime.evictions import Evictions
@@ -28,6 +27,7 @@ from muster.runtime.moves import Moves
 from muster.runtime.queuestatus import QueueStatus
 from muster.runtime.recorder import Recorder
 from muster.runtime.showing import Showing
+from muster.runtime.store import Store
 from muster.scheduler import cycle
 from muster.scheduler.decision import Decision, State
 from muster.scheduler.policy import Policy
@@ -63,7 +63,7 @@ class Loop:
     def __init__(
         self,
         kube: Kube,
-        cache: Cache,
+        cache: Store,
         policy: Callable[[], Policy],
         settings: Callable[[], LoopSettings],
         metrics: Metrics,

@@ -11,36 +11,38 @@ from muster import gang
 from muster.api import names
 from muster.frameworks import FRAMEWORKS
 from muster.runtime import gangs, recording
-from muster.runtime.cache import Cache
 from muster.runtime.foreignstate import ForeignState
 from muster.runtime.gangs import GangRules
 from muster.runtime.gangstate import GangState
+from muster.runtime.informers import Informers
 from muster.runtime.inputs import GangInput
 from muster.runtime.kube import ApiError, Kube
 from muster.runtime.recording import Recording
+from muster.runtime.store import Store
 from muster.scheduler.policy import Policy
 
 log = logging.getLogger(__name__)
 
 
-def empty_cache(kube: Kube, scheduler_names: tuple[str, ...]) -> Cache:
-    """Return a cache for all kinds of jobs and all namespaces, in which nothing is known yet."""
+def empty_store(scheduler_names: tuple[str, ...]) -> Store:
+    """Return a store for all kinds of jobs and all namespaces, in which nothing is known yet."""
     backend = gang.choose(None, scheduler_names=scheduler_names)
-    return Cache(kube, backend, FRAMEWORKS.values(), (), _ignore, lambda: None)
+    return Store(backend, FRAMEWORKS.values())
 
 
 async def observe(
     kube: Kube, rules: GangRules, hold: float, chosen: Policy, now: float
-) -> tuple[Cache, Recording]:
+) -> tuple[Store, Recording]:
     """Read the cluster; return what is known of it, and what a cycle would see.
 
     `hold`: seconds for which the room of missing members is kept. Raises ApiError and connection
     errors.
     """
-    cache = empty_cache(kube, tuple(sorted(rules.scheduler_names)))
-    await cache.read()
+    cache = empty_store(tuple(sorted(rules.scheduler_names)))
+    informers = Informers(kube, cache)
+    await informers.read()
     try:
-        await cache.read_granted(names.CSI_NODE)
+        await informers.read_granted(names.CSI_NODE)
     except ApiError as error:
         log.warning("how many volumes each node takes is not looked at: %s", error.message)
     rules = dataclasses.replace(rules, priorities=cache.priorities)
@@ -51,7 +53,7 @@ async def observe(
     return cache, recording.take(cache.columns, found, queues, rules, snapshot, chosen)
 
 
-def inputs(cache: Cache, rules: GangRules, hold: float, now: float) -> Iterator[GangInput]:
+def inputs(cache: Store, rules: GangRules, hold: float, now: float) -> Iterator[GangInput]:
     """Yield all gangs of which something is to be placed, or has been."""
     for job in cache.jobs:
         if gangs.wants_pods(job):

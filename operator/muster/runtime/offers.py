@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from muster.api import edge, names
 from muster.api.edge import mapping, text
@@ -13,7 +13,6 @@ from muster.api.model import Job, Json
 from muster.frameworks import FRAMEWORKS
 from muster.gang import EMBEDDED
 from muster.runtime import observe, render
-from muster.runtime.kube import Kube
 from muster.runtime.recording import Recording
 
 
@@ -30,7 +29,7 @@ def with_offers(
     was there under the same key is replaced. Raises OfferError.
     """
     rules = recording.rules
-    cache = observe.empty_cache(cast("Kube", None), tuple(sorted(rules.scheduler_names)))
+    cache = observe.empty_store(tuple(sorted(rules.scheduler_names)))
     cache.priorities = dict(rules.priorities)
     cache.groups.use(EMBEDDED.apis[0])
     for node in recording.nodes:

@@ -29,14 +29,13 @@ from muster.controller.model import (
 )
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend
-from muster.runtime import binder, resources, shelf, views
-from muster.runtime.cache import Cache
+from muster.runtime import binder, materials, ondemand, resources, views
 from muster.runtime.gate import Urgency
 from muster.runtime.kube import ApiError, Kube, Resource
 from muster.runtime.metrics import Metrics
+from muster.runtime.ondemand import Companions, Strangers
 from muster.runtime.recorder import Recorder, job_reference, reference
-from muster.runtime.shelf import Shelf
-from muster.runtime.strangers import Strangers
+from muster.runtime.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +64,7 @@ class Passes:
     def __init__(
         self,
         kube: Kube,
-        cache: Cache,
+        cache: Store,
         backend: GangBackend,
         context: Callable[[], Context],
         recorder: Recorder,
@@ -78,7 +77,7 @@ class Passes:
         self._allocator = allocator
         self._retries: dict[str, int] = {}
         self._strangers = Strangers(kube)
-        self._shelf = Shelf(kube)
+        self._unwatched = Companions(kube)
         # The allocator inside needs no group object to place the pods.
         late = {api.kind: Urgency.SUPPORT for api in backend.apis} if backend.embedded else {}
         self._urgencies = {**URGENCY, **late}
@@ -92,18 +91,18 @@ class Passes:
         if job is None:
             self._retries.pop(key, None)
             self._strangers.forget(key)
-            self._shelf.forget(key)
+            self._unwatched.forget(key)
             return None
         await self._strangers.look(job)
         framework, context = frameworks.of(job), self._context()
         observed = self._observe(job, framework)
         over = job.status.finished or job.problems or framework.operator_name in context.lacking
         if framework.companions and not over:
-            there = await self._shelf.look(job, framework)
+            there = await self._unwatched.look(job, framework)
             observed = replace(
                 observed,
                 companions=(*observed.companions, *there),
-                secrets=await shelf.secrets(framework, there),
+                secrets=await materials.secrets(framework, there),
             )
         actions = reconcile.reconcile(observed, framework, self._backend, context)
         return await self._carry_out(job, actions)
@@ -136,7 +135,7 @@ class Passes:
     def _companions(self, job: Job, framework: Framework) -> Iterator[ObjectView]:
         """Yield those of the job's companions that a watch shows."""
         for part in framework.companions:
-            if (part.api_version, part.kind) not in shelf.RESOURCES:
+            if (part.api_version, part.kind) not in ondemand.RESOURCES:
                 name = part.name(job)
                 found = self._children(job, part.kind, (name,))
                 yield from (view for view in found if view.name == name)
@@ -216,7 +215,7 @@ class Passes:
 
     def _take(self, job: Job, document: Json) -> None:
         self._cache.put(document)
-        self._shelf.put(job, document)
+        self._unwatched.put(job, document)
 
     async def _own(self, job: Job, path: str, wanted: Json) -> bool:
         """Take in the object that has the name already; say whether it is the job's.
@@ -272,7 +271,7 @@ class Passes:
         try:
             self._take(job, await self._kube.patch(path, action.body, Urgency.SUPPORT))
         except ApiError as error:
-            # What is gone needs no change; its mirror tells the next pass.
+            # What is gone needs no change; its informer asks for the next pass.
             if error.code != 404:
                 raise
 
@@ -338,7 +337,7 @@ class Passes:
                 log.info("%s: %s: %s", job.key, action.reason, action.message)
 
     def _resource(self, api_version: str, kind: str) -> Resource:
-        known = resources.RESOURCES.get((api_version, kind)) or shelf.RESOURCES.get(
+        known = resources.RESOURCES.get((api_version, kind)) or ondemand.RESOURCES.get(
             (api_version, kind)
         )
         if known is not None:

@@ -11,7 +11,6 @@ from typing import Final
 
 from muster.api import names
 from muster.runtime import kube, offers, recording, render, report
-from muster.runtime.cache import Cache
 from muster.runtime.connection import ConfigurationError, connect
 from muster.runtime.gangs import GangRules
 from muster.runtime.kube import BROKEN, ApiError
@@ -20,6 +19,7 @@ from muster.runtime.offers import OfferError
 from muster.runtime.policyfile import PolicyFile
 from muster.runtime.recording import Recording, UnreadableError
 from muster.runtime.settings import Settings
+from muster.runtime.store import Store
 from muster.scheduler.decision import Decision
 from muster.scheduler.policy import PolicyError
 
@@ -60,7 +60,7 @@ async def snapshot(settings: Settings, source: str) -> Answer:
     """
     if source != LIVE:
         return Answer(await _fetch(source))
-    _, seen = await _live(settings)
+    _, seen, _ = await _live(settings)
     return Answer(recording.dump(seen, seen.decide()), complaint=FROM_OUTSIDE)
 
 
@@ -90,8 +90,8 @@ async def explain(
     """Say where a gang stands: by its job, its PodGroup, its batch Job or one of its pods."""
     kind, _, name = what.partition("/")
     if cluster == LIVE:
-        cache, seen = await _live(settings)
-        place = namespace or cache.kube.namespace
+        cache, seen, home = await _live(settings)
+        place = namespace or home
         key = _find(seen, kind, place, name) or _of_pods(cache, kind, place, name)
     else:
         seen, place = recording.load(_read(cluster))[0], namespace or "default"
@@ -125,7 +125,7 @@ def _find(seen: Recording, kind: str, namespace: str, name: str) -> str:
     return ""
 
 
-def _of_pods(cache: Cache, kind: str, namespace: str, name: str) -> str:
+def _of_pods(cache: Store, kind: str, namespace: str, name: str) -> str:
     """Return the key of the gang that has a pod of that name, or of that batch Job."""
     of_job = kind.lower() in ("job", "jobs")
     for key in cache.foreign:
@@ -136,7 +136,8 @@ def _of_pods(cache: Cache, kind: str, namespace: str, name: str) -> str:
     return ""
 
 
-async def _live(settings: Settings) -> tuple[Cache, Recording]:
+async def _live(settings: Settings) -> tuple[Store, Recording, str]:
+    """Return what is known of the cluster, what a cycle would see, and the namespace at hand."""
     chosen = PolicyFile(settings.scheduler_conf).get()
     rules = GangRules(
         frozenset(settings.scheduler_names),
@@ -147,7 +148,8 @@ async def _live(settings: Settings) -> tuple[Cache, Recording]:
         settings.kubeconfig, settings.master, settings.context or None, settings.concurrency
     )
     try:
-        return await observe(connection, rules, settings.member_hold, chosen, time.time())
+        found = await observe(connection, rules, settings.member_hold, chosen, time.time())
+        return *found, connection.namespace
     finally:
         await connection.close()
 

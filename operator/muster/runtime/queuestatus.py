@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from muster.api import edge, quantity
 from muster.api.model import Json
 from muster.runtime.binder import TROUBLE
-from muster.runtime.cache import Cache
 from muster.runtime.gate import Urgency
 from muster.runtime.kube import Kube
 from muster.runtime.resources import QUEUES
+from muster.runtime.store import Store
 from muster.scheduler.decision import Decision
 from muster.scheduler.model import Snapshot
 from muster.scheduler.shares import Share, shares
@@ -26,7 +26,7 @@ PAUSE = 1.0
 class QueueStatus:
     """Follows the cycles and tells where the queues stand."""
 
-    def __init__(self, kube: Kube, cache: Cache) -> None:
+    def __init__(self, kube: Kube, cache: Store) -> None:
         self._kube, self._cache = kube, cache
         self.shares: Mapping[str, Share] = {}
         """Of the queues, a moment ago."""

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from muster.api.model import Job
 from muster.runtime import gangs, rulings, tasks
 from muster.runtime.binder import Binder
-from muster.runtime.cache import Cache
 from muster.runtime.gangs import GangRules
 from muster.runtime.gangstate import GangState
+from muster.runtime.store import Store
 from muster.scheduler.decision import Decision
 
 PENDING_AFTER = 0.5
@@ -26,7 +26,7 @@ class Showing:
 
     def __init__(
         self,
-        cache: Cache,
+        cache: Store,
         binder: Binder,
         states: Mapping[str, GangState],
         touched: Callable[[str], None],

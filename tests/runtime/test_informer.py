@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A mirror holds what the server holds, whichever way and in whichever order it hears of it."""
+"""A collection holds what the server holds, whichever way and in whichever order it comes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 from muster.api.model import Json
+from muster.runtime.collection import Collection
+from muster.runtime.informer import Informer
 from muster.runtime.kube import Resource
-from muster.runtime.mirror import Mirror
 
 PODS = Resource("", "v1", "pods")
 
@@ -44,15 +45,17 @@ def after(script: Script, *written: Json) -> dict[str, int]:
     """Follow a script to its end, put in what was written; name -> version that is held."""
 
     async def follow() -> dict[str, int]:
-        mirror = Mirror(script, PODS, lambda d: int(d["metadata"]["resourceVersion"]),
-                        lambda _before, _after: None)  # fmt: skip
-        task = asyncio.create_task(mirror.run())
+        held = Collection(
+            lambda document: int(document["metadata"]["resourceVersion"]),
+            lambda _before, _after: None,
+        )
+        task = asyncio.create_task(Informer(script, PODS, held).run())
         await script.told.wait()
         for document in written:
-            mirror.apply(document)
+            held.apply(document)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        return {name: version for (_, name), version in mirror.objects.items()}
+        return {name: version for (_, name), version in held.objects.items()}
 
     return asyncio.run(follow())
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A mirror of a real API server's collection, through lost connections and lost history."""
+"""A collection of a real API server and its informer, through lost connections and lost history."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ import pytest
 from harness import PATIENCE, Api, Json
 
 from muster.local.handle import Cluster
+from muster.runtime.collection import Collection
 from muster.runtime.connection import connect
 from muster.runtime.gate import Urgency
+from muster.runtime.informer import Informer
 from muster.runtime.kube import Kube, Resource
-from muster.runtime.mirror import Mirror
 
 pytestmark = pytest.mark.e2e
 
@@ -76,19 +77,21 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 class Copy:
-    """A mirror of the namespace's config maps that can be waited on."""
+    """The namespace's config maps, followed, that can be waited on."""
 
     def __init__(self, kube: Any, namespace: str) -> None:
-        """Mirror the value under `v`; remember every change."""
+        """Keep the value under `v`; remember every change."""
         self.changes: list[tuple[str | None, str | None]] = []
         self._changed = asyncio.Event()
-        self.mirror: Mirror[str] = Mirror(
+        self.held: Collection[str] = Collection(
+            lambda d: (d.get("data") or {}).get("v", ""), self._note, [namespace]
+        )
+        self.informer = Informer(
             kube,
             CONFIG_MAPS,
-            lambda d: (d.get("data") or {}).get("v", ""),
-            self._note,
+            self.held,
             namespace=namespace,
-            params={"labelSelector": "story=mirror"},
+            params={"labelSelector": "story=informer"},
         )
 
     def _note(self, before: str | None, after: str | None) -> None:
@@ -98,7 +101,7 @@ class Copy:
     @property
     def values(self) -> dict[str, str]:
         """Name -> value."""
-        return {name: value for (_, name), value in self.mirror.objects.items()}
+        return {name: value for (_, name), value in self.held.objects.items()}
 
     async def shows(self, **values: str) -> None:
         """Return once exactly these are there."""
@@ -130,8 +133,8 @@ class Server:
 
 
 def config_map(name: str, value: str) -> Json:
-    """Return one that the mirror's selector takes."""
-    metadata = {"name": name, "labels": {"story": "mirror"}}
+    """Return one that the informer's selector takes."""
+    metadata = {"name": name, "labels": {"story": "informer"}}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"v": value}}
 
 
@@ -154,11 +157,11 @@ def tell(api: Api, story: Story) -> None:
 
 @contextlib.asynccontextmanager
 async def following(copy: Copy) -> AsyncIterator[Copy]:
-    """Let the mirror follow the server."""
-    task = asyncio.create_task(copy.mirror.run())
+    """Let the informer follow the server."""
+    task = asyncio.create_task(copy.informer.run())
     try:
         async with asyncio.timeout(PATIENCE):
-            await copy.mirror.synced.wait()
+            await copy.informer.synced.wait()
         yield copy
     finally:
         task.cancel()
@@ -200,7 +203,7 @@ def test_a_dropped_connection(api: Api) -> None:
             assert sorted(copy.changes, key=str) == [("1", "2"), ("1", None), (None, "1")]
             await server.delete("stays")
             await copy.shows(changes="2", comes="1")
-            assert not copy.mirror.problem
+            assert not copy.informer.problem
 
     tell(api, story)
 
@@ -287,7 +290,7 @@ def test_own_writes_are_known_at_once_and_not_undone(api: Api) -> None:
             for value in range(2, 10):
                 await server.change("name", str(value))
             stored = await kube.patch(path, {"data": {"v": "mine"}}, Urgency.PLACEMENT)
-            copy.mirror.apply(stored)
+            copy.held.apply(stored)
             assert copy.values == {"name": "mine"}
             uid = stored["metadata"]["uid"]
             await server.change("name", "theirs")
@@ -297,7 +300,7 @@ def test_own_writes_are_known_at_once_and_not_undone(api: Api) -> None:
             ]
             assert [new for _, new in after] == ["mine", "theirs"]
             await kube.delete(path, uid, Urgency.PLACEMENT)
-            copy.mirror.discard(api.namespace, "name", uid)
+            copy.held.discard(api.namespace, "name", uid)
             assert copy.values == {}
             await server.put("name", "again")
             await copy.shows(name="again")

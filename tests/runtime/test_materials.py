@@ -7,12 +7,12 @@ import base64
 
 from cryptography.hazmat.primitives import serialization
 
-from muster.runtime import keys
+from muster.runtime import materials
 
 
 def test_the_two_halves_belong_together():
     """A private key in SEC1 on P-521, and the line of authorized_keys that lets it in."""
-    data = {name: base64.b64decode(value) for name, value in keys.pair().items()}
+    data = {name: base64.b64decode(value) for name, value in materials.key_pair().items()}
     assert set(data) == {"ssh-privatekey", "ssh-publickey"}
     assert data["ssh-privatekey"].startswith(b"-----BEGIN EC PRIVATE KEY-----\n")
     private = serialization.load_pem_private_key(data["ssh-privatekey"], password=None)
@@ -25,4 +25,4 @@ def test_the_two_halves_belong_together():
 
 def test_no_two_jobs_share_a_key():
     """Each call makes another."""
-    assert keys.pair()["ssh-privatekey"] != keys.pair()["ssh-privatekey"]
+    assert materials.key_pair()["ssh-privatekey"] != materials.key_pair()["ssh-privatekey"]

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The objects of one resource, each in its newest version, on whichever way that came."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Sequence
+from typing import Final, Generic, TypeVar
+
+from muster.api.model import Json
+
+EVERYWHERE: Final = ("",)
+"""The namespaces of a collection that is followed in all of them, or that has none."""
+_UNREAD: Final = -1
+
+T = TypeVar("T")
+Key = tuple[str, str]
+"""(namespace, name)."""
+
+
+class Collection(Generic[T]):
+    """Objects, parsed once per version, with a callback per change; it needs no client.
+
+    `parse` makes the value that is kept; `changed(before, after)` is called at every change, with
+    None for absent. The answer to a write can be put in at once by `apply`: older versions that
+    the watch brings later are ignored, and so is the answer about an object whose end the watch
+    has shown before.
+    """
+
+    def __init__(
+        self,
+        parse: Callable[[Json], T],
+        changed: Callable[[T | None, T | None], None],
+        namespaces: Sequence[str] = EVERYWHERE,
+    ) -> None:
+        self.namespaces = tuple(namespaces)
+        """Those that are followed, each by a list and a watch of its own."""
+        self.objects: dict[Key, T] = {}
+        self._versions: dict[Key, tuple[str, int]] = {}
+        self._reached = dict.fromkeys(self.namespaces, _UNREAD)
+        """Per followed namespace: the version up to which list and watch have shown all."""
+        self._parse, self._changed = parse, changed
+
+    @property
+    def complete(self) -> bool:
+        """Say whether all that is followed has been listed, so that what is not here is gone."""
+        return _UNREAD not in self._reached.values()
+
+    def get(self, namespace: str, name: str) -> T | None:
+        """Return the object of that name, or None."""
+        return self.objects.get((namespace, name))
+
+    def apply(self, document: Json) -> None:
+        """Take in the answer to a write, unless what is known is newer, be it the absence.
+
+        What is in a namespace that is not followed is left out: nothing would show its end.
+        """
+        key, uid, version = _identity(document)
+        if key in self._versions:
+            self._take(key, uid, version, document)
+            return
+        reached = self._reached.get("" if "" in self._reached else key[0])
+        if reached is not None and version > reached:
+            self._take(key, uid, version, document)
+
+    def take(self, document: Json) -> Key:
+        """Take in what a list or a watch shows, unless what is known is newer; return its key."""
+        key, uid, version = _identity(document)
+        self._take(key, uid, version, document)
+        return key
+
+    def _take(self, key: Key, uid: str, version: int, document: Json) -> None:
+        known = self._versions.get(key)
+        if known is not None and known[1] >= version:
+            return
+        self._versions[key] = (uid, version)
+        before = self.objects.get(key)
+        after = self.objects[key] = self._parse(document)
+        self._changed(before, after)
+
+    def remove(self, document: Json) -> None:
+        """Forget an object that a watch shows the end of, unless its name has a new one by now."""
+        key, uid, version = _identity(document)
+        known = self._versions.get(key)
+        if known is None or (known[0] != uid and known[1] > version):
+            return
+        self._drop(key)
+
+    def discard(self, namespace: str, name: str, uid: str) -> None:
+        """Forget the object with that uid, of which a write has shown that it is gone."""
+        known = self._versions.get((namespace, name))
+        if known is not None and known[0] == uid:
+            self._drop((namespace, name))
+
+    def listed(self, namespace: str, seen: Container[Key], version: int) -> None:
+        """Take in that a list of that version, which is complete, held no other keys."""
+        # What was written here while the list was under way is newer than the list.
+        gone = [
+            key
+            for key, (_, known) in self._versions.items()
+            if namespace in ("", key[0]) and key not in seen and known <= version
+        ]
+        for key in gone:
+            self._drop(key)
+        self.reach(namespace, version)
+
+    def reach(self, namespace: str, version: int) -> None:
+        """Take in that all changes up to that version have been shown."""
+        self._reached[namespace] = version
+
+    def _drop(self, key: Key) -> None:
+        del self._versions[key]
+        self._changed(self.objects.pop(key), None)
+
+
+def _identity(document: Json) -> tuple[Key, str, int]:
+    metadata = document["metadata"]
+    key = (metadata.get("namespace", ""), metadata["name"])
+    return key, metadata.get("uid", ""), int(metadata.get("resourceVersion") or 0)

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps the store as the API server has it: an informer for each kind, the jobs, the groups.
+
+The store knows no client; this is what feeds it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import aiohttp
+
+from muster.api import names
+from muster.frameworks.base import Framework
+from muster.gang import GroupApi
+from muster.runtime import resources
+from muster.runtime.informer import Informer
+from muster.runtime.kube import ApiError, Kube, Resource
+from muster.runtime.podgroups import Groups
+from muster.runtime.store import Store
+
+log = logging.getLogger(__name__)
+
+DISCOVERY_PAUSE = 3.0
+"""Seconds between two looks for an API."""
+IDLE_PAUSE = 60.0
+"""The same, for one that nobody needs."""
+OURS: Final = {"labelSelector": names.OPERATOR_NAME}
+_CHILDREN: Final = {
+    "Service": resources.SERVICES,
+    "ConfigMap": resources.CONFIG_MAPS,
+    names.AUTOSCALER: resources.AUTOSCALERS,
+}
+"""Objects of jobs, of which only those with our label are followed."""
+_CLUSTER: Final = {
+    "Node": resources.NODES,
+    "Namespace": resources.NAMESPACES,
+    "PodDisruptionBudget": resources.BUDGETS,
+    "PersistentVolumeClaim": resources.CLAIMS,
+    "PersistentVolume": resources.VOLUMES,
+    "StorageClass": resources.CLASSES,
+    "Queue": resources.QUEUES,
+}
+"""What a scheduling cycle reads, whoever the gangs belong to."""
+_QUOTAS: Final = {
+    "ResourceQuota": resources.RESOURCE_QUOTAS,
+    "LimitRange": resources.LIMIT_RANGES,
+}
+"""What counts for pods that are still to be created, hence for jobs alone."""
+
+
+class Informers:
+    """All informers of a store."""
+
+    def __init__(self, kube: Kube, store: Store) -> None:
+        self._kube, self.store = kube, store
+        self._informers = [
+            informer
+            for kind, resource, ours in _followed(store)
+            for informer in self._each(kind, resource, OURS if ours else {})
+        ]
+        self._granted: dict[str, list[Informer]] = {}
+        """Of what not every account may read, as far as it is followed."""
+        # One that is not served is looked for from time to time, and missed by nobody.
+        others = store.podgroups.others.values() if store.backend.embedded else ()
+        self._groups = [
+            GroupInformers(kube, store.groups),
+            *(GroupInformers(kube, groups, needed=False) for groups in others),
+        ]
+
+    def _each(self, kind: str, resource: Resource, params: Mapping[str, str]) -> list[Informer]:
+        collection = self.store.collections[kind]
+        return [
+            Informer(self._kube, resource, collection, namespace=namespace, params=params)
+            for namespace in collection.namespaces
+        ]
+
+    def grant(self, kind: str) -> list[Informer]:
+        """Return the informers, which are still to be run, of what not every account may read.
+
+        The batch Jobs that make pods for jobs, or how many volumes each node takes.
+        """
+        if kind == names.CSI_NODE:
+            made = self._each(kind, resources.CSI_NODES, {})
+        else:
+            made = self._each(kind, resources.BATCH_JOBS, OURS)
+        self._granted[kind] = made
+        return made
+
+    async def run(self) -> None:
+        """Follow everything but the jobs and what has been granted, for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            for informer in self._informers:
+                tasks.create_task(informer.run())
+            for groups in self._groups:
+                tasks.create_task(groups.run())
+
+    async def synced(self) -> None:
+        """Return once every collection, and every job that exists, has been read.
+
+        Groups are not waited for while their API is not served.
+        """
+        for informer in self._informers:
+            await informer.synced.wait()
+        for groups in self._groups:
+            await groups.synced()
+        for informers in list(self._granted.values()):
+            for informer in informers:
+                await informer.synced.wait()
+        for framework in self.store.frameworks.values():
+            await self.read_jobs(framework)
+
+    async def read(self) -> None:
+        """Read everything once. Raises ApiError and connection errors."""
+        for informer in self._informers:
+            await informer.read()
+        for groups in self._groups:
+            await groups.read()
+        for framework in self.store.frameworks.values():
+            await self.read_jobs(framework)
+
+    async def read_granted(self, kind: str) -> None:
+        """Read once what few clusters need. Raises ApiError and connection errors."""
+        for informer in self.grant(kind):
+            await informer.read()
+
+    async def read_jobs(self, framework: Framework) -> None:
+        """Read all jobs of one kind. Raises connection errors; a refusal is logged."""
+        version = framework.versions[0]
+        given = {"kind": framework.kind, "apiVersion": f"{names.GROUP}/{version}"}
+        for namespace in self.store.namespaces:
+            path = Resource(names.GROUP, version, framework.plural).path(namespace)
+            try:
+                page = await self._kube.get(path)
+            except ApiError as error:
+                log.warning("cannot list %s: %s", framework.plural, error.message)
+                return
+            # Items of a list do not carry what is the same for all.
+            items = ({**given, **item} for item in page.get("items") or ())
+            newest = int(page["metadata"]["resourceVersion"])
+            self.store.jobs.listed(framework, namespace, items, newest)
+
+
+def _followed(store: Store) -> Iterator[tuple[str, Resource, bool]]:
+    """Yield kind, where it is, and whether only objects with our label are followed."""
+    yield "PriorityClass", resources.PRIORITY_CLASSES, False
+    yield "Pod", resources.PODS, not store.backend.embedded
+    scaled = any(framework.autoscaler for framework in store.frameworks.values())
+    for kind, resource in _CHILDREN.items() if store.frameworks else ():
+        if scaled or kind != names.AUTOSCALER:
+            yield kind, resource, True
+    if store.backend.embedded:
+        for kind, resource in (_CLUSTER | (_QUOTAS if store.frameworks else {})).items():
+            yield kind, resource, False
+
+
+class GroupInformers:
+    """Looks for the API of one backend's groups, follows them, notices when it comes or goes."""
+
+    def __init__(self, kube: Kube, groups: Groups, *, needed: bool = True) -> None:
+        self._kube, self._groups, self._needed = kube, groups, needed
+        self._backend = groups.backend
+        self._sought = asyncio.Event()
+        self._kinds: set[tuple[str, str]] = set()
+        self._informers: list[Informer] = []
+
+    async def synced(self) -> None:
+        """Return once the groups have been read, or their API is known not to be served."""
+        if self._backend.apis:
+            await self._sought.wait()
+        for informer in self._informers:
+            await informer.synced.wait()
+
+    async def run(self) -> None:
+        """Follow the groups for ever; return at once for a backend without them."""
+        while self._backend.apis:
+            api = await self._find()
+            if api is None:
+                if self._needed:
+                    log.error(
+                        "the API of the gang scheduler is not served: %s", self._backend.cure
+                    )
+                self._turned()
+            while api is None:
+                await asyncio.sleep(DISCOVERY_PAUSE if self._needed else IDLE_PAUSE)
+                api = await self._find()
+            log.info("groups are %s %s", api.api_version, api.kind)
+            await self._follow(api)
+            self._groups.lose()
+
+    async def read(self) -> None:
+        """Read the groups once, if their API is served. Raises ApiError and connection errors."""
+        api = self._backend.served(await self._served())
+        if api is not None:
+            self._use(api)
+        for informer in self._informers:
+            await informer.read()
+
+    def _use(self, api: GroupApi) -> None:
+        resource = Resource(api.group, api.version, api.plural)
+        collection = self._groups.use(api)
+        self._informers = [
+            Informer(self._kube, resource, collection, namespace=namespace)
+            for namespace in collection.namespaces
+        ]
+
+    def _turned(self) -> None:
+        """Take in that the API is now known to be served, or not to be."""
+        self._groups.sought = True
+        self._sought.set()
+        self._groups.turned()
+
+    async def _follow(self, api: GroupApi) -> None:
+        """Follow the groups until their API vanishes."""
+        self._use(api)
+        followed = [*self._informers, *self._queues()]
+        self._turned()
+        tasks = [asyncio.create_task(informer.run()) for informer in followed]
+        try:
+            while True:
+                await asyncio.sleep(DISCOVERY_PAUSE)
+                broken = any(informer.problem for informer in self._informers)
+                if broken and await self._find() != api:
+                    return
+        finally:
+            for task in tasks:
+                task.cancel()
+            # Nobody need wait for them any more.
+            for informer in self._informers:
+                informer.synced.set()
+            self._informers = []
+
+    def _queues(self) -> Iterator[Informer]:
+        """Yield the informer of the scheduler's queues, if it has such and they are served."""
+        queues = self._backend.queues
+        if queues is not None and (queues.api_version, queues.kind) in self._kinds:
+            resource = Resource(queues.group, queues.version, queues.plural, namespaced=False)
+            yield Informer(self._kube, resource, self._groups.use_queues())
+
+    async def _find(self) -> GroupApi | None:
+        """Return the API that can hold the groups, None if the server has none."""
+        while True:
+            try:
+                self._kinds = await self._served()
+                return self._backend.served(self._kinds)
+            except (ApiError, aiohttp.ClientError, TimeoutError) as error:
+                log.warning("cannot look for the API of the gang scheduler: %s", error)
+                await asyncio.sleep(DISCOVERY_PAUSE)
+
+    async def _served(self) -> set[tuple[str, str]]:
+        """Return (apiVersion, kind) of what the cluster serves in the backend's groups."""
+        found: set[tuple[str, str]] = set()
+        for version in {api.api_version for api in self._backend.apis}:
+            try:
+                listing = await self._kube.get(f"/apis/{version}")
+            except ApiError as error:
+                if error.code != 404:
+                    raise
+                continue
+            found |= {(version, entry["kind"]) for entry in listing.get("resources") or ()}
+        return found

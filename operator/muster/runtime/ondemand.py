@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Objects that nobody watches, read by their names when a pass needs them.
+
+A watch of the companions would need leave to read all Secrets and roles there are; and one that
+is limited to our label shows no stranger that holds a name which a job wants.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from muster.api import names
+from muster.api.model import Job, Json, ObjectView, PodView
+from muster.frameworks.base import Framework
+from muster.frameworks.parts import Companion
+from muster.runtime import views
+from muster.runtime.kube import ApiError, Kube, Resource
+
+FRESH_FOR: Final = 60.0
+"""Seconds that a companion which was found is believed to be there."""
+_RBAC: Final = "rbac.authorization.k8s.io"
+RESOURCES: Final[Mapping[tuple[str, str], Resource]] = {
+    ("v1", "Secret"): Resource("", "v1", "secrets"),
+    ("v1", "ServiceAccount"): Resource("", "v1", "serviceaccounts"),
+    (names.RBAC_API, "Role"): Resource(_RBAC, "v1", "roles"),
+    (names.RBAC_API, "RoleBinding"): Resource(_RBAC, "v1", "rolebindings"),
+}
+"""Companions that are read on demand, by apiVersion and kind."""
+
+
+class Companions:
+    """The companions of jobs that no watch shows, as they were last read, by job and by kind."""
+
+    def __init__(self, kube: Kube) -> None:
+        self._kube = kube
+        self._found: dict[str, dict[str, tuple[float, ObjectView]]] = {}
+
+    async def look(self, job: Job, framework: Framework) -> tuple[ObjectView, ...]:
+        """Return those of the job's that exist. Raises ApiError and connection errors."""
+        parts = [
+            part
+            for part in framework.companions
+            if (part.api_version, part.kind) in RESOURCES and part.wanted(job)
+        ]
+        found = await asyncio.gather(*(self._view(job, part) for part in parts))
+        return tuple(view for view in found if view is not None)
+
+    async def _view(self, job: Job, part: Companion) -> ObjectView | None:
+        seen, view = self._found.get(job.key, {}).get(part.kind, (0.0, None))
+        young = time.monotonic() < seen + FRESH_FOR
+        if view is not None and view.owner_uid == job.uid and young:
+            return view
+        path = RESOURCES[part.api_version, part.kind].path(job.namespace, part.name(job))
+        try:
+            document = await self._kube.get(path)
+        except ApiError as error:
+            if error.code != 404:
+                raise
+            self._found.get(job.key, {}).pop(part.kind, None)
+            return None
+        return self._keep(job, part.kind, document)
+
+    def put(self, job: Job, document: Json) -> None:
+        """Take in an object as the server returned it from a write."""
+        if (document.get("apiVersion"), document.get("kind")) in RESOURCES:
+            self._keep(job, document["kind"], document)
+
+    def forget(self, key: str) -> None:
+        """Drop what is kept of a job that is gone."""
+        self._found.pop(key, None)
+
+    def _keep(self, job: Job, kind: str, document: Json) -> ObjectView:
+        view = views.child(kind, document)
+        if view.owner_uid == job.uid:
+            # What is somebody else's is looked at each time: it may be gone.
+            self._found.setdefault(job.key, {})[kind] = (time.monotonic(), view)
+        return view
+
+
+class Strangers:
+    """Objects without our labels that creations have met under their names, by job."""
+
+    def __init__(self, kube: Kube) -> None:
+        self._kube = kube
+        self._met: dict[str, dict[str, PodView | ObjectView]] = {}
+
+    def meet(self, job: Job, path: str, document: Json) -> bool:
+        """Remember the object of that path, unless the watches show it; return whether it is so.
+
+        True: it is remembered.
+        """
+        labels = document["metadata"].get("labels") or {}
+        if names.OPERATOR_NAME in labels:
+            self._lose(job.key, path)
+            return False
+        kind = document["kind"]
+        view = views.pod(document) if kind == "Pod" else views.child(kind, document)
+        self._met.setdefault(job.key, {})[path] = view
+        return True
+
+    async def look(self, job: Job) -> None:
+        """Forget those that are gone by now, up to the first that is still there.
+
+        Raises ApiError and connection errors.
+        """
+        for path in list(self._met.get(job.key, ())):
+            try:
+                self.meet(job, path, await self._kube.get(path))
+            except ApiError as error:
+                if error.code != 404:
+                    raise
+                self._lose(job.key, path)
+            else:
+                return
+
+    def pods(self, job: Job, wanted: Iterable[str]) -> tuple[PodView, ...]:
+        """Return the pods among them that have one of these names."""
+        met = self._met.get(job.key, {}).values()
+        found = {view.name: view for view in met if isinstance(view, PodView)}
+        return tuple(found[name] for name in wanted if name in found) if found else ()
+
+    def children(self, job: Job, kind: str, wanted: Iterable[str]) -> tuple[ObjectView, ...]:
+        """Return those of another kind that have one of these names."""
+        met = self._met.get(job.key, {}).values()
+        found = {v.name: v for v in met if isinstance(v, ObjectView) and v.kind == kind}
+        return tuple(found[name] for name in wanted if name in found) if found else ()
+
+    def forget(self, key: str) -> None:
+        """Drop what is kept of a job that is gone."""
+        self._met.pop(key, None)
+
+    def _lose(self, key: str, path: str) -> None:
+        met = self._met.get(key, {})
+        met.pop(path, None)
+        if not met:
+            self._met.pop(key, None)

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The objects by which gangs say what they ask, in every API that has such."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from muster.api.model import GroupView, Json
+from muster.gang import (
+    EMBEDDED,
+    KUBE_BATCH_OBJECTS,
+    SCHEDULER_PLUGINS,
+    GangBackend,
+    GroupApi,
+)
+from muster.runtime import dialects, views
+from muster.runtime.collection import EVERYWHERE, Collection
+from muster.runtime.foreignpods import ForeignPods
+
+Changed = Callable[[GroupView | None, GroupView | None], None]
+_OF_OLD: Final = KUBE_BATCH_OBJECTS["podgroup"]
+LEGACY: Final = "legacy"
+BUDGET: Final = "budget"
+SOURCES: Final[Mapping[str, GangBackend]] = {
+    LEGACY: replace(
+        _OF_OLD, apis=tuple(a for a in _OF_OLD.apis if a.group != EMBEDDED.apis[0].group)
+    ),
+    dialects.PLUGINS: SCHEDULER_PLUGINS,
+    BUDGET: KUBE_BATCH_OBJECTS["pdb"],
+}
+"""Beside PodGroups of our own API: where else a group may be."""
+
+
+class Groups:
+    """The group objects of one gang backend, in whichever of its APIs the cluster serves.
+
+    `changed(before, after)` is called at every change of a group, `turned()` when the API has
+    come or gone.
+    """
+
+    def __init__(
+        self,
+        backend: GangBackend,
+        namespaces: Sequence[str],
+        changed: Changed,
+        turned: Callable[[], None],
+    ) -> None:
+        self.backend = backend
+        self.api: GroupApi | None = None
+        """The API that holds the groups, once it is known to be served."""
+        self.turned = turned
+        self.sought = False
+        """Has the server been asked for the API?"""
+        self._namespaces, self._changed = namespaces, changed
+        self._groups: Collection[GroupView] | None = None
+        self._queues: Collection[tuple[str, str]] | None = None
+
+    @property
+    def missing(self) -> bool:
+        """Say whether an API is needed and known not to be served."""
+        return bool(self.backend.apis) and self.sought and self.api is None
+
+    @property
+    def queues(self) -> Mapping[str, str] | None:
+        """State of each of the scheduler's queues by name; None while they are not known."""
+        queues = self._queues
+        return dict(queues.objects.values()) if queues and queues.complete else None
+
+    def get(self, namespace: str, name: str) -> GroupView | None:
+        """Return the group of that name, or None."""
+        return None if self._groups is None else self._groups.get(namespace, name)
+
+    def of_kind(self, kind: str) -> Collection[GroupView] | None:
+        """Return the groups, if they are of that kind."""
+        return self._groups if self.api is not None and self.api.kind == kind else None
+
+    def use(self, api: GroupApi) -> Collection[GroupView]:
+        """Take groups from that API; return where to."""
+        parse = views.group_of(api.api_version, api.kind)
+        self.api = api
+        self._groups = Collection(parse, self._changed, self._namespaces)
+        return self._groups
+
+    def use_queues(self) -> Collection[tuple[str, str]]:
+        """Take the scheduler's queues; return where to."""
+
+        def changed(before: tuple[str, str] | None, after: tuple[str, str] | None) -> None:
+            if before != after:
+                self.turned()
+
+        self._queues = Collection(_queue, changed, EVERYWHERE)
+        return self._queues
+
+    def lose(self) -> None:
+        """Take in that the API is not served any more."""
+        self.api = self._groups = self._queues = None
+
+
+class PodGroups:
+    """Finds the object of a gang of foreign pods. `own` are the groups of our own API.
+
+    A change that may let a gang start calls `trigger()`.
+    """
+
+    def __init__(
+        self,
+        own: Groups,
+        namespaces: Sequence[str],
+        pods: ForeignPods,
+        trigger: Callable[[], None],
+    ) -> None:
+        self._own, self._pods, self._trigger = own, pods, trigger
+        self.others: Mapping[str, Groups] = {
+            name: Groups(backend, namespaces, self.changed, trigger)
+            for name, backend in SOURCES.items()
+        }
+        self._budgets: dict[str, GroupView] = {}
+        """By the uid of the controller."""
+
+    def find(self, key: str) -> GroupView | None:
+        """Return the object of the gang, or None."""
+        dialect, namespace, name = key.split("/", 2)
+        if dialect == dialects.OWN:
+            found = self._own.get(namespace, name)
+            return found or self.others[LEGACY].get(namespace, name)
+        if dialect == dialects.PLUGINS:
+            return self.others[dialects.PLUGINS].get(namespace, name)
+        members = self._pods.members(key) if self._budgets else ()
+        owner = members[0][0].owner_uid if members and dialect != dialects.LIGHTWEIGHT else ""
+        return self._budgets.get(owner) if owner else None
+
+    def changed(self, before: GroupView | None, after: GroupView | None) -> None:
+        """Take in that an object came (before None), changed, or went (after None)."""
+        group = after or before
+        if group is None or before == after:
+            return
+        if group.kind == "PodGroup":
+            for dialect in (dialects.OWN, dialects.PLUGINS):
+                self._pods.bump(f"{dialect}/{group.namespace}/{group.name}")
+        elif group.owner_uid:
+            self._budgets.pop(group.owner_uid, None)
+            if after is not None:
+                self._budgets[group.owner_uid] = after
+            for key in [k for k in self._pods if self._owner(k) == group.owner_uid]:
+                self._pods.bump(key)
+        else:
+            return
+        self._trigger()
+
+    def _owner(self, key: str) -> str:
+        return self._pods.members(key)[0][0].owner_uid
+
+
+def _queue(document: Json) -> tuple[str, str]:
+    """Return name and state of a queue; one without a state is new, and open."""
+    return document["metadata"]["name"], (document.get("status") or {}).get("state") or "Open"
