@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A collection of a real API server and its informer, through lost connections and lost history."""
+"""A real API server's collection and its informer, through lost connections and history."""
 
 from __future__ import annotations
 

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A collection that is followed namespace by namespace."""
+
+from __future__ import annotations
+
+import pytest
+
+from muster.runtime.collection import Collection
+
+A, B, OTHER = (("a", "x"), ("b", "x"), ("other", "x"))
+
+
+def document(key, version, uid="u1"):
+    """Return an object at one version."""
+    namespace, name = key
+    metadata = {"namespace": namespace, "name": name, "uid": uid}
+    return {"metadata": {**metadata, "resourceVersion": str(version)}}
+
+
+@pytest.fixture
+def changes():
+    """Return where changes are noted."""
+    return []
+
+
+@pytest.fixture
+def held(changes):
+    """Return a collection of two namespaces, of which the versions are kept."""
+
+    def note(before, after):
+        changes.append((before, after))
+
+    return Collection(lambda d: int(d["metadata"]["resourceVersion"]), note, ["a", "b"])
+
+
+def test_a_list_of_one_namespace_says_nothing_of_another(held, changes):
+    """What it does not hold is gone from its own; all is known when all have been listed."""
+    for key in (A, B):
+        held.take(document(key, 1))
+    assert not held.complete
+    held.listed("a", set(), 5)
+    assert (set(held.objects), held.complete) == ({B}, False)
+    held.listed("b", {B}, 5)
+    assert (held.objects, held.complete) == ({B: 1}, True)
+    assert changes == [(None, 1), (None, 1), (1, None)]
+
+
+def test_each_namespace_has_its_own_progress(held):
+    """An answer is late only where list and watch have shown that much."""
+    held.listed("a", set(), 10)
+    held.apply(document(A, 7))
+    held.apply(document(B, 7))
+    assert held.objects == {B: 7}
+    held.reach("b", 20)
+    held.apply(document(B, 8))
+    assert held.objects == {B: 8}
+
+
+def test_what_is_in_a_namespace_that_is_not_followed(held):
+    """Nothing would show its end."""
+    held.apply(document(OTHER, 7))
+    assert held.objects == {}
+
+
+def test_what_was_written_during_the_list(held):
+    """It is newer than the list, and stays."""
+    held.listed("a", set(), 5)
+    held.apply(document(A, 8))
+    held.listed("a", set(), 7)
+    assert held.objects == {A: 8}
+    held.listed("a", set(), 8)
+    assert held.objects == {}
+
+
+def test_the_end_of_an_earlier_one_of_the_name(held, changes):
+    """It is not the end of the one that has the name now, on whichever way it is shown."""
+    held.take(document(A, 5, "second"))
+    held.remove(document(A, 4, "first"))
+    held.discard(*A, "first")
+    assert held.objects == {A: 5}
+    held.discard(*A, "second")
+    held.discard(*A, "second")
+    held.remove(document(A, 6, "second"))
+    assert changes == [(None, 5), (5, None)]

@@ -1,0 +1,394 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of the cluster, without a client: who owns what, and whom a change concerns."""
+
+from __future__ import annotations
+
+import pytest
+
+from builders_scheduler import make_node
+from muster import gang
+from muster.api import names
+from muster.controller.model import Refusal
+from muster.frameworks import FRAMEWORKS
+from muster.runtime.store import Callbacks, Store
+from world import tfjob
+
+KEY, W0 = "TFJob/team/mnist", "mnist-worker-0"
+LABELS = {
+    "training.kubeflow.org/replica-type": "worker",
+    "training.kubeflow.org/replica-index": "0",
+}
+
+
+class Story:
+    """A store with one job, and what it has asked for since it was last looked at."""
+
+    def __init__(self, backend=gang.EMBEDDED, namespaces=()):
+        """Begin with a job of one worker."""
+        self.enqueued, self.cycles, self.arrived, self.version = [], [], [], 0
+        callbacks = Callbacks(
+            self.enqueued.append, lambda: self.cycles.append(self.version), self.arrived.append
+        )
+        kinds = [FRAMEWORKS["TFJob"], FRAMEWORKS["MPIJob"]]
+        self.store = Store(backend, kinds, namespaces, callbacks)
+        self.put(tfjob(Worker=1), uid="job-uid")
+        self.asked()
+
+    def put(self, document, **metadata):
+        """Show an object in its next version; return it as it was put in."""
+        self.version += 1
+        given = {"uid": f"uid-{document['metadata']['name']}", "namespace": "team"}
+        given |= {**document["metadata"], "resourceVersion": str(self.version), **metadata}
+        stored = {**document, "metadata": given}
+        self.store.put(stored)
+        return stored
+
+    def pod(self, name=W0, *, owner="job-uid", node="", phase="Pending", **metadata):
+        """Show a pod of somebody's."""
+        owners = [{"uid": owner, "controller": True}] if owner else []
+        given = {"name": name, "labels": LABELS, "ownerReferences": owners, **metadata}
+        spec = {"containers": [], **({"nodeName": node} if node else {})}
+        return self.put(
+            {"kind": "Pod", "metadata": given, "spec": spec, "status": {"phase": phase}}
+        )
+
+    def object(self, kind, name="mnist", *, owner="job-uid", **fields):
+        """Show another object of somebody's."""
+        owners = [{"uid": owner, "controller": True}] if owner else []
+        metadata = {"name": name, "ownerReferences": owners}
+        return self.put({"kind": kind, "metadata": metadata, **fields})
+
+    def asked(self):
+        """Return the jobs that were enqueued since the last look, and whether for a cycle."""
+        found = set(self.enqueued), bool(self.cycles)
+        self.enqueued.clear()
+        self.cycles.clear()
+        return found
+
+    @property
+    def job(self):
+        """The job as it is at present."""
+        return self.store.jobs.get(KEY)
+
+    def own(self):
+        """Return the uids of the job's own pods by place."""
+        return {name: pod.uid for name, pod in self.store.own_pods("job-uid").items()}
+
+    def seen(self):
+        """Return the owners of all pods that a pass over the job sees."""
+        return [pod.owner_uid for pod in self.store.pods(self.job, [W0])]
+
+
+@pytest.fixture
+def story():
+    """Return a story of the embedded scheduler."""
+    return Story()
+
+
+def test_a_pod_of_the_job(story):
+    """By its owner and by its name; it asks for a pass, and for a node."""
+    story.pod()
+    assert (story.own(), story.seen()) == ({W0: f"uid-{W0}"}, ["job-uid"])
+    assert story.store.pod("team", W0).uid == f"uid-{W0}"
+    assert story.asked() == ({KEY}, True)
+    assert story.store.jobs.revision("job-uid") == 1
+
+
+def test_a_pod_that_begins_on_its_node_lets_nobody_start(story):
+    """The allocator takes note of it, and needs no cycle until its room is free."""
+    story.pod(node="n1")
+    assert story.asked() == ({KEY}, False)
+    assert [(pod.name, pod.node) for pod in story.arrived] == [(W0, "n1")]
+    story.pod(node="n1", phase="Succeeded")
+    assert story.asked() == ({KEY}, True)
+
+
+def test_a_pod_of_another_owner_with_a_wanted_name(story):
+    """A pass sees that the name is taken; it is none of the job's own, and asks for nothing."""
+    story.pod(owner="stranger")
+    assert (story.own(), story.seen()) == ({}, ["stranger"])
+    assert story.asked()[0] == set()
+    assert story.store.jobs.revision("job-uid") == 0
+
+
+def test_a_name_that_goes_from_one_owner_to_another(story):
+    """Nobody keeps what he has lost, whether the pod is a new one or changed hands."""
+    story.pod(owner="stranger")
+    story.pod(uid="second")
+    assert (story.own(), story.seen()) == ({W0: "second"}, ["job-uid"])
+    assert story.store.own_pods("stranger") == {}
+    story.asked()
+    story.pod(uid="second", owner="stranger")
+    assert (story.own(), story.seen()) == ({}, ["stranger"])
+    assert story.asked()[0] == {KEY}
+
+
+def test_a_pod_that_was_made_anew(story):
+    """The one that is gone takes nothing of its successor's with it."""
+    story.pod(uid="first")
+    story.pod(uid="second")
+    story.store.gone("Pod", "team", W0, "first")
+    assert story.own() == {W0: "second"}
+    story.store.gone("Pod", "team", W0, "second")
+    assert (story.own(), story.store.pod("team", W0)) == ({}, None)
+
+
+def test_an_answer_that_is_older_than_what_is_known(story):
+    """It changes nothing and asks for nothing."""
+    old = story.pod()
+    story.pod(node="n1", phase="Running")
+    story.asked()
+    story.store.put(old)
+    assert story.store.pod("team", W0).node == "n1"
+    assert story.asked() == (set(), False)
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_an_answer_that_comes_after_the_end(story, listed):
+    """Once list and watch have come as far as the end, the answer to a write brings no ghost."""
+    old = story.pod()
+    story.store.gone("Pod", "team", W0, f"uid-{W0}")
+    if listed:
+        story.store.collections["Pod"].listed("", set(), 1000)
+    story.store.put(old)
+    assert (story.store.pod("team", W0) is None) is listed
+    story.version = 1000
+    story.pod(uid="next")
+    assert story.own() == {W0: "next"}
+
+
+def test_pods_that_a_batch_job_makes(story):
+    """They stand in the place that their name says, for the batch Job's own owner."""
+    batch = story.object("Job", "mnist-launcher")
+    uid = batch["metadata"]["uid"]
+    assert story.asked() == ({KEY}, True)
+    story.pod("mnist-launcher-x7", owner=uid, uid="old", creationTimestamp="2024-01-01T00:00:00Z")
+    story.pod(
+        "mnist-launcher-z9",
+        owner=uid,
+        uid="new",
+        node="n1",
+        creationTimestamp="2024-01-02T00:00:00Z",
+    )
+    assert story.asked()[0] == {KEY}
+    assert [pod.owner_uid for pod in story.store.pods(story.job, [])] == [uid, uid]
+    assert {pod.owner_uid for pod in story.store.own_pods("job-uid").values()} == {"job-uid"}
+    assert [pod.owner_uid for pod in story.arrived] == ["job-uid"]
+    before = story.store.jobs.revision("job-uid")
+    story.store.gone("Job", "team", "mnist-launcher", uid)
+    assert story.store.own_pods("job-uid") == {}
+    assert story.store.jobs.revision("job-uid") > before
+
+
+def test_other_objects_of_the_job(story):
+    """Of one kind, by owner and by name; another owner's is seen where its name is wanted."""
+    story.object("Service", W0)
+    story.object("ConfigMap", "mnist-config", owner="stranger")
+    assert story.asked() == ({KEY}, False)
+    children = story.store.children
+    assert [view.name for view in children.of(story.job, "Service", ())] == [W0]
+    assert children.of(story.job, "ConfigMap", ()) == ()
+    wanted = children.of(story.job, "ConfigMap", ["mnist-config"])
+    assert [view.owner_uid for view in wanted] == ["stranger"]
+    story.store.gone("Service", "team", W0, f"uid-{W0}")
+    assert children.of(story.job, "Service", [W0]) == ()
+    assert story.asked() == ({KEY}, False)
+
+
+def test_the_same_again_asks_for_nothing(story):
+    """A new version that differs in nothing that is kept."""
+    story.object("Service", W0)
+    story.pod(node="n1")
+    story.put({"kind": "Node", **make_node(name="n1")}, namespace="")
+    story.asked()
+    story.object("Service", W0)
+    story.pod(node="n1")
+    story.put({"kind": "Node", **make_node(name="n1")}, namespace="")
+    assert story.asked() == (set(), False)
+
+
+def test_nothing_is_kept_of_what_is_gone(story):
+    """Neither by owner nor by name, so that memory grows with what there is."""
+    children = story.store.children
+    empty = {key: dict(value) for key, value in vars(children).items() if isinstance(value, dict)}
+    story.object("Service", W0)
+    uid = story.object("Job", "mnist-launcher")["metadata"]["uid"]
+    story.pod()
+    story.pod("mnist-launcher-x7", owner=uid)
+    for kind, name in (
+        ("Pod", "mnist-launcher-x7"),
+        ("Pod", W0),
+        ("Job", "mnist-launcher"),
+        ("Service", W0),
+    ):
+        story.store.gone(kind, "team", name, f"uid-{name}")
+    assert {key: vars(children)[key] for key in empty} == empty
+
+
+def test_a_job_that_is_gone(story):
+    """Its key and its uid lead nowhere; pods that it left ask for no pass."""
+    story.store.jobs.refuse(story.job, Refusal("Pod", W0, "Forbidden", "quota", 1e12))
+    story.store.gone("TFJob", "team", "mnist", "another")
+    assert story.job is not None
+    story.asked()
+    story.store.gone("TFJob", "team", "mnist", "job-uid")
+    assert story.asked() == ({KEY}, True)
+    assert (story.job, story.store.jobs.key_of("job-uid")) == (None, None)
+    story.pod()
+    assert story.asked()[0] == set()
+
+
+def test_jobs_that_a_list_does_not_hold(story):
+    """They are gone, in the namespace of the list, unless they are newer than it."""
+    framework = FRAMEWORKS["TFJob"]
+    story.put(tfjob(name="elsewhere", Worker=1), namespace="other")
+    late = story.put(tfjob(name="late", Worker=1))
+    listed = int(late["metadata"]["resourceVersion"]) - 1
+    story.store.jobs.listed(framework, "team", [], listed)
+    assert {job.name for job in story.store.jobs} == {"elsewhere", "late"}
+    story.store.jobs.listed(framework, "", [late], listed + 1)
+    assert {job.name for job in story.store.jobs} == {"late"}
+
+
+def test_a_group_is_found_through_the_api_that_is_served(story):
+    """Before it is known which one that is there are no groups, nor after it has gone."""
+    groups, (api, *_) = story.store.groups, gang.EMBEDDED.apis
+    document = {"apiVersion": api.api_version, "spec": {"minMember": 1}}
+    story.object("PodGroup", **document)
+    assert (groups.missing, story.store.group(story.job)) == (False, None)
+    groups.sought = True
+    assert groups.missing
+    groups.use(api)
+    story.object("PodGroup", **document)
+    found = story.store.group(story.job)
+    assert story.store.is_of_job(found)
+    assert (groups.missing, story.asked()) == (False, ({KEY}, False))
+    groups.lose()
+    assert (groups.missing, story.store.group(story.job)) == (True, None)
+
+
+def test_a_stranger_frees_the_name_of_a_jobs_group(story):
+    """The job is looked at again, although nothing of its own has changed."""
+    story.store.groups.use(gang.EMBEDDED.apis[0])
+    story.object("PodGroup", owner="stranger")
+    assert not story.store.is_of_job(story.store.group(story.job))
+    story.asked()
+    story.store.gone("PodGroup", "team", "mnist", "uid-mnist")
+    assert story.asked()[0] == {KEY}
+
+
+def test_a_group_of_foreign_pods(story):
+    """Found by the key of the gang, and each change of it makes a new revision of the gang."""
+    store, metadata = story.store, {"scheduling.k8s.io/group-name": "g"}
+    store.groups.use(gang.EMBEDDED.apis[0])
+    pod = story.pod("a", owner="", annotations=metadata)
+    spec = {**pod["spec"], "schedulerName": "muster"}
+    story.put({**pod, "spec": spec}, uid="uid-b", name="b")
+    key = "PodGroup/team/g"
+    assert [member.name for member, _ in store.foreign.members(key)] == ["b"]
+    assert store.group_of(key) is None
+    before = store.foreign.revision(key)
+    story.asked()
+    story.object("PodGroup", "g", owner="", spec={"minMember": 2})
+    assert store.group_of(key).spec == {"minMember": 2}
+    assert store.foreign.revision(key) > before
+    assert story.asked() == (set(), True)
+
+
+def test_the_schedulers_queues(story):
+    """They are not known before all are; a change of one is a reason to look at every job."""
+    groups = Story(gang.VOLCANO).store.groups
+    assert groups.queues is None
+    found = story.store.groups
+    queues = found.use_queues()
+    queues.take({"metadata": {"name": "a", "resourceVersion": "1"}})
+    assert found.queues is None
+    queues.listed("", {("", "a")}, 2)
+    assert found.queues == {"a": "Open"}
+    assert story.asked()[0] == {KEY}
+    found.lose()
+    assert found.queues is None
+
+
+def test_what_is_known_of_a_node(story):
+    """Nothing before the first list; then that it is there, or gone."""
+    assert story.store.knows_node("n1") is None
+    story.put({"kind": "Node", **make_node(name="n1")}, namespace="")
+    assert story.store.knows_node("n1") is None
+    story.store.collections["Node"].listed("", {("", "n1")}, 1000)
+    assert story.store.knows_node("n1") is True
+    assert story.store.knows_node("n2") is False
+    assert Story(gang.VOLCANO).store.knows_node("n1") is None
+
+
+@pytest.mark.parametrize(
+    ("document", "metadata"),
+    [
+        ({"kind": "Node", **make_node(name="o")}, {"namespace": ""}),
+        ({"kind": "Queue", "metadata": {"name": "o"}}, {"namespace": ""}),
+        ({"kind": "PriorityClass", "metadata": {"name": "o"}, "value": 7}, {"namespace": ""}),
+        (
+            {"kind": "ResourceQuota", "metadata": {"name": "o"}, "spec": {"hard": {"pods": "1"}}},
+            {},
+        ),
+        ({"kind": "LimitRange", "metadata": {"name": "o"}, "spec": {"limits": []}}, {}),
+        ({"kind": "PersistentVolumeClaim", "metadata": {"name": "o"}, "spec": {}}, {}),
+        ({"kind": "StorageClass", "metadata": {"name": "o"}}, {"namespace": ""}),
+    ],
+    ids=lambda value: value.get("kind", ""),
+)
+def test_what_may_let_a_gang_start_asks_for_a_cycle(story, document, metadata):
+    """By coming and by going, and for no pass over any job."""
+    story.put(document, **metadata)
+    assert story.asked() == (set(), True)
+    space = metadata.get("namespace", "team")
+    story.store.gone(document["kind"], space, "o", "uid-o")
+    assert story.asked() == (set(), True)
+
+
+def test_queues_priorities_and_budgets(story):
+    """By name; what was made with the old priorities can tell that there are others."""
+    store, before = story.store, story.store.priorities
+    story.put({"kind": "PriorityClass", "metadata": {"name": "high"}, "value": 7}, namespace="")
+    assert (store.priorities, before) == ({"high": 7}, {})
+    status = {"state": "Open"}
+    queue = {"kind": "Queue", "metadata": {"name": "q"}, "spec": {"weight": 3}, "status": status}
+    story.put(queue, namespace="")
+    assert (store.queues["q"].weight, store.queue_status["q"]) == (3, status)
+    store.gone("Queue", "", "q", "uid-q")
+    assert (store.queues, store.queue_status) == ({}, {})
+    story.pod(node="n1")
+    budget = {"kind": "PodDisruptionBudget", "metadata": {"name": "b"}}
+    story.put(budget | {"spec": {"selector": {}}, "status": {"disruptionsAllowed": 0}})
+    assert store.budgets.forbid("team", store.own_pods("job-uid").values())
+    store.gone("PodDisruptionBudget", "team", "b", "uid-b")
+    assert not store.budgets.forbid("team", store.own_pods("job-uid").values())
+
+
+def test_without_an_allocator_only_what_is_of_jobs_is_kept():
+    """Nodes and the like are nobody's business; pods still ask for a pass, but for no cycle."""
+    story = Story(gang.VOLCANO)
+    story.put({"kind": "Node", **make_node(name="n1")}, namespace="")
+    story.pod(node="n1")
+    assert story.asked() == ({KEY}, False)
+    assert (story.arrived, story.own()) == ([], {W0: f"uid-{W0}"})
+    assert "Node" not in story.store.collections
+
+
+def test_what_is_in_other_namespaces():
+    """Beside the jobs' namespaces, the embedded scheduler counts the pods on all nodes."""
+    volcano, embedded = Story(gang.VOLCANO, ["team"]), Story(gang.EMBEDDED, ["team"])
+    for story in (volcano, embedded):
+        story.pod(namespace="other")
+        story.put({"kind": "ConfigMap", "metadata": {"name": "c", "namespace": "other"}})
+        assert story.store.collections["ConfigMap"].objects == {}
+    assert volcano.store.pod("other", W0) is None
+    assert embedded.store.pod("other", W0) is not None
+    assert names.BATCH_JOB in embedded.store.collections
+
+
+def test_a_kind_that_nobody_keeps(story):
+    """It is let pass."""
+    story.put({"kind": "Secret", "metadata": {"name": "s"}})
+    story.store.gone("Secret", "team", "s", "uid-s")
+    assert story.asked() == (set(), False)
