@@ -28,7 +28,7 @@ from muster.runtime.kube import Kube, Resource
 from muster.runtime.made import Made
 from muster.runtime.mirror import Mirror
 from muster.runtime.podentries import PodEntry
-from muster.runtime.quotas import LimitView, QuotaBook, QuotaView
+from muster.runtime.quotas import LimitView, QuotaView
 from muster.runtime.shapes import NodeView
 from muster.runtime.snapshot import ClusterColumns
 from muster.runtime.storage import Stored
@@ -66,7 +66,7 @@ class Cache:
         self.queues: dict[str, QueueInput] = {}
         self.queue_status: dict[str, Json] = {}
         """As it was last seen, by queue."""
-        self.quotas = QuotaBook()
+        self.quotas = self.columns.quotas
         self.groups = Groups(
             kube, backend, self.namespaces, self._group_changed, self.jobs.touch_all
         )

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from muster import frameworks
 from muster.api import names, quantity
@@ -23,6 +24,26 @@ WHOLE = frozenset({"Placed", "Running", "Degraded"})
 """States of `status.gang` that a gang only has after it was admitted."""
 
 
+class Flags(Protocol):
+    """The flags that turn a job into a gang, as `settings.Settings` has them."""
+
+    @property
+    def scheduler_names(self) -> tuple[str, ...]:
+        """--scheduler-name."""
+
+    @property
+    def default_queue(self) -> str:
+        """--default-queue."""
+
+    @property
+    def priority_class(self) -> bool:
+        """--priority-class."""
+
+    @property
+    def reservation_after(self) -> float:
+        """--reservation-after."""
+
+
 @dataclass(frozen=True, slots=True)
 class GangRules:
     """Settings that turn a job into a gang."""
@@ -34,6 +55,17 @@ class GangRules:
     """The PriorityClass of a group counts, beside those of its pods."""
     reservation_after: float = UNLIMITED
     """Seconds after which nodes are kept free for a gang whose start nobody can foretell."""
+
+    @classmethod
+    def of(cls, flags: Flags, priorities: Mapping[str, int]) -> GangRules:
+        """Return the rules by the flags; `priorities`: PriorityClass -> value."""
+        return cls(
+            frozenset(flags.scheduler_names),
+            flags.default_queue,
+            priorities,
+            flags.priority_class,
+            flags.reservation_after,
+        )
 
 
 def parse_queue(document: Json) -> QueueInput:
@@ -282,7 +314,8 @@ def charged(
         for key, each in charge.items():
             pending[key] += each * len(missing - absent)
         roles.append(replace(role, charge=charge, absent=frozenset(absent)) if charge else role)
-    return replace(gang, roles=tuple(roles)), pending
+    coming = {key: amount for key, amount in pending.items() if amount}
+    return replace(gang, roles=tuple(roles), pending=coming), pending
 
 
 def was_whole(job: Job) -> bool:

@@ -54,6 +54,8 @@ class GangInput:
     movable: bool = False
     moving: bool = False
     owed: bool = False
+    pending: Mapping[str, int] = field(default_factory=dict)
+    """What pods of it that are about to be created take of each quota."""
 
 
 @dataclass(frozen=True, slots=True)

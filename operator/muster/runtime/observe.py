@@ -11,6 +11,7 @@ from muster import gang
 from muster.api import names
 from muster.frameworks import FRAMEWORKS
 from muster.runtime import gangs, recording
+from muster.runtime.assemble import assemble
 from muster.runtime.cache import Cache
 from muster.runtime.foreignstate import ForeignState
 from muster.runtime.gangs import GangRules
@@ -47,7 +48,7 @@ async def observe(
     found = list(inputs(cache, rules, hold, now))
     queues = list(cache.queues.values())
     # Nobody knows what was moved before, so that all may be.
-    snapshot = cache.columns.snapshot(found, queues, now, () if chosen.moves else None)
+    snapshot = assemble(cache.columns, found, queues, now, () if chosen.moves else None)
     return cache, recording.take(cache.columns, found, queues, rules, snapshot, chosen)
 
 

@@ -35,6 +35,10 @@ def with_offers(
     cache.groups.use(EMBEDDED.apis[0])
     for node in recording.nodes:
         cache.columns.node_changed(None, node)
+    for quota in recording.quota_views():
+        cache.quotas.quota_changed(None, quota)
+    for limits in recording.ranges:
+        cache.quotas.limits_changed(None, limits)
     for document in documents:
         for stored in _stored(document, namespace, recording.now):
             cache.put(stored)

@@ -138,11 +138,7 @@ def _of_pods(cache: Cache, kind: str, namespace: str, name: str) -> str:
 
 async def _live(settings: Settings) -> tuple[Cache, Recording]:
     chosen = PolicyFile(settings.scheduler_conf).get()
-    rules = GangRules(
-        frozenset(settings.scheduler_names),
-        settings.default_queue,
-        group_priority=settings.priority_class,
-    )
+    rules = GangRules.of(settings, {})
     connection = await connect(
         settings.kubeconfig, settings.master, settings.context or None, settings.concurrency
     )
