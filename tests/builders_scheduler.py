@@ -6,9 +6,10 @@ from __future__ import annotations
 from muster.api import quantity
 from muster.runtime import shapes
 from muster.runtime.assemble import assemble
-from muster.runtime.inputs import GangInput, QueueInput, RoleInput
+from muster.runtime.gangs import GangInput, QueueInput
 from muster.runtime.quotas import views_of
 from muster.runtime.snapshot import ClusterColumns
+from muster.runtime.tasks import RoleInput
 from muster.scheduler import cycle, policy
 from muster.scheduler.session import Session
 

@@ -27,7 +27,7 @@ import numpy as np  # noqa: E402
 from builders_scheduler import make_gang, make_node, make_pod, make_queue, make_role  # noqa: E402
 from muster.runtime import shapes  # noqa: E402
 from muster.runtime.assemble import assemble  # noqa: E402
-from muster.runtime.inputs import GangInput, QueueInput  # noqa: E402
+from muster.runtime.gangs import GangInput, QueueInput  # noqa: E402
 from muster.runtime.snapshot import ClusterColumns  # noqa: E402
 from muster.scheduler import cycle, policy  # noqa: E402
 from muster.scheduler.model import CPU  # noqa: E402

@@ -16,8 +16,8 @@ from builders_scheduler import make_gang, make_queue
 from muster.local import build
 from muster.runtime import shapes, storage
 from muster.runtime.assemble import assemble
-from muster.runtime.inputs import RoleInput
 from muster.runtime.snapshot import ClusterColumns
+from muster.runtime.tasks import RoleInput
 from muster.scheduler import policy
 from muster.scheduler.session import Session
 

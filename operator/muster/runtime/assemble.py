@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from muster.runtime.inputs import GangInput, QueueInput
+from muster.runtime.gangs import GangInput, QueueInput
 from muster.runtime.snapshot import ClusterColumns
 from muster.scheduler.model import PastMove, Snapshot
 

@@ -21,8 +21,8 @@ from muster.runtime.budgets import Budgets
 from muster.runtime.children import Children
 from muster.runtime.foreigngroups import ForeignGroups
 from muster.runtime.foreignpods import ForeignPods
+from muster.runtime.gangs import QueueInput
 from muster.runtime.groups import Groups
-from muster.runtime.inputs import QueueInput
 from muster.runtime.jobs import Jobs
 from muster.runtime.kube import Kube, Resource
 from muster.runtime.made import Made

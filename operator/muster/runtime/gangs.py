@@ -15,13 +15,50 @@ from muster.controller import children, policies, roster
 from muster.frameworks.initcontainer import Waiting
 from muster.gang import demand
 from muster.runtime import quotas, tasks
-from muster.runtime.inputs import GangInput, QueueInput
 from muster.runtime.quotas import LimitView
 from muster.runtime.shapes import PodShape, shape_of
-from muster.scheduler.model import UNLIMITED, Link
+from muster.runtime.tasks import RoleInput
+from muster.scheduler.model import UNLIMITED, Link, Refusal
 
 WHOLE = frozenset({"Placed", "Running", "Degraded"})
 """States of `status.gang` that a gang only has after it was admitted."""
+
+
+@dataclass(frozen=True, slots=True)
+class GangInput:
+    """One gang. Fields as in `model.Gang`; amounts by resource name."""
+
+    key: str
+    uid: str
+    queue: str
+    created: float
+    min_member: int
+    roles: tuple[RoleInput, ...]
+    priority: int = 0
+    min_resources: Mapping[str, int] | None = None
+    admitted: bool = False
+    hold_until: float | None = None
+    refusal: Refusal | None = None
+    duration: float = UNLIMITED
+    deadline: float = UNLIMITED
+    started: float | None = None
+    drains_from: float = UNLIMITED
+    critical: bool = False
+    guarded: bool = False
+    movable: bool = False
+    moving: bool = False
+    owed: bool = False
+    pending: Mapping[str, int] = field(default_factory=dict)
+    """What pods of it that are about to be created take of each quota."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueInput:
+    """One queue; resources without a capability are unlimited."""
+
+    name: str
+    weight: int = 1
+    capability: Mapping[str, int] = field(default_factory=dict)
 
 
 class Flags(Protocol):

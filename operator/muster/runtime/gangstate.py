@@ -18,8 +18,7 @@ from muster.controller import policies, roster
 from muster.runtime import gangs, quotas
 from muster.runtime.cache import Cache
 from muster.runtime.causes import Cause
-from muster.runtime.gangs import GangRules
-from muster.runtime.inputs import GangInput
+from muster.runtime.gangs import GangInput, GangRules
 from muster.runtime.promises import PATIENCE, REST, Promises
 from muster.runtime.shapes import PodShape
 from muster.scheduler.model import Reason, Refusal

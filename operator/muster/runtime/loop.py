@@ -20,9 +20,8 @@ from muster.runtime.chronicle import Chronicle
 from muster.runtime.cyclemetrics import Stopwatch
 from muster.runtime.evictions import Evictions
 from muster.runtime.foreign import Foreign
-from muster.runtime.gangs import GangRules
+from muster.runtime.gangs import GangInput, GangRules
 from muster.runtime.gangstate import NOT_NOW, GangState, patience
-from muster.runtime.inputs import GangInput
 from muster.runtime.kube import Kube
 from muster.runtime.metrics import Metrics
 from muster.runtime.moves import Moves

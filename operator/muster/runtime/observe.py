@@ -14,9 +14,8 @@ from muster.runtime import gangs, recording
 from muster.runtime.assemble import assemble
 from muster.runtime.cache import Cache
 from muster.runtime.foreignstate import ForeignState
-from muster.runtime.gangs import GangRules
+from muster.runtime.gangs import GangInput, GangRules
 from muster.runtime.gangstate import GangState
-from muster.runtime.inputs import GangInput
 from muster.runtime.kube import ApiError, Kube
 from muster.runtime.recording import Recording
 from muster.scheduler.policy import Policy

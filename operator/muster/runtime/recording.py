@@ -18,8 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from muster.api.model import Json
 from muster.runtime import quotas
 from muster.runtime.assemble import assemble
-from muster.runtime.gangs import GangRules
-from muster.runtime.inputs import GangInput, QueueInput
+from muster.runtime.gangs import GangInput, GangRules, QueueInput
 from muster.runtime.quotas import LimitView, QuotaView, Scope
 from muster.runtime.shapes import NodeView, PodUse
 from muster.runtime.snapshot import ClusterColumns

@@ -13,13 +13,14 @@ from typing import Final
 import numpy as np
 
 from muster.runtime.columns import NodeColumns, ShapeRow, Vocabulary
+from muster.runtime.gangs import GangInput, QueueInput
 from muster.runtime.hostports import HostPorts
-from muster.runtime.inputs import GangInput, QueueInput, RoleInput
 from muster.runtime.neighbours import Neighbours, Profile
 from muster.runtime.quotas import QuotaBook
 from muster.runtime.reach import Reach
 from muster.runtime.shapes import NodeView, PodShape, PodUse, Requests
 from muster.runtime.storage import Consumer
+from muster.runtime.tasks import RoleInput
 from muster.runtime.tenants import Tenants
 from muster.runtime.volumes import Volumes
 from muster.scheduler.model import (
