@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from muster.api import quantity
 from muster.runtime import shapes
-from muster.runtime.inputs import GangInput, QueueInput, RoleInput
+from muster.runtime.assemble import assemble
+from muster.runtime.gangs import GangInput, QueueInput
+from muster.runtime.quotas import views_of
 from muster.runtime.snapshot import ClusterColumns
+from muster.runtime.tasks import RoleInput
 from muster.scheduler import cycle, policy
 from muster.scheduler.session import Session
 
@@ -103,9 +104,10 @@ def make_snapshot(
     columns = make_columns(nodes=[make_node()] if nodes is None else nodes, pods=pods)
     for view in stored:
         columns.volumes.changed(None, view)
+    for quota in views_of(quotas or {}, {}):
+        columns.quotas.quota_changed(None, quota)
     queues = [make_queue()] if queues is None else queues
-    snapshot = columns.snapshot(list(gangs), queues, now, moves)
-    return dataclasses.replace(snapshot, quotas=quotas or {})
+    return assemble(columns, list(gangs), queues, now, moves)
 
 
 def run(*, with_policy=policy.DEFAULT, **parts):

@@ -9,6 +9,7 @@ import itertools
 from hypothesis import strategies as st
 
 from builders_scheduler import make_columns, make_gang, make_node, make_queue, make_role
+from muster.runtime.assemble import assemble
 from muster.scheduler import cycle
 from muster.scheduler.model import PastMove, Reason, Refusal
 
@@ -41,7 +42,8 @@ class World:
 
     def decide(self, rules):
         """Return what a cycle decides."""
-        snapshot = self.columns().snapshot(
+        snapshot = assemble(
+            self.columns(),
             list(self.gangs.values()),
             self.queues,
             self.now,

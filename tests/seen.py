@@ -12,6 +12,7 @@ from builders_scheduler import (
     make_role,
 )
 from muster.runtime import recording
+from muster.runtime.assemble import assemble
 from muster.runtime.gangs import GangRules
 from muster.scheduler import cycle, policy
 from muster.scheduler.model import Reason, Refusal
@@ -33,11 +34,15 @@ def moving(mode="move"):
     return policy.parse({"actions": "allocate, defragment", "configurations": [given]})
 
 
-def seen(*, gangs, nodes=None, pods=(), queues=None, chosen=policy.DEFAULT):
+def seen(*, gangs, nodes=None, pods=(), queues=None, quotas=(), ranges=(), chosen=policy.DEFAULT):
     """Return what a cycle saw, and what it decided."""
     columns = make_columns(nodes=[make_node()] if nodes is None else nodes, pods=pods)
+    for quota in quotas:
+        columns.quotas.quota_changed(None, quota)
+    for limits in ranges:
+        columns.quotas.limits_changed(None, limits)
     queues = [make_queue()] if queues is None else queues
-    snapshot = columns.snapshot(gangs, queues, 1000.0, () if chosen.moves else None)
+    snapshot = assemble(columns, gangs, queues, 1000.0, () if chosen.moves else None)
     made = recording.take(columns, gangs, queues, RULES, snapshot, chosen)
     return made, cycle.schedule(snapshot, chosen)
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from math import inf
 
 from builders_scheduler import make_columns, make_gang, make_queue, make_role
-from muster.runtime.inputs import GangInput
+from muster.runtime.assemble import assemble
+from muster.runtime.gangs import GangInput
 from muster.scheduler import cycle, policy
 from muster.scheduler.decision import Decision
 from muster.scheduler.model import Snapshot
@@ -67,7 +68,7 @@ class Cluster:
             while arrivals and arrivals[-1].arrives <= now:
                 work = arrivals.pop()
                 gangs[work.name] = self._gang(work, roles)
-            self.seen = columns.snapshot(list(gangs.values()), queues, now)
+            self.seen = assemble(columns, list(gangs.values()), queues, now)
             decisions = cycle.schedule(self.seen, self.rules)
             self.cycles += 1
             for decision in decisions:

@@ -26,7 +26,8 @@ import numpy as np  # noqa: E402
 
 from builders_scheduler import make_gang, make_node, make_pod, make_queue, make_role  # noqa: E402
 from muster.runtime import shapes  # noqa: E402
-from muster.runtime.inputs import GangInput, QueueInput  # noqa: E402
+from muster.runtime.assemble import assemble  # noqa: E402
+from muster.runtime.gangs import GangInput, QueueInput  # noqa: E402
 from muster.runtime.snapshot import ClusterColumns  # noqa: E402
 from muster.scheduler import cycle, policy  # noqa: E402
 from muster.scheduler.model import CPU  # noqa: E402
@@ -89,7 +90,7 @@ def whole(
     """Measure one cycle that places everything."""
 
     def prepare() -> Callable[[], int]:
-        snapshot = cluster(nodes).snapshot(gangs(pods, size), QUEUES, 0.0)
+        snapshot = assemble(cluster(nodes), gangs(pods, size), QUEUES, 0.0)
         return lambda: sum(len(d.placements) for d in cycle.schedule(snapshot, rules))
 
     return prepare
@@ -101,7 +102,7 @@ def roles_of_two(nodes: int, pods: int) -> Callable[[], Callable[[], int]]:
 
     def prepare() -> Callable[[], int]:
         several = [make_gang(key=f"team/job-{i:05}", roles=roles) for i in range(pods // GANG)]
-        snapshot = cluster(nodes).snapshot(several, QUEUES, 0.0)
+        snapshot = assemble(cluster(nodes), several, QUEUES, 0.0)
         return lambda: sum(len(d.placements) for d in cycle.schedule(snapshot, policy.DEFAULT))
 
     return prepare
@@ -115,7 +116,7 @@ def waiting(nodes: int, count: int) -> Callable[[], Callable[[], int]]:
             make_gang(key=f"team/{i:05}", roles=[make_role(replicas=20 * nodes, cpu=4)])
             for i in range(count)
         ]
-        snapshot = cluster(nodes).snapshot(large, QUEUES, 0.0)
+        snapshot = assemble(cluster(nodes), large, QUEUES, 0.0)
         return lambda: sum(len(d.placements) for d in cycle.schedule(snapshot, policy.DEFAULT))
 
     return prepare
@@ -140,13 +141,13 @@ def incremental(nodes: int, pods: int) -> Callable[[], Callable[[], int]]:
 
     def prepare() -> Callable[[], int]:
         columns, several = running(nodes, pods)
-        columns.snapshot(several, QUEUES, 0.0)
+        assemble(columns, several, QUEUES, 0.0)
         sizes = itertools.count(1000)
 
         def work() -> int:
             role = make_role(replicas=64, cpu=1, memory=f"{next(sizes)}Mi")
             new = make_gang(key="team/new", roles=[role])
-            snapshot = columns.snapshot([*several, new], QUEUES, 0.0)
+            snapshot = assemble(columns, [*several, new], QUEUES, 0.0)
             return sum(len(d.placements) for d in cycle.schedule(snapshot, policy.DEFAULT))
 
         return work
@@ -170,11 +171,11 @@ def reserved(nodes: int, pods: int) -> Callable[[], Callable[[], int]]:
         small = make_gang(
             key="team/small", created=1.0, duration=9.0, roles=[make_role(replicas=2)]
         )
-        columns.snapshot([*several, large, small], QUEUES, 0.0)
+        assemble(columns, [*several, large, small], QUEUES, 0.0)
 
         def work() -> int:
             several[0] = dataclasses.replace(several[0])
-            snapshot = columns.snapshot([*several, large, small], QUEUES, 0.0)
+            snapshot = assemble(columns, [*several, large, small], QUEUES, 0.0)
             decisions = cycle.schedule(snapshot, policy.DEFAULT)
             assert any(d.verdict.eta for d in decisions)
             return sum(len(d.placements) for d in decisions)
@@ -189,7 +190,7 @@ def preempting(nodes: int, pods: int, wanted: int = 512) -> Callable[[], Callabl
 
     def prepare() -> Callable[[], int]:
         columns, several = running(nodes, pods)
-        snapshot = columns.snapshot(several, QUEUES, 0.0).nodes
+        snapshot = assemble(columns, several, QUEUES, 0.0).nodes
         free = (snapshot.allocatable - snapshot.used)[:, CPU].tolist()
         for name, left in zip(snapshot.names, free, strict=True):
             rest = make_pod(name=f"rest-{name}", node=name, cpu=f"{left}m")
@@ -198,7 +199,7 @@ def preempting(nodes: int, pods: int, wanted: int = 512) -> Callable[[], Callabl
         new = make_gang(
             key="team/new", priority=9, roles=[make_role(replicas=wanted, cpu=1)], created=1e6
         )
-        snapshot = columns.snapshot([*ages, new], QUEUES, 1e6)
+        snapshot = assemble(columns, [*ages, new], QUEUES, 1e6)
         return lambda: sum(len(d.nominations) for d in cycle.schedule(snapshot, PREEMPT))
 
     return prepare
@@ -217,7 +218,7 @@ def moving(nodes: int) -> Callable[[], Callable[[], int]]:
             role = make_role(cpu=8, held=[(0, node)], started=started)
             several.append(make_gang(key=f"team/run-{i:05}-{j}", movable=True, roles=[role]))
         new = make_gang(key="team/new", roles=[make_role(replicas=1, cpu=64)])
-        snapshot = columns.snapshot([*several, new], QUEUES, 2e5, ())
+        snapshot = assemble(columns, [*several, new], QUEUES, 2e5, ())
         return lambda: sum(len(d.moves) for d in cycle.schedule(snapshot, DEFRAGMENT))
 
     return prepare
@@ -228,8 +229,8 @@ def idle(nodes: int, pods: int) -> Callable[[], Callable[[], int]]:
 
     def prepare() -> Callable[[], int]:
         columns, several = running(nodes, pods)
-        columns.snapshot(several, QUEUES, 0.0)
-        return lambda: len(cycle.schedule(columns.snapshot(several, QUEUES, 0.0), policy.DEFAULT))
+        assemble(columns, several, QUEUES, 0.0)
+        return lambda: len(cycle.schedule(assemble(columns, several, QUEUES, 0.0), policy.DEFAULT))
 
     return prepare
 

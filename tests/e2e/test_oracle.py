@@ -15,8 +15,9 @@ from clusters import FEATURES, question
 from builders_scheduler import make_gang, make_queue
 from muster.local import build
 from muster.runtime import shapes, storage
-from muster.runtime.inputs import RoleInput
+from muster.runtime.assemble import assemble
 from muster.runtime.snapshot import ClusterColumns
+from muster.runtime.tasks import RoleInput
 from muster.scheduler import policy
 from muster.scheduler.session import Session
 
@@ -65,7 +66,7 @@ def ours(asked):
     for pod in asked["pods"]:
         columns.pod_changed(None, shapes.parse_use(pod))
     role = RoleInput("", shapes.shape_of(asked["pod"]), waiting=(0,))
-    snapshot = columns.snapshot([make_gang(roles=[role])], [make_queue()], 0.0)
+    snapshot = assemble(columns, [make_gang(roles=[role])], [make_queue()], 0.0)
     session = Session(snapshot, policy.DEFAULT.openers())
     tasks = session.jobs[0].tasks[0]
     free = session.fit(tasks).capacity > 0

@@ -4,39 +4,18 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import urllib.request
 from pathlib import Path
 
 import pytest
 import yaml
+from asking import ask, run
 from gangs import wait_reason
-from harness import Api, Operator, add_nodes, tfjob
+from harness import Api, Operator, add_nodes, tfjob, verdict
 
 pytestmark = pytest.mark.e2e
 
 SEEDS = Path(__file__).parents[1] / "seeds"
-
-
-def ask(api: Api, *words: str) -> tuple[int, str]:
-    """Return the exit code of a muster command, and what it printed."""
-    done = run(api, *words)
-    return done.returncode, done.stdout or done.stderr
-
-
-def run(api: Api, *words: str) -> subprocess.CompletedProcess[str]:
-    """Return a muster command that is done."""
-    done = subprocess.run(
-        [sys.executable, "-m", "muster", *words],
-        env={**os.environ, **api.cluster.env()},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "Traceback" not in done.stderr, done.stderr
-    return done
 
 
 def test_a_gang_that_waits_explains_itself(api: Api, module_operator: Operator) -> None:
@@ -94,6 +73,30 @@ def test_a_job_is_tried_before_it_is_submitted(
     assert decision["verdict"]["reason"] == "NotEnoughResources"
     assert api.history("Pod", since) == []
     assert [job["metadata"]["name"] for job in api.list("TFJob")] == ["first"]
+
+
+def test_a_quota_is_counted_as_the_operator_counts_it(
+    api: Api, module_operator: Operator, tmp_path: Path
+) -> None:
+    """Before the job is submitted, while it waits, and of a snapshot."""
+    add_nodes(api, {"cpu": "8"})
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}}
+    api.create({**quota, "spec": {"hard": {"pods": "4"}}})
+    api.create(tfjob("first", workers=3, run="forever"))
+    api.wait_pods(3, "Running", "first")
+    file, saved, where = tmp_path / "job.yaml", tmp_path / "saw.json", ("-n", api.namespace)
+    file.write_text(yaml.safe_dump(tfjob("second", workers=3)))
+    answers = [ask(api, "simulate", "-f", str(file), *where)]
+    api.create(tfjob("second", workers=3))
+    waits = api.wait_job("second", lambda j: verdict(j).get("blockedBy"), what="second is told")
+    answers.append(ask(api, "explain", "tfjob/second", *where))
+    saved.write_text(run(api, "snapshot").stdout)
+    answers.append(ask(api, "explain", "tfjob/second", *where, "--cluster", str(saved)))
+    for code, text in answers:
+        assert code == 1, text
+        assert verdict(waits)["message"].startswith(text.splitlines()[1].strip())
+        assert f"  behind resourcequota/{api.namespace}/few" in text.splitlines()
+    assert ask(api, "simulate", "--replay", str(saved))[0] == 0
 
 
 def test_what_the_allocator_saw_decides_the_same_again(

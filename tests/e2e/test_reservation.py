@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+import yaml
+from asking import ask
 from gangs import holders
 from harness import PATIENCE, Api, Json, Operator, add_nodes, tfjob, verdict
 
@@ -92,3 +95,32 @@ def test_nodes_are_drained_for_a_gang_that_nobody_can_foretell(
     assert f"kept for TFJob/{api.namespace}/large" in late["message"]
     api.wait_condition("large", "Succeeded")
     api.wait_condition("late", "Succeeded")
+
+
+def test_a_reservation_is_explained_as_the_operator_keeps_it(
+    api: Api, start_operator: StartOperator, tmp_path: Path
+) -> None:
+    """To those who ask before they submit a job, and while it waits."""
+    patience = "--reservation-after=2s"
+    start_operator(patience)
+    add_nodes(api, {"cpu": "4"}, {"cpu": "4"})
+    for name in ("a", "b"):
+        api.create(tfjob(name, workers=1, resources={"cpu": "2"}, run="forever"))
+    api.wait_pods(2, "Running")
+    api.create(tfjob("large", workers=2, resources={"cpu": "4"}))
+    api.wait_job("large", lambda j: verdict(j).get("state") == "Reserved")
+    file, where = tmp_path / "job.yaml", ("-n", api.namespace, patience)
+    file.write_text(yaml.safe_dump(tfjob("late", workers=1)))
+    answers = [ask(api, "simulate", "-f", str(file), *where)]
+    api.create(tfjob("late", workers=1))
+    late = verdict(api.wait_job("late", lambda j: verdict(j).get("reason")))
+    answers.append(ask(api, "explain", "tfjob/late", *where))
+    for code, text in answers:
+        assert code == 1, text
+        assert text.splitlines()[0].endswith(f"/late: waiting, not now: {late['reason']}")
+        assert f"  behind TFJob/{api.namespace}/large" in text.splitlines()
+    code, text = ask(api, "explain", "tfjob/large", *where)
+    assert (code, text.splitlines()[0].rpartition("/")[2]) == (
+        1,
+        "large: reserved, not now: NotEnoughResources",
+    )

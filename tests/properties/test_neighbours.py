@@ -18,6 +18,7 @@ from builders_scheduler import (
     make_template,
     place_and_undo,
 )
+from muster.runtime.assemble import assemble
 from muster.scheduler import cycle, policy
 from muster.scheduler.session import Session
 
@@ -98,7 +99,7 @@ def test_each_placement_passes_the_check_by_which_it_is_carried_out(cluster, rul
     """In the order decided, counting those before it: terms hold when a pod comes to its node."""
     columns, gangs = cluster
     known = {gang.key: {role.role: role.shape for role in gang.roles} for gang in gangs}
-    snapshot = columns.snapshot(gangs, [make_queue()], 0.0)
+    snapshot = assemble(columns, gangs, [make_queue()], 0.0)
     for decision in cycle.schedule(snapshot, rules):
         for p in decision.placements:
             shape = known[decision.gang][p.role]
@@ -110,7 +111,7 @@ def test_each_placement_passes_the_check_by_which_it_is_carried_out(cluster, rul
 def test_batch_is_pod_by_pod(cluster, count):
     """Choosing nodes for many tasks at once gives what one at a time gives."""
     columns, gangs = cluster
-    snapshot = columns.snapshot(gangs, [make_queue()], 0.0)
+    snapshot = assemble(columns, gangs, [make_queue()], 0.0)
     together = Session(snapshot, policy.DEFAULT.openers())
     apart = Session(snapshot, policy.DEFAULT.openers())
     batch = together.fit(together.jobs[0].tasks[0]).choose(count)
@@ -128,7 +129,7 @@ def test_batch_is_pod_by_pod(cluster, count):
 def test_undo_leaves_nothing_behind(cluster):
     """After placing and taking back, every task may go where it might before."""
     columns, gangs = cluster
-    session = Session(columns.snapshot(gangs, [make_queue()], 0.0), policy.DEFAULT.openers())
+    session = Session(assemble(columns, gangs, [make_queue()], 0.0), policy.DEFAULT.openers())
 
     def where():
         found = {}
@@ -148,7 +149,7 @@ def test_undo_leaves_nothing_behind(cluster):
 def test_deterministic(cluster, rules):
     """A snapshot can be scheduled twice, with the same outcome: nothing in it is changed."""
     columns, gangs = cluster
-    snapshot = columns.snapshot(gangs, [make_queue()], 0.0)
+    snapshot = assemble(columns, gangs, [make_queue()], 0.0)
     assert cycle.schedule(snapshot, rules) == cycle.schedule(snapshot, rules)
 
 
@@ -203,7 +204,7 @@ def standing(nodes, gangs, gone=()):
 def test_who_is_evicted_for_fits_when_they_have_gone(crowd):
     """By ports and terms too, on the nodes that are kept; and without that it did not fit."""
     nodes, gangs, high = crowd
-    snapshot = standing(nodes, gangs).snapshot([*gangs, high], [make_queue()], 0.0)
+    snapshot = assemble(standing(nodes, gangs), [*gangs, high], [make_queue()], 0.0)
     decision = next(d for d in cycle.schedule(snapshot, PREEMPT) if d.gang == high.key)
     if not decision.evictions:
         return

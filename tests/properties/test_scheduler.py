@@ -20,6 +20,7 @@ from builders_scheduler import (
     make_snapshot,
 )
 from muster.runtime import shapes
+from muster.runtime.assemble import assemble
 from muster.runtime.snapshot import ClusterColumns
 from muster.scheduler import cycle, policy
 from muster.scheduler.decision import State
@@ -205,10 +206,10 @@ def test_a_second_cycle_finds_nothing_left_to_place(parts, rules):
     # A gang of several roles may fit by luck where it did not before.
     simple = [g for g in parts["gangs"] if len(g.roles) == 1 and not g.admitted]
     columns = make_columns(nodes=parts["nodes"], pods=parts["pods"])
-    snapshot = columns.snapshot(simple, parts["queues"], 0.0)
+    snapshot = assemble(columns, simple, parts["queues"], 0.0)
     placements = {d.gang: d.placements for d in cycle.schedule(snapshot, rules)}
     after = [_carried_out(columns, gang, placements[gang.key]) for gang in simple]
-    second = cycle.schedule(columns.snapshot(after, parts["queues"], 0.0), rules)
+    second = cycle.schedule(assemble(columns, after, parts["queues"], 0.0), rules)
     assert [decision.gang for decision in second if decision.placements] == []
 
 
@@ -327,14 +328,14 @@ def test_columns_follow_events(data, parts):
         change(known.pop(name, None), after)
         if after is not None:
             known[name] = after
-        columns.snapshot(parts["gangs"][: data.draw(amounts)], queues, 0.0)
+        assemble(columns, parts["gangs"][: data.draw(amounts)], queues, 0.0)
     fresh = ClusterColumns()
     for node in nodes.values():
         fresh.node_changed(None, node)
     for pod in pods.values():
         fresh.pod_changed(None, pod)
-    one = columns.snapshot(parts["gangs"], queues, 0.0)
-    other = fresh.snapshot(parts["gangs"], queues, 0.0)
+    one = assemble(columns, parts["gangs"], queues, 0.0)
+    other = assemble(fresh, parts["gangs"], queues, 0.0)
     assert one.nodes.names == other.nodes.names
     for name, row in enumerate(one.resources):
         if row in other.resources:
@@ -349,7 +350,7 @@ def test_columns_follow_events(data, parts):
 def test_assumed_pods_count_once(parts):
     """Between decision and arrival a placement holds its room, and afterwards it holds it once."""
     columns = make_columns(nodes=parts["nodes"], pods=parts["pods"])
-    snapshot = columns.snapshot(parts["gangs"], parts["queues"], 0.0)
+    snapshot = assemble(columns, parts["gangs"], parts["queues"], 0.0)
     gangs = {gang.key: gang for gang in parts["gangs"]}
     expected = snapshot.nodes.used.copy()
     arrived = []
@@ -363,9 +364,9 @@ def test_assumed_pods_count_once(parts):
             request = dict(shape.requests) | {"pods": 1000}
             row = [request.get(r, 0) for r in snapshot.resources]
             expected[snapshot.nodes.index[p.node]] += row
-    assert (columns.snapshot([], [], 0.0).nodes.used == expected).all()
+    assert (assemble(columns, [], [], 0.0).nodes.used == expected).all()
     for use in arrived:
         columns.pod_changed(None, use)
-    after = columns.snapshot([], [], 0.0).nodes.used
+    after = assemble(columns, [], [], 0.0).nodes.used
     assert (after[:, 0] == expected[:, 0]).all()
     assert columns.assumed == {}

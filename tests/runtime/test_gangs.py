@@ -320,6 +320,7 @@ class TestCharges:
             see(*pods.values(), job=job, **fields), job, self.CHARGES, pods, unbound
         )
         assert gang.roles[0].charge == self.CHARGES["worker"]
+        assert gang.pending == {key: amount for key, amount in coming.items() if amount}
         return gang.roles[0].absent, dict(coming)
 
     def test_a_new_job(self):

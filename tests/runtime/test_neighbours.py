@@ -15,6 +15,7 @@ from builders_scheduler import (
     make_template,
 )
 from muster.runtime import shapes
+from muster.runtime.assemble import assemble
 from muster.runtime.census import IDLE, Census, Question
 from muster.runtime.ties import Identity, Selection
 from muster.scheduler.model import Link
@@ -38,7 +39,7 @@ def spread(**fields):
 def bonds(columns, **fields):
     """Return the bonds of one role of two such pods, named `app: a`."""
     role = make_role(replicas=2, template=make_template(labels={"app": "a"}, **fields))
-    snapshot = columns.snapshot([make_gang(roles=[role])], [make_queue()], 0.0)
+    snapshot = assemble(columns, [make_gang(roles=[role])], [make_queue()], 0.0)
     return next(iter(snapshot.shapes.values())).bonds
 
 
@@ -87,7 +88,7 @@ def test_namespaces_and_label_keys(term, count):
     labels = {"app": "a", "version": "2"}
     template = make_template(labels=labels, affinity=affinity("podAntiAffinity", **term))
     gang = make_gang(roles=[make_role(replicas=1, template=template)])
-    snapshot = columns.snapshot([gang], [make_queue()], 0.0)
+    snapshot = assemble(columns, [gang], [make_queue()], 0.0)
     bond, *_ = next(iter(snapshot.shapes.values())).bonds
     assert int(bond.counts.sum()) == count
 
@@ -146,7 +147,7 @@ def test_plain_roles_share_a_shape_whatever_they_are_called():
             make_role(role=app, replicas=1, template=make_template(labels={"app": app}))
             for app in "abc"
         ]
-        return len(columns.snapshot([make_gang(roles=roles)], [make_queue()], 0.0).shapes)
+        return len(assemble(columns, [make_gang(roles=roles)], [make_queue()], 0.0).shapes)
 
     columns = make_columns(nodes=NODES)
     assert ids(columns) == 1

@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
 from builders_scheduler import make_gang
-from muster.runtime import offers
+from muster.api import names
+from muster.runtime import offers, storage
 from muster.runtime.offers import OfferError
+from muster.runtime.quotas import LimitView, QuotaView
 from seen import seen
 from world import tfjob
 
@@ -71,3 +74,51 @@ def test_a_batch_job_begins_with_its_parallelism(spec, count):
     ((gang,), _) = offered(job)
     assert (gang.key, gang.min_member) == ("Job/default/qj", 1)
     assert sum(len(role.waiting) for role in gang.roles) == count
+
+
+SPEC = {"schedulerName": "muster", "containers": [{"name": "c"}]}
+
+
+def simulated(*documents, stored=(), **more):
+    """Return the verdict on what these documents would be."""
+    view, _ = seen(gangs=[], **more)
+    for field in ("claims", "classes"):
+        view = replace(view, **{field: tuple(s for f, s in stored if f == field)})
+    view, (key,) = offers.with_offers(view, documents, "team")
+    (verdict,) = (d.verdict for d in view.decide() if d.gang == key)
+    return verdict
+
+
+@pytest.mark.parametrize("kind", ["Pod", "Job"])
+@pytest.mark.parametrize("named", [None, "fast"])
+def test_ephemeral_volumes_of_pods_that_are_not_there(kind, named):
+    """Nobody has made their claims yet; their class, or the default, says where they can be."""
+    claim = {"volumeClaimTemplate": {"spec": {"storageClassName": named} if named else {}}}
+    spec = {**SPEC, "volumes": [{"name": "tmp", "ephemeral": claim}]}
+    document = {"kind": kind, "metadata": {"name": "p"}, "spec": spec}
+    if kind == "Job":
+        document["spec"] = {"parallelism": 3, "template": {"spec": spec}}
+    fast = ("classes", storage.ClassView("fast", True, True, None, default=True))
+    assert simulated(document, stored=[fast]).state == "Placed"
+    verdict = simulated(document)
+    assert verdict.reason == "WaitingForVolume"
+    assert "storage class" in verdict.message
+
+
+def test_quotas_and_limits_of_pods_that_are_not_there():
+    """The API server would look at them when somebody creates the pods."""
+    few = QuotaView("team", "few", {"pods": 4000}, {"pods": 1000})
+    of_cpu = QuotaView("team", "cpu", {"requests.cpu": 4000}, {})
+    limits = LimitView("team", "range", ({"type": "Container", "defaultRequest": {"cpu": "3"}},))
+    job = {"kind": "Job", "metadata": {"name": "qj"}, "spec": {"template": {"spec": SPEC}}}
+    for count, reason in ((3, ""), (4, "NotEnoughResources"), (5, "ExceedsResourceQuota")):
+        annotations = {names.GROUP_MIN_MEMBER: str(count)}
+        metadata = {"annotations": annotations}
+        template = {"metadata": metadata, "spec": SPEC}
+        document = {**job, "spec": {"parallelism": count, "template": template}}
+        assert simulated(document, quotas=[few]).reason == reason
+    unnamed = simulated(job, quotas=[of_cpu])
+    assert "qj-0 does not name requests.cpu" in unnamed.message
+    assert simulated(job, quotas=[of_cpu], ranges=[limits]).state == "Placed"
+    two = {**job, "spec": {"parallelism": 2, "template": template | {"metadata": {}}}}
+    assert simulated(two, quotas=[of_cpu], ranges=[limits]).placed == 1

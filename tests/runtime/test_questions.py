@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 
 import pytest
 import yaml
 
-from builders_scheduler import make_gang, make_pod, make_role
+from builders_scheduler import make_gang, make_node, make_pod, make_role
 from muster import cli
+from muster.api import edge
 from muster.runtime import questions, recording
 from muster.runtime.settings import Settings
 from seen import seen
@@ -110,3 +112,158 @@ def test_what_cannot_be_read_is_a_sentence(tmp_path, capsys):
     for file, words in (("no.json", "not a snapshot"), ("gone.json", "No such file")):
         assert cli.main(["simulate", "--replay", str(tmp_path / file)]) == 2
         assert words in capsys.readouterr().err
+
+
+# Of the live cluster.
+
+PATHS = {
+    "Node": "/api/v1/nodes",
+    "Pod": "/api/v1/pods",
+    "ResourceQuota": "/api/v1/resourcequotas",
+    "LimitRange": "/api/v1/limitranges",
+    "Queue": "/apis/scheduling.incubator.k8s.io/v1alpha1/queues",
+    "TFJob": "/apis/kubeflow.org/v1/tfjobs",
+}
+
+
+DEFAULT_QUEUE = {"kind": "Queue", "metadata": {"name": "default"}}
+
+
+class Served:
+    """An API server that can only be read: these documents, and the default queue."""
+
+    namespace = "team"
+
+    def __init__(self, *documents):
+        self._lists = {path: [] for path in PATHS.values()}
+        for number, document in enumerate((DEFAULT_QUEUE, *documents)):
+            given = {"uid": str(number), "resourceVersion": "1", "namespace": "team"}
+            if document["kind"] in ("Node", "Queue"):
+                del given["namespace"]
+            metadata = {**given, **document["metadata"]}
+            self._lists[PATHS[document["kind"]]].append({**document, "metadata": metadata})
+
+    async def get(self, path, **_params):
+        """Return the list that is at the path."""
+        return {"metadata": {"resourceVersion": "1"}, "items": self._lists.get(path, [])}
+
+    async def close(self):
+        """Do nothing: there is no connection."""
+
+
+@pytest.fixture
+def live(monkeypatch):
+    """Return a function that makes these documents the live cluster."""
+
+    def serve(*documents):
+        async def connect(*_args):
+            return Served(*documents)
+
+        monkeypatch.setattr(questions, "connect", connect)
+
+    return serve
+
+
+def job(name="mnist", *, workers, cpu="1", age=0.0):
+    """Return a job that was created so many seconds ago."""
+    container = {"name": "tensorflow", "image": "i", "resources": {"requests": {"cpu": cpu}}}
+    template = {"spec": {"containers": [container]}}
+    document = tfjob(name=name, Worker={"replicas": workers, "template": template})
+    document["metadata"]["creationTimestamp"] = edge.format_time(time.time() - age)
+    document["metadata"]["generation"] = 1
+    return document
+
+
+def quota(*, used="0", scopes=(), **hard):
+    """Return a quota of the jobs' namespace."""
+    return {
+        "kind": "ResourceQuota",
+        "metadata": {"name": "few"},
+        "spec": {"hard": hard, "scopes": list(scopes)},
+        "status": {"hard": hard, "used": dict.fromkeys(hard, used)},
+    }
+
+
+def answers(tmp_path, document, *cluster, live):
+    """Return what explain, simulate and both on a snapshot say of a job beside a cluster."""
+    file, saved = tmp_path / "job.yaml", tmp_path / "saw.json"
+    file.write_text(yaml.safe_dump(document))
+    settings, name = Settings(), f"TFJob/{document['metadata']['name']}"
+
+    def ask(question):
+        return asyncio.run(question)
+
+    def simulated(where):
+        return ask(questions.simulate(settings, [str(file)], where, "team", as_json=True))
+
+    live(*cluster)
+    found = [simulated("live")]
+    saved.write_text(ask(questions.snapshot(settings, "live")).text)
+    found.append(simulated(str(saved)))
+    live(*cluster, document)
+    found.append(ask(questions.explain(settings, name, "live", "team", as_json=True)))
+    saved.write_text(ask(questions.snapshot(settings, "live")).text)
+    found.append(ask(questions.explain(settings, name, str(saved), "team", as_json=True)))
+    assert ask_replay(saved) == 0
+    return [(answer.code, *_verdict(answer)) for answer in found]
+
+
+def ask_replay(saved):
+    """Return the code of a replay."""
+    return questions.replay(str(saved)).code
+
+
+def _verdict(answer):
+    (decision,) = json.loads(answer.text)
+    verdict = decision["verdict"]
+    return verdict["state"], verdict.get("reason", "")
+
+
+ROOMY = {"kind": "Node", **make_node()}
+
+
+@pytest.mark.parametrize(
+    ("hard", "used", "said"),
+    [
+        ("4", "0", (0, "Placed", "")),
+        ("4", "2", (1, "Waiting", "NotEnoughResources")),
+        ("2", "0", (1, "Waiting", "ExceedsResourceQuota")),
+    ],
+)
+def test_a_quota_is_looked_at(live, tmp_path, hard, used, said):
+    """As the operator does, of the live cluster and of a snapshot, before a job is there too."""
+    cluster = [ROOMY, quota(pods=hard, used=used)]
+    assert answers(tmp_path, job(workers=3), *cluster, live=live) == [said] * 4
+
+
+def test_a_quota_counts_only_its_own_pods(live, tmp_path):
+    """One for pods with a deadline says nothing of a job without."""
+    cluster = [ROOMY, quota(pods="1", scopes=["Terminating"])]
+    assert answers(tmp_path, job(workers=3), *cluster, live=live) == [(0, "Placed", "")] * 4
+
+
+def test_a_limit_range_is_looked_at(live, tmp_path):
+    """What it forbids is said, and its defaults take room."""
+    items = [{"type": "Container", "defaultRequest": {"memory": "20Gi"}, "max": {"cpu": "2"}}]
+    limits = {"kind": "LimitRange", "metadata": {"name": "range"}, "spec": {"limits": items}}
+    found = answers(tmp_path, job(workers=2), ROOMY, limits, live=live)
+    assert found == [(1, "Waiting", "ExceedsCluster")] * 4
+    large = job(workers=1)
+    (container,) = large["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+    container["resources"]["limits"] = {"cpu": "3"}
+    found = answers(tmp_path, large, ROOMY, limits, live=live)
+    assert found == [(1, "Waiting", "ExceedsResourceQuota")] * 4
+
+
+@pytest.mark.parametrize(
+    ("age", "said"), [(60.0, (0, "Placed", "")), (3600.0, (1, "Waiting", "WaitingForReservation"))]
+)
+def test_a_reservation_is_looked_at(live, tmp_path, age, said):
+    """A gang that has waited for longer than --reservation-after keeps its room from others."""
+    nodes = [{"kind": "Node", **make_node(name=name, cpu=4)} for name in ("n1", "n2")]
+    pods = [{"kind": "Pod", **make_pod(name=f"p-{n}", node=n, cpu=2)} for n in ("n1", "n2")]
+    for pod in pods:
+        pod["spec"]["schedulerName"] = "muster"
+    large = job("large", workers=2, cpu="4", age=age)
+    found = answers(tmp_path, job("small", workers=1), *nodes, *pods, large, live=live)
+    assert found == [said] * 4

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from muster.runtime import quotas
@@ -202,3 +204,16 @@ def test_the_book():
     book.limits_changed(view, None)
     book.quota_changed(quota(hard={"cpu": "1"}), None)
     assert (book.ranges("team"), book.quotas("team")) == ([], [])
+
+
+def test_quotas_come_back_from_their_dimensions():
+    """In order, with the scopes that are known of them."""
+    book = QuotaBook()
+    some = {"pods": "4", "cpu": "1"}
+    first = quota(hard=some, used=some)
+    second = replace(quota(used={"pods": "1"}, scopes=["Terminating"]), namespace="other")
+    for view in (first, second):
+        book.quota_changed(None, view)
+    scopes = {"other/few": second.scopes}
+    assert list(quotas.views_of(book.dimensions(), scopes)) == [first, second]
+    assert book.contents() == ([second, first], [])

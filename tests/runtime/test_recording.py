@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from builders_scheduler import make_gang, make_node, make_pod, make_role
 from muster.runtime import recording
+from muster.runtime.quotas import LimitView, QuotaView, Scope
 from muster.scheduler import policy
-from muster.scheduler.model import PastMove
+from muster.scheduler.model import PastMove, Quota
 from seen import moving, rich, seen
 
 BINPACK = policy.parse({"tiers": [{"plugins": [{"name": "gang"}, {"name": "binpack"}]}]})
@@ -70,6 +71,39 @@ def test_moves_are_decided_again():
     again, _ = recording.load(recording.dump(later, later.decide()))
     assert again.moves == past
     assert [move.gang for move in again.decide()[0].moves] == ["team/b"]
+
+
+def test_quotas_are_decided_again():
+    """With the pods that were about to be created, which are counted once."""
+    few = QuotaView("team", "few", {"pods": 4000}, {"pods": 1000}, (Scope("NotTerminating"),))
+    role = make_role(replicas=2, charge={"team/few/pods": 1000})
+    view, decisions = seen(
+        gangs=[
+            make_gang(key="team/a", pending={"team/few/pods": 2000}),
+            make_gang(key="team/b", roles=[role]),
+        ],
+        quotas=[few],
+        ranges=[LimitView("team", "range", ({"type": "Pod", "max": {"cpu": "1"}},))],
+    )
+    (waits,) = (d.verdict for d in decisions if d.gang == "team/b")
+    assert "1 of 4 are left" in waits.message
+    text = recording.dump(view, decisions)
+    again, told = recording.load(text)
+    assert recording.told(again.decide()) == told == recording.told(decisions)
+    assert recording.dump(again, again.decide()) == text
+    assert list(again.quota_views()) == [few]
+    assert again.ranges == view.ranges
+
+
+def test_files_from_before_scopes_were_written():
+    """Of their quotas the pods that were about to be created are taken already."""
+    view, _ = seen(gangs=[make_gang(roles=[make_role(replicas=2, charge={"t/few/pods": 1000})])])
+    few = {"t/few/pods": Quota("t/few", "pods", 4000, 3000)}
+    text = recording.dump(replace(view, quotas=few), ())
+    assert "quota_scopes" not in text
+    again, _ = recording.load(text)
+    assert again.snapshot().quotas == few
+    assert "1 of 4 are left" in again.decide()[0].verdict.message
 
 
 def test_sets_are_sorted():

@@ -17,6 +17,7 @@ from builders_scheduler import (
     make_template,
 )
 from muster.runtime import shapes
+from muster.runtime.assemble import assemble
 from muster.runtime.snapshot import IDLE_SHAPES
 from muster.scheduler.model import CPU, PODS, UNLIMITED
 
@@ -25,7 +26,7 @@ QUEUES = [make_queue()]
 
 def freeze(columns, *gangs):
     """Return a snapshot with these gangs."""
-    return columns.snapshot(gangs, QUEUES, 0.0)
+    return assemble(columns, gangs, QUEUES, 0.0)
 
 
 def used(columns):
@@ -171,7 +172,7 @@ def test_queue_of_gangs():
     columns = make_columns()
     gang = make_gang(queue="q1", roles=[make_role(replicas=2, cpu=1)])
     queues = [make_queue(name="q1", weight=0, cpu=4), make_queue(name="q2")]
-    lines = columns.snapshot([gang], queues, 0.0).queues
+    lines = assemble(columns, [gang], queues, 0.0).queues
     assert lines["q1"].weight == 1
     assert lines["q1"].capability.tolist() == [UNLIMITED, 4000, UNLIMITED]
     assert [lines[name].request[CPU] for name in ("q1", "q2")] == [2000, 0]

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from builders_scheduler import make_columns, make_gang, make_node, make_queue, make_role
+from muster.runtime.assemble import assemble
 
 WAITS = make_gang(key="team/waits", roles=[make_role(replicas=1, cpu=1)])
 
 
 def rows(columns, *gangs):
     """Return (gang, node, cpu) of what is held."""
-    snapshot = columns.snapshot([*gangs, WAITS], [make_queue()], 0.0)
+    snapshot = assemble(columns, [*gangs, WAITS], [make_queue()], 0.0)
     found = snapshot.tenancy
     return [
         (gang.key, snapshot.nodes.names[found.nodes[row]], int(found.amounts[row, 1]))
@@ -34,7 +35,7 @@ def test_one_row_per_gang_role_and_node():
 def test_nobody_waits():
     """Then nobody needs to know."""
     columns = make_columns(nodes=[make_node(name="n1")])
-    assert columns.snapshot([holds("n1")], [make_queue()], 0.0).tenancy is None
+    assert assemble(columns, [holds("n1")], [make_queue()], 0.0).tenancy is None
 
 
 def test_rows_follow_changes():
@@ -42,8 +43,8 @@ def test_rows_follow_changes():
     columns = make_columns(nodes=[make_node(name="n2")])
     first, second = holds("n2"), holds("n2", key="team/b")
     assert rows(columns, first, second) == [("team/a", "n2", 1000), ("team/b", "n2", 1000)]
-    before = columns.snapshot([first, WAITS], [make_queue()], 0.0).tenancy
-    assert columns.snapshot([first, WAITS], [make_queue()], 1.0).tenancy is before
+    before = assemble(columns, [first, WAITS], [make_queue()], 0.0).tenancy
+    assert assemble(columns, [first, WAITS], [make_queue()], 1.0).tenancy is before
     more = make_columns(nodes=[make_node(name="n1"), make_node(name="n2")])
     assert rows(more, first) == [("team/a", "n2", 1000)]
     changed = holds("n2", "n2")
@@ -57,5 +58,5 @@ def test_rows_have_every_resource():
     gang = holds("n1")
     assert rows(columns, gang)
     wide = make_gang(key="team/gpu", roles=[make_role(gpu=1, held=[(0, "n1")])])
-    snapshot = columns.snapshot([gang, wide, WAITS], [make_queue()], 0.0)
+    snapshot = assemble(columns, [gang, wide, WAITS], [make_queue()], 0.0)
     assert snapshot.tenancy.amounts.shape == (2, len(snapshot.resources))

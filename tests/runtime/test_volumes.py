@@ -18,6 +18,7 @@ from builders_scheduler import (
     nodes_of,
 )
 from muster.runtime import recording, shapes, storage, volumes
+from muster.runtime.assemble import assemble
 from muster.runtime.gangs import GangRules
 from muster.scheduler import cycle, policy
 
@@ -54,7 +55,7 @@ def decide(*stored, replicas=1, pods=()):
     for view in stored:
         columns.volumes.changed(None, view)
     role = make_role(replicas=replicas, template=make_template(cpu=1, **MOUNTED))
-    snapshot = columns.snapshot([make_gang(roles=[role])], [make_queue()], 0.0)
+    snapshot = assemble(columns, [make_gang(roles=[role])], [make_queue()], 0.0)
     (decision,) = cycle.schedule(snapshot, policy.DEFAULT)
     return decision, columns
 
@@ -213,7 +214,7 @@ def shelf(*stored):
 def place(columns, *roles, key="team/a"):
     """Return the decision about a gang of these roles."""
     gang = make_gang(key=key, roles=list(roles))
-    snapshot = columns.snapshot([gang], [make_queue()], 0.0)
+    snapshot = assemble(columns, [gang], [make_queue()], 0.0)
     (decision,) = cycle.schedule(snapshot, policy.DEFAULT)
     return decision
 
@@ -279,11 +280,11 @@ def test_what_was_chosen_is_part_of_what_a_cycle_saw():
     template = make_template(cpu=4, **mount("data"))
     columns.assume("team", "w", "n1", make_role(template=template).shape)
     gangs, queues = [make_gang(roles=[make_role(replicas=1, template=template)])], [make_queue()]
-    columns.snapshot(gangs, queues, 0.0)
+    assemble(columns, gangs, queues, 0.0)
     late = local("late", "n1", spec={"storageClassName": "later"})
     assert late.suits(wants)
     columns.volumes.changed(None, late)
-    snapshot = columns.snapshot(gangs, queues, 1.0)
+    snapshot = assemble(columns, gangs, queues, 1.0)
     decisions = cycle.schedule(snapshot, policy.DEFAULT)
     assert [nodes_of(decision) for decision in decisions] == [{"worker-0": "n0"}]
     rules = GangRules(frozenset({"muster"}), "default")
@@ -355,7 +356,7 @@ def test_gangs_of_one_cycle_do_not_get_the_same_volume():
         )
         for i, name in enumerate(("one", "two"))
     ]
-    decisions = cycle.schedule(columns.snapshot(gangs, [make_queue()], 0.0), policy.DEFAULT)
+    decisions = cycle.schedule(assemble(columns, gangs, [make_queue()], 0.0), policy.DEFAULT)
     assert [len(decision.placements) for decision in decisions] == [1, 0]
 
 

@@ -274,15 +274,8 @@ class Operator:
 
     def _loop_settings(self) -> LoopSettings:
         settings = self.settings
-        rules = GangRules(
-            frozenset(settings.scheduler_names),
-            settings.default_queue,
-            self.store.priorities,
-            settings.priority_class,
-            settings.reservation_after,
-        )
         return LoopSettings(
-            rules,
+            GangRules.of(settings, self.store.priorities),
             settings.schedule_period,
             settings.pending_pods_budget,
             settings.member_hold,

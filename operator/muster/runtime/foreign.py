@@ -20,10 +20,9 @@ from muster.runtime.binder import TROUBLE, Binder
 from muster.runtime.causes import LATE, RELEASE, Cause
 from muster.runtime.cyclemetrics import CycleMetrics
 from muster.runtime.foreignstate import ForeignState
-from muster.runtime.gangs import GangRules
+from muster.runtime.gangs import GangInput, GangRules
 from muster.runtime.gangstate import TELLING
 from muster.runtime.gate import Urgency
-from muster.runtime.inputs import GangInput
 from muster.runtime.kube import Kube, Resource
 from muster.runtime.recorder import Recorder, pod_reference, reference
 from muster.runtime.store import Store

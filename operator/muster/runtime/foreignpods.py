@@ -15,8 +15,9 @@ from muster.api import names
 from muster.api.model import PodView
 from muster.runtime import shapes
 from muster.runtime.dialects import Ask, Terms
-from muster.runtime.inputs import GangInput, RoleInput
+from muster.runtime.gangs import GangInput
 from muster.runtime.shapes import PodShape
+from muster.runtime.tasks import RoleInput
 from muster.scheduler.model import Reason, Refusal
 
 PER_POD: Final = frozenset(

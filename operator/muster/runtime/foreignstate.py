@@ -16,8 +16,7 @@ from muster.runtime import dialects, foreignpods
 from muster.runtime.causes import LATE, RELEASE, Cause
 from muster.runtime.dialects import Terms
 from muster.runtime.foreignpods import Member
-from muster.runtime.gangs import GangRules
-from muster.runtime.inputs import GangInput
+from muster.runtime.gangs import GangInput, GangRules
 from muster.runtime.promises import PATIENCE, REST, Promises
 from muster.runtime.store import Store
 from muster.scheduler.model import Reason, Refusal

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from muster import frameworks
 from muster.api import names, quantity
@@ -14,13 +15,70 @@ from muster.controller import children, policies, roster
 from muster.frameworks.initcontainer import Waiting
 from muster.gang import demand
 from muster.runtime import quotas, tasks
-from muster.runtime.inputs import GangInput, QueueInput
 from muster.runtime.quotas import LimitView
 from muster.runtime.shapes import PodShape, shape_of
-from muster.scheduler.model import UNLIMITED, Link
+from muster.runtime.tasks import RoleInput
+from muster.scheduler.model import UNLIMITED, Link, Refusal
 
 WHOLE = frozenset({"Placed", "Running", "Degraded"})
 """States of `status.gang` that a gang only has after it was admitted."""
+
+
+@dataclass(frozen=True, slots=True)
+class GangInput:
+    """One gang. Fields as in `model.Gang`; amounts by resource name."""
+
+    key: str
+    uid: str
+    queue: str
+    created: float
+    min_member: int
+    roles: tuple[RoleInput, ...]
+    priority: int = 0
+    min_resources: Mapping[str, int] | None = None
+    admitted: bool = False
+    hold_until: float | None = None
+    refusal: Refusal | None = None
+    duration: float = UNLIMITED
+    deadline: float = UNLIMITED
+    started: float | None = None
+    drains_from: float = UNLIMITED
+    critical: bool = False
+    guarded: bool = False
+    movable: bool = False
+    moving: bool = False
+    owed: bool = False
+    pending: Mapping[str, int] = field(default_factory=dict)
+    """What pods of it that are about to be created take of each quota."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueInput:
+    """One queue; resources without a capability are unlimited."""
+
+    name: str
+    weight: int = 1
+    capability: Mapping[str, int] = field(default_factory=dict)
+
+
+class Flags(Protocol):
+    """The flags that turn a job into a gang, as `settings.Settings` has them."""
+
+    @property
+    def scheduler_names(self) -> tuple[str, ...]:
+        """--scheduler-name."""
+
+    @property
+    def default_queue(self) -> str:
+        """--default-queue."""
+
+    @property
+    def priority_class(self) -> bool:
+        """--priority-class."""
+
+    @property
+    def reservation_after(self) -> float:
+        """--reservation-after."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +92,17 @@ class GangRules:
     """The PriorityClass of a group counts, beside those of its pods."""
     reservation_after: float = UNLIMITED
     """Seconds after which nodes are kept free for a gang whose start nobody can foretell."""
+
+    @classmethod
+    def of(cls, flags: Flags, priorities: Mapping[str, int]) -> GangRules:
+        """Return the rules by the flags; `priorities`: PriorityClass -> value."""
+        return cls(
+            frozenset(flags.scheduler_names),
+            flags.default_queue,
+            priorities,
+            flags.priority_class,
+            flags.reservation_after,
+        )
 
 
 def parse_queue(document: Json) -> QueueInput:
@@ -282,7 +351,8 @@ def charged(
         for key, each in charge.items():
             pending[key] += each * len(missing - absent)
         roles.append(replace(role, charge=charge, absent=frozenset(absent)) if charge else role)
-    return replace(gang, roles=tuple(roles)), pending
+    coming = {key: amount for key, amount in pending.items() if amount}
+    return replace(gang, roles=tuple(roles), pending=coming), pending
 
 
 def was_whole(job: Job) -> bool:

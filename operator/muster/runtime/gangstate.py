@@ -17,8 +17,7 @@ from muster.api.model import Job, PodView, Verdict
 from muster.controller import policies, roster
 from muster.runtime import gangs, quotas
 from muster.runtime.causes import Cause
-from muster.runtime.gangs import GangRules
-from muster.runtime.inputs import GangInput
+from muster.runtime.gangs import GangInput, GangRules
 from muster.runtime.promises import PATIENCE, REST, Promises
 from muster.runtime.shapes import PodShape
 from muster.runtime.store import Store

@@ -8,19 +8,19 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from muster.api import names
 from muster.api.model import Job, PodView, Verdict
 from muster.runtime import arrivals, gangs, recording, rulings, tasks
+from muster.runtime.assemble import assemble
 from muster.runtime.binder import Binder
 from muster.runtime.chronicle import Chronicle
 from muster.runtime.cyclemetrics import Stopwatch
 from muster.runtime.evictions import Evictions
 from muster.runtime.foreign import Foreign
-from muster.runtime.gangs import GangRules
+from muster.runtime.gangs import GangInput, GangRules
 from muster.runtime.gangstate import NOT_NOW, GangState, patience
-from muster.runtime.inputs import GangInput
 from muster.runtime.kube import Kube
 from muster.runtime.metrics import Metrics
 from muster.runtime.moves import Moves
@@ -149,9 +149,7 @@ class Loop:
         columns = self._cache.columns
         queues = list(self._cache.queues.values())
         policy = self._policy()
-        snapshot = columns.snapshot(inputs, queues, now, self._moves.asked(policy, now))
-        pending = (state.pending for state in self._states.values())
-        snapshot = replace(snapshot, quotas=self._cache.quotas.dimensions(pending))
+        snapshot = assemble(columns, inputs, queues, now, self._moves.asked(policy, now))
         seen, taken = columns.changes, time.monotonic()
         self.chronicle.begin(
             lambda: recording.take(columns, inputs, queues, settings.rules, snapshot, policy)

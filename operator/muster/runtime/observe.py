@@ -11,11 +11,11 @@ from muster import gang
 from muster.api import names
 from muster.frameworks import FRAMEWORKS
 from muster.runtime import gangs, recording
+from muster.runtime.assemble import assemble
 from muster.runtime.foreignstate import ForeignState
-from muster.runtime.gangs import GangRules
+from muster.runtime.gangs import GangInput, GangRules
 from muster.runtime.gangstate import GangState
 from muster.runtime.informers import Informers
-from muster.runtime.inputs import GangInput
 from muster.runtime.kube import ApiError, Kube
 from muster.runtime.recording import Recording
 from muster.runtime.store import Store
@@ -49,7 +49,7 @@ async def observe(
     found = list(inputs(cache, rules, hold, now))
     queues = list(cache.queues.values())
     # Nobody knows what was moved before, so that all may be.
-    snapshot = cache.columns.snapshot(found, queues, now, () if chosen.moves else None)
+    snapshot = assemble(cache.columns, found, queues, now, () if chosen.moves else None)
     return cache, recording.take(cache.columns, found, queues, rules, snapshot, chosen)
 
 

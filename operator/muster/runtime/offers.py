@@ -12,8 +12,10 @@ from muster.api.edge import mapping, text
 from muster.api.model import Job, Json
 from muster.frameworks import FRAMEWORKS
 from muster.gang import EMBEDDED
-from muster.runtime import observe, render
+from muster.runtime import observe, quotas, render
+from muster.runtime.gangs import GangInput
 from muster.runtime.recording import Recording
+from muster.runtime.store import Store
 
 
 class OfferError(ValueError):
@@ -28,20 +30,70 @@ def with_offers(
     Jobs of all kinds, batch Jobs, pods and PodGroups count, other documents do not; a gang that
     was there under the same key is replaced. Raises OfferError.
     """
-    rules = recording.rules
+    rules, pods = recording.rules, dict[str, Json]()
     cache = observe.empty_store(tuple(sorted(rules.scheduler_names)))
     cache.priorities = dict(rules.priorities)
     cache.groups.use(EMBEDDED.apis[0])
     for node in recording.nodes:
         cache.columns.node_changed(None, node)
+    for quota in recording.quota_views():
+        cache.quotas.quota_changed(None, quota)
+    for limits in recording.ranges:
+        cache.quotas.limits_changed(None, limits)
     for document in documents:
         for stored in _stored(document, namespace, recording.now):
+            if stored["kind"] == "Pod":
+                stored = _admitted(stored, cache)  # noqa: PLW2901 -- as the server has it
+                pods[_place(stored)] = stored
             cache.put(stored)
-    found = list(observe.inputs(cache, rules, 0.0, recording.now))
+    inputs = observe.inputs(cache, rules, 0.0, recording.now)
+    found = [_charged(gang, cache, pods) for gang in inputs]
     keys = [gang.key for gang in found]
     _check(cache.jobs, keys)
     kept = [gang for gang in recording.gangs if gang.key not in keys]
     return dataclasses.replace(recording, gangs=(*kept, *found)), keys
+
+
+def _admitted(pod: Json, cache: Store) -> Json:
+    """Return a new pod as the API server would take it: with its namespace's defaults."""
+    return quotas.defaulted(pod, cache.quotas.ranges(pod["metadata"]["namespace"]))
+
+
+def _charged(gang: GangInput, cache: Store, pods: Mapping[str, Json]) -> GangInput:
+    """Return a gang of pods that nobody has created yet with what quotas and limits say of them.
+
+    `pods`: documents by place. Those of a job are charged already.
+    """
+    members = [pods[f"{pod.namespace}/{pod.name}"] for pod, _ in cache.foreign.members(gang.key)]
+    if not members:
+        return gang
+    space = members[0]["metadata"]["namespace"]
+    views, ranges = cache.quotas.quotas(space), cache.quotas.ranges(space)
+    reasons = (quotas.obstacle(pod["metadata"]["name"], pod, views, ranges) for pod in members)
+    refusal = gang.refusal or next(filter(None, reasons), None)
+    charges = [quotas.charge(pod, views) for pod in members]
+    roles = (
+        dataclasses.replace(
+            role,
+            charge=_largest(charges[index] for index in role.waiting),
+            absent=frozenset(role.waiting),
+        )
+        for role in gang.roles
+    )
+    return dataclasses.replace(gang, roles=tuple(roles), refusal=refusal)
+
+
+def _largest(charges: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
+    """Return the most of each quota; pods that the scheduler takes for equal may differ here."""
+    most: dict[str, int] = {}
+    for charge in charges:
+        most |= {key: max(amount, most.get(key, 0)) for key, amount in charge.items()}
+    return most
+
+
+def _place(document: Json) -> str:
+    metadata = document["metadata"]
+    return f"{metadata['namespace']}/{metadata['name']}"
 
 
 def _check(jobs: Iterable[Job], keys: Sequence[str]) -> None:
@@ -74,7 +126,8 @@ def _with_identity(document: Json, namespace: str, now: float) -> Json:
     given = {
         "name": name,
         "namespace": where,
-        "uid": f"{document.get('kind')}/{where}/{name}",
+        # A pod has none before it is there: until then its ephemeral volumes have no claims.
+        "uid": "" if document.get("kind") == "Pod" else f"{document.get('kind')}/{where}/{name}",
         "resourceVersion": "1",
         "generation": 1,
         "creationTimestamp": edge.format_time(now),
@@ -96,7 +149,7 @@ def _pods(job: Json) -> Iterator[Json]:
             **mapping(template.get("metadata")),
             "name": f"{metadata['name']}-{index}",
             "namespace": metadata["namespace"],
-            "uid": f"{metadata['uid']}/{index}",
+            "uid": "",
             "resourceVersion": "1",
             "creationTimestamp": metadata["creationTimestamp"],
             "ownerReferences": [owner],

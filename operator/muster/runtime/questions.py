@@ -139,11 +139,7 @@ def _of_pods(cache: Store, kind: str, namespace: str, name: str) -> str:
 async def _live(settings: Settings) -> tuple[Store, Recording, str]:
     """Return what is known of the cluster, what a cycle would see, and the namespace at hand."""
     chosen = PolicyFile(settings.scheduler_conf).get()
-    rules = GangRules(
-        frozenset(settings.scheduler_names),
-        settings.default_queue,
-        group_priority=settings.priority_class,
-    )
+    rules = GangRules.of(settings, {})
     connection = await connect(
         settings.kubeconfig, settings.master, settings.context or None, settings.concurrency
     )

@@ -105,7 +105,12 @@ class QuotaBook:
         _put(self._ranges, before, after)
         self.version += before != after
 
-    def dimensions(self, pending: Iterable[Mapping[str, int]]) -> Mapping[str, Quota]:
+    def contents(self) -> tuple[list[QuotaView], list[LimitView]]:
+        """Return all quotas and all limit ranges, by namespace and name."""
+        quotas = [view for space in sorted(self._quotas) for view in self.quotas(space)]
+        return quotas, [view for space in sorted(self._ranges) for view in self.ranges(space)]
+
+    def dimensions(self, pending: Iterable[Mapping[str, int]] = ()) -> Mapping[str, Quota]:
         """Return all quotas for the scheduler core.
 
         `pending` is taken by pods that are about to be created.
@@ -143,6 +148,20 @@ def parse_quota(document: Json) -> QuotaView:
             ),
         ),
     )
+
+
+def views_of(
+    dimensions: Mapping[str, Quota], scopes: Mapping[str, tuple[Scope, ...]]
+) -> Iterator[QuotaView]:
+    """Yield the quotas that have these dimensions; `scopes` by namespace/name, if it has any."""
+    by_name: dict[str, list[Quota]] = {}
+    for quota in dimensions.values():
+        by_name.setdefault(quota.name, []).append(quota)
+    for whole, parts in by_name.items():
+        namespace, _, name = whole.partition("/")
+        hard = {quota.resource: quota.hard for quota in parts}
+        used = {quota.resource: quota.used for quota in parts}
+        yield QuotaView(namespace, name, hard, used, scopes.get(whole, ()))
 
 
 def parse_limits(document: Json) -> LimitView:

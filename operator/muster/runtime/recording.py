@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from typing import Any, Final, cast
 
 from pydantic import TypeAdapter, ValidationError
 
 from muster.api.model import Json
-from muster.runtime.gangs import GangRules
-from muster.runtime.inputs import GangInput, QueueInput
+from muster.runtime import quotas
+from muster.runtime.assemble import assemble
+from muster.runtime.gangs import GangInput, GangRules, QueueInput
+from muster.runtime.quotas import LimitView, QuotaView, Scope
 from muster.runtime.shapes import NodeView, PodUse
 from muster.runtime.snapshot import ClusterColumns
 from muster.runtime.storage import AttachView, ClaimView, ClassView, Stored, VolumeView
@@ -57,13 +59,24 @@ class Recording:
     """(namespace, claim, volume) of claims of which a pod has come to its node; an empty name:
     one is made."""
     quotas: Mapping[str, Quota] = field(default_factory=dict)
+    """By dimension; pods that are about to be created are counted with their gangs."""
+    quota_scopes: Mapping[str, tuple[Scope, ...]] = field(default_factory=dict)
+    """Of the quotas that have any, by namespace/name."""
+    ranges: tuple[LimitView, ...] = ()
     policy: Mapping[str, Any] = field(default_factory=dict)
     """The policy file; empty: the built-in policy."""
     moves: tuple[PastMove, ...] | None = None
     """The moves of the last hour; None: nobody asked for moves."""
 
+    def quota_views(self) -> Iterator[QuotaView]:
+        """Yield the quotas."""
+        return quotas.views_of(self.quotas, self.quota_scopes)
+
     def snapshot(self) -> Snapshot:
         """Return the same columns again."""
+        return assemble(self._state(), self.gangs, self.queues, self.now, self.moves)
+
+    def _state(self) -> ClusterColumns:
         columns = ClusterColumns(self.resources)
         for name, labels in self.spaces.items():
             columns.space_changed(name, labels)
@@ -76,8 +89,9 @@ class Recording:
             columns.pod_changed(None, pod)
         for namespace, claim, volume in self.served:
             columns.volumes.chosen[namespace, claim] = volume
-        snapshot = columns.snapshot(self.gangs, self.queues, self.now, self.moves)
-        return replace(snapshot, quotas=self.quotas)
+        for quota in self.quota_views():
+            columns.quotas.quota_changed(None, quota)
+        return columns
 
     def decide(self) -> tuple[Decision, ...]:
         """Return what is decided."""
@@ -102,6 +116,7 @@ def take(
 ) -> Recording:
     """Return what the cycle on that snapshot sees."""
     nodes, pods, spaces = columns.contents()
+    views, ranges = columns.quotas.contents()
     return Recording(
         now=snapshot.now,
         resources=snapshot.resources,
@@ -116,7 +131,9 @@ def take(
         classes=tuple(v for _, v in sorted(columns.volumes.classes.items())),
         limits=tuple(v for _, v in sorted(columns.volumes.limits.views.items())),
         served=tuple((*key, volume) for key, volume in sorted(columns.volumes.chosen.items())),
-        quotas=snapshot.quotas,
+        quotas=columns.quotas.dimensions(),
+        quota_scopes={f"{v.namespace}/{v.name}": v.scopes for v in views if v.scopes},
+        ranges=tuple(ranges),
         policy=chosen.source,
         moves=snapshot.moves,
     )

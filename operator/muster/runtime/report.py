@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from muster.api import edge, names, quantity
-from muster.runtime.inputs import GangInput
+from muster.runtime.gangs import GangInput
 from muster.runtime.recording import Recording
 from muster.scheduler.decision import Decision, State, Verdict
 

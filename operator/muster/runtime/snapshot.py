@@ -13,12 +13,14 @@ from typing import Final
 import numpy as np
 
 from muster.runtime.columns import NodeColumns, ShapeRow, Vocabulary
+from muster.runtime.gangs import GangInput, QueueInput
 from muster.runtime.hostports import HostPorts
-from muster.runtime.inputs import GangInput, QueueInput, RoleInput
 from muster.runtime.neighbours import Neighbours, Profile
+from muster.runtime.quotas import QuotaBook
 from muster.runtime.reach import Reach
 from muster.runtime.shapes import NodeView, PodShape, PodUse, Requests
 from muster.runtime.storage import Consumer
+from muster.runtime.tasks import RoleInput
 from muster.runtime.tenants import Tenants
 from muster.runtime.volumes import Volumes
 from muster.scheduler.model import (
@@ -28,10 +30,9 @@ from muster.scheduler.model import (
     Gang,
     IntArray,
     Lot,
-    PastMove,
+    Nodes,
     Queue,
     Shape,
-    Snapshot,
     Tenancy,
 )
 
@@ -62,6 +63,18 @@ class _Known:
                     yield lot.shape, role.shape
 
 
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """What gangs, queues and nodes came to. Fields as in `model.Snapshot`."""
+
+    resources: tuple[str, ...]
+    nodes: Nodes
+    shapes: Mapping[int, Shape]
+    gangs: tuple[Gang, ...]
+    queues: Mapping[str, Queue]
+    tenancy: Tenancy | None
+
+
 class ClusterColumns:
     """The incremental mirror of nodes, pods and gangs."""
 
@@ -79,6 +92,7 @@ class ClusterColumns:
         self._residents: dict[str, dict[Key, PodUse]] = {}
         self._ports = HostPorts()
         self.volumes = Volumes()
+        self.quotas = QuotaBook()
         self._reach: Reach | None = None
         self._neighbours = Neighbours(self._nodes)
         self._shapes: dict[tuple[PodShape, Profile], int] = {}
@@ -174,17 +188,13 @@ class ClusterColumns:
         spaces = dict(self._neighbours.census.spaces)
         return list(self._nodes.views.values()), list(self._uses.values()), spaces
 
-    def snapshot(
-        self,
-        gangs: Sequence[GangInput],
-        queues: Sequence[QueueInput],
-        now: float,
-        moves: tuple[PastMove, ...] | None = None,
-    ) -> Snapshot:
-        """Freeze the present state. Gangs whose object is the one of last time cost nothing.
+    def freeze(
+        self, gangs: Sequence[GangInput], queues: Sequence[QueueInput], *, movable: bool
+    ) -> Frozen:
+        """Freeze the present state for `assemble`.
 
-        `moves`: those of the last hour, if more are asked for; what may be moved has its shapes
-        then.
+        Gangs whose object is the one of last time cost nothing. `movable`: what may be moved has
+        its shapes, too.
         """
         self._learn(gangs, queues)
         self.volumes.settle(self._nodes.views)
@@ -194,7 +204,6 @@ class ClusterColumns:
                 self._account(self._gangs.pop(key), -1)
         made = [entry.gang for entry in known]
         wanted = {id_: shape for entry in known for id_, shape in entry.shapes}
-        movable = moves is not None
         if movable:
             wanted |= {id_: shape for entry in known for id_, shape in entry.movable}
         if wanted and self._neighbours.matter(wanted.values()):
@@ -206,15 +215,13 @@ class ClusterColumns:
         self.volumes.survey(users, self._nodes.order()[1])
         shapes = {id_: self._shape(id_, shape) for id_, shape in sorted(wanted.items())}
         self._prune(wanted)
-        return Snapshot(
-            now=now,
+        return Frozen(
             resources=tuple(self._vocabulary.names),
             nodes=self._nodes.freeze(),
             shapes=shapes,
             gangs=tuple(made),
             queues={queue.name: self._queue(queue) for queue in queues},
             tenancy=self._tenancy(known),
-            moves=moves,
         )
 
     def _tenancy(self, known: Sequence[_Known]) -> Tenancy | None:
@@ -374,7 +381,11 @@ class ClusterColumns:
 
 
 _OF_ROLES: Final = {one.name for one in fields(RoleInput)} - {"shape"}
-_AS_THEY_ARE: Final = {one.name for one in fields(GangInput)} - {"roles", "min_resources"}
+_AS_THEY_ARE: Final = {one.name for one in fields(GangInput)} - {
+    "roles",
+    "min_resources",
+    "pending",
+}
 
 
 def _claimants(gangs: Iterable[Gang], sources: Iterable[GangInput]) -> dict[int, PodShape]:

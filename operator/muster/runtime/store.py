@@ -20,11 +20,11 @@ from muster.runtime.budgets import Budgets
 from muster.runtime.children import Children
 from muster.runtime.collection import EVERYWHERE, Collection
 from muster.runtime.foreignpods import ForeignPods
-from muster.runtime.inputs import QueueInput
+from muster.runtime.gangs import QueueInput
 from muster.runtime.jobs import Jobs
 from muster.runtime.podentries import PodEntry
 from muster.runtime.podgroups import Groups, PodGroups
-from muster.runtime.quotas import LimitView, QuotaBook, QuotaView
+from muster.runtime.quotas import LimitView, QuotaView
 from muster.runtime.shapes import NodeView
 from muster.runtime.snapshot import ClusterColumns
 from muster.runtime.storage import Stored
@@ -77,7 +77,7 @@ class Store:
         self.queues: dict[str, QueueInput] = {}
         self.queue_status: dict[str, Json] = {}
         """As it was last seen, by queue."""
-        self.quotas = QuotaBook()
+        self.quotas = self.columns.quotas
         self.groups = Groups(backend, self.namespaces, self._group_changed, self.jobs.enqueue_all)
         """Of the jobs' gang backend; if that is the embedded one, of foreign pods as well."""
         self.podgroups = PodGroups(self.groups, self.namespaces, self.foreign, self._trigger)

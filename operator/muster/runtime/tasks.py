@@ -1,15 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One role of a job and its pods in, out its tasks by what the allocator has to do with them."""
+"""One role of a job and its pods in, out its tasks by what the allocator has to do with them.
+
+Nodes are still by name.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from muster.api.model import Job, PodView, Replica
-from muster.runtime.inputs import RoleInput
 from muster.runtime.shapes import PodShape
+
+
+@dataclass(frozen=True, slots=True)
+class RoleInput:
+    """The tasks of one replica role, told apart by an index. Fields as in `model.Lot`."""
+
+    role: str
+    shape: PodShape
+    priority: int = 0
+    waiting: Sequence[int] = ()
+    returning: Sequence[int] = ()
+    gated: int = 0
+    held: Sequence[tuple[int, str]] = ()
+    started: Sequence[float] = ()
+    leaving: Sequence[tuple[int, str]] = ()
+    succeeded: int = 0
+    previous: Mapping[int, str] = field(default_factory=dict)
+    nominated: Mapping[int, str] = field(default_factory=dict)
+    charge: Mapping[str, int] = field(default_factory=dict)
+    absent: frozenset[int] = frozenset()
 
 
 def gated(replica: Replica) -> bool:

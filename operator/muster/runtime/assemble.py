@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one way to the picture that the scheduler core reads.
+
+The operator's cycle, `explain`, `simulate`, `snapshot` and a replay all come by here, so that
+none of them can leave out what another one counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from muster.runtime.gangs import GangInput, QueueInput
+from muster.runtime.snapshot import ClusterColumns
+from muster.scheduler.model import PastMove, Snapshot
+
+
+def assemble(
+    state: ClusterColumns,
+    gangs: Sequence[GangInput],
+    queues: Sequence[QueueInput],
+    now: float,
+    moves: tuple[PastMove, ...] | None = None,
+) -> Snapshot:
+    """Return what a cycle sees of these gangs in the present state of the cluster.
+
+    Gangs whose object is the one of last time cost nothing. What the quotas of their namespaces
+    have left is without the pods that are about to be created. `moves`: those of the last hour,
+    if more are asked for.
+    """
+    frozen = state.freeze(gangs, queues, movable=moves is not None)
+    return Snapshot(
+        now=now,
+        resources=frozen.resources,
+        nodes=frozen.nodes,
+        shapes=frozen.shapes,
+        gangs=frozen.gangs,
+        queues=frozen.queues,
+        tenancy=frozen.tenancy,
+        quotas=state.quotas.dimensions(gang.pending for gang in gangs if gang.pending),
+        moves=moves,
+    )
