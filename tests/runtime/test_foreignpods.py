@@ -3,16 +3,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from builders import make_pod
-from muster.runtime import foreignpods
+from muster.api.model import Verdict
+from muster.runtime import foreignpods, tracker
+from muster.runtime import members as members_
+from muster.runtime.causes import RELEASE
 from muster.runtime.dialects import Ask, Terms
 from muster.runtime.foreignpods import ForeignPods
+from muster.runtime.gangs import GangRules
+from muster.runtime.members import GangSettings
 from muster.runtime.shapes import PodShape
+from muster.runtime.tracker import NOT_NOW, Assumed, Leaving, Retry
 
 KEY = "PodGroup/team/g"
 SMALL, LARGE = PodShape((("cpu", 1000),)), PodShape((("cpu", 4000),))
+SETTINGS = GangSettings(GangRules(frozenset({"muster"}), "default"))
 TERMS = Terms("uid", 1.0, 2, "default", 0)
 
 
@@ -23,7 +32,15 @@ def member(name="a", *, group=KEY, shape=SMALL, priority=0, **pod):
 
 def gang(*members, promised=None, **more):
     """Return the gang of these pods."""
-    return foreignpods.gang(KEY, members, TERMS, promised or {}, **more)
+    blank = Verdict("muster", "Waiting", "g", 2)
+    facts = members_.group_facts(KEY, members, TERMS, SETTINGS, blank, 1)
+    memory = replace(tracker.begin(facts), previous={}, **assumed(promised), **more)
+    return tracker.step(memory, facts, 0.0).input
+
+
+def assumed(nodes):
+    """Return these pods as assumed ones."""
+    return {"assumed": {n: Assumed(node, SMALL, 0.0) for n, node in (nodes or {}).items()}}
 
 
 def test_members_come_and_go():
@@ -66,7 +83,7 @@ def test_the_state_of_a_pod_is_the_state_of_a_task():
         member("g", node="n1", deleting=True),
         member("h"),
         promised={"c": "n2"},
-        later=frozenset({"h"}),
+        retries={"h": Retry(2, 9.0)},
     )
     (role,) = made.roles
     assert role.held == ((0, "n1"), (2, "n2"))
@@ -119,9 +136,9 @@ def test_counts_name_what_there_is():
 
 
 def test_pods_that_are_being_evicted():
-    """They hold room that comes free; a gang that is left too small for that is not placed."""
+    """They hold room that comes free; a gang of which all go is not placed."""
     pods = [member(name, node="n1", phase="Running", uid=name) for name in "abc"]
-    made = gang(*pods, leaving={"c"})
+    made = gang(*pods, leaving={"c": Leaving("c", RELEASE)})
     (role,) = made.roles
     assert (role.held, role.leaving, role.returning) == (
         ((0, "n1"), (1, "n1")),
@@ -129,7 +146,8 @@ def test_pods_that_are_being_evicted():
         (2,),
     )
     assert made.refusal is None
-    assert gang(*pods, leaving={"b", "c"}).refusal is foreignpods.GOING
+    leaving = {name: Leaving(name, RELEASE) for name in "abc"}
+    assert gang(*pods, leaving=leaving, released=True).refusal is NOT_NOW
 
 
 def test_nodes_that_are_kept():

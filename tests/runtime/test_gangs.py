@@ -10,8 +10,11 @@ import pytest
 
 from builders import make_job, make_pod, make_replica, make_template
 from muster.api.model import Condition, JobStatus, RunPolicy, Verdict
-from muster.runtime import gangs
+from muster.runtime import gangs, members, tracker
+from muster.runtime.causes import RELEASE
 from muster.runtime.gangs import GangRules
+from muster.runtime.members import GangSettings, Template
+from muster.runtime.tracker import Assumed, Leaving, Retry
 
 CLAIM = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
 TERM = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "a"}}}
@@ -27,32 +30,54 @@ def workers(count=3, **template):
     return make_replica(replicas=count, template=make_template(**template))
 
 
-def see(
+def look(
     *pods,
     job=None,
     placed=None,
     previous=None,
-    hold_until=None,
     later=(),
     placed_at=None,
     leaving=(),
     nominated=None,
+    unbound=(),
+    charges=None,
 ):
-    """Return the gang of a job of three workers, or of another one."""
-    job = job or make_job(replicas=[workers()])
-    return gangs.gang(
-        job,
-        {pod.name: pod for pod in pods},
-        placed or {},
-        previous or {},
-        RULES,
-        gangs.shapes_of(job),
-        hold_until,
-        later,
-        placed_at,
-        leaving,
-        nominated,
+    """Return the first step of the gang of a job of three workers, or of another one."""
+    facts = facts_of(pods, job or make_job(replicas=[workers()]), charges=charges)
+    shape = facts.tasks[0].shape if facts.tasks else None
+    memory = replace(
+        tracker.begin(facts),
+        assumed={place: Assumed(node, shape, 0.0) for place, node in (placed or {}).items()},
+        previous=previous or {},
+        retries={place: Retry(2, 9.0) for place in later},
+        placed_at=placed_at,
+        leaving={pod.name: Leaving(pod.uid, RELEASE) for pod in pods if pod.name in leaving},
+        nominated=nominated or {},
+        unbound=frozenset(unbound),
     )
+    return tracker.step(memory, facts, 0.0)
+
+
+def see(*pods, **more):
+    """Return the gang of a job of three workers, or of another one."""
+    return look(*pods, **more).input
+
+
+def facts_of(pods, job, *, charges=None, rules=RULES):
+    """Return what is known of the job's gang."""
+    shapes = gangs.shapes_of(job)
+    template = Template(
+        of=("", 0, 0, 0),
+        shapes=shapes,
+        tasks=gangs.task_sets(job, rules, shapes, charges or {}),
+        obstacle=None,
+        charged=bool(charges),
+        wanted=frozenset(gangs.names_of(job, job.replicas)),
+        free=frozenset(),
+        late=gangs.late_names(job),
+    )
+    blank, settings = Verdict("muster", "Waiting"), GangSettings(rules, on_hold_expired="keep")
+    return members.job_facts(job, {p.name: p for p in pods}, template, settings, blank, 1)
 
 
 def worker(index, **fields):
@@ -106,7 +131,9 @@ class TestTasks:
 
     def test_promises_are_held(self):
         """A promise counts as a node, also while the pod before it is still there."""
-        gang = see(worker(1, node="n9", phase="Failed"), placed={W0: "n1", W1: "n2"})
+        job = make_job(replicas=[workers()], status=status("Running"))
+        failed = worker(1, node="n9", phase="Failed")
+        gang = see(failed, job=job, placed={W0: "n1", W1: "n2"})
         assert lists(gang) == ([2], [], [(0, "n1"), (1, "n2")], (0, 0))
 
     def test_a_promise_to_a_pod_that_is_done_is_none(self):
@@ -273,7 +300,7 @@ class TestTimes:
         """Nodes are drained for it after its age is what the rules say."""
         rules = replace(RULES, reservation_after=600.0)
         job = make_job(created=50.0)
-        assert gangs.gang(job, {}, {}, {}, rules, gangs.shapes_of(job), None).drains_from == 650.0
+        assert facts_of((), job, rules=rules).asks.drains_from == 650.0
 
     @pytest.mark.parametrize(
         ("annotations", "limit", "began", "expected"),
@@ -313,36 +340,31 @@ class TestCharges:
 
     CHARGES = {"worker": {"team/few/pods": 1000}}  # noqa: RUF012 -- read only
 
-    def charged(self, *pods, unbound=(), **fields):
+    def charged(self, *pods, **fields):
         """Return whose pods are absent, and what is coming."""
-        job, pods = make_job(replicas=[workers()]), {pod.name: pod for pod in pods}
-        gang, coming = gangs.charged(
-            see(*pods.values(), job=job, **fields), job, self.CHARGES, pods, unbound
-        )
-        assert gang.roles[0].charge == self.CHARGES["worker"]
-        assert gang.pending == {key: amount for key, amount in coming.items() if amount}
-        return gang.roles[0].absent, dict(coming)
+        step = look(*pods, charges=self.CHARGES, **fields)
+        assert step.input.roles[0].charge == self.CHARGES["worker"]
+        return step.input.roles[0].absent, dict(step.input.pending)
 
     def test_a_new_job(self):
         """All of it is to be charged."""
-        assert self.charged() == ({0, 1, 2}, {"team/few/pods": 0})
+        assert self.charged() == ({0, 1, 2}, {})
 
     def test_pods_that_exist(self):
         """The quota counts them itself."""
-        assert self.charged(worker(0), worker(1, node="n1")) == ({2}, {"team/few/pods": 0})
+        assert self.charged(worker(0), worker(1, node="n1")) == ({2}, {})
 
     def test_pods_that_are_coming(self):
         """Those that may be created count although the quota does not know them yet."""
         assert self.charged(unbound={W0, W1}) == ({2}, {"team/few/pods": 2000})
-        assert self.charged(worker(0), placed={W0: "n1", W1: "n1"}) == (
-            {2},
-            {"team/few/pods": 1000},
-        )
+        job = make_job(replicas=[workers()], status=status("Running"))
+        placed = {W0: "n1", W1: "n1"}
+        assert self.charged(worker(0), job=job, placed=placed) == ({2}, {"team/few/pods": 1000})
 
     def test_roles_without_a_quota(self):
         """They stay as they are."""
-        job = make_job(replicas=[workers()])
-        assert gangs.charged(see(job=job), job, {}, {}, ()) == (see(job=job), {})
+        step = look()
+        assert (step.input.roles[0].charge, step.input.pending) == ({}, {})
 
 
 class TestBroken:
@@ -363,35 +385,37 @@ class TestBroken:
     def test_one_of_three(self, third, broken):
         """The other two have their nodes; a promise would not mend it."""
         found = [worker(0, node="n1"), worker(1, node="n1"), *filter(None, [third])]
-        pods = {pod.name: pod for pod in found}
-        job = make_job(replicas=[workers()])
-        assert gangs.is_broken(job, pods, RULES) is broken
+        job = make_job(replicas=[workers()], status=status("Running"))
+        assert (see(*found, job=job).hold_until is not None) is broken
+        promised = see(*found, job=job, placed={W2: "n1"})
+        assert third is None or (promised.hold_until is not None) is broken
 
     def test_a_gang_that_waits_is_not_broken(self):
         """It has never been whole."""
-        job = make_job(replicas=[workers()])
-        assert not gangs.is_broken(job, {W0: worker(0)}, RULES)
+        assert see(worker(0)).hold_until is None
 
     def test_a_gang_that_lost_all(self):
         """What its status says is remembered."""
         job = make_job(replicas=[workers()], status=status("Running"))
-        assert gangs.is_broken(job, {}, RULES)
+        assert see(job=job).hold_until is not None
 
     def test_extras_break_nothing(self):
         """The minimum decides."""
         job = make_job(replicas=[workers()], scheduling={"min_available": 1})
-        assert not gangs.is_broken(job, {W0: worker(0, node="n1")}, RULES)
+        assert see(worker(0, node="n1"), job=job).hold_until is None
 
 
 class TestVoid:
     """Promises that nobody can keep any more."""
 
-    def void(self, *pods, job=None, nodes=("n1", "n2", "n3")):
-        """Return the names of the promises that are void."""
-        job = job or make_job(replicas=[workers()])
-        found = {pod.name: pod for pod in pods}
-        promised = {W0: "n1", W1: "n2", W2: "n3"}
-        return list(gangs.void(job, found, promised, nodes.__contains__))
+    def void(self, *pods, job=None, lost=()):
+        """Return the names of the pods that are not assumed any more."""
+        job = job or make_job(replicas=[workers()], status=status("Running"))
+        facts = replace(facts_of(pods, job), lost=frozenset(lost))
+        nodes, shape = {W0: "n1", W1: "n2", W2: "n3"}, facts.tasks[0].shape
+        assumed = {place: Assumed(node, shape, 0.0) for place, node in nodes.items()}
+        memory = replace(tracker.begin(facts), assumed=assumed)
+        return sorted(assumed.keys() - tracker.step(memory, facts, 0.0).memory.assumed)
 
     def test_none(self):
         """Pods that are missing, unbound, failed or going keep their promise."""
@@ -399,7 +423,7 @@ class TestVoid:
 
     def test_a_node_that_has_gone(self):
         """Nobody can be created there."""
-        assert self.void(nodes=("n1", "n3")) == [W1]
+        assert self.void(lost={"n2"}) == [W1]
 
     def test_a_pod_that_is_not_wanted_any_more(self):
         """The job was made smaller."""

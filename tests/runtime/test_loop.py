@@ -14,7 +14,7 @@ from muster import gang
 from muster.api import edge
 from muster.controller.model import Refusal
 from muster.frameworks import FRAMEWORKS
-from muster.runtime import gangstate, loop, showing
+from muster.runtime import loop, showing, tracker
 from muster.runtime.gangs import GangRules
 from muster.runtime.loop import Loop, LoopSettings
 from muster.runtime.metrics import Metrics
@@ -245,7 +245,7 @@ def test_a_job_that_goes_before_its_pods_were_created():
         s.cache.gone("TFJob", "team", "mnist", "uid-mnist")
         await s.until(lambda: s.placements("TFJob/team/other"))
         assert len(s.promised) == 4
-        assert set(s.loop._states) == {"uid-other"}
+        assert {memory.uid for _, memory in s.loop.gangs} == {"uid-other"}
 
     tell(story)
 
@@ -312,7 +312,7 @@ def test_the_pods_of_another_scheduler():
 
 def test_nobody_is_evicted_before_it_is_told(monkeypatch):
     """First whose room it will be, then who leaves: each by the status of the job."""
-    monkeypatch.setattr(gangstate, "TELLING", 600.0)
+    monkeypatch.setattr(tracker, "TELLING", 600.0)
 
     async def story(s):
         s.policy, s.priorities = policy.parse({"actions": "allocate, preempt"}), {"high": 10}

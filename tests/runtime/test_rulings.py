@@ -10,10 +10,13 @@ import pytest
 from builders import make_job, make_replica, make_template
 from muster.api.model import Verdict
 from muster.runtime import rulings
+from muster.runtime.causes import LATE, RELEASE, Cause
 from muster.scheduler.decision import Decision, State
 from muster.scheduler.decision import Verdict as Ruling
 from muster.scheduler.model import Reason
 
+PREEMPT = Cause("preempt", "TFJob/team/large")
+BLANK = Verdict("muster", "Waiting", "mnist", 2)
 WAITS = Verdict("muster", "Waiting", "mnist", 2, reason="NotEnoughResources", since=10.0)
 
 
@@ -50,7 +53,7 @@ def test_a_ruling_in_the_words_of_the_job():
 def test_a_job_of_another_scheduler():
     """It is named, and no change of load will help."""
     job = make_job(replicas=[make_replica(template=make_template(scheduler="other"))])
-    verdict = rulings.foreign(job, "muster")
+    verdict = rulings.foreign(job, BLANK)
     assert verdict.reason == "ForeignScheduler"
     assert "another scheduler (other)" in verdict.message
     assert not verdict.ever_possible
@@ -58,9 +61,26 @@ def test_a_job_of_another_scheduler():
 
 def test_a_job_of_no_pods():
     """Nobody else is blamed; the message says what to do."""
-    verdict = rulings.foreign(make_job(replicas=[make_replica(replicas=0)]), "muster")
+    verdict = rulings.foreign(make_job(replicas=[make_replica(replicas=0)]), BLANK)
     assert verdict.reason == "NotEnoughTasks"
     assert verdict.message == "the job asks for no pods; set the replicas of a role"
+
+
+@pytest.mark.parametrize(
+    ("cause", "written", "reason", "message"),
+    [
+        (PREEMPT, None, "Preempted", PREEMPT.sentence),
+        (None, replace(BLANK, reason="Preempted", message="for X"), "Preempted", "for X"),
+        (None, replace(BLANK, reason="Fragmented", message="x"), "NotEnoughTasks", LATE),
+        (RELEASE, None, "NotEnoughTasks", LATE),
+        (None, None, "NotEnoughTasks", LATE),
+    ],
+    ids=["for-another", "an-earlier-process-knew", "for-itself", "group", "nobody-knows"],
+)
+def test_a_gang_that_begins_anew(cause, written, reason, message):
+    """It says for whom, as long as anybody remembers it."""
+    verdict = rulings.released(BLANK, written, cause)
+    assert (verdict.state, verdict.reason, verdict.message) == ("Released", reason, message)
 
 
 @pytest.mark.parametrize(

@@ -6,19 +6,16 @@ Tasks of such a gang are told apart by their position among its pods, oldest fir
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from muster.api import names
 from muster.api.model import PodView
-from muster.runtime import shapes
+from muster.runtime import shapes, tasks
 from muster.runtime.dialects import Ask, Terms
 from muster.runtime.gangs import GangInput
 from muster.runtime.shapes import PodShape
-from muster.runtime.tasks import RoleInput
-from muster.scheduler.model import Reason, Refusal
+from muster.runtime.tasks import TaskSet
 
 PER_POD: Final = frozenset(
     {
@@ -29,7 +26,6 @@ PER_POD: Final = frozenset(
     }
 )
 """Labels that pods made of one template do not have in common."""
-GOING: Final = Refusal(Reason.PREEMPTED, "its pods make room for another gang")
 Labels = frozenset[tuple[str, str]]
 Member = tuple[PodView, Ask]
 Members = Sequence[Member]
@@ -43,6 +39,7 @@ class ForeignPods:
         self._members: dict[str, dict[str, Member]] = {}
         self._key_of: dict[tuple[str, str], str] = {}
         self._revisions: dict[str, int] = {}
+        self._changes = 0
 
     def __iter__(self) -> Iterator[str]:
         """Yield the keys of all gangs."""
@@ -69,7 +66,9 @@ class ForeignPods:
     def bump(self, key: str) -> None:
         """Take note that something else about the gang has changed."""
         if key in self._members:
-            self._revisions[key] = self.revision(key) + 1
+            # One count for all: a gang that ends and comes back begins with no number it had.
+            self._changes += 1
+            self._revisions[key] = self._changes
             self.heard(key)
 
     def changed(self, before: Member | None, after: Member | None) -> None:
@@ -94,78 +93,34 @@ class ForeignPods:
             del self._revisions[ask.group]
 
 
-@dataclass(slots=True)
-class _Lot:
-    waiting: list[int] = field(default_factory=list)
-    returning: list[int] = field(default_factory=list)
-    held: list[tuple[int, str]] = field(default_factory=list)
-    started: list[float] = field(default_factory=list)
-    leaving: list[tuple[int, str]] = field(default_factory=list)
-    nominated: dict[int, str] = field(default_factory=dict)
-    gated: int = 0
-    succeeded: int = 0
-
-
-def gang(
-    key: str,
-    members: Sequence[Member],
-    terms: Terms,
-    promised: Mapping[str, str],
-    hold_until: float | None = None,
-    later: frozenset[str] = frozenset(),
-    leaving: Container[str] = (),
-    nominated: Mapping[str, str] | None = None,
-) -> GangInput:
-    """Return the gang as the allocator sees it.
-
-    `promised` maps pod names to nodes, `nominated` to those that are kept for them; pods named in
-    `later` are not to be placed yet; those whose uid is in `leaving` are being evicted.
-    """
-    kept = nominated or {}
-    lots: dict[tuple[PodShape, int, Labels], _Lot] = {}
-    for index, (pod, ask) in enumerate(members):
-        lot = lots.setdefault((ask.shape, ask.priority, _common(pod)), _Lot())
-        node = promised.get(pod.name) or pod.node
-        if pod.phase == "Succeeded":
-            lot.succeeded += 1
-        elif pod.phase == "Failed" or pod.deleting:
-            continue
-        elif node and pod.uid in leaving:
-            lot.returning.append(index)
-            lot.leaving.append((index, node))
-        elif node:
-            lot.held.append((index, node))
-            lot.started.append(pod.started if pod.node else math.inf)
-        elif pod.gated:
-            lot.gated += 1
-        else:
-            (lot.returning if pod.name in later else lot.waiting).append(index)
-            if pod.name in kept:
-                lot.nominated[index] = kept[pod.name]
+def asks(key: str, members: Sequence[Member], terms: Terms) -> GangInput:
+    """Return what a gang asks as a whole, without its roles."""
     return GangInput(
         key=key,
         uid=terms.uid,
         queue=terms.queue,
         created=terms.created,
         min_member=terms.minimum,
-        roles=tuple(_role(*kind[:2], lot) for kind, lot in lots.items()),
+        roles=(),
         priority=terms.priority,
         min_resources=terms.min_resources,
-        admitted=is_admitted(members),
-        hold_until=hold_until,
-        refusal=terms.refusal or _refusal(lots.values(), terms.minimum),
+        refusal=terms.refusal,
         duration=terms.duration,
-        started=max((p.created for p, _ in members if p.node and not p.terminal), default=None),
         drains_from=terms.drains_from,
         critical=_critical(members),
     )
 
 
-def _refusal(lots: Iterable[_Lot], minimum: int) -> Refusal | None:
-    """Return why a gang of which pods are being evicted is not to be placed."""
-    going = any(lot.leaving for lot in lots)
-    staying = sum(len(lot.held) + lot.succeeded for lot in lots)
-    return GOING if going and staying < minimum else None
+def task_sets(members: Sequence[Member]) -> tuple[TaskSet, ...]:
+    """Return the pods by what the scheduler cannot tell apart: shape, priority and labels."""
+    sets: dict[tuple[PodShape, int, Labels], dict[int, str]] = {}
+    for index, (pod, ask) in enumerate(members):
+        alike = sets.setdefault((ask.shape, ask.priority, _common(pod)), {})
+        alike[index] = pod.name
+    return tuple(
+        TaskSet("", shape, priority, places, remade=False)
+        for (shape, priority, _), places in sets.items()
+    )
 
 
 def _critical(members: Sequence[Member]) -> bool:
@@ -178,33 +133,9 @@ def _common(pod: PodView) -> Labels:
     return frozenset(item for item in pod.labels.items() if item[0] not in PER_POD)
 
 
-def _role(shape: PodShape, priority: int, lot: _Lot) -> RoleInput:
-    return RoleInput(
-        role="",
-        shape=shape,
-        priority=priority,
-        waiting=tuple(lot.waiting),
-        returning=tuple(lot.returning),
-        gated=lot.gated,
-        held=tuple(lot.held),
-        started=tuple(lot.started),
-        leaving=tuple(lot.leaving),
-        succeeded=lot.succeeded,
-        nominated=lot.nominated,
-    )
-
-
-def is_admitted(members: Sequence[Member]) -> bool:
-    """Say whether the gang has been let in: one of its pods is on a node."""
-    return any(pod.node and not pod.terminal for pod, _ in members)
-
-
 def ready(members: Sequence[Member]) -> int:
     """Return how many pods have a node, or have succeeded."""
-    return sum(
-        pod.phase == "Succeeded" or bool(pod.node and not pod.terminal and not pod.deleting)
-        for pod, _ in members
-    )
+    return tasks.ready(pod for pod, _ in members)
 
 
 def phase(members: Sequence[Member], minimum: int) -> names.GroupPhase:

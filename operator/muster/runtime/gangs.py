@@ -3,21 +3,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from muster import frameworks
 from muster.api import names, quantity
 from muster.api.model import Job, Json, PodView, Replica
-from muster.controller import children, policies, roster
+from muster.controller import children, policies
 from muster.frameworks.initcontainer import Waiting
 from muster.gang import demand
 from muster.runtime import quotas, tasks
 from muster.runtime.quotas import LimitView
 from muster.runtime.shapes import PodShape, shape_of
-from muster.runtime.tasks import RoleInput
+from muster.runtime.tasks import RoleInput, TaskSet
 from muster.scheduler.model import UNLIMITED, Link, Refusal
 
 WHOLE = frozenset({"Placed", "Running", "Degraded"})
@@ -137,66 +136,60 @@ def minimum(job: Job) -> int:
     return job.total if asked is None else asked
 
 
-def gang(
-    job: Job,
-    pods: Mapping[str, PodView],
-    placed: Mapping[str, str],
-    previous: Mapping[str, str],
-    rules: GangRules,
-    shapes: Mapping[str, PodShape],
-    hold_until: float | None,
-    later: Collection[str] = (),
-    placed_at: float | None = None,
-    leaving: Collection[str] = (),
-    nominated: Mapping[str, str] | None = None,
-) -> GangInput | None:
-    """Return the gang of a job, None if the allocator places none of its pods.
-
-    `placed` and `previous` map pod names to the node that is promised, or that the last pod of
-    that name had; `shapes` the roles to their shapes. Pods named in `later` are not to be
-    placed yet; those in `leaving` are being evicted. `placed_at` is when it was last given nodes,
-    if that is known; `nominated` maps pod names to the nodes that are kept for them.
-    """
-    mine = [replica for replica in job.replicas if ours(replica, rules)]
-    if not any(replica.replicas for replica in mine):
-        return None
-    foreign = job.total - sum(replica.replicas for replica in mine)
-    roles = tuple(
-        part
-        for r in mine
-        for part in tasks.parts(
-            job,
-            r,
-            pods,
-            placed,
-            previous,
-            shapes[r.type],
-            rules.priorities.get(tasks.priority_class(r), 0),
-            later,
-            leaving,
-            nominated or {},
-        )
-    )
+def asks(job: Job, rules: GangRules, shapes: Mapping[str, PodShape]) -> GangInput:
+    """Return what a job's gang asks as a whole, without its roles; `shapes` are theirs by type."""
     scheduling = job.run_policy.scheduling
-    admitted = any(not p.terminal and p.node for p in _of(mine, pods))
     return GangInput(
         key=job.key,
         uid=job.uid,
         queue=scheduling.queue or rules.default_queue,
         created=job.created,
-        min_member=max(0, minimum(job) - foreign),
-        roles=roles,
+        min_member=max(0, minimum(job) - elsewhere(job, rules)),
+        roles=(),
         priority=rules.priorities.get(_priority_class(job), 0) if rules.group_priority else 0,
         min_resources=amounts(scheduling.min_resources),
-        admitted=admitted or was_whole(job),
-        hold_until=hold_until,
         duration=_duration(job),
         deadline=_deadline(job),
-        started=_started(job, _of(mine, pods), placed_at),
         drains_from=job.created + rules.reservation_after,
         critical=_critical(job),
-        movable=_movable(job, mine, shapes),
+        movable=_movable(job, placed_here(job, rules), shapes),
     )
+
+
+def task_sets(
+    job: Job,
+    rules: GangRules,
+    shapes: Mapping[str, PodShape],
+    charges: Mapping[str, Mapping[str, int]],
+) -> tuple[TaskSet, ...]:
+    """Return the tasks that a job wants of the allocator, role by role; none if it wants nothing.
+
+    `charges`: role -> quota dimension -> what one pod takes.
+    """
+    if not any(replica.replicas for replica in placed_here(job, rules)):
+        return ()
+    return tuple(
+        TaskSet(
+            role=replica.role,
+            shape=shapes[replica.type],
+            priority=rules.priorities.get(tasks.priority_class(replica), 0),
+            places={i: replica.pod_name(job.name, i) for i in range(replica.replicas)},
+            gated=tasks.gated(replica),
+            selector=tasks.selector(replica.template),
+            charge=charges.get(replica.role) or {},
+        )
+        for replica in placed_here(job, rules)
+    )
+
+
+def placed_here(job: Job, rules: GangRules) -> Sequence[Replica]:
+    """Return the roles whose pods the allocator places."""
+    return [replica for replica in job.replicas if ours(replica, rules)]
+
+
+def elsewhere(job: Job, rules: GangRules) -> int:
+    """Return how many pods of the job another scheduler places."""
+    return job.total - sum(replica.replicas for replica in placed_here(job, rules))
 
 
 def _movable(job: Job, replicas: Sequence[Replica], shapes: Mapping[str, PodShape]) -> bool:
@@ -226,40 +219,17 @@ def _deadline(job: Job) -> float:
     return UNLIMITED if limit is None or start is None else start + limit
 
 
-def _started(job: Job, pods: Iterable[PodView], placed_at: float | None) -> float | None:
-    """Return since when the gang runs, as well as that can be told."""
-    created = [pod.created for pod in pods if pod.node and not pod.terminal]
+def running_since(job: Job) -> float | None:
+    """Return since when the job runs by its own condition, None if it does not."""
     running = job.status.condition(names.Condition.RUNNING)
-    if not created:
-        return placed_at
-    if running is not None and running.status == "True":
-        return running.transitioned
-    return max(created) if placed_at is None else placed_at
+    there = running is not None and running.status == "True"
+    return running.transitioned if running is not None and there else None
 
 
 def missing(gang: GangInput) -> int:
     """Return how many pods the gang lacks to be whole; promised ones are not lacking."""
     there = sum(len(role.held) + role.succeeded for role in gang.roles)
     return max(0, gang.min_member - there)
-
-
-def is_broken(job: Job, pods: Mapping[str, PodView], rules: GangRules) -> bool:
-    """Say whether a gang that was whole has too few pods on nodes, whatever is promised."""
-    mine = [replica for replica in job.replicas if ours(replica, rules)]
-    foreign = job.total - sum(replica.replicas for replica in mine)
-    there = list(_of(mine, pods))
-    if not any(pod.node and not pod.terminal for pod in there) and not was_whole(job):
-        return False
-    whole = sum(
-        pod.phase == "Succeeded" or bool(pod.node and not pod.terminal and not pod.deleting)
-        for pod in there
-    )
-    return whole < minimum(job) - foreign - late(job, pods)
-
-
-def late(job: Job, pods: Mapping[str, PodView]) -> int:
-    """Return how many pods are not there by design: they come once all others are ready."""
-    return sum(name not in pods for name in late_names(job))
 
 
 def late_names(job: Job) -> frozenset[str]:
@@ -275,28 +245,10 @@ def restarts(job: Job) -> bool:
     return all(r.restart_policy != names.RestartPolicy.NEVER for r in job.replicas)
 
 
-def void(
-    job: Job,
-    pods: Mapping[str, PodView],
-    placed: Mapping[str, str],
-    knows: Callable[[str], bool],
-) -> Iterator[str]:
-    """Yield the names whose promise in `placed` has lost its sense.
-
-    The pod is not wanted any more, has done its work or was turned away, or nobody `knows` the
-    node any more.
-    """
-    wanted = frozenset(names_of(job, job.replicas))
-    for name, node in placed.items():
-        pod = pods.get(name)
-        over = pod is not None and (pod.phase == "Succeeded" or roster.refused(pod))
-        if over or name not in wanted or not knows(node):
-            yield name
-
-
-def _of(replicas: Sequence[Replica], pods: Mapping[str, PodView]) -> Iterator[PodView]:
+def of(replicas: Iterable[Replica], pods: Iterable[PodView]) -> Iterator[PodView]:
+    """Yield those of the pods that belong to one of these roles."""
     roles = {replica.role for replica in replicas}
-    return (pod for pod in pods.values() if pod.role in roles)
+    return (pod for pod in pods if pod.role in roles)
 
 
 def templates(job: Job, ranges: Sequence[LimitView] = ()) -> dict[str, Json]:
@@ -327,32 +279,6 @@ def _whole(job: Job, replica: Replica) -> Json:
     spec = template.get("spec") or {}
     own = spec.get("initContainers") or ()
     return {**template, "spec": {**spec, "initContainers": [*own, *more]}}
-
-
-def charged(
-    gang: GangInput,
-    job: Job,
-    charges: Mapping[str, Mapping[str, int]],
-    pods: Mapping[str, PodView],
-    unbound: Collection[str],
-) -> tuple[GangInput, Mapping[str, int]]:
-    """Return the gang with what its pods take of quotas, and what those take that are coming.
-
-    `charges`: role -> quota dimension -> what one pod takes. Pods of which there are none yet
-    are coming if they have a node or are `unbound`.
-    """
-    roles, pending = [], Counter[str]()
-    for role in gang.roles:
-        charge = charges.get(role.role) or {}
-        wanted = (*role.waiting, *(index for index, _ in role.held)) if charge else ()
-        missing = {i for i in wanted if names.child(job.name, role.role, i) not in pods}
-        ours = {i for i in role.waiting if i in missing}
-        absent = {i for i in ours if names.child(job.name, role.role, i) not in unbound}
-        for key, each in charge.items():
-            pending[key] += each * len(missing - absent)
-        roles.append(replace(role, charge=charge, absent=frozenset(absent)) if charge else role)
-    coming = {key: amount for key, amount in pending.items() if amount}
-    return replace(gang, roles=tuple(roles), pending=coming), pending
 
 
 def was_whole(job: Job) -> bool:

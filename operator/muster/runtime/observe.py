@@ -10,13 +10,12 @@ from collections.abc import Iterator
 from muster import gang
 from muster.api import names
 from muster.frameworks import FRAMEWORKS
-from muster.runtime import gangs, recording
+from muster.runtime import recording, tracker
 from muster.runtime.assemble import assemble
-from muster.runtime.foreignstate import ForeignState
 from muster.runtime.gangs import GangInput, GangRules
-from muster.runtime.gangstate import GangState
 from muster.runtime.informers import Informers
 from muster.runtime.kube import ApiError, Kube
+from muster.runtime.members import GangSettings, JobMembers, PodGroupMembers
 from muster.runtime.recording import Recording
 from muster.runtime.store import Store
 from muster.scheduler.policy import Policy
@@ -55,15 +54,14 @@ async def observe(
 
 def inputs(cache: Store, rules: GangRules, hold: float, now: float) -> Iterator[GangInput]:
     """Yield all gangs of which something is to be placed, or has been."""
-    for job in cache.jobs:
-        if gangs.wants_pods(job):
-            found = GangState(job, cache, _ignore).input(job, rules, hold, now)
-            if found is not None:
-                yield found
-    for key in sorted(cache.foreign):
-        found = ForeignState(key, cache, _ignore).input(rules, hold, now)
-        if found is not None:
-            yield found
+    for members in (JobMembers(cache), PodGroupMembers(cache)):
+        members.begin(GangSettings(rules, hold))
+        for key in sorted(members.gangs()):
+            facts = members.facts(key, (), now)
+            if facts is not None:
+                found = tracker.step(tracker.begin(facts), facts, now).input
+                if found is not None:
+                    yield found
 
 
 def _ignore(_news: object) -> None:

@@ -9,7 +9,6 @@ from typing import Final
 
 from muster.api import names, quantity
 from muster.api.model import Job, Verdict
-from muster.runtime import gangs
 from muster.runtime.causes import LATE, Cause
 from muster.scheduler.decision import Decision
 from muster.scheduler.decision import Verdict as Ruling
@@ -39,43 +38,45 @@ def of_gang(pod_group: str, scheduler: str, ruling: Ruling) -> Verdict:
     )
 
 
-def waits(job: Job, scheduler: str, reason: names.Verdict, message: str, summary: str) -> Verdict:
-    """Return the verdict on a gang that the scheduler core is not even asked about."""
-    return Verdict(
-        scheduler=scheduler,
+def waits(blank: Verdict, reason: names.Verdict, message: str, summary: str = "") -> Verdict:
+    """Return the verdict on a gang that the scheduler core is not even asked about.
+
+    `blank` says about whom it is.
+    """
+    return replace(
+        blank,
         state=names.GangState.WAITING,
-        pod_group=names.flat(job.name),
-        min_member=gangs.minimum(job),
         reason=reason,
         message=message,
-        summary=summary,
+        summary=summary or message,
         ever_possible=reason.ever_possible,
     )
 
 
-def released(job: Job, scheduler: str, cause: Cause | None) -> Verdict:
-    """Return the verdict on a gang that starts anew, as it made room or could not be whole."""
-    told = job.status.gang
-    reason, text = names.Verdict.PREEMPTED, "" if cause is None else cause.sentence
-    if not text and told is not None and told.reason == reason:
-        text = told.message  # an earlier process knew for whom
-    elif not text:
-        text = LATE
-        reason = names.Verdict.NOT_ENOUGH_TASKS
-    verdict = waits(job, scheduler, reason, text, text)
-    return replace(verdict, state=names.GangState.RELEASED)
+def released(blank: Verdict, written: Verdict | None, cause: Cause | None) -> Verdict:
+    """Return the verdict on a gang that starts anew, as it made room or could not be whole.
+
+    `written` is what can be read of it on the cluster.
+    """
+    reason = names.Verdict.PREEMPTED
+    if cause is not None and cause.claimant:
+        text = cause.sentence
+    elif cause is None and written is not None and written.reason == reason:
+        text = written.message  # an earlier process knew for whom
+    else:
+        reason, text = names.Verdict.NOT_ENOUGH_TASKS, LATE
+    return replace(waits(blank, reason, text), state=names.GangState.RELEASED)
 
 
-def foreign(job: Job, scheduler: str) -> Verdict:
+def foreign(job: Job, blank: Verdict) -> Verdict:
     """Return the verdict on a job none of whose pods the allocator places."""
     if not job.total:
         message = "the job asks for no pods; set the replicas of a role"
-        return waits(job, scheduler, names.Verdict.NOT_ENOUGH_TASKS, message, "no pods wanted")
+        return waits(blank, names.Verdict.NOT_ENOUGH_TASKS, message, "no pods wanted")
     named = {(r.template.get("spec") or {}).get("schedulerName") for r in job.replicas}
     others = ", ".join(sorted(name for name in named if name))
     message = f"the pods name another scheduler ({others}), which places them one by one"
-    reason = names.Verdict.FOREIGN_SCHEDULER
-    return waits(job, scheduler, reason, message, f"placed by {others}")
+    return waits(blank, names.Verdict.FOREIGN_SCHEDULER, message, f"placed by {others}")
 
 
 def dated(verdict: Verdict, before: Verdict | None, now: float) -> Verdict:

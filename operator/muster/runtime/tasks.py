@@ -1,17 +1,65 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One role of a job and its pods in, out its tasks by what the allocator has to do with them.
+"""The tasks of a gang by what the scheduler has to do with them, whoever makes their pods.
 
-Nodes are still by name.
+A task has an index in its role, and a place: the name by which its pods, one after the other,
+are known. What differs between gangs is told by the values here, never asked for.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from muster.api.model import Job, PodView, Replica
+from muster.api.model import Json, PodView, Replica
 from muster.runtime.shapes import PodShape
+
+Pods = Mapping[str, PodView]
+"""By the place that they take."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSet:
+    """Tasks of one role that are alike."""
+
+    role: str
+    shape: PodShape
+    priority: int
+    places: Mapping[int, str]
+    """Index -> place."""
+    gated: bool = False
+    """Pods that are still to be created will carry scheduling gates."""
+    remade: bool = True
+    """A pod that ends gets a successor in its place. Where somebody else makes the pods, the
+    successor has a name, and so a place, of its own: this one is not wanted any more."""
+    selector: Mapping[str, str] | None = None
+    """The node selector of the template; None: the pods' own is part of the shape."""
+    charge: Mapping[str, int] = field(default_factory=dict)
+    """Quota dimension -> what each of its pods takes, as far as it is still to be created."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the allocator has in mind for the pods of one gang; all by place."""
+
+    assumed: Mapping[str, str] = field(default_factory=dict)
+    """The node that was given to it, where its pod is not seen yet."""
+    previous: Mapping[str, str] = field(default_factory=dict)
+    """The node that the last pod had."""
+    later: Collection[str] = ()
+    """Not to be placed yet."""
+    leaving: Collection[str] = ()
+    """Being evicted."""
+    nominated: Mapping[str, str] = field(default_factory=dict)
+    """The node that is kept for it."""
+    unbound: Collection[str] = ()
+    """May be created without a node."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing but the pods themselves decides about the tasks."""
+        return not (self.assumed or self.previous or self.later or self.nominated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,86 +92,36 @@ def priority_class(replica: Replica) -> str:
     return (replica.template.get("spec") or {}).get("priorityClassName") or ""
 
 
-def parts(
-    job: Job,
-    replica: Replica,
-    pods: Mapping[str, PodView],
-    placed: Mapping[str, str],
-    previous: Mapping[str, str],
-    shape: PodShape,
-    priority: int,
-    later: Collection[str],
-    leaving: Collection[str],
-    nominated: Mapping[str, str],
-) -> Iterator[RoleInput]:
-    """Return the role, and apart from it its pods that were given another node selector.
-
-    Kueue tells by it, pod by pod, where those go whose gates it takes away.
-
-    Pods by name: `placed` and `previous` tell the node that is promised, or that the last pod
-    of that name had, `nominated` the node that is kept for it. Those in `later` are not to be
-    placed yet, those in `leaving` are being evicted.
-    """
-    role = _role(job, replica, pods, placed, previous, shape, priority, later, leaving, nominated)
-    return _parted(job, replica, pods, role)
+def selector(template: Json) -> Mapping[str, str]:
+    """Return the node selector of a pod template."""
+    found: Mapping[str, str] = (template.get("spec") or {}).get("nodeSelector") or {}
+    return found
 
 
-def _role(
-    job: Job,
-    replica: Replica,
-    pods: Mapping[str, PodView],
-    placed: Mapping[str, str],
-    previous: Mapping[str, str],
-    shape: PodShape,
-    priority: int,
-    later: Collection[str],
-    leaving: Collection[str],
-    nominated: Mapping[str, str],
-) -> RoleInput:
-    if not (pods or placed or previous or later or nominated):
-        fresh = replica.replicas
-        if gated(replica):
-            return RoleInput(replica.role, shape, priority, gated=fresh)
-        return RoleInput(replica.role, shape, priority, waiting=range(fresh))
-    sorted_out = _sort_out(job, replica, pods, placed, later, leaving)
-    wanting = (*sorted_out.waiting, *sorted_out.returning)
-    called = {index: replica.pod_name(job.name, index) for index in wanting}
-    return RoleInput(
-        role=replica.role,
-        shape=shape,
-        priority=priority,
-        waiting=tuple(sorted_out.waiting),
-        returning=tuple(sorted_out.returning),
-        gated=sorted_out.gated,
-        held=tuple(sorted_out.held),
-        started=tuple(sorted_out.started),
-        leaving=tuple(sorted_out.leaving),
-        succeeded=sorted_out.succeeded,
-        previous={i: previous[name] for i, name in called.items() if previous.get(name)},
-        nominated={i: nominated[name] for i, name in called.items() if name in nominated},
+def ready(pods: Iterable[PodView]) -> int:
+    """Return how many pods have a node and stay there, or have succeeded."""
+    return sum(
+        pod.phase == "Succeeded" or bool(pod.node and not pod.terminal and not pod.deleting)
+        for pod in pods
     )
 
 
-def _parted(
-    job: Job, replica: Replica, pods: Mapping[str, PodView], role: RoleInput
-) -> Iterator[RoleInput]:
-    asked = (replica.template.get("spec") or {}).get("nodeSelector") or {}
-    apart: dict[tuple[tuple[str, str], ...], list[int]] = {}
-    for index in role.waiting if pods else ():
-        pod = pods.get(replica.pod_name(job.name, index))
-        if pod is not None and pod.selector != asked:
-            apart.setdefault(tuple(sorted(pod.selector.items())), []).append(index)
-    if not apart:
-        yield role
-        return
-    others = frozenset(index for indices in apart.values() for index in indices)
-    yield replace(role, waiting=tuple(i for i in role.waiting if i not in others))
-    for selector, indices in apart.items():
-        shape = replace(role.shape, selector=selector)
-        nominated = {i: node for i, node in role.nominated.items() if i in indices}
-        yield RoleInput(
-            role.role, shape, role.priority, waiting=tuple(indices), nominated=nominated
-        )
+def roles(
+    sets: Iterable[TaskSet], pods: Pods, plan: Plan
+) -> tuple[tuple[RoleInput, ...], Mapping[str, int]]:
+    """Return the roles as the scheduler sees them, and what their coming pods take of quotas.
+
+    Pods that were given another node selector than their template has are a role apart: Kueue
+    says by it, pod by pod, where those go whose gates it takes away.
+    """
+    found: list[RoleInput] = []
+    coming = Counter[str]()
+    for tasks in sets:
+        role = _role(tasks, pods, plan)
+        if tasks.charge:
+            role = _charged(tasks, pods, plan, role, coming)
+        found += _apart(tasks, pods, role)
+    return tuple(found), coming
 
 
 @dataclass(slots=True)
@@ -137,43 +135,93 @@ class _Sorted:
     succeeded: int = 0
 
 
-def _sort_out(
-    job: Job,
-    replica: Replica,
-    pods: Mapping[str, PodView],
-    placed: Mapping[str, str],
-    later: Collection[str],
-    leaving: Collection[str],
-) -> _Sorted:
+def _role(tasks: TaskSet, pods: Pods, plan: Plan) -> RoleInput:
+    if not pods and plan.is_empty:
+        fresh = len(tasks.places)
+        if tasks.gated:
+            return RoleInput(tasks.role, tasks.shape, tasks.priority, gated=fresh)
+        return RoleInput(tasks.role, tasks.shape, tasks.priority, waiting=range(fresh))
+    out = _sort_out(tasks, pods, plan)
+    wanting = [(index, tasks.places[index]) for index in (*out.waiting, *out.returning)]
+    before, kept = plan.previous, plan.nominated
+    return RoleInput(
+        role=tasks.role,
+        shape=tasks.shape,
+        priority=tasks.priority,
+        waiting=tuple(out.waiting),
+        returning=tuple(out.returning),
+        gated=out.gated,
+        held=tuple(out.held),
+        started=tuple(out.started),
+        leaving=tuple(out.leaving),
+        succeeded=out.succeeded,
+        previous={i: before[place] for i, place in wanting if before.get(place)},
+        nominated={i: kept[place] for i, place in wanting if place in kept},
+    )
+
+
+def _sort_out(tasks: TaskSet, pods: Pods, plan: Plan) -> _Sorted:
+    """Put every task into exactly one list; those that nobody makes again into none."""
     out = _Sorted()
-    new_are_gated = gated(replica)
-    for index in range(replica.replicas):
-        name = replica.pod_name(job.name, index)
-        pod, promised = pods.get(name), placed.get(name)
+    for index, place in tasks.places.items():
+        pod, node = pods.get(place), plan.assumed.get(place)
         if pod is not None and pod.phase == "Succeeded":
             out.succeeded += 1
-        elif promised:
-            out.held.append((index, promised))
+        elif node:
+            # Also while the pod before it is still there: the room is taken for its successor.
+            out.held.append((index, node))
             out.started.append(math.inf)
-        elif pod is None and new_are_gated:
-            out.gated += 1
-        elif pod is not None and name in leaving and _stands(pod):
-            out.returning.append(index)
-            out.leaving.append((index, pod.node))
-        elif name in later or (pod is not None and (pod.deleting or pod.terminal)):
-            out.returning.append(index)
-        elif pod is None:
-            out.waiting.append(index)
-        elif pod.node:
-            out.held.append((index, pod.node))
-            out.started.append(pod.started or pod.created)
-        elif pod.gated:
-            out.gated += 1
+        elif pod is not None and pod.node and not (pod.deleting or pod.terminal):
+            # A pause is over for a pod that came to a node after all.
+            if place in plan.leaving:
+                out.returning.append(index)
+                out.leaving.append((index, pod.node))
+            else:
+                out.held.append((index, pod.node))
+                out.started.append(pod.started or pod.created)
         else:
-            out.waiting.append(index)
+            _sort_wanted(out, tasks, index, pod, later=place in plan.later)
     return out
 
 
-def _stands(pod: PodView) -> bool:
-    """Say whether the pod has a node and is not on its way out."""
-    return bool(pod.node) and not (pod.deleting or pod.terminal)
+def _sort_wanted(
+    out: _Sorted, tasks: TaskSet, index: int, pod: PodView | None, *, later: bool
+) -> None:
+    ended = pod is not None and (pod.deleting or pod.terminal)
+    if ended and not tasks.remade:
+        return
+    if tasks.gated if pod is None else pod.gated and not ended:
+        out.gated += 1
+    else:
+        (out.returning if ended or later else out.waiting).append(index)
+
+
+def _charged(
+    tasks: TaskSet, pods: Pods, plan: Plan, role: RoleInput, coming: Counter[str]
+) -> RoleInput:
+    """Return the role with what its pods take of quotas; add to `coming` those on their way."""
+    missing = {i for i in role.waiting if tasks.places[i] not in pods}
+    assumed = sum(tasks.places[i] not in pods for i, _ in role.held)
+    absent = frozenset(i for i in missing if tasks.places[i] not in plan.unbound)
+    for dimension, each in tasks.charge.items():
+        coming[dimension] += each * (assumed + len(missing) - len(absent))
+    return replace(role, charge=tasks.charge, absent=absent)
+
+
+def _apart(tasks: TaskSet, pods: Pods, role: RoleInput) -> Iterator[RoleInput]:
+    apart: dict[tuple[tuple[str, str], ...], list[int]] = {}
+    for index in role.waiting if pods and tasks.selector is not None else ():
+        pod = pods.get(tasks.places[index])
+        if pod is not None and pod.selector != tasks.selector:
+            apart.setdefault(tuple(sorted(pod.selector.items())), []).append(index)
+    if not apart:
+        yield role
+        return
+    others = frozenset(index for indices in apart.values() for index in indices)
+    yield replace(role, waiting=tuple(i for i in role.waiting if i not in others))
+    for asked, indices in apart.items():
+        shape = replace(role.shape, selector=asked)
+        nominated = {i: node for i, node in role.nominated.items() if i in indices}
+        yield RoleInput(
+            role.role, shape, role.priority, waiting=tuple(indices), nominated=nominated
+        )

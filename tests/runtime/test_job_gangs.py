@@ -1,54 +1,77 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the allocator remembers of a job: promises that end, holds, rests, pauses."""
+"""The gang of a job, followed: assumed pods that come or do not, holds, rests, pauses."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
 from builders_scheduler import make_node
+from following import Following
 from muster import gang
-from muster.api import edge, names
+from muster.api import edge
 from muster.controller.model import Refusal
 from muster.frameworks import FRAMEWORKS
-from muster.runtime import gangstate
+from muster.runtime import tracker
 from muster.runtime.causes import Cause
-from muster.runtime.gangs import GangRules
-from muster.runtime.gangstate import NOT_NOW, GangState
-from muster.runtime.promises import PATIENCE, REST
+from muster.runtime.members import JobMembers
 from muster.runtime.store import Callbacks, Store
+from muster.runtime.tracker import NOT_NOW, PATIENCE, REST, Delete, Departure, Evict, Publish
 from muster.scheduler.model import Reason
 from world import START, tfjob
 
-RULES = GangRules(frozenset({"muster"}), "default")
 HOLD = 120.0
+KEY = "TFJob/team/mnist"
 W0, W1, W2 = (f"mnist-worker-{i}" for i in range(3))
 
 
 class Story:
     """A cache that is told of objects, and the state of the one job in it."""
 
-    def __init__(self, **job):
-        """Begin with two nodes and a job of three workers."""
+    def __init__(self, *, expired="keep", **job):
+        """Begin with two nodes and a job of three workers; `expired` is what the flag says."""
         self.said = []
         self.cache = Store(
             gang.EMBEDDED, [FRAMEWORKS["TFJob"]], callbacks=Callbacks(self.said.append)
         )
         self.version = 0
-        self.now = START
-        self.wakes = []
         for name in ("n1", "n2"):
             self.put({"kind": "Node", **make_node(name=name)})
         self.document = job.pop("document", None) or tfjob(Worker=3, **job)
         self.document["metadata"] |= {"uid": "job-uid", "generation": 1}
         self.document["metadata"]["creationTimestamp"] = edge.format_time(START)
         self.put(self.document)
-        self.state = GangState(self.job, self.cache, self.wakes.append)
-        self.cache.arrived = lambda pod: self.state.arrived(pod, self.now)
+        self.expired = expired
+        self.follow(START)
+
+    def follow(self, now):
+        """Begin to follow the gang, as a process that starts now."""
+        self.following = Following(self.cache, JobMembers, KEY, "muster", now, HOLD, self.expired)
+
+    @property
+    def now(self):
+        """What time it is."""
+        return self.following.now
+
+    @now.setter
+    def now(self, now):
+        self.following.now = now
+
+    @property
+    def wakes(self):
+        """When cycles are wanted."""
+        return self.following.wakes
+
+    @property
+    def memory(self):
+        """What is remembered."""
+        return self.following.memory
 
     @property
     def job(self):
         """The job as it is at present."""
-        return self.cache.jobs.get("TFJob/team/mnist")
+        return self.cache.jobs.get(KEY)
 
     def put(self, document):
         """Show an object in its next version."""
@@ -70,7 +93,7 @@ class Story:
                 "training.kubeflow.org/replica-index": name[-1],
             },
             "ownerReferences": [{"uid": "job-uid", "controller": True}],
-            **({"deletionTimestamp": edge.format_time(self.now)} if going else {}),
+            **({"deletionTimestamp": edge.format_time(START)} if going else {}),
         }
         status = {"phase": phase, "reason": reason}
         spec = {"containers": [], **({"nodeName": node} if node else {})}
@@ -88,21 +111,16 @@ class Story:
 
     def look(self, seconds=0.0):
         """Let time pass and return the gang that the next cycle sees."""
-        self.now += seconds
-        self.wakes.clear()
-        return self.state.input(self.job, RULES, HOLD, self.now)
+        return self.following.look(seconds)
 
     def promise(self, *pairs):
         """Give pods their nodes."""
-        for name, node in pairs:
-            self.state.promises.make(name, node, self.state.shapes["Worker"], self.now)
+        self.following.assume(dict(pairs))
 
     @property
     def promised(self):
-        """The open promises, which are the same as the room that is taken for them."""
-        assumed = {name: node for (_, name), node in self.cache.columns.assumed.items()}
-        assert assumed == self.state.promises.nodes
-        return assumed
+        """The assumed pods, which are the same as the room that is taken for them."""
+        return self.following.assumed()
 
 
 ALL = ((W0, "n1"), (W1, "n1"), (W2, "n2"))
@@ -222,7 +240,13 @@ class TestRefusals:
     """A job whose pods cannot be created needs no room."""
 
     @pytest.mark.parametrize(
-        ("kind", "refused"), [("Pod", True), ("PodGroup", True), ("Service", False)]
+        ("kind", "refused"),
+        [
+            ("Pod", True),
+            ("PodGroup", True),
+            ("Service", False),
+            ("HorizontalPodAutoscaler", False),
+        ],
     )
     def test_a_refused_child(self, story, kind, refused):
         """Promises are withdrawn until it may be tried again; services can follow."""
@@ -299,54 +323,70 @@ class TestHold:
     def test_when_it_is_over(self, running):
         """The gang's input says so by itself."""
         running.pod(W0, phase="Failed")
-        before = running.look()
+        running.look()
         after = running.look(HOLD)
-        assert after is not before
         assert after.hold_until == running.now
         assert not running.wakes
+
+
+@pytest.fixture
+def restarting(running):
+    """Return a story whose three workers run, of a job that begins anew when its hold ends."""
+    running.following.settings = replace(running.following.settings, on_hold_expired="restart")
+    running.look()
+    return running
 
 
 class TestRelease:
     """A gang that is taken away because it could not be made whole."""
 
-    def test_it_is_due_after_the_hold(self, running):
+    def test_it_is_due_after_the_hold(self, restarting):
         """Not before, and not if the member is back."""
-        running.pod(W0, phase="Failed")
-        running.look()
-        assert not running.state.overdue(running.now + HOLD - 1, HOLD)
-        assert running.state.overdue(running.now + HOLD, HOLD)
-        running.gone(W0)
-        running.pod(W0, uid="second")
-        running.look(HOLD)
-        assert not running.state.overdue(running.now, HOLD)
+        restarting.pod(W0, phase="Failed")
+        restarting.look()
+        restarting.look(HOLD - 1)
+        assert not restarting.memory.released
+        restarting.look(1)
+        assert restarting.memory.released
 
-    def test_it_begins_anew_when_all_is_gone(self, running):
+    def test_a_member_that_is_back_in_time(self, restarting):
+        """It goes on."""
+        restarting.pod(W0, phase="Failed")
+        restarting.look()
+        restarting.gone(W0)
+        restarting.pod(W0, uid="second")
+        restarting.look(HOLD)
+        assert not restarting.memory.released
+
+    def test_it_begins_anew_when_all_is_gone(self, restarting):
         """Nothing is placed while a pod is left or the status tells of the old gang."""
-        running.document["status"] = {"gang": {"state": "Degraded", "scheduler": "muster"}}
-        running.put(running.document)
-        running.pod(W0, phase="Failed")
-        running.look()
-        running.state.release()
-        assert running.look().refusal is NOT_NOW
+        s = restarting
+        s.document["status"] = {"gang": {"state": "Degraded", "scheduler": "muster"}}
+        s.put(s.document)
+        s.pod(W0, phase="Failed")
+        s.look()
+        assert s.look(HOLD).refusal is NOT_NOW
         for name in (W0, W1, W2):
-            running.gone(name)
-        assert running.look().refusal is NOT_NOW
-        running.document["status"]["gang"]["state"] = "Released"
-        running.put(running.document)
-        gang = running.look()
+            s.gone(name)
+        assert s.look().refusal is NOT_NOW
+        s.document["status"]["gang"]["state"] = "Released"
+        s.put(s.document)
+        gang = s.look()
         assert gang.refusal is None
         assert not gang.admitted
         assert gang.hold_until is None
         assert list(gang.roles[0].waiting) == [0, 1, 2]
 
-    def test_members_that_have_done_their_work_stay(self, running):
-        """Only the others are taken away."""
-        running.pod(W0, phase="Succeeded")
-        running.pod(W1, phase="Failed")
-        running.look()
-        running.state.release()
-        running.gone(W2)
-        gang = running.look()
+    def test_members_that_have_done_their_work_stay(self, restarting):
+        """Only the others are taken away; nobody is evicted, as it makes room for nobody."""
+        restarting.pod(W0, phase="Succeeded")
+        restarting.pod(W1, phase="Failed")
+        restarting.look()
+        restarting.look(HOLD)
+        restarting.look(tracker.TELLING)
+        assert [gone.pod.name for gone in restarting.following.effects.of(Delete)] == [W2]
+        restarting.gone(W2)
+        gang = restarting.look()
         assert gang.refusal is None
         assert gang.roles[0].succeeded == 1
 
@@ -392,7 +432,7 @@ def test_a_pod_that_cannot_be_bound(running):
     for pauses in ([], [1], [2]):
         running.promise((W0, "n1"))
         pod = running.cache.own_pods("job-uid")[W0]
-        running.state.not_bound(pod, running.now)
+        running.following.gangs.not_bound(pod, running.now)
         assert not running.promised
         gang = running.look()
         assert [at - running.now for at in running.wakes if at < running.now + 9] == pauses
@@ -433,12 +473,12 @@ def test_pods_that_went_without_a_node_leave_nothing(story):
     """Neither that they were bound nor that they were marked."""
     story.pod(W0, node="", phase="Pending")
     story.look()
-    story.state.binding.add(f"uid-{W0}")
-    story.state.marked[f"uid-{W0}"] = "NotEnoughResources"
+    word = ("NotEnoughResources", "")
+    story.following.set(binding=frozenset({f"uid-{W0}"}), marked={f"uid-{W0}": word})
     story.gone(W0)
     story.look()
-    assert not story.state.binding
-    assert not story.state.marked
+    assert not story.memory.binding
+    assert not story.memory.marked
 
 
 def test_a_successor_of_the_same_name(running):
@@ -453,8 +493,8 @@ def test_a_successor_of_the_same_name(running):
 
 def test_the_previous_node_is_known_after_a_restart(running):
     """A state that begins now knows where the pods are."""
-    state = GangState(running.job, running.cache, running.wakes.append)
-    running.state = state
+    running.follow(running.now)
+    running.look()
     running.gone(W2)
     assert running.look().roles[0].previous == {2: "n2"}
 
@@ -468,7 +508,6 @@ def test_a_job_without_pods_of_ours():
     assert story.look() is None
 
 
-RELEASED, RESERVED = names.GangState.RELEASED, names.GangState.RESERVED
 CAUSE = Cause("preempt", "TFJob/team/large")
 
 
@@ -477,6 +516,7 @@ def busy():
     s = Story()
     for name in (W0, W1, W2):
         s.pod(name)
+    s.look()
     return s
 
 
@@ -486,79 +526,103 @@ def role_of(gang):
     return role
 
 
+def evicted(story):
+    """Return the names of the pods that are evicted by now, and for whom."""
+    return {it.pod.name: it.cause for it in story.following.effects.of(Evict)}
+
+
 class TestEvicted:
     """A gang that makes room, whole or in part."""
 
     def test_whole(self):
         """It is not placed while its pods go, and not before a while after that."""
         s = busy()
-        s.state.release(CAUSE, s.now + 1)
+        s.following.give_back([W0, W1, W2], Departure(CAUSE, s.now + 1))
         gang = s.look()
         assert gang.refusal is NOT_NOW
         assert [index for index, _ in role_of(gang).leaving] == [0, 1, 2]
-        assert {pod.name for pod in s.state.going(s.cache.own_pods("job-uid"))} == {W0, W1, W2}
+        assert s.following.going() == dict.fromkeys((W0, W1, W2), CAUSE)
         for name in (W0, W1, W2):
-            assert s.state.cause_of(s.cache.own_pods("job-uid")[name]) is CAUSE
             s.gone(name)
         assert s.look().refusal is NOT_NOW
-        s.now += 2
-        gang = s.look()
+        gang = s.look(2)
         assert gang.refusal is None
         assert not gang.admitted
         assert (list(role_of(gang).waiting), gang.created) == ([0, 1, 2], START)
 
+    def test_a_pod_that_was_on_its_way(self):
+        """What comes after the gang was released goes with it."""
+        s = busy()
+        s.following.give_back([W0, W1, W2], Departure(CAUSE, s.now + 1))
+        s.look(tracker.TELLING)
+        s.gone(W0)
+        s.pod(W0, uid="late")
+        s.look()
+        assert evicted(s) == {W0: CAUSE}
+
     def test_in_part(self):
         """What it gives back goes, the rest runs on; its place is filled after a while."""
         s = busy()
-        s.state.give_back([s.cache.own_pods("job-uid")[W2]], CAUSE, s.now + 1)
+        s.following.give_back([W2], Departure(CAUSE, s.now + 1))
+        assert evicted(s) == {W2: CAUSE}
         role = role_of(s.look())
         assert (list(role.returning), role.leaving) == ([2], ((2, "n1"),))
-        assert [pod.name for pod in s.state.going(s.cache.own_pods("job-uid"))] == [W2]
         s.pod(W2, going=True)
-        assert (role_of(s.look()).leaving, s.state.leaving) == ((), {})
+        assert (role_of(s.look()).leaving, s.memory.leaving) == ((), {})
         s.gone(W2)
         assert list(role_of(s.look()).returning) == [2]
-        s.now += 2
-        assert list(role_of(s.look()).waiting) == [2]
+        assert list(role_of(s.look(2)).waiting) == [2]
+
+    def test_again_and_again(self):
+        """An answer may have got lost; but not in every cycle."""
+        s = busy()
+        s.following.give_back([W2], Departure(CAUSE, s.now + 1))
+        s.look(tracker.REPEAT - 0.1)
+        assert not evicted(s)
+        s.look(0.1)
+        assert evicted(s) == {W2: CAUSE}
 
     def test_nodes_that_are_kept(self):
         """They are handed on until the gang is barred from being placed."""
         s = Story()
-        s.state.nominated = {W0: "n1"}
-        assert role_of(s.look()).nominated == {0: "n1"}
-        s.state.rests_until = s.now + 5
         s.look()
-        assert s.state.nominated == {}
+        s.following.set(nominated={W0: "n1"})
+        assert role_of(s.look()).nominated == {0: "n1"}
+        s.following.set(rests_until=s.now + 5)
+        s.look()
+        assert s.memory.nominated == {}
 
     def test_moved(self):
         """Its new nodes are kept for it while its pods go, and until it may be placed again."""
         s = busy()
-        s.state.release(CAUSE, s.now + 1, {W0: "n2", W1: "n2", W2: "n2"})
+        nodes = {W0: "n2", W1: "n2", W2: "n2"}
+        s.following.give_back(nodes, Departure(CAUSE, s.now + 1, nodes))
         gang = s.look()
         assert (gang.refusal, gang.moving) == (NOT_NOW, True)
         for name in (W0, W1, W2):
             s.gone(name)
         assert s.look().moving
-        s.now += 2
-        gang = s.look()
+        gang = s.look(2)
         assert (gang.refusal, gang.moving) == (None, False)
         assert role_of(gang).nominated == dict.fromkeys(range(3), "n2")
-        s.state.rests_until = s.now + 5
-        assert (s.look().moving, s.state.nominated) == (False, {})
+        s.following.set(rests_until=s.now + 5)
+        assert (s.look().moving, s.memory.nominated) == (False, {})
 
     def test_moved_in_part(self):
         """The one that goes has its node kept."""
         s = busy()
-        s.state.give_back([s.cache.own_pods("job-uid")[W2]], CAUSE, s.now + 1, {W2: "n2"})
+        s.following.give_back([W2], Departure(CAUSE, s.now + 1, {W2: "n2"}))
         gang = s.look()
         assert (gang.refusal, role_of(gang).nominated) == (None, {2: "n2"})
 
     def test_released_for_its_own_sake(self):
         """What was kept for it before is not kept any more."""
         s = busy()
-        s.state.nominated = {W0: "n1"}
-        s.state.release()
-        assert (s.look().moving, s.state.nominated) == (False, {})
+        s.following.settings = replace(s.following.settings, on_hold_expired="release")
+        s.following.set(nominated={W0: "n1"})
+        s.pod(W0, phase="Failed")
+        s.look()
+        assert (s.look(HOLD).moving, s.memory.nominated) == (False, {})
 
     @pytest.mark.parametrize(("told", "owed"), [("Reserved", True), ("Waiting", False)])
     def test_room_that_an_earlier_process_promised(self, told, owed):
@@ -566,21 +630,32 @@ class TestEvicted:
         status = {"gang": {"state": told, "reason": "", "scheduler": "muster"}}
         s = Story(document={**tfjob(Worker=3), "status": status})
         assert s.look().owed is owed
-        s.state.owed = False
+        s.following.set(owed=False)
         assert s.look().owed is False
 
-    def test_written_before_it_is_done(self):
-        """It waits for the status that tells it, for each word anew, but not for ever."""
-        s = Story()
-        asked = [s.state.in_writing(s.job, word, s.now) for word in (RELEASED, RESERVED)]
-        assert asked == [False, False]
-        assert s.wakes == [s.now + gangstate.TELLING] * 2
-        assert not s.state.in_writing(s.job, RESERVED, s.now + gangstate.TELLING - 0.1)
-        assert s.state.in_writing(s.job, RESERVED, s.now + gangstate.TELLING)
-        gang = {"state": "Released", "reason": "Preempted", "scheduler": "muster"}
-        s.put({**s.document, "status": {"gang": gang}})
-        assert s.state.in_writing(s.job, RELEASED, s.now)
-        assert not s.state.in_writing(s.job, RESERVED, s.now)
+    @pytest.mark.parametrize(
+        ("told", "after", "goes"),
+        [
+            ("Running", 0.1, False),
+            ("Running", tracker.TELLING, True),
+            ("Released", 0.1, True),
+        ],
+    )
+    def test_written_before_it_is_done(self, told, after, goes):
+        """It waits for the status that tells it, but not for ever: who comes after this process
+        must know why the gang is half.
+        """
+        s = busy()
+        s.following.give_back([W0, W1, W2], Departure(CAUSE, s.now + 1))
+        assert s.wakes == [s.now + tracker.TELLING]
+        assert s.following.effects.of(Publish) == []
+        s.look()
+        assert s.following.effects.of(Publish) == [Publish()]
+        assert s.memory.verdict.state == "Released"
+        status = {"gang": {"state": told, "reason": "Preempted", "scheduler": "muster"}}
+        s.put({**s.document, "status": status})
+        s.look(after)
+        assert bool(evicted(s)) is goes
 
     @pytest.mark.parametrize(("since", "goes_on"), [(-1, False), (0, True)])
     def test_after_a_restart_of_the_operator(self, since, goes_on):
@@ -591,9 +666,9 @@ class TestEvicted:
         s = Story(document={**document, "status": {"gang": gang}})
         for name in (W0, W1):
             s.pod(name)
-        state = GangState(s.job, s.cache, s.wakes.append)
-        assert state.released is goes_on
-        assert len(state.going(s.cache.own_pods("job-uid"))) == 2 * goes_on
+        s.look()
+        assert s.memory.released is goes_on
+        assert len(s.following.effects.of(Delete)) == 2 * goes_on
 
 
 class TestQuotas:
@@ -612,29 +687,30 @@ class TestQuotas:
         self.quota(s, pods="4")
         role = role_of(s.look())
         assert (role.charge, role.absent) == ({"team/few/pods": 1000}, {0, 1, 2})
-        assert (s.state.charged, s.state.pending) == (True, {"team/few/pods": 0})
+        assert (s.memory.absent, s.input.pending) == (True, {})
         s.promise(*ALL)
         role = role_of(s.look())
-        assert (role.absent, s.state.pending) == (frozenset(), {"team/few/pods": 3000})
-        assert not s.state.charged
+        assert (role.absent, s.input.pending) == (frozenset(), {"team/few/pods": 3000})
+        assert not s.memory.absent
         for name, node in ALL[:2]:
             s.pod(name, node=node)
         s.look()
-        assert s.state.pending == {"team/few/pods": 1000}
+        assert s.input.pending == {"team/few/pods": 1000}
 
     def test_pods_without_a_node_are_pending_too(self):
         """From the moment on that they may be created."""
         s = Story()
         self.quota(s, pods="4")
-        s.state.unbound = frozenset({W0})
+        s.look()
+        s.following.set(unbound=frozenset({W0}))
         assert role_of(s.look()).absent == {1, 2}
-        assert s.state.pending == {"team/few/pods": 1000}
+        assert s.input.pending == {"team/few/pods": 1000}
 
     def test_a_quota_that_comes_and_goes(self):
         """The next input knows, and without a change it is the same object."""
         s = Story()
         before = s.look()
-        assert (role_of(before).charge, s.state.pending) == ({}, {})
+        assert (role_of(before).charge, s.input.pending) == ({}, {})
         self.quota(s, pods="4")
         during = s.look()
         assert role_of(during).charge == {"team/few/pods": 1000}

@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from muster.runtime import queuestatus
+from muster.runtime import status
 from muster.scheduler.shares import Share
 
 
 def test_a_share_as_people_write_it():
     """Quantities by resource, gangs by phase."""
     share = Share({"cpu": 1500}, {"cpu": 3000, "memory": 9 * 2**30}, pending=2)
-    assert queuestatus.status(share) == {
+    assert status.status(share) == {
         "allocated": {"cpu": "1500m"},
         "deserved": {"cpu": "3", "memory": "9Gi"},
         "pending": 2,

@@ -3,19 +3,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from builders_scheduler import make_node, make_pod
+from following import Following
 from muster import gang
-from muster.runtime.foreignstate import ForeignState
-from muster.runtime.gangs import GangRules
-from muster.runtime.promises import PATIENCE, REST
+from muster.runtime import tracker
+from muster.runtime.causes import RELEASE, Cause
+from muster.runtime.members import PodGroupMembers
 from muster.runtime.store import Store
-from muster.scheduler.model import Reason, Refusal
+from muster.runtime.tracker import NOT_NOW, PATIENCE, REST, Departure, Evict, Started
+from muster.scheduler.model import Reason
 
 HOLD = 120.0
-RULES = GangRules(frozenset({"kube-batch"}), "default")
+KEY = "PodGroup/team/g"
 OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "qj", "uid": "job", "controller": True}
+CAUSE = Cause("preempt", "TFJob/team/large")
+MISSING = "members were missing for too long; it starts anew"
 
 
 class Story:
@@ -23,7 +29,7 @@ class Story:
 
     def __init__(self, *, owner=OWNER, runs=True, **spec):
         """Begin with the whole gang running, or waiting; `spec` is its PodGroup's."""
-        self.version, self.alarms = 0, []
+        self.version = 0
         self.cache = Store(gang.EMBEDDED, [])
         self.cache.groups.use(gang.EMBEDDED.apis[0])
         self.owner = owner
@@ -44,8 +50,19 @@ class Story:
                 self.pod(name, node)
             else:
                 self.pod(name, "", phase="Pending")
-        self.state = ForeignState("PodGroup/team/g", self.cache, self.alarms.append)
+        self.follow()
         self.look(0.0)
+
+    def follow(self):
+        """Begin to follow the gang, as a process that starts now."""
+        self.following = Following(
+            self.cache, PodGroupMembers, KEY, "kube-batch", 0.0, HOLD, expired=""
+        )
+
+    @property
+    def memory(self):
+        """What is remembered."""
+        return self.following.memory
 
     def put(self, kind, document):
         """Show an object in its next version."""
@@ -68,18 +85,24 @@ class Story:
 
     def promise(self, now, **nodes):
         """Give members their nodes."""
-        shape = self.cache.foreign.members(self.state.key)[0][1].shape
-        for name, node in nodes.items():
-            self.state.promises.make(name, node, shape, now)
+        self.following.now = now
+        self.following.assume(nodes)
 
     def look(self, now):
         """Return what the gang is for a cycle."""
-        return self.state.input(RULES, HOLD, now)
+        self.following.now = now
+        return self.following.look()
 
-    def overdue(self, now, expired=""):
+    def going(self, now, expired=""):
         """Return the names of those who are to go when a cycle looks."""
+        settings = self.following.settings
+        self.following.settings = replace(settings, on_hold_expired=expired)
         self.look(now)
-        return sorted(pod.name for pod in self.state.overdue(expired, now))
+        return sorted(self.memory.leaving)
+
+    def evicted(self):
+        """Return the names of the pods that were evicted at the last look, and for whom."""
+        return {it.pod.name: it.cause for it in self.following.effects.of(Evict)}
 
 
 @pytest.mark.parametrize(
@@ -92,7 +115,7 @@ def test_a_group_says_for_how_long_the_place_is_kept(spec, kept):
     story.lose("c")
     assert story.look(10.0).hold_until == 10.0 + kept
     assert story.look(11.0).hold_until == 10.0 + kept
-    assert story.alarms == ([10.0 + kept] * 2 if kept else [])
+    assert story.following.wakes == ([10.0 + kept] if kept else [])
     story.pod("d", "n2")
     assert story.look(12.0).hold_until is None
 
@@ -113,9 +136,9 @@ def test_what_happens_when_the_time_is_up(said, flag, gone):
     """The group's word counts, then the flag; all that is left goes, or nothing."""
     story = Story(**({"onHoldExpired": said} if said else {}))
     story.lose("c")
-    assert story.overdue(10.0, flag) == []
-    assert story.overdue(10.0 + HOLD - 1, flag) == []
-    assert story.overdue(10.0 + HOLD, flag) == gone
+    assert story.going(10.0, flag) == []
+    assert story.going(10.0 + HOLD - 1, flag) == []
+    assert story.going(10.0 + HOLD, flag) == gone
 
 
 def test_pods_that_nobody_makes_again_are_kept():
@@ -123,17 +146,17 @@ def test_pods_that_nobody_makes_again_are_kept():
     story = Story(owner=None)
     story.lose("c")
     story.look(0.0)
-    assert story.overdue(HOLD, "release") == []
+    assert story.going(HOLD, "release") == []
     told = Story(owner=None, onHoldExpired="release")
     told.lose("c")
     told.look(0.0)
-    assert told.overdue(HOLD) == ["a", "b"]
+    assert told.going(HOLD) == ["a", "b"]
 
 
 def test_a_gang_that_is_whole_has_all_the_time():
     """However long it runs."""
     story = Story(onHoldExpired="release")
-    assert story.overdue(1000 * HOLD) == []
+    assert story.going(1000 * HOLD) == []
 
 
 @pytest.mark.parametrize(("spec", "kept"), [({}, PATIENCE), ({"scheduleTimeoutSeconds": 5}, 5)])
@@ -142,13 +165,14 @@ def test_nodes_are_kept_for_so_long_for_pods_that_do_not_come_to_them(spec, kept
     story = Story(runs=False, **spec)
     story.promise(1.0, a="n1", b="n1", c="n2")
     assert story.look(kept).refusal is None
-    assert story.alarms == [1.0 + kept]
-    assert story.look(1.0 + kept).refusal == Refusal(
-        Reason.NOT_ENOUGH_TASKS, f"its pods did not get to their nodes within {kept:.0f} s"
-    )
-    assert not story.state.promises.nodes
-    assert story.alarms[-1] == 1.0 + kept + REST
-    assert story.look(1.0 + kept + REST - 1).refusal is not None
+    assert story.following.wakes == [1.0 + kept]
+    assert story.look(1.0 + kept).refusal is NOT_NOW
+    verdict = story.memory.verdict
+    assert verdict.reason == Reason.NOT_ENOUGH_TASKS
+    assert verdict.message == f"its pods did not get to their nodes within {kept:.0f} s"
+    assert not story.following.assumed()
+    assert story.following.wakes == [1.0 + kept + REST]
+    assert story.look(1.0 + kept + REST - 1).refusal is NOT_NOW
     assert story.look(1.0 + kept + REST).refusal is None
 
 
@@ -169,8 +193,8 @@ def test_a_gang_that_never_became_whole(spec, flag, owner, kept, gone):
     for name in ("a", "b"):
         story.pod(name, "n1")
     assert story.look(10.0).hold_until == 10.0 + kept
-    assert story.overdue(10.0 + kept - 1, flag) == []
-    assert story.overdue(10.0 + kept, flag) == gone
+    assert story.going(10.0 + kept - 1, flag) == []
+    assert story.going(10.0 + kept, flag) == gone
 
 
 def test_a_gang_that_was_whole_is_held_as_one():
@@ -181,7 +205,7 @@ def test_a_gang_that_was_whole_is_held_as_one():
     story.look(10.0)
     story.lose("c")
     assert story.look(20.0).hold_until == 80.0
-    assert story.overdue(80.0) == []
+    assert story.going(80.0) == []
 
 
 def test_a_gang_that_begins_anew():
@@ -189,15 +213,16 @@ def test_a_gang_that_begins_anew():
     story = Story(memberHoldSeconds=1, onHoldExpired="release")
     story.lose("c")
     story.look(10.0)
-    story.look(11.0)
-    left = story.state.overdue("", 11.0)
-    story.state.release(left)
     going = story.look(11.0)
-    assert going.refusal.reason == "NotEnoughTasks"
-    assert going.refusal.sentence == "members were missing for too long; it starts anew"
-    assert {cause.sentence for cause in story.state.leaving.values()} == {
-        "release: members were missing for too long; it starts anew"
-    }
+    assert going.refusal is NOT_NOW
+    assert story.evicted() == {"a": RELEASE, "b": RELEASE}
+    assert RELEASE.sentence == f"release: {MISSING}"
+    verdict = story.memory.verdict
+    assert (verdict.state, verdict.reason, verdict.message) == (
+        "Released",
+        "NotEnoughTasks",
+        MISSING,
+    )
     for name in ("a", "b"):
         story.lose(name)
     for name in ("d", "e", "f"):
@@ -206,24 +231,88 @@ def test_a_gang_that_begins_anew():
     assert (anew.refusal, anew.admitted, anew.hold_until) == (None, False, None)
     assert anew.created == going.created
     assert [len(role.waiting) for role in anew.roles] == [3]
-    assert story.state.overdue("", 1000.0) == ()
+    story.look(1000.0)
+    assert not story.memory.leaving
+
+
+def test_new_pods_are_not_those_that_were_released():
+    """They come while the old ones go, and stay."""
+    story = Story(memberHoldSeconds=1, onHoldExpired="release")
+    story.lose("c")
+    story.look(10.0)
+    story.look(11.0)
+    story.pod("d", "", phase="Pending")
+    story.look(11.0 + tracker.REPEAT)
+    assert sorted(story.evicted()) == ["a", "b"]
+
+
+def test_a_gang_that_makes_room_as_a_whole_rests_for_a_period():
+    """As that of a job does, so that it does not come back before the other is there."""
+    story = Story()
+    story.following.give_back(["a", "b", "c"], Departure(CAUSE, 1.0))
+    assert story.evicted() == dict.fromkeys("abc", CAUSE)
+    assert story.look(0.0).refusal is NOT_NOW
+    assert story.memory.verdict.message == CAUSE.sentence
+    for name in "abc":
+        story.lose(name)
+    for name in "def":
+        story.pod(name, "", phase="Pending")
+    assert story.look(0.5).refusal is NOT_NOW
+    assert story.look(1.0).refusal is None
+
+
+def test_a_gang_that_makes_room_in_part():
+    """What it gives back goes, the rest stays as it is."""
+    story = Story()
+    story.following.give_back(["c"], Departure(CAUSE, 1.0))
+    gang = story.look(0.0)
+    assert (gang.refusal, gang.roles[0].leaving) == (None, ((2, "n2"),))
+    assert not story.memory.released
 
 
 def test_the_wait_of_a_gang_is_told_once():
     """With its last pod on a node, from when its first one was made; not for one found running."""
-    story = Story()
-    story.state.arrived(next(iter(story.cache.foreign.members("PodGroup/team/g")))[0])
-    assert story.state.waited(50.0) is None
-    for name in ("a", "b", "c"):
-        story.lose(name)
-    for name in ("d", "e", "f"):
-        story.pod(name, "", phase="Pending")
-    state = ForeignState("PodGroup/team/g", story.cache, story.alarms.append)
-    state.input(RULES, HOLD, 0.0)
-    created = story.cache.foreign.members("PodGroup/team/g")[0][0].created
-    for name in ("d", "e"):
+    found = Story()
+    found.pod("a", "n1", phase="Running")
+    assert not found.following.effects.of(Started)
+    story = Story(runs=False)
+    created = story.cache.foreign.members(KEY)[0][0].created
+    story.look(created)
+    story.promise(created, a="n1", b="n1", c="n2")
+    story.following.now = created + 40.0
+    for name in ("a", "b"):
         story.pod(name, "n1")
-        assert state.waited(created + 30.0) is None
-    story.pod("f", "n2")
-    assert state.waited(created + 40.0) == 40.0
-    assert state.waited(created + 50.0) is None
+        assert not story.following.effects.of(Started)
+    story.pod("c", "n2")
+    assert story.following.effects.of(Started) == [Started(40.0)]
+    story.look(created + 50.0)
+    assert not story.following.effects.of(Started)
+
+
+def test_the_first_retry_of_a_failed_binding_is_at_once():
+    """As with the pods of a job; after that the pauses grow."""
+    story = Story(runs=False)
+    for pauses in ([], [1.0], [2.0]):
+        story.following.now += 100.0
+        now = story.following.now
+        story.promise(now, a="n1", b="n1", c="n2")
+        story.look(now)
+        pod = story.cache.foreign.member(KEY, "a")
+        story.following.gangs.not_bound(pod, now)
+        gang = story.look(now)
+        role = gang.roles[0]
+        assert [at - now for at in story.following.wakes if at < now + 9] == pauses
+        assert list(role.returning) == ([0] if pauses else [])
+        # The others are under way, and come.
+        assert sorted(story.following.assumed()) == ["b", "c"]
+        story.following.set(assumed={}, binding=frozenset())
+
+
+def test_a_gang_of_which_nobody_could_be_bound_holds_nothing():
+    """Half a promise is none."""
+    story = Story(runs=False)
+    story.promise(1.0, a="n1", b="n1", c="n2")
+    for name in ("a", "b"):
+        story.following.gangs.not_bound(story.cache.foreign.member(KEY, name), 1.0)
+    assert len(story.look(1.0).roles[0].waiting) == 3
+    assert not story.following.assumed()

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Assumed pods: the room of pods that were given a node is taken until they are seen there.
+
+Which pods those are is remembered gang by gang, as values. Here the difference between two of
+them is applied to the columns, so that room cannot be taken that nobody remembers to give back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from muster.runtime.snapshot import ClusterColumns
+from muster.runtime.tracker import Assumed
+
+
+def apply(
+    columns: ClusterColumns,
+    namespace: str,
+    before: Mapping[str, Assumed],
+    after: Mapping[str, Assumed],
+) -> None:
+    """Give back the room of pods that are not assumed any more, and take that of new ones."""
+    if before is after:
+        return
+    for place, it in before.items():
+        if after.get(place) is not it:
+            # Without effect on a pod that is there; one that a batch Job made has another name.
+            columns.forget(namespace, place)
+    for place, it in after.items():
+        if before.get(place) is not it:
+            columns.assume(namespace, place, it.node, it.shape)
+
+
+def apply_if_fits(
+    columns: ClusterColumns,
+    namespace: str,
+    before: Mapping[str, Assumed],
+    after: Mapping[str, Assumed],
+) -> bool:
+    """Take the room of new pods one by one; none if one does not fit. Say whether it is done."""
+    made = dict(before)
+    for place, it in after.items():
+        if before.get(place) is not it:
+            if not columns.fits(it.node, it.shape):
+                apply(columns, namespace, made, before)
+                return False
+            columns.assume(namespace, place, it.node, it.shape)
+            made[place] = it
+    return True

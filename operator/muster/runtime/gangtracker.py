@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All gangs that are followed: one memory for each, and the room in the columns that goes with it.
+
+Every change of a memory comes through here. What it means for a gang, the pure `tracker` says;
+where its facts come from, `members`; what is to be done, `effects` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from muster.api.model import PodView
+from muster.runtime import assume, tracker
+from muster.runtime.effects import Effects, Kind
+from muster.runtime.gangs import GangInput
+from muster.runtime.members import GangSettings
+from muster.runtime.snapshot import ClusterColumns
+from muster.runtime.tracker import GangFacts, GangMemory, Step
+from muster.scheduler.decision import Decision
+
+
+class GangTracker:
+    """The gangs of all kinds, by key. Where two kinds claim a key, the first one has it."""
+
+    def __init__(self, columns: ClusterColumns, kinds: Sequence[Kind], effects: Effects) -> None:
+        self._columns, self._kinds, self._effects = columns, kinds, effects
+        self._memories: dict[str, GangMemory] = {}
+        self._kind_of: dict[str, Kind] = {}
+        self._then: dict[str, GangFacts] = {}
+        """What the cycle under way saw of gangs of which something else is known by now."""
+
+    def __iter__(self) -> Iterator[tuple[str, GangMemory]]:
+        """Yield key and memory of every gang."""
+        return iter(self._memories.items())
+
+    def memory(self, key: str) -> GangMemory | None:
+        """Return what is remembered of a gang, None if it is not followed."""
+        return self._memories.get(key)
+
+    def inputs(self, settings: GangSettings, now: float) -> list[GangInput]:
+        """Look at every gang that there is; return those of which something is placed here."""
+        self._then.clear()
+        found, living = [], set[str]()
+        for kind in self._kinds:
+            kind.members.begin(settings)
+            for key in kind.members.gangs():
+                # Anybody may give his pods a controller that is called as a job is.
+                if key not in living:
+                    living.add(key)
+                    self._kind_of[key] = kind
+                    if (gang := self._look(key, now)) is not None:
+                        found.append(gang)
+        for key in self._memories.keys() - living:
+            self._forget(key)
+        for key in self._kind_of.keys() - living:
+            del self._kind_of[key]
+        return found
+
+    def facts(self, key: str, now: float) -> GangFacts | None:
+        """Return what is known of a gang at this moment, None if it is not there any more."""
+        kind, memory = self._kind_of.get(key), self._memories.get(key)
+        if kind is None:
+            return None
+        nodes = () if memory is None else {it.node for it in memory.assumed.values()}
+        return kind.members.facts(key, nodes, now)
+
+    def facts_then(self, key: str) -> GangFacts | None:
+        """Return what the last cycle saw of a gang: in its words is what was decided."""
+        memory = self._memories.get(key)
+        return self._then.get(key) or (None if memory is None else memory.facts)
+
+    def is_as_seen(self, key: str, now: float) -> bool:
+        """Say whether what was decided for a gang is still about the same."""
+        then, facts = self.facts_then(key), self.facts(key, now)
+        if then is None or facts is None:
+            return False
+        return (then.uid, then.source) == (facts.uid, facts.source)
+
+    def accept(self, decision: Decision, now: float, seen: int, pace: float) -> bool:
+        """Do what was decided for a gang, or nothing; say whether it is done.
+
+        `seen`: the number of changes of the columns when the cycle looked at them. If others have
+        taken room since, that of the gang is looked at once more.
+        """
+        key = decision.gang
+        memory, facts, then = self._memories[key], self.facts(key, now), self.facts_then(key)
+        if facts is None or then is None:
+            return False
+        step = tracker.accepted(memory, facts, tracker.outcome(then, decision), now, pace)
+        if step is None:
+            return False
+        before, after = memory.assumed, step.memory.assumed
+        if self._columns.changes != seen and before is not after:
+            if not assume.apply_if_fits(self._columns, _namespace(key), before, after):
+                return False
+            self._memories[key] = replace(memory, assumed=after)
+        self.take(key, step)
+        return True
+
+    def take(self, key: str, step: Step) -> None:
+        """Remember what a step says, and do what it wants done."""
+        self.remember(key, step.memory)
+        if step.effects:
+            self._effects.carry_out(key, self._kind_of[key], step.effects)
+
+    def remember(self, key: str, memory: GangMemory) -> None:
+        """Remember this of a gang, and take or give back the room that makes the difference."""
+        before = self._memories.get(key)
+        if before is not memory:
+            held = {} if before is None else before.assumed
+            self._memories[key] = memory
+            assume.apply(self._columns, _namespace(key), held, memory.assumed)
+
+    def publish(self, key: str) -> None:
+        """Have written what is remembered of a gang."""
+        self._kind_of[key].publish(key)
+
+    def arrived(self, pod: PodView, now: float) -> bool:
+        """Take in that a pod has a node; say whether a cycle should look at its gang."""
+        found = self._find(pod)
+        if found is None:
+            return False
+        key, place, memory = found
+        after = tracker.arrived(memory, place, pod, now)
+        self.remember(key, after)
+        if memory.assumed and not after.assumed:
+            # The last one is there: what waited for that is not left to the next cycle.
+            if memory.facts is not None:
+                self._then.setdefault(key, memory.facts)
+            self._look(key, now)
+        # The hold ends with it; that, too, is found by a cycle.
+        return after.broken_since is not None and not after.assumed
+
+    def not_bound(self, pod: PodView, now: float) -> None:
+        """Take in that a pod could not be sent to its node."""
+        found = self._find(pod)
+        if found is not None:
+            key, place, memory = found
+            self.remember(key, tracker.not_bound(memory, place, pod.uid, now))
+
+    def _find(self, pod: PodView) -> tuple[str, str, GangMemory] | None:
+        for kind in self._kinds:
+            key = kind.members.key_of(pod)
+            memory = self._memories.get(key)
+            if memory is not None and self._kind_of.get(key) is kind:
+                return key, kind.members.place_of(pod), memory
+        return None
+
+    def _look(self, key: str, now: float) -> GangInput | None:
+        memory, facts = self._memories.get(key), self.facts(key, now)
+        if facts is None:
+            if memory is not None:
+                # Nothing of it is to be placed; what is known of it may be needed again.
+                self.remember(key, replace(memory, assumed={}, due=0.0))
+            return None
+        if memory is None or memory.uid != facts.uid:
+            self._forget(key)
+            memory = tracker.begin(facts)
+        step = tracker.step(memory, facts, now)
+        self.take(key, step)
+        return step.input
+
+    def _forget(self, key: str) -> None:
+        memory = self._memories.pop(key, None)
+        if memory is not None:
+            assume.apply(self._columns, _namespace(key), memory.assumed, {})
+
+
+def _namespace(key: str) -> str:
+    return key.split("/", 2)[1]

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The status of queues and of other people's PodGroups, written where it has changed.
+
+Where the gang of a job stands is written by the pass of the job, on its status and its group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from muster.api import edge, names, quantity
+from muster.api.model import Json, Verdict
+from muster.gang import announce
+from muster.runtime import foreignpods
+from muster.runtime.binder import TROUBLE
+from muster.runtime.gate import Urgency
+from muster.runtime.kube import Kube, Resource
+from muster.runtime.recorder import Recorder, reference
+from muster.runtime.resources import QUEUES
+from muster.runtime.store import Store
+from muster.runtime.tracker import GangMemory
+from muster.scheduler.decision import Decision
+from muster.scheduler.model import Snapshot
+from muster.scheduler.shares import Share, shares
+
+log = logging.getLogger(__name__)
+
+PAUSE = 1.0
+"""Seconds for which changes of queues are gathered."""
+POD_GROUPS = Resource(names.SCHEDULING_GROUP, names.SCHEDULING_VERSION, "podgroups")
+GATHER = 0.1
+"""Seconds for which changes of groups are gathered before their status is written."""
+RETRY = 2.0
+
+
+class QueueStatus:
+    """Follows the cycles and writes where the queues stand."""
+
+    def __init__(self, kube: Kube, cache: Store) -> None:
+        self._kube, self._cache = kube, cache
+        self.shares: Mapping[str, Share] = {}
+        """Of the queues, a moment ago."""
+        self._latest: tuple[Snapshot, tuple[Decision, ...]] | None = None
+        self._news = asyncio.Event()
+
+    def cycle(self, snapshot: Snapshot, decisions: tuple[Decision, ...]) -> None:
+        """Take note of a cycle."""
+        self._latest = snapshot, decisions
+        self._news.set()
+
+    async def run(self) -> None:
+        """Write for ever."""
+        while True:
+            await self._news.wait()
+            await asyncio.sleep(PAUSE)
+            self._news.clear()
+            if self._latest is not None:
+                self.shares = found = await asyncio.to_thread(shares, *self._latest)
+                await asyncio.gather(*(self._write(name, share) for name, share in found.items()))
+
+    async def _write(self, name: str, share: Share) -> None:
+        seen, wanted = self._cache.queue_status.get(name, {}), status(share)
+        patch = edge.difference({key: seen[key] for key in wanted if key in seen}, wanted)
+        if not patch:
+            return
+        try:
+            document = await self._kube.patch(
+                QUEUES.path("", name), {"status": patch}, Urgency.STATUS
+            )
+        except TROUBLE as error:
+            log.info("the status of queue %s was not written: %s", name, error)
+            # The next cycle tries again, and if there is none, this.
+            asyncio.get_running_loop().call_later(PAUSE, self._news.set)
+        else:
+            self._cache.put(document)
+
+
+def status(share: Share) -> Json:
+    """Return the share as the status of a queue."""
+    return {
+        "allocated": _texts(share.allocated),
+        "deserved": _texts(share.deserved),
+        "pending": share.pending,
+        "running": share.running,
+        "unknown": share.unknown,
+    }
+
+
+def _texts(amounts: Mapping[str, int]) -> Json:
+    return {name: quantity.format(name, amount) for name, amount in amounts.items()}
+
+
+class GroupStatus:
+    """Writes where gangs of other people's pods stand."""
+
+    def __init__(self, kube: Kube, cache: Store, recorder: Recorder) -> None:
+        self._kube, self._cache, self._recorder = kube, cache, recorder
+        self._queued: set[str] = set()
+        self._news = asyncio.Event()
+
+    def enqueue(self, key: str) -> None:
+        """Have the status of a gang's group written, if it differs."""
+        self._queued.add(key)
+        self._news.set()
+
+    async def run(self, memory_of: Callable[[str], GangMemory | None]) -> None:
+        """Write for ever what is remembered of the gangs, by key."""
+        while True:
+            await self._news.wait()
+            await asyncio.sleep(GATHER)
+            self._news.clear()
+            keys, self._queued = self._queued, set()
+            await asyncio.gather(*(self._write(key, memory_of(key)) for key in keys))
+
+    async def _write(self, key: str, memory: GangMemory | None) -> None:
+        group = self._cache.group_of(key)
+        if group is None or memory is None or memory.facts is None or group.deleting:
+            return
+        if group.api_version != names.SCHEDULING_API or self._cache.is_of_job(group):
+            return
+        members, least = self._cache.foreign.members(key), memory.facts.asks.min_member
+        whole = foreignpods.ready(members) >= least
+        verdict = _overtaken(memory.verdict) if whole else memory.verdict
+        phase, counts = foreignpods.phase(members, least), foreignpods.counts(members)
+        patch = announce.status(group, verdict, phase, counts, time.time())
+        if patch is None:
+            return
+        try:
+            path = POD_GROUPS.path(group.namespace, group.name)
+            self._cache.put(await self._kube.patch(path, patch, Urgency.STATUS))
+        except TROUBLE as error:
+            log.info("%s: its status was not written: %s", key, error)
+            asyncio.get_running_loop().call_later(RETRY, self.enqueue, key)
+        else:
+            if verdict is not None and verdict.reason and "conditions" in patch["status"]:
+                event, about = names.Event.UNSCHEDULABLE, reference(group)
+                self._recorder.emit(about, "Warning", event, verdict.message)
+
+
+def _overtaken(verdict: Verdict | None) -> Verdict | None:
+    """Return the verdict on a gang that is whole by now."""
+    if verdict is None:
+        return None
+    return replace(verdict, state=names.GangState.RUNNING, reason="", message="", summary="placed")

@@ -1,0 +1,1025 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One gang between two cycles, whoever makes its pods: what is remembered, and what follows.
+
+All of it are values. `step` looks at the facts anew and returns what is remembered from now on,
+the gang as the scheduler is to see it, and what is to be done; the other functions take in what
+was decided, or what has happened. Nobody here awaits, logs or reads a clock, so that every story
+of a gang can be told again. Times are seconds since the epoch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeVar
+
+from muster.api import names
+from muster.api.model import PodView, Verdict
+from muster.controller import roster
+from muster.runtime import rulings, tasks
+from muster.runtime.causes import LATE, Cause
+from muster.runtime.gangs import GangInput
+from muster.runtime.shapes import PodShape
+from muster.runtime.tasks import Plan, TaskSet
+from muster.scheduler.decision import Decision
+from muster.scheduler.model import Reason, Refusal
+
+PATIENCE: Final = 120.0
+"""Seconds that pods may be assumed at the most; then the gang rests and others may have its room.
+
+scheduleTimeoutSeconds of the job or PodGroup overrules it."""
+REST: Final = 30.0
+TELLING: Final = 2.0
+"""Seconds for which evicting waits until it is written whose room it will be, and who leaves."""
+REPEAT: Final = 2.0
+"""Seconds after which a pod that is not going yet is evicted once more."""
+SETTLING: Final = 0.5
+"""Seconds without a new pod after which a gang that waits is told why: others make their pods
+one by one."""
+FRESH_FOR: Final = 1.0
+"""Seconds for which other numbers for the same reason are not published."""
+FIRST_RETRY, LAST_RETRY = 1.0, 60.0
+"""Pause before a pod is placed for the third time and later, if it could not stay or go there."""
+NOT_NOW: Final = Refusal(Reason.NOT_ENOUGH_TASKS, "its pods cannot be created at present")
+"""Keeps a gang from being placed. What the scheduler says of it is not published."""
+
+_NONE: Final[frozenset[str]] = frozenset()
+_T = TypeVar("_T")
+
+
+# What is observed.
+
+
+@dataclass(frozen=True, slots=True)
+class GangFacts:
+    """What is observed of a gang. The same object means that nothing of it has changed."""
+
+    uid: str
+    """Another one under the same key is another gang."""
+    source: object
+    """What asks for it, if that is one object: what was decided for another one is void."""
+    revision: int
+    """Grows with every change of what the gang asks, and of its pods."""
+    asks: GangInput
+    """What it asks as a whole, without roles."""
+    tasks: tuple[TaskSet, ...]
+    """None of them: nobody here places its pods."""
+    pods: Mapping[str, PodView]
+    """All that there are, by place."""
+    blank: Verdict
+    """A verdict that says nothing but about whom."""
+    wanted: frozenset[str] = _NONE
+    """Places where a pod is wanted, or where one is that will not be made again."""
+    begins: float = 0.0
+    """Since when its first pod has been wanted."""
+    remade: bool = True
+    """This operator makes its pods, none while the gang is released. Else others make new ones at
+    any time, which have nothing to do with a release or a promise to the old ones."""
+    ready: int = 0
+    """Pods that have a node and stay there, or have succeeded."""
+    need: int = 0
+    """How many must be ready for it to be whole: its minimum without those that come late by
+    design."""
+    late: frozenset[str] = _NONE
+    """Places that are filled once all others are ready."""
+    free: frozenset[str] = _NONE
+    """Places of pods that may be created without a node at any time: gated, or placed by another
+    scheduler."""
+    was_whole: bool = False
+    """What is written of it tells of a gang that had all its nodes."""
+    youngest: float | None = None
+    """When the last of those that hold a node was created; None: none does."""
+    running_since: float | None = None
+    """By its own condition."""
+    obstacle: Refusal | None = None
+    """Why no pod of it could be created, for one that was not let in before."""
+    charged: bool = False
+    """Quotas count pods of it that are still to be created."""
+    written: Verdict | None = None
+    """The verdict that can be read on the cluster."""
+    owed: bool = False
+    """What is written tells that others make room for it."""
+    released: bool = False
+    """What is written tells that its pods go, or there is nobody who would have to know it."""
+    resumes: bool = False
+    """An earlier process was taking away the pods that are there."""
+    unplaced: Verdict | None = None
+    """What is said where nobody here places its pods."""
+    hold: float = PATIENCE
+    """Seconds for which the room of missing members is kept."""
+    timeout: float | None = None
+    """Seconds within which it wants to be whole; None: it does not say."""
+    gives_up: bool = False
+    """It begins anew when its hold has ended."""
+    gives_up_early: bool = False
+    """The same, if it never was whole."""
+    release_cause: Cause | None = None
+    """Why its pods are evicted then; None: they are deleted by those who made them."""
+    lapse: str = ""
+    """What is said when pods did not come to their nodes: in how many seconds."""
+    blocked_until: float = 0.0
+    """Until when its pods cannot be created."""
+    guarded: bool = False
+    """A disruption budget forbids to evict it as a whole."""
+    lost: frozenset[str] = _NONE
+    """Nodes that pods were given and that are gone."""
+
+    @property
+    def patience(self) -> float:
+        """Seconds for which nodes are kept for pods that do not come."""
+        return self.timeout or PATIENCE
+
+    def task(self, role: str, index: int) -> tuple[str, PodShape] | None:
+        """Return place and shape of a task, None if there is none."""
+        for some in self.tasks:
+            if some.role == role and index in some.places:
+                return some.places[index], some.shape
+        return None
+
+
+# What is remembered.
+
+
+@dataclass(frozen=True, slots=True)
+class Assumed:
+    """A node that a pod was given and is not yet seen on. Its room is taken."""
+
+    node: str
+    shape: PodShape
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """A pod that makes room."""
+
+    uid: str
+    cause: Cause | None
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How often a pod could not stay or be bound where it was sent, and when it is tried again."""
+
+    count: int
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class InputKey:
+    """All that a gang's input depends on.
+
+    While it is equal, the input is the same object: the snapshot keeps what it made of each gang
+    by that identity, so that a cycle costs what has changed and not what there is.
+    """
+
+    revision: int
+    guarded: bool
+    assumed: Mapping[str, Assumed]
+    previous: Mapping[str, str]
+    later: frozenset[str]
+    leaving: Mapping[str, Leaving]
+    nominated: Mapping[str, str]
+    unbound: frozenset[str] | None
+    """None: nobody counts them."""
+    placed_at: float | None
+    was_whole: bool
+    hold_until: float | None
+    barred: bool
+    moving: bool
+    owed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GangMemory:
+    """What is remembered of one gang between cycles. All else is derived anew."""
+
+    uid: str
+    assumed: Mapping[str, Assumed] = field(default_factory=dict)
+    """By place."""
+    unbound: frozenset[str] = _NONE
+    """Places of pods that may be created without a node."""
+    binding: frozenset[str] = _NONE
+    """uids of pods that were sent to their node and have not been seen on one."""
+    arrivals: tuple[PodView, ...] = ()
+    """Pods that have come to the nodes that they were given, and of which nothing is recorded."""
+    previous: Mapping[str, str] = field(default_factory=dict)
+    """Place -> the node that its last pod had."""
+    retries: Mapping[str, Retry] = field(default_factory=dict)
+    marked: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """uid of a pod -> the reason and the node that were written on it."""
+    started: bool = False
+    """It has been whole at some time, or had been when this process began."""
+    was_whole: bool = False
+    """The same, since it last began anew."""
+    broken_since: float | None = None
+    placed_at: float | None = None
+    """When it was last given nodes; None: before this process began, or not yet."""
+    rests_until: float = 0.0
+    released: bool = False
+    """Its pods are being taken away, so that it can start whole again."""
+    cause: Cause | None = None
+    """For whom that is; None: it was its own fault, or nobody remembers."""
+    leaving: Mapping[str, Leaving] = field(default_factory=dict)
+    """Place -> the pod that makes room."""
+    evicted: Mapping[str, float] = field(default_factory=dict)
+    """uid of a pod -> when it was last evicted."""
+    nominated: Mapping[str, str] = field(default_factory=dict)
+    """Place -> the node that is kept for it, since others are evicted for this gang, or since it
+    is moved there."""
+    moving: bool = False
+    """It makes room, and the nodes that are kept for it are those where it goes instead."""
+    owed: bool = False
+    """An earlier process was making room for it."""
+    asked: tuple[str, float] | None = None
+    """The state that is to be written before pods are evicted, and since when."""
+    verdict: Verdict | None = None
+    published_at: float = 0.0
+    size: int = 0
+    growing_until: float = 0.0
+    """When the last pod that came will have been there for long enough."""
+    facts: GangFacts | None = None
+    """Those of the last step."""
+    due: float = 0.0
+    """When to look again although nothing has changed."""
+    key: InputKey | None = None
+    input: GangInput | None = None
+
+    @property
+    def nodes(self) -> Mapping[str, str]:
+        """Place -> node, of the assumed pods."""
+        return {place: it.node for place, it in self.assumed.items()}
+
+    @property
+    def absent(self) -> bool:
+        """Whether pods of it are still to be created that a quota will count."""
+        return self.input is not None and any(role.absent for role in self.input.roles)
+
+
+# What is to be done.
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """Run a cycle at that time at the latest."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """Send an existing pod to its node."""
+
+    pod: PodView
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """Take a pod away, and say for whom."""
+
+    pod: PodView
+    cause: Cause
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Take a pod away that will be made again."""
+
+    pod: PodView
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Write on a pod why it has no node."""
+
+    pod: PodView
+    message: str
+    node: str | None
+    """Which one is kept for it, empty for none; None leaves that as it is."""
+    record: bool
+    """It is an event as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Write where the gang stands, and let its pods be created as it is remembered now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """Record that pods have come to their nodes."""
+
+    pods: tuple[PodView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The gang is whole for the first time, after so many seconds."""
+
+    waited: float
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Pods were given nodes so many seconds after they were wanted."""
+
+    waited: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """So many pods are to go, as the gang begins anew."""
+
+    count: int
+    cause: Cause | None
+
+
+@dataclass(frozen=True, slots=True)
+class Warn:
+    """Say something in the log."""
+
+    sentence: str
+
+
+Effect = (
+    Wake | Bind | Evict | Delete | Mark | Publish | Arrived | Started | Placed | Release | Warn
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What follows from the facts."""
+
+    memory: GangMemory
+    input: GangInput | None
+    """The gang for this cycle, None if there is nothing of it to be placed."""
+    effects: tuple[Effect, ...] = ()
+
+
+@dataclass(slots=True)
+class _Turn:
+    """One step under way."""
+
+    memory: GangMemory
+    facts: GangFacts
+    now: float
+    effects: list[Effect] = field(default_factory=list)
+    due: float = math.inf
+
+    def remember(self, **changes: Any) -> None:
+        """Change what is remembered; what is equal stays the same object."""
+        memory = self.memory
+        news = {name: it for name, it in changes.items() if getattr(memory, name) != it}
+        if news:
+            self.memory = replace(memory, **news)
+
+    def wake(self, at: float) -> None:
+        if self.now < at:
+            self.due = min(self.due, at)
+
+    def forget(self, places: Iterable[str]) -> None:
+        """Give the room of these pods back."""
+        gone = frozenset(places)
+        if gone:
+            kept = {place: it for place, it in self.memory.assumed.items() if place not in gone}
+            self.remember(assumed=kept)
+
+    def publish_once(self) -> None:
+        if Publish() not in self.effects:
+            self.effects.append(Publish())
+
+    def end(self) -> Step:
+        wakes = (Wake(self.due),) if self.due < math.inf else ()
+        return Step(self.memory, self.memory.input, (*self.effects, *wakes))
+
+
+def begin(facts: GangFacts) -> GangMemory:
+    """Return what a process knows of a gang that it sees for the first time."""
+    # Nothing that is written of other people's pods would outlive them.
+    whole = facts.was_whole if facts.remade else facts.youngest is not None
+    return GangMemory(
+        uid=facts.uid,
+        started=whole,
+        was_whole=whole,
+        released=facts.resumes,
+        owed=facts.owed,
+        previous={place: pod.node for place, pod in facts.pods.items() if pod.node},
+    )
+
+
+def step(memory: GangMemory, facts: GangFacts, now: float) -> Step:
+    """Look at the gang for one cycle.
+
+    If nothing has changed and no time is up, that costs two comparisons.
+    """
+    if facts is memory.facts and now < memory.due:
+        wakes = (Wake(memory.due),) if memory.due < math.inf else ()
+        return Step(memory, memory.input, wakes)
+    turn = _Turn(memory, facts, now)
+    _prune(turn)
+    _drop_void(turn)
+    _lapse(turn)
+    _observe_presence(turn)
+    hold_until = _hold_until(turn)
+    if hold_until is not None and now >= hold_until and _gives_up(turn):
+        turn.effects.append(Warn(f"{facts.asks.key}: {LATE}"))
+        _release(turn, Departure(facts.release_cause))
+        hold_until = None
+    barred = _bar(turn, hold_until)
+    _make_input(turn, hold_until, barred=barred)
+    _bind(turn)
+    _evict(turn)
+    _explain(turn, barred=barred)
+    # Facts are not compared field by field: which object it is tells whether they have changed.
+    turn.memory = replace(turn.memory, facts=facts, due=turn.due)
+    return turn.end()
+
+
+def _prune(turn: _Turn) -> None:
+    """Forget what was done to pods that are gone, and what was known of places not wanted."""
+    memory, facts = turn.memory, turn.facts
+    if memory.facts is not None and facts.revision == memory.facts.revision:
+        return
+    if not facts.remade:
+        growing = len(facts.pods) > memory.size
+        until = turn.now + SETTLING if growing else memory.growing_until
+        turn.remember(size=len(facts.pods), growing_until=until)
+    done = memory.binding or memory.marked or memory.evicted or memory.leaving
+    if not (done or memory.previous or memory.retries or memory.unbound):
+        return
+    stays = {place: pod.uid for place, pod in facts.pods.items() if _stays(pod)}
+    uids = {pod.uid for pod in facts.pods.values()}
+    wanted = facts.wanted
+    turn.remember(
+        binding=memory.binding & uids,
+        marked=_only(memory.marked, uids),
+        evicted=_only(memory.evicted, uids),
+        leaving={p: it for p, it in memory.leaving.items() if stays.get(p) == it.uid},
+        previous=_only(memory.previous, wanted),
+        retries=_only(memory.retries, wanted),
+        unbound=memory.unbound & wanted,
+    )
+
+
+def _only(entries: Mapping[str, _T], wanted: Container[str]) -> Mapping[str, _T]:
+    return {name: entry for name, entry in entries.items() if name in wanted}
+
+
+def _stays(pod: PodView) -> bool:
+    """Say whether the pod is not on its way out."""
+    return not (pod.deleting or pod.terminal)
+
+
+def _waits(pod: PodView) -> bool:
+    """Say whether the pod wants a node now."""
+    return not (pod.node or pod.deleting or pod.terminal or pod.gated)
+
+
+def _drop_void(turn: _Turn) -> None:
+    """Give back room that has lost its sense.
+
+    The pod is not wanted any more, has done its work or was turned away, or its node is gone.
+    """
+    facts, void = turn.facts, []
+    for place, it in turn.memory.assumed.items():
+        pod = facts.pods.get(place)
+        over = pod is not None and (pod.phase == "Succeeded" or roster.refused(pod))
+        if over or place not in facts.wanted or it.node in facts.lost:
+            void.append(place)
+    turn.forget(void)
+
+
+def _lapse(turn: _Turn) -> None:
+    """Give all room back if the first pod has not come for too long; the gang rests then."""
+    facts, assumed = turn.facts, turn.memory.assumed
+    # Those that come late by design may take as long as the others need to become ready.
+    since = min((it.since for p, it in assumed.items() if p not in facts.late), default=None)
+    if since is None:
+        return
+    end = since + facts.patience
+    if turn.now < end:
+        turn.wake(end)
+        return
+    turn.forget(assumed)
+    turn.remember(rests_until=turn.now + REST)
+    turn.effects.append(Warn(f"{facts.asks.key}: {facts.lapse}"))
+
+
+def _is_admitted(memory: GangMemory, facts: GangFacts) -> bool:
+    """Say whether the gang was let in: a pod of it holds a node, or it was whole.
+
+    Not by what is written since: that tells of nodes that were given, before any pod has come.
+    """
+    return facts.youngest is not None or memory.was_whole
+
+
+def _observe_presence(turn: _Turn) -> None:
+    """Take in who is there: whether that makes it whole, and whether a release is over."""
+    facts = turn.facts
+    if turn.memory.released:
+        _follow_release(turn)
+    elif facts.youngest is None and not facts.remade and turn.memory.was_whole:
+        # Nobody knows that other pods of the same group are to follow those that went.
+        turn.remember(was_whole=False)
+    if turn.memory.assumed:
+        return
+    if turn.memory.arrivals:
+        turn.effects.append(Arrived(turn.memory.arrivals))
+        turn.remember(arrivals=())
+    whole = facts.ready >= facts.need and facts.youngest is not None
+    if whole and not turn.memory.was_whole and not turn.memory.released:
+        if not turn.memory.started:
+            turn.effects.append(Started(max(0.0, turn.now - facts.begins)))
+        turn.remember(was_whole=True, started=True)
+
+
+def _follow_release(turn: _Turn) -> None:
+    memory, facts = turn.memory, turn.facts
+    if not facts.remade:
+        # Pods of the same group that come now are the new ones: it is over when the old ones go.
+        turn.remember(released=bool(memory.leaving))
+        return
+    # What comes now was on its way when the gang was released: it must go as well. And as long as
+    # the old status is there, a process after this one would take the gang for a whole one.
+    over = all(pod.terminal for pod in facts.pods.values()) and not facts.was_whole
+    turn.remember(released=not over, leaving={} if over else _all_leave(turn, memory.cause))
+
+
+def _all_leave(turn: _Turn, cause: Cause | None) -> Mapping[str, Leaving]:
+    """Return the pods that go when the whole gang does.
+
+    Of other people's pods those that hold a node, or will in a moment: who waits may stay.
+    """
+    facts, binding = turn.facts, turn.memory.binding
+    return {
+        place: Leaving(pod.uid, cause)
+        for place, pod in facts.pods.items()
+        if _stays(pod) and (facts.remade or pod.node or pod.uid in binding)
+    }
+
+
+def _hold_until(turn: _Turn) -> float | None:
+    """Return until when the room of missing members is kept; None: none is missing.
+
+    The hold starts with the loss and goes on until the members are there: a node that was given
+    again is not yet a pod, and if it began anew with each of them, a gang whose pods never come
+    would keep its room for ever. A gang that is only starting has lost nothing while its pods
+    are still on their way; for how long they may be, their patience says.
+    """
+    memory, facts = turn.memory, turn.facts
+    lacks = facts.ready < facts.need and _is_admitted(memory, facts)
+    starts = not memory.was_whole and facts.ready + len(memory.assumed) >= facts.need
+    if memory.released or not facts.tasks or not lacks:
+        turn.remember(broken_since=None)
+        return None
+    if memory.broken_since is None:
+        if starts:
+            return None
+        turn.remember(broken_since=turn.now)
+    early = not memory.was_whole and facts.timeout is not None
+    since = turn.memory.broken_since
+    end = (turn.now if since is None else since) + (facts.patience if early else facts.hold)
+    turn.wake(end)
+    return end
+
+
+def _gives_up(turn: _Turn) -> bool:
+    facts = turn.facts
+    return facts.gives_up if turn.memory.was_whole else facts.gives_up_early
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """Why pods make room, and what is to become of them."""
+
+    cause: Cause | None
+    until: float = 0.0
+    """Others do not take their place before that."""
+    nodes: Mapping[str, str] = field(default_factory=dict)
+    """Place -> the node that is kept for it instead."""
+
+
+def _release(turn: _Turn, departure: Departure) -> None:
+    """Let the gang begin anew, without a claim on the room that it had."""
+    leaving = _all_leave(turn, departure.cause)
+    turn.effects.append(Release(len(leaving), departure.cause))
+    turn.remember(
+        released=True,
+        leaving=leaving,
+        cause=departure.cause,
+        nominated=departure.nodes,
+        moving=bool(departure.nodes),
+        was_whole=False,
+        asked=None,
+        broken_since=None,
+        placed_at=None,
+        rests_until=max(turn.memory.rests_until, departure.until),
+        assumed={},
+    )
+
+
+def _bar(turn: _Turn, hold_until: float | None) -> bool:
+    """Say whether the gang is not to be placed now; then it needs no room."""
+    memory, facts = turn.memory, turn.facts
+    protected = hold_until is not None and turn.now < hold_until
+    end = max(memory.rests_until, facts.blocked_until)
+    if end < math.inf:
+        turn.wake(end)
+    barred = memory.released or (turn.now < end and not protected)
+    rests = memory.released or turn.now < memory.rests_until
+    if memory.moving and not rests:
+        turn.remember(moving=False)
+    if not barred:
+        return False
+    turn.forget(memory.assumed)
+    kept = memory.nominated if turn.memory.moving else {}
+    # Why pods are refused, their job says itself.
+    verdict = memory.verdict if rests else None
+    turn.remember(unbound=memory.unbound & facts.free, nominated=kept, verdict=verdict)
+    return True
+
+
+def _make_input(turn: _Turn, hold_until: float | None, *, barred: bool) -> None:
+    """See to it that the gang's input is the one that belongs to what is known now."""
+    facts = turn.facts
+    if not facts.tasks:
+        turn.remember(input=None, key=None)
+        return
+    _drop_half(turn)
+    memory = turn.memory
+    for retry in memory.retries.values():
+        turn.wake(retry.until)
+    key = InputKey(
+        revision=facts.revision,
+        guarded=facts.guarded,
+        assumed=memory.assumed,
+        previous=memory.previous,
+        later=frozenset(p for p, retry in memory.retries.items() if retry.until > turn.now),
+        leaving=memory.leaving,
+        nominated=memory.nominated,
+        unbound=memory.unbound if facts.charged else None,
+        placed_at=memory.placed_at,
+        was_whole=memory.was_whole,
+        hold_until=hold_until,
+        barred=barred,
+        moving=memory.moving,
+        owed=memory.owed,
+    )
+    if key != memory.key:
+        turn.remember(input=_input(facts, key), key=key)
+
+
+def _drop_half(turn: _Turn) -> None:
+    """Give back what is left of the room of a gang that could not start whole with it.
+
+    Half a promise is none: it would only keep others waiting, of whom each might hold the other
+    half. But a pod whose binding is under way may be on its node by now, whoever is told that the
+    room is free; it comes, or the answer says that it does not.
+    """
+    memory, facts = turn.memory, turn.facts
+    if not memory.assumed or _is_admitted(memory, facts):
+        return
+    if facts.ready + len(memory.assumed) >= facts.asks.min_member:
+        return
+    under_way = {p for p, pod in facts.pods.items() if pod.uid in memory.binding}
+    turn.forget(place for place in memory.assumed if place not in under_way)
+
+
+def _input(facts: GangFacts, key: InputKey) -> GangInput:
+    """Return the gang as the scheduler sees it."""
+    plan = Plan(
+        assumed={place: it.node for place, it in key.assumed.items()},
+        previous=key.previous,
+        later=key.later,
+        leaving=key.leaving,
+        nominated=key.nominated,
+        unbound=key.unbound or (),
+    )
+    roles, pending = tasks.roles(facts.tasks, facts.pods, plan)
+    admitted = facts.youngest is not None or key.was_whole
+    refusal = facts.asks.refusal
+    if facts.obstacle is not None and not admitted:
+        refusal, pending = facts.obstacle, {}
+    return replace(
+        facts.asks,
+        roles=roles,
+        pending={name: amount for name, amount in pending.items() if amount},
+        admitted=admitted,
+        hold_until=key.hold_until,
+        refusal=NOT_NOW if key.barred else refusal,
+        started=_since(facts, key.placed_at),
+        guarded=facts.guarded,
+        moving=key.moving,
+        owed=key.owed,
+    )
+
+
+def _since(facts: GangFacts, placed_at: float | None) -> float | None:
+    """Return since when the gang runs, as well as that can be told."""
+    if facts.youngest is None:
+        return placed_at
+    if facts.running_since is not None:
+        return facts.running_since
+    return facts.youngest if placed_at is None else placed_at
+
+
+def _bind(turn: _Turn) -> None:
+    """Bind pods, each once: the answer may come before the watch shows its node."""
+    memory, pods = turn.memory, turn.facts.pods
+    sent = []
+    for place, it in memory.assumed.items():
+        pod = pods.get(place)
+        if pod is not None and _waits(pod) and pod.uid not in memory.binding:
+            sent.append(pod.uid)
+            turn.effects.append(Bind(pod, it.node))
+    if sent:
+        turn.remember(binding=memory.binding.union(sent))
+
+
+def _evict(turn: _Turn) -> None:
+    """Take away who is to go, again and again until they go: an answer may have got lost.
+
+    That a whole gang goes is written first: a process that ends in the middle is followed by one
+    that must know why it is half, or it would keep the room of those that are gone for them.
+    """
+    memory, facts, now = turn.memory, turn.facts, turn.now
+    found = ((place, facts.pods.get(place)) for place in memory.leaving)
+    going = [(place, pod) for place, pod in found if pod is not None and _stays(pod)]
+    if not going:
+        return
+    if memory.released and not _is_written(turn, names.GangState.RELEASED, told=facts.released):
+        return
+    evicted = dict(memory.evicted)
+    for place, pod in going:
+        if now >= evicted.get(pod.uid, -math.inf) + REPEAT:
+            evicted[pod.uid] = now
+            cause = memory.leaving[place].cause
+            turn.effects.append(Delete(pod) if cause is None else Evict(pod, cause))
+        turn.wake(evicted[pod.uid] + REPEAT)
+    turn.remember(evicted=evicted)
+
+
+def _is_written(turn: _Turn, state: str, *, told: bool) -> bool:
+    """Say whether that state can be read, so that a successor could go on from it.
+
+    If it never can, the answer is yes after a while.
+    """
+    if told:
+        turn.remember(asked=None)
+        return True
+    asked = turn.memory.asked
+    if asked is None or asked[0] != state:
+        asked = (state, turn.now)
+        turn.remember(asked=asked)
+    turn.wake(asked[1] + TELLING)
+    return turn.now >= asked[1] + TELLING
+
+
+def _explain(turn: _Turn, *, barred: bool) -> None:
+    """Say where the gang stands, if the scheduler is not the one to say it."""
+    memory, facts = turn.memory, turn.facts
+    rests = turn.now < memory.rests_until
+    if not facts.tasks:
+        if facts.unplaced is not None:
+            _publish(turn, facts.unplaced, FRESH_FOR)
+    elif memory.released or (rests and barred and memory.cause is not None):
+        _publish(turn, rulings.released(facts.blank, facts.written, memory.cause), FRESH_FOR)
+    elif rests and barred:
+        reason = names.Verdict.NOT_ENOUGH_TASKS
+        _publish(turn, rulings.waits(facts.blank, reason, facts.lapse), FRESH_FOR)
+    if not facts.free <= turn.memory.unbound:
+        turn.remember(unbound=turn.memory.unbound | facts.free)
+        turn.publish_once()
+
+
+def _publish(turn: _Turn, verdict: Verdict, pace: float) -> None:
+    memory = turn.memory
+    verdict = rulings.dated(verdict, memory.verdict or turn.facts.written, turn.now)
+    if verdict == memory.verdict:
+        return
+    due = memory.published_at + pace
+    if turn.now < due and not rulings.is_news(verdict, memory.verdict):
+        turn.wake(due)
+        return
+    turn.remember(verdict=verdict, published_at=turn.now)
+    turn.publish_once()
+
+
+# What happens.
+
+
+def arrived(memory: GangMemory, place: str, pod: PodView, now: float) -> GangMemory:
+    """Take in that a pod has a node: it is where it was sent, or was turned away there."""
+    changes: dict[str, Any] = {}
+    if pod.uid in memory.binding:
+        changes["binding"] = memory.binding - {pod.uid}
+    if pod.uid in memory.marked:
+        changes["marked"] = {u: word for u, word in memory.marked.items() if u != pod.uid}
+    if pod.terminal:
+        if roster.refused(pod) and place in memory.previous:
+            # Elsewhere it may be taken in: the node before is not asked for.
+            changes["previous"] = _without(memory.previous, place)
+            changes["retries"] = _paused(memory.retries, place, now)
+    else:
+        if place in memory.assumed:
+            changes["assumed"] = _without(memory.assumed, place)
+        if place in memory.assumed or pod.uid in memory.binding:
+            changes["arrivals"] = (*memory.arrivals, pod)
+        if not pod.deleting and memory.previous.get(place) != pod.node:
+            changes["previous"] = {**memory.previous, place: pod.node}
+        runs = pod.phase == "Running" and not pod.deleting
+        if runs and place in memory.retries and place not in memory.leaving:
+            changes["retries"] = _without(memory.retries, place)
+    return replace(memory, due=0.0, **changes) if changes else memory
+
+
+def not_bound(memory: GangMemory, place: str, uid: str, now: float) -> GangMemory:
+    """Take in that a pod could not be sent to its node."""
+    return replace(
+        memory,
+        due=0.0,
+        binding=memory.binding - {uid},
+        assumed=_without(memory.assumed, place),
+        retries=_paused(memory.retries, place, now),
+    )
+
+
+def shows(memory: GangMemory, places: Iterable[str]) -> GangMemory:
+    """Let pods be created without a node."""
+    return replace(memory, due=0.0, unbound=memory.unbound.union(places))
+
+
+def _without(entries: Mapping[str, _T], name: str) -> Mapping[str, _T]:
+    return {other: entry for other, entry in entries.items() if other != name}
+
+
+def _paused(retries: Mapping[str, Retry], place: str, now: float) -> Mapping[str, Retry]:
+    """Try another time: at once if it is the first, then after ever longer pauses."""
+    count = (retries[place].count if place in retries else 0) + 1
+    pause = min(FIRST_RETRY * 2.0 ** (count - 2), LAST_RETRY) if count > 1 else 0.0
+    return {**retries, place: Retry(count, now + pause)}
+
+
+# What was decided.
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A pod and the node that it is to have."""
+
+    place: str
+    uid: str
+    """Of the pod that was seen there; empty: none was."""
+    node: str
+    shape: PodShape
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the scheduler decided about one gang, by place."""
+
+    verdict: Verdict
+    """Without its time."""
+    assignments: tuple[Assignment, ...] = ()
+    nominations: Mapping[str, str] = field(default_factory=dict)
+    """Place -> the node that is kept for it."""
+
+
+def outcome(facts: GangFacts, decision: Decision) -> Outcome:
+    """Return a decision in the words of the gang, as it was when that was made."""
+    found = ((facts.task(p.role, p.index), p.node) for p in decision.placements)
+    kept = ((facts.task(p.role, p.index), p.node) for p in decision.nominations)
+    blank = facts.blank
+    return Outcome(
+        rulings.of_gang(blank.pod_group, blank.scheduler, decision.verdict),
+        tuple(_assignment(facts, *task, node) for task, node in found if task is not None),
+        {task[0]: node for task, node in kept if task is not None},
+    )
+
+
+def _assignment(facts: GangFacts, place: str, shape: PodShape, node: str) -> Assignment:
+    pod = facts.pods.get(place)
+    return Assignment(place, "" if pod is None else pod.uid, node, shape)
+
+
+def accepted(
+    memory: GangMemory, facts: GangFacts, outcome: Outcome, now: float, pace: float = FRESH_FOR
+) -> Step | None:
+    """Take in what was decided; None if a pod is not there as it was.
+
+    `pace`: seconds for which other numbers for the same reason are not published.
+    """
+    turn = _Turn(memory, facts, now)
+    if outcome.assignments:
+        if not _assume(turn, outcome.assignments):
+            return None
+    elif now < memory.growing_until and not outcome.nominations:
+        turn.wake(memory.growing_until)
+        return turn.end()
+    turn.remember(asked=None)
+    if memory.owed or memory.nominated != outcome.nominations:
+        turn.remember(owed=False, nominated=outcome.nominations, due=0.0)
+    _publish(turn, outcome.verdict, pace)
+    _mark(turn, outcome)
+    return turn.end()
+
+
+def _assume(turn: _Turn, assignments: Iterable[Assignment]) -> bool:
+    """Give pods their nodes; say whether that could be done for all of them."""
+    memory, facts, now = turn.memory, turn.facts, turn.now
+    made, waited = {}, []
+    for it in assignments:
+        pod = facts.pods.get(it.place)
+        if not facts.remade and (pod is None or pod.uid != it.uid or not _waits(pod)):
+            return False
+        if pod is not None and pod.node and not pod.terminal:
+            continue
+        made[it.place] = Assumed(it.node, it.shape, now)
+        wanted = now if memory.started else facts.begins
+        waited.append(now - (wanted if pod is None else pod.created))
+    turn.remember(
+        assumed={**memory.assumed, **made},
+        unbound=memory.unbound - made.keys(),
+        placed_at=now,
+        cause=None,
+        due=0.0,
+    )
+    turn.effects.append(Placed(tuple(waited)))
+    turn.publish_once()
+    _bind(turn)
+    return True
+
+
+def _mark(turn: _Turn, outcome: Outcome) -> None:
+    """Say on each pod why it waits, and for which node, once: autoscalers and people look there.
+
+    For whom others make room a job says in its status; other people's pods say it themselves.
+    """
+    memory, facts, verdict = turn.memory, turn.facts, outcome.verdict
+    if not verdict.message:
+        return
+    fresh = {}
+    for place, pod in facts.pods.items():
+        node = "" if facts.remade else outcome.nominations.get(place, "")
+        word = verdict.reason, node
+        if not _waits(pod) or pod.uid in memory.binding or memory.marked.get(pod.uid) == word:
+            continue
+        fresh[pod.uid] = word
+        news = pod.message != verdict.message
+        if facts.remade:
+            turn.effects += [Mark(pod, verdict.message, None, record=False)] if news else ()
+        elif news or pod.nominated != node:
+            turn.effects.append(Mark(pod, verdict.message, node, record=news))
+    if fresh:
+        turn.remember(marked={**memory.marked, **fresh})
+
+
+def announced(
+    memory: GangMemory, facts: GangFacts, outcome: Outcome, now: float, pace: float = FRESH_FOR
+) -> tuple[Step, bool]:
+    """Have it written that others make room for the gang; say whether it is.
+
+    Evicting waits for that: a process that ends after it is followed by one that would not know
+    for whom the room came free, and give it to the next in the queue. Of tasks beyond the minimum
+    nothing is written; who comes after this process decides anew about them.
+    """
+    turn = _Turn(memory, facts, now)
+    reserved = names.GangState.RESERVED
+    if outcome.verdict.state != reserved:
+        return turn.end(), True
+    told = facts.owed
+    if not facts.remade:
+        pods = (facts.pods.get(place) for place in outcome.nominations)
+        told = all(pod is None or pod.nominated or not _waits(pod) for pod in pods)
+    if _is_written(turn, reserved, told=told):
+        return turn.end(), True
+    _publish(turn, outcome.verdict, pace)
+    _mark(turn, outcome)
+    return turn.end(), False
+
+
+def giving_back(
+    memory: GangMemory,
+    facts: GangFacts,
+    going: frozenset[str],
+    departure: Departure,
+    now: float,
+) -> Step:
+    """Let go of the pods on these places; of the gang as a whole if nothing would be left."""
+    turn = _Turn(memory, facts, now)
+    pods = facts.pods
+    staying = {place for place, pod in pods.items() if pod.node and not pod.terminal}
+    if staying <= going | memory.leaving.keys():
+        _release(turn, departure)
+    else:
+        gone = {p: Leaving(pods[p].uid, departure.cause) for p in going if p in pods}
+        turn.remember(
+            nominated={**memory.nominated, **departure.nodes},
+            leaving={**memory.leaving, **gone},
+            retries={**memory.retries, **dict.fromkeys(gone, Retry(0, departure.until))},
+        )
+    turn.remember(due=0.0)
+    _evict(turn)
+    return turn.end()

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A gang as the allocator follows it, on a cache that is shown objects and a clock that stands."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from muster.runtime import tracker
+from muster.runtime.effects import Kind
+from muster.runtime.gangs import GangRules
+from muster.runtime.gangtracker import GangTracker
+from muster.runtime.members import GangSettings
+from muster.runtime.tracker import Assumed, Wake
+
+
+class Recorded:
+    """Does nothing of what is to be done, and remembers it."""
+
+    def __init__(self):
+        """Begin with nothing."""
+        self.all = []
+
+    def carry_out(self, _key, _kind, effects):
+        """Remember these."""
+        self.all += effects
+
+    def of(self, kind):
+        """Return those of one kind, since the last look."""
+        return [effect for effect in self.all if isinstance(effect, kind)]
+
+
+class Following:
+    """Follows one gang."""
+
+    def __init__(self, cache, members, key, scheduler, now, hold=120.0, expired="keep"):
+        """Begin at that time; `hold` and `expired` are the operator's flags."""
+        self.cache, self.key, self.now = cache, key, now
+        self.settings = GangSettings(GangRules(frozenset({scheduler}), "default"), hold, expired)
+        self.effects = Recorded()
+        kind = Kind(members(cache), lambda _key: None, lambda _key, _pods: None)
+        self.gangs = GangTracker(cache.columns, (kind,), self.effects)
+        cache.arrived = lambda pod: self.gangs.arrived(pod, self.now)
+
+    @property
+    def memory(self):
+        """What is remembered of the gang."""
+        return self.gangs.memory(self.key)
+
+    @property
+    def wakes(self):
+        """When cycles are wanted, since the last look."""
+        return sorted({wake.at for wake in self.effects.of(Wake)})
+
+    def look(self, seconds=0.0):
+        """Let time pass and return the gang that the next cycle sees."""
+        self.now += seconds
+        self.effects.all.clear()
+        found = self.gangs.inputs(self.settings, self.now)
+        return found[0] if found else None
+
+    def set(self, **changes):
+        """Have something remembered."""
+        self.gangs.remember(self.key, replace(self.memory, due=0.0, **changes))
+
+    def assume(self, nodes):
+        """Give pods their nodes."""
+        shape = self.memory.facts.tasks[0].shape
+        made = {place: Assumed(node, shape, self.now) for place, node in nodes.items()}
+        self.set(assumed={**self.memory.assumed, **made})
+
+    def assumed(self):
+        """Return the assumed pods, which are the same as the room that is taken for them."""
+        taken = {name: node for (_, name), node in self.cache.columns.assumed.items()}
+        assert taken == self.memory.nodes
+        return taken
+
+    def give_back(self, places, departure):
+        """Let pods go."""
+        facts = self.gangs.facts(self.key, self.now)
+        going = frozenset(places)
+        self.gangs.take(
+            self.key, tracker.giving_back(self.memory, facts, going, departure, self.now)
+        )
+
+    def going(self):
+        """Return the names of the pods that are to go, and for whom."""
+        return {place: it.cause for place, it in self.memory.leaving.items()}

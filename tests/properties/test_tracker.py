@@ -1,0 +1,397 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What holds of a gang whatever happens to it, in whatever order, whoever makes its pods."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from builders import make_job, make_pod, make_replica, make_template
+from builders_scheduler import make_node
+from muster.api.model import Verdict
+from muster.runtime import assume, gangs, members, shapes, tracker
+from muster.runtime.causes import RELEASE, Cause
+from muster.runtime.dialects import Ask, Terms
+from muster.runtime.gangs import GangInput, GangRules
+from muster.runtime.members import GangSettings, Template
+from muster.runtime.snapshot import ClusterColumns
+from muster.runtime.tasks import TaskSet
+from muster.runtime.tracker import (
+    Assignment,
+    Assumed,
+    Bind,
+    Delete,
+    Departure,
+    Evict,
+    GangFacts,
+    Outcome,
+    Wake,
+)
+
+SIZE, MINIMUM, HOLD, PATIENCE = 4, 3, 10.0, 25.0
+SHAPE = shapes.PodShape((("cpu", 1000),))
+BLANK = Verdict("muster", "Waiting", "g", MINIMUM)
+CAUSE = Cause("preempt", "TFJob/team/large")
+KINDS = pytest.mark.parametrize("remade", [True, False], ids=["job", "pod-group"])
+
+WHAT = (
+    *("place", "come", "come", "not-bound", "fail", "refused", "vanish"),
+    *("tick", "evict", "evict-all", "block", "lose-node"),
+)
+OPS = st.lists(
+    st.tuples(
+        st.sampled_from(WHAT),
+        st.integers(0, SIZE - 1),
+        st.sampled_from([0.0, 0.5, 1.0, 5.0, 10.0, 30.0]),
+    ),
+    max_size=25,
+)
+
+
+@dataclass
+class Gang:
+    """A gang, the room in the cluster that it takes, and a clock."""
+
+    remade: bool
+    gives_up: bool
+    now: float = 1000.0
+    pods: dict = field(default_factory=dict)
+    nodes: frozenset = frozenset()
+    blocked_until: float = 0.0
+    made: int = 0
+    revision: int = 0
+    lacks_since: float | None = None
+
+    def __post_init__(self):
+        """Begin with all pods waiting: existing, or to be created."""
+        self.columns = ClusterColumns()
+        for name in ("n1", "n2"):
+            self.columns.node_changed(None, shapes.parse_node(make_node(name=name)))
+        self.slots = [f"p{i}" for i in range(SIZE)]
+        if not self.remade:
+            for slot in range(SIZE):
+                self.create(slot)
+        self.memory = tracker.begin(self.facts())
+        self.seen = None
+
+    def create(self, slot):
+        """Make a pod: of the same place, or of a new one where somebody else makes it."""
+        self.made += 1
+        if not self.remade:
+            self.pods.pop(self.slots[slot], None)
+            self.slots[slot] = f"p{slot}-{self.made}"
+        place = self.slots[slot]
+        self.pods[place] = make_pod(name=place, uid=f"u{self.made}", created=self.now)
+
+    def facts(self):
+        """Return what is known now."""
+        self.revision += 1
+        living = frozenset(p for p in self.slots if p in self.pods and not self.pods[p].terminal)
+        there = [pod for pod in self.pods.values() if pod.node and not pod.terminal]
+        every = frozenset(self.slots)
+        places = dict(enumerate(self.slots))
+        asks = GangInput("PodGroup/team/g", "g", "default", 0.0, MINIMUM, ())
+        assumed = {it.node for it in self.memory.assumed.values()} if self.revision > 1 else set()
+        return GangFacts(
+            uid="g",
+            source=None,
+            revision=self.revision,
+            asks=asks,
+            tasks=(TaskSet("", SHAPE, 0, places, remade=self.remade),),
+            pods=dict(self.pods),
+            blank=BLANK,
+            wanted=every if self.remade else living,
+            begins=0.0,
+            remade=self.remade,
+            ready=members.tasks.ready(self.pods.values()),
+            need=MINIMUM,
+            youngest=max((pod.created for pod in there), default=None),
+            released=True,
+            hold=HOLD,
+            timeout=PATIENCE,
+            gives_up=self.gives_up,
+            gives_up_early=self.gives_up,
+            release_cause=None if self.remade else RELEASE,
+            lapse="they did not come",
+            blocked_until=self.blocked_until,
+            lost=frozenset(assumed & self.nodes),
+        )
+
+    def remember(self, memory):
+        """Keep the columns in step."""
+        assume.apply(self.columns, "team", self.memory.assumed, memory.assumed)
+        self.memory = memory
+
+    def step(self):
+        """Look once, see to what must hold, and let go who is to go."""
+        facts = self.facts()
+        self.see_lack(facts)
+        before = self.memory
+        step = tracker.step(before, facts, self.now)
+        assert step == tracker.step(before, facts, self.now)
+        self.remember(step.memory)
+        again = tracker.step(step.memory, facts, self.now)
+        assert again.memory is step.memory
+        assert again.input is step.input
+        assert all(isinstance(effect, Wake) for effect in again.effects)
+        self.seen = facts
+        self.check(step, facts, before)
+        self.carry_out(step)
+
+    def see_lack(self, facts):
+        """Take note since when members have been missing of a gang that was whole."""
+        whole = facts.ready >= MINIMUM
+        if whole or not self.memory.was_whole:
+            self.lacks_since = None
+        elif self.lacks_since is None:
+            self.lacks_since = self.now
+
+    def check(self, step, facts, before):
+        """Fail if anything does not hold."""
+        memory = step.memory
+        assert {n: at for (_, n), at in self.columns.assumed.items()} == memory.nodes
+        self.check_half(memory, facts)
+        self.check_hold(step, before)
+        for it in memory.assumed.values():
+            assert self.now < it.since + PATIENCE
+        if memory.released:
+            assert not memory.assumed
+            assert step.input.refusal is tracker.NOT_NOW
+        freshly = memory.released and not before.released
+        if memory.released and (self.remade or freshly):
+            stays = {p for p, it in facts.pods.items() if it.node and not it.terminal}
+            assert {p for p in stays if not facts.pods[p].deleting} <= memory.leaving.keys()
+        for role in step.input.roles:
+            found = [*role.waiting, *role.returning, *(i for i, _ in role.held)]
+            assert len(found) == len(set(found))
+
+    def check_half(self, memory, facts):
+        """Never is half a gang placed that was not let in, but for what is under way."""
+        if facts.youngest is None and not memory.was_whole:
+            kept = [p for p in memory.assumed if not self.is_sent(p, memory)]
+            assert not kept or facts.ready + len(memory.assumed) >= MINIMUM
+
+    def check_hold(self, step, before):
+        """Room is not kept for longer than the hold says; then all go, if they are to."""
+        if self.lacks_since is None or not before.was_whole:
+            return
+        end, now = step.input.hold_until, self.now
+        assert end is None or now >= end or now < self.lacks_since + HOLD
+        if self.gives_up and now >= self.lacks_since + HOLD:
+            gone = not self.remade and self.seen.youngest is None
+            assert step.memory.released or gone
+
+    def is_sent(self, place, memory):
+        """Say whether the pod of that place was sent to its node."""
+        return place in self.pods and self.pods[place].uid in memory.binding
+
+    def carry_out(self, step):
+        """Let pods be gone that are to go."""
+        for effect in step.effects:
+            if isinstance(effect, Evict | Delete):
+                self.pods.pop(effect.pod.name, None)
+
+    def do(self, op, slot, seconds):
+        """Let one thing happen."""
+        place = self.slots[slot]
+        pod = self.pods.get(place)
+        getattr(self, "op_" + op.replace("-", "_"))(slot, place, pod, seconds)
+
+    def op_tick(self, _slot, _place, _pod, seconds):
+        """Let time pass."""
+        self.now += seconds
+
+    def op_block(self, _slot, _place, _pod, seconds):
+        """Let pods be refused for a while."""
+        self.blocked_until = self.now + seconds
+
+    def op_lose_node(self, _slot, _place, _pod, seconds):
+        """Let a node go, or come back."""
+        self.nodes = frozenset({"n1"} if seconds else ())
+
+    def op_place(self, slot, _place, _pod, _seconds):
+        """Decide as the scheduler would: at least the minimum, or what an admitted one lacks."""
+        gang = self.memory.input
+        if gang is None or gang.refusal is not None or self.seen is None:
+            return
+        (role,) = gang.roles
+        there = len(role.held) + role.succeeded
+        if there + len(role.waiting) < MINIMUM and not gang.admitted:
+            return
+        node, facts = ("n2" if self.nodes else f"n{slot % 2 + 1}"), self.seen
+        wanted = [facts.task("", index)[0] for index in role.waiting]
+        uids = {p: facts.pods[p].uid if p in facts.pods else "" for p in wanted}
+        given_ = tuple(Assignment(p, uids[p], node, SHAPE) for p in wanted)
+        step = tracker.accepted(self.memory, self.facts(), Outcome(BLANK, given_), self.now)
+        if step is not None:
+            sent = {effect.pod.name for effect in step.effects if isinstance(effect, Bind)}
+            assert self.remade or sent == set(wanted)
+            self.remember(step.memory)
+
+    def op_come(self, slot, place, pod, _seconds):
+        """Let a pod come to the node that it was given; else let one be made that waits."""
+        it = self.memory.assumed.get(place)
+        if pod is None and self.remade and it is not None:
+            self.create(slot)
+            pod = self.pods[place]
+        elif pod is None and not self.remade:
+            self.create(slot)
+            return
+        if it is None or pod is None or pod.node:
+            return
+        self.pods[place] = pod = replace(pod, node=it.node, phase="Running")
+        self.arrive(place, pod)
+
+    def arrive(self, place, pod):
+        """Show the pod on its node."""
+        self.columns.forget("team", place)
+        self.columns.assumed.pop(("team", place), None)
+        memory = tracker.arrived(self.memory, place, pod, self.now)
+        assert place not in memory.assumed or pod.terminal
+        self.memory = memory if place not in memory.assumed else self.memory
+
+    def op_not_bound(self, _slot, place, pod, _seconds):
+        """Let a binding fail."""
+        if pod is not None and pod.uid in self.memory.binding:
+            self.remember(tracker.not_bound(self.memory, place, pod.uid, self.now))
+
+    def op_fail(self, _slot, place, pod, _seconds):
+        """Let a pod fail."""
+        if pod is not None and pod.node:
+            self.pods[place] = replace(pod, phase="Failed")
+
+    def op_refused(self, _slot, place, pod, _seconds):
+        """Let a node turn its pod away."""
+        if pod is not None and pod.node:
+            self.pods[place] = pod = replace(pod, phase="Failed", reason="OutOfcpu")
+            self.remember(tracker.arrived(self.memory, place, pod, self.now))
+
+    def op_vanish(self, _slot, place, _pod, _seconds):
+        """Let a pod be gone."""
+        self.pods.pop(place, None)
+
+    def op_evict(self, _slot, place, pod, seconds):
+        """Let one pod make room."""
+        if pod is not None and pod.node and not pod.terminal:
+            self.give_back(frozenset({place}), seconds)
+
+    def op_evict_all(self, _slot, _place, _pod, seconds):
+        """Let the whole gang make room."""
+        going = frozenset(p for p, pod in self.pods.items() if pod.node and not pod.terminal)
+        if going:
+            self.give_back(going, seconds)
+            assert self.memory.released
+
+    def give_back(self, going, seconds):
+        """Let go of these pods, as it was decided."""
+        departure = Departure(CAUSE, self.now + seconds)
+        step = tracker.giving_back(self.memory, self.facts(), going, departure, self.now)
+        self.remember(step.memory)
+        self.carry_out(step)
+
+
+@KINDS
+@given(ops=OPS, gives_up=st.booleans())
+def test_whatever_happens(remade, ops, gives_up):
+    """No half gang, no hold without end, no half release, no room that nobody gives back."""
+    gang = Gang(remade, gives_up)
+    gang.step()
+    for op in ops:
+        gang.do(*op)
+        gang.step()
+
+
+@KINDS
+@given(ops=OPS)
+def test_a_gang_that_nothing_happens_to_any_more_comes_to_rest(remade, ops):
+    """All room that was given to pods that do not come is free in the end."""
+    gang = Gang(remade, gives_up=True)
+    for op in ops:
+        gang.do(*op)
+        gang.step()
+    for _ in range(8):
+        gang.now += 2 * PATIENCE
+        gang.step()
+    assert not gang.memory.assumed
+    assert not gang.columns.assumed
+
+
+PODS = st.lists(
+    st.sampled_from(["waiting", "running", "gated", "done", "assumed", "sent"]),
+    min_size=SIZE,
+    max_size=SIZE,
+)
+RULES = GangRules(frozenset({"muster"}), "default")
+SETTINGS = GangSettings(RULES, HOLD, "release")
+
+
+def of_a_job(pods):
+    """Return the facts of a job with these pods."""
+    replica = make_replica(replicas=SIZE, template=make_template())
+    job = make_job(replicas=[replica], scheduling={"min_available": MINIMUM})
+    shape = gangs.shapes_of(job)
+    wanted = frozenset(gangs.names_of(job, job.replicas))
+    sets = gangs.task_sets(job, RULES, shape, {})
+    rest = {"charged": False, "free": frozenset(), "late": frozenset()}
+    made = Template(("", 0, 0, 0), shape, sets, None, wanted=wanted, **rest)
+    return members.job_facts(job, pods, made, SETTINGS, BLANK, 1)
+
+
+def of_a_group(pods):
+    """Return the facts of a PodGroup with these pods."""
+    found = [(pod, Ask("PodGroup/team/g", 0, 0, SHAPE)) for pod in pods.values()]
+    terms = Terms("g", 0.0, MINIMUM, "default", 0)
+    return members.group_facts("PodGroup/team/g", found, terms, SETTINGS, BLANK, 1)
+
+
+def decided(facts, states, lost):
+    """Return all that follows for the gang, step by step, without what names it."""
+    places = list(facts.pods)
+    shape = facts.tasks[0].shape
+    assumed = {
+        place: Assumed("n1", shape, 0.0)
+        for place, state in zip(places, states, strict=True)
+        if state in ("assumed", "sent")
+    }
+    sent = {facts.pods[p].uid for p, s in zip(places, states, strict=True) if s == "sent"}
+    memory = replace(
+        tracker.begin(facts), assumed=assumed, was_whole=lost, binding=frozenset(sent), previous={}
+    )
+    found = []
+    for now in (1.0, HOLD, HOLD + 1.0, HOLD + 2.0, HOLD + 4.0, 200.0):
+        step = tracker.step(memory, facts, now)
+        memory = step.memory
+        role = step.input.roles[0]
+        tasks = (role.waiting, role.returning, role.held, role.gated, role.succeeded)
+        found.append(
+            (
+                [tuple(part) if not isinstance(part, int) else part for part in tasks],
+                step.input.admitted,
+                step.input.hold_until,
+                step.input.refusal,
+                memory.released,
+                sorted(memory.assumed),
+                [effect.pod.name for effect in step.effects if isinstance(effect, Bind)],
+            )
+        )
+    return found
+
+
+@given(states=PODS, lost=st.booleans())
+def test_two_kinds_of_gangs_with_the_same_pods(states, lost):
+    """The same follows: who makes pods decides about those that end, and about nothing else."""
+    pods = {}
+    for index, state in enumerate(states):
+        name = f"mnist-worker-{index}"
+        phase = {"running": "Running", "done": "Succeeded"}.get(state, "Pending")
+        node = "n1" if state in ("running", "done") else ""
+        pods[name] = make_pod(
+            name=name, index=index, phase=phase, node=node, gated=state == "gated"
+        )
+    running = "running" in states
+    job, group = of_a_job(pods), of_a_group(pods)
+    same = lost and running
+    assert decided(job, states, same) == decided(group, states, same)

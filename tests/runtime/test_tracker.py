@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One gang, as values: facts and decisions in, what is remembered and to be done out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from muster.runtime.inputs import GangInput
+
+from builders import make_pod
+from muster.api.model import Verdict
+from muster.runtime import tracker
+from muster.runtime.causes import Cause
+from muster.runtime.shapes import PodShape
+from muster.runtime.tasks import TaskSet
+from muster.runtime.tracker import (
+    NOT_NOW,
+    Assignment,
+    Assumed,
+    Bind,
+    Departure,
+    GangFacts,
+    Mark,
+    Outcome,
+    Placed,
+    Publish,
+    Wake,
+)
+
+SHAPE = PodShape((("cpu", 1000),))
+BLANK = Verdict("muster", "Waiting", "g", 2)
+WAITS = replace(BLANK, reason="NotEnoughResources", message="no room", summary="no room")
+CAUSE = Cause("preempt", "TFJob/team/large")
+KINDS = pytest.mark.parametrize("remade", [True, False], ids=["job", "pod-group"])
+
+
+def facts_of(*pods, remade=True, **fields):
+    """Return the facts of a gang of these pods, of which two must start together."""
+    there = [pod for pod in pods if pod.node and not pod.terminal]
+    names = [pod.name for pod in pods] or ["a", "b"]
+    values = {
+        "uid": "g",
+        "source": None,
+        "revision": 1,
+        "asks": GangInput("PodGroup/team/g", "g", "default", 0.0, 2, ()),
+        "tasks": (TaskSet("", SHAPE, 0, dict(enumerate(names)), remade=remade),),
+        "pods": {pod.name: pod for pod in pods},
+        "blank": BLANK,
+        "wanted": frozenset(names),
+        "remade": remade,
+        "ready": len(there),
+        "need": 2,
+        "youngest": max((pod.created for pod in there), default=None),
+    }
+    return GangFacts(**{**values, **fields})
+
+
+def pod(name, **fields):
+    """Return a pod of the gang."""
+    return make_pod(name=name, **fields)
+
+
+def gives(*pairs):
+    """Return a decision that gives pods these nodes."""
+    made = (Assignment(name, f"uid-{name}", node, SHAPE) for name, node in pairs)
+    return Outcome(BLANK, tuple(made))
+
+
+def started(facts, now=0.0):
+    """Return what is remembered after a first look."""
+    return tracker.step(tracker.begin(facts), facts, now).memory
+
+
+@KINDS
+def test_a_decision_is_carried_out(remade):
+    """The room is taken, existing pods are bound, once, and it is published."""
+    facts = facts_of(pod("a"), pod("b"), remade=remade)
+    step = tracker.accepted(started(facts), facts, gives(("a", "n1"), ("b", "n2")), 5.0)
+    assert step.memory.nodes == {"a": "n1", "b": "n2"}
+    assert [e for e in step.effects if isinstance(e, Bind)] == [
+        Bind(facts.pods["a"], "n1"),
+        Bind(facts.pods["b"], "n2"),
+    ]
+    assert Placed((5.0, 5.0)) in step.effects
+    assert Publish() in step.effects
+    after = tracker.step(step.memory, facts, 5.0)
+    assert not [e for e in after.effects if isinstance(e, Bind)]
+
+
+@pytest.mark.parametrize(
+    "change", [None, {"uid": "other"}, {"deleting": True}, {"node": "n9"}, {"gated": True}]
+)
+def test_other_peoples_pods_that_are_not_as_they_were_seen(change):
+    """Nothing of the decision is done: the rest would be half of a gang."""
+    seen = facts_of(pod("a"), pod("b"), remade=False)
+    now = () if change is None else (pod("a", **change),)
+    facts = facts_of(*now, pod("b"), remade=False)
+    assert tracker.accepted(started(seen), facts, gives(("a", "n1"), ("b", "n2")), 5.0) is None
+
+
+def test_a_pod_of_a_job_that_has_come_meanwhile():
+    """It needs no node any more; the others get theirs."""
+    facts = facts_of(pod("a", node="n9"), pod("b"))
+    step = tracker.accepted(started(facts), facts, gives(("a", "n1"), ("b", "n2")), 5.0)
+    assert step.memory.nodes == {"b": "n2"}
+
+
+@KINDS
+def test_half_of_a_gang_is_given_back(remade):
+    """Unless what is left of it is under way: that may be on its node by now."""
+    facts = facts_of(pod("a"), pod("b"), remade=remade)
+    it = Assumed("n1", SHAPE, 0.0)
+    waits = replace(tracker.begin(facts), assumed={"a": it})
+    gated = facts_of(pod("a", gated=True), pod("b"), remade=remade)
+    assert not tracker.step(waits, gated, 1.0).memory.assumed
+    sent = replace(waits, binding=frozenset({"uid-a"}))
+    assert tracker.step(sent, facts, 1.0).memory.nodes == {"a": "n1"}
+
+
+@KINDS
+def test_retries(remade):
+    """The first is at once, then after pauses that grow, up to a minute; as of refused pods."""
+    facts = facts_of(pod("a"), pod("b"), remade=remade)
+    memory, pauses = started(facts), []
+    for _ in range(9):
+        memory = tracker.not_bound(memory, "a", "uid-a", 0.0)
+        pauses.append(memory.retries["a"].until)
+    assert pauses == [0, 1, 2, 4, 8, 16, 32, 60, 60]
+    turned = replace(memory, retries={}, previous={"a": "n1"})
+    away = pod("a", node="n1", phase="Failed", reason="OutOfcpu")
+    for pause in (0, 1):
+        turned = tracker.arrived(replace(turned, previous={"a": "n1"}), "a", away, 0.0)
+        assert (turned.retries["a"].until, turned.previous) == (pause, {})
+
+
+@KINDS
+def test_a_gang_that_starts_is_not_broken(remade):
+    """While what is missing is on its way; what was whole is, whatever is promised."""
+    it = Assumed("n2", SHAPE, 0.0)
+    facts = facts_of(pod("a", node="n1"), pod("b"), remade=remade, hold=10.0)
+    starts = replace(tracker.begin(facts), assumed={"b": it}, was_whole=False)
+    assert tracker.step(starts, facts, 1.0).input.hold_until is None
+    was_whole = replace(starts, was_whole=True)
+    assert tracker.step(was_whole, facts, 1.0).input.hold_until == 11.0
+    stranded = replace(starts, assumed={})
+    assert tracker.step(stranded, facts, 1.0).input.hold_until == 11.0
+
+
+@KINDS
+def test_a_gang_that_never_was_whole_is_waited_for_as_long_as_it_says(remade):
+    """Its timeout counts, and what it does then, not the hold of those that lose a member."""
+    facts = facts_of(
+        pod("a", node="n1"), pod("b"), remade=remade, timeout=5.0, hold=60.0, gives_up_early=True
+    )
+    memory = replace(started(facts), was_whole=False, broken_since=None, facts=None, due=0.0)
+    memory = tracker.step(memory, facts, 1.0).memory
+    assert memory.input.hold_until == 6.0
+    assert tracker.step(memory, facts, 6.0).memory.released
+
+
+@KINDS
+def test_an_unchanged_gang_costs_nothing(remade):
+    """The same memory and input, until the next time is up."""
+    facts = facts_of(pod("a", node="n1"), pod("b", node="n1"), remade=remade)
+    memory = started(facts)
+    step = tracker.step(memory, facts, 1000.0)
+    assert step.memory is memory
+    assert step.input is memory.input
+    assert step.effects == ()
+
+
+@KINDS
+def test_facts_that_changed_without_meaning(remade):
+    """The input stays the same object, so that the snapshot need not look at it again (S17)."""
+    facts = facts_of(pod("a", node="n1"), pod("b", node="n1"), remade=remade)
+    memory = started(facts)
+    again = tracker.step(memory, replace(facts, revision=2), 1.0)
+    assert again.memory is not memory
+    assert again.input is memory.input
+    assert tracker.step(memory, replace(facts, guarded=True), 1.0).input is not memory.input
+
+
+def test_pods_are_marked_once_for_each_reason():
+    """Other people's also with the node that is kept for them, and with an event."""
+    facts = facts_of(pod("a"), pod("b", node="n1"), remade=False)
+    kept = Outcome(WAITS, nominations={"a": "n2"})
+    step = tracker.accepted(replace(started(facts), growing_until=0.0), facts, kept, 9.0)
+    marks = [e for e in step.effects if isinstance(e, Mark)]
+    assert marks == [Mark(facts.pods["a"], "no room", "n2", record=True)]
+    again = tracker.accepted(step.memory, facts, kept, 9.0)
+    assert not [e for e in again.effects if isinstance(e, Mark)]
+    job = facts_of(pod("a"), pod("b", node="n1"))
+    step = tracker.accepted(started(job), job, Outcome(WAITS), 9.0)
+    marks = [e for e in step.effects if isinstance(e, Mark)]
+    assert marks == [Mark(job.pods["a"], "no room", None, record=False)]
+
+
+def test_other_peoples_pods_are_waited_for_before_it_is_said_why():
+    """They come one by one; half of them would be told something else."""
+    facts = facts_of(pod("a"), remade=False)
+    memory = started(facts, 10.0)
+    step = tracker.accepted(memory, facts, Outcome(WAITS), 10.0)
+    assert (step.memory, step.effects) == (memory, (Wake(10.0 + tracker.SETTLING),))
+    later = tracker.accepted(memory, facts, Outcome(WAITS), 10.0 + tracker.SETTLING)
+    assert later.memory.verdict.reason == "NotEnoughResources"
+
+
+def test_other_numbers_for_the_same_reason_are_published_later():
+    """So that ten thousand gangs that wait do not write all the time."""
+    facts = facts_of()
+    memory = tracker.accepted(started(facts), facts, Outcome(WAITS), 10.0).memory
+    other = Outcome(replace(WAITS, message="less room"))
+    soon = tracker.accepted(memory, facts, other, 10.5, 3.0)
+    assert (soon.memory.verdict, soon.effects) == (memory.verdict, (Wake(13.0),))
+    assert tracker.accepted(memory, facts, other, 13.0, 3.0).memory.verdict.message == "less room"
+    news = Outcome(replace(WAITS, reason="Fragmented"))
+    assert tracker.accepted(memory, facts, news, 10.5, 3.0).memory.verdict.reason == "Fragmented"
+
+
+@pytest.mark.parametrize(
+    ("remade", "told"),
+    [(True, {"owed": True}), (False, {"pods": {"a": pod("a", nominated="n1"), "b": pod("b")}})],
+    ids=["job", "pod-group"],
+)
+def test_evicting_for_a_gang_waits_until_it_is_written(remade, told):
+    """On the job's status, or on the pods; if it never is, it goes on after a while."""
+    facts = facts_of(pod("a"), pod("b"), remade=remade)
+    reserved = Outcome(replace(WAITS, state="Reserved"), nominations={"a": "n1"})
+    step, done = tracker.announced(started(facts), facts, reserved, 5.0)
+    assert not done
+    assert Wake(5.0 + tracker.TELLING) in step.effects
+    assert Publish() in step.effects
+    assert tracker.announced(step.memory, replace(facts, **told), reserved, 5.1)[1]
+    assert not tracker.announced(step.memory, facts, reserved, 4.9 + tracker.TELLING)[1]
+    assert tracker.announced(step.memory, facts, reserved, 5.0 + tracker.TELLING)[1]
+    # What was asked for then says nothing about the next time.
+    other = tracker.accepted(step.memory, facts, Outcome(WAITS), 9.0).memory
+    assert not tracker.announced(other, facts, reserved, 99.0)[1]
+
+
+@KINDS
+def test_a_gang_that_makes_room_rests(remade):
+    """It is not placed before its time, and keeps its age."""
+    facts = facts_of(pod("a", node="n1"), pod("b", node="n1"), remade=remade, released=True)
+    departure = Departure(CAUSE, 10.0)
+    memory = tracker.giving_back(
+        started(facts), facts, frozenset({"a", "b"}), departure, 5.0
+    ).memory
+    assert memory.released
+    empty = facts_of(remade=remade, revision=2)
+    step = tracker.step(memory, empty, 6.0)
+    assert (step.memory.released, step.input.refusal) == (False, NOT_NOW)
+    assert step.memory.verdict.message == CAUSE.sentence
+    assert tracker.step(step.memory, empty, 10.0).input.refusal is None
