@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from muster.api import quantity
-from muster.runtime import shapes
-from muster.runtime.assemble import assemble
-from muster.runtime.gangs import GangInput, QueueInput
-from muster.runtime.quotas import views_of
-from muster.runtime.snapshot import ClusterColumns
-from muster.runtime.tasks import RoleInput
+from muster.cluster.assemble import assemble
+from muster.cluster.gangs import GangInput, QueueInput
+from muster.cluster.nodes import parse_node
+from muster.cluster.pods import parse_use, shape_of
+from muster.cluster.quota import views_of
+from muster.cluster.state import ClusterColumns
+from muster.cluster.tasks import RoleInput
 from muster.scheduler import cycle, policy
 from muster.scheduler.session import Session
 
@@ -62,7 +63,7 @@ def make_role(*, role="worker", replicas=None, template=None, namespace="team", 
         own["waiting"] = range(replicas)
     if "charge" in own:
         own["absent"] = frozenset(own.get("absent", own.get("waiting", ())))
-    shape = shapes.shape_of(template or make_template(**fields), namespace)
+    shape = shape_of(template or make_template(**fields), namespace)
     return RoleInput(role=role, shape=shape, **own)
 
 
@@ -87,9 +88,9 @@ def make_columns(*, nodes=(), pods=()):
     """Return the columns of these documents."""
     columns = ClusterColumns()
     for node in nodes:
-        columns.node_changed(None, shapes.parse_node(node))
+        columns.node_changed(None, parse_node(node))
     for pod in pods:
-        columns.pod_changed(None, shapes.parse_use(pod))
+        columns.pod_changed(None, parse_use(pod))
     return columns
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from muster.cluster.gangs import GangRules
 from muster.runtime import tracker
 from muster.runtime.effects import Kind
-from muster.runtime.gangs import GangRules
 from muster.runtime.gangtracker import GangTracker
 from muster.runtime.members import GangSettings
 from muster.runtime.tracker import Assumed, Wake

@@ -11,9 +11,9 @@ from builders_scheduler import (
     make_queue,
     make_role,
 )
-from muster.runtime import recording
-from muster.runtime.assemble import assemble
-from muster.runtime.gangs import GangRules
+from muster.cluster import recording
+from muster.cluster.assemble import assemble
+from muster.cluster.gangs import GangRules
 from muster.scheduler import cycle, policy
 from muster.scheduler.model import Reason, Refusal
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from math import inf
 
 from builders_scheduler import make_columns, make_gang, make_queue, make_role
-from muster.runtime.assemble import assemble
-from muster.runtime.gangs import GangInput
+from muster.cluster.assemble import assemble
+from muster.cluster.gangs import GangInput
 from muster.scheduler import cycle, policy
 from muster.scheduler.decision import Decision
 from muster.scheduler.model import Snapshot

@@ -23,7 +23,7 @@ from muster.controller.model import (
     SetStatus,
 )
 from muster.frameworks import FRAMEWORKS, load, of
-from muster.runtime import views
+from muster.store import parse
 
 START = 1_700_000_000.0
 PHASES = ("Running", "Succeeded", "Failed")
@@ -57,17 +57,17 @@ class World:
     def observe(self):
         """Return what one pass sees."""
         job = load(self.framework, self.job)
-        pods = [views.pod(o) for o in self.of("Pod")]
+        pods = [parse.pod(o) for o in self.of("Pod")]
         return Observed(
             job=job,
             now=self.now,
             pods=tuple(pods),
-            services=tuple(views.child("Service", o) for o in self.of("Service")),
-            configs=tuple(views.child("ConfigMap", o) for o in self.of("ConfigMap")),
-            batches=tuple(views.batch(o) for o in self.of("Job")),
-            companions=tuple(views.child(o["kind"], o) for o in self._companions(job)),
+            services=tuple(parse.child("Service", o) for o in self.of("Service")),
+            configs=tuple(parse.child("ConfigMap", o) for o in self.of("ConfigMap")),
+            batches=tuple(parse.batch(o) for o in self.of("Job")),
+            companions=tuple(parse.child(o["kind"], o) for o in self._companions(job)),
             secrets=self.secrets,
-            autoscalers=tuple(views.child(names.AUTOSCALER, o) for o in self.of(names.AUTOSCALER)),
+            autoscalers=tuple(parse.child(names.AUTOSCALER, o) for o in self.of(names.AUTOSCALER)),
             group=next((_group(o) for o in self.of("PodGroup")), None),
             **self.extra,
         )
@@ -245,7 +245,7 @@ class World:
 
 
 def _group(document):
-    return views.group(document["apiVersion"], document["kind"], document)
+    return parse.group(document["apiVersion"], document["kind"], document)
 
 
 def merge(document, patch):

@@ -25,12 +25,13 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np  # noqa: E402
 
 from builders_scheduler import make_gang, make_node, make_pod, make_queue, make_role  # noqa: E402
-from muster.runtime import shapes  # noqa: E402
-from muster.runtime.assemble import assemble  # noqa: E402
-from muster.runtime.gangs import GangInput, QueueInput  # noqa: E402
-from muster.runtime.snapshot import ClusterColumns  # noqa: E402
+from muster.cluster.assemble import assemble
+from muster.cluster.gangs import GangInput, QueueInput
+from muster.cluster.nodes import parse_node
+from muster.cluster.pods import parse_use
+from muster.cluster.state import ClusterColumns  # noqa: E402
 from muster.scheduler import cycle, policy  # noqa: E402
-from muster.scheduler.model import CPU  # noqa: E402
+from muster.scheduler.model import CPU
 
 GANG = 16
 QUEUES: Sequence[QueueInput] = (make_queue(),)
@@ -69,7 +70,7 @@ def cluster(nodes: int) -> ClusterColumns:
         labels = {"rack": f"rack-{i // RACK}"}
         amounts = {"cpu": 32, "memory": "128Gi"} | amounts
         node = make_node(name=f"node-{i:05}", labels=labels, **amounts)
-        columns.node_changed(None, shapes.parse_node(node))
+        columns.node_changed(None, parse_node(node))
     return columns
 
 
@@ -132,7 +133,7 @@ def running(nodes: int, pods: int) -> tuple[ClusterColumns, list[GangInput]]:
         several.append(make_gang(key=f"team/run-{i:05}", roles=[make_role(cpu=1, held=held)]))
         for j, node in held:
             pod = make_pod(name=f"run-{i}-{j}", node=node, cpu="1")
-            columns.pod_changed(None, shapes.parse_use(pod))
+            columns.pod_changed(None, parse_use(pod))
     return columns, several
 
 
@@ -194,7 +195,7 @@ def preempting(nodes: int, pods: int, wanted: int = 512) -> Callable[[], Callabl
         free = (snapshot.allocatable - snapshot.used)[:, CPU].tolist()
         for name, left in zip(snapshot.names, free, strict=True):
             rest = make_pod(name=f"rest-{name}", node=name, cpu=f"{left}m")
-            columns.pod_changed(None, shapes.parse_use(rest))
+            columns.pod_changed(None, parse_use(rest))
         ages = [dataclasses.replace(g, created=float(i)) for i, g in enumerate(several)]
         new = make_gang(
             key="team/new", priority=9, roles=[make_role(replicas=wanted, cpu=1)], created=1e6
@@ -213,7 +214,7 @@ def moving(nodes: int) -> Callable[[], Callable[[], int]]:
         for i, j in itertools.product(range(nodes), range(3)):
             node = f"node-{i:05}"
             pod = make_pod(name=f"run-{i}-{j}", node=node, cpu=8)
-            columns.pod_changed(None, shapes.parse_use(pod))
+            columns.pod_changed(None, parse_use(pod))
             started = [float((i * 7919 + j * 31) % 100_000)]
             role = make_role(cpu=8, held=[(0, node)], started=started)
             several.append(make_gang(key=f"team/run-{i:05}-{j}", movable=True, roles=[role]))
@@ -244,7 +245,7 @@ def events(nodes: int, count: int) -> Callable[[], Callable[[], int]]:
 
         def work() -> int:
             for pod in pods:
-                use = shapes.parse_use(pod)
+                use = parse_use(pod)
                 columns.pod_changed(None, use)
                 columns.pod_changed(use, None)
             return 0

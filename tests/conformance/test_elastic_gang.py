@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 
 from muster import gang
+from muster.cluster import gangs
 from muster.controller import reconcile
 from muster.frameworks import FRAMEWORKS, load
-from muster.runtime import gangs
 from world import World, of_kind
 
 # Roles, elastic policy, minAvailable, the gang.

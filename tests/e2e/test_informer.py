@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import pytest
 from harness import PATIENCE, Api, Json
 
+from muster.kube.collection import Collection
 from muster.local.handle import Cluster
-from muster.runtime.collection import Collection
 from muster.runtime.connection import connect
 from muster.runtime.gate import Urgency
 from muster.runtime.informer import Informer

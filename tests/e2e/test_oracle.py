@@ -13,11 +13,11 @@ import pytest
 from clusters import FEATURES, question
 
 from builders_scheduler import make_gang, make_queue
+from muster.cluster import nodes, pods, storage
+from muster.cluster.assemble import assemble
+from muster.cluster.state import ClusterColumns
+from muster.cluster.tasks import RoleInput
 from muster.local import build
-from muster.runtime import shapes, storage
-from muster.runtime.assemble import assemble
-from muster.runtime.snapshot import ClusterColumns
-from muster.runtime.tasks import RoleInput
 from muster.scheduler import policy
 from muster.scheduler.session import Session
 
@@ -62,10 +62,10 @@ def ours(asked):
         for document in asked.get(kind, ()):
             columns.volumes.changed(None, parse(document))
     for node in asked["nodes"]:
-        columns.node_changed(None, shapes.parse_node(node))
+        columns.node_changed(None, nodes.parse_node(node))
     for pod in asked["pods"]:
-        columns.pod_changed(None, shapes.parse_use(pod))
-    role = RoleInput("", shapes.shape_of(asked["pod"]), waiting=(0,))
+        columns.pod_changed(None, pods.parse_use(pod))
+    role = RoleInput("", pods.shape_of(asked["pod"]), waiting=(0,))
     snapshot = assemble(columns, [make_gang(roles=[role])], [make_queue()], 0.0)
     session = Session(snapshot, policy.DEFAULT.openers())
     tasks = session.jobs[0].tasks[0]

@@ -16,9 +16,9 @@ from builders_scheduler import (
     make_template,
     place_and_undo,
 )
-from muster.runtime import storage
-from muster.runtime.assemble import assemble
-from muster.runtime.snapshot import ClusterColumns
+from muster.cluster import storage
+from muster.cluster.assemble import assemble
+from muster.cluster.state import ClusterColumns
 from muster.scheduler import cycle, policy
 from muster.scheduler.session import Session
 

@@ -18,7 +18,7 @@ from builders_scheduler import (
     make_template,
     place_and_undo,
 )
-from muster.runtime.assemble import assemble
+from muster.cluster.assemble import assemble
 from muster.scheduler import cycle, policy
 from muster.scheduler.session import Session
 

@@ -19,9 +19,10 @@ from builders_scheduler import (
     make_role,
     make_snapshot,
 )
-from muster.runtime import shapes
-from muster.runtime.assemble import assemble
-from muster.runtime.snapshot import ClusterColumns
+from muster.cluster.assemble import assemble
+from muster.cluster.nodes import parse_node
+from muster.cluster.pods import parse_use
+from muster.cluster.state import ClusterColumns
 from muster.scheduler import cycle, policy
 from muster.scheduler.decision import State
 from muster.scheduler.plugins import proportion
@@ -322,7 +323,7 @@ def test_columns_follow_events(data, parts):
         kind, doc = data.draw(st.sampled_from(choices))
         known = nodes if kind == "node" else pods
         change = columns.node_changed if kind == "node" else columns.pod_changed
-        parse = shapes.parse_node if kind == "node" else shapes.parse_use
+        parse = parse_node if kind == "node" else parse_use
         name = doc["metadata"]["name"]
         after = None if data.draw(st.booleans()) and name in known else parse(doc)
         change(known.pop(name, None), after)
@@ -360,7 +361,7 @@ def test_assumed_pods_count_once(parts):
             name = f"{decision.gang}-{p.role}-{p.index}"
             columns.assume("team", name, p.node, shape)
             pod = make_pod(name=name, namespace="team", node=p.node)
-            arrived.append(shapes.parse_use(pod))
+            arrived.append(parse_use(pod))
             request = dict(shape.requests) | {"pods": 1000}
             row = [request.get(r, 0) for r in snapshot.resources]
             expected[snapshot.nodes.index[p.node]] += row

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from builders import make_job, make_pod, make_replica, make_template
 from builders_scheduler import make_node
 from muster.api.model import Verdict
-from muster.runtime import assume, gangs, members, shapes, tracker
+from muster.cluster import gangs, nodes, pods
+from muster.cluster.gangs import GangInput, GangRules
+from muster.cluster.podgroups import Ask, Terms
+from muster.cluster.state import ClusterColumns
+from muster.cluster.tasks import TaskSet
+from muster.runtime import assume, members, tracker
 from muster.runtime.causes import RELEASE, Cause
-from muster.runtime.dialects import Ask, Terms
-from muster.runtime.gangs import GangInput, GangRules
 from muster.runtime.members import GangSettings, Template
-from muster.runtime.snapshot import ClusterColumns
-from muster.runtime.tasks import TaskSet
 from muster.runtime.tracker import (
     Assignment,
     Assumed,
@@ -32,7 +33,7 @@ from muster.runtime.tracker import (
 )
 
 SIZE, MINIMUM, HOLD, PATIENCE = 4, 3, 10.0, 25.0
-SHAPE = shapes.PodShape((("cpu", 1000),))
+SHAPE = pods.PodShape((("cpu", 1000),))
 BLANK = Verdict("muster", "Waiting", "g", MINIMUM)
 CAUSE = Cause("preempt", "TFJob/team/large")
 KINDS = pytest.mark.parametrize("remade", [True, False], ids=["job", "pod-group"])
@@ -69,7 +70,7 @@ class Gang:
         """Begin with all pods waiting: existing, or to be created."""
         self.columns = ClusterColumns()
         for name in ("n1", "n2"):
-            self.columns.node_changed(None, shapes.parse_node(make_node(name=name)))
+            self.columns.node_changed(None, nodes.parse_node(make_node(name=name)))
         self.slots = [f"p{i}" for i in range(SIZE)]
         if not self.remade:
             for slot in range(SIZE):

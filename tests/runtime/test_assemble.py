@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from builders_scheduler import make_columns, make_gang, make_node, make_queue, make_role
-from muster.runtime import quotas
-from muster.runtime.assemble import assemble
+from muster.cluster import quota
+from muster.cluster.assemble import assemble
 from muster.scheduler.model import PastMove, Quota
 
-FEW = quotas.QuotaView("team", "few", {"pods": 9000}, {"pods": 1000})
+FEW = quota.QuotaView("team", "few", {"pods": 9000}, {"pods": 1000})
 
 
 def assembled(*gangs, moves=None):

@@ -8,7 +8,7 @@ import dataclasses
 import pytest
 
 from builders import make_pod
-from muster.runtime.budgets import Budgets, parse
+from muster.cluster.pdb import Budgets, parse
 
 
 def budget(selector, allowed=1, namespace="team"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from builders import make_job
 from muster.api import model
-from muster.runtime.children import Children
+from muster.store.children import Children
 
 NAME = "mnist-launcher"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from muster.runtime.collection import Collection
+from muster.kube.collection import Collection
 
 A, B, OTHER = (("a", "x"), ("b", "x"), ("other", "x"))
 

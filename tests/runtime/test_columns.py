@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 
 from builders_scheduler import make_node
-from muster.runtime import shapes
-from muster.runtime.columns import NodeColumns, Vocabulary
+from muster.cluster import nodes
+from muster.cluster.nodes import NodeColumns, Vocabulary
 from muster.scheduler.model import CPU
 
 ARRAYS = ("allocatable", "used", "releasing", "load", "usable", "pressure")
@@ -24,7 +24,7 @@ def columns():
 
 def view(name, **fields):
     """Return a node of two CPUs."""
-    return shapes.parse_node(make_node(name=name, **{"cpu": 2, **fields}))
+    return nodes.parse_node(make_node(name=name, **{"cpu": 2, **fields}))
 
 
 def shared(one, other):

@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 
 from builders import make_group, make_pod
-from muster.runtime import dialects
-from muster.runtime.gangs import GangRules
+from muster.cluster import podgroups
+from muster.cluster.gangs import GangRules
 from muster.scheduler.model import Reason
 
 OURS = frozenset({"kube-batch", "muster"})
@@ -25,13 +25,13 @@ def ask(*, scheduler="kube-batch", kinds=(), owner=None, priority=None, **metada
     owners = {"ownerReferences": [owner]} if owner else {}
     spec = {"containers": [], "schedulerName": scheduler, "priority": priority}
     document = {"metadata": {"namespace": "team", "name": "p", **metadata, **owners}, "spec": spec}
-    return dialects.parse_ask(document, OURS, kinds)
+    return podgroups.parse_ask(document, OURS, kinds)
 
 
 def terms(key, *asks, group=None, rules=RULES):
     """Return what the gang of these pods asks."""
     pods = [(make_pod(name=f"p{i}", created=10.0 - i), a) for i, a in enumerate(asks)]
-    return dialects.terms(key, pods, group, rules)
+    return podgroups.terms(key, pods, group, rules)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_pod_on_its_node_has_the_shape_of_one_that_waits():
     spec = {"containers": [], "schedulerName": "muster"}
     metadata = {"namespace": "team", "name": "p"}
     waits, runs = (
-        dialects.parse_ask({"metadata": metadata, "spec": {**spec, **more}}, OURS, ())
+        podgroups.parse_ask({"metadata": metadata, "spec": {**spec, **more}}, OURS, ())
         for more in ({}, {"nodeName": "n1"})
     )
     assert waits == runs

@@ -12,10 +12,10 @@ from muster.frameworks import FRAMEWORKS
 from muster.runtime.evictions import Evictions
 from muster.runtime.members import JobMembers
 from muster.runtime.metrics import Metrics
-from muster.runtime.store import Store
 from muster.runtime.tracker import Evict
 from muster.scheduler.decision import Decision, Eviction, Move, Placement, State, Verdict
 from muster.scheduler.model import Reason
+from muster.store.store import Store
 from world import START, tfjob
 
 MOVED, W0, W1 = "TFJob/team/mnist", "mnist-worker-0", "mnist-worker-1"

@@ -9,15 +9,16 @@ import pytest
 
 from builders import make_pod
 from muster.api.model import Verdict
-from muster.runtime import foreignpods, tracker
+from muster.cluster import podgroups
+from muster.cluster.gangs import GangRules
+from muster.cluster.podgroups import Ask, Terms
+from muster.cluster.pods import PodShape
 from muster.runtime import members as members_
+from muster.runtime import tracker
 from muster.runtime.causes import RELEASE
-from muster.runtime.dialects import Ask, Terms
-from muster.runtime.foreignpods import ForeignPods
-from muster.runtime.gangs import GangRules
 from muster.runtime.members import GangSettings
-from muster.runtime.shapes import PodShape
 from muster.runtime.tracker import NOT_NOW, Assumed, Leaving, Retry
+from muster.store.podgroups import ForeignPods
 
 KEY = "PodGroup/team/g"
 SMALL, LARGE = PodShape((("cpu", 1000),)), PodShape((("cpu", 4000),))
@@ -125,14 +126,14 @@ def test_pods_with_other_labels_make_lots():
 def test_the_phase_of_a_group(pods, phase):
     """Enough have room; some run and the gang is not whole; else it waits."""
     members = [member(str(index), **pod) for index, pod in enumerate(pods)]
-    assert foreignpods.phase(members, 2) == phase
+    assert podgroups.phase(members, 2) == phase
 
 
 def test_counts_name_what_there_is():
     """By the phases of the pods; one that is being deleted does not run any more."""
     pods = [{"phase": "Running"}, {"phase": "Running", "deleting": True}, {"phase": "Failed"}, {}]
     members = [member(str(index), **pod) for index, pod in enumerate(pods)]
-    assert foreignpods.counts(members) == {"running": 1, "failed": 1}
+    assert podgroups.counts(members) == {"running": 1, "failed": 1}
 
 
 def test_pods_that_are_being_evicted():

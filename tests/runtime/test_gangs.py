@@ -10,9 +10,10 @@ import pytest
 
 from builders import make_job, make_pod, make_replica, make_template
 from muster.api.model import Condition, JobStatus, RunPolicy, Verdict
-from muster.runtime import gangs, members, tracker
+from muster.cluster import gangs
+from muster.cluster.gangs import GangRules
+from muster.runtime import members, tracker
 from muster.runtime.causes import RELEASE
-from muster.runtime.gangs import GangRules
 from muster.runtime.members import GangSettings, Template
 from muster.runtime.tracker import Assumed, Leaving, Retry
 

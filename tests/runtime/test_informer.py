@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 from muster.api.model import Json
-from muster.runtime.collection import Collection
+from muster.kube.collection import Collection
 from muster.runtime.informer import Informer
 from muster.runtime.kube import Resource
 

@@ -16,9 +16,9 @@ from muster.frameworks import FRAMEWORKS
 from muster.runtime import tracker
 from muster.runtime.causes import Cause
 from muster.runtime.members import JobMembers
-from muster.runtime.store import Callbacks, Store
 from muster.runtime.tracker import NOT_NOW, PATIENCE, REST, Delete, Departure, Evict, Publish
 from muster.scheduler.model import Reason
+from muster.store.store import Callbacks, Store
 from world import START, tfjob
 
 HOLD = 120.0

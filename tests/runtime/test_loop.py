@@ -12,16 +12,16 @@ import pytest
 from builders_scheduler import make_gang, make_node, make_pod
 from muster import gang
 from muster.api import edge
+from muster.cluster.gangs import GangRules
 from muster.controller.model import Refusal
 from muster.frameworks import FRAMEWORKS
 from muster.runtime import loop, showing, tracker
-from muster.runtime.gangs import GangRules
 from muster.runtime.loop import Loop, LoopSettings
 from muster.runtime.metrics import Metrics
-from muster.runtime.store import Callbacks, Store
 from muster.scheduler import policy
 from muster.scheduler.decision import Decision, State, Verdict
 from muster.scheduler.model import Reason
+from muster.store.store import Callbacks, Store
 from world import tfjob
 
 PATIENCE = 10.0

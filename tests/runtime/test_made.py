@@ -7,11 +7,11 @@ import pytest
 
 from builders import make_pod
 from mpijobs import SECRETS, mpijob
+from muster.cluster import gangs
+from muster.cluster.gangs import GangRules
 from muster.frameworks import FRAMEWORKS, load
-from muster.runtime import gangs
-from muster.runtime.children import Children
-from muster.runtime.gangs import GangRules
-from muster.runtime.views import batch, pod
+from muster.store.children import Children
+from muster.store.parse import batch, pod
 from world import World
 
 RULES = GangRules(frozenset({"muster"}), "default")

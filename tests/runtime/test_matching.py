@@ -6,14 +6,14 @@ from __future__ import annotations
 import pytest
 
 from builders_scheduler import make_node, make_template
-from muster.runtime import matching, shapes
+from muster.cluster import nodes, pods
 
-NODE = shapes.parse_node(make_node(labels={"zone": "a", "size": "10", "odd": "1_0", "empty": ""}))
+NODE = nodes.parse_node(make_node(labels={"zone": "a", "size": "10", "odd": "1_0", "empty": ""}))
 
 
 def barrier(node=NODE, **fields):
     """Return why the node does not suit a pod with these fields."""
-    return matching.barrier(shapes.shape_of(make_template(**fields)), node)
+    return nodes.barrier(pods.shape_of(make_template(**fields)), node)
 
 
 def required(*terms):
@@ -77,15 +77,15 @@ def test_required_term(term, suits):
     [
         ({}, ""),
         ({"nodeSelector": {"zone": "a"}}, ""),
-        ({"nodeSelector": {"zone": "b"}}, matching.NO_MATCH),
-        ({"nodeSelector": {"none": ""}}, matching.NO_MATCH),
+        ({"nodeSelector": {"zone": "b"}}, nodes.NO_MATCH),
+        ({"nodeSelector": {"none": ""}}, nodes.NO_MATCH),
         (
             {"nodeSelector": {"zone": "a"}, "affinity": required(name("In", "x"))},
-            matching.NO_MATCH,
+            nodes.NO_MATCH,
         ),
         ({"affinity": required(label("zone", "In", "b"), name("In", "n1"))}, ""),
         ({"nodeName": "n1"}, ""),
-        ({"nodeName": "n2"}, matching.OTHER_NAME),
+        ({"nodeName": "n2"}, nodes.OTHER_NAME),
     ],
     ids=str,
 )
@@ -100,8 +100,8 @@ CORDON = {"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}
 @pytest.mark.parametrize(
     ("node", "tolerations", "text"),
     [
-        ({"conditions": {"Ready": False}}, [{"operator": "Exists"}], matching.NOT_READY),
-        ({"unschedulable": True}, [], matching.UNSCHEDULABLE),
+        ({"conditions": {"Ready": False}}, [{"operator": "Exists"}], nodes.NOT_READY),
+        ({"unschedulable": True}, [], nodes.UNSCHEDULABLE),
         ({"unschedulable": True}, [CORDON], ""),
         (
             {"taints": [{"key": "gpu", "value": "a100", "effect": "NoSchedule"}]},
@@ -124,7 +124,7 @@ CORDON = {"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}
 )
 def test_state_of_the_node(node, tolerations, text):
     """Readiness, cordons and taints; a cordon can be tolerated like the taint it stands for."""
-    assert barrier(shapes.parse_node(make_node(**node)), tolerations=tolerations) == text
+    assert barrier(nodes.parse_node(make_node(**node)), tolerations=tolerations) == text
 
 
 def test_preference():
@@ -135,6 +135,6 @@ def test_preference():
         {"weight": 2, "preference": {}},
     ]
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}}
-    shape = shapes.shape_of(make_template(affinity=affinity))
-    assert matching.preference(shape, NODE) == 50
-    assert matching.preference(shapes.shape_of(make_template()), NODE) == 0
+    shape = pods.shape_of(make_template(affinity=affinity))
+    assert nodes.preference(shape, NODE) == 50
+    assert nodes.preference(pods.shape_of(make_template()), NODE) == 0

@@ -11,8 +11,8 @@ from muster import frameworks
 from muster.api import names
 from muster.controller.model import Emit
 from muster.frameworks import FRAMEWORKS
-from muster.runtime.jobs import Jobs
 from muster.runtime.metrics import Metrics
+from muster.store.jobs import Jobs
 from world import tfjob
 
 

@@ -14,10 +14,10 @@ from builders_scheduler import (
     make_role,
     make_template,
 )
-from muster.runtime import shapes
-from muster.runtime.assemble import assemble
-from muster.runtime.census import IDLE, Census, Question
-from muster.runtime.ties import Identity, Selection
+from muster.cluster import pods
+from muster.cluster.assemble import assemble
+from muster.cluster.podaffinity import IDLE, Census, Question
+from muster.cluster.selectors import Identity, Selection
 from muster.scheduler.model import Link
 
 NODES = [make_node(name=f"n{i}", labels={"zone": "ab"[i // 2]}) for i in range(4)]
@@ -151,7 +151,7 @@ def test_plain_roles_share_a_shape_whatever_they_are_called():
 
     columns = make_columns(nodes=NODES)
     assert ids(columns) == 1
-    hermit = shapes.parse_use(pod(affinity=affinity("podAntiAffinity"), labels={}))
+    hermit = pods.parse_use(pod(affinity=affinity("podAntiAffinity"), labels={}))
     columns.pod_changed(None, hermit)
     assert ids(columns) == 2
     columns.pod_changed(hermit, None)

@@ -11,9 +11,10 @@ import yaml
 
 from builders_scheduler import make_gang
 from muster.api import names
-from muster.runtime import offers, storage
+from muster.cluster import storage
+from muster.cluster.quota import LimitView, QuotaView
+from muster.runtime import offers
 from muster.runtime.offers import OfferError
-from muster.runtime.quotas import LimitView, QuotaView
 from seen import seen
 from world import tfjob
 

@@ -13,9 +13,9 @@ from muster import gang
 from muster.runtime import tracker
 from muster.runtime.causes import RELEASE, Cause
 from muster.runtime.members import PodGroupMembers
-from muster.runtime.store import Store
 from muster.runtime.tracker import NOT_NOW, PATIENCE, REST, Departure, Evict, Started
 from muster.scheduler.model import Reason
+from muster.store.store import Store
 
 HOLD = 120.0
 KEY = "PodGroup/team/g"

@@ -7,14 +7,21 @@ from dataclasses import replace
 
 import pytest
 
-from muster.runtime import quotas
-from muster.runtime.quotas import QuotaBook
+from muster.cluster.quota import (
+    QuotaBook,
+    charge,
+    defaulted,
+    obstacle,
+    parse_limits,
+    parse_quota,
+    views_of,
+)
 from muster.scheduler.model import Quota
 
 
 def quota(*, name="few", hard=None, used=None, **spec):
     """Return a ResourceQuota of namespace team."""
-    return quotas.parse_quota(
+    return parse_quota(
         {
             "metadata": {"namespace": "team", "name": name},
             "spec": {"hard": hard or {"pods": "4"}, **spec},
@@ -26,9 +33,7 @@ def quota(*, name="few", hard=None, used=None, **spec):
 def limits(kind="Container", **item):
     """Return a LimitRange of one item."""
     metadata = {"namespace": "team", "name": "range"}
-    return quotas.parse_limits(
-        {"metadata": metadata, "spec": {"limits": [{"type": kind, **item}]}}
-    )
+    return parse_limits({"metadata": metadata, "spec": {"limits": [{"type": kind, **item}]}})
 
 
 def template(*, requests=None, limits=None, **spec):
@@ -57,7 +62,7 @@ def test_what_a_pod_takes(hard, taken):
     """Each resource of a quota counts its own."""
     asks = {"cpu": "500m", "memory": "1Gi", "nvidia.com/gpu": "1"}
     pod = template(requests=asks, limits={"cpu": "2", "nvidia.com/gpu": "1"})
-    charge = quotas.charge(pod, [quota(hard={hard: "9"})])
+    charge = charge(pod, [quota(hard={hard: "9"})])
     assert charge == ({f"team/few/{hard}": taken} if taken else {})
 
 
@@ -97,7 +102,7 @@ PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 )
 def test_scopes(scope, pod, counts):
     """A quota counts the pods of its scopes only."""
-    assert bool(quotas.charge(pod, [quota(scopes=[scope])])) is counts
+    assert bool(charge(pod, [quota(scopes=[scope])])) is counts
 
 
 @pytest.mark.parametrize(
@@ -116,22 +121,22 @@ def test_scope_of_a_priority_class(operator, values, named, counts):
     """By the class that the template names."""
     selector = {"scopeName": "PriorityClass", "operator": operator, "values": values}
     view = quota(scopeSelector={"matchExpressions": [selector]})
-    assert bool(quotas.charge(template(priorityClassName=named), [view])) is counts
+    assert bool(charge(template(priorityClassName=named), [view])) is counts
 
 
 def test_defaults_of_a_range():
     """What a container does not name it is given; a limit of its own is its request."""
     view = limits(default={"cpu": "2", "memory": "2Gi"}, defaultRequest={"cpu": "1"})
-    bare = quotas.defaulted(template(), [view])["spec"]["containers"][0]["resources"]
+    bare = defaulted(template(), [view])["spec"]["containers"][0]["resources"]
     assert bare == {
         "limits": {"cpu": "2", "memory": "2Gi"},
         "requests": {"cpu": "1", "memory": "2Gi"},
     }
-    own = quotas.defaulted(template(limits={"cpu": "4"}), [view])["spec"]["containers"][0]
+    own = defaulted(template(limits={"cpu": "4"}), [view])["spec"]["containers"][0]
     assert own["resources"]["requests"]["cpu"] == "4"
     same = template()
-    assert quotas.defaulted(same, []) is same
-    assert quotas.defaulted(same, [limits("Pod", max={"cpu": "1"})]) is same
+    assert defaulted(same, []) is same
+    assert defaulted(same, [limits("Pod", max={"cpu": "1"})]) is same
 
 
 @pytest.mark.parametrize(
@@ -177,7 +182,7 @@ def test_defaults_of_a_range():
 )
 def test_pods_that_would_be_refused(views, ranges, pod, says):
     """The sentence names the role, the amounts and the object that refuses."""
-    found = quotas.obstacle("worker", pod, views, ranges)
+    found = obstacle("worker", pod, views, ranges)
     assert (found.sentence if found else "")[: len(says)] == says
     assert bool(found) is bool(says)
     assert found is None or not found.reason.ever_possible
@@ -215,5 +220,5 @@ def test_quotas_come_back_from_their_dimensions():
     for view in (first, second):
         book.quota_changed(None, view)
     scopes = {"other/few": second.scopes}
-    assert list(quotas.views_of(book.dimensions(), scopes)) == [first, second]
+    assert list(views_of(book.dimensions(), scopes)) == [first, second]
     assert book.contents() == ([second, first], [])

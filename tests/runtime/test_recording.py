@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders_scheduler import make_gang, make_node, make_pod, make_role
-from muster.runtime import recording
-from muster.runtime.quotas import LimitView, QuotaView, Scope
+from muster.cluster import recording
+from muster.cluster.quota import LimitView, QuotaView, Scope
 from muster.scheduler import policy
 from muster.scheduler.model import PastMove, Quota
 from seen import moving, rich, seen

@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 
 from builders_scheduler import make_node, make_pod, make_template
-from muster.runtime import shapes
-from muster.runtime.shapes import LEAST_CPU, LEAST_MEMORY, Taint, Toleration
-from muster.runtime.ties import Identity
+from muster.cluster import nodes, pods
+from muster.cluster.pods import LEAST_CPU, LEAST_MEMORY, Taint, Toleration
+from muster.cluster.selectors import Identity
 from muster.scheduler.model import HostPort
 
 MIB = 1 << 20
@@ -19,7 +19,7 @@ def test_node():
     doc = make_node(labels={"zone": "a"}, cpu="1500m", memory="1Gi", gpu=4, pods=10,
                     taints=[{"key": "a", "effect": "NoExecute"},
                             {"key": "b", "effect": "PreferNoSchedule"}])  # fmt: skip
-    node = shapes.parse_node(doc)
+    node = nodes.parse_node(doc)
     assert node.labels == {"zone": "a"}
     assert node.taints == (Taint("a", "", "NoExecute"),)
     assert node.allocatable == (
@@ -33,7 +33,7 @@ def test_node():
 
 def test_bare_node():
     """A node that has just registered is not ready and has nothing."""
-    node = shapes.parse_node({"metadata": {"name": "n1"}})
+    node = nodes.parse_node({"metadata": {"name": "n1"}})
     assert (node.ready, node.usable, node.allocatable, node.labels) == (False, False, (), {})
 
 
@@ -53,7 +53,7 @@ def test_bare_node():
 )
 def test_usable(fields, usable):
     """A node set apart for some pods is of use, one closed to everybody is not."""
-    assert shapes.parse_node(make_node(**fields)).usable is usable
+    assert nodes.parse_node(make_node(**fields)).usable is usable
 
 
 @pytest.mark.parametrize(
@@ -79,12 +79,12 @@ def test_toleration(toleration, taint, covers):
 )
 def test_pods_that_hold_nothing(fields):
     """A pod without a node, or one that has ended, takes nothing."""
-    assert shapes.parse_use(make_pod(**fields)) is None
+    assert pods.parse_use(make_pod(**fields)) is None
 
 
 def test_use():
     """A pod takes its requests, its ports and, for scores, a little where it asks for nothing."""
-    use = shapes.parse_use(
+    use = pods.parse_use(
         make_pod(cpu=2, deleting=True, ports=[{"hostPort": 80, "containerPort": 1}])
     )
     assert use.requests == (("cpu", 2000),)
@@ -102,7 +102,7 @@ def test_load_of_containers_without_requests():
             {"name": "b", "resources": {"limits": {"cpu": "1", "memory": "1Mi"}}},
         ]
     }
-    shape = shapes.shape_of({"spec": spec})
+    shape = pods.shape_of({"spec": spec})
     assert shape.load == (1000 + LEAST_CPU, MIB + LEAST_MEMORY)
 
 
@@ -144,7 +144,7 @@ def test_load_of_containers_without_requests():
 )  # fmt: skip
 def test_host_ports(fields, ports):
     """Host ports are those of containers and sidecars; the host's network makes all of them."""
-    shape = shapes.shape_of(make_template(**fields))
+    shape = pods.shape_of(make_template(**fields))
     assert {(p.protocol, p.address, p.port) for p in shape.ports} == ports
 
 
@@ -190,13 +190,13 @@ def test_ports_meet(one, other, meet):
 )
 def test_unsupported(fields, unsupported):
     """Constraints that the scheduler cannot judge are named."""
-    assert shapes.shape_of(make_template(**fields)).unsupported == unsupported
+    assert pods.shape_of(make_template(**fields)).unsupported == unsupported
 
 
 def test_labels_are_no_part_of_the_shape():
     """Jobs that look alike share their columns, whatever they are called."""
-    one = shapes.shape_of(make_template(labels={"app": "a"}), "team", {"job": "x"})
-    other = shapes.shape_of(make_template(), "others")
+    one = pods.shape_of(make_template(labels={"app": "a"}), "team", {"job": "x"})
+    other = pods.shape_of(make_template(), "others")
     assert one == other
     assert one.identity == Identity("team", {"app": "a", "job": "x"})
     assert one.use("team", "w", "n1").labels == {"app": "a", "job": "x"}
@@ -206,26 +206,26 @@ def test_equal_templates_have_equal_shapes():
     """Names and images do not matter, so equal roles share their columns."""
     one, other = make_template(cpu=1), make_template(cpu="1000m")
     other["spec"]["containers"][0] |= {"name": "x", "image": "y"}
-    assert shapes.shape_of(one) == shapes.shape_of(other)
-    assert hash(shapes.shape_of(one)) == hash(shapes.shape_of(other))
-    assert shapes.shape_of(make_template(cpu=2)) != shapes.shape_of(one)
+    assert pods.shape_of(one) == pods.shape_of(other)
+    assert hash(pods.shape_of(one)) == hash(pods.shape_of(other))
+    assert pods.shape_of(make_template(cpu=2)) != pods.shape_of(one)
 
 
 def test_bad_quantity():
     """A quantity that is none is named."""
     with pytest.raises(ValueError, match="lots"):
-        shapes.shape_of(make_template(cpu="lots"))
+        pods.shape_of(make_template(cpu="lots"))
 
 
 def test_volumes_that_each_pod_has_for_itself():
     """A template says what they are like; of a pod that is there they are claims of its own."""
     spec = {"storageClassName": "fast", "accessModes": ["ReadWriteOnce"]}
     asked = {"name": "tmp", "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}
-    template = shapes.shape_of(make_template(volumes=[asked]), "team")
-    assert (template.claims, template.scratch) == ((), (shapes.Scratch("tmp", "fast"),))
+    template = pods.shape_of(make_template(volumes=[asked]), "team")
+    assert (template.claims, template.scratch) == ((), (pods.Scratch("tmp", "fast"),))
     pod = make_pod(name="w", namespace="team", volumes=[asked])
-    there = shapes.shape_of(pod)
+    there = pods.shape_of(pod)
     assert (there.claims, there.scratch) == ((("team", "w-tmp"),), ())
     assert there.owned == ((("team", "w-tmp"), "uid-w"),)
-    assert shapes.parse_use(pod).mounts == template.use("team", "w", "n1").mounts
+    assert pods.parse_use(pod).mounts == template.use("team", "w", "n1").mounts
     assert there.use("team", "w", "n1").mounts == (("team", "w-tmp"),)

@@ -16,9 +16,10 @@ from builders_scheduler import (
     make_role,
     make_template,
 )
-from muster.runtime import shapes
-from muster.runtime.assemble import assemble
-from muster.runtime.snapshot import IDLE_SHAPES
+from muster.cluster.assemble import assemble
+from muster.cluster.nodes import parse_node
+from muster.cluster.pods import parse_use, shape_of
+from muster.cluster.state import IDLE_SHAPES
 from muster.scheduler.model import CPU, PODS, UNLIMITED
 
 QUEUES = [make_queue()]
@@ -41,8 +42,8 @@ def used(columns):
 def test_nodes_are_sorted_whenever_they_come():
     """Nodes stand by name, whatever the order in which they came and went."""
     columns = make_columns(nodes=[make_node(name=name, cpu=i) for i, name in enumerate("dbca")])
-    columns.node_changed(shapes.parse_node(make_node(name="b")), None)
-    columns.node_changed(None, shapes.parse_node(make_node(name="aa", cpu=9)))
+    columns.node_changed(parse_node(make_node(name="b")), None)
+    columns.node_changed(None, parse_node(make_node(name="aa", cpu=9)))
     nodes = freeze(columns).nodes
     assert nodes.names == ("a", "aa", "c", "d")
     assert nodes.allocatable[:, CPU].tolist() == [3000, 9000, 2000, 0]
@@ -51,7 +52,7 @@ def test_nodes_are_sorted_whenever_they_come():
 
 def test_pods_before_their_node():
     """Pods may be seen before their node, and count when it comes, and again when it returns."""
-    node = shapes.parse_node(make_node())
+    node = parse_node(make_node())
     columns = make_columns(pods=[make_pod(cpu=1), make_pod(name="b", cpu=2)])
     columns.node_changed(None, node)
     assert used(columns) == {"n1": (2, 3000)}
@@ -64,8 +65,8 @@ def test_pods_before_their_node():
 def test_pod_life():
     """A pod counts from its first sight to its end, once."""
     columns = make_columns(nodes=[make_node()])
-    running = shapes.parse_use(make_pod(cpu=1))
-    ending = shapes.parse_use(make_pod(cpu=1, deleting=True))
+    running = parse_use(make_pod(cpu=1))
+    ending = parse_use(make_pod(cpu=1, deleting=True))
     columns.pod_changed(None, running)
     columns.pod_changed(running, running)
     assert used(columns) == {"n1": (1, 1000)}
@@ -81,7 +82,7 @@ def test_pod_life():
 def test_late_word_of_an_older_pod():
     """The end of a pod does not touch its namesake that came after."""
     columns = make_columns(nodes=[make_node()])
-    old, new = (shapes.parse_use(make_pod(cpu=1, uid=uid)) for uid in ("old", "new"))
+    old, new = (parse_use(make_pod(cpu=1, uid=uid)) for uid in ("old", "new"))
     columns.pod_changed(None, old)
     columns.pod_changed(None, new)
     columns.pod_changed(old, None)
@@ -95,7 +96,7 @@ def test_late_word_of_an_older_pod():
 def test_assume_and_forget():
     """An assumption counts until it is given up."""
     columns = make_columns(nodes=[make_node()])
-    shape = shapes.shape_of(make_template(cpu=1))
+    shape = shape_of(make_template(cpu=1))
     columns.assume("team", "w-0", "n1", shape)
     columns.assume("team", "w-0", "n1", shape)
     assert columns.assumed == {("team", "w-0"): "n1"}
@@ -109,7 +110,7 @@ def test_assume_and_forget():
 def test_assumption_moves():
     """A task that is promised another node leaves the first."""
     columns = make_columns(nodes=[make_node(), make_node(name="n2")])
-    shape = shapes.shape_of(make_template(cpu=1))
+    shape = shape_of(make_template(cpu=1))
     columns.assume("team", "w-0", "n1", shape)
     columns.assume("team", "w-0", "n2", shape)
     assert used(columns) == {"n1": (0, 0), "n2": (1, 1000)}
@@ -118,9 +119,9 @@ def test_assumption_moves():
 def test_the_pod_replaces_its_assumption():
     """Once the pod is seen it alone counts, with its own request, and cannot be forgotten."""
     columns = make_columns(nodes=[make_node()])
-    shape = shapes.shape_of(make_template(cpu=1))
+    shape = shape_of(make_template(cpu=1))
     columns.assume("team", "w-0", "n1", shape)
-    pod = shapes.parse_use(make_pod(name="w-0", namespace="team", cpu=2))
+    pod = parse_use(make_pod(name="w-0", namespace="team", cpu=2))
     columns.pod_changed(None, pod)
     assert used(columns) == {"n1": (1, 2000)}
     columns.forget("team", "w-0")
@@ -140,8 +141,8 @@ def test_a_new_resource_gets_a_column():
     assert wider.resources == ("pods", "cpu", "memory", "nvidia.com/gpu")
     assert {len(shape.request) for shape in wider.shapes.values()} == {4}
     assert [len(g.allocated) for g in wider.gangs] == [4, 4]
-    columns.pod_changed(None, shapes.parse_use(make_pod(**{"example.com/fpga": 1})))
-    columns.node_changed(None, shapes.parse_node(make_node(name="n2", hugepages="1Gi")))
+    columns.pod_changed(None, parse_use(make_pod(**{"example.com/fpga": 1})))
+    columns.node_changed(None, parse_node(make_node(name="n2", hugepages="1Gi")))
     widest = freeze(columns, gang, other)
     assert widest.resources[4:] == ("example.com/fpga", "hugepages")
     assert widest.nodes.used[0].tolist() == [1000, 0, 0, 0, 1000, 0]
@@ -190,15 +191,15 @@ def test_a_changed_node_changes_what_suits():
         return [(lots.shapes[lot.shape].barred == 0).tolist() for lot in lots.gangs[0].lots]
 
     assert suits() == [[True], [False]]
-    first = shapes.parse_node(make_node())
-    second = shapes.parse_node(make_node(labels={"zone": "a"}))
+    first = parse_node(make_node())
+    second = parse_node(make_node(labels={"zone": "a"}))
     columns.node_changed(first, second)
     assert suits() == [[True], [True]]
-    third = shapes.parse_node(make_node(labels={"zone": "a"}, unschedulable=True))
+    third = parse_node(make_node(labels={"zone": "a"}, unschedulable=True))
     columns.node_changed(second, third)
     assert suits() == [[False], [False]]
     columns.node_changed(third, None)
-    columns.node_changed(None, shapes.parse_node(make_node(name="n0")))
+    columns.node_changed(None, parse_node(make_node(name="n0")))
     assert suits() == [[True], [False]]
 
 
@@ -217,7 +218,7 @@ def test_many_nodes_after_the_shape():
     freeze(columns, gang)
     for i in range(100):
         node = make_node(name=f"n{i:03}", labels={"zone": "a"}, unschedulable=i % 2 == 1)
-        columns.node_changed(None, shapes.parse_node(node))
+        columns.node_changed(None, parse_node(node))
     (shape,) = freeze(columns, gang).shapes.values()
     assert (shape.barred > 0).tolist() == [False, *[i % 2 == 1 for i in range(100)]]
     assert shape.preferred.tolist() == [0.0, *[100.0] * 100]
@@ -228,7 +229,7 @@ def test_host_ports_come_and_go():
     ports = [{"hostPort": 80, "containerPort": 1}]
     columns = make_columns(nodes=[make_node(), make_node(name="n2")])
     gang = make_gang(roles=[make_role(replicas=1, ports=ports)])
-    pods = [shapes.parse_use(make_pod(name=name, ports=ports)) for name in "ab"]
+    pods = [parse_use(make_pod(name=name, ports=ports)) for name in "ab"]
 
     def suits():
         (shape,) = freeze(columns, gang).shapes.values()
@@ -251,9 +252,9 @@ def test_snapshots_share_nothing_that_changes():
     before = freeze(columns, gang)
     (shape,) = before.shapes.values()
     kept = before.nodes.used.copy(), before.nodes.load.copy(), shape.barred.copy()
-    columns.pod_changed(None, shapes.parse_use(make_pod(name="b", cpu=2)))
-    cordoned = shapes.parse_node(make_node(unschedulable=True))
-    columns.node_changed(shapes.parse_node(make_node()), cordoned)
+    columns.pod_changed(None, parse_use(make_pod(name="b", cpu=2)))
+    cordoned = parse_node(make_node(unschedulable=True))
+    columns.node_changed(parse_node(make_node()), cordoned)
     freeze(columns, gang)
     for now, then in zip((before.nodes.used, before.nodes.load, shape.barred), kept, strict=True):
         assert np.array_equal(now, then)
@@ -283,7 +284,7 @@ def test_room_is_asked_for_at_this_moment():
     assert not columns.fits("n1", one)
     columns.forget("team", "b")
     assert columns.fits("n1", one)
-    columns.node_changed(shapes.parse_node(make_node(cpu=2, pods=2)), None)
+    columns.node_changed(parse_node(make_node(cpu=2, pods=2)), None)
     assert not columns.knows("n1")
     assert not columns.fits("n1", one)
 
@@ -293,11 +294,11 @@ def test_what_may_take_room_away_is_counted():
     columns = make_columns(nodes=[make_node()])
     before = columns.changes
     columns.assume("other", "pod", "n1", make_role(cpu=1).shape)
-    pod = shapes.parse_use(make_pod(cpu=1))
+    pod = parse_use(make_pod(cpu=1))
     columns.pod_changed(None, pod)
     columns.pod_changed(pod, None)
     assert columns.changes == before
     columns.pod_changed(None, pod)
     assert columns.changes == before + 1
-    columns.node_changed(shapes.parse_node(make_node()), None)
+    columns.node_changed(parse_node(make_node()), None)
     assert columns.changes == before + 2

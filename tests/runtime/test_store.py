@@ -10,7 +10,7 @@ from muster import gang
 from muster.api import names
 from muster.controller.model import Refusal
 from muster.frameworks import FRAMEWORKS
-from muster.runtime.store import Callbacks, Store
+from muster.store.store import Callbacks, Store
 from world import tfjob
 
 KEY, W0 = "TFJob/team/mnist", "mnist-worker-0"

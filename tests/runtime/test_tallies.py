@@ -3,15 +3,15 @@
 
 from __future__ import annotations
 
-from muster.runtime import tallies
+from muster.cluster import hostports
 
 
 def test_what_comes_and_goes_leaves_nothing():
     """Entries add up; those that come to nothing go, and rows with them."""
     table = {}
     for key, item, sign in (("a", 1, 1), ("a", 1, 1), ("a", 2, 1), ("b", 1, 1), ("a", 1, -1)):
-        tallies.count(table, key, item, sign)
+        hostports.count(table, key, item, sign)
     assert table == {"a": {1: 1, 2: 1}, "b": {1: 1}}
     for key, item in (("a", 1), ("b", 1), ("a", 2)):
-        tallies.count(table, key, item, -1)
+        hostports.count(table, key, item, -1)
     assert table == {}

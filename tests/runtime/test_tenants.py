@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from builders_scheduler import make_columns, make_gang, make_node, make_queue, make_role
-from muster.runtime.assemble import assemble
+from muster.cluster.assemble import assemble
 
 WAITS = make_gang(key="team/waits", roles=[make_role(replicas=1, cpu=1)])
 

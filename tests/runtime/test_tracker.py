@@ -10,10 +10,10 @@ from muster.runtime.inputs import GangInput
 
 from builders import make_pod
 from muster.api.model import Verdict
+from muster.cluster.pods import PodShape
+from muster.cluster.tasks import TaskSet
 from muster.runtime import tracker
 from muster.runtime.causes import Cause
-from muster.runtime.shapes import PodShape
-from muster.runtime.tasks import TaskSet
 from muster.runtime.tracker import (
     NOT_NOW,
     Assignment,

@@ -17,9 +17,9 @@ from builders_scheduler import (
     make_template,
     nodes_of,
 )
-from muster.runtime import recording, shapes, storage, volumes
-from muster.runtime.assemble import assemble
-from muster.runtime.gangs import GangRules
+from muster.cluster import nodes, pods, recording, storage, volumebinding
+from muster.cluster.assemble import assemble
+from muster.cluster.gangs import GangRules
 from muster.scheduler import cycle, policy
 
 NODES = [make_node(name=f"n{i}", labels={"zone": "ab"[i]}) for i in range(2)]
@@ -116,8 +116,8 @@ def test_one_pod_at_a_time():
     assert (two.placements, two.verdict.ever_possible) == ((), False)
     used, columns = decide(alone, volume("a"), pods=[other])
     assert (used.placements, used.verdict.ever_possible) == ((), True)
-    assert volumes.IN_USE in used.verdict.message
-    columns.pod_changed(shapes.parse_use(other), None)
+    assert volumebinding.IN_USE in used.verdict.message
+    columns.pod_changed(pods.parse_use(other), None)
     assert columns.fits("n0", make_role(template=make_template(**MOUNTED)).shape)
 
 
@@ -154,12 +154,12 @@ def test_claims_are_told_their_node(waiting, told):
 def test_zone_labels_of_a_volume(labels, free):
     """A node without any zone label is in every zone; an old label is met by a new one."""
     old = {"failure-domain.beta.kubernetes.io/zone": "a__b"}
-    known = volumes.Volumes()
+    known = volumebinding.Volumes()
     pv = storage.parse_volume({"metadata": {"name": "pv", "labels": old}})
     known.changed(None, pv)
     known.changed(None, claim(volume="pv"))
     shape = make_role(template=make_template(**MOUNTED)).shape
-    assert known.allow(shape, shapes.parse_node(make_node(labels=labels))) is free
+    assert known.allow(shape, nodes.parse_node(make_node(labels=labels))) is free
 
 
 def test_volumes_that_are_not_looked_at():
@@ -325,7 +325,7 @@ def test_claims_of_one_gang_get_a_volume_each():
     ]
     waits = place(columns, *roles)
     assert not waits.placements
-    assert volumes.NOT_SERVED in waits.verdict.message
+    assert volumebinding.NOT_SERVED in waits.verdict.message
     columns.volumes.changed(None, local("b", "n2"))
     assert sorted(nodes_of(place(columns, *roles)).values()) == ["n1", "n2"]
 
@@ -511,7 +511,7 @@ def test_the_claim_of_a_pods_own_volume_is_told_the_node():
     columns.volumes.changed(None, old)
     columns.assume("team", "w", "n1", role.shape)
     assert list(columns.consumers()) == []
-    seen = shapes.parse_use(make_pod(name="w", node="n1", namespace="team", **scratch()))
+    seen = pods.parse_use(make_pod(name="w", node="n1", namespace="team", **scratch()))
     columns.pod_changed(None, seen)
     assert list(columns.consumers()) == []
     columns.volumes.changed(old, None)
@@ -548,7 +548,7 @@ def test_volumes_of_their_own_are_counted_for_each_pod():
     class_ = storage_class(by="disk.example.com")
     for view in (class_, limit("n0", 2), limit("n1", 1), limit("n2", 0)):
         columns.volumes.changed(None, view)
-    seen = shapes.parse_use(make_pod(name="w", node="n0", namespace="team", **scratch()))
+    seen = pods.parse_use(make_pod(name="w", node="n0", namespace="team", **scratch()))
     columns.pod_changed(None, seen)
     role = make_role(replicas=2, template=make_template(cpu=1, **scratch()))
     assert sorted(nodes_of(place(columns, role)).values()) == ["n0", "n1"]

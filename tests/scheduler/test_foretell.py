@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from builders_scheduler import make_gang, make_node, make_pod, make_queue, make_role, make_snapshot
-from muster.runtime import storage
+from muster.cluster import storage
 from muster.scheduler import foretell, policy
 from muster.scheduler.model import Quota
 from seen import PORT, moving

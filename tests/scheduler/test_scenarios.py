@@ -27,7 +27,7 @@ from builders_scheduler import (
     nodes_of,
     run,
 )
-from muster.runtime import storage
+from muster.cluster import storage
 from muster.scheduler import policy
 from muster.scheduler.model import PastMove, Quota, Reason, Refusal
 

@@ -1,2 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The only I/O: watches the API server, calls a core, carries out what it returned."""
+"""The process, thin: parts put together, jobs reconciled one pass at a time, a webhook, metrics.
+
+Rule: nothing is decided here. What a job needs is decided by `controller`, where its pods go by
+`allocator`; this carries out and starts and stops. Kopf is spoken in `handlers` alone. Only
+`commands`, `local` and `cli` are above.
+"""

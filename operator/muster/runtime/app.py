@@ -16,15 +16,14 @@ from pathlib import Path
 
 from muster import frameworks
 from muster.api import names
+from muster.cluster.gangs import GangRules
 from muster.controller.model import Context
 from muster.frameworks import FRAMEWORKS, ROWS, initcontainer
 from muster.frameworks.base import Framework
 from muster.frameworks.initcontainer import Waiting
 from muster.runtime import handlers, metrics, permissions, policyfile, webhooks
 from muster.runtime.connection import ConfigurationError, connect
-from muster.runtime.gangs import GangRules
 from muster.runtime.grants import Grants
-from muster.runtime.informers import Informers
 from muster.runtime.kube import BROKEN, ApiError, FencedError, Kube
 from muster.runtime.leader import Leader, Timings
 from muster.runtime.loop import Loop, LoopSettings
@@ -32,9 +31,10 @@ from muster.runtime.metrics import Launcher, Metrics
 from muster.runtime.passes import Passes
 from muster.runtime.recorder import Recorder
 from muster.runtime.settings import Settings
-from muster.runtime.store import Callbacks, Store
 from muster.runtime.work import WorkQueue
 from muster.scheduler.policy import PolicyError
+from muster.store.informers import Informers
+from muster.store.store import Callbacks, Store
 
 log = logging.getLogger(__name__)
 

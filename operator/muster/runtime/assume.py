@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from muster.runtime.snapshot import ClusterColumns
+from muster.cluster.state import ClusterColumns
 from muster.runtime.tracker import Assumed
 
 

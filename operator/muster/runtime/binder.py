@@ -12,14 +12,14 @@ import aiohttp
 
 from muster.api import edge, names
 from muster.api.model import Json, PodView
+from muster.cluster.storage import BOUND_BY, SELECTED_NODE, ClaimView, Consumer, VolumeView
 from muster.runtime.causes import Cause
 from muster.runtime.cyclemetrics import CycleMetrics
 from muster.runtime.gate import Urgency
 from muster.runtime.kube import STRATEGIC_PATCH, ApiError, FencedError, Kube
 from muster.runtime.recorder import Recorder, pod_reference
 from muster.runtime.resources import CLAIMS, PODS, VOLUMES
-from muster.runtime.storage import BOUND_BY, SELECTED_NODE, ClaimView, Consumer, VolumeView
-from muster.runtime.store import Store
+from muster.store.store import Store
 
 log = logging.getLogger(__name__)
 

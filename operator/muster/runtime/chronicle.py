@@ -12,8 +12,8 @@ from typing import Final
 
 from muster.api import edge
 from muster.api.model import Json
-from muster.runtime import recording
-from muster.runtime.recording import Recording
+from muster.cluster import recording
+from muster.cluster.recording import Recording
 from muster.scheduler.decision import Decision
 
 KEPT_SECONDS: Final = 3600.0

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from muster.api.model import PodView
+from muster.cluster.pdb import Budgets
 from muster.runtime import tracker
-from muster.runtime.budgets import Budgets
 from muster.runtime.causes import Cause
 from muster.runtime.cyclemetrics import CycleMetrics
 from muster.runtime.gangtracker import GangTracker

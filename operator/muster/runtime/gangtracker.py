@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from muster.api.model import PodView
+from muster.cluster.gangs import GangInput
+from muster.cluster.state import ClusterColumns
 from muster.runtime import assume, tracker
 from muster.runtime.effects import Effects, Kind
-from muster.runtime.gangs import GangInput
 from muster.runtime.members import GangSettings
-from muster.runtime.snapshot import ClusterColumns
 from muster.runtime.tracker import GangFacts, GangMemory, Step
 from muster.scheduler.decision import Decision
 

@@ -16,8 +16,8 @@ from muster.api import names
 from muster.frameworks.base import Framework
 from muster.gang import Permission
 from muster.runtime import permissions
-from muster.runtime.informers import Informers
 from muster.runtime.kube import BROKEN, ApiError, FencedError, Kube
+from muster.store.informers import Informers
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from muster.api.model import Json
 from muster.frameworks import admission
 from muster.frameworks.base import Framework
 from muster.runtime.kube import Kube
-from muster.runtime.store import Store
+from muster.store.store import Store
 
 log = logging.getLogger(__name__)
 MISSED = "generator didn't stop after athrow()"

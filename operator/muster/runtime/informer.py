@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 
-from muster.runtime.collection import Collection, Key
+from muster.kube.collection import Collection, Key
 from muster.runtime.kube import ApiError, Kube, Resource
 
 log = logging.getLogger(__name__)

@@ -11,14 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from muster.api.model import Job, PodView, Verdict
-from muster.runtime import arrivals, gangs, recording
-from muster.runtime.assemble import assemble
+from muster.cluster import gangs, recording
+from muster.cluster.assemble import assemble
+from muster.cluster.gangs import GangInput, GangRules
+from muster.runtime import arrivals
 from muster.runtime.binder import Binder
 from muster.runtime.chronicle import Chronicle
 from muster.runtime.cyclemetrics import Stopwatch
 from muster.runtime.effects import Effects, Kind
 from muster.runtime.evictions import Evictions
-from muster.runtime.gangs import GangInput, GangRules
 from muster.runtime.gangtracker import GangTracker
 from muster.runtime.kube import Kube
 from muster.runtime.members import GangSettings, JobMembers, PodGroupMembers
@@ -27,12 +28,12 @@ from muster.runtime.moves import Moves
 from muster.runtime.recorder import Recorder
 from muster.runtime.showing import Showing
 from muster.runtime.status import GroupStatus, QueueStatus
-from muster.runtime.store import Store
 from muster.runtime.tracker import FRESH_FOR, NOT_NOW, GangMemory
 from muster.scheduler import cycle
 from muster.scheduler.decision import Decision, State
 from muster.scheduler.model import Snapshot
 from muster.scheduler.policy import Policy
+from muster.store.store import Store
 
 log = logging.getLogger(__name__)
 

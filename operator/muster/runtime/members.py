@@ -15,17 +15,17 @@ from typing import Final, Protocol
 
 from muster.api import names
 from muster.api.model import GroupView, Job, PodView, Verdict
+from muster.cluster import gangs, podgroups, quota, tasks
+from muster.cluster.gangs import GangRules
+from muster.cluster.podgroups import Member, Terms
+from muster.cluster.pods import PodShape
+from muster.cluster.tasks import TaskSet
 from muster.controller import policies
-from muster.runtime import dialects, foreignpods, gangs, quotas, rulings, tasks
+from muster.runtime import rulings
 from muster.runtime.causes import RELEASE
-from muster.runtime.dialects import Terms
-from muster.runtime.foreignpods import Member
-from muster.runtime.gangs import GangRules
-from muster.runtime.shapes import PodShape
-from muster.runtime.store import Store
-from muster.runtime.tasks import TaskSet
 from muster.runtime.tracker import PATIENCE, GangFacts
 from muster.scheduler.model import Refusal
+from muster.store.store import Store
 
 GIVES_UP: Final = frozenset({"release", "restart"})
 EXEMPT: Final = frozenset({"Service", names.AUTOSCALER})
@@ -177,8 +177,8 @@ class JobMembers(_Kind):
         views, ranges = book.quotas(job.namespace), book.ranges(job.namespace)
         shapes = gangs.shapes_of(job, ranges)
         templates = {t.lower(): whole for t, whole in gangs.templates(job, ranges).items()}
-        charges = {role: quotas.charge(t, views) for role, t in templates.items()}
-        obstacles = (quotas.obstacle(role, t, views, ranges) for role, t in templates.items())
+        charges = {role: quota.charge(t, views) for role, t in templates.items()}
+        obstacles = (quota.obstacle(role, t, views, ranges) for role, t in templates.items())
         free = [r for r in job.replicas if tasks.gated(r) or not gangs.ours(r, rules)]
         return Template(
             of=of,
@@ -333,7 +333,7 @@ class PodGroupMembers(_Kind):
         members = self._cache.foreign.members(key)
         if all(pod.terminal for pod, _ in members):
             return None
-        terms = dialects.terms(key, members, group, self._settings.rules)
+        terms = podgroups.terms(key, members, group, self._settings.rules)
         scheduler, name = self._cache.backend.scheduler_name, key.split("/", 2)[2]
         blank = Verdict(scheduler, names.GangState.WAITING, name, terms.minimum)
         return group_facts(key, members, terms, self._settings, blank, next(self._revisions))
@@ -355,8 +355,8 @@ def group_facts(
         uid=key,
         source=None,
         revision=revision,
-        asks=foreignpods.asks(key, members, terms),
-        tasks=foreignpods.task_sets(members),
+        asks=podgroups.asks(key, members, terms),
+        tasks=podgroups.task_sets(members),
         pods=pods,
         blank=blank,
         # A successor of a pod that ends has another name, or will at least be another pod.

@@ -9,16 +9,17 @@ from collections.abc import Iterator
 
 from muster import gang
 from muster.api import names
+from muster.cluster import recording
+from muster.cluster.assemble import assemble
+from muster.cluster.gangs import GangInput, GangRules
+from muster.cluster.recording import Recording
 from muster.frameworks import FRAMEWORKS
-from muster.runtime import recording, tracker
-from muster.runtime.assemble import assemble
-from muster.runtime.gangs import GangInput, GangRules
-from muster.runtime.informers import Informers
+from muster.runtime import tracker
 from muster.runtime.kube import ApiError, Kube
 from muster.runtime.members import GangSettings, JobMembers, PodGroupMembers
-from muster.runtime.recording import Recording
-from muster.runtime.store import Store
 from muster.scheduler.policy import Policy
+from muster.store.informers import Informers
+from muster.store.store import Store
 
 log = logging.getLogger(__name__)
 

@@ -10,12 +10,13 @@ from typing import Any
 from muster.api import edge, names
 from muster.api.edge import mapping, text
 from muster.api.model import Job, Json
+from muster.cluster import quota
+from muster.cluster.gangs import GangInput
+from muster.cluster.recording import Recording
 from muster.frameworks import FRAMEWORKS
 from muster.gang import EMBEDDED
-from muster.runtime import observe, quotas, render
-from muster.runtime.gangs import GangInput
-from muster.runtime.recording import Recording
-from muster.runtime.store import Store
+from muster.runtime import observe, render
+from muster.store.store import Store
 
 
 class OfferError(ValueError):
@@ -56,7 +57,7 @@ def with_offers(
 
 def _admitted(pod: Json, cache: Store) -> Json:
     """Return a new pod as the API server would take it: with its namespace's defaults."""
-    return quotas.defaulted(pod, cache.quotas.ranges(pod["metadata"]["namespace"]))
+    return quota.defaulted(pod, cache.quotas.ranges(pod["metadata"]["namespace"]))
 
 
 def _charged(gang: GangInput, cache: Store, pods: Mapping[str, Json]) -> GangInput:
@@ -69,9 +70,9 @@ def _charged(gang: GangInput, cache: Store, pods: Mapping[str, Json]) -> GangInp
         return gang
     space = members[0]["metadata"]["namespace"]
     views, ranges = cache.quotas.quotas(space), cache.quotas.ranges(space)
-    reasons = (quotas.obstacle(pod["metadata"]["name"], pod, views, ranges) for pod in members)
+    reasons = (quota.obstacle(pod["metadata"]["name"], pod, views, ranges) for pod in members)
     refusal = gang.refusal or next(filter(None, reasons), None)
-    charges = [quotas.charge(pod, views) for pod in members]
+    charges = [quota.charge(pod, views) for pod in members]
     roles = (
         dataclasses.replace(
             role,

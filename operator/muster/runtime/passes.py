@@ -29,13 +29,14 @@ from muster.controller.model import (
 )
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend
-from muster.runtime import binder, materials, ondemand, resources, views
+from muster.runtime import binder, materials, resources
 from muster.runtime.gate import Urgency
 from muster.runtime.kube import ApiError, Kube, Resource
 from muster.runtime.metrics import Metrics
-from muster.runtime.ondemand import Companions, Strangers
 from muster.runtime.recorder import Recorder, job_reference, reference
-from muster.runtime.store import Store
+from muster.store import ondemand, parse
+from muster.store.ondemand import Companions, Strangers
+from muster.store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -228,7 +229,7 @@ class Passes:
             if error.code == 404:
                 return False
             raise
-        own = views.controller_of(found["metadata"]) == job.uid
+        own = parse.controller_of(found["metadata"]) == job.uid
         if own or not self._strangers.meet(job, path, found):
             self._take(job, found)
         if own and wanted["kind"] in self._backend.companions:

@@ -10,18 +10,19 @@ from pathlib import Path
 from typing import Final
 
 from muster.api import names
-from muster.runtime import kube, offers, recording, render, report
+from muster.cluster import recording
+from muster.cluster.gangs import GangRules
+from muster.cluster.recording import Recording, UnreadableError
+from muster.runtime import kube, offers, render, report
 from muster.runtime.connection import ConfigurationError, connect
-from muster.runtime.gangs import GangRules
 from muster.runtime.kube import BROKEN, ApiError
 from muster.runtime.observe import observe
 from muster.runtime.offers import OfferError
 from muster.runtime.policyfile import PolicyFile
-from muster.runtime.recording import Recording, UnreadableError
 from muster.runtime.settings import Settings
-from muster.runtime.store import Store
 from muster.scheduler.decision import Decision
 from muster.scheduler.policy import PolicyError
+from muster.store.store import Store
 
 LIVE: Final = "live"
 YES, NO, UNKNOWN = 0, 1, 2

@@ -24,8 +24,8 @@ from muster.frameworks import FRAMEWORKS, load, of
 from muster.frameworks.base import Framework, framework_container, with_port
 from muster.frameworks.initcontainer import Waiting
 from muster.gang import GangBackend
-from muster.runtime import views
 from muster.runtime.settings import Settings
+from muster.store import parse
 
 PASSES = 8
 """More than any job needs until nothing is missing."""
@@ -167,22 +167,22 @@ def _observe(job: Job, framework: Framework, made: Iterable[Json]) -> Observed:
     return Observed(
         job=job,
         now=0.0,
-        pods=tuple(map(views.pod, kinds.get("Pod", ()))),
+        pods=tuple(map(parse.pod, kinds.get("Pod", ()))),
         services=_children("Service", kinds),
         configs=_children("ConfigMap", kinds),
-        batches=tuple(map(views.batch, kinds.get(names.BATCH_JOB, ()))),
+        batches=tuple(map(parse.batch, kinds.get(names.BATCH_JOB, ()))),
         companions=tuple(
             view for part in framework.companions for view in _children(part.kind, kinds)
         ),
         secrets={key: "" for part in framework.companions for key in part.keys},
         autoscalers=_children(names.AUTOSCALER, kinds),
-        group=views.group(group["apiVersion"], group["kind"], group) if group else None,
+        group=parse.group(group["apiVersion"], group["kind"], group) if group else None,
         placements={pod.name: "" for pod in children.wanted_pods(job)},
     )
 
 
 def _children(kind: str, kinds: Mapping[str, Sequence[Json]]) -> tuple[ObjectView, ...]:
-    return tuple(map(views.child_of(kind), kinds.get(kind, ())))
+    return tuple(map(parse.child_of(kind), kinds.get(kind, ())))
 
 
 def _key(document: Json) -> tuple[str, str]:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from muster.api import edge, names, quantity
-from muster.runtime.gangs import GangInput
-from muster.runtime.recording import Recording
+from muster.cluster.gangs import GangInput
+from muster.cluster.recording import Recording
 from muster.scheduler.decision import Decision, State, Verdict
 
 HOLDERS: Final = 5

@@ -14,18 +14,18 @@ from dataclasses import replace
 
 from muster.api import edge, names, quantity
 from muster.api.model import Json, Verdict
+from muster.cluster import podgroups
 from muster.gang import announce
-from muster.runtime import foreignpods
 from muster.runtime.binder import TROUBLE
 from muster.runtime.gate import Urgency
 from muster.runtime.kube import Kube, Resource
 from muster.runtime.recorder import Recorder, reference
 from muster.runtime.resources import QUEUES
-from muster.runtime.store import Store
 from muster.runtime.tracker import GangMemory
 from muster.scheduler.decision import Decision
 from muster.scheduler.model import Snapshot
 from muster.scheduler.shares import Share, shares
+from muster.store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -123,9 +123,9 @@ class GroupStatus:
         if group.api_version != names.SCHEDULING_API or self._cache.is_of_job(group):
             return
         members, least = self._cache.foreign.members(key), memory.facts.asks.min_member
-        whole = foreignpods.ready(members) >= least
+        whole = podgroups.ready(members) >= least
         verdict = _overtaken(memory.verdict) if whole else memory.verdict
-        phase, counts = foreignpods.phase(members, least), foreignpods.counts(members)
+        phase, counts = podgroups.phase(members, least), podgroups.counts(members)
         patch = announce.status(group, verdict, phase, counts, time.time())
         if patch is None:
             return

@@ -16,12 +16,13 @@ from typing import Any, Final, TypeVar
 
 from muster.api import names
 from muster.api.model import PodView, Verdict
+from muster.cluster import tasks
+from muster.cluster.gangs import GangInput
+from muster.cluster.pods import PodShape
+from muster.cluster.tasks import Plan, TaskSet
 from muster.controller import roster
-from muster.runtime import rulings, tasks
+from muster.runtime import rulings
 from muster.runtime.causes import LATE, Cause
-from muster.runtime.gangs import GangInput
-from muster.runtime.shapes import PodShape
-from muster.runtime.tasks import Plan, TaskSet
 from muster.scheduler.decision import Decision
 from muster.scheduler.model import Reason, Refusal
 

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a pod asks about other pods: required and preferred (anti-)affinity, topology spread.
+"""What pods ask of the labels of others: selectors, affinity and spread terms, from a document.
 
-Selectors are resolved when they are read: `matchLabels`, `matchLabelKeys` and the pod's own
-namespace become part of them, as the API server and the Kubernetes scheduler do it.
+Only what is asked stands here; who is meant by it, and where, is counted in `podaffinity`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -149,3 +149,39 @@ def selector(doc: Json | None) -> Selector:
 def expression(doc: Json) -> Expression:
     """Return one requirement."""
     return Expression(doc["key"], doc["operator"], tuple(doc.get("values") or ()))
+
+
+_INTEGER: Final = re.compile(r"[0-9]+")
+"""A sign makes a number no label value, and a term with such a value holds nowhere."""
+
+
+def chosen(selector: Iterable[Expression], labels: Labels) -> bool:
+    """Say whether all requirements hold for these labels."""
+    return all(meets(expression, labels) for expression in selector)
+
+
+def meets(expression: Expression, labels: Mapping[str, str]) -> bool:
+    value = labels.get(expression.key)
+    return _OPERATORS.get(expression.operator, _never)(value, expression.values)
+
+
+def _never(_value: str | None, _values: tuple[str, ...]) -> bool:
+    return False
+
+
+def _greater(value: str | None, values: tuple[str, ...], sign: int) -> bool:
+    if value is None or len(values) != 1:
+        return False
+    if not _INTEGER.fullmatch(value) or not _INTEGER.fullmatch(values[0]):
+        return False
+    return (int(value) - int(values[0])) * sign > 0
+
+
+_OPERATORS: Final[Mapping[str, Callable[[str | None, tuple[str, ...]], bool]]] = {
+    "In": lambda value, values: value in values,
+    "NotIn": lambda value, values: value not in values,
+    "Exists": lambda value, _: value is not None,
+    "DoesNotExist": lambda value, _: value is None,
+    "Gt": lambda value, values: _greater(value, values, 1),
+    "Lt": lambda value, values: _greater(value, values, -1),
+}

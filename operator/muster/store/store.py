@@ -13,21 +13,21 @@ from typing import Any, Final
 
 from muster.api import names
 from muster.api.model import BatchView, GroupView, Job, Json, ObjectView, PodView
+from muster.cluster import gangs, nodes, pdb, quota, storage
+from muster.cluster.gangs import QueueInput
+from muster.cluster.nodes import NodeView
+from muster.cluster.pdb import Budgets
+from muster.cluster.quota import LimitView, QuotaView
+from muster.cluster.state import ClusterColumns
+from muster.cluster.storage import Stored
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend
-from muster.runtime import budgets, gangs, podentries, quotas, shapes, storage, views
-from muster.runtime.budgets import Budgets
-from muster.runtime.children import Children
-from muster.runtime.collection import EVERYWHERE, Collection
-from muster.runtime.foreignpods import ForeignPods
-from muster.runtime.gangs import QueueInput
-from muster.runtime.jobs import Jobs
-from muster.runtime.podentries import PodEntry
-from muster.runtime.podgroups import Groups, PodGroups
-from muster.runtime.quotas import LimitView, QuotaView
-from muster.runtime.shapes import NodeView
-from muster.runtime.snapshot import ClusterColumns
-from muster.runtime.storage import Stored
+from muster.kube.collection import EVERYWHERE, Collection
+from muster.store import parse
+from muster.store.children import Children
+from muster.store.jobs import Jobs
+from muster.store.parse import PodEntry
+from muster.store.podgroups import ForeignPods, Groups, PodGroups
 
 Labelled = tuple[str, Mapping[str, str]]
 """Name and labels of an object."""
@@ -151,7 +151,7 @@ class Store:
             "Pod": Collection(self._parse_pod, self._pod_changed, of_pods),
             "PriorityClass": Collection(_priority, self._priority_changed),
             **{
-                kind: Collection(views.child_of(kind), self._child_changed, self.namespaces)
+                kind: Collection(parse.child_of(kind), self._child_changed, self.namespaces)
                 for kind in children
             },
         }
@@ -160,20 +160,20 @@ class Store:
         """Return what a scheduling cycle reads beside the jobs and their objects."""
         spaces, stored = self.namespaces, self._storage_changed
         return {
-            "Node": Collection(shapes.parse_node, self._node_changed),
-            "Namespace": Collection(views.name_and_labels, self._space_changed),
-            "PodDisruptionBudget": Collection(budgets.parse, self.budgets.changed, spaces),
+            "Node": Collection(nodes.parse_node, self._node_changed),
+            "Namespace": Collection(parse.name_and_labels, self._space_changed),
+            "PodDisruptionBudget": Collection(pdb.parse, self.budgets.changed, spaces),
             "PersistentVolumeClaim": Collection(storage.parse_claim, stored, spaces),
             "PersistentVolume": Collection(storage.parse_volume, stored),
             "StorageClass": Collection(storage.parse_class, stored),
             names.CSI_NODE: Collection(storage.parse_attach, stored),
             "Queue": Collection(self._parse_queue, self._queue_changed),
-            "ResourceQuota": Collection(quotas.parse_quota, self._quota_changed, spaces),
-            "LimitRange": Collection(quotas.parse_limits, self._limits_changed, spaces),
+            "ResourceQuota": Collection(quota.parse_quota, self._quota_changed, spaces),
+            "LimitRange": Collection(quota.parse_limits, self._limits_changed, spaces),
         }
 
     def _parse_pod(self, document: Json) -> PodEntry:
-        return podentries.parse(document, self.backend, self.frameworks, self.namespaces)
+        return parse.parse(document, self.backend, self.frameworks, self.namespaces)
 
     def _parse_queue(self, document: Json) -> QueueInput:
         self.queue_status[document["metadata"]["name"]] = document.get("status") or {}
@@ -200,7 +200,7 @@ class Store:
             if new is not None and new.node:
                 owner = self.children.owner(new.owner_uid)
                 self.arrived(new if owner == new.owner_uid else replace(new, owner_uid=owner))
-            if podentries.matters(used, uses, old, new):
+            if parse.matters(used, uses, old, new):
                 self._trigger()
 
     def _child_changed(self, before: ObjectView | None, after: ObjectView | None) -> None:

@@ -10,13 +10,13 @@ from typing import Protocol
 from muster import frameworks
 from muster.api import names, quantity
 from muster.api.model import Job, Json, PodView, Replica
+from muster.cluster import quota, tasks
+from muster.cluster.pods import PodShape, shape_of
+from muster.cluster.quota import LimitView
+from muster.cluster.tasks import RoleInput, TaskSet
 from muster.controller import children, policies
 from muster.frameworks.initcontainer import Waiting
 from muster.gang import demand
-from muster.runtime import quotas, tasks
-from muster.runtime.quotas import LimitView
-from muster.runtime.shapes import PodShape, shape_of
-from muster.runtime.tasks import RoleInput, TaskSet
 from muster.scheduler.model import UNLIMITED, Link, Refusal
 
 WHOLE = frozenset({"Placed", "Running", "Degraded"})
@@ -256,7 +256,7 @@ def templates(job: Job, ranges: Sequence[LimitView] = ()) -> dict[str, Json]:
 
     With the defaults of its namespace's limit ranges.
     """
-    return {r.type: quotas.defaulted(_whole(job, r), ranges) for r in job.replicas}
+    return {r.type: quota.defaulted(_whole(job, r), ranges) for r in job.replicas}
 
 
 def shapes_of(job: Job, ranges: Sequence[LimitView] = ()) -> dict[str, PodShape]:

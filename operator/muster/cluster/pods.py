@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes and pods as the scheduler's columns need them: documents in, narrow values out."""
+"""Pods as the scheduler's columns need them: documents in, narrow values out."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from muster.api import names, podtemplate, quantity
+from muster.api import names, podtemplate
 from muster.api.model import Json
-from muster.runtime import ties
-from muster.runtime.ties import Expression, Identity, Labels, Tie, expression
+from muster.cluster import selectors
+from muster.cluster.selectors import Expression, Identity, Labels, Tie, expression
 from muster.scheduler.model import HostPort, Link
 
 Requests = tuple[tuple[str, int], ...]
 """(resource, amount) in the units of `api.quantity`, sorted by name, the pod slot left out."""
-
 PER_POD: Final = (names.REPLICA_INDEX, names.JOB_ROLE)
 """Labels that pods of one role do not have in common."""
 UNSUPPORTED_VOLUMES: Final = (
@@ -29,14 +28,6 @@ _CLAIM: Final = "persistentVolumeClaim"
 LEAST_CPU: Final = 100
 LEAST_MEMORY: Final = 200 * 1024 * 1024
 """What a container counts for in scores that asks for nothing, as in kube-scheduler."""
-
-CLOSING: Final = (
-    "node.kubernetes.io/",
-    "node.cloudprovider.kubernetes.io/",
-    "node-role.kubernetes.io/control-plane",
-    "node-role.kubernetes.io/master",
-)
-"""Beginnings of taint keys that are meant against everybody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,27 +63,6 @@ class Term:
 
     labels: tuple[Expression, ...] = ()
     fields: tuple[Expression, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class NodeView:
-    """What the scheduler needs of a node."""
-
-    name: str
-    labels: Mapping[str, str]
-    taints: tuple[Taint, ...]
-    unschedulable: bool
-    ready: bool
-    pressure: tuple[bool, bool, bool]
-    """Of memory, disk, process ids."""
-    allocatable: Requests
-    """`pods` included."""
-
-    @property
-    def usable(self) -> bool:
-        """Say whether anybody's pods may come here; nodes set apart for some are for somebody."""
-        closed = any(taint.key.startswith(CLOSING) for taint in self.taints)
-        return self.ready and not self.unschedulable and not closed
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,30 +163,6 @@ class PodShape:
         )
 
 
-def parse_node(doc: Json) -> NodeView:
-    """Return what the scheduler needs of a node. Raises ValueError for a bad quantity."""
-    spec, status = doc.get("spec") or {}, doc.get("status") or {}
-    states = {c["type"]: c["status"] == "True" for c in status.get("conditions") or ()}
-    amounts = status.get("allocatable") or {}
-    return NodeView(
-        name=doc["metadata"]["name"],
-        labels=doc["metadata"].get("labels") or {},
-        taints=tuple(
-            Taint(t["key"], t.get("value") or "", t["effect"])
-            for t in spec.get("taints") or ()
-            if t["effect"] != "PreferNoSchedule"
-        ),
-        unschedulable=bool(spec.get("unschedulable")),
-        ready=states.get("Ready", False),
-        pressure=(
-            states.get("MemoryPressure", False),
-            states.get("DiskPressure", False),
-            states.get("PIDPressure", False),
-        ),
-        allocatable=tuple(sorted((r, quantity.units(r, text)) for r, text in amounts.items())),
-    )
-
-
 def parse_use(doc: Json) -> PodUse | None:
     """Return what a pod takes on its node; None if it has no node or has ended.
 
@@ -250,7 +196,7 @@ def shape_of(template: Json, namespace: str = "", labels: Labels | None = None) 
     """
     spec, metadata = template.get("spec") or {}, template.get("metadata") or {}
     identity = _identity(metadata, namespace, labels or {})
-    terms = ties.read(spec, identity)
+    terms = selectors.read(spec, identity)
     requests = podtemplate.requests(spec)
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
@@ -285,7 +231,7 @@ def _identity(metadata: Json, namespace: str, more: Labels) -> Identity:
 
 
 def _apart(spec: Json, metadata: Json) -> tuple[Tie, ...]:
-    found = ties.read(spec, _identity(metadata, "", {}))
+    found = selectors.read(spec, _identity(metadata, "", {}))
     return tuple(tie for tie in found if tie.link is Link.APART)
 
 

@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims, volumes and storage classes: documents in, narrow values out."""
+"""Claims, volumes and storage classes: documents in, narrow values out; and where they are."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
+
 from muster.api import quantity
 from muster.api.model import Json
-from muster.runtime.matching import chosen
-from muster.runtime.shapes import Term, term
-from muster.runtime.ties import Expression, Labels, Selector, selector
+from muster.cluster.nodes import NodeView, holds
+from muster.cluster.pods import Term, term
+from muster.cluster.selectors import Expression, Labels, Selector, chosen, selector
+from muster.scheduler.model import BoolArray
 
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 BOUND_BY: Final = "pv.kubernetes.io/bound-by-controller"
@@ -245,3 +248,37 @@ class Consumer:
     """It is to be bound to this one."""
     node: str
     """Else: one is to be made for this node."""
+
+
+Terms = tuple[Term, ...] | None
+
+
+class Reach:
+    """Answers for these N nodes, each question worked out once."""
+
+    def __init__(self, nodes: Sequence[NodeView]) -> None:
+        self._nodes = nodes
+        self._known: dict[Terms, BoolArray] = {}
+        self._places: dict[str, dict[str, list[int]]] = {}
+
+    def of(self, terms: Terms) -> BoolArray:
+        """Return (N,) where one of the terms holds; everywhere without terms."""
+        if terms not in self._known:
+            marks = np.full(len(self._nodes), terms is None)
+            for term in terms or ():
+                for i in self._candidates(term):
+                    marks[i] |= holds(term, self._nodes[i])
+            self._known[terms] = marks
+        return self._known[terms]
+
+    def _candidates(self, term: Term) -> Sequence[int]:
+        """Return where the term may hold: of local volumes there are as many as nodes, or more."""
+        plain = next((e for e in term.labels if e.operator == "In"), None)
+        if plain is None:
+            return range(len(self._nodes))
+        if plain.key not in self._places:
+            places = self._places[plain.key] = {}
+            for i, node in enumerate(self._nodes):
+                if plain.key in node.labels:
+                    places.setdefault(node.labels[plain.key], []).append(i)
+        return [i for value in plain.values for i in self._places[plain.key].get(value, ())]

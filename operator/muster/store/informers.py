@@ -19,11 +19,10 @@ from muster.gang import GroupApi
 from muster.runtime import resources
 from muster.runtime.informer import Informer
 from muster.runtime.kube import ApiError, Kube, Resource
-from muster.runtime.podgroups import Groups
-from muster.runtime.store import Store
+from muster.store.podgroups import Groups
+from muster.store.store import Store
 
 log = logging.getLogger(__name__)
-
 DISCOVERY_PAUSE = 3.0
 """Seconds between two looks for an API."""
 IDLE_PAUSE = 60.0

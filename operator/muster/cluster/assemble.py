@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from muster.runtime.gangs import GangInput, QueueInput
-from muster.runtime.snapshot import ClusterColumns
+from muster.cluster.gangs import GangInput, QueueInput
+from muster.cluster.state import ClusterColumns
 from muster.scheduler.model import PastMove, Snapshot
 
 

@@ -4,12 +4,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
+from typing import TypeVar
 
 import numpy as np
 
-from muster.runtime import tallies
 from muster.scheduler.model import HostPort, IntArray
+
+Key = TypeVar("Key", bound=Hashable)
+Item = TypeVar("Item", bound=Hashable)
+
+
+def count(table: dict[Key, Counter[Item]], key: Key, item: Item, sign: int) -> None:
+    """Add `sign` to an entry; entries and rows that come to nothing go."""
+    held = table.setdefault(key, Counter())
+    held[item] += sign
+    if not held[item]:
+        del held[item]
+    if not held:
+        del table[key]
+
 
 Held = dict[str, Counter[HostPort]]
 """Node -> port -> how many pods hold it."""
@@ -29,7 +43,7 @@ class HostPorts:
         """
         for table in (self._held, self._ending) if ending else (self._held,):
             for port in ports:
-                tallies.count(table, node, port, sign)
+                count(table, node, port, sign)
 
     def meet(self, node: str, wanted: Iterable[HostPort]) -> bool:
         """Say whether a pod on the node holds one of the ports."""

@@ -1,28 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cluster as columns, kept up to date event by event, and frozen for one scheduling cycle.
-
-Everything here runs in one thread. What `snapshot` returns shares nothing that is written later.
-"""
+"""Who holds what on which node, in rows that are made once per change of a gang."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
-from muster.runtime.columns import NodeColumns, ShapeRow, Vocabulary
-from muster.runtime.gangs import GangInput, QueueInput
-from muster.runtime.hostports import HostPorts
-from muster.runtime.neighbours import Neighbours, Profile
-from muster.runtime.quotas import QuotaBook
-from muster.runtime.reach import Reach
-from muster.runtime.shapes import NodeView, PodShape, PodUse, Requests
-from muster.runtime.storage import Consumer
-from muster.runtime.tasks import RoleInput
-from muster.runtime.tenants import Tenants
-from muster.runtime.volumes import Volumes
+from muster.cluster.gangs import GangInput, QueueInput
+from muster.cluster.hostports import HostPorts
+from muster.cluster.nodes import NodeColumns, NodeView, ShapeRow, Vocabulary
+from muster.cluster.podaffinity import Neighbours, Profile
+from muster.cluster.pods import PodShape, PodUse, Requests
+from muster.cluster.quota import QuotaBook
+from muster.cluster.storage import Consumer, Reach
+from muster.cluster.tasks import RoleInput
+from muster.cluster.volumebinding import Volumes
 from muster.scheduler.model import (
     PODS,
     UNLIMITED,
@@ -36,9 +32,81 @@ from muster.scheduler.model import (
     Tenancy,
 )
 
+
+class Role(Protocol):
+    """Tasks of one shape."""
+
+    @property
+    def shape(self) -> PodShape:
+        """What each takes."""
+
+    @property
+    def held(self) -> Sequence[tuple[int, str]]:
+        """(index, node) of those that have a node."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Rows:
+    gang: Gang
+    nodes: IntArray
+    amounts: IntArray
+
+
+class Tenants:
+    """Makes tenancies. `vector` turns requests into (R,) with the pod slot."""
+
+    def __init__(self, vector: Callable[[Requests], IntArray]) -> None:
+        self._vector = vector
+        self._rows: dict[str, _Rows] = {}
+        self._index: Mapping[str, int] = {}
+        self._last: Tenancy | None = None
+
+    def freeze(
+        self, holders: Sequence[tuple[Gang, Sequence[Role]]], index: Mapping[str, int]
+    ) -> Tenancy:
+        """Return what these gangs hold.
+
+        `index`: node -> position; nodes that are not in it are left out. Gangs whose object is
+        the one of last time cost nothing.
+        """
+        if index is not self._index:
+            self._rows, self._index, self._last = {}, index, None
+        tenants = tuple(gang for gang, _ in holders)
+        if self._last is None or self._last.gangs != tenants:
+            rows = [self._of(gang, roles) for gang, roles in holders]
+            self._rows = {row.gang.key: row for row in rows}
+            self._last = self._joined(tenants, rows)
+        return self._last
+
+    def _of(self, gang: Gang, roles: Sequence[Role]) -> _Rows:
+        known = self._rows.get(gang.key)
+        if known is not None and known.gang is gang:
+            return known
+        nodes, amounts = self._nothing()
+        for role in roles:
+            counts = Counter(self._index.get(node, -1) for _, node in role.held)
+            counts.pop(-1, None)
+            column = np.array(list(counts.values()), np.int64)[:, None]
+            nodes.append(np.array(list(counts), np.int64))
+            amounts.append(column * self._vector(role.shape.requests))
+        return _Rows(gang, np.concatenate(nodes), np.concatenate(amounts))
+
+    def _joined(self, tenants: tuple[Gang, ...], rows: Sequence[_Rows]) -> Tenancy:
+        nodes, amounts = self._nothing()
+        return Tenancy(
+            gangs=tenants,
+            bounds=np.cumsum([0, *(len(row.nodes) for row in rows)]),
+            nodes=np.concatenate([*nodes, *(row.nodes for row in rows)]),
+            amounts=np.concatenate([*amounts, *(row.amounts for row in rows)]),
+        )
+
+    def _nothing(self) -> tuple[list[IntArray], list[IntArray]]:
+        width = len(self._vector(()))
+        return [np.zeros(0, np.int64)], [np.zeros((0, width), np.int64)]
+
+
 Key = tuple[str, str]
 """(namespace, name) of a pod."""
-
 IDLE_SHAPES: Final = 64
 """How many shapes that nobody waits with keep their rows for the next job that looks alike."""
 

@@ -1,23 +1,84 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The objects by which gangs say what they ask, in every API that has such."""
+"""Existing pods that are ours to place and belong to no job, by gang; and what a gang is of them.
+
+Tasks of such a gang are told apart by their position among its pods, oldest first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from muster.api.model import GroupView, Json
-from muster.gang import (
-    EMBEDDED,
-    KUBE_BATCH_OBJECTS,
-    SCHEDULER_PLUGINS,
-    GangBackend,
-    GroupApi,
-)
-from muster.runtime import dialects, views
-from muster.runtime.collection import EVERYWHERE, Collection
-from muster.runtime.foreignpods import ForeignPods
+from muster.api.model import GroupView, Json, PodView
+from muster.cluster import podgroups
+from muster.cluster.podgroups import Member
+from muster.gang import EMBEDDED, KUBE_BATCH_OBJECTS, SCHEDULER_PLUGINS, GangBackend, GroupApi
+from muster.kube.collection import EVERYWHERE, Collection
+from muster.store.parse import group_of
+
+
+class ForeignPods:
+    """The members of each gang. `heard(key)` is told of every change of one."""
+
+    def __init__(self, heard: Callable[[str], None]) -> None:
+        self.heard = heard
+        self._members: dict[str, dict[str, Member]] = {}
+        self._key_of: dict[tuple[str, str], str] = {}
+        self._revisions: dict[str, int] = {}
+        self._changes = 0
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the keys of all gangs."""
+        return iter(self._members)
+
+    def members(self, key: str) -> Sequence[Member]:
+        """Return the pods of a gang, oldest first."""
+        found = self._members.get(key, {}).values()
+        return sorted(found, key=lambda member: (member[0].created, member[0].name))
+
+    def key_of(self, pod: PodView) -> str:
+        """Return the key of the pod's gang, empty if it has none."""
+        return self._key_of.get((pod.namespace, pod.name), "")
+
+    def member(self, key: str, name: str) -> PodView | None:
+        """Return the pod of that name in the gang, or None."""
+        found = self._members.get(key, {}).get(name)
+        return None if found is None else found[0]
+
+    def revision(self, key: str) -> int:
+        """Return a number that grows with every change of the gang."""
+        return self._revisions.get(key, 0)
+
+    def bump(self, key: str) -> None:
+        """Take note that something else about the gang has changed."""
+        if key in self._members:
+            # One count for all: a gang that ends and comes back begins with no number it had.
+            self._changes += 1
+            self._revisions[key] = self._changes
+            self.heard(key)
+
+    def changed(self, before: Member | None, after: Member | None) -> None:
+        """Take in that a pod came (before None), changed, or went (after None)."""
+        if before == after:
+            return
+        if before is not None and (after is None or after[1].group != before[1].group):
+            self._drop(before)
+        if after is not None:
+            self._key_of[after[0].namespace, after[0].name] = after[1].group
+            self._members.setdefault(after[1].group, {})[after[0].name] = after
+            self.bump(after[1].group)
+
+    def _drop(self, member: Member) -> None:
+        pod, ask = member
+        members = self._members.get(ask.group, {})
+        if pod.name in members and members[pod.name][0].uid == pod.uid:
+            del members[pod.name]
+            self._key_of.pop((pod.namespace, pod.name), None)
+            self.bump(ask.group)
+        if not members and self._members.pop(ask.group, None) is not None:
+            del self._revisions[ask.group]
+
 
 Changed = Callable[[GroupView | None, GroupView | None], None]
 _OF_OLD: Final = KUBE_BATCH_OBJECTS["podgroup"]
@@ -27,7 +88,7 @@ SOURCES: Final[Mapping[str, GangBackend]] = {
     LEGACY: replace(
         _OF_OLD, apis=tuple(a for a in _OF_OLD.apis if a.group != EMBEDDED.apis[0].group)
     ),
-    dialects.PLUGINS: SCHEDULER_PLUGINS,
+    podgroups.PLUGINS: SCHEDULER_PLUGINS,
     BUDGET: KUBE_BATCH_OBJECTS["pdb"],
 }
 """Beside PodGroups of our own API: where else a group may be."""
@@ -78,7 +139,7 @@ class Groups:
 
     def use(self, api: GroupApi) -> Collection[GroupView]:
         """Take groups from that API; return where to."""
-        parse = views.group_of(api.api_version, api.kind)
+        parse = group_of(api.api_version, api.kind)
         self.api = api
         self._groups = Collection(parse, self._changed, self._namespaces)
         return self._groups
@@ -122,13 +183,13 @@ class PodGroups:
     def find(self, key: str) -> GroupView | None:
         """Return the object of the gang, or None."""
         dialect, namespace, name = key.split("/", 2)
-        if dialect == dialects.OWN:
+        if dialect == podgroups.OWN:
             found = self._own.get(namespace, name)
             return found or self.others[LEGACY].get(namespace, name)
-        if dialect == dialects.PLUGINS:
-            return self.others[dialects.PLUGINS].get(namespace, name)
+        if dialect == podgroups.PLUGINS:
+            return self.others[podgroups.PLUGINS].get(namespace, name)
         members = self._pods.members(key) if self._budgets else ()
-        owner = members[0][0].owner_uid if members and dialect != dialects.LIGHTWEIGHT else ""
+        owner = members[0][0].owner_uid if members and dialect != podgroups.LIGHTWEIGHT else ""
         return self._budgets.get(owner) if owner else None
 
     def changed(self, before: GroupView | None, after: GroupView | None) -> None:
@@ -137,7 +198,7 @@ class PodGroups:
         if group is None or before == after:
             return
         if group.kind == "PodGroup":
-            for dialect in (dialects.OWN, dialects.PLUGINS):
+            for dialect in (podgroups.OWN, podgroups.PLUGINS):
                 self._pods.bump(f"{dialect}/{group.namespace}/{group.name}")
         elif group.owner_uid:
             self._budgets.pop(group.owner_uid, None)

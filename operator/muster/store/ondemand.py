@@ -16,8 +16,8 @@ from muster.api import names
 from muster.api.model import Job, Json, ObjectView, PodView
 from muster.frameworks.base import Framework
 from muster.frameworks.parts import Companion
-from muster.runtime import views
 from muster.runtime.kube import ApiError, Kube, Resource
+from muster.store import parse
 
 FRESH_FOR: Final = 60.0
 """Seconds that a companion which was found is believed to be there."""
@@ -73,7 +73,7 @@ class Companions:
         self._found.pop(key, None)
 
     def _keep(self, job: Job, kind: str, document: Json) -> ObjectView:
-        view = views.child(kind, document)
+        view = parse.child(kind, document)
         if view.owner_uid == job.uid:
             # What is somebody else's is looked at each time: it may be gone.
             self._found.setdefault(job.key, {})[kind] = (time.monotonic(), view)
@@ -97,7 +97,7 @@ class Strangers:
             self._lose(job.key, path)
             return False
         kind = document["kind"]
-        view = views.pod(document) if kind == "Pod" else views.child(kind, document)
+        view = parse.pod(document) if kind == "Pod" else parse.child(kind, document)
         self._met.setdefault(job.key, {})[path] = view
         return True
 

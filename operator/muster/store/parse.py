@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Documents of the API server in, narrow values out."""
+"""Documents of the API server in, narrow values out: what is kept of pods and other objects."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache, partial
 from typing import Any
 
 from muster.api import names
 from muster.api.model import BatchView, ContainerEnd, GroupView, Json, ObjectView, PodView
+from muster.cluster import podgroups, pods
+from muster.cluster.podgroups import Ask, Member
+from muster.cluster.pods import PodUse
+from muster.gang import GangBackend
 
 COUNTS = ("running", "succeeded", "failed")
 """Pods by phase, in the status of a PodGroup."""
@@ -233,3 +238,50 @@ def _ends(statuses: Iterable[Json]) -> Iterable[ContainerEnd]:
 def _end(status: Json, code: int | None, state: Json) -> ContainerEnd:
     reason, message = state.get("reason") or "", state.get("message") or ""
     return ContainerEnd(status["name"], code, reason, message)
+
+
+@dataclass(frozen=True, slots=True)
+class PodEntry:
+    """A pod as the controller sees it, and what it takes of its node."""
+
+    view: PodView
+    use: PodUse | None
+    ask: Ask | None = None
+    """What it asks of this scheduler, if it belongs to no job."""
+
+    @property
+    def member(self) -> Member | None:
+        """The pod as a member of a gang of foreign pods, if it is one."""
+        return None if self.ask is None else (self.view, self.ask)
+
+
+def parse(
+    document: Json, backend: GangBackend, kinds: Collection[str], namespaces: Collection[str]
+) -> PodEntry:
+    """Return what is to be kept of a pod; without an allocator inside only its view.
+
+    Pods of jobs of these `kinds` ask nothing of their own, nor do those outside of the
+    `namespaces`, among which the empty one stands for all.
+    """
+    if not backend.embedded:
+        return PodEntry(pod(document), None)
+    ask = podgroups.parse_ask(document, backend.scheduler_names, kinds)
+    if ask is not None and not {"", document["metadata"]["namespace"]} & {*namespaces}:
+        ask = None
+    return PodEntry(pod(document), pods.parse_use(document), ask)
+
+
+def matters(
+    used: PodUse | None, uses: PodUse | None, old: PodView | None, new: PodView | None
+) -> bool:
+    """Say whether a pod's change may let a gang start, or asks for a node.
+
+    A pod that comes to its node takes room, which lets nobody start.
+    """
+    if used is not None and used != uses:
+        return True
+    if new is None:
+        return True
+    if new.node or new.terminal:
+        return old is not None and not old.node
+    return old is None or old.gated != new.gated or old.deleting != new.deleting

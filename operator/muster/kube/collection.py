@@ -11,7 +11,6 @@ from muster.api.model import Json
 EVERYWHERE: Final = ("",)
 """The namespaces of a collection that is followed in all of them, or that has none."""
 _UNREAD: Final = -1
-
 T = TypeVar("T")
 Key = tuple[str, str]
 """(namespace, name)."""

@@ -1,31 +1,106 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What pods ask about each other, as bonds between the shapes of one snapshot.
+"""How many pods of which kind are on each node, for the terms that pods have about each other.
 
-Labels are no part of a shape, so that equal templates share their columns. Only where a term of
-some pod is about the pods of a role does the role get a shape of its own, by its profile.
+A question is answered by looking at every pod once, and kept up to date while it is asked.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 
-from muster.runtime import matching
-from muster.runtime.census import IDLE, Census, Question
-from muster.runtime.columns import NodeColumns
-from muster.runtime.shapes import PodShape, PodUse
-from muster.runtime.ties import Identity, Tie
+from muster.cluster import hostports, nodes
+from muster.cluster.nodes import NodeColumns
+from muster.cluster.pods import PodShape, PodUse
+from muster.cluster.selectors import Identity, Labels, Selection, Tie, chosen
 from muster.scheduler.bonds import Bonds
 from muster.scheduler.model import Bond, BoolArray, Gang, IntArray, Link, Lot
 
+IDLE: Final = 64
+"""How many questions that nobody asks at present are kept up to date."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Which pods count: those in all of the selections."""
+
+    who: tuple[Selection, ...]
+    staying: bool = False
+    """Pods that are being deleted do not count."""
+
+
+@dataclass(slots=True)
+class Census:
+    """Counts by node name."""
+
+    spaces: dict[str, Labels] = field(default_factory=dict)
+    """Namespace -> its labels."""
+    holders: dict[Tie, Counter[str]] = field(default_factory=dict)
+    """Term by which pods keep others away -> how many such pods a node has."""
+    going: dict[Tie, Counter[str]] = field(default_factory=dict)
+    """As `holders`, of pods that are being deleted."""
+    ending: int = 0
+    """How many pods are being deleted."""
+    _answers: dict[Question, Counter[str]] = field(default_factory=dict)
+
+    def matches(self, selection: Selection, identity: Identity) -> bool:
+        """Say whether a pod is meant by the selection."""
+        if selection.pods is None or not chosen(selection.pods, identity.labels):
+            return False
+        if identity.namespace in selection.namespaces:
+            return True
+        if selection.spaces is None:
+            return False
+        return chosen(selection.spaces, self.spaces.get(identity.namespace, {}))
+
+    def put(self, use: PodUse, sign: int) -> None:
+        """Count a pod that came to its node (sign 1), or went (-1)."""
+        self.ending += sign * use.deleting
+        for table in (self.holders, self.going) if use.deleting else (self.holders,):
+            for tie in use.apart:
+                hostports.count(table, tie, use.node, sign)
+        for question, answer in self._answers.items():
+            if self._counts(question, use):
+                answer[use.node] += sign
+
+    def ask(self, question: Question, pods: Iterable[PodUse]) -> Mapping[str, int]:
+        """Return node -> how many of the pods count; `pods` is read for a new question only."""
+        answer = self._answers.pop(question, None)
+        if answer is None:
+            answer = Counter(use.node for use in pods if self._counts(question, use))
+        self._answers[question] = answer  # the last one is the youngest
+        return answer
+
+    def forget(self, asked: int) -> None:
+        """Drop old questions; so many have been asked of late."""
+        for question in list(self._answers)[: -asked - IDLE]:
+            del self._answers[question]
+
+    def space_changed(self, name: str, labels: Labels | None) -> None:
+        """Take in a namespace's labels; None: it is gone."""
+        if labels is None:
+            self.spaces.pop(name, None)
+        else:
+            self.spaces[name] = labels
+        for question in list(self._answers):
+            if any(who.spaces for who in question.who):
+                del self._answers[question]
+
+    def _counts(self, question: Question, use: PodUse) -> bool:
+        if question.staying and use.deleting:
+            return False
+        identity = Identity(use.namespace, use.labels)
+        return all(self.matches(selection, identity) for selection in question.who)
+
+
 Profile = frozenset[Tie]
 """The terms, of whatever pods, that are about the pods of a role."""
-
 TEXTS: Final = {
-    Link.NEAR: matching.NOT_NEAR,
+    Link.NEAR: nodes.NOT_NEAR,
     Link.APART: "node(s) didn't match pod anti-affinity rules",
     Link.EVEN: "node(s) didn't match pod topology spread constraints",
     Link.FOND: "",
@@ -230,7 +305,7 @@ class Neighbours:
         key = (shape, tie)
         if key not in self._judged:
             names, _, _ = self._nodes.order()
-            judged = [matching.counts(shape, tie, self._nodes.views[name]) for name in names]
+            judged = [nodes.counts(shape, tie, self._nodes.views[name]) for name in names]
             self._judged[key] = np.array(judged, np.bool_)
         marks &= self._judged[key]
         return marks

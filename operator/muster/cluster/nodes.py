@@ -1,19 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The numbers of all nodes as growing arrays, changed in place event by event.
+"""Nodes: read from a document, matched with a pod's constraints, kept as growing arrays.
 
-A node has a slot, a row of every array; a resource has a column. Both only ever get more, apart
-from slots that are given to the next node when theirs has gone.
+Matching goes by the rules of the Kubernetes scheduler. The arrays are changed in place, event by
+event; nodes are rows in slots that are given to the next node when theirs has gone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
-from muster.runtime.matching import barrier, preference
-from muster.runtime.shapes import NodeView, PodShape, Requests, Taint
+from muster.api import quantity
+from muster.api.model import Json
+from muster.cluster.pods import PodShape, Requests, Taint, Term, Toleration
+from muster.cluster.selectors import Tie, meets
 from muster.scheduler.model import (
     BASE_RESOURCES,
     PODS,
@@ -21,9 +24,132 @@ from muster.scheduler.model import (
     CodeArray,
     FloatArray,
     IntArray,
+    Link,
     Nodes,
 )
 
+CLOSING: Final = (
+    "node.kubernetes.io/",
+    "node.cloudprovider.kubernetes.io/",
+    "node-role.kubernetes.io/control-plane",
+    "node-role.kubernetes.io/master",
+)
+"""Beginnings of taint keys that are meant against everybody."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """What the scheduler needs of a node."""
+
+    name: str
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    unschedulable: bool
+    ready: bool
+    pressure: tuple[bool, bool, bool]
+    """Of memory, disk, process ids."""
+    allocatable: Requests
+    """`pods` included."""
+
+    @property
+    def usable(self) -> bool:
+        """Say whether anybody's pods may come here; nodes set apart for some are for somebody."""
+        closed = any(taint.key.startswith(CLOSING) for taint in self.taints)
+        return self.ready and not self.unschedulable and not closed
+
+
+def parse_node(doc: Json) -> NodeView:
+    """Return what the scheduler needs of a node. Raises ValueError for a bad quantity."""
+    spec, status = doc.get("spec") or {}, doc.get("status") or {}
+    states = {c["type"]: c["status"] == "True" for c in status.get("conditions") or ()}
+    amounts = status.get("allocatable") or {}
+    return NodeView(
+        name=doc["metadata"]["name"],
+        labels=doc["metadata"].get("labels") or {},
+        taints=tuple(
+            Taint(t["key"], t.get("value") or "", t["effect"])
+            for t in spec.get("taints") or ()
+            if t["effect"] != "PreferNoSchedule"
+        ),
+        unschedulable=bool(spec.get("unschedulable")),
+        ready=states.get("Ready", False),
+        pressure=(
+            states.get("MemoryPressure", False),
+            states.get("DiskPressure", False),
+            states.get("PIDPressure", False),
+        ),
+        allocatable=tuple(sorted((r, quantity.units(r, text)) for r, text in amounts.items())),
+    )
+
+
+NOT_READY: Final = "node(s) were not ready"
+UNSCHEDULABLE: Final = "node(s) were unschedulable"
+OTHER_NAME: Final = "node(s) didn't match the requested node name"
+NO_MATCH: Final = "node(s) didn't match Pod's node affinity/selector"
+NOT_NEAR: Final = "node(s) didn't match pod affinity rules"
+NO_DOMAIN: Final = "node(s) didn't match pod topology spread constraints (missing required label)"
+_CORDON: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+
+
+def barrier(shape: PodShape, node: NodeView) -> str:
+    """Return why the node does not suit the shape, in kube-scheduler's words; empty if it does.
+
+    Resources and ports in use are not looked at.
+    """
+    if not node.ready:
+        return NOT_READY
+    if node.unschedulable and not _tolerated(_CORDON, shape.tolerations):
+        return UNSCHEDULABLE
+    if shape.node_name and shape.node_name != node.name:
+        return OTHER_NAME
+    for taint in node.taints:
+        if not _tolerated(taint, shape.tolerations):
+            return f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
+    if not _selected(shape, node):
+        return NO_MATCH
+    return next((_MISSING[t.link] for t in shape.ties if _lacks(t, node)), "")
+
+
+def counts(shape: PodShape, tie: Tie, node: NodeView) -> bool:
+    """Say whether the policies of a spread constraint let pods on the node count."""
+    if tie.honours_affinity and not _selected(shape, node):
+        return False
+    return not tie.honours_taints or all(_tolerated(t, shape.tolerations) for t in node.taints)
+
+
+def _lacks(tie: Tie, node: NodeView) -> bool:
+    return tie.link in _MISSING and tie.key not in node.labels
+
+
+def preference(shape: PodShape, node: NodeView) -> float:
+    """Return the share of the shape's preferred terms that the node matches, 0 - 100."""
+    weights = sum(weight for weight, _ in shape.preferred)
+    matched = sum(weight for weight, term in shape.preferred if holds(term, node))
+    return 100 * matched / weights if weights else 0.0
+
+
+def _tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
+    return any(toleration.covers(taint) for toleration in tolerations)
+
+
+def _selected(shape: PodShape, node: NodeView) -> bool:
+    if any(node.labels.get(key) != value for key, value in shape.selector):
+        return False
+    return shape.affinity is None or any(holds(term, node) for term in shape.affinity)
+
+
+def holds(term: Term, node: NodeView) -> bool:
+    """Say whether all requirements of a term hold for a node; false for a term without any."""
+    if not term.labels and not term.fields:
+        return False
+    names = {"metadata.name": node.name}
+    return all(meets(e, node.labels) for e in term.labels) and all(
+        meets(e, names) for e in term.fields
+    )
+
+
+_MISSING: Final = {Link.NEAR: NOT_NEAR, Link.EVEN: NO_DOMAIN}
+"""Why a node without the label of such a term is out."""
 _State = tuple[bool, bool, tuple[Taint, ...], tuple[bool, ...]]
 
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from muster.api.model import Json, PodView, Replica
-from muster.runtime.shapes import PodShape
+from muster.cluster.pods import PodShape
 
 Pods = Mapping[str, PodView]
 """By the place that they take."""

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from muster.api.model import Json, PodView
-from muster.runtime import matching, ties
-from muster.runtime.ties import Selector
+from muster.cluster import selectors
+from muster.cluster.selectors import Selector
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ def parse(document: Json) -> Budget:
     return Budget(
         namespace=metadata["namespace"],
         name=metadata["name"],
-        selector=ties.selector((document.get("spec") or {}).get("selector")),
+        selector=selectors.selector((document.get("spec") or {}).get("selector")),
         allowed=int(status.get("disruptionsAllowed") or 0),
     )
 
@@ -52,7 +52,7 @@ class Budgets:
             return False
         labels = [pod.labels for pod in pods if pod.node and not (pod.terminal or pod.deleting)]
         return any(
-            sum(matching.chosen(budget.selector, own) for own in labels) > budget.allowed
+            sum(selectors.chosen(budget.selector, own) for own in labels) > budget.allowed
             for budget in budgets.values()
             if budget.selector is not None
         )

@@ -1,21 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How pods that somebody else made say to which gang they belong, and what the gang asks.
+"""Pods that somebody else made: to which gang they belong, what it asks, and what it is of them.
 
 The first mark that a pod carries counts. Groups are matched within one namespace. A pod without
-a mark belongs to the gang of its controller, or is one of its own.
+a mark belongs to the gang of its controller, or is one of its own. Tasks of such a gang are told
+apart by their position among its pods, oldest first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from muster.api import edge, names
 from muster.api.model import GroupView, Json, PodView
+from muster.cluster import pods, tasks
+from muster.cluster.gangs import GangInput, GangRules, amounts
+from muster.cluster.pods import PodShape, shape_of
+from muster.cluster.tasks import TaskSet
 from muster.frameworks import ROWS
-from muster.runtime.gangs import GangRules, amounts
-from muster.runtime.shapes import PodShape, shape_of
 from muster.scheduler.model import UNLIMITED, Reason, Refusal
 
 OWN: Final = "PodGroup"
@@ -168,3 +171,77 @@ def _minimum(metadata: Json, dialect: str) -> int:
     }
     text = edge.text(said.get(dialect))
     return int(text) if text.isdecimal() and len(text) < 10 else 0
+
+
+PER_POD: Final = frozenset(
+    {
+        *pods.PER_POD,
+        "batch.kubernetes.io/job-completion-index",
+        "apps.kubernetes.io/pod-index",
+        "statefulset.kubernetes.io/pod-name",
+    }
+)
+"""Labels that pods made of one template do not have in common."""
+Labels = frozenset[tuple[str, str]]
+Member = tuple[PodView, Ask]
+Members = Sequence[Member]
+
+
+def asks(key: str, members: Sequence[Member], terms: Terms) -> GangInput:
+    """Return what a gang asks as a whole, without its roles."""
+    return GangInput(
+        key=key,
+        uid=terms.uid,
+        queue=terms.queue,
+        created=terms.created,
+        min_member=terms.minimum,
+        roles=(),
+        priority=terms.priority,
+        min_resources=terms.min_resources,
+        refusal=terms.refusal,
+        duration=terms.duration,
+        drains_from=terms.drains_from,
+        critical=_critical(members),
+    )
+
+
+def task_sets(members: Sequence[Member]) -> tuple[TaskSet, ...]:
+    """Return the pods by what the scheduler cannot tell apart: shape, priority and labels."""
+    sets: dict[tuple[PodShape, int, Labels], dict[int, str]] = {}
+    for index, (pod, ask) in enumerate(members):
+        alike = sets.setdefault((ask.shape, ask.priority, _common(pod)), {})
+        alike[index] = pod.name
+    return tuple(
+        TaskSet("", shape, priority, places, remade=False)
+        for (shape, priority, _), places in sets.items()
+    )
+
+
+def _critical(members: Sequence[Member]) -> bool:
+    """Say whether the gang is part of what keeps the cluster itself at work."""
+    return any(pod.urgent or pod.namespace == names.SYSTEM_NAMESPACE for pod, _ in members)
+
+
+def _common(pod: PodView) -> Labels:
+    """Return the labels by which terms of other pods can tell the pods of a gang apart."""
+    return frozenset(item for item in pod.labels.items() if item[0] not in PER_POD)
+
+
+def ready(members: Sequence[Member]) -> int:
+    """Return how many pods have a node, or have succeeded."""
+    return tasks.ready(pod for pod, _ in members)
+
+
+def phase(members: Sequence[Member], minimum: int) -> names.GroupPhase:
+    """Return the phase of the group: Unknown if members run and the gang is not whole."""
+    if ready(members) >= minimum:
+        return names.GroupPhase.RUNNING
+    running = any(pod.phase == "Running" for pod, _ in members)
+    return names.GroupPhase.UNKNOWN if running else names.GroupPhase.PENDING
+
+
+def counts(members: Sequence[Member]) -> Mapping[str, int]:
+    """Return running, succeeded and failed pods, those of which there are any."""
+    phases = [pod.phase for pod, _ in members if not pod.deleting or pod.terminal]
+    found = {word.lower(): phases.count(word) for word in ("Running", "Succeeded", "Failed")}
+    return {word: count for word, count in found.items() if count}

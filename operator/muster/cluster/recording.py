@@ -16,13 +16,14 @@ from typing import Any, Final, cast
 from pydantic import TypeAdapter, ValidationError
 
 from muster.api.model import Json
-from muster.runtime import quotas
-from muster.runtime.assemble import assemble
-from muster.runtime.gangs import GangInput, GangRules, QueueInput
-from muster.runtime.quotas import LimitView, QuotaView, Scope
-from muster.runtime.shapes import NodeView, PodUse
-from muster.runtime.snapshot import ClusterColumns
-from muster.runtime.storage import AttachView, ClaimView, ClassView, Stored, VolumeView
+from muster.cluster import quota
+from muster.cluster.assemble import assemble
+from muster.cluster.gangs import GangInput, GangRules, QueueInput
+from muster.cluster.nodes import NodeView
+from muster.cluster.pods import PodUse
+from muster.cluster.quota import LimitView, QuotaView, Scope
+from muster.cluster.state import ClusterColumns
+from muster.cluster.storage import AttachView, ClaimView, ClassView, Stored, VolumeView
 from muster.scheduler import cycle, foretell, policy
 from muster.scheduler.decision import Decision
 from muster.scheduler.model import PastMove, Quota, Snapshot
@@ -70,7 +71,7 @@ class Recording:
 
     def quota_views(self) -> Iterator[QuotaView]:
         """Yield the quotas."""
-        return quotas.views_of(self.quotas, self.quota_scopes)
+        return quota.views_of(self.quotas, self.quota_scopes)
 
     def snapshot(self) -> Snapshot:
         """Return the same columns again."""
