@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from muster.allocator import tracker
+from muster.allocator.gangs import GangTracker, Kind
+from muster.allocator.members import GangSettings
+from muster.allocator.tracker import Assumed, Wake
 from muster.cluster.gangs import GangRules
-from muster.runtime import tracker
-from muster.runtime.effects import Kind
-from muster.runtime.gangtracker import GangTracker
-from muster.runtime.members import GangSettings
-from muster.runtime.tracker import Assumed, Wake
 
 
 class Recorded:

@@ -11,16 +11,9 @@ from hypothesis import strategies as st
 
 from builders import make_job, make_pod, make_replica, make_template
 from builders_scheduler import make_node
-from muster.api.model import Verdict
-from muster.cluster import gangs, nodes, pods
-from muster.cluster.gangs import GangInput, GangRules
-from muster.cluster.podgroups import Ask, Terms
-from muster.cluster.state import ClusterColumns
-from muster.cluster.tasks import TaskSet
-from muster.runtime import assume, members, tracker
-from muster.runtime.causes import RELEASE, Cause
-from muster.runtime.members import GangSettings, Template
-from muster.runtime.tracker import (
+from muster.allocator import assume, members, tracker
+from muster.allocator.members import GangSettings, Template
+from muster.allocator.tracker import (
     Assignment,
     Assumed,
     Bind,
@@ -31,6 +24,13 @@ from muster.runtime.tracker import (
     Outcome,
     Wake,
 )
+from muster.allocator.verdict import RELEASE, Cause
+from muster.api.model import Verdict
+from muster.cluster import gangs, nodes, pods
+from muster.cluster.gangs import GangInput, GangRules
+from muster.cluster.podgroups import Ask, Terms
+from muster.cluster.state import ClusterColumns
+from muster.cluster.tasks import TaskSet
 
 SIZE, MINIMUM, HOLD, PATIENCE = 4, 3, 10.0, 25.0
 SHAPE = pods.PodShape((("cpu", 1000),))

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from builders import make_job, make_pod, make_replica
-from muster.runtime import arrivals
+from muster.allocator import binder
 
 
 class Ear:
@@ -25,7 +25,7 @@ def told(count):
     names = list(job.pod_names(job.replicas))
     pods = [make_pod(name=name, node=f"n{i}") for i, name in enumerate(names)]
     ear = Ear()
-    arrivals.tell(ear, job, pods[::-1])
+    binder.record_arrivals(ear, job, pods[::-1])
     return ear.heard
 
 

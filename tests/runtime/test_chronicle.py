@@ -8,8 +8,8 @@ import json
 from dataclasses import replace
 
 from builders_scheduler import make_gang, make_role, run
-from muster.runtime import chronicle as chronicles
-from muster.runtime.chronicle import Chronicle
+from muster.allocator import decisionlog
+from muster.allocator.decisionlog import DecisionLog
 from muster.scheduler.decision import Move
 from seen import rich
 
@@ -20,7 +20,7 @@ STARTS = make_gang(key="team/starts")
 
 def make_chronicle():
     """Return one whose pods are called after role and index."""
-    return Chronicle(lambda: None, lambda _gang, role, index: f"{role}-{index}")
+    return DecisionLog(lambda: None, lambda _gang, role, index: f"{role}-{index}")
 
 
 def told(chronicle, gang=""):
@@ -62,7 +62,7 @@ def test_an_hour_is_kept(monkeypatch):
     for at in (0.0, 3000.0, 4000.0):
         chronicle.decided(at, [decision])
     assert len(told(chronicle)) == 2
-    monkeypatch.setattr(chronicles, "KEPT", 1)
+    monkeypatch.setattr(decisionlog, "KEPT", 1)
     chronicle.decided(4001.0, [])
     (left,) = told(chronicle)
     assert left["at"] == "1970-01-01T01:06:40Z"
@@ -73,7 +73,7 @@ def test_a_snapshot_is_taken_when_it_is_asked_for():
 
     async def story():
         stirred = asyncio.Event()
-        chronicle = Chronicle(stirred.set, lambda *_: "")
+        chronicle = DecisionLog(stirred.set, lambda *_: "")
         view, decisions = rich()
         asked = []
         chronicle.begin(lambda: asked.append(1))
@@ -86,4 +86,4 @@ def test_a_snapshot_is_taken_when_it_is_asked_for():
         return await answer, (view, decisions)
 
     text, seen = asyncio.run(story())
-    assert text == chronicles.recording.dump(*seen)
+    assert text == decisionlog.recording.dump(*seen)

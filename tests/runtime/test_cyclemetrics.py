@@ -7,7 +7,7 @@ import pytest
 from prometheus_client.exposition import generate_latest
 
 from builders_scheduler import make_gang, make_node, make_pod, make_queue, make_role, make_snapshot
-from muster.runtime.cyclemetrics import Stopwatch
+from muster.allocator.metrics import Stopwatch
 from muster.runtime.metrics import Metrics
 from muster.scheduler import cycle, policy
 from muster.scheduler.shares import shares

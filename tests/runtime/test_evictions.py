@@ -7,12 +7,12 @@ import pytest
 
 from following import Following
 from muster import gang
+from muster.allocator.eviction import Evictions
+from muster.allocator.members import JobMembers
+from muster.allocator.tracker import Evict
 from muster.api import edge
 from muster.frameworks import FRAMEWORKS
-from muster.runtime.evictions import Evictions
-from muster.runtime.members import JobMembers
 from muster.runtime.metrics import Metrics
-from muster.runtime.tracker import Evict
 from muster.scheduler.decision import Decision, Eviction, Move, Placement, State, Verdict
 from muster.scheduler.model import Reason
 from muster.store.store import Store

@@ -8,16 +8,15 @@ from dataclasses import replace
 import pytest
 
 from builders import make_pod
+from muster.allocator import tracker
+from muster.allocator.members import GangSettings, group_facts
+from muster.allocator.tracker import NOT_NOW, Assumed, Leaving, Retry
+from muster.allocator.verdict import RELEASE
 from muster.api.model import Verdict
 from muster.cluster import podgroups
 from muster.cluster.gangs import GangRules
 from muster.cluster.podgroups import Ask, Terms
 from muster.cluster.pods import PodShape
-from muster.runtime import members as members_
-from muster.runtime import tracker
-from muster.runtime.causes import RELEASE
-from muster.runtime.members import GangSettings
-from muster.runtime.tracker import NOT_NOW, Assumed, Leaving, Retry
 from muster.store.podgroups import ForeignPods
 
 KEY = "PodGroup/team/g"
@@ -34,7 +33,7 @@ def member(name="a", *, group=KEY, shape=SMALL, priority=0, **pod):
 def gang(*members, promised=None, **more):
     """Return the gang of these pods."""
     blank = Verdict("muster", "Waiting", "g", 2)
-    facts = members_.group_facts(KEY, members, TERMS, SETTINGS, blank, 1)
+    facts = group_facts(KEY, members, TERMS, SETTINGS, blank, 1)
     memory = replace(tracker.begin(facts), previous={}, **assumed(promised), **more)
     return tracker.step(memory, facts, 0.0).input
 

@@ -9,13 +9,13 @@ from math import inf
 import pytest
 
 from builders import make_job, make_pod, make_replica, make_template
+from muster.allocator import members, tracker
+from muster.allocator.members import GangSettings, Template
+from muster.allocator.tracker import Assumed, Leaving, Retry
+from muster.allocator.verdict import RELEASE
 from muster.api.model import Condition, JobStatus, RunPolicy, Verdict
 from muster.cluster import gangs
 from muster.cluster.gangs import GangRules
-from muster.runtime import members, tracker
-from muster.runtime.causes import RELEASE
-from muster.runtime.members import GangSettings, Template
-from muster.runtime.tracker import Assumed, Leaving, Retry
 
 CLAIM = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
 TERM = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "a"}}}

@@ -10,13 +10,13 @@ import pytest
 from builders_scheduler import make_node
 from following import Following
 from muster import gang
+from muster.allocator import tracker
+from muster.allocator.members import JobMembers
+from muster.allocator.tracker import NOT_NOW, PATIENCE, REST, Delete, Departure, Evict, Publish
+from muster.allocator.verdict import Cause
 from muster.api import edge
 from muster.controller.model import Refusal
 from muster.frameworks import FRAMEWORKS
-from muster.runtime import tracker
-from muster.runtime.causes import Cause
-from muster.runtime.members import JobMembers
-from muster.runtime.tracker import NOT_NOW, PATIENCE, REST, Delete, Departure, Evict, Publish
 from muster.scheduler.model import Reason
 from muster.store.store import Callbacks, Store
 from world import START, tfjob

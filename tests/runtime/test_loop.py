@@ -11,12 +11,12 @@ import pytest
 
 from builders_scheduler import make_gang, make_node, make_pod
 from muster import gang
+from muster.allocator import loop, pending, tracker
+from muster.allocator.loop import Loop, LoopSettings
 from muster.api import edge
 from muster.cluster.gangs import GangRules
 from muster.controller.model import Refusal
 from muster.frameworks import FRAMEWORKS
-from muster.runtime import loop, showing, tracker
-from muster.runtime.loop import Loop, LoopSettings
 from muster.runtime.metrics import Metrics
 from muster.scheduler import policy
 from muster.scheduler.decision import Decision, State, Verdict
@@ -275,7 +275,7 @@ def test_pods_of_a_gang_that_waits_are_shown_by_and_by():
         await s.until(s.verdict)
         assert not s.placements()
         await s.until(s.placements)
-        assert time.time() >= created + showing.PENDING_AFTER
+        assert time.time() >= created + pending.PENDING_AFTER
         assert set(s.placements().values()) == {""}
         assert not s.promised
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import inf
 
 from builders_scheduler import make_gang, make_node, make_pod, make_role, run
-from muster.runtime.moves import Moves
+from muster.allocator.eviction import Moves
 from muster.scheduler import policy
 from muster.scheduler.model import PastMove
 

@@ -10,10 +10,10 @@ import pytest
 from builders_scheduler import make_node, make_pod
 from following import Following
 from muster import gang
-from muster.runtime import tracker
-from muster.runtime.causes import RELEASE, Cause
-from muster.runtime.members import PodGroupMembers
-from muster.runtime.tracker import NOT_NOW, PATIENCE, REST, Departure, Evict, Started
+from muster.allocator import tracker
+from muster.allocator.members import PodGroupMembers
+from muster.allocator.tracker import NOT_NOW, PATIENCE, REST, Departure, Evict, Started
+from muster.allocator.verdict import RELEASE, Cause
 from muster.scheduler.model import Reason
 from muster.store.store import Store
 

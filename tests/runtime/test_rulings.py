@@ -8,9 +8,19 @@ from dataclasses import replace
 import pytest
 
 from builders import make_job, make_replica, make_template
+from muster.allocator.verdict import (
+    LATE,
+    RELEASE,
+    Cause,
+    dated,
+    foreign,
+    is_news,
+    of_gang,
+    released,
+    showable,
+    shows,
+)
 from muster.api.model import Verdict
-from muster.runtime import rulings
-from muster.runtime.causes import LATE, RELEASE, Cause
 from muster.scheduler.decision import Decision, State
 from muster.scheduler.decision import Verdict as Ruling
 from muster.scheduler.model import Reason
@@ -36,7 +46,7 @@ def test_a_ruling_in_the_words_of_the_job():
         eta=70.0,
         blocked_by=("TFJob/team/other",),
     )
-    verdict = rulings.of_gang("mnist", "muster", ruling)
+    verdict = of_gang("mnist", "muster", ruling)
     assert verdict == replace(
         WAITS,
         since=None,
@@ -47,13 +57,13 @@ def test_a_ruling_in_the_words_of_the_job():
         eta=70.0,
         blocked_by=("TFJob/team/other",),
     )
-    assert rulings.of_gang("mnist", "muster", replace(ruling, position=0)).position is None
+    assert of_gang("mnist", "muster", replace(ruling, position=0)).position is None
 
 
 def test_a_job_of_another_scheduler():
     """It is named, and no change of load will help."""
     job = make_job(replicas=[make_replica(template=make_template(scheduler="other"))])
-    verdict = rulings.foreign(job, BLANK)
+    verdict = foreign(job, BLANK)
     assert verdict.reason == "ForeignScheduler"
     assert "another scheduler (other)" in verdict.message
     assert not verdict.ever_possible
@@ -61,7 +71,7 @@ def test_a_job_of_another_scheduler():
 
 def test_a_job_of_no_pods():
     """Nobody else is blamed; the message says what to do."""
-    verdict = rulings.foreign(make_job(replicas=[make_replica(replicas=0)]), BLANK)
+    verdict = foreign(make_job(replicas=[make_replica(replicas=0)]), BLANK)
     assert verdict.reason == "NotEnoughTasks"
     assert verdict.message == "the job asks for no pods; set the replicas of a role"
 
@@ -79,7 +89,7 @@ def test_a_job_of_no_pods():
 )
 def test_a_gang_that_begins_anew(cause, written, reason, message):
     """It says for whom, as long as anybody remembers it."""
-    verdict = rulings.released(BLANK, written, cause)
+    verdict = released(BLANK, written, cause)
     assert (verdict.state, verdict.reason, verdict.message) == ("Released", reason, message)
 
 
@@ -91,7 +101,7 @@ def test_a_gang_that_begins_anew(cause, written, reason, message):
 )  # fmt: skip
 def test_since_when(before, since):
     """The time at which this reason was first given."""
-    assert rulings.dated(WAITS, before, 99.0).since == since
+    assert dated(WAITS, before, 99.0).since == since
 
 
 @pytest.mark.parametrize(
@@ -101,8 +111,8 @@ def test_since_when(before, since):
 def test_a_time_of_start_that_drifts(eta, told):
     """By little it stays what was told, so that nobody writes for a second's sake."""
     before = replace(WAITS, eta=1000.0)
-    assert rulings.dated(replace(WAITS, eta=eta), before, 99.0).eta == told
-    assert rulings.dated(replace(before, eta=eta), WAITS, 99.0).eta == eta
+    assert dated(replace(WAITS, eta=eta), before, 99.0).eta == told
+    assert dated(replace(before, eta=eta), WAITS, 99.0).eta == eta
 
 
 @pytest.mark.parametrize(
@@ -117,8 +127,8 @@ def test_a_time_of_start_that_drifts(eta, told):
 )
 def test_what_is_news(change, news):
     """Another reason is; other numbers for the same reason can wait."""
-    assert rulings.is_news(replace(WAITS, **change), WAITS) is news
-    assert rulings.is_news(WAITS, None)
+    assert is_news(replace(WAITS, **change), WAITS) is news
+    assert is_news(WAITS, None)
 
 
 def decides(key, *, blocked_by=(), reason=Reason.NOT_ENOUGH_RESOURCES):
@@ -138,7 +148,7 @@ def test_who_may_show_pods_under_a_quota():
         decides("a/shown"),
     ]
     charged = {d.gang: d.gang[0] for d in decisions if d.gang != "a/shown"}
-    assert list(rulings.showable(decisions, charged)) == ["a/first", "b/first", "a/shown"]
+    assert list(showable(decisions, charged)) == ["a/first", "b/first", "a/shown"]
 
 
 class TestShows:
@@ -162,9 +172,9 @@ class TestShows:
     )
     def test_budget(self, budget, shown, expected):
         """Nobody passes a gang that does not fit; one too large for any budget shows a part."""
-        granted = rulings.shows(self.HIDDEN, shown, budget)
+        granted = shows(self.HIDDEN, shown, budget)
         assert {key: len(pods) for key, pods in granted.items()} == expected
 
     def test_a_gang_that_shows_all_is_passed(self):
         """The next one has its turn."""
-        assert rulings.shows([("a", []), *self.HIDDEN[2:]], 2, 3) == {"c": {"c0"}}
+        assert shows([("a", []), *self.HIDDEN[2:]], 2, 3) == {"c": {"c0"}}

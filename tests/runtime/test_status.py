@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from muster.runtime import status
+from muster.allocator import status
 from muster.scheduler.shares import Share
 
 

@@ -9,12 +9,8 @@ import pytest
 from muster.runtime.inputs import GangInput
 
 from builders import make_pod
-from muster.api.model import Verdict
-from muster.cluster.pods import PodShape
-from muster.cluster.tasks import TaskSet
-from muster.runtime import tracker
-from muster.runtime.causes import Cause
-from muster.runtime.tracker import (
+from muster.allocator import tracker
+from muster.allocator.tracker import (
     NOT_NOW,
     Assignment,
     Assumed,
@@ -27,6 +23,10 @@ from muster.runtime.tracker import (
     Publish,
     Wake,
 )
+from muster.allocator.verdict import Cause
+from muster.api.model import Verdict
+from muster.cluster.pods import PodShape
+from muster.cluster.tasks import TaskSet
 
 SHAPE = PodShape((("cpu", 1000),))
 BLANK = Verdict("muster", "Waiting", "g", 2)

@@ -15,18 +15,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from muster import frameworks
+from muster.allocator import policyfile
+from muster.allocator.loop import Loop, LoopSettings
 from muster.api import names
 from muster.cluster.gangs import GangRules
 from muster.controller.model import Context
 from muster.frameworks import FRAMEWORKS, ROWS, initcontainer
 from muster.frameworks.base import Framework
 from muster.frameworks.initcontainer import Waiting
-from muster.runtime import handlers, metrics, permissions, policyfile, webhooks
+from muster.runtime import handlers, metrics, permissions, webhooks
 from muster.runtime.connection import ConfigurationError, connect
 from muster.runtime.grants import Grants
 from muster.runtime.kube import BROKEN, ApiError, FencedError, Kube
 from muster.runtime.leader import Leader, Timings
-from muster.runtime.loop import Loop, LoopSettings
 from muster.runtime.metrics import Launcher, Metrics
 from muster.runtime.passes import Passes
 from muster.runtime.recorder import Recorder

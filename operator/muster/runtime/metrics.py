@@ -11,10 +11,10 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from muster.allocator.metrics import CycleMetrics
 from muster.api.model import Job
 from muster.frameworks import ROWS
 from muster.frameworks.base import Framework
-from muster.runtime.cyclemetrics import CycleMetrics
 
 LABELS = ("job_namespace", "framework")
 TRANSITIONS = {

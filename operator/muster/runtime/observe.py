@@ -8,15 +8,15 @@ import logging
 from collections.abc import Iterator
 
 from muster import gang
+from muster.allocator import tracker
+from muster.allocator.members import GangSettings, JobMembers, PodGroupMembers
 from muster.api import names
 from muster.cluster import recording
 from muster.cluster.assemble import assemble
 from muster.cluster.gangs import GangInput, GangRules
 from muster.cluster.recording import Recording
 from muster.frameworks import FRAMEWORKS
-from muster.runtime import tracker
 from muster.runtime.kube import ApiError, Kube
-from muster.runtime.members import GangSettings, JobMembers, PodGroupMembers
 from muster.scheduler.policy import Policy
 from muster.store.informers import Informers
 from muster.store.store import Store

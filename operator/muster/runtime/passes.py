@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from muster import frameworks
+from muster.allocator import binder
 from muster.api import edge, names
 from muster.api.model import BatchView, Job, Json, ObjectView, Verdict
 from muster.controller import children, events, reconcile
@@ -29,7 +30,7 @@ from muster.controller.model import (
 )
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend
-from muster.runtime import binder, materials, resources
+from muster.runtime import materials, resources
 from muster.runtime.gate import Urgency
 from muster.runtime.kube import ApiError, Kube, Resource
 from muster.runtime.metrics import Metrics

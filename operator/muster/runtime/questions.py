@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from muster.allocator.policyfile import PolicyFile
 from muster.api import names
 from muster.cluster import recording
 from muster.cluster.gangs import GangRules
@@ -18,7 +19,6 @@ from muster.runtime.connection import ConfigurationError, connect
 from muster.runtime.kube import BROKEN, ApiError
 from muster.runtime.observe import observe
 from muster.runtime.offers import OfferError
-from muster.runtime.policyfile import PolicyFile
 from muster.runtime.settings import Settings
 from muster.scheduler.decision import Decision
 from muster.scheduler.policy import PolicyError

@@ -13,6 +13,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
+from muster.allocator import verdict
+from muster.allocator.tracker import PATIENCE, GangFacts
+from muster.allocator.verdict import RELEASE
 from muster.api import names
 from muster.api.model import GroupView, Job, PodView, Verdict
 from muster.cluster import gangs, podgroups, quota, tasks
@@ -21,9 +24,6 @@ from muster.cluster.podgroups import Member, Terms
 from muster.cluster.pods import PodShape
 from muster.cluster.tasks import TaskSet
 from muster.controller import policies
-from muster.runtime import rulings
-from muster.runtime.causes import RELEASE
-from muster.runtime.tracker import PATIENCE, GangFacts
 from muster.scheduler.model import Refusal
 from muster.store.store import Store
 
@@ -244,7 +244,7 @@ def job_facts(
         owed=written is not None and written.state == names.GangState.RESERVED,
         released=written is not None and written.state == names.GangState.RELEASED,
         resumes=_was_evicted(job, pods.values()),
-        unplaced=None if here else rulings.foreign(job, blank),
+        unplaced=None if here else verdict.foreign(job, blank),
         hold=settings.member_hold,
         timeout=timeout,
         gives_up=gives_up,

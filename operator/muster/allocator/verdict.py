@@ -1,19 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the allocator says of a gang: in the job's words, and how much of it is news."""
+"""Why a pod is evicted, in words for people."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from muster.api import names, quantity
 from muster.api.model import Job, Verdict
-from muster.runtime.causes import LATE, Cause
 from muster.scheduler.decision import Decision
 from muster.scheduler.decision import Verdict as Ruling
 from muster.scheduler.model import Reason
 
+LATE: Final = "members were missing for too long; it starts anew"
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """What it makes room for."""
+
+    action: str
+    """The scheduling action: preempt, reclaim, defragment; or release."""
+    claimant: str = ""
+    """Key of the gang that gets the room; empty: its own gang could not be made whole."""
+
+    @property
+    def sentence(self) -> str:
+        """`preempt: evicted for TFJob team/large`."""
+        if not self.claimant:
+            return f"{self.action}: {LATE}"
+        kind, _, name = self.claimant.partition("/")
+        return f"{self.action}: evicted for {kind} {name}"
+
+
+RELEASE: Final = Cause("release")
+"""A gang begins anew, as its members were not made whole in time."""
 ETA_SLACK: Final = 15.0
 """Seconds by which a time of start may be wrong without being told anew."""
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from muster.allocator.tracker import Assumed
 from muster.cluster.state import ClusterColumns
-from muster.runtime.tracker import Assumed
 
 
 def apply(

@@ -10,25 +10,23 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from muster.allocator import binder
+from muster.allocator.binder import Binder
+from muster.allocator.decisionlog import DecisionLog
+from muster.allocator.eviction import Evictions, Moves
+from muster.allocator.gangs import Effects, GangTracker, Kind
+from muster.allocator.members import GangSettings, JobMembers, PodGroupMembers
+from muster.allocator.metrics import Stopwatch
+from muster.allocator.pending import PendingPods
+from muster.allocator.status import GroupStatus, QueueStatus
+from muster.allocator.tracker import FRESH_FOR, NOT_NOW, GangMemory
 from muster.api.model import Job, PodView, Verdict
 from muster.cluster import gangs, recording
 from muster.cluster.assemble import assemble
 from muster.cluster.gangs import GangInput, GangRules
-from muster.runtime import arrivals
-from muster.runtime.binder import Binder
-from muster.runtime.chronicle import Chronicle
-from muster.runtime.cyclemetrics import Stopwatch
-from muster.runtime.effects import Effects, Kind
-from muster.runtime.evictions import Evictions
-from muster.runtime.gangtracker import GangTracker
 from muster.runtime.kube import Kube
-from muster.runtime.members import GangSettings, JobMembers, PodGroupMembers
 from muster.runtime.metrics import Metrics
-from muster.runtime.moves import Moves
 from muster.runtime.recorder import Recorder
-from muster.runtime.showing import Showing
-from muster.runtime.status import GroupStatus, QueueStatus
-from muster.runtime.tracker import FRESH_FOR, NOT_NOW, GangMemory
 from muster.scheduler import cycle
 from muster.scheduler.decision import Decision, State
 from muster.scheduler.model import Snapshot
@@ -36,7 +34,6 @@ from muster.scheduler.policy import Policy
 from muster.store.store import Store
 
 log = logging.getLogger(__name__)
-
 SHORTEST_PAUSE = 0.05
 """Seconds between two cycles at the least: of a hundred jobs that come in each asks for one."""
 FIRST_BACKOFF, LAST_BACKOFF = 0.1, 30.0
@@ -90,12 +87,12 @@ class Loop:
         effects = Effects(binder, recorder, self._metrics, self._wake)
         self.gangs = GangTracker(cache.columns, kinds, effects)
         self._evictions = Evictions(self.gangs, cache.budgets, self._metrics, self._wake)
-        self._showing = Showing(self.gangs, self._wake)
+        self._showing = PendingPods(self.gangs, self._wake)
         self._moves = Moves()
         cache.arrived = self.arrived
         cache.foreign.heard = self._group_status.enqueue
         self._metrics.shares = lambda: self.queue_status.shares
-        self.chronicle = Chronicle(self.stir, self._pod_name)
+        self.chronicle = DecisionLog(self.stir, self._pod_name)
         self._changed = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
         self._next = math.inf
@@ -252,11 +249,11 @@ class Loop:
     def _record_of_job(self, key: str, pods: Sequence[PodView]) -> None:
         job = self._cache.jobs.get(key)
         if job is not None:
-            arrivals.tell(self._recorder, job, pods)
+            binder.record_arrivals(self._recorder, job, pods)
 
     def _record_each(self, _key: str, pods: Sequence[PodView]) -> None:
         for pod in pods:
-            arrivals.tell_one(self._recorder, pod)
+            binder.record_arrival(self._recorder, pod)
 
     def _pod_name(self, gang: str, role: str, index: int) -> str:
         facts = self.gangs.facts_then(gang)

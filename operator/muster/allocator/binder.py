@@ -6,23 +6,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 
 import aiohttp
 
+from muster.allocator.metrics import CycleMetrics
+from muster.allocator.verdict import Cause
 from muster.api import edge, names
-from muster.api.model import Json, PodView
+from muster.api.model import Job, Json, PodView
 from muster.cluster.storage import BOUND_BY, SELECTED_NODE, ClaimView, Consumer, VolumeView
-from muster.runtime.causes import Cause
-from muster.runtime.cyclemetrics import CycleMetrics
+from muster.controller.events import MOST_APART
 from muster.runtime.gate import Urgency
 from muster.runtime.kube import STRATEGIC_PATCH, ApiError, FencedError, Kube
-from muster.runtime.recorder import Recorder, pod_reference
+from muster.runtime.recorder import Recorder, job_reference, pod_reference
 from muster.runtime.resources import CLAIMS, PODS, VOLUMES
 from muster.store.store import Store
 
 log = logging.getLogger(__name__)
-
 TROUBLE = (ApiError, FencedError, aiohttp.ClientError, TimeoutError)
 
 
@@ -188,3 +188,24 @@ def _reserved(volume: VolumeView, claim: ClaimView) -> Json:
     }
     metadata = {"resourceVersion": volume.version, "annotations": {BOUND_BY: "yes"}}
     return {"metadata": metadata, "spec": {"claimRef": reference}}
+
+
+def record_arrivals(recorder: Recorder, job: Job, pods: Sequence[PodView]) -> None:
+    """Say of each pod where it is, of many in one sentence that is about their job.
+
+    As the rest of what is said of them, it is left out while much is still to be written.
+    """
+    if len(pods) > MOST_APART:
+        order = {name: place for place, name in enumerate(job.pod_names(job.replicas))}
+        first, *_, last = sorted((pod.name for pod in pods), key=lambda n: (order.get(n, -1), n))
+        text = f"Successfully assigned {len(pods)} pods: {first} … {last}"
+        recorder.emit(job_reference(job), "Normal", names.Event.SCHEDULED, text)
+        return
+    for pod in pods:
+        record_arrival(recorder, pod, spare=True)
+
+
+def record_arrival(recorder: Recorder, pod: PodView, *, spare: bool = False) -> None:
+    """Say on the pod where it is; `spare` as `Recorder.emit` has it."""
+    text = f"Successfully assigned {pod.namespace}/{pod.name} to {pod.node}"
+    recorder.emit(pod_reference(pod), "Normal", names.Event.SCHEDULED, text, spare=spare)

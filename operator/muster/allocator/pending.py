@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from muster.runtime import rulings, tracker
-from muster.runtime.gangtracker import GangTracker
-from muster.runtime.tracker import GangFacts, GangMemory
+from muster.allocator import tracker, verdict
+from muster.allocator.gangs import GangTracker
+from muster.allocator.tracker import GangFacts, GangMemory
 from muster.scheduler.decision import Decision
 
 PENDING_AFTER = 0.5
@@ -18,7 +18,7 @@ PENDING_AFTER = 0.5
 next change is never created twice over."""
 
 
-class Showing:
+class PendingPods:
     """Lets pods be created unbound. `wake(at)` asks for a cycle at that time."""
 
     def __init__(self, gangs: GangTracker, wake: Callable[[float], None]) -> None:
@@ -38,8 +38,8 @@ class Showing:
         # that changed during the cycle and are not among the waiting ones.
         shown = sum(_shown(memory) for _, memory in self._gangs)
         charged = {key: key.split("/", 2)[1] for key in self._charged(ordered)}
-        wishes = self._wishes(rulings.showable(ordered, charged), now)
-        for key, places in rulings.shows(wishes, shown, budget).items():
+        wishes = self._wishes(verdict.showable(ordered, charged), now)
+        for key, places in verdict.shows(wishes, shown, budget).items():
             memory = self._gangs.memory(key)
             if memory is not None:
                 self._gangs.remember(key, tracker.shows(memory, places))

@@ -12,23 +12,22 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from muster.allocator.binder import TROUBLE
+from muster.allocator.tracker import GangMemory
 from muster.api import edge, names, quantity
 from muster.api.model import Json, Verdict
 from muster.cluster import podgroups
 from muster.gang import announce
-from muster.runtime.binder import TROUBLE
 from muster.runtime.gate import Urgency
 from muster.runtime.kube import Kube, Resource
 from muster.runtime.recorder import Recorder, reference
 from muster.runtime.resources import QUEUES
-from muster.runtime.tracker import GangMemory
 from muster.scheduler.decision import Decision
 from muster.scheduler.model import Snapshot
 from muster.scheduler.shares import Share, shares
 from muster.store.store import Store
 
 log = logging.getLogger(__name__)
-
 PAUSE = 1.0
 """Seconds for which changes of queues are gathered."""
 POD_GROUPS = Resource(names.SCHEDULING_GROUP, names.SCHEDULING_VERSION, "podgroups")

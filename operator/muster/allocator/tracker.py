@@ -14,6 +14,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
+from muster.allocator.verdict import LATE, Cause, dated, is_news, of_gang, released, waits
 from muster.api import names
 from muster.api.model import PodView, Verdict
 from muster.cluster import tasks
@@ -21,8 +22,6 @@ from muster.cluster.gangs import GangInput
 from muster.cluster.pods import PodShape
 from muster.cluster.tasks import Plan, TaskSet
 from muster.controller import roster
-from muster.runtime import rulings
-from muster.runtime.causes import LATE, Cause
 from muster.scheduler.decision import Decision
 from muster.scheduler.model import Reason, Refusal
 
@@ -44,7 +43,6 @@ FIRST_RETRY, LAST_RETRY = 1.0, 60.0
 """Pause before a pod is placed for the third time and later, if it could not stay or go there."""
 NOT_NOW: Final = Refusal(Reason.NOT_ENOUGH_TASKS, "its pods cannot be created at present")
 """Keeps a gang from being placed. What the scheduler says of it is not published."""
-
 _NONE: Final[frozenset[str]] = frozenset()
 _T = TypeVar("_T")
 
@@ -786,10 +784,10 @@ def _explain(turn: _Turn, *, barred: bool) -> None:
         if facts.unplaced is not None:
             _publish(turn, facts.unplaced, FRESH_FOR)
     elif memory.released or (rests and barred and memory.cause is not None):
-        _publish(turn, rulings.released(facts.blank, facts.written, memory.cause), FRESH_FOR)
+        _publish(turn, released(facts.blank, facts.written, memory.cause), FRESH_FOR)
     elif rests and barred:
         reason = names.Verdict.NOT_ENOUGH_TASKS
-        _publish(turn, rulings.waits(facts.blank, reason, facts.lapse), FRESH_FOR)
+        _publish(turn, waits(facts.blank, reason, facts.lapse), FRESH_FOR)
     if not facts.free <= turn.memory.unbound:
         turn.remember(unbound=turn.memory.unbound | facts.free)
         turn.publish_once()
@@ -797,11 +795,11 @@ def _explain(turn: _Turn, *, barred: bool) -> None:
 
 def _publish(turn: _Turn, verdict: Verdict, pace: float) -> None:
     memory = turn.memory
-    verdict = rulings.dated(verdict, memory.verdict or turn.facts.written, turn.now)
+    verdict = dated(verdict, memory.verdict or turn.facts.written, turn.now)
     if verdict == memory.verdict:
         return
     due = memory.published_at + pace
-    if turn.now < due and not rulings.is_news(verdict, memory.verdict):
+    if turn.now < due and not is_news(verdict, memory.verdict):
         turn.wake(due)
         return
     turn.remember(verdict=verdict, published_at=turn.now)
@@ -894,7 +892,7 @@ def outcome(facts: GangFacts, decision: Decision) -> Outcome:
     kept = ((facts.task(p.role, p.index), p.node) for p in decision.nominations)
     blank = facts.blank
     return Outcome(
-        rulings.of_gang(blank.pod_group, blank.scheduler, decision.verdict),
+        of_gang(blank.pod_group, blank.scheduler, decision.verdict),
         tuple(_assignment(facts, *task, node) for task, node in found if task is not None),
         {task[0]: node for task, node in kept if task is not None},
     )

@@ -26,7 +26,6 @@ from muster.scheduler.model import Reason, Snapshot
 from muster.scheduler.shares import Share
 
 log = logging.getLogger(__name__)
-
 LATENCIES: Final = tuple(5.0 * 2**i for i in range(10))
 """kube-batch's buckets, in whatever unit a name ends with."""
 SECONDS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60, 300, 1800, 7200)

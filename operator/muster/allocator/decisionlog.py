@@ -22,7 +22,6 @@ KEPT: Final = 5000
 KEPT_PLACEMENTS: Final = 200_000
 """Placements in them, at the most."""
 ANSWER_SECONDS: Final = 30.0
-
 NameOf = Callable[[str, str, int], str]
 """(gang, role, index) -> name of the pod, or an empty string."""
 
@@ -35,7 +34,7 @@ class _Entry:
     """Names of the placed pods, in order."""
 
 
-class Chronicle:
+class DecisionLog:
     """Keeps decisions that are news: nodes given or taken, or another reason to wait."""
 
     def __init__(self, stir: Callable[[], None], name_of: NameOf) -> None:
