@@ -114,7 +114,7 @@ def _demo(args: argparse.Namespace) -> int:
 
 def _render(args: argparse.Namespace) -> int:
     """Print what the jobs become; 1 for a job that cannot run, 2 for a file without any."""
-    render = importlib.import_module("muster.runtime.render")
+    render = importlib.import_module("muster.commands.render")
     try:
         chosen = settings.parse(args.rest, os.environ)
         made, problems = render.render(args.filename, chosen, args.namespace)
@@ -183,7 +183,7 @@ def _snapshot(questions: Any, chosen: settings.Settings, args: argparse.Namespac
 
 def _ask(args: argparse.Namespace) -> int:
     """Print the answer of a question to the scheduler core."""
-    questions = importlib.import_module("muster.runtime.questions")
+    questions = importlib.import_module("muster.commands.questions")
     try:
         answer = args.ask(questions, settings.parse(args.rest, os.environ), args)
         if asyncio.iscoroutine(answer):

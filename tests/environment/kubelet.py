@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from muster.commands import render
 from muster.controller.model import Context
 from muster.frameworks import FRAMEWORKS
 from muster.gang import EMBEDDED
-from muster.runtime import render
 
 Json = dict[str, Any]
 REFERENCE = re.compile(r"\$\$|\$\(([^)]*)\)")

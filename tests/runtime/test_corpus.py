@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 import broken
 from muster import gang
 from muster.api.model import Problem
+from muster.commands import render
 from muster.controller.model import Context, Observed
 from muster.controller.reconcile import reconcile
 from muster.frameworks import FRAMEWORKS, load, of
 from muster.frameworks.admission import review
-from muster.runtime import render
 
 CORPUS = tuple(broken.corpus())
 RULES = [row for row in CORPUS if row.by in ("apply", "status")]

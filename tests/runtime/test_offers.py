@@ -13,8 +13,8 @@ from builders_scheduler import make_gang
 from muster.api import names
 from muster.cluster import storage
 from muster.cluster.quota import LimitView, QuotaView
-from muster.runtime import offers
-from muster.runtime.offers import OfferError
+from muster.commands import simulate
+from muster.commands.simulate import OfferError
 from seen import seen
 from world import tfjob
 
@@ -24,7 +24,7 @@ SEEDS = Path(__file__).parents[1] / "seeds"
 def offered(*documents, there=(), namespace=""):
     """Return the gangs of these documents."""
     view, _ = seen(gangs=list(there))
-    view, keys = offers.with_offers(view, documents, namespace)
+    view, keys = simulate.with_offers(view, documents, namespace)
     gangs = {gang.key: gang for gang in view.gangs}
     return [gangs[key] for key in keys], view
 
@@ -85,7 +85,7 @@ def simulated(*documents, stored=(), **more):
     view, _ = seen(gangs=[], **more)
     for field in ("claims", "classes"):
         view = replace(view, **{field: tuple(s for f, s in stored if f == field)})
-    view, (key,) = offers.with_offers(view, documents, "team")
+    view, (key,) = simulate.with_offers(view, documents, "team")
     (verdict,) = (d.verdict for d in view.decide() if d.gang == key)
     return verdict
 

@@ -14,7 +14,7 @@ from builders_scheduler import make_gang, make_node, make_pod, make_role
 from muster import cli
 from muster.api import edge
 from muster.cluster import recording
-from muster.runtime import questions
+from muster.commands import questions
 from muster.runtime.settings import Settings
 from seen import seen
 from world import tfjob

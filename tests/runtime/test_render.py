@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from muster import cli, gang
+from muster.commands import render
 from muster.controller.model import Context
 from muster.frameworks import FRAMEWORKS
-from muster.runtime import render
 from world import World, of_kind, tfjob, unbound
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))

@@ -13,9 +13,9 @@ from muster.api.model import Job, Json
 from muster.cluster import quota
 from muster.cluster.gangs import GangInput
 from muster.cluster.recording import Recording
+from muster.commands import render, snapshot
 from muster.frameworks import FRAMEWORKS
 from muster.gang import EMBEDDED
-from muster.runtime import observe, render
 from muster.store.store import Store
 
 
@@ -32,7 +32,7 @@ def with_offers(
     was there under the same key is replaced. Raises OfferError.
     """
     rules, pods = recording.rules, dict[str, Json]()
-    cache = observe.empty_store(tuple(sorted(rules.scheduler_names)))
+    cache = snapshot.empty_store(tuple(sorted(rules.scheduler_names)))
     cache.priorities = dict(rules.priorities)
     cache.groups.use(EMBEDDED.apis[0])
     for node in recording.nodes:
@@ -47,7 +47,7 @@ def with_offers(
                 stored = _admitted(stored, cache)  # noqa: PLW2901 -- as the server has it
                 pods[_place(stored)] = stored
             cache.put(stored)
-    inputs = observe.inputs(cache, rules, 0.0, recording.now)
+    inputs = snapshot.inputs(cache, rules, 0.0, recording.now)
     found = [_charged(gang, cache, pods) for gang in inputs]
     keys = [gang.key for gang in found]
     _check(cache.jobs, keys)

@@ -14,11 +14,13 @@ from muster.api import names
 from muster.cluster import recording
 from muster.cluster.gangs import GangRules
 from muster.cluster.recording import Recording, UnreadableError
-from muster.runtime import kube, offers, render, report
+from muster.commands import render
+from muster.commands.explain import fits, of_gang, open_questions
+from muster.commands.simulate import OfferError, with_offers
+from muster.commands.snapshot import observe
+from muster.runtime import kube
 from muster.runtime.connection import ConfigurationError, connect
 from muster.runtime.kube import BROKEN, ApiError
-from muster.runtime.observe import observe
-from muster.runtime.offers import OfferError
 from muster.runtime.settings import Settings
 from muster.scheduler.decision import Decision
 from muster.scheduler.policy import PolicyError
@@ -37,8 +39,6 @@ FAILURES: Final = (
     *BROKEN,
 )
 """What is told in a sentence, with the code UNKNOWN."""
-
-
 FROM_OUTSIDE: Final = (
     "as an allocator that begins now would see it: what a running one has promised to pods that "
     "are not there yet, it alone knows (--from=URL asks it)"
@@ -80,7 +80,7 @@ async def simulate(
     """Say whether the jobs of these files would fit, and where; NO if one of them would not."""
     seen = (await _live(settings))[1] if cluster == LIVE else recording.load(_read(cluster))[0]
     documents = [document for file in files for document in render.documents(file)]
-    seen, keys = offers.with_offers(seen, documents, namespace)
+    seen, keys = with_offers(seen, documents, namespace)
     decisions = seen.decide()
     return _answer(seen, keys, decisions, as_json=as_json)
 
@@ -107,12 +107,12 @@ def _answer(
     seen: Recording, keys: Sequence[str], decisions: Sequence[Decision], *, as_json: bool
 ) -> Answer:
     found = {d.gang: d for d in decisions if d.gang in keys}
-    code = YES if all(report.fits(found.get(key)) for key in keys) else NO
+    code = YES if all(fits(found.get(key)) for key in keys) else NO
     if as_json:
         return Answer(recording.told(list(found.values())), code)
-    asked = report.open_questions(found.values())
+    asked = open_questions(found.values())
     foretold = seen.foretell(asked) if asked else {}
-    return Answer("".join(report.of_gang(seen, k, decisions, foretold) for k in keys), code)
+    return Answer("".join(of_gang(seen, k, decisions, foretold) for k in keys), code)
 
 
 def _find(seen: Recording, kind: str, namespace: str, name: str) -> str:
