@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from muster.runtime import flags, settings
+from muster.runtime import settings
 
 ANCESTORS = {
     **dict.fromkeys(("manager", "training-operator", "mpi-operator", "tf-operator"), "run"),
@@ -95,7 +95,7 @@ def _run(command: str, arguments: Sequence[str]) -> int:
         return 0
     try:
         chosen = settings.parse(arguments, os.environ, command)
-    except flags.FlagError as error:
+    except settings.FlagError as error:
         print(f"muster {command}: {error}", file=sys.stderr)
         return 2
     if chosen.version:
@@ -118,7 +118,7 @@ def _render(args: argparse.Namespace) -> int:
     try:
         chosen = settings.parse(args.rest, os.environ)
         made, problems = render.render(args.filename, chosen, args.namespace)
-    except (flags.FlagError, render.UnreadableError) as error:
+    except (settings.FlagError, render.UnreadableError) as error:
         print(f"muster render: {error}", file=sys.stderr)
         return 2
     print(made or "", end="")
@@ -188,7 +188,7 @@ def _ask(args: argparse.Namespace) -> int:
         answer = args.ask(questions, settings.parse(args.rest, os.environ), args)
         if asyncio.iscoroutine(answer):
             answer = asyncio.run(answer)
-    except (flags.FlagError, *questions.FAILURES) as error:
+    except (settings.FlagError, *questions.FAILURES) as error:
         print(f"muster: {error}", file=sys.stderr)
         return 2
     print(answer.text, end="")

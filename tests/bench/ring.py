@@ -25,10 +25,10 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from muster.api.model import Json
+from muster.kube.auth import connect
+from muster.kube.client import ApiError, Kube
+from muster.kube.flowcontrol import PriorityLevel
 from muster.local import cluster, options
-from muster.runtime.connection import connect
-from muster.runtime.gate import Urgency
-from muster.runtime.kube import ApiError, Kube
 
 NODES = 1000
 SHAPES = ((1, 100), (100, 10), (1, 1000), (500, 2))
@@ -93,7 +93,7 @@ async def create_on_node(client: Kube, namespace: str, count: int) -> None:
 
     async def one(index: int) -> None:
         document = pod(namespace, f"pod-{index}", f"node-{1 + index % NODES}")
-        await client.create(PODS.format(namespace), document, Urgency.PLACEMENT)
+        await client.create(PODS.format(namespace), document, PriorityLevel.PLACEMENT)
 
     await asyncio.gather(*(one(index) for index in range(count)))
 
@@ -103,14 +103,14 @@ async def create_and_bind(client: Kube, namespace: str, count: int) -> None:
 
     async def one(index: int) -> None:
         path = PODS.format(namespace)
-        await client.create(path, pod(namespace, f"pod-{index}", ""), Urgency.PLACEMENT)
+        await client.create(path, pod(namespace, f"pod-{index}", ""), PriorityLevel.PLACEMENT)
         binding = {
             "apiVersion": "v1",
             "kind": "Binding",
             "metadata": {"name": f"pod-{index}"},
             "target": {"apiVersion": "v1", "kind": "Node", "name": f"node-{1 + index % NODES}"},
         }
-        await client.create(f"{path}/pod-{index}/binding", binding, Urgency.PLACEMENT)
+        await client.create(f"{path}/pod-{index}/binding", binding, PriorityLevel.PLACEMENT)
 
     await asyncio.gather(*(one(index) for index in range(count)))
 
@@ -120,7 +120,7 @@ async def apply_jobs(client: Kube, namespace: str, jobs: int, pods: int) -> None
     path = JOBS.format(namespace)
     await asyncio.gather(
         *(
-            client.create(path, job(f"job-{index}", namespace, pods), Urgency.PLACEMENT)
+            client.create(path, job(f"job-{index}", namespace, pods), PriorityLevel.PLACEMENT)
             for index in range(jobs)
         )
     )
@@ -255,7 +255,7 @@ async def ready(process: subprocess.Popen[bytes], port: int) -> None:
 async def namespace_for(client: Kube, name: str) -> str:
     """Create the namespace and wait for its service account, without which no pod is taken."""
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-    await client.create("/api/v1/namespaces", body, Urgency.PLACEMENT)
+    await client.create("/api/v1/namespaces", body, PriorityLevel.PLACEMENT)
     async with asyncio.timeout(30):
         while True:
             try:

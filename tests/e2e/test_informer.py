@@ -12,12 +12,13 @@ from urllib.parse import urlsplit
 import pytest
 from harness import PATIENCE, Api, Json
 
+from muster.kube.auth import connect
+from muster.kube.client import Kube
 from muster.kube.collection import Collection
+from muster.kube.flowcontrol import PriorityLevel
+from muster.kube.informer import Informer
+from muster.kube.resources import Resource
 from muster.local.handle import Cluster
-from muster.runtime.connection import connect
-from muster.runtime.gate import Urgency
-from muster.runtime.informer import Informer
-from muster.runtime.kube import Kube, Resource
 
 pytestmark = pytest.mark.e2e
 
@@ -289,7 +290,7 @@ def test_own_writes_are_known_at_once_and_not_undone(api: Api) -> None:
             # The watch tells of 2 to 9 while the write is known already.
             for value in range(2, 10):
                 await server.change("name", str(value))
-            stored = await kube.patch(path, {"data": {"v": "mine"}}, Urgency.PLACEMENT)
+            stored = await kube.patch(path, {"data": {"v": "mine"}}, PriorityLevel.PLACEMENT)
             copy.held.apply(stored)
             assert copy.values == {"name": "mine"}
             uid = stored["metadata"]["uid"]
@@ -299,7 +300,7 @@ def test_own_writes_are_known_at_once_and_not_undone(api: Api) -> None:
                 copy.changes.index(next(c for c in copy.changes if "mine" in c)) :
             ]
             assert [new for _, new in after] == ["mine", "theirs"]
-            await kube.delete(path, uid, Urgency.PLACEMENT)
+            await kube.delete(path, uid, PriorityLevel.PLACEMENT)
             copy.held.discard(api.namespace, "name", uid)
             assert copy.values == {}
             await server.put("name", "again")

@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 
 from muster.frameworks.initcontainer import Waiting, containers
+from muster.kube.auth import ConfigurationError
 from muster.runtime import app
-from muster.runtime.connection import ConfigurationError
 from muster.runtime.settings import Settings
 
 TEMPLATE = """

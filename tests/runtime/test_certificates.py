@@ -13,7 +13,16 @@ from unittest import mock
 from cryptography import x509
 
 from muster.local import pki
-from muster.runtime import certificates, webhooks
+from muster.runtime import webhook
+from muster.runtime.webhook import (
+    MOST,
+    Admission,
+    GivenFiles,
+    bundle,
+    hosts,
+    published,
+    self_signed,
+)
 
 NOW = 1_800_000_000.0
 DAY = 86_400.0
@@ -22,7 +31,7 @@ HOSTS = ("muster-webhook.muster-system.svc", "127.0.0.1", "::1")
 
 def pair(now=NOW, lifetime=DAY):
     """Return a certificate made at that time."""
-    return certificates.self_signed(HOSTS, now, lifetime)
+    return self_signed(HOSTS, now, lifetime)
 
 
 def in_bundle(text):
@@ -55,10 +64,10 @@ def test_a_server_can_use_it_and_a_client_trust_it(tmp_path):
 def test_a_bundle_keeps_what_still_serves():
     """Other replicas' certificates stay until they run out; what is ours and old goes."""
     old, other = pair(NOW - 2 * DAY), pair(NOW - DAY / 2)
-    both = certificates.bundle(old.certificate, other.certificate, NOW - DAY / 2)
+    both = bundle(old.certificate, other.certificate, NOW - DAY / 2)
     assert in_bundle(both) == in_bundle(other.certificate)
     new = pair()
-    assert in_bundle(certificates.bundle(both, new.certificate, NOW)) == [
+    assert in_bundle(bundle(both, new.certificate, NOW)) == [
         *in_bundle(other.certificate),
         *in_bundle(new.certificate),
     ]
@@ -67,9 +76,9 @@ def test_a_bundle_keeps_what_still_serves():
 def test_a_bundle_does_not_grow_without_end():
     """An operator that starts again and again pushes its oldest certificates out."""
     text = b""
-    for second in range(certificates.MOST + 5):
-        text = certificates.bundle(text, pair(NOW + second).certificate, NOW + second)
-    assert len(in_bundle(text)) == certificates.MOST
+    for second in range(MOST + 5):
+        text = bundle(text, pair(NOW + second).certificate, NOW + second)
+    assert len(in_bundle(text)) == MOST
     starts = [c.not_valid_before_utc for c in in_bundle(text)]
     assert starts == sorted(starts)
 
@@ -78,11 +87,11 @@ def test_a_bundle_keeps_the_authorities_of_others():
     """Whoever put them there had a reason."""
     theirs = pki.Authority("theirs").certificate
     new = pair().certificate
-    assert in_bundle(certificates.bundle(theirs, new, NOW)) == [
+    assert in_bundle(bundle(theirs, new, NOW)) == [
         *in_bundle(theirs),
         *in_bundle(new),
     ]
-    assert certificates.bundle(b"no certificate", new, NOW) == new
+    assert bundle(b"no certificate", new, NOW) == new
 
 
 SERVICE = {
@@ -99,20 +108,20 @@ def configuration(*clients):
 
 def test_the_hosts_are_those_that_the_configuration_names():
     """No flag can contradict it."""
-    found = webhooks.hosts(configuration(SERVICE, URL, SERVICE))
+    found = hosts(configuration(SERVICE, URL, SERVICE))
     assert list(found) == ["muster-webhook.muster-system.svc", "127.0.0.1"]
-    assert list(webhooks.hosts({})) == []
+    assert list(hosts({})) == []
 
 
 def test_publishing_changes_the_bundles_and_nothing_else():
     """Twice is once."""
     certificate = pair().certificate
-    once = webhooks.published(configuration(SERVICE), certificate, NOW)
+    once = published(configuration(SERVICE), certificate, NOW)
     (webhook,) = once["webhooks"]
     assert base64.b64decode(webhook["clientConfig"].pop("caBundle")) == certificate
     assert webhook == configuration(SERVICE)["webhooks"][0]
-    full = webhooks.published(configuration(SERVICE), certificate, NOW)
-    assert webhooks.published(full, certificate, NOW + 1) == full
+    full = published(configuration(SERVICE), certificate, NOW)
+    assert published(full, certificate, NOW + 1) == full
 
 
 class Followed:
@@ -120,8 +129,8 @@ class Followed:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        given = webhooks.Given(str(folder / "given.crt"), str(folder / "given.key"))
-        self.admission = webhooks.Admission(mock.sentinel.nobody, "muster", DAY, given)
+        given = GivenFiles(str(folder / "given.crt"), str(folder / "given.key"))
+        self.admission = Admission(mock.sentinel.nobody, "muster", DAY, given)
 
     def give(self, certificate: bytes, key: bytes) -> None:
         """Write the files."""
@@ -141,8 +150,8 @@ class Followed:
 
 def test_given_files_that_do_not_belong_together_are_never_served(tmp_path, monkeypatch, caplog):
     """Half of an exchange is not an exchange: the old pair serves until the new one is whole."""
-    monkeypatch.setattr(webhooks, "FOLLOW_SECONDS", 0.01)
-    monkeypatch.setattr(webhooks, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(webhook, "FOLLOW_SECONDS", 0.01)
+    monkeypatch.setattr(webhook, "RETRY_SECONDS", 0.01)
 
     async def until(ready):
         async with asyncio.timeout(10):

@@ -3,13 +3,13 @@
 
 import pytest
 
-from muster.runtime import flags
-from muster.runtime.flags import Flag
+from muster.runtime import settings
+from muster.runtime.settings import Flag
 
 TABLE = (
     Flag("namespace", "", "namespace"),
-    Flag("leader-elect", "", "leader", flags.boolean, switch=True),
-    Flag("period", "", "period", flags.duration),
+    Flag("leader-elect", "", "leader", settings.boolean, switch=True),
+    Flag("period", "", "period", settings.duration),
     Flag("kind", "", "kinds", many=True),
     Flag("qps"),
     Flag("logtostderr", switch=True),
@@ -37,12 +37,12 @@ TABLE = (
 )
 def test_values(arguments, values):
     """Both dashes, both ways to give a value, switches; the last of two counts."""
-    assert flags.parse(arguments, TABLE).values == values
+    assert settings.parse_flags(arguments, TABLE).values == values
 
 
 def test_flags_without_effect_are_named_once():
     """What is accepted only is remembered for the log."""
-    given = flags.parse(
+    given = settings.parse_flags(
         ["-logtostderr", "--qps", "5", "--qps=6", "--zap-devel", "--zap-encoder=json"],
         TABLE,
         prefixes=("zap-",),
@@ -53,7 +53,7 @@ def test_flags_without_effect_are_named_once():
 
 def test_flags_of_a_family_take_their_value_along():
     """The next argument belongs to an unknown flag of a family unless it is a flag itself."""
-    given = flags.parse(
+    given = settings.parse_flags(
         ["--zap-encoder", "json", "--zap-devel", "--leader-elect"], TABLE, prefixes=("zap-",)
     )
     assert given.values == {"leader": True}
@@ -79,8 +79,8 @@ def test_flags_of_a_family_take_their_value_along():
 )
 def test_errors_name_the_flag(arguments, message):
     """Whoever made a mistake reads where, and what to write."""
-    with pytest.raises(flags.FlagError) as raised:
-        flags.parse(arguments, TABLE)
+    with pytest.raises(settings.FlagError) as raised:
+        settings.parse_flags(arguments, TABLE)
     assert str(raised.value) == message
 
 
@@ -100,20 +100,20 @@ def test_errors_name_the_flag(arguments, message):
 )
 def test_duration(text, seconds):
     """Go's spelling of durations, in seconds."""
-    assert flags.duration(text) == pytest.approx(seconds)
+    assert settings.duration(text) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("text", ["", "1", "1 s", "s", "-1s", "1d", "1s2", "1.2.3s"])
 def test_no_duration(text):
     """A number needs its unit, as in Go; nothing lasts less than no time."""
     with pytest.raises(ValueError, match="write a duration like"):
-        flags.duration(text)
+        settings.duration(text)
 
 
 def test_a_period_is_longer_than_nothing():
     """A pace of 0 would be none."""
     with pytest.raises(ValueError, match="longer than 0"):
-        flags.span("0s")
+        settings.span("0s")
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_a_period_is_longer_than_nothing():
 )
 def test_address(text, address):
     """Where to listen; 0 or nothing is nowhere."""
-    assert flags.address(text) == address
+    assert settings.address(text) == address
 
 
 @pytest.mark.parametrize(
@@ -137,18 +137,18 @@ def test_address(text, address):
 def test_no_address(text):
     """A port alone or a URL is refused."""
     with pytest.raises(ValueError, match="write host:port"):
-        flags.address(text)
+        settings.address(text)
 
 
 @pytest.mark.parametrize(
     ("read", "text"),
     [
-        (flags.count, "-1"),
-        (flags.count, "many"),
-        (flags.count, "1.5"),
-        (flags.positive, "0"),
-        (flags.positive, ""),
-        (flags.one_of("create", "bind"), "Create"),
+        (settings.count, "-1"),
+        (settings.count, "many"),
+        (settings.count, "1.5"),
+        (settings.positive, "0"),
+        (settings.positive, ""),
+        (settings.one_of("create", "bind"), "Create"),
     ],
 )
 def test_numbers_and_words(read, text):

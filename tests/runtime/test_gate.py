@@ -7,53 +7,53 @@ import asyncio
 
 import pytest
 
-from muster.runtime import gate as gate_module
-from muster.runtime.gate import SHARE, Gate, Urgency
+from muster.kube import flowcontrol
+from muster.kube.flowcontrol import SHARE, FlowControl, PriorityLevel
 
 
-async def _order(gate: Gate, wanted: list[Urgency]) -> list[Urgency]:
-    served: list[Urgency] = []
+async def _order(gate: FlowControl, wanted: list[PriorityLevel]) -> list[PriorityLevel]:
+    served: list[PriorityLevel] = []
 
-    async def one(urgency: Urgency) -> None:
+    async def one(urgency: PriorityLevel) -> None:
         async with gate.enter(urgency):
             served.append(urgency)
             await asyncio.sleep(0)
 
     for _ in range(gate.width):
-        await gate.acquire(Urgency.PLACEMENT)
+        await gate.acquire(PriorityLevel.PLACEMENT)
     tasks = [asyncio.create_task(one(urgency)) for urgency in wanted]
     await asyncio.sleep(0)
     for _ in range(gate.width):
-        gate.release(Urgency.PLACEMENT)
+        gate.release(PriorityLevel.PLACEMENT)
     await asyncio.gather(*tasks)
     return served
 
 
 def test_prose_waits_while_gangs_start() -> None:
     """Of the less urgent writes only a share is made before the placements are through."""
-    wanted = [Urgency.EVENT] * 20 + [Urgency.PLACEMENT] * 20
-    served = asyncio.run(_order(Gate(4), wanted))
-    last = max(i for i, urgency in enumerate(served) if urgency is Urgency.PLACEMENT)
-    assert served[: last + 1].count(Urgency.EVENT) <= 10 * SHARE
+    wanted = [PriorityLevel.EVENT] * 20 + [PriorityLevel.PLACEMENT] * 20
+    served = asyncio.run(_order(FlowControl(4), wanted))
+    last = max(i for i, urgency in enumerate(served) if urgency is PriorityLevel.PLACEMENT)
+    assert served[: last + 1].count(PriorityLevel.EVENT) <= 10 * SHARE
     assert len(served) == 40
 
 
 def test_nothing_starves(monkeypatch: pytest.MonkeyPatch) -> None:
     """An endless stream of placements leaves every other class its share, after a while."""
-    monkeypatch.setattr(gate_module, "PATIENCE", 0.2)
+    monkeypatch.setattr(flowcontrol, "PATIENCE", 0.2)
 
     async def run() -> None:
-        gate, over = Gate(2), asyncio.Event()
+        gate, over = FlowControl(2), asyncio.Event()
 
         async def stream() -> None:
             while not over.is_set():
-                async with gate.enter(Urgency.PLACEMENT):
+                async with gate.enter(PriorityLevel.PLACEMENT):
                     await asyncio.sleep(0)
 
         streams = [asyncio.create_task(stream()) for _ in range(8)]
         await asyncio.sleep(0)
         async with asyncio.timeout(5):
-            for urgency in (Urgency.SUPPORT, Urgency.STATUS, Urgency.EVENT):
+            for urgency in (PriorityLevel.SUPPORT, PriorityLevel.STATUS, PriorityLevel.EVENT):
                 began = asyncio.get_running_loop().time()
                 async with gate.enter(urgency):
                     assert asyncio.get_running_loop().time() - began >= 0.2
@@ -67,11 +67,11 @@ def test_width_is_held() -> None:
     """Never more than `width` are inside at once."""
 
     async def run() -> int:
-        gate, inside, most = Gate(3), 0, 0
+        gate, inside, most = FlowControl(3), 0, 0
 
         async def one() -> None:
             nonlocal inside, most
-            async with gate.enter(Urgency.STATUS):
+            async with gate.enter(PriorityLevel.STATUS):
                 inside += 1
                 most = max(most, inside)
                 await asyncio.sleep(0)
@@ -88,18 +88,18 @@ def test_a_cancelled_waiter_gives_its_place_back(granted: bool) -> None:
     """Cancelling before or after the grant leaks no place."""
 
     async def run() -> None:
-        gate = Gate(1)
-        await gate.acquire(Urgency.STATUS)
-        waiter = asyncio.create_task(gate.acquire(Urgency.STATUS))
+        gate = FlowControl(1)
+        await gate.acquire(PriorityLevel.STATUS)
+        waiter = asyncio.create_task(gate.acquire(PriorityLevel.STATUS))
         await asyncio.sleep(0)
         if granted:
-            gate.release(Urgency.STATUS)
+            gate.release(PriorityLevel.STATUS)
         waiter.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiter
         if not granted:
-            gate.release(Urgency.STATUS)
+            gate.release(PriorityLevel.STATUS)
         async with asyncio.timeout(1):
-            await gate.acquire(Urgency.STATUS)
+            await gate.acquire(PriorityLevel.STATUS)
 
     asyncio.run(run())

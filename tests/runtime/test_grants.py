@@ -11,7 +11,7 @@ import pytest
 from muster.api import names
 from muster.frameworks.mpi_ssh import MPI_SSH
 from muster.gang import SCHEDULER_PLUGINS
-from muster.runtime import grants, permissions
+from muster.runtime import permissions
 
 
 class Slow:
@@ -35,7 +35,7 @@ def test_jobs_wait_until_their_batch_jobs_are_read(monkeypatch: pytest.MonkeyPat
         return tuple(accesses) if next(asked) else ()
 
     monkeypatch.setattr(permissions, "missing", missing)
-    monkeypatch.setattr(grants, "PAUSE", 0.0)
+    monkeypatch.setattr(permissions, "PAUSE", 0.0)
     jobs = Slow()
     informers = SimpleNamespace(
         store=SimpleNamespace(backend=SCHEDULER_PLUGINS, frameworks={}),
@@ -44,7 +44,7 @@ def test_jobs_wait_until_their_batch_jobs_are_read(monkeypatch: pytest.MonkeyPat
 
     async def story() -> None:
         rows = [MPI_SSH]
-        made = grants.Grants(None, informers, rows, ())
+        made = permissions.Grants(None, informers, rows, ())
         await made.look()
         assert "mpi" in "".join(made.lacking.values())
         following = asyncio.create_task(made.run())

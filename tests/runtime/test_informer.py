@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Sequence
 
 from muster.api.model import Json
 from muster.kube.collection import Collection
-from muster.runtime.informer import Informer
-from muster.runtime.kube import Resource
+from muster.kube.informer import Informer
+from muster.kube.resources import Resource
 
 PODS = Resource("", "v1", "pods")
 

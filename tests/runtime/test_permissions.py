@@ -10,8 +10,9 @@ import yaml
 
 from muster import gang
 from muster.frameworks import FRAMEWORKS, ROWS
+from muster.kube import access
+from muster.kube.access import Access
 from muster.runtime import permissions
-from muster.runtime.permissions import Access
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 
@@ -24,7 +25,7 @@ def needed(backend="none", namespaces=(), lease=None):
 
 def optional(backend):
     """Return what a backend can do without."""
-    return permissions.accesses(gang.BACKENDS[backend].optional, ())
+    return access.accesses(gang.BACKENDS[backend].optional, ())
 
 
 def granted(*paths):
@@ -132,12 +133,12 @@ def test_what_is_missing_is_one_line():
         Access("nodes", "", "watch"),
         Access("podgroups.scheduling.incubator.k8s.io", "team", "create"),
     )
-    assert permissions.sentence(missing, "embedded") == (
+    assert access.sentence(missing, "embedded") == (
         "this account may not list, watch nodes; create "
         "podgroups.scheduling.incubator.k8s.io in namespace team; the roles of "
         "manifests/overlays/embedded grant what is needed"
     )
-    assert permissions.sentence((), "embedded") == ""
+    assert access.sentence((), "embedded") == ""
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.component], ids=lambda r: r.component)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from muster.runtime.recorder import BACKLOG, PLENTY, Recorder
+from muster.kube.events import BACKLOG, PLENTY, EventRecorder
 
 JOB = {
     "apiVersion": "kubeflow.org/v1",
@@ -15,7 +15,7 @@ OTHER = {**JOB, "metadata": {**JOB["metadata"], "uid": "v"}}
 
 def make_recorder():
     """Return one that writes nothing, as nobody runs it."""
-    return Recorder(None)
+    return EventRecorder(None)
 
 
 def test_what_is_to_be_heard_once_is_said_once_of_each_object():

@@ -5,7 +5,7 @@ import dataclasses
 
 import pytest
 
-from muster.runtime import flags, settings
+from muster.runtime import settings
 
 
 def parse(*arguments, **environ):
@@ -114,14 +114,16 @@ def test_gang_flags(arguments, chosen):
 def test_gang_flags_that_contradict_each_other(first, second):
     """Two different meanings are an error that names both flags, in any order."""
     for arguments in ((first, second), (second, first)):
-        with pytest.raises(flags.FlagError) as raised:
+        with pytest.raises(settings.FlagError) as raised:
             parse(*arguments)
         assert str(raised.value) == f"{first} and {second} contradict each other; give one of them"
 
 
 def test_the_pair_that_contradicts_is_named():
     """Of three flags only the two that differ are named."""
-    with pytest.raises(flags.FlagError, match="-name=volcano and --enable-gang-scheduling=false"):
+    with pytest.raises(
+        settings.FlagError, match="-name=volcano and --enable-gang-scheduling=false"
+    ):
         parse(
             "--gang-scheduler-name=volcano",
             "--gang-scheduling=volcano",
@@ -262,7 +264,7 @@ def test_environment():
 )
 def test_errors(arguments, message):
     """A wrong argument is refused with its flag and what to write."""
-    with pytest.raises(flags.FlagError) as raised:
+    with pytest.raises(settings.FlagError) as raised:
         parse(*arguments)
     assert message in str(raised.value)
 
@@ -290,7 +292,7 @@ def test_the_scheduler_alone_has_kube_batchs_defaults():
 
 def test_the_scheduler_alone_has_no_flags_of_jobs():
     """Nor of other gang schedulers; its help shows none."""
-    with pytest.raises(flags.FlagError, match="unknown flag --gang-scheduler-name"):
+    with pytest.raises(settings.FlagError, match="unknown flag --gang-scheduler-name"):
         settings.parse(["--gang-scheduler-name=volcano"], {}, "scheduler")
     assert "--enable-scheme" not in settings.usage("scheduler")
     assert "--priority-class" in settings.usage("scheduler")

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from muster.runtime import work
-from muster.runtime.work import WorkQueue
+from muster.kube import workqueue
+from muster.kube.workqueue import WorkQueue
 
 
 async def _with(queue: WorkQueue, play: Callable[[], Awaitable[None]]) -> None:
@@ -44,7 +44,7 @@ def test_one_pass_at_a_time_and_one_more_for_what_came_meanwhile() -> None:
     async def play() -> None:
         queue.add("a")
         await twice.wait()
-        await asyncio.sleep(4 * work.SHORTEST_REST)
+        await asyncio.sleep(4 * workqueue.SHORTEST_REST)
 
     queue = WorkQueue(one, width=4)
     asyncio.run(_with(queue, play))
@@ -70,7 +70,7 @@ def test_the_earlier_of_two_times_counts() -> None:
 
 def test_a_failure_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pass that raises is repeated, with pauses that double, and others go on meanwhile."""
-    monkeypatch.setattr(work, "FIRST_BACKOFF", 0.01)
+    monkeypatch.setattr(workqueue, "FIRST_BACKOFF", 0.01)
     times: list[float] = []
     done = asyncio.Event()
 
@@ -123,7 +123,7 @@ def test_trouble_of_the_world_is_told_in_a_line(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Also when several writes of a pass met it; what nobody expected is told in full."""
-    monkeypatch.setattr(work, "FIRST_BACKOFF", 0.001)
+    monkeypatch.setattr(workqueue, "FIRST_BACKOFF", 0.001)
     errors = [ExceptionGroup("writes", [OSError("no route"), OSError("no route")]), ValueError()]
     done = asyncio.Event()
 

@@ -16,10 +16,10 @@ from muster.api import edge, names
 from muster.api.model import Job, Json, PodView
 from muster.cluster.storage import BOUND_BY, SELECTED_NODE, ClaimView, Consumer, VolumeView
 from muster.controller.events import MOST_APART
-from muster.runtime.gate import Urgency
-from muster.runtime.kube import STRATEGIC_PATCH, ApiError, FencedError, Kube
-from muster.runtime.recorder import Recorder, job_reference, pod_reference
-from muster.runtime.resources import CLAIMS, PODS, VOLUMES
+from muster.kube.client import STRATEGIC_PATCH, ApiError, FencedError, Kube
+from muster.kube.events import EventRecorder, job_reference, pod_reference
+from muster.kube.flowcontrol import PriorityLevel
+from muster.kube.resources import CLAIMS, PODS, VOLUMES
 from muster.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class Binder:
         kube: Kube,
         cache: Store,
         metrics: CycleMetrics,
-        recorder: Recorder,
+        recorder: EventRecorder,
         failed: Callable[[PodView], None],
     ) -> None:
         self._kube, self._cache, self._metrics, self._failed = kube, cache, metrics, failed
@@ -83,7 +83,7 @@ class Binder:
 
     async def _serve(self, path: str, body: Json, key: str) -> None:
         try:
-            self._cache.put(await self._kube.patch(path, body, Urgency.PLACEMENT))
+            self._cache.put(await self._kube.patch(path, body, PriorityLevel.PLACEMENT))
         except TROUBLE as error:
             log.warning("claim %s did not get its volume: %s", key, error)
         finally:
@@ -98,7 +98,7 @@ class Binder:
         }
         path = PODS.path(pod.namespace, pod.name, "binding")
         try:
-            await self._kube.create(path, body, Urgency.PLACEMENT)
+            await self._kube.create(path, body, PriorityLevel.PLACEMENT)
         except TROUBLE as error:
             log.warning("pod %s/%s was not bound to %s: %s", pod.namespace, pod.name, node, error)
             self._metrics.not_bound()
@@ -120,7 +120,9 @@ class Binder:
         body: Json = {"metadata": {"uid": pod.uid}, "status": status}
         path = PODS.path(pod.namespace, pod.name, "status")
         try:
-            self._cache.put(await self._kube.patch(path, body, Urgency.STATUS, STRATEGIC_PATCH))
+            self._cache.put(
+                await self._kube.patch(path, body, PriorityLevel.STATUS, STRATEGIC_PATCH)
+            )
         except TROUBLE as error:
             log.info("pod %s/%s was not marked: %s", pod.namespace, pod.name, error)
 
@@ -135,7 +137,7 @@ class Binder:
         self._recorder.emit(about, "Normal", names.Event.EVICT, cause.sentence, once=True)
         path = PODS.path(pod.namespace, pod.name, "eviction")
         try:
-            await self._kube.create(path, body, Urgency.PLACEMENT)
+            await self._kube.create(path, body, PriorityLevel.PLACEMENT)
         except ApiError as error:
             if error.code == 404:
                 self._removing.discard(pod.uid)
@@ -153,7 +155,7 @@ class Binder:
         path = PODS.path(pod.namespace, pod.name)
         try:
             left = await self._kube.delete(
-                path, pod.uid, Urgency.PLACEMENT, grace=grace(self._cache, pod)
+                path, pod.uid, PriorityLevel.PLACEMENT, grace=grace(self._cache, pod)
             )
         except TROUBLE as error:
             log.warning("pod %s/%s was not deleted: %s", pod.namespace, pod.name, error)
@@ -190,7 +192,7 @@ def _reserved(volume: VolumeView, claim: ClaimView) -> Json:
     return {"metadata": metadata, "spec": {"claimRef": reference}}
 
 
-def record_arrivals(recorder: Recorder, job: Job, pods: Sequence[PodView]) -> None:
+def record_arrivals(recorder: EventRecorder, job: Job, pods: Sequence[PodView]) -> None:
     """Say of each pod where it is, of many in one sentence that is about their job.
 
     As the rest of what is said of them, it is left out while much is still to be written.
@@ -205,7 +207,7 @@ def record_arrivals(recorder: Recorder, job: Job, pods: Sequence[PodView]) -> No
         record_arrival(recorder, pod, spare=True)
 
 
-def record_arrival(recorder: Recorder, pod: PodView, *, spare: bool = False) -> None:
+def record_arrival(recorder: EventRecorder, pod: PodView, *, spare: bool = False) -> None:
     """Say on the pod where it is; `spare` as `Recorder.emit` has it."""
     text = f"Successfully assigned {pod.namespace}/{pod.name} to {pod.node}"
     recorder.emit(pod_reference(pod), "Normal", names.Event.SCHEDULED, text, spare=spare)

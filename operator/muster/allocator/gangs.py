@@ -21,7 +21,7 @@ from muster.api import names
 from muster.api.model import PodView
 from muster.cluster.gangs import GangInput
 from muster.cluster.state import ClusterColumns
-from muster.runtime.recorder import Recorder, pod_reference
+from muster.kube.events import EventRecorder, pod_reference
 from muster.scheduler.decision import Decision
 
 log = logging.getLogger(__name__)
@@ -195,7 +195,7 @@ class Effects:
     def __init__(
         self,
         binder: Binder,
-        recorder: Recorder,
+        recorder: EventRecorder,
         metrics: CycleMetrics,
         wake: Callable[[float], None],
     ) -> None:

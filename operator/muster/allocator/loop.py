@@ -24,9 +24,9 @@ from muster.api.model import Job, PodView, Verdict
 from muster.cluster import gangs, recording
 from muster.cluster.assemble import assemble
 from muster.cluster.gangs import GangInput, GangRules
-from muster.runtime.kube import Kube
+from muster.kube.client import Kube
+from muster.kube.events import EventRecorder
 from muster.runtime.metrics import Metrics
-from muster.runtime.recorder import Recorder
 from muster.scheduler import cycle
 from muster.scheduler.decision import Decision, State
 from muster.scheduler.model import Snapshot
@@ -72,11 +72,11 @@ class Loop:
         settings: Callable[[], LoopSettings],
         metrics: Metrics,
         touched: Callable[[str], None],
-        recorder: Recorder | None = None,
+        recorder: EventRecorder | None = None,
     ) -> None:
         self._cache, self._policy = cache, policy
         self._settings, self._metrics = settings, metrics.cycles
-        self._recorder = recorder = recorder or Recorder(kube)
+        self._recorder = recorder = recorder or EventRecorder(kube)
         binder = self._binder = Binder(kube, cache, self._metrics, recorder, self._not_bound)
         self.queue_status = QueueStatus(kube, cache)
         self._group_status = GroupStatus(kube, cache, recorder)

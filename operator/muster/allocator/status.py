@@ -18,10 +18,10 @@ from muster.api import edge, names, quantity
 from muster.api.model import Json, Verdict
 from muster.cluster import podgroups
 from muster.gang import announce
-from muster.runtime.gate import Urgency
-from muster.runtime.kube import Kube, Resource
-from muster.runtime.recorder import Recorder, reference
-from muster.runtime.resources import QUEUES
+from muster.kube.client import Kube
+from muster.kube.events import EventRecorder, reference
+from muster.kube.flowcontrol import PriorityLevel
+from muster.kube.resources import QUEUES, Resource
 from muster.scheduler.decision import Decision
 from muster.scheduler.model import Snapshot
 from muster.scheduler.shares import Share, shares
@@ -68,7 +68,7 @@ class QueueStatus:
             return
         try:
             document = await self._kube.patch(
-                QUEUES.path("", name), {"status": patch}, Urgency.STATUS
+                QUEUES.path("", name), {"status": patch}, PriorityLevel.STATUS
             )
         except TROUBLE as error:
             log.info("the status of queue %s was not written: %s", name, error)
@@ -96,7 +96,7 @@ def _texts(amounts: Mapping[str, int]) -> Json:
 class GroupStatus:
     """Writes where gangs of other people's pods stand."""
 
-    def __init__(self, kube: Kube, cache: Store, recorder: Recorder) -> None:
+    def __init__(self, kube: Kube, cache: Store, recorder: EventRecorder) -> None:
         self._kube, self._cache, self._recorder = kube, cache, recorder
         self._queued: set[str] = set()
         self._news = asyncio.Event()
@@ -130,7 +130,7 @@ class GroupStatus:
             return
         try:
             path = POD_GROUPS.path(group.namespace, group.name)
-            self._cache.put(await self._kube.patch(path, patch, Urgency.STATUS))
+            self._cache.put(await self._kube.patch(path, patch, PriorityLevel.STATUS))
         except TROUBLE as error:
             log.info("%s: its status was not written: %s", key, error)
             asyncio.get_running_loop().call_later(RETRY, self.enqueue, key)

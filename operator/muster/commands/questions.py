@@ -18,9 +18,9 @@ from muster.commands import render
 from muster.commands.explain import fits, of_gang, open_questions
 from muster.commands.simulate import OfferError, with_offers
 from muster.commands.snapshot import observe
-from muster.runtime import kube
-from muster.runtime.connection import ConfigurationError, connect
-from muster.runtime.kube import BROKEN, ApiError
+from muster.kube import client
+from muster.kube.auth import ConfigurationError, connect
+from muster.kube.client import BROKEN, ApiError
 from muster.runtime.settings import Settings
 from muster.scheduler.decision import Decision
 from muster.scheduler.policy import PolicyError
@@ -153,7 +153,7 @@ async def _live(settings: Settings) -> tuple[Store, Recording, str]:
 
 async def _fetch(url: str) -> str:
     """Return the text of a recording from a running allocator's address."""
-    return await kube.fetch(url if "/debug/" in url else f"{url.rstrip('/')}/debug/snapshot")
+    return await client.fetch(url if "/debug/" in url else f"{url.rstrip('/')}/debug/snapshot")
 
 
 def _read(file: str) -> str:

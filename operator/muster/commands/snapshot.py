@@ -16,7 +16,7 @@ from muster.cluster.assemble import assemble
 from muster.cluster.gangs import GangInput, GangRules
 from muster.cluster.recording import Recording
 from muster.frameworks import FRAMEWORKS
-from muster.runtime.kube import ApiError, Kube
+from muster.kube.client import ApiError, Kube
 from muster.scheduler.policy import Policy
 from muster.store.informers import Informers
 from muster.store.store import Store

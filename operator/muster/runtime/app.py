@@ -23,16 +23,17 @@ from muster.controller.model import Context
 from muster.frameworks import FRAMEWORKS, ROWS, initcontainer
 from muster.frameworks.base import Framework
 from muster.frameworks.initcontainer import Waiting
-from muster.runtime import handlers, metrics, permissions, webhooks
-from muster.runtime.connection import ConfigurationError, connect
-from muster.runtime.grants import Grants
-from muster.runtime.kube import BROKEN, ApiError, FencedError, Kube
-from muster.runtime.leader import Leader, Timings
+from muster.kube import access
+from muster.kube.auth import ConfigurationError, connect
+from muster.kube.client import BROKEN, ApiError, FencedError, Kube
+from muster.kube.events import EventRecorder
+from muster.kube.leaderelection import LeaderElector, Timings
+from muster.kube.workqueue import WorkQueue
+from muster.runtime import handlers, metrics, permissions, webhook
 from muster.runtime.metrics import Launcher, Metrics
-from muster.runtime.passes import Passes
-from muster.runtime.recorder import Recorder
+from muster.runtime.permissions import Grants
+from muster.runtime.reconciler import Reconciler
 from muster.runtime.settings import Settings
-from muster.runtime.work import WorkQueue
 from muster.scheduler.policy import PolicyError
 from muster.store.informers import Informers
 from muster.store.store import Callbacks, Store
@@ -59,7 +60,7 @@ class Operator:
         self.backend = settings.backend
         self.frameworks = _enabled(settings)
         self.metrics = Metrics()
-        self.recorder = Recorder(connection)
+        self.recorder = EventRecorder(connection)
         self.queue = WorkQueue(
             self._pass, width=PASSES_AT_ONCE, quiet=(FencedError,), trouble=(ApiError, *BROKEN)
         )
@@ -86,7 +87,7 @@ class Operator:
             if self.backend.embedded
             else None
         )
-        self.passes = Passes(
+        self.passes = Reconciler(
             connection,
             self.store,
             self.backend,
@@ -133,7 +134,7 @@ class Operator:
         needed = permissions.needed(self.backend, self.frameworks, settings.namespaces, leases)
         overlay = SCHEDULER_OVERLAY if settings.alone else self.backend.name
         asking = asyncio.create_task(
-            permissions.wait(self.kube, needed, overlay, self._lacking), name="permissions"
+            access.wait(self.kube, needed, overlay, self._lacking), name="permissions"
         )
         stopping = asyncio.create_task(self._stop.wait())
         await asyncio.wait({asking, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -196,7 +197,7 @@ class Operator:
             _endpoint(self.settings, self.admission),
         )
 
-    async def _lead(self, leader: Leader | None) -> None:
+    async def _lead(self, leader: LeaderElector | None) -> None:
         """Work while this process leads; returning means that it does not any more."""
         await self.informers.synced()
         # A standby is ready too: a rolling update waits for it before it stops the leader.
@@ -248,14 +249,14 @@ class Operator:
         if self.loop is not None:
             self.loop.stir()
 
-    def _leader(self) -> Leader | None:
+    def _leader(self) -> LeaderElector | None:
         settings = self.settings
         if not settings.leader_elect:
             return None
         identity = f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4().hex[:8]}"
         namespace = settings.lock_namespace or self.kube.namespace
         timings = Timings(settings.lease_duration, settings.renew_deadline, settings.retry_period)
-        return Leader(self.kube, namespace, settings.leader_election_id, identity, timings)
+        return LeaderElector(self.kube, namespace, settings.leader_election_id, identity, timings)
 
     def _context(self) -> Context:
         api = self.store.groups.api
@@ -296,11 +297,11 @@ def _enabled(settings: Settings) -> tuple[Framework, ...]:
     return tuple(f for f in FRAMEWORKS.values() if not kinds or f.kind.lower() in kinds)
 
 
-def _admission(settings: Settings, connection: Kube) -> webhooks.Admission | None:
+def _admission(settings: Settings, connection: Kube) -> webhook.Admission | None:
     if settings.admission_bind == "0":
         return None
-    files = webhooks.Given(settings.admission_cert, settings.admission_key)
-    return webhooks.Admission(
+    files = webhook.GivenFiles(settings.admission_cert, settings.admission_key)
+    return webhook.Admission(
         connection,
         settings.admission_configuration,
         settings.admission_lifetime,
@@ -308,9 +309,7 @@ def _admission(settings: Settings, connection: Kube) -> webhooks.Admission | Non
     )
 
 
-def _endpoint(
-    settings: Settings, admission: webhooks.Admission | None
-) -> handlers.Endpoint | None:
+def _endpoint(settings: Settings, admission: webhook.Admission | None) -> handlers.Endpoint | None:
     if admission is None:
         return None
     host, _, port = settings.admission_bind.rpartition(":")

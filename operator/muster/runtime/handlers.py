@@ -18,7 +18,7 @@ from muster.api import names
 from muster.api.model import Json
 from muster.frameworks import admission
 from muster.frameworks.base import Framework
-from muster.runtime.kube import Kube
+from muster.kube.client import Kube
 from muster.store.store import Store
 
 log = logging.getLogger(__name__)

@@ -8,28 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-
-import aiohttp
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
 
 from muster.api import names
-from muster.api.model import Json
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend, Permission
-from muster.runtime.gate import Urgency
-from muster.runtime.kube import ApiError, Kube, Resource
+from muster.kube import access
+from muster.kube.access import Access, accesses, accesses_of
+from muster.kube.client import BROKEN, ApiError, FencedError, Kube
+from muster.store.informers import Informers
 
 log = logging.getLogger(__name__)
-
-REVIEWS = Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", namespaced=False)
-RETRY_SECONDS = 2.0
-ASKED_AT_ONCE = 8
-"""Questions in flight: an answer comes sooner than one more connection."""
 LIST_WATCH = ("list", "watch")
 READ = ("get", *LIST_WATCH)
 CHILDREN = (*READ, "create", "patch", "delete")
-
 EVERY_JOB = (
     Permission("", "pods", CHILDREN),
     Permission("", "services", CHILDREN),
@@ -41,44 +35,14 @@ EVERY_JOB = (
     Permission("", "namespaces", LIST_WATCH, everywhere=True),
 )
 """What jobs of every kind need, under every gang backend."""
-
 ALONE = (
     Permission("", "events", ("create",)),
     Permission("", "pods", ("delete",)),
     Permission("scheduling.k8s.io", "priorityclasses", LIST_WATCH, everywhere=True),
 )
 """What a scheduler needs that no jobs belong to, beside its backend's."""
-
 AUTOSCALING = Permission("autoscaling", "horizontalpodautoscalers", CHILDREN)
 LEASE = Permission("coordination.k8s.io", "leases", ("get", "create", "update"))
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Access:
-    """One question to the API server: whether this account may do that there."""
-
-    resource: str
-    """`plural[.group]`, its subresource after a slash."""
-    namespace: str
-    """Empty: in all, or the resource has none."""
-    verb: str
-
-    def review(self) -> Json:
-        """Return the SelfSubjectAccessReview that asks it."""
-        whole, _, subresource = self.resource.partition("/")
-        plural, _, group = whole.partition(".")
-        attributes = {
-            "group": group,
-            "resource": plural,
-            "subresource": subresource,
-            "namespace": self.namespace,
-            "verb": self.verb,
-        }
-        return {
-            "apiVersion": REVIEWS.api_version,
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": {k: v for k, v in attributes.items() if v}},
-        }
 
 
 def of_kind(framework: Framework) -> tuple[Permission, ...]:
@@ -106,7 +70,7 @@ def needed(
         permissions += of_kind(framework)
     found = accesses(permissions, namespaces)
     if lease_namespace is not None:
-        found += _accesses(LEASE, (lease_namespace,))
+        found += accesses_of(LEASE, (lease_namespace,))
     return tuple(dict.fromkeys(found))
 
 
@@ -121,76 +85,85 @@ def _alone(backend: GangBackend) -> Iterator[Permission]:
         yield replace(permission, verbs=verbs)
 
 
-def accesses(permissions: Iterable[Permission], namespaces: Sequence[str]) -> list[Access]:
-    """Return the single questions that permissions come to."""
-    return [a for p in permissions for a in _accesses(p, ("",) if p.everywhere else namespaces)]
+PAUSE: Final = 10.0
+"""Seconds until what is missing is asked for again."""
 
 
-def _accesses(permission: Permission, namespaces: Sequence[str]) -> Iterator[Access]:
-    plural, slash, subresource = permission.resource.partition("/")
-    group = f".{permission.group}" if permission.group else ""
-    resource = f"{plural}{group}{slash}{subresource}"
-    for namespace in namespaces or ("",):
-        for verb in permission.verbs:
-            yield Access(resource, namespace, verb)
+class Grants:
+    """The account's permissions for single sets of rules."""
 
+    def __init__(
+        self,
+        kube: Kube,
+        informers: Informers,
+        rows: Iterable[Framework],
+        namespaces: Sequence[str],
+    ) -> None:
+        self._kube, self._informers, self._store = kube, informers, informers.store
+        self._rows = [row for row in rows if row.component]
+        self._namespaces = namespaces
+        self.lacking: Mapping[str, str] = {
+            row.operator_name: "its permissions have not been asked for yet" for row in self._rows
+        }
+        """Operator name -> what is missing, in a sentence; those that may do all are not here."""
+        self._blind = "" if not self._store.backend.embedded else "not asked for yet"
+        """What is missing to know how many volumes nodes take, in a sentence."""
 
-def sentence(missing: Iterable[Access], overlay: str) -> str:
-    """Return in one line what is missing and which overlay grants it; empty if nothing is."""
-    return told(missing, f"manifests/overlays/{overlay}")
+    async def look(self) -> None:
+        """Ask for what is still missing."""
+        self.lacking, self._blind = await self._asked()
 
+    async def run(self) -> None:
+        """Follow what may be followed, for ever, and ask again for what is missing."""
+        async with asyncio.TaskGroup() as tasks:
+            following = set[str]()
+            lacking, blind = self.lacking, self._blind
+            while True:
+                fresh = self._readable(lacking, blind) - following
+                made = [each for kind in fresh for each in self._informers.grant(kind)]
+                for informer in made:
+                    tasks.create_task(informer.run())
+                # Jobs that may go on now are not to take what they have for gone.
+                for informer in made:
+                    await informer.synced.wait()
+                following |= fresh
+                self.lacking, self._blind = lacking, blind
+                await asyncio.sleep(PAUSE)
+                if self.lacking or self._blind:
+                    lacking, blind = await self._asked()
 
-def told(missing: Iterable[Access], folder: str) -> str:
-    """Return in one line what is missing; the roles in `folder` grant it."""
-    verbs: dict[tuple[str, str], list[str]] = {}
-    for access in missing:
-        verbs.setdefault((access.resource, access.namespace), []).append(access.verb)
-    if not verbs:
-        return ""
-    parts = (
-        f"{', '.join(listed)} {resource}" + (f" in namespace {namespace}" if namespace else "")
-        for (resource, namespace), listed in verbs.items()
-    )
-    return f"this account may not {'; '.join(parts)}; the roles of {folder} grant what is needed"
+    async def _asked(self) -> tuple[Mapping[str, str], str]:
+        left = {row.operator_name: await self._row(row) for row in self._open()}
+        blind = self._blind
+        if blind:
+            component = "embedded" if self._store.frameworks else "scheduler"
+            blind = await self._sentence(
+                self._store.backend.optional, "limits of volumes", component
+            )
+            if blind and blind != self._blind:
+                log.warning("how many volumes each node takes is not looked at: %s", blind)
+        return {name: said for name, said in left.items() if said}, blind
 
+    def _readable(self, lacking: Collection[str], blind: str) -> set[str]:
+        batch = any(row.batch for row in self._rows if row.operator_name not in lacking)
+        limits = self._store.backend.embedded and not blind
+        return {kind for kind, may in ((names.BATCH_JOB, batch), (names.CSI_NODE, limits)) if may}
 
-async def missing(kube: Kube, accesses: Iterable[Access]) -> tuple[Access, ...]:
-    """Return the accesses that the API server does not grant. Raises ApiError."""
-    asked, few = tuple(accesses), asyncio.Semaphore(ASKED_AT_ONCE)
+    def _open(self) -> list[Framework]:
+        return [row for row in self._rows if row.operator_name in self.lacking]
 
-    async def granted(access: Access) -> bool:
-        async with few:
-            answer = await kube.create(REVIEWS.path(), access.review(), Urgency.PLACEMENT)
-        return bool(answer["status"].get("allowed"))
+    async def _row(self, row: Framework) -> str:
+        asked = [Permission(*permission) for permission in row.permissions]
+        return await self._sentence(asked, row.kind, row.component)
 
-    answers = await asyncio.gather(*map(granted, asked))
-    return tuple(access for access, yes in zip(asked, answers, strict=True) if not yes)
-
-
-async def wait(
-    kube: Kube,
-    accesses: Iterable[Access],
-    overlay: str,
-    tell: Callable[[str], None],
-) -> None:
-    """Return once everything is granted, or cannot be asked.
-
-    `tell` hears what is missing, each time it changes, and an empty string in the end.
-    """
-    said, left = "", tuple(accesses)
-    while left:
+    async def _sentence(self, asked: Iterable[Permission], purpose: str, component: str) -> str:
         try:
-            left = await missing(kube, left)
-            problem = sentence(left, overlay)
+            missing = await access.missing(self._kube, access.accesses(asked, self._namespaces))
         except ApiError as error:
-            log.warning("permissions could not be tried: %s", error.message)
-            break
-        except (aiohttp.ClientError, TimeoutError) as error:
-            problem = f"no answer from the API server: {type(error).__name__}: {error}"
-        if problem != said:
-            said = problem
-            tell(problem)
-        if problem:
-            await asyncio.sleep(RETRY_SECONDS)
-    if said:
-        tell("")
+            log.warning("permissions for %s could not be tried: %s", purpose, error.message)
+            return ""
+        except FencedError as error:
+            return str(error)
+        except BROKEN as error:
+            return f"no answer from the API server: {type(error).__name__}: {error}"
+        return access.lacking(missing, f"manifests/components/{component}")

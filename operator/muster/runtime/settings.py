@@ -1,21 +1,193 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The flags of `muster run` and `muster scheduler`, and what they come to.
+"""Command-line flags as Go programs take them, so that existing Deployments keep their arguments.
 
-Beside its own the operator takes the flags of training-operator, mpi-operator, tf-operator and
-kube-batch: with their meaning where it has one here, else without effect.
+`-name` and `--name` are the same; a value follows after `=` or as the next argument; a switch
+takes a value only after `=`.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from muster import gang as gangs
 from muster.api import names
-from muster.runtime import flags
-from muster.runtime.flags import Flag
+
+
+class FlagError(ValueError):
+    """Arguments that cannot be meant; the message names the flag and says what to write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One flag. Without a field it is accepted and has no effect."""
+
+    name: str
+    text: str = ""
+    """For the help; empty: it is listed there among those without effect."""
+    field: str = ""
+    convert: Callable[[str], Any] = str
+    """Raises ValueError with a sentence about the value."""
+    switch: bool = False
+    many: bool = False
+    """May be given several times; the values are collected in order."""
+
+
+@dataclass(slots=True)
+class GivenFlags:
+    """What the arguments said."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    """By field; of a flag that is given twice the last value counts, unless it may be."""
+    flags: dict[str, str] = field(default_factory=dict)
+    """Field -> the flag that set it, with its value, as it stands in error messages."""
+    ignored: list[str] = field(default_factory=list)
+    """Flags without effect, each once."""
+
+
+def parse_flags(
+    arguments: Sequence[str], table: Sequence[Flag], prefixes: Sequence[str] = ()
+) -> GivenFlags:
+    """Return what the arguments say by the table. Raises FlagError.
+
+    Unknown flags that start with one of `prefixes` are accepted and have no effect.
+    """
+    known = {flag.name: flag for flag in table}
+    given = GivenFlags()
+    for name, value in _pairs(arguments, known, prefixes):
+        flag = known.get(name) or Flag(name)
+        if not flag.field:
+            if f"--{name}" not in given.ignored:
+                given.ignored.append(f"--{name}")
+            continue
+        _put(given, flag, value)
+    return given
+
+
+def _put(given: GivenFlags, flag: Flag, value: str) -> None:
+    try:
+        converted = flag.convert(value)
+    except ValueError as error:
+        raise FlagError(f"--{flag.name}={value}: {error}") from None
+    if flag.many:
+        converted = (*given.values.get(flag.field, ()), converted)
+    given.values[flag.field] = converted
+    given.flags[flag.field] = f"--{flag.name}={value}"
+
+
+def _pairs(
+    arguments: Sequence[str], known: Mapping[str, Flag], prefixes: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+    left = list(arguments)
+    switched = ""
+    while left:
+        token = left.pop(0)
+        if not token.startswith("-") or token in ("-", "--"):
+            hint = f"; write {switched}={token}" if switched else ""
+            raise FlagError(f'unexpected argument "{token}"{hint}')
+        name, assigned, value = _split(token)
+        flag = known.get(name)
+        if flag is None and not name.startswith(tuple(prefixes)):
+            raise FlagError(_unknown(name, known))
+        switched = ""
+        follows = bool(left) and not _is_flag(left[0], known, prefixes)
+        if not assigned and (flag.switch if flag else not follows):
+            value, switched = "true", f"--{name}"
+        elif not assigned:
+            if not follows:
+                raise FlagError(f"--{name} needs a value: --{name}=…")
+            value = left.pop(0)
+        yield name, value
+
+
+def _split(token: str) -> tuple[str, bool, str]:
+    name, assigned, value = token.lstrip("-").partition("=")
+    return name, bool(assigned), value
+
+
+def _is_flag(token: str, known: Mapping[str, Flag], prefixes: Sequence[str]) -> bool:
+    name, _, _ = _split(token)
+    return token.startswith("-") and (name in known or name.startswith(tuple(prefixes)))
+
+
+def _unknown(name: str, known: Mapping[str, Flag]) -> str:
+    lower = {flag.lower(): flag for flag in known}
+    near = difflib.get_close_matches(name.lower(), lower, n=1)
+    hint = f"did you mean --{lower[near[0]]}?" if near else "see --help"
+    return f"unknown flag --{name}; {hint}"
+
+
+TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False"})
+
+
+def boolean(text: str) -> bool:
+    """Read a switch as Go does."""
+    if text not in TRUE | FALSE:
+        raise ValueError("write true or false")
+    return text in TRUE
+
+
+def count(text: str) -> int:
+    """Read an integer of 0 or more."""
+    if not re.fullmatch(r"\d{1,9}", text):
+        raise ValueError("write an integer of 0 or more")
+    return int(text)
+
+
+def positive(text: str) -> int:
+    """Read an integer of 1 or more."""
+    number = count(text) if text.isdecimal() else 0
+    if not number:
+        raise ValueError("write an integer of 1 or more")
+    return number
+
+
+def one_of(*words: str) -> Callable[[str], str]:
+    """Return a reader of exactly these words."""
+
+    def read(text: str) -> str:
+        if text not in words:
+            raise ValueError(f"write one of {', '.join(words)}")
+        return text
+
+    return read
+
+
+_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+_PART = r"(\d+\.?\d*|\.\d+)(ms|us|µs|ns|h|m|s)"
+
+
+def duration(text: str) -> float:
+    """Read a duration as Go writes it, e.g. `1m30s`, `500ms`; the answer is in seconds."""
+    if text == "0":
+        return 0.0
+    if not re.fullmatch(f"({_PART})+", text):
+        raise ValueError("write a duration like 500ms, 1s or 2m")
+    return sum(float(number) * _UNITS[unit] for number, unit in re.findall(_PART, text))
+
+
+def span(text: str) -> float:
+    """Read a duration longer than nothing, in seconds."""
+    seconds = duration(text)
+    if seconds <= 0:
+        raise ValueError("write a duration longer than 0, like 1s")
+    return seconds
+
+
+_ADDRESS = re.compile(r"(\[[0-9a-fA-F:]+\]|[^:\[\]/]*):(?P<port>\d{1,5})")
+
+
+def address(text: str) -> str:
+    """Read `host:port` or `:port`, or `0` for nowhere."""
+    match = _ADDRESS.fullmatch(text)
+    if text not in ("", "0") and (match is None or int(match["port"]) > 65535):
+        raise ValueError("write host:port or :port, or 0 for nowhere")
+    return text or "0"
+
 
 _LOG_LEVELS = {"debug": 1, "info": 0, "warn": 0, "error": 0, "dpanic": 0, "panic": 0}
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -121,44 +293,41 @@ def _log_level(text: str) -> int:
 
 
 def _monitoring(text: str) -> str:
-    port = flags.count(text)
-    return flags.address(f":{port}" if port else "0")
+    port = count(text)
+    return address(f":{port}" if port else "0")
 
 
 COMMANDS = {"run": "Run the operator.", "scheduler": "Run the scheduler alone, without jobs."}
 KINDS = ("TFJob", "PyTorchJob", "XGBoostJob", "PaddleJob", "JAXJob", "MPIJob")
-
 GANG = (
     Flag("gang-scheduler-name", "who places gangs: " + ", ".join(gangs.BACKENDS)
          + ", or the name of a scheduler-plugins instance (embedded)", "name"),
     Flag("gang-scheduling", "the same, as mpi-operator spells it", "scheduling"),
     Flag("enable-gang-scheduling", "tf-operator's: kube-batch, or with =false none", "enabled",
-         flags.boolean, switch=True),
+         boolean, switch=True),
     Flag("kube-batch-object", "what holds kube-batch's group: auto, podgroup or pdb (auto)",
-         "kube_batch_object", flags.one_of(*gangs.KUBE_BATCH_OBJECTS)),
+         "kube_batch_object", one_of(*gangs.KUBE_BATCH_OBJECTS)),
 )  # fmt: skip
-
 SCHEDULER = (
     Flag("scheduler-name", "pods that name it are placed by the embedded scheduler; repeatable "
          "(muster and kube-batch)", "scheduler_names", _named, many=True),
     Flag("scheduler-conf", "policy file of the embedded scheduler", "scheduler_conf"),
     Flag("schedule-period", "shortest time between two cycles (1s)", "schedule_period",
-         flags.span),
+         span),
     Flag("default-queue", "queue of groups that name none (default)", "default_queue", _named),
     Flag("priority-class", "a group's PriorityClass counts (true)", "priority_class",
-         flags.boolean, switch=True),
+         boolean, switch=True),
     Flag("pending-pods-budget", "unbound pods kept for waiting gangs (500)",
-         "pending_pods_budget", flags.count),
+         "pending_pods_budget", count),
     Flag("member-hold", "how long the place of a lost member is held (2m)", "member_hold",
-         flags.duration),
+         duration),
     Flag("on-hold-expired", "then: release, restart or keep the gang (restart if the job allows "
-         "restarts, else keep)", "on_hold_expired", flags.one_of("release", "restart", "keep")),
+         "restarts, else keep)", "on_hold_expired", one_of("release", "restart", "keep")),
     Flag("reservation-after", "how long a gang waits until nodes are kept free for it although "
-         "no estimate tells when there will be enough (10m)", "reservation_after", flags.duration),
+         "no estimate tells when there will be enough (10m)", "reservation_after", duration),
     Flag("placement", "create: pods are created on their nodes; bind: they are bound afterwards "
-         "(create)", "placement", flags.one_of("create", "bind")),
+         "(create)", "placement", one_of("create", "bind")),
 )  # fmt: skip
-
 SCOPE = (
     Flag("namespace", "handle jobs of this namespace only; repeatable ($KUBEFLOW_NAMESPACE, all)",
          "namespaces", _namespaces, many=True),
@@ -169,25 +338,23 @@ SCOPE = (
     Flag("pytorch-init-container-image", "image of the init container of PyTorchJob workers",
          "pytorch_init_image", _named),
     Flag("pytorch-init-container-max-tries", "how often it looks for the master (100)",
-         "pytorch_init_tries", flags.positive),
+         "pytorch_init_tries", positive),
     Flag("pytorch-init-container-template-file", "file that replaces it, if present",
          "pytorch_init_template"),
     Flag("mpi-kubectl-delivery-image", "image of the init container of MPIJob launchers",
          "mpi_delivery_image", _named),
 )  # fmt: skip
-
 ADMISSION = (
     Flag("admission-bind-address", "where to serve the validating webhook, 0 for nowhere (0)",
-         "admission_bind", flags.address),
+         "admission_bind", address),
     Flag("admission-configuration", "ValidatingWebhookConfiguration that is told its certificate "
          "(muster)", "admission_configuration", _named),
     Flag("admission-certificate-lifetime", "how long a certificate is good; it is renewed after "
-         "two thirds (168h)", "admission_lifetime", flags.span),
+         "two thirds (168h)", "admission_lifetime", span),
     Flag("admission-cert-file", "certificate that somebody else makes, renews and publishes",
          "admission_cert"),
     Flag("admission-key-file", "its key", "admission_key"),
 )  # fmt: skip
-
 PROCESS = (
     Flag("kubeconfig", "kubeconfig file ($KUBECONFIG, in the cluster its own account)",
          "kubeconfig"),
@@ -195,30 +362,29 @@ PROCESS = (
     Flag("context", "context of the kubeconfig", "context"),
     Flag("master", "address of the API server", "master"),
     Flag("metrics-bind-address", "where to serve /metrics, 0 for nowhere (:8080)",
-         "metrics_bind", flags.address),
-    Flag("listen-address", "the same, as kube-batch spells it", "metrics_bind", flags.address),
+         "metrics_bind", address),
+    Flag("listen-address", "the same, as kube-batch spells it", "metrics_bind", address),
     Flag("monitoring-port", "the same as a port, 0 for nowhere", "metrics_bind", _monitoring),
     Flag("health-probe-bind-address", "where to serve /healthz and /readyz (:8081)",
-         "health_bind", flags.address),
+         "health_bind", address),
     Flag("leader-elect", "run as one of several, of which one is active", "leader_elect",
-         flags.boolean, switch=True),
+         boolean, switch=True),
     Flag("leader-election-id", "name of the leader Lease (muster)", "leader_election_id", _named),
     Flag("lock-namespace", "namespace of the leader Lease (the operator's own)",
          "lock_namespace", _namespaces),
     Flag("lock-object-namespace", "the same, as kube-batch spells it", "lock_namespace",
          _namespaces),
     Flag("leader-elect-lease-duration", "others wait that long for a leader (12s)",
-         "lease_duration", flags.span),
+         "lease_duration", span),
     Flag("leader-elect-renew-deadline", "a leader that cannot renew stops after (8s)",
-         "renew_deadline", flags.span),
-    Flag("leader-elect-retry-period", "time between two tries (2s)", "retry_period", flags.span),
+         "renew_deadline", span),
+    Flag("leader-elect-retry-period", "time between two tries (2s)", "retry_period", span),
     Flag("concurrency", "requests to the API server under way at once (64)", "concurrency",
-         flags.positive),
-    Flag("v", "verbosity of the log (0)", "verbosity", flags.count),
+         positive),
+    Flag("v", "verbosity of the log (0)", "verbosity", count),
     Flag("zap-log-level", "the same, as training-operator spells it", "verbosity", _log_level),
-    Flag("version", "print the version", "version", flags.boolean, switch=True),
+    Flag("version", "print the version", "version", boolean, switch=True),
 )  # fmt: skip
-
 WITHOUT_EFFECT = (
     # Muster passes over jobs concurrently and writes in parallel; the number of workers that made
     # the ancestors fast enough would only slow it down.
@@ -235,7 +401,6 @@ WITHOUT_EFFECT = (
       "log_file_max_size", "log_backtrace_at")),
     Flag("zap-devel", switch=True),
 )  # fmt: skip
-
 SECTIONS = {
     "Gang scheduler": GANG,
     "Embedded scheduler": SCHEDULER,
@@ -262,7 +427,7 @@ PREFIXES = ("webhook-", "zap-")
 def parse(arguments: Sequence[str], environ: Mapping[str, str], command: str = "run") -> Settings:
     """Return what the arguments of one of COMMANDS come to. Raises `flags.FlagError`."""
     table = [flag for section in _sections(command).values() for flag in section]
-    given = flags.parse(arguments, (*table, *WITHOUT_EFFECT), PREFIXES)
+    given = parse_flags(arguments, (*table, *WITHOUT_EFFECT), PREFIXES)
     values: dict[str, Any] = {
         "cluster_domain": environ.get("CUSTOM_CLUSTER_DOMAIN", ""),
         "namespaces": (environ.get("KUBEFLOW_NAMESPACE", ""),),
@@ -287,7 +452,7 @@ def parse(arguments: Sequence[str], environ: Mapping[str, str], command: str = "
     )
     _check_lease(settings)
     if bool(settings.admission_cert) != bool(settings.admission_key):
-        raise flags.FlagError("--admission-cert-file and --admission-key-file need each other")
+        raise FlagError("--admission-cert-file and --admission-key-file need each other")
     return settings
 
 
@@ -295,7 +460,7 @@ def _sections(command: str) -> Mapping[str, Sequence[Flag]]:
     return {k: v for k, v in SECTIONS.items() if command == "run" or k not in OF_JOBS}
 
 
-def _gang(given: flags.Given) -> str | None:
+def _gang(given: GivenFlags) -> str | None:
     """Return the one value that the three gang flags agree on, None if there is none."""
     enabled = given.values.get("enabled")
     values: dict[str, str] = {
@@ -315,15 +480,15 @@ def _gang(given: flags.Given) -> str | None:
     return values[first] if first else None
 
 
-def _contradiction(given: flags.Given, one: str, other: str) -> flags.FlagError:
-    return flags.FlagError(
+def _contradiction(given: GivenFlags, one: str, other: str) -> FlagError:
+    return FlagError(
         f"{given.flags[one]} and {given.flags[other]} contradict each other; give one of them"
     )
 
 
 def _check_lease(settings: Settings) -> None:
     if not settings.lease_duration > settings.renew_deadline > settings.retry_period:
-        raise flags.FlagError(
+        raise FlagError(
             "--leader-elect-lease-duration must be longer than --leader-elect-renew-deadline, "
             "and that longer than --leader-elect-retry-period"
         )

@@ -16,9 +16,10 @@ import aiohttp
 from muster.api import names
 from muster.frameworks.base import Framework
 from muster.gang import GroupApi
-from muster.runtime import resources
-from muster.runtime.informer import Informer
-from muster.runtime.kube import ApiError, Kube, Resource
+from muster.kube import resources
+from muster.kube.client import ApiError, Kube
+from muster.kube.informer import Informer
+from muster.kube.resources import Resource
 from muster.store.podgroups import Groups
 from muster.store.store import Store
 

@@ -16,7 +16,8 @@ from muster.api import names
 from muster.api.model import Job, Json, ObjectView, PodView
 from muster.frameworks.base import Framework
 from muster.frameworks.parts import Companion
-from muster.runtime.kube import ApiError, Kube, Resource
+from muster.kube.client import ApiError, Kube
+from muster.kube.resources import Resource
 from muster.store import parse
 
 FRESH_FOR: Final = 60.0

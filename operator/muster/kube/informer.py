@@ -10,11 +10,11 @@ from typing import Any
 
 import aiohttp
 
+from muster.kube.client import ApiError, Kube
 from muster.kube.collection import Collection, Key
-from muster.runtime.kube import ApiError, Kube, Resource
+from muster.kube.resources import Resource
 
 log = logging.getLogger(__name__)
-
 PAGE = "2000"
 FIRST_PAUSE, LAST_PAUSE = 0.2, 5.0
 EXPIRED = 410

@@ -7,7 +7,6 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
@@ -16,7 +15,7 @@ import tenacity
 from pydantic_core import from_json, to_json
 
 from muster.api.model import Json
-from muster.runtime.gate import Gate, Urgency
+from muster.kube.flowcontrol import FlowControl, PriorityLevel
 
 RETRIED = frozenset({429, 500, 502, 503, 504})
 OUT = frozenset({502, 503, 504})
@@ -70,30 +69,6 @@ class FencedError(Exception):
     """This process may not write: it is not, or no longer, the leader."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resource:
-    """Where a kind of object lives on the server."""
-
-    group: str
-    version: str
-    plural: str
-    namespaced: bool = True
-
-    @property
-    def api_version(self) -> str:
-        """Return `group/version`, or the version alone for the core group."""
-        return f"{self.group}/{self.version}" if self.group else self.version
-
-    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """Return the URL path of the collection, or of one object in it."""
-        parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
-        if self.namespaced and namespace:
-            parts += ["namespaces", namespace]
-        parts.append(self.plural)
-        parts += [part for part in (name, subresource) if part]
-        return "/".join(parts)
-
-
 class Kube:
     """One connection pool to one API server.
 
@@ -114,7 +89,7 @@ class Kube:
         self.session = new_session()
         self.namespace = namespace
         """Namespace this process runs in, or that the kubeconfig's context names."""
-        self.gate = Gate(width)
+        self.gate = FlowControl(width)
         self.lease_until = math.inf
         """`time.monotonic()` up to which this process is sure to be the leader."""
         self.recovered: Callable[[], None] = _nothing
@@ -132,7 +107,7 @@ class Kube:
         """Read one document. Raises ApiError."""
         return await self._retried("GET", path, None, "", params)
 
-    async def create(self, path: str, body: Json, urgency: Urgency) -> Json:
+    async def create(self, path: str, body: Json, urgency: PriorityLevel) -> Json:
         """Create the object and return it as stored. Raises ApiError, FencedError.
 
         What is created was made from a document that the server has validated before.
@@ -140,12 +115,12 @@ class Kube:
         return await self._write("POST", path, body, "application/json", urgency, UNCHECKED)
 
     async def patch(
-        self, path: str, body: Json, urgency: Urgency, content_type: str = MERGE_PATCH
+        self, path: str, body: Json, urgency: PriorityLevel, content_type: str = MERGE_PATCH
     ) -> Json:
         """Apply a patch and return the object. Raises ApiError, FencedError."""
         return await self._write("PATCH", path, body, content_type, urgency)
 
-    async def replace(self, path: str, body: Json, urgency: Urgency) -> Json:
+    async def replace(self, path: str, body: Json, urgency: PriorityLevel) -> Json:
         """Replace the object and return it as stored. Raises ApiError, FencedError."""
         return await self._write("PUT", path, body, "application/json", urgency)
 
@@ -153,7 +128,7 @@ class Kube:
         self,
         path: str,
         uid: str,
-        urgency: Urgency,
+        urgency: PriorityLevel,
         *,
         grace: int | None = None,
         propagation: str = "Background",
@@ -215,11 +190,11 @@ class Kube:
         path: str,
         body: Json,
         content_type: str,
-        urgency: Urgency,
+        urgency: PriorityLevel,
         params: Mapping[str, str] = EMPTY,
     ) -> Json:
         async with self.gate.enter(urgency):
-            if urgency is Urgency.LEADERSHIP:
+            if urgency is PriorityLevel.LEADERSHIP:
                 return await self._send(method, path, to_json(body), content_type, params)
             return await self._retried(method, path, to_json(body), content_type, params)
 

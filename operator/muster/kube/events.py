@@ -13,11 +13,11 @@ from datetime import UTC, datetime
 import aiohttp
 
 from muster.api.model import GroupView, Job, Json, PodView
-from muster.runtime.gate import Urgency
-from muster.runtime.kube import ApiError, FencedError, Kube, Resource
+from muster.kube.client import ApiError, FencedError, Kube
+from muster.kube.flowcontrol import PriorityLevel
+from muster.kube.resources import Resource
 
 log = logging.getLogger(__name__)
-
 EVENTS = Resource("", "v1", "events")
 BACKLOG = 2000
 PLENTY = 100
@@ -26,7 +26,7 @@ LONGEST_MESSAGE = 1024
 COMPONENT = "muster"
 
 
-class Recorder:
+class EventRecorder:
     """Writes events in the background.
 
     What is to be said once is not said again of an object within an hour, so a pass may repeat
@@ -87,7 +87,7 @@ class Recorder:
         while True:
             namespace, document = await self._queue.get()
             try:
-                await self._kube.create(EVENTS.path(namespace), document, Urgency.EVENT)
+                await self._kube.create(EVENTS.path(namespace), document, PriorityLevel.EVENT)
             except (ApiError, FencedError, aiohttp.ClientError, TimeoutError) as error:
                 self.dropped += 1
                 log.info("event not written: %s", error)

@@ -9,7 +9,7 @@ from enum import IntEnum
 from types import TracebackType
 
 
-class Urgency(IntEnum):
+class PriorityLevel(IntEnum):
     """Classes of writes, most urgent first."""
 
     LEADERSHIP = 0
@@ -33,7 +33,7 @@ LINGER = 0.02
 sort is about to begin, and what the API server does for others meanwhile would delay it."""
 
 
-class Gate:
+class FlowControl:
     """Lets at most `width` requests through at a time, the most urgent first.
 
     While pods are placed, or any class after them is at work, each less urgent one gets no more
@@ -44,16 +44,16 @@ class Gate:
 
     def __init__(self, width: int) -> None:
         self.width = self._free = width
-        self._waiting: tuple[deque[_Turn], ...] = tuple(deque() for _ in Urgency)
-        self._inside = [0] * len(Urgency)
-        self._busy_until = [0.0] * len(Urgency)
+        self._waiting: tuple[deque[_Turn], ...] = tuple(deque() for _ in PriorityLevel)
+        self._inside = [0] * len(PriorityLevel)
+        self._busy_until = [0.0] * len(PriorityLevel)
         self._timer: asyncio.TimerHandle | None = None
 
-    def enter(self, urgency: Urgency) -> _Pass:
+    def enter(self, urgency: PriorityLevel) -> _Seat:
         """Return an async context manager that holds one place."""
-        return _Pass(self, urgency)
+        return _Seat(self, urgency)
 
-    async def acquire(self, urgency: Urgency) -> None:
+    async def acquire(self, urgency: PriorityLevel) -> None:
         """Wait for a place; every acquire is followed by one release."""
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[None] = loop.create_future()
@@ -68,22 +68,22 @@ class Gate:
                 self.release(urgency)
             raise
 
-    def release(self, urgency: Urgency) -> None:
+    def release(self, urgency: PriorityLevel) -> None:
         """Give the place back."""
         self._free += 1
         self._inside[urgency] -= 1
-        if urgency >= Urgency.PLACEMENT:
+        if urgency >= PriorityLevel.PLACEMENT:
             self._busy_until[urgency] = asyncio.get_running_loop().time() + LINGER
         self._serve()
 
-    def waiting(self, urgency: Urgency) -> int:
+    def waiting(self, urgency: PriorityLevel) -> int:
         """Return how many of that class wait for a place."""
         return len(self._waiting[urgency])
 
     def _serve(self) -> None:
         now = asyncio.get_running_loop().time()
         placing = urgent = False
-        for urgency, queue in zip(Urgency, self._waiting, strict=True):
+        for urgency, queue in zip(PriorityLevel, self._waiting, strict=True):
             limit = SHARE if urgent else self._free + self._inside[urgency]
             while queue and self._inside[urgency] < limit and self._room(urgency):
                 if placing and now < queue[0][1] + PATIENCE:
@@ -93,13 +93,13 @@ class Gate:
                     self._free -= 1
                     self._inside[urgency] += 1
                     turn.set_result(None)
-            if urgency >= Urgency.PLACEMENT:
+            if urgency >= PriorityLevel.PLACEMENT:
                 urgent = urgent or bool(self._inside[urgency]) or now < self._busy_until[urgency]
-                placing = placing or (urgent and urgency is Urgency.PLACEMENT)
+                placing = placing or (urgent and urgency is PriorityLevel.PLACEMENT)
         if any(self._waiting) and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(LINGER, self._again)
 
-    def _room(self, urgency: Urgency) -> bool:
+    def _room(self, urgency: PriorityLevel) -> bool:
         """Say whether a place is free; a class's first ones may go beyond the width."""
         return self._free > 0 or self._inside[urgency] < SHARE
 
@@ -112,10 +112,10 @@ _Turn = tuple[asyncio.Future[None], float]
 """What a request waits for, and since when."""
 
 
-class _Pass:
+class _Seat:
     __slots__ = ("_gate", "_urgency")
 
-    def __init__(self, gate: Gate, urgency: Urgency) -> None:
+    def __init__(self, gate: FlowControl, urgency: PriorityLevel) -> None:
         self._gate = gate
         self._urgency = urgency
 

@@ -19,11 +19,11 @@ from datetime import UTC, datetime
 import aiohttp
 
 from muster.api.model import Json
-from muster.runtime.gate import Urgency
-from muster.runtime.kube import ApiError, Kube, Resource
+from muster.kube.client import ApiError, Kube
+from muster.kube.flowcontrol import PriorityLevel
+from muster.kube.resources import Resource
 
 log = logging.getLogger(__name__)
-
 LEASES = Resource("coordination.k8s.io", "v1", "leases")
 
 
@@ -36,7 +36,7 @@ class Timings:
     retry: float = 2.0
 
 
-class Leader:
+class LeaderElector:
     """Competes for one Lease. `await acquire()`, then `await hold()` until it is lost."""
 
     def __init__(
@@ -108,7 +108,7 @@ class Leader:
         except ApiError as error:
             if error.code != 404:
                 raise
-            await self._kube.create(self._path, self._document(0), Urgency.LEADERSHIP)
+            await self._kube.create(self._path, self._document(0), PriorityLevel.LEADERSHIP)
             return True
         spec = lease["spec"]
         holder = spec.get("holderIdentity") or ""
@@ -130,7 +130,7 @@ class Leader:
         return time.monotonic() >= self._runs_out
 
     async def _put(self, lease: Json) -> None:
-        await self._kube.replace(f"{self._path}/{self._name}", lease, Urgency.LEADERSHIP)
+        await self._kube.replace(f"{self._path}/{self._name}", lease, PriorityLevel.LEADERSHIP)
 
     def _document(self, changes: int) -> Json:
         now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

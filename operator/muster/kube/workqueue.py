@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
 log = logging.getLogger(__name__)
-
 FIRST_BACKOFF, LAST_BACKOFF = 0.5, 300.0
 REST_FACTOR, SHORTEST_REST, LONGEST_REST = 0.5, 0.02, 2.0
 

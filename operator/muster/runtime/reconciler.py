@@ -30,23 +30,28 @@ from muster.controller.model import (
 )
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend
-from muster.runtime import materials, resources
-from muster.runtime.gate import Urgency
-from muster.runtime.kube import ApiError, Kube, Resource
+from muster.kube import resources
+from muster.kube.client import ApiError, Kube
+from muster.kube.events import EventRecorder, job_reference, reference
+from muster.kube.flowcontrol import PriorityLevel
+from muster.kube.resources import Resource
+from muster.runtime import materials
 from muster.runtime.metrics import Metrics
-from muster.runtime.recorder import Recorder, job_reference, reference
 from muster.store import ondemand, parse
 from muster.store.ondemand import Companions, Strangers
 from muster.store.store import Store
 
 log = logging.getLogger(__name__)
-
 FIRST_RETRY, LAST_RETRY = 2.0, 60.0
 REFUSED = frozenset({400, 403, 404, 422, 500})
 """Answers that another try soon will not change; 500 is an admission webhook that fails."""
 """Answers to a creation that say no to the object; 404: its API, or its namespace, is gone."""
 SOON = 0.05
-URGENCY = {"Pod": Urgency.PLACEMENT, "Service": Urgency.SUPPORT, names.AUTOSCALER: Urgency.SUPPORT}
+URGENCY = {
+    "Pod": PriorityLevel.PLACEMENT,
+    "Service": PriorityLevel.SUPPORT,
+    names.AUTOSCALER: PriorityLevel.SUPPORT,
+}
 """Of creations; what is not named here comes before the pods of its job."""
 
 
@@ -60,7 +65,7 @@ class Allocator(Protocol):
         """Return the latest word on the gang."""
 
 
-class Passes:
+class Reconciler:
     """Carries out passes; `run` is the work of the queue."""
 
     def __init__(
@@ -69,7 +74,7 @@ class Passes:
         cache: Store,
         backend: GangBackend,
         context: Callable[[], Context],
-        recorder: Recorder,
+        recorder: EventRecorder,
         metrics: Metrics,
         allocator: Allocator | None,
     ) -> None:
@@ -81,7 +86,9 @@ class Passes:
         self._strangers = Strangers(kube)
         self._unwatched = Companions(kube)
         # The allocator inside needs no group object to place the pods.
-        late = {api.kind: Urgency.SUPPORT for api in backend.apis} if backend.embedded else {}
+        late = (
+            {api.kind: PriorityLevel.SUPPORT for api in backend.apis} if backend.embedded else {}
+        )
         self._urgencies = {**URGENCY, **late}
 
     async def run(self, key: str) -> float | None:
@@ -196,7 +203,7 @@ class Passes:
         document = action.doc
         kind, metadata = document["kind"], document["metadata"]
         resource = self._resource(document["apiVersion"], kind)
-        urgency = self._urgencies.get(kind, Urgency.GROUP)
+        urgency = self._urgencies.get(kind, PriorityLevel.GROUP)
         path = resource.path(metadata["namespace"])
         try:
             stored = await self._kube.create(path, document, urgency)
@@ -236,7 +243,7 @@ class Passes:
         if own and wanted["kind"] in self._backend.companions:
             if edge.covers(found["spec"], wanted["spec"]):
                 return True
-            await self._kube.delete(path, found["metadata"]["uid"], Urgency.GROUP)
+            await self._kube.delete(path, found["metadata"]["uid"], PriorityLevel.GROUP)
             return False
         return own
 
@@ -256,7 +263,7 @@ class Passes:
         pod = self._cache.pod(action.namespace, action.name) if action.kind == "Pod" else None
         grace = None if pod is None else binder.grace(self._cache, pod)
         try:
-            left = await self._kube.delete(path, action.uid, Urgency.PLACEMENT, grace=grace)
+            left = await self._kube.delete(path, action.uid, PriorityLevel.PLACEMENT, grace=grace)
         except ApiError as error:
             self._say(job, [events.of_failed_deletion(action, error.message)])
             raise
@@ -271,7 +278,7 @@ class Passes:
         resource = self._resource(action.api_version, action.kind)
         path = resource.path(action.namespace, action.name, action.subresource)
         try:
-            self._take(job, await self._kube.patch(path, action.body, Urgency.SUPPORT))
+            self._take(job, await self._kube.patch(path, action.body, PriorityLevel.SUPPORT))
         except ApiError as error:
             # What is gone needs no change; its informer asks for the next pass.
             if error.code != 404:
@@ -290,7 +297,7 @@ class Passes:
         path = self._path(job, "status")
         try:
             stored = await self._kube.patch(
-                path, {"metadata": version, "status": patch}, Urgency.STATUS
+                path, {"metadata": version, "status": patch}, PriorityLevel.STATUS
             )
         except ApiError as error:
             if error.code == 404:

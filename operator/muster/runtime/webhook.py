@@ -1,32 +1,120 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The validating webhook's identity: made, renewed and published while the operator runs.
+"""Certificates by which the API server knows the webhook: each vouches for itself alone.
 
-The configuration is shipped with the manifests; only its caBundle is written here, so that the
-account may change this one object and create none. Without it, or without the permission, the
-operator works as ever: it judges the same jobs by the same rules when it reads them.
+There is no authority whose key could be lost, and no Secret: the private key of a replica never
+leaves its process and its temporary folder. What others must trust is the certificate itself,
+so several replicas and an old and a new certificate stand side by side in one bundle.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import datetime as dt
 import hashlib
+import ipaddress
 import logging
 import ssl
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
 from muster.api.model import Json
-from muster.runtime import certificates
-from muster.runtime.gate import Urgency
-from muster.runtime.kube import BROKEN, ApiError, Kube, Resource
+from muster.kube.client import BROKEN, ApiError, Kube
+from muster.kube.flowcontrol import PriorityLevel
+from muster.kube.resources import Resource
 
 log = logging.getLogger(__name__)
+NAME: Final = "muster-webhook"
+"""Common name of every certificate that is made here."""
+MOST: Final = 16
+"""Certificates of ours that a bundle keeps; replicas that ended leave theirs behind."""
+_SKEW: Final = dt.timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A certificate and its key, both PEM."""
+
+    certificate: bytes
+    key: bytes
+    until: float
+    """End of its validity, in seconds since the epoch."""
+
+
+def self_signed(hosts: Sequence[str], now: float, lifetime: float) -> Pair:
+    """Return a new certificate for these names and addresses, good for `lifetime` seconds."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, NAME)])
+    moment = dt.datetime.fromtimestamp(int(now), dt.UTC)
+    end = moment + dt.timedelta(seconds=lifetime)
+    usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(moment - _SKEW)
+        .not_valid_after(end)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(usage, critical=False)
+        .add_extension(x509.SubjectAlternativeName(list(map(_name, hosts))), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return Pair(
+        made.public_bytes(serialization.Encoding.PEM),
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        ),
+        end.timestamp(),
+    )
+
+
+def bundle(old: bytes, new: bytes, now: float) -> bytes:
+    """Return a bundle with the new certificate and what the old one still needs.
+
+    Certificates of ours go when they have run out, the oldest when there are too many; those of
+    others stay. A bundle that is none is as if it were empty.
+    """
+    try:
+        known = x509.load_pem_x509_certificates(old) if old else []
+    except ValueError:
+        known = []
+    added = x509.load_pem_x509_certificate(new)
+    moment = dt.datetime.fromtimestamp(now, dt.UTC)
+    ours = {c for c in known if _is_ours(c) and c.not_valid_after_utc > moment} - {added}
+    kept = sorted(ours, key=lambda c: (c.not_valid_before_utc, c.serial_number))[-(MOST - 1) :]
+    others = [certificate for certificate in known if not _is_ours(certificate)]
+    return _pem([*others, *kept, added])
+
+
+def _is_ours(certificate: x509.Certificate) -> bool:
+    named = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return [attribute.value for attribute in named] == [NAME]
+
+
+def _pem(certificates: Iterable[x509.Certificate]) -> bytes:
+    return b"".join(c.public_bytes(serialization.Encoding.PEM) for c in certificates)
+
+
+def _name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
 
 CONFIGURATIONS = Resource(
     "admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", namespaced=False
@@ -45,7 +133,7 @@ OBSTACLES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class GivenFiles:
     """Files of a certificate that somebody else renews, who publishes it too."""
 
     certificate: str
@@ -63,13 +151,13 @@ class Files:
 class Admission:
     """Keeps the files of the certificate, and the configuration, as they should be."""
 
-    def __init__(self, kube: Kube, name: str, lifetime: float, given: Given | None) -> None:
+    def __init__(self, kube: Kube, name: str, lifetime: float, given: GivenFiles | None) -> None:
         self._path = CONFIGURATIONS.path(name=name)
         self._kube, self._name, self._lifetime, self._given = kube, name, lifetime, given
         self._digest = b""
         self._folder = tempfile.TemporaryDirectory(prefix="muster-webhook-")
         folder = Path(self._folder.name)
-        self.files = Given(str(folder / "tls.crt"), str(folder / "tls.key"))
+        self.files = GivenFiles(str(folder / "tls.crt"), str(folder / "tls.key"))
         self.context = _server_context()
         """What the server is to serve with: a renewed certificate is in use from the next
         connection on."""
@@ -95,7 +183,7 @@ class Admission:
             self._said = problem
             log.warning("the webhook %s is not served as it should be: %s", self._name, problem)
 
-    async def _follow(self, given: Given) -> float:
+    async def _follow(self, given: GivenFiles) -> float:
         """Take the given files into use if they have changed.
 
         They may be exchanged while they are read: what does not belong together is not served.
@@ -113,7 +201,7 @@ class Admission:
         """Publish a new certificate, then use it until two thirds of its time are over."""
         now = time.time()
         configuration = await self._kube.get(self._path)
-        pair = certificates.self_signed(tuple(hosts(configuration)), now, self._lifetime)
+        pair = self_signed(tuple(hosts(configuration)), now, self._lifetime)
         await self._publish(pair.certificate)
         await asyncio.to_thread(_write, self.files, Files(pair.certificate, pair.key))
         self._use()
@@ -138,7 +226,7 @@ class Admission:
             if wanted == found:
                 return
             try:
-                await self._kube.replace(self._path, wanted, Urgency.SUPPORT)
+                await self._kube.replace(self._path, wanted, PriorityLevel.SUPPORT)
             except ApiError as error:
                 if error.code != CONFLICT:
                     raise
@@ -171,7 +259,7 @@ def _trusting(client: Json, certificate: bytes, now: float) -> Json:
     old = base64.b64decode(client.get("caBundle") or "")
     if certificate in old:
         return client
-    made = certificates.bundle(old, certificate, now)
+    made = bundle(old, certificate, now)
     return {**client, "caBundle": base64.b64encode(made).decode()}
 
 
@@ -179,11 +267,11 @@ def _server_context() -> ssl.SSLContext:
     return ssl.create_default_context(purpose=ssl.Purpose.CLIENT_AUTH)
 
 
-def _read(given: Given) -> Files:
+def _read(given: GivenFiles) -> Files:
     return Files(Path(given.certificate).read_bytes(), Path(given.key).read_bytes())
 
 
-def _write(files: Given, pair: Files) -> None:
+def _write(files: GivenFiles, pair: Files) -> None:
     Path(files.certificate).write_bytes(pair.certificate)
     key = Path(files.key)
     key.touch(mode=0o600)

@@ -11,7 +11,7 @@ from kubernetes.aio import client as aio_client
 from kubernetes.aio import config as aio_config
 from kubernetes.aio.client.rest import RESTClientObject
 
-from muster.runtime.kube import Kube
+from muster.kube.client import Kube
 
 CONNECTIONS = 256
 IDLE = 75.0

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the operator must be allowed to do, asked of the API server before the first job suffers.
+
+Each permission is tried with a SelfSubjectAccessReview; what is missing is named in one line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import aiohttp
+
+from muster.api.model import Json
+from muster.gang import Permission
+from muster.kube.client import ApiError, Kube
+from muster.kube.flowcontrol import PriorityLevel
+from muster.kube.resources import Resource
+
+log = logging.getLogger(__name__)
+REVIEWS = Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", namespaced=False)
+RETRY_SECONDS = 2.0
+ASKED_AT_ONCE = 8
+"""Questions in flight: an answer comes sooner than one more connection."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Access:
+    """One question to the API server: whether this account may do that there."""
+
+    resource: str
+    """`plural[.group]`, its subresource after a slash."""
+    namespace: str
+    """Empty: in all, or the resource has none."""
+    verb: str
+
+    def review(self) -> Json:
+        """Return the SelfSubjectAccessReview that asks it."""
+        whole, _, subresource = self.resource.partition("/")
+        plural, _, group = whole.partition(".")
+        attributes = {
+            "group": group,
+            "resource": plural,
+            "subresource": subresource,
+            "namespace": self.namespace,
+            "verb": self.verb,
+        }
+        return {
+            "apiVersion": REVIEWS.api_version,
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {k: v for k, v in attributes.items() if v}},
+        }
+
+
+def accesses(permissions: Iterable[Permission], namespaces: Sequence[str]) -> list[Access]:
+    """Return the single questions that permissions come to."""
+    return [a for p in permissions for a in accesses_of(p, ("",) if p.everywhere else namespaces)]
+
+
+def accesses_of(permission: Permission, namespaces: Sequence[str]) -> Iterator[Access]:
+    plural, slash, subresource = permission.resource.partition("/")
+    group = f".{permission.group}" if permission.group else ""
+    resource = f"{plural}{group}{slash}{subresource}"
+    for namespace in namespaces or ("",):
+        for verb in permission.verbs:
+            yield Access(resource, namespace, verb)
+
+
+def sentence(missing: Iterable[Access], overlay: str) -> str:
+    """Return in one line what is missing and which overlay grants it; empty if nothing is."""
+    return lacking(missing, f"manifests/overlays/{overlay}")
+
+
+def lacking(missing: Iterable[Access], folder: str) -> str:
+    """Return in one line what is missing; the roles in `folder` grant it."""
+    verbs: dict[tuple[str, str], list[str]] = {}
+    for access in missing:
+        verbs.setdefault((access.resource, access.namespace), []).append(access.verb)
+    if not verbs:
+        return ""
+    parts = (
+        f"{', '.join(listed)} {resource}" + (f" in namespace {namespace}" if namespace else "")
+        for (resource, namespace), listed in verbs.items()
+    )
+    return f"this account may not {'; '.join(parts)}; the roles of {folder} grant what is needed"
+
+
+async def missing(kube: Kube, accesses: Iterable[Access]) -> tuple[Access, ...]:
+    """Return the accesses that the API server does not grant. Raises ApiError."""
+    asked, few = tuple(accesses), asyncio.Semaphore(ASKED_AT_ONCE)
+
+    async def granted(access: Access) -> bool:
+        async with few:
+            answer = await kube.create(REVIEWS.path(), access.review(), PriorityLevel.PLACEMENT)
+        return bool(answer["status"].get("allowed"))
+
+    answers = await asyncio.gather(*map(granted, asked))
+    return tuple(access for access, yes in zip(asked, answers, strict=True) if not yes)
+
+
+async def wait(
+    kube: Kube,
+    accesses: Iterable[Access],
+    overlay: str,
+    tell: Callable[[str], None],
+) -> None:
+    """Return once everything is granted, or cannot be asked.
+
+    `tell` hears what is missing, each time it changes, and an empty string in the end.
+    """
+    said, left = "", tuple(accesses)
+    while left:
+        try:
+            left = await missing(kube, left)
+            problem = sentence(left, overlay)
+        except ApiError as error:
+            log.warning("permissions could not be tried: %s", error.message)
+            break
+        except (aiohttp.ClientError, TimeoutError) as error:
+            problem = f"no answer from the API server: {type(error).__name__}: {error}"
+        if problem != said:
+            said = problem
+            tell(problem)
+        if problem:
+            await asyncio.sleep(RETRY_SECONDS)
+    if said:
+        tell("")
