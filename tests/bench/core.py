@@ -30,7 +30,10 @@ from muster.cluster.gangs import GangInput, QueueInput
 from muster.cluster.nodes import parse_node
 from muster.cluster.pods import parse_use
 from muster.cluster.state import ClusterColumns  # noqa: E402
-from muster.scheduler import cycle, policy  # noqa: E402
+from muster.scheduler import (
+    cycle,
+    policy,  # noqa: E402
+)
 from muster.scheduler.model import CPU
 
 GANG = 16

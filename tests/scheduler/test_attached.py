@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from muster.scheduler.attached import Attached
-from muster.scheduler.volumes import ENDLESS, Driver
+from muster.scheduler.model import ENDLESS, Driver
+from muster.scheduler.volumestate import Attached
 
 FREE = ENDLESS
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.scheduler.best import NOWHERE, POOL, Best, best
+from muster.scheduler.topk import NOWHERE, POOL, TopK, best
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_best_of_ranks_that_change(seed, kinds, data):
     count = 4 * POOL
     values = np.append(np.arange(kinds, dtype=np.float64), NOWHERE)
     rank = dice.choice(values, count)
-    asked = Best(rank)
+    asked = TopK(rank)
     for _ in range(data.draw(st.integers(1, 12))):
         wanted = data.draw(st.sampled_from((1, 2, 16, 300, 900, count)))
         found = asked.first(wanted)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from muster.scheduler.bonds import Bonds
+from muster.scheduler.affinity import AffinityState
 from muster.scheduler.model import Bond, Link
 
 DOMAIN = np.array([0, 0, 1, 2, -1])
@@ -46,7 +46,7 @@ def where(bonds, shape=1):
 )
 def test_open(bond, nodes):
     """By the kind of the bond and what its domains hold."""
-    assert where(Bonds({1: (bond,)})) == nodes
+    assert where(AffinityState({1: (bond,)})) == nodes
 
 
 def test_all_near_bonds_hold_at_once_and_the_first_is_free_of_all():
@@ -54,7 +54,7 @@ def test_all_near_bonds_hold_at_once_and_the_first_is_free_of_all():
     other = np.array([0, 1, 1, -1, 1])
     near = [make_bond(Link.NEAR, itself=1, adds={1: 1}), None]
     near[1] = make_bond(Link.NEAR, itself=1, adds={1: 1}, domain=other)
-    bonds = Bonds({1: tuple(near)})
+    bonds = AffinityState({1: tuple(near)})
     assert where(bonds) == [0, 1, 2]
     bonds.add(1, np.array([1]), np.array([1]))
     assert where(bonds) == [1]
@@ -64,7 +64,7 @@ def test_all_near_bonds_hold_at_once_and_the_first_is_free_of_all():
 
 def test_tasks_of_other_shapes_count():
     """A task is told to the bonds that hear of its shape, and to no others."""
-    bonds = Bonds({1: (make_bond(Link.APART, adds={2: 1}),), 3: ()})
+    bonds = AffinityState({1: (make_bond(Link.APART, adds={2: 1}),), 3: ()})
     bonds.add(2, np.array([2, 3]), np.array([1, 2]))
     bonds.add(3, np.array([0]), np.array([1]))
     assert where(bonds) == [0, 1, 4]
@@ -76,16 +76,16 @@ def test_reasons():
     """The first bond that bars a node is told; preferences bar nothing."""
     apart = make_bond(Link.APART, counts=(1, 0, 0))
     even = make_bond(Link.EVEN, counts=(1, 1, 0), itself=1)
-    codes, texts = Bonds({1: (apart, make_bond(Link.FOND), even)}).barred(1)
+    codes, texts = AffinityState({1: (apart, make_bond(Link.FOND), even)}).barred(1)
     assert texts == ("apart", "even")
     assert codes.tolist() == [1, 1, 2, 0, 2]
 
 
 def test_fond():
     """The best domain scores 100, the worst 0; a node without a domain counts as empty."""
-    bonds = Bonds({1: (make_bond(Link.FOND, counts=(10, -10, 5)),)})
+    bonds = AffinityState({1: (make_bond(Link.FOND, counts=(10, -10, 5)),)})
     assert bonds.fond(1).tolist() == [100, 100, 0, 75, 50]
-    assert Bonds({1: (make_bond(Link.FOND),)}).fond(1).tolist() == [0] * 5
+    assert AffinityState({1: (make_bond(Link.FOND),)}).fond(1).tolist() == [0] * 5
     assert bonds.fond(2) is None
 
 
@@ -101,7 +101,7 @@ def test_fond():
 )
 def test_what_is_going_counts_until_it_has_gone(bond, now, then):
     """Where a task may go now, and where once a task of another shape has left the first node."""
-    bonds = Bonds({1: (bond,)})
+    bonds = AffinityState({1: (bond,)})
     before = bonds.version(1)
     bonds.leave(2, np.array([0]), np.array([1]))
     assert bonds.version(1) > before
@@ -113,7 +113,9 @@ def test_what_is_going_counts_until_it_has_gone(bond, now, then):
 
 def test_pods_that_are_being_deleted_are_going():
     """Before anything is evicted."""
-    bonds = Bonds({1: (make_bond(Link.APART, counts=(1, 1, 0), going=np.array([1, 0, 0])),)})
+    bonds = AffinityState(
+        {1: (make_bond(Link.APART, counts=(1, 1, 0), going=np.array([1, 0, 0])),)}
+    )
     assert where(bonds) == [3, 4]
     assert np.flatnonzero(bonds.open(1, future=True)).tolist() == [0, 1, 3, 4]
 
@@ -121,7 +123,7 @@ def test_pods_that_are_being_deleted_are_going():
 def test_rivals_and_friends():
     """Shapes that keep one away, and those it must be near."""
     near, apart = make_bond(Link.NEAR, adds={3: 1}), make_bond(Link.APART, adds={2: 1})
-    bonds = Bonds({1: (near, apart, make_bond(Link.FOND, adds={4: 1}))})
+    bonds = AffinityState({1: (near, apart, make_bond(Link.FOND, adds={4: 1}))})
     assert bonds.rivals(1) == ({2}, {3})
     assert bonds.rivals(5) == (set(), set())
     assert [bonds.hear(shape) for shape in (1, 2)] == [False, True]

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from muster.scheduler.stock import Stock
-from muster.scheduler.volumes import Want
+from muster.scheduler.model import Want
+from muster.scheduler.volumestate import Stock
 
 
 def marks(*nodes):

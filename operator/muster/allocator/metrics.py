@@ -22,8 +22,8 @@ from prometheus_client.registry import Collector
 
 from muster.api import quantity
 from muster.scheduler.decision import Decision, State
+from muster.scheduler.fairshare import Share
 from muster.scheduler.model import Reason, Snapshot
-from muster.scheduler.shares import Share
 
 log = logging.getLogger(__name__)
 LATENCIES: Final = tuple(5.0 * 2**i for i in range(10))

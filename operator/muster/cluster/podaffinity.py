@@ -17,7 +17,7 @@ from muster.cluster import hostports, nodes
 from muster.cluster.nodes import NodeColumns
 from muster.cluster.pods import PodShape, PodUse
 from muster.cluster.selectors import Identity, Labels, Selection, Tie, chosen
-from muster.scheduler.bonds import Bonds
+from muster.scheduler.affinity import AffinityState
 from muster.scheduler.model import Bond, BoolArray, Gang, IntArray, Link, Lot
 
 IDLE: Final = 64
@@ -224,7 +224,7 @@ class Neighbours:
         self.hear([shape])
         profile = self.profile(shape.identity)
         bonds = (*self._own(shape, profile, {}, pods), *self._kept_away(profile, {}))
-        allowed = Bonds({0: bonds}).open(0)
+        allowed = AffinityState({0: bonds}).open(0)
         _, index, _ = self._nodes.order()
         return allowed is None or bool(allowed[index[node]])
 

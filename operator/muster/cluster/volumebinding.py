@@ -25,9 +25,19 @@ from muster.cluster.storage import (
     Stored,
     VolumeView,
 )
-from muster.scheduler.model import Bond, CodeArray, IntArray, Link, Reason, Refusal, Shape
-from muster.scheduler.stock import NOT_SERVED, Stock
-from muster.scheduler.volumes import ENDLESS, Driver, Want
+from muster.scheduler.model import (
+    ENDLESS,
+    Bond,
+    CodeArray,
+    Driver,
+    IntArray,
+    Link,
+    Reason,
+    Refusal,
+    Shape,
+    Want,
+)
+from muster.scheduler.volumestate import NOT_SERVED, Stock
 
 Volume = tuple[str, str]
 """(driver, the name of a volume that no other of the driver's has)."""

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One scheduling cycle, from a snapshot to decisions."""
+"""One scheduling cycle, from a snapshot to decisions: one for every gang that is not whole."""
 
 from __future__ import annotations
 
-from muster.scheduler import verdicts
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
 from muster.scheduler.actions import ACTIONS
-from muster.scheduler.actions.keep import keep, resume
-from muster.scheduler.actions.protect import protect
-from muster.scheduler.decision import Decision
-from muster.scheduler.model import Snapshot
+from muster.scheduler.actions.protect import keep, protect, resume
+from muster.scheduler.decision import Decision, State, Verdict
+from muster.scheduler.model import Reason, Refusal, Snapshot
 from muster.scheduler.policy import Policy
 from muster.scheduler.session import Around, Session, unwatched
+from muster.scheduler.state import GangState
 
 
 def schedule(
@@ -30,4 +32,90 @@ def schedule(
     for action in policy.actions:
         with around("action", action):
             ACTIONS[action].run(session, policy.arguments.get(action, {}))
-    return verdicts.decisions(session)
+    return decisions(session)
+
+
+_ENDING = Refusal(Reason.NOT_ENOUGH_RESOURCES, "waiting for pods that are ending")
+_GATED = Refusal(Reason.SCHEDULING_GATED, "waiting for scheduling gates to be removed")
+_UNTRIED = Refusal(Reason.UNSUPPORTED_CONSTRAINT, "no action of the policy places such tasks")
+_WHOLE = Refusal(Reason.NONE, "")
+
+
+def decisions(session: Session) -> tuple[Decision, ...]:
+    """Return what was decided: gangs with placements first, as placed, then those that wait."""
+    started = set(map(id, session.started))
+    rest = sorted((j for j in session.jobs if id(j) not in started), key=session.order)
+    positions = _positions(job for job in rest if job.need)
+    names = session.snapshot.nodes.names
+    return tuple(
+        Decision(
+            gang=job.gang.key,
+            verdict=_verdict(session, job, positions),
+            placements=job.placed(names) if id(job) in started else (),
+            evictions=session.evictions(job) if job.evicts else (),
+            nominations=job.nominations(names),
+            moves=job.moves,
+        )
+        for job in (*session.started, *rest)
+    )
+
+
+def _positions(waiting: Iterable[GangState]) -> Mapping[str, int]:
+    """Return key -> place in its queue, from 1."""
+    places: Counter[str] = Counter()
+    positions = {}
+    for job in waiting:
+        places[job.gang.queue] += 1
+        positions[job.gang.key] = places[job.gang.queue]
+    return positions
+
+
+def _verdict(session: Session, job: GangState, positions: Mapping[str, int]) -> Verdict:
+    gang, state = job.gang, _state(session, job)
+    total = gang.ready + gang.missing
+    placed = gang.ready if state in (State.WAITING, State.RESERVED) else job.ready
+    refusal = _refusal(job)
+    message = summary = ""
+    if refusal.reason:
+        lacking = min(job.need or job.left, total)
+        message = f"{lacking}/{total} tasks in gang unschedulable: {refusal.sentence}"
+        summary = f": {job.summary or refusal.sentence}"
+    goal = total if state in (State.RUNNING, State.PLACED) else gang.min_member
+    return Verdict(
+        state=state,
+        reason=refusal.reason,
+        message=message,
+        summary=f"{placed}/{goal} placed{summary}",
+        min_member=gang.min_member,
+        placed=placed,
+        ready=gang.ready,
+        total=total,
+        shortage=job.shortage,
+        position=positions.get(gang.key, 0),
+        eta=job.eta,
+        blocked_by=job.blocked_by,
+        ever_possible=refusal.reason.ever_possible,
+        ruled_out=refusal.nodes,
+    )
+
+
+def _refusal(job: GangState) -> Refusal:
+    if not job.need and not job.left:
+        return _GATED if any(lot.gated for lot in job.gang.lots) else _WHOLE
+    if job.refusal is not None:
+        return job.refusal
+    if job.promised or any(lot.returning for lot in job.gang.lots):
+        return _ENDING
+    return _UNTRIED
+
+
+def _state(session: Session, job: GangState) -> State:
+    if not job.need:
+        return State.RUNNING if job.gang.ready >= job.gang.min_member else State.PLACED
+    if job.lost:
+        return State.RELEASED
+    if job.gang.admitted:
+        return State.DEGRADED
+    if job.reserved or (job.promised and session.rules.pipelined(job)):
+        return State.RESERVED
+    return State.WAITING

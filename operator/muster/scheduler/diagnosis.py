@@ -9,10 +9,10 @@ from typing import Final
 
 import numpy as np
 
-from muster.scheduler.attached import TOO_MANY
-from muster.scheduler.jobs import Job, Tasks
 from muster.scheduler.model import BASE_RESOURCES, BoolArray, IntArray, Link, Reason, Refusal
 from muster.scheduler.session import Session
+from muster.scheduler.state import GangState, PodSetState
+from muster.scheduler.volumestate import TOO_MANY
 
 PORTS_TAKEN: Final = "node(s) didn't have free ports for the requested pod ports"
 OVER: Final = "node(s) held more than they have"
@@ -59,7 +59,7 @@ class _Empty:
     """Tasks that all of them can hold."""
 
 
-def obstacles(session: Session, tasks: Tasks) -> Obstacles:
+def obstacles(session: Session, tasks: PodSetState) -> Obstacles:
     """Return what keeps the next task from every node once those that fit are placed."""
     key = ("obstacles", session.room.state, tasks.lot.shape)
     if key not in session.memory:
@@ -68,7 +68,7 @@ def obstacles(session: Session, tasks: Tasks) -> Obstacles:
     return found
 
 
-def explain(session: Session, job: Job, tasks: Tasks, found: Obstacles) -> None:
+def explain(session: Session, job: GangState, tasks: PodSetState, found: Obstacles) -> None:
     """Refuse the job because of these tasks, which did not all fit."""
     demand = job.demand()
     if not any(count for _, count in demand):
@@ -96,7 +96,7 @@ def amount(resource: str, value: int) -> str:
     return f"{scaled:.1f}".removesuffix(".0") + _SUFFIXES[size]
 
 
-def _obstacles(session: Session, tasks: Tasks) -> Obstacles:
+def _obstacles(session: Session, tasks: PodSetState) -> Obstacles:
     codes, texts = session.barred(tasks.lot.shape)
     counts = np.bincount(codes, minlength=len(texts) + 1)[1:].tolist()
     barred = {text: count for text, count in zip(texts, counts, strict=True) if count}
@@ -134,7 +134,7 @@ def _count(counts: dict[str, int], text: str, more: int) -> None:
         counts[text] = counts.get(text, 0) + more
 
 
-def _suiting(session: Session, demand: list[tuple[Tasks, int]]) -> BoolArray:
+def _suiting(session: Session, demand: list[tuple[PodSetState, int]]) -> BoolArray:
     """Return (N,) the nodes that suit any of the tasks."""
     suits = np.zeros(len(session.snapshot.nodes.names), np.bool_)
     for tasks, _ in demand:
@@ -142,7 +142,7 @@ def _suiting(session: Session, demand: list[tuple[Tasks, int]]) -> BoolArray:
     return suits
 
 
-def shortage(session: Session, demand: list[tuple[Tasks, int]]) -> dict[str, int]:
+def shortage(session: Session, demand: list[tuple[PodSetState, int]]) -> dict[str, int]:
     """Return resource -> how much more the nodes that suit would need to have free in all."""
     shapes = tuple((tasks.lot.shape, count) for tasks, count in demand)
     key = ("shortage", session.room.state, shapes)
@@ -153,7 +153,9 @@ def shortage(session: Session, demand: list[tuple[Tasks, int]]) -> dict[str, int
     return short
 
 
-def _excess(session: Session, demand: list[tuple[Tasks, int]], limit: IntArray) -> dict[str, int]:
+def _excess(
+    session: Session, demand: list[tuple[PodSetState, int]], limit: IntArray
+) -> dict[str, int]:
     wanted = sum((tasks.amount(count) for tasks, count in demand), np.zeros(len(limit)))
     lack = np.where(wanted > 0, wanted - limit, 0)
     return {
@@ -163,7 +165,7 @@ def _excess(session: Session, demand: list[tuple[Tasks, int]], limit: IntArray) 
     }
 
 
-def _hopeless(session: Session, demand: list[tuple[Tasks, int]]) -> Reason | None:
+def _hopeless(session: Session, demand: list[tuple[PodSetState, int]]) -> Reason | None:
     """Return why the tasks would not fit if nothing ran, or None if they might."""
     key = (
         "hopeless",
@@ -175,7 +177,7 @@ def _hopeless(session: Session, demand: list[tuple[Tasks, int]]) -> Reason | Non
     return reason
 
 
-def _hopelessness(session: Session, demand: list[tuple[Tasks, int]]) -> Reason | None:
+def _hopelessness(session: Session, demand: list[tuple[PodSetState, int]]) -> Reason | None:
     missing = 0
     reason = None
     # What the gang holds already does not become free for the rest of it.
@@ -198,7 +200,7 @@ def _hopelessness(session: Session, demand: list[tuple[Tasks, int]]) -> Reason |
     return Reason.EXCEEDS_CLUSTER if _excess(session, demand, total) else None
 
 
-def _empty(session: Session, tasks: Tasks) -> _Empty:
+def _empty(session: Session, tasks: PodSetState) -> _Empty:
     key = ("empty", tasks.lot.shape)
     if key not in session.memory:
         suits = session.barred(tasks.lot.shape)[0] == 0
@@ -218,7 +220,7 @@ def _empty(session: Session, tasks: Tasks) -> _Empty:
     return empty
 
 
-def _apart(tasks: Tasks, nodes: IntArray) -> Iterator[int]:
+def _apart(tasks: PodSetState, nodes: IntArray) -> Iterator[int]:
     """Yield how many tasks that keep away from each other the domains of these nodes can hold."""
     for bond in tasks.shape.bonds:
         if bond.link is Link.APART and bond.adds.get(tasks.lot.shape):
@@ -227,7 +229,9 @@ def _apart(tasks: Tasks, nodes: IntArray) -> Iterator[int]:
                 yield len(np.unique(domains))
 
 
-def _summary(session: Session, tasks: Tasks, count: int, reason: Reason, found: Obstacles) -> str:
+def _summary(
+    session: Session, tasks: PodSetState, count: int, reason: Reason, found: Obstacles
+) -> str:
     if reason is Reason.NO_MATCHING_NODE or not found.lacking:
         texts = sorted(found.texts.items(), key=lambda item: (-item[1], item[0]))
         return "; ".join(f"{nodes} {text}" for text, nodes in texts[:2]) or "there are no nodes"
@@ -254,5 +258,5 @@ def _telling(item: tuple[str, int]) -> tuple[int, bool, str]:
     return nodes, resource not in BASE_RESOURCES, resource
 
 
-def _asked(session: Session, tasks: Tasks, resource: str) -> int:
+def _asked(session: Session, tasks: PodSetState, resource: str) -> int:
     return int(tasks.shape.request[session.snapshot.resources.index(resource)])

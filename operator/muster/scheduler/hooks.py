@@ -13,22 +13,14 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from muster.scheduler.jobs import Job, Line, Tasks
-from muster.scheduler.model import (
-    BoolArray,
-    CodeArray,
-    FloatArray,
-    IntArray,
-    Lot,
-    Refusal,
-    Shape,
-)
-from muster.scheduler.room import Scorer, Stack
+from muster.scheduler.capacity import Scorer, Stack
+from muster.scheduler.model import BoolArray, CodeArray, FloatArray, IntArray, Lot, Refusal, Shape
+from muster.scheduler.state import GangState, PodSetState, QueueState
 from muster.scheduler.victims import Victims
 
 T = TypeVar("T")
 
-Demand = Sequence[tuple[Tasks, int]]
+Demand = Sequence[tuple[PodSetState, int]]
 """How many tasks of each lot."""
 Order = tuple[float, ...]
 """Sort key, smaller first."""
@@ -40,7 +32,7 @@ Barred = tuple[CodeArray, tuple[str, ...]]
 class Claim:
     """Who wants room, and what might have to go for that."""
 
-    job: Job
+    job: GangState
     victims: Victims
     units: IntArray
     """(M,): positions in `victims`, in the order in which they would go."""
@@ -73,25 +65,25 @@ ATTEMPTS: Final = 32
 class Hooks:
     """The questions a plugin answers; None: it has no opinion."""
 
-    queue_order: Callable[[Line], float] | None = None
+    queue_order: Callable[[QueueState], float] | None = None
     """Smaller first. May depend on nothing that changes but the queue itself."""
-    job_order: Callable[[Job], float] | None = None
+    job_order: Callable[[GangState], float] | None = None
     """Smaller first. May depend on nothing that changes but the job itself."""
     task_order: Callable[[Lot], float] | None = None
     """Smaller first."""
-    valid: Callable[[Job], Refusal | None] | None = None
+    valid: Callable[[GangState], Refusal | None] | None = None
     """Why the gang could not be whole even if there were room for all of it."""
-    admissible: Callable[[Job, FloatArray], Refusal | None] | None = None
+    admissible: Callable[[GangState, FloatArray], Refusal | None] | None = None
     """Why the gang must not take (R,) this amount now, whatever is free."""
-    affordable: Callable[[Job, Demand], Refusal | None] | None = None
+    affordable: Callable[[GangState, Demand], Refusal | None] | None = None
     """Why so many more tasks of each lot must not have pods now."""
-    ready: Callable[[Job], bool] | None = None
+    ready: Callable[[GangState], bool] | None = None
     """Whether it may start with what it has."""
-    pipelined: Callable[[Job], bool] | None = None
+    pipelined: Callable[[GangState], bool] | None = None
     """Whether it may start once the pods that are ending have gone."""
-    overused: Callable[[Line], bool] | None = None
+    overused: Callable[[QueueState], bool] | None = None
     """Whether the queue holds its due already."""
-    within: Callable[[Job, FloatArray], bool] | None = None
+    within: Callable[[GangState, FloatArray], bool] | None = None
     """Whether the job's queue stays within its due when the job takes (R,) this amount more."""
     preemptable: Callable[[Claim], Answers] | None = None
     """Which units may be evicted for a gang of their own queue."""
@@ -101,10 +93,10 @@ class Hooks:
     """Which nodes suit the shape."""
     score: Callable[[Shape], Scorer | None] | None = None
     """How well nodes suit the shape, weighted."""
-    regions: Callable[[Job], Iterable[Region | None] | None] | None = None
+    regions: Callable[[GangState], Iterable[Region | None] | None] | None = None
     """Where to try the gang, best first, None for everywhere; as a whole None: no opinion. What
     comes later may be asked for when what came first was tried, to no avail."""
-    cramped: Callable[[Job], Refusal | None] | None = None
+    cramped: Callable[[GangState], Refusal | None] | None = None
     """What to say of a gang that did not fit into any region, where it must lie in one."""
 
 
@@ -126,11 +118,11 @@ class Rules:
         }
         self._tiers = tiers
 
-    def queue_order(self, line: Line) -> Order:
+    def queue_order(self, line: QueueState) -> Order:
         """Return the key of a queue; the first difference decides."""
         return self._order("queue_order", line)
 
-    def job_order(self, job: Job) -> Order:
+    def job_order(self, job: GangState) -> Order:
         """Return the key of a job; the first difference decides."""
         return self._order("job_order", job)
 
@@ -138,31 +130,31 @@ class Rules:
         """Return the key of a lot; the first difference decides."""
         return self._order("task_order", lot)
 
-    def valid(self, job: Job) -> Refusal | None:
+    def valid(self, job: GangState) -> Refusal | None:
         """Return the first refusal."""
         return self._first("valid", job)
 
-    def admissible(self, job: Job, amount: FloatArray) -> Refusal | None:
+    def admissible(self, job: GangState, amount: FloatArray) -> Refusal | None:
         """Return the first refusal."""
         return self._first("admissible", job, amount)
 
-    def affordable(self, job: Job, demand: Demand) -> Refusal | None:
+    def affordable(self, job: GangState, demand: Demand) -> Refusal | None:
         """Return the first refusal."""
         return self._first("affordable", job, demand)
 
-    def ready(self, job: Job) -> bool:
+    def ready(self, job: GangState) -> bool:
         """Say whether all agree."""
         return all(answer(job) for answer in self._asked["ready"])
 
-    def pipelined(self, job: Job) -> bool:
+    def pipelined(self, job: GangState) -> bool:
         """Say whether all agree."""
         return all(answer(job) for answer in self._asked["pipelined"])
 
-    def overused(self, line: Line) -> bool:
+    def overused(self, line: QueueState) -> bool:
         """Say whether any plugin says so."""
         return any(answer(line) for answer in self._asked["overused"])
 
-    def within(self, job: Job, amount: FloatArray) -> bool:
+    def within(self, job: GangState, amount: FloatArray) -> bool:
         """Say whether all agree."""
         return all(answer(job, amount) for answer in self._asked["within"])
 
@@ -170,7 +162,7 @@ class Rules:
         """Say whether any plugin answers this hook."""
         return bool(self._asked[name])
 
-    def evictable(self, name: str, job: Job, victims: Victims, units: IntArray) -> IntArray:
+    def evictable(self, name: str, job: GangState, victims: Victims, units: IntArray) -> IntArray:
         """Return those of the units that may go together, in their order.
 
         `name`: preemptable or reclaimable. Of a tier those count to which all plugins that answer
@@ -218,7 +210,7 @@ class Rules:
 
         return total
 
-    def regions(self, job: Job) -> Iterator[Within]:
+    def regions(self, job: GangState) -> Iterator[Within]:
         """Yield where to try the gang, best first: at most ATTEMPTS combinations of answers."""
         answers = (answer(job) for answer in self._asked["regions"])
         lists = [regions for regions in answers if regions is not None]
@@ -236,7 +228,7 @@ class Rules:
                         within[key] = within.get(key, region.nodes) & region.nodes
             yield within
 
-    def cramped(self, job: Job) -> Refusal | None:
+    def cramped(self, job: GangState) -> Refusal | None:
         """Return the first refusal."""
         return self._first("cramped", job)
 

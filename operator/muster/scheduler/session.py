@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from muster.scheduler.capacity import Capacity, Fit, Picks, Scorer, Stack
 from muster.scheduler.decision import Eviction
 from muster.scheduler.hooks import Barred, Hooks, Order, Rules
-from muster.scheduler.jobs import Job, Line, Tasks
 from muster.scheduler.model import (
     PODS,
     BoolArray,
@@ -25,7 +25,7 @@ from muster.scheduler.model import (
     Shape,
     Snapshot,
 )
-from muster.scheduler.room import Fit, Picks, Room, Scorer, Stack
+from muster.scheduler.state import GangState, PodSetState, QueueState
 from muster.scheduler.victims import Victims
 
 JobOrder = tuple[Order, float, str, str]
@@ -46,8 +46,8 @@ def unwatched(_kind: str, _name: str) -> AbstractContextManager[object]:
 class _Step:
     """Tasks that were given nodes, as it has to be taken back."""
 
-    job: Job
-    tasks: Tasks
+    job: GangState
+    tasks: PodSetState
     picks: Picks
     promise: bool
     state: int
@@ -59,7 +59,7 @@ class _Step:
 class _Eviction:
     """Units that were taken away, as it has to be taken back."""
 
-    job: Job
+    job: GangState
     chosen: BoolArray
     action: str
     state: int
@@ -74,22 +74,23 @@ class Session:
 
     def __init__(self, snapshot: Snapshot, tiers: Sequence[Sequence[Opener]]) -> None:
         self.snapshot: Final = snapshot
-        self.room: Final = Room(snapshot.nodes, snapshot.shapes)
+        self.room: Final = Capacity(snapshot.nodes, snapshot.shapes)
         self.total: Final[FloatArray] = (
             snapshot.nodes.allocatable[snapshot.nodes.usable].sum(axis=0).astype(np.float64)
         )
         """(R,): what the usable nodes have."""
         self.total[PODS] = 0
         self.lines: Final = {
-            name: Line(queue, queue.allocated.copy()) for name, queue in snapshot.queues.items()
+            name: QueueState(queue, queue.allocated.copy())
+            for name, queue in snapshot.queues.items()
         }
-        self.started: Final[list[Job]] = []
+        self.started: Final[list[GangState]] = []
         """Gangs that were given nodes, in that order."""
         self.memory: Final[dict[Hashable, Any]] = {}
         """What has been worked out in this cycle and may be asked again."""
         self.charged: Final[Counter[str]] = Counter()
         """What pods that follow from this cycle take of each quota."""
-        self.holder: Job | None = None
+        self.holder: GangState | None = None
         """The gang for which room is reserved."""
         self.scorer: Scorer | None = None
         """Takes the place of the plugins' scores."""
@@ -106,7 +107,7 @@ class Session:
             if gang.missing or gang.ready < gang.min_member
         ]
         """The gangs that are not whole."""
-        self.asking: Sequence[Job] = self.jobs
+        self.asking: Sequence[GangState] = self.jobs
         """Those of them for which others may be evicted at present."""
         self._by_gang = {id(job.gang): job for job in self.jobs}
         self._leave()
@@ -117,26 +118,26 @@ class Session:
         snapshot = self.snapshot
         return Victims(snapshot.gangs, self._lots, snapshot.nodes, self.total, snapshot.now)
 
-    def state_of(self, gang: Gang) -> Job:
+    def state_of(self, gang: Gang) -> GangState:
         """Return the gang's state in this cycle, also of one that is whole."""
         job = self._by_gang.get(id(gang))
         if job is None:
             job = self._by_gang[id(gang)] = self.job_of(gang)
         return job
 
-    def job_of(self, gang: Gang) -> Job:
+    def job_of(self, gang: Gang) -> GangState:
         """Return the state in which a gang begins a cycle."""
         lots = [lot for lot in self._lots(gang) if lot.waiting or lot.returning]
         shapes, ends = self.snapshot.shapes, gang.ends(self.snapshot.now)
-        return Job(
+        return GangState(
             gang=gang,
             line=self.lines.get(gang.queue),
-            tasks=[Tasks(lot, shapes[lot.shape], ends) for lot in lots],
+            tasks=[PodSetState(lot, shapes[lot.shape], ends) for lot in lots],
             ready=gang.ready,
             allocated=gang.allocated.astype(np.float64),
         )
 
-    def order(self, job: Job) -> JobOrder:
+    def order(self, job: GangState) -> JobOrder:
         """Return the key by which jobs of one queue are compared."""
         gang = job.gang
         return self.rules.job_order(job), gang.created, gang.uid, gang.key
@@ -148,7 +149,7 @@ class Session:
         return self._barred[shape_id]
 
     def fit(
-        self, tasks: Tasks, *, future: bool = False, tight: bool = False, kept: bool = False
+        self, tasks: PodSetState, *, future: bool = False, tight: bool = False, kept: bool = False
     ) -> Fit:
         """Return how the tasks fit on the nodes at this moment.
 
@@ -169,7 +170,7 @@ class Session:
             self._fits[key] = fit
         return fit.refresh()
 
-    def choose(self, job: Job, tasks: Tasks, wanted: int) -> Picks:
+    def choose(self, job: GangState, tasks: PodSetState, wanted: int) -> Picks:
         """Return nodes for up to `wanted` more tasks of a gang, in the first region with room."""
         picks = Picks([], np.array([], np.int64), np.array([], np.int64))
         for within in self.rules.regions(job):
@@ -180,40 +181,40 @@ class Session:
         self.room.within = {}
         return picks
 
-    def lasting(self, tasks: Tasks) -> bool:
+    def lasting(self, tasks: PodSetState) -> bool:
         """Say whether the tasks may not have what is kept for the reservation."""
         return self.room.until is not None and tasks.ends > self.room.until
 
-    def place(self, job: Job, tasks: Tasks, picks: Picks) -> None:
+    def place(self, job: GangState, tasks: PodSetState, picks: Picks) -> None:
         """Give the next tasks of the lot their nodes."""
         job.placements.append((tasks, tasks.taken, picks.order))
         lent = self.room.until is not None and not self.lasting(tasks)
         self._apply(_Step(job, tasks, picks, promise=False, state=self.room.state, lent=lent), 1)
 
-    def promise(self, job: Job, tasks: Tasks, picks: Picks) -> None:
+    def promise(self, job: GangState, tasks: PodSetState, picks: Picks) -> None:
         """Keep room for tasks of the lot on nodes where pods are ending."""
         job.promises.append((tasks, picks.order))
         self._apply(_Step(job, tasks, picks, promise=True, state=self.room.state, lent=False), 1)
 
-    def given(self) -> Iterator[tuple[Job, Tasks, IntArray, IntArray]]:
+    def given(self) -> Iterator[tuple[GangState, PodSetState, IntArray, IntArray]]:
         """Yield (job, tasks, nodes (M,), counts (M,)) for what has been placed in this cycle."""
         for step in self._steps:
             if isinstance(step, _Step) and not step.promise:
                 yield step.job, step.tasks, step.picks.nodes, step.picks.counts
 
-    def imagine(self, job: Job, used: IntArray) -> Session:
+    def imagine(self, job: GangState, used: IntArray) -> Session:
         """Return a session in which only this gang waits, and (N, R) is used of the nodes."""
         nothing = np.zeros_like(used)
         nodes = replace(self.snapshot.nodes, used=used, releasing=nothing)
         return Session(replace(self.snapshot, nodes=nodes, gangs=(job.gang,)), self._tiers)
 
-    def evict(self, job: Job, chosen: BoolArray, action: str) -> None:
+    def evict(self, job: GangState, chosen: BoolArray, action: str) -> None:
         """Take the (U,) chosen units of `victims` away, so that the job gets room."""
         step = _Eviction(job, chosen, action, self.room.state)
         self._steps.append(step)
         self._take_away(step, 1)
 
-    def evictions(self, job: Job) -> tuple[Eviction, ...]:
+    def evictions(self, job: GangState) -> tuple[Eviction, ...]:
         """Return what is to be evicted for the job."""
         found: list[Eviction] = []
         for step in self._steps:
@@ -222,7 +223,7 @@ class Session:
         return tuple(found)
 
     @contextmanager
-    def all_or_nothing(self, job: Job) -> Iterator[None]:
+    def all_or_nothing(self, job: GangState) -> Iterator[None]:
         """Undo all that happens inside unless the gang may start, now or when pods have ended."""
         mark = len(self._steps)
         whole = False
@@ -340,7 +341,7 @@ class Session:
         }
         return {id_: count for id_, count in counts.items() if count}
 
-    def _charge(self, tasks: Tasks, count: int, sign: int) -> None:
+    def _charge(self, tasks: PodSetState, count: int, sign: int) -> None:
         if tasks.lot.charge:
             fresh = sign * tasks.fresh(tasks.taken - (count if sign < 0 else 0), count)
             for key, each in tasks.lot.charge.items():

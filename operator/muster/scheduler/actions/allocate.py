@@ -10,14 +10,14 @@ from typing import Final
 import numpy as np
 
 from muster.scheduler import diagnosis
-from muster.scheduler.actions import near, reserve, search
+from muster.scheduler.actions import placement, reserve
 from muster.scheduler.diagnosis import Obstacles
 from muster.scheduler.hooks import Demand, Order
-from muster.scheduler.jobs import Job, Line, Tasks
 from muster.scheduler.model import PODS, Reason, Refusal
 from muster.scheduler.session import JobOrder, Session
+from muster.scheduler.state import GangState, PodSetState, QueueState
 
-Waiting = dict[str, list[tuple[JobOrder, Job]]]
+Waiting = dict[str, list[tuple[JobOrder, GangState]]]
 """Queue -> heap of its gangs."""
 
 
@@ -26,7 +26,7 @@ def allocate(session: Session) -> None:
     run(session, [job for job in session.jobs if not job.best_effort])
 
 
-def run(session: Session, jobs: Iterable[Job], *, fair: bool = True) -> None:
+def run(session: Session, jobs: Iterable[GangState], *, fair: bool = True) -> None:
     """Place these gangs, and after their minimum their extra tasks one by one.
 
     `fair`: a queue that holds its due is passed over.
@@ -37,13 +37,15 @@ def run(session: Session, jobs: Iterable[Job], *, fair: bool = True) -> None:
         _take_turns(session, _by_queue(session, later), fair=fair, polite=False)
 
 
-def _take_turns(session: Session, waiting: Waiting, *, fair: bool, polite: bool) -> Sequence[Job]:
+def _take_turns(
+    session: Session, waiting: Waiting, *, fair: bool, polite: bool
+) -> Sequence[GangState]:
     """Place the best gang of the best queue, again and again.
 
     `polite`: a gang that would take its queue over its due is put off while there are others to
     be tried whose queue is below its own; those are returned.
     """
-    later: list[Job] = []
+    later: list[GangState] = []
     lines = [_entry(session, session.lines[name]) for name in waiting]
     heapq.heapify(lines)
     while lines:
@@ -63,7 +65,7 @@ def _take_turns(session: Session, waiting: Waiting, *, fair: bool, polite: bool)
     return later
 
 
-def _oversteps(session: Session, job: Job) -> bool:
+def _oversteps(session: Session, job: GangState) -> bool:
     """Say whether the next thing that the gang would take is more than its queue is due."""
     amount = _open(job)[0].amount(1) if session.rules.ready(job) else job.lacking()
     return not session.rules.within(job, amount)
@@ -74,9 +76,9 @@ def _poorer(session: Session, lines: Iterable[tuple[Order, str]]) -> bool:
     return any(not session.rules.overused(session.lines[name]) for _, name in lines)
 
 
-def _candidates(session: Session, jobs: Iterable[Job]) -> Waiting:
+def _candidates(session: Session, jobs: Iterable[GangState]) -> Waiting:
     """Return the gangs that can be tried; refuse the others."""
-    found: list[Job] = []
+    found: list[GangState] = []
     for job in jobs:
         if job.promised or job.lost or (job.protected and job.need):
             continue
@@ -90,7 +92,7 @@ def _candidates(session: Session, jobs: Iterable[Job]) -> Waiting:
     return _by_queue(session, found)
 
 
-def _by_queue(session: Session, jobs: Iterable[Job]) -> Waiting:
+def _by_queue(session: Session, jobs: Iterable[GangState]) -> Waiting:
     waiting: Waiting = {}
     for job in jobs:
         waiting.setdefault(job.gang.queue, []).append((session.order(job), job))
@@ -99,18 +101,18 @@ def _by_queue(session: Session, jobs: Iterable[Job]) -> Waiting:
     return waiting
 
 
-def _entry(session: Session, line: Line) -> tuple[Order, str]:
+def _entry(session: Session, line: QueueState) -> tuple[Order, str]:
     return session.rules.queue_order(line), line.queue.name
 
 
-def _advance(session: Session, job: Job, *, alone: bool) -> bool:
+def _advance(session: Session, job: GangState, *, alone: bool) -> bool:
     """Place the gang's minimum, or extra tasks of it; say whether it wants another turn."""
     if session.rules.ready(job):
         return _extend(session, job, alone=alone)
     return _start(session, job) and job.left > 0 and session.rules.ready(job)
 
 
-def _start(session: Session, job: Job) -> bool:
+def _start(session: Session, job: GangState) -> bool:
     """Place what the gang lacks, or nothing; say whether it may start, now or soon."""
     if not _admitted(session, job, job.demand()):
         return False
@@ -130,7 +132,7 @@ def _start(session: Session, job: Job) -> bool:
     return bool(job.promised)
 
 
-def attempt(session: Session, job: Job) -> tuple[Tasks, Obstacles] | None:
+def attempt(session: Session, job: GangState) -> tuple[PodSetState, Obstacles] | None:
     """Place what the gang lacks, now or soon, or nothing; return what did not fit, and why.
 
     Nothing is returned, too, of a gang that did not fit into any region.
@@ -147,13 +149,13 @@ def attempt(session: Session, job: Job) -> tuple[Tasks, Obstacles] | None:
     return failure
 
 
-def _attempt_here(session: Session, job: Job) -> tuple[Tasks, Obstacles] | None:
+def _attempt_here(session: Session, job: GangState) -> tuple[PodSetState, Obstacles] | None:
     """Try to place what the gang lacks, at last with a domain for each role that keeps to one."""
     failure = _try_all(session, job)
     if failure is None or job.promised:
         return failure
     outer = session.room.within
-    for homes in near.homes(session, job):
+    for homes in placement.homes(session, job):
         session.room.within = {
             **outer,
             **{shape: nodes & outer.get(shape, True) for shape, nodes in homes.items()},
@@ -162,10 +164,10 @@ def _attempt_here(session: Session, job: Job) -> tuple[Tasks, Obstacles] | None:
         session.room.within = outer
         if failed is None or job.promised:
             return failed
-    return None if search.place(session, job) else failure
+    return None if placement.place(session, job) else failure
 
 
-def _try_all(session: Session, job: Job) -> tuple[Tasks, Obstacles] | None:
+def _try_all(session: Session, job: GangState) -> tuple[PodSetState, Obstacles] | None:
     """Try one way after the other to place what the gang lacks."""
     failure = None
     for order, tight in STRATEGIES if len(job.tasks) > 1 else STRATEGIES[:1]:
@@ -181,7 +183,7 @@ def _try_all(session: Session, job: Job) -> tuple[Tasks, Obstacles] | None:
     return failure
 
 
-def _turn_down(session: Session, job: Job, tasks: Tasks, found: Obstacles) -> None:
+def _turn_down(session: Session, job: GangState, tasks: PodSetState, found: Obstacles) -> None:
     """Say why the tasks did not all fit, and keep room for the first gang that time can help."""
     holder = session.holder
     if holder is not None and any(map(session.lasting, job.tasks)) and _fits_but_for(session, job):
@@ -194,14 +196,14 @@ def _turn_down(session: Session, job: Job, tasks: Tasks, found: Obstacles) -> No
     reserve.reserve(session, job, attempt)
 
 
-def _fits_but_for(session: Session, job: Job) -> bool:
+def _fits_but_for(session: Session, job: GangState) -> bool:
     """Say whether only the reservation is in the way of the gang, or of its extra tasks."""
     if job.need:
         return _short(session, job, kept=True) is None
     return any(session.fit(tasks, kept=True).capacity.any() for tasks in _open(job))
 
 
-def _extend(session: Session, job: Job, *, alone: bool) -> bool:
+def _extend(session: Session, job: GangState, *, alone: bool) -> bool:
     """Place one task beyond the minimum, or all if nobody else waits."""
     tasks = _open(job)[0]
     count = tasks.left if alone else 1
@@ -220,14 +222,14 @@ def _extend(session: Session, job: Job, *, alone: bool) -> bool:
     return bool(_open(job))
 
 
-def _open(job: Job) -> list[Tasks]:
+def _open(job: GangState) -> list[PodSetState]:
     """Return the tasks of which more may find room."""
     return [tasks for tasks in job.tasks if tasks.left and not tasks.closed]
 
 
 def _fill(
-    session: Session, job: Job, order: Sequence[Tasks], *, tight: bool
-) -> tuple[Tasks, Obstacles] | None:
+    session: Session, job: GangState, order: Sequence[PodSetState], *, tight: bool
+) -> tuple[PodSetState, Obstacles] | None:
     """Place as many tasks as the gang lacks; return the first that did not all fit, and why."""
     failed = None
     # A role that has to be near another one comes after it, wherever it stands.
@@ -252,21 +254,21 @@ def _fill(
     return failed
 
 
-def _admitted(session: Session, job: Job, demand: Demand) -> bool:
+def _admitted(session: Session, job: GangState, demand: Demand) -> bool:
     refusal = _barrier(session, job, demand)
     if refusal is not None:
         job.refuse(refusal)
     return refusal is None
 
 
-def _barrier(session: Session, job: Job, demand: Demand) -> Refusal | None:
+def _barrier(session: Session, job: GangState, demand: Demand) -> Refusal | None:
     """Return why so many of these tasks must not be placed, whatever is free."""
     amount = sum((tasks.amount(count) for tasks, count in demand), np.zeros(len(session.total)))
     rules = session.rules
     return rules.admissible(job, amount) or rules.affordable(job, demand)
 
 
-def _short(session: Session, job: Job, *, kept: bool = False) -> Tasks | None:
+def _short(session: Session, job: GangState, *, kept: bool = False) -> PodSetState | None:
     """Return tasks for which there is too little room even without the rest of the gang.
 
     `kept`: what is kept for a reservation counts as room.
@@ -282,7 +284,7 @@ def _short(session: Session, job: Job, *, kept: bool = False) -> Tasks | None:
     return first if possible < job.need else None
 
 
-def unfit(session: Session, job: Job) -> Refusal | None:
+def unfit(session: Session, job: GangState) -> Refusal | None:
     """Return what keeps the gang from being tried at all."""
     gang = job.gang
     if gang.refusal is not None:
@@ -310,7 +312,7 @@ def unfit(session: Session, job: Job) -> Refusal | None:
     return session.rules.valid(job)
 
 
-def _overused(session: Session, job: Job) -> None:
+def _overused(session: Session, job: GangState) -> None:
     """Say that the queue holds its due, unless there would be no room anyway."""
     short = _short(session, job)
     if session.rules.ready(job):
@@ -324,30 +326,30 @@ def _overused(session: Session, job: Job) -> None:
     job.refuse(Refusal(Reason.QUEUE_OVERUSED, sentence, blocked_by=(f"queue/{job.gang.queue}",)))
 
 
-def _given(_session: Session, job: Job) -> Sequence[Tasks]:
+def _given(_session: Session, job: GangState) -> Sequence[PodSetState]:
     return job.tasks
 
 
-def _largest_first(session: Session, job: Job) -> Sequence[Tasks]:
+def _largest_first(session: Session, job: GangState) -> Sequence[PodSetState]:
     return sorted(job.tasks, key=lambda tasks: max(_shares(session, tasks)), reverse=True)
 
 
-def _most_first(session: Session, job: Job) -> Sequence[Tasks]:
+def _most_first(session: Session, job: GangState) -> Sequence[PodSetState]:
     return sorted(job.tasks, key=lambda tasks: sum(_shares(session, tasks)), reverse=True)
 
 
-def _smallest_first(session: Session, job: Job) -> Sequence[Tasks]:
+def _smallest_first(session: Session, job: GangState) -> Sequence[PodSetState]:
     return _largest_first(session, job)[::-1]
 
 
-def _shares(session: Session, tasks: Tasks) -> list[float]:
+def _shares(session: Session, tasks: PodSetState) -> list[float]:
     """Return what part of the cluster one task takes, per resource."""
     total = np.maximum(session.total[PODS + 1 :], 1)
     shares: list[float] = (tasks.shape.request[PODS + 1 :] / total).tolist()
     return shares
 
 
-STRATEGIES: Final[Sequence[tuple[Callable[[Session, Job], Sequence[Tasks]], bool]]] = (
+STRATEGIES: Final[Sequence[tuple[Callable[[Session, GangState], Sequence[PodSetState]], bool]]] = (
     (_given, False),
     (_largest_first, False),
     (_largest_first, True),

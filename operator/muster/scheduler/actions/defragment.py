@@ -15,17 +15,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from muster.scheduler.actions.choice import mark
-from muster.scheduler.actions.claim import others, seal, starving, usefulness
-from muster.scheduler.actions.narrow import promising
-from muster.scheduler.actions.options import options
-from muster.scheduler.actions.relocate import relocate
-from muster.scheduler.actions.trial import Counted, Purse, Slots, trial_of
+from muster.scheduler.actions.eviction import mark, others, seal, starving, usefulness
+from muster.scheduler.actions.options import options, promising
+from muster.scheduler.actions.trial import Counted, Purse, Slots, relocate, trial_of
 from muster.scheduler.arguments import Parsed
 from muster.scheduler.decision import Move
-from muster.scheduler.jobs import Job
 from muster.scheduler.model import UNLIMITED, BoolArray, Gang, Link, Lot, Reason
 from muster.scheduler.session import Session
+from muster.scheduler.state import GangState
 
 HOUR: Final = 3600.0
 LOOKS: Final = 4
@@ -94,7 +91,7 @@ def defragment(session: Session, arguments: Parsed) -> None:
             pinned |= {job.gang.key, *(move.gang for move in moves)}
 
 
-def _asking(session: Session) -> Iterator[Job]:
+def _asking(session: Session) -> Iterator[GangState]:
     """Yield the gangs that are to be helped in this cycle.
 
     Where very much runs these are the first one, and of the others each in its turn.
@@ -110,14 +107,14 @@ def _asking(session: Session) -> Iterator[Job]:
         yield later[int(session.snapshot.now / TURN) % len(later)]
 
 
-def _is_fragmented(job: Job) -> bool:
+def _is_fragmented(job: GangState) -> bool:
     fragmented = job.refusal is not None and job.refusal.reason is Reason.FRAGMENTED
     # Where pods must be near others, nobody knows where that is once those have moved.
     bonds = (bond.link for tasks in job.tasks for bond in tasks.shape.bonds)
     return fragmented and job.need > 0 and not {Link.NEAR, Link.EVEN} & set(bonds)
 
 
-def _help(session: Session, job: Job, limits: _Limits) -> Sequence[Move]:
+def _help(session: Session, job: GangState, limits: _Limits) -> Sequence[Move]:
     """Move for the gang what is needed and can be, or tell of it; return what is moved."""
     demand = tuple((tasks.lot.shape, count) for tasks, count in job.demand())
     key = (__name__, job.gang.queue, job.gang.priority, demand, session.room.state)
@@ -143,7 +140,7 @@ def _help(session: Session, job: Job, limits: _Limits) -> Sequence[Move]:
 
 
 def _find(
-    session: Session, job: Job, limits: _Limits
+    session: Session, job: GangState, limits: _Limits
 ) -> tuple[BoolArray, tuple[Move, ...]] | None:
     """Return (U,) what goes, and where to, with that done on the session; None: nothing helps."""
     victims = session.victims
@@ -164,7 +161,7 @@ def _find(
     return None
 
 
-def _movable(session: Session, job: Job, pinned: Collection[str]) -> BoolArray:
+def _movable(session: Session, job: GangState, pinned: Collection[str]) -> BoolArray:
     """Return (U,) what might go elsewhere for the gang."""
     victims = session.victims
     busy = {id(other.gang) for other in session.jobs if other.placements or other.promised}
@@ -193,7 +190,7 @@ def _runs(session: Session, lot: Lot) -> bool:
     return not lot.held or lot.shape in session.snapshot.shapes
 
 
-def _tell(job: Job, moves: tuple[Move, ...]) -> None:
+def _tell(job: GangState, moves: tuple[Move, ...]) -> None:
     """Add to the reason why the gang waits what could be done."""
     assert job.refusal is not None
     keys = [move.gang for move in moves]

@@ -1,22 +1,121 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sets of units without which a gang would fit, one after the other, cheap ones first.
+"""Sets of units without which a gang would fit, cheap ones first.
 
-Letters in array shapes as in `victims`.
+Of very many units only those on nodes that few, cheap ones keep from the gang are worth a look.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from muster.scheduler.actions import choice
-from muster.scheduler.actions.choice import Price
+from muster.scheduler.actions import eviction
+from muster.scheduler.actions.eviction import Price
 from muster.scheduler.actions.trial import Trial
 from muster.scheduler.model import BoolArray, FloatArray, IntArray
+from muster.scheduler.session import Session
+from muster.scheduler.state import GangState, PodSetState
 from muster.scheduler.victims import Victims
+
+WIDE: Final = 256
+"""Up to so many units are looked at without a choice, and about so many are chosen."""
+SPARE: Final = 2
+"""For each task of the gang at least so many nodes are looked at."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Shares:
+    """What each gang holds on each node, of what may go."""
+
+    node: IntArray
+    """(K,)"""
+    amount: FloatArray
+    """(K, R)"""
+    cost: FloatArray
+    """(K,): the work that is lost with it."""
+
+
+def promising(session: Session, job: GangState, movable: BoolArray, most: int) -> IntArray:
+    """Return the positions of those (U,) movable units that may help, about WIDE of them.
+
+    Left out are units on nodes where another task would fit only if more than `most` gangs went
+    from there, and of the rest those where that would cost most.
+    """
+    victims = session.victims
+    units = np.flatnonzero(movable)
+    if len(units) <= WIDE:
+        return units
+    tasks = victims.tasks(movable)
+    tasks = tasks[victims.node[tasks] >= 0]
+    shares, held = _shares(victims, tasks), np.bincount(victims.node[tasks])
+    kept = np.zeros(len(session.snapshot.nodes.names), np.bool_)
+    for lot in job.tasks:
+        nodes = _nodes(session, lot, shares, most)
+        filled = int(np.searchsorted(np.cumsum(held[nodes]), WIDE // len(job.tasks)))
+        kept[nodes[: max(filled, SPARE * min(job.need, lot.left))]] = True
+    gangs = np.zeros(len(victims.gangs), np.bool_)
+    gangs[victims.gang[victims.unit[tasks[kept[victims.node[tasks]]]]]] = True
+    return units[gangs[victims.gang[units]]]
+
+
+def _shares(victims: Victims, tasks: IntArray) -> _Shares:
+    units = victims.unit[tasks]
+    # A unit that lies on many nodes is lost as a whole for each of them.
+    keys, first = np.unique(victims.node[tasks] * len(victims.gang) + units, return_index=True)
+    pairs, place = np.unique(
+        (keys // len(victims.gang)) * len(victims.gangs) + victims.gang[units[first]],
+        return_inverse=True,
+    )
+    cost = np.bincount(place, victims.lost[units[first]], len(pairs)).astype(np.float64)
+    where = victims.node[tasks] * len(victims.gangs) + victims.gang[units]
+    rows = np.searchsorted(pairs, where)
+    each = victims.request[victims.lot[tasks]].astype(np.float64)
+    sums = [np.bincount(rows, each[:, r], len(pairs)) for r in range(each.shape[1])]
+    return _Shares(pairs // len(victims.gangs), np.stack(sums, axis=1), cost)
+
+
+def _nodes(session: Session, tasks: PodSetState, shares: _Shares, most: int) -> IntArray:
+    """Return the nodes on which one more task might come to fit, the cheapest first."""
+    nodes = session.snapshot.nodes
+    fit = session.fit(tasks, future=True)
+    free = session.room.free(
+        np.arange(len(nodes.names)), future=True, lasting=session.lasting(tasks)
+    )
+    count, cost = np.zeros(len(free)), np.zeros(len(free))
+    for column in np.flatnonzero(tasks.shape.request).tolist():
+        lack = tasks.shape.request[column] * (fit.capacity + 1) - free[:, column]
+        amount = shares.amount[:, column]
+        ones = np.ones(len(amount))
+        np.maximum(count, _least(shares.node, lack, amount, ones), out=count)
+        np.maximum(cost, _least(shares.node, lack, amount, shares.cost), out=cost)
+    held = np.zeros(len(free), np.bool_)
+    held[shares.node] = True
+    found = np.flatnonzero((fit.barred == 0) & held & (count <= most))
+    cheapest: IntArray = found[np.lexsort((found, count[found], cost[found]))]
+    return cheapest
+
+
+def _least(node: IntArray, lack: IntArray, amount: FloatArray, price: FloatArray) -> FloatArray:
+    """Return (N,) about what has to be paid on each node to get what it lacks; infinity: never.
+
+    Exact where all prices are the same.
+    """
+    order = np.lexsort((price / np.maximum(amount, 1e-9), node))
+    node, amount, price = node[order], amount[order], price[order]
+    starts = np.flatnonzero(np.diff(node, prepend=-1))
+    place = np.repeat(starts, np.diff(np.append(starts, len(node))))
+    got, paid = np.cumsum(amount), np.cumsum(price)
+    got, paid = got - (got - amount)[place], paid - (paid - price)[place]
+    least = np.full(len(lack), np.inf)
+    enough = np.flatnonzero(got >= lack[node])[::-1]
+    least[node[enough]] = paid[enough]
+    least[lack <= 0] = 0
+    return least
+
 
 TRIES: Final = 400
 """How many sets of few units are looked at."""
@@ -34,7 +133,7 @@ def options(
     `useful` (U,): what part of the gang's need each unit would free. Of few units all sets come,
     also those with units that are not needed: these may have to make room for the others.
     """
-    if len(units) <= choice.FEW:
+    if len(units) <= eviction.FEW:
         found = _all(victims, units, trial)
     else:
         found = _needed(victims, units[useful[units] > 0], useful, trial, most)
@@ -43,13 +142,13 @@ def options(
 
 def _all(victims: Victims, units: IntArray, trial: Trial) -> Iterator[BoolArray]:
     """Yield sets by price, until so many have been looked at."""
-    lost = choice.with_gang(victims, victims.lost)[units]
+    lost = eviction.with_gang(victims, victims.lost)[units]
     order = units[np.lexsort((units, -victims.created[units], lost))]
     heap: list[tuple[Price, tuple[int, ...]]] = []
 
     def push(places: tuple[int, ...]) -> None:
         if places[-1] < len(order):
-            price = choice.price(victims, choice.mark(victims, order[list(places)]))
+            price = eviction.price(victims, eviction.mark(victims, order[list(places)]))
             heapq.heappush(heap, (price, places))
 
     push((0,))
@@ -61,7 +160,7 @@ def _all(victims: Victims, units: IntArray, trial: Trial) -> Iterator[BoolArray]
         # Every set comes once: of its last unit either the next one comes instead, or as well.
         push((*before, last + 1))
         push((*places, last + 1))
-        chosen = choice.mark(victims, order[list(places)])
+        chosen = eviction.mark(victims, order[list(places)])
         if not _is_twice(victims, order[list(places)]) and trial.fits(chosen):
             yield chosen
 
@@ -87,9 +186,9 @@ def _needed(
             return
         seen.add(spared)
         left -= 1
-        chosen = choice.choose(victims, rest, useful, trial, lambda order: order)
+        chosen = eviction.choose(victims, rest, useful, trial, lambda order: order)
         if chosen is not None:
-            heapq.heappush(heap, (choice.price(victims, chosen), spared, chosen))
+            heapq.heappush(heap, (eviction.price(victims, chosen), spared, chosen))
 
     look(())
     while heap:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from muster.scheduler.actions.claim import ACTION, claim, others, starving
-from muster.scheduler.jobs import Job, Tasks
+from muster.scheduler.actions.eviction import ACTION, claim, others, starving
 from muster.scheduler.model import BoolArray, IntArray
 from muster.scheduler.session import Session
+from muster.scheduler.state import GangState, PodSetState
 
 HOOK = "preemptable"
 
@@ -28,7 +28,7 @@ def preempt(session: Session) -> None:
                 _inside(session, job, tasks)
 
 
-def _lesser(session: Session, job: Job) -> BoolArray:
+def _lesser(session: Session, job: GangState) -> BoolArray:
     """Return (U,) what ranks below the gang: lower priorities, and extras of its own one.
 
     Extras never evict anybody, so that two gangs of one priority cannot do so in turn.
@@ -43,7 +43,7 @@ def _lesser(session: Session, job: Job) -> BoolArray:
     return marks
 
 
-def _inside(session: Session, job: Job, tasks: Tasks) -> None:
+def _inside(session: Session, job: GangState, tasks: PodSetState) -> None:
     """Let tasks of the gang take the room of its own extras of lower priority, one by one."""
     lower = any(lot.held and lot.priority < tasks.lot.priority for lot in job.gang.lots)
     if not (lower and tasks.left) or session.fit(tasks).capacity.any():
@@ -62,7 +62,7 @@ def _inside(session: Session, job: Job, tasks: Tasks) -> None:
             session.undo(mark)
 
 
-def _own_extras(session: Session, job: Job, tasks: Tasks) -> IntArray:
+def _own_extras(session: Session, job: GangState, tasks: PodSetState) -> IntArray:
     """Return the units of the gang above its minimum that rank below the tasks, last first."""
     victims = session.victims
     units = np.flatnonzero(victims.own(job.gang) & ~victims.whole & ~victims.evicted)

@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Before every action: the missing members of admitted gangs get their room back.
+"""Before every action: missing members of admitted gangs get their room back.
 
-Nobody else may take what such a gang needs while its hold lasts, even when it cannot be placed
-at this moment: first every member that can goes home, then the others are given other nodes, and
-for the rest room is kept, on their old node if it still suits.
+Gangs for which others were evicted keep the room that comes free.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from muster.scheduler import diagnosis
-from muster.scheduler.jobs import Job, Tasks
+from muster.scheduler.actions.allocate import attempt
+from muster.scheduler.arguments import Parsed
+from muster.scheduler.capacity import Picks
 from muster.scheduler.model import BoolArray, IntArray
-from muster.scheduler.room import Picks
 from muster.scheduler.session import Session
+from muster.scheduler.state import GangState, PodSetState
 
 
 def protect(session: Session) -> None:
@@ -40,7 +40,7 @@ def protect(session: Session) -> None:
             session.started.append(job)
 
 
-def _go_home(session: Session, job: Job) -> None:
+def _go_home(session: Session, job: GangState) -> None:
     """Place members on the node they had, and keep that room for those still to be replaced."""
     for tasks in job.tasks:
         homes = welcome(session, tasks, homes_of(session, tasks, tasks.waiting))
@@ -56,7 +56,7 @@ def _go_home(session: Session, job: Job) -> None:
             session.promise(job, tasks, picks)
 
 
-def _go_elsewhere(session: Session, job: Job) -> None:
+def _go_elsewhere(session: Session, job: GangState) -> None:
     for tasks in job.tasks:
         wanted = min(job.need - job.promised, tasks.left)
         if wanted <= 0:
@@ -68,7 +68,7 @@ def _go_elsewhere(session: Session, job: Job) -> None:
             diagnosis.explain(session, job, tasks, diagnosis.obstacles(session, tasks))
 
 
-def _hold(session: Session, job: Job) -> None:
+def _hold(session: Session, job: GangState) -> None:
     """Keep room for members that could not be placed: home, then soon free, then the nearest."""
     for tasks in job.tasks:
         homes = homes_of(session, tasks, tasks.waiting[tasks.taken :])
@@ -84,11 +84,11 @@ def _hold(session: Session, job: Job) -> None:
                     session.promise(job, tasks, picks)
 
 
-def _soon(session: Session, tasks: Tasks, wanted: int) -> Picks:
+def _soon(session: Session, tasks: PodSetState, wanted: int) -> Picks:
     return session.fit(tasks, future=True).choose(wanted)
 
 
-def _nearest(session: Session, tasks: Tasks, wanted: int) -> Picks:
+def _nearest(session: Session, tasks: PodSetState, wanted: int) -> Picks:
     """Return the node that lacks least, so that what comes free there is kept."""
     columns = np.flatnonzero(tasks.shape.request)
     request = tasks.shape.request[columns]
@@ -103,7 +103,7 @@ def _nearest(session: Session, tasks: Tasks, wanted: int) -> Picks:
     return Picks(nearest.tolist(), nearest, np.ones(len(nearest), np.int64))
 
 
-def homes_of(session: Session, tasks: Tasks, indices: Sequence[int]) -> list[int]:
+def homes_of(session: Session, tasks: PodSetState, indices: Sequence[int]) -> list[int]:
     """Return for each task the node it had, -1 where that is not known or has gone."""
     return positions(session, tasks.lot.previous, indices)
 
@@ -115,7 +115,7 @@ def positions(session: Session, nodes: Mapping[int, str], indices: Sequence[int]
 
 
 def welcome(
-    session: Session, tasks: Tasks, homes: list[int], *, future: bool = False
+    session: Session, tasks: PodSetState, homes: list[int], *, future: bool = False
 ) -> list[int]:
     """Return the homes, -1 for those where pods near or far forbid it, now or in the end."""
     bonds, shape, one = session.room.bonds, tasks.lot.shape, np.ones(1, np.int64)
@@ -150,3 +150,69 @@ def sort_out(
     order = [homes[i] for i in first]
     nodes, counts = np.unique(np.array(order, np.int64), return_counts=True)
     return first + rest, Picks(order, nodes, counts.astype(np.int64))
+
+
+Evict = Callable[[Session, Parsed], None]
+
+
+def keep(session: Session) -> None:
+    """Place those whose room is free by now, whole, and hold the room of the others."""
+    waiting = [
+        job
+        for job in session.jobs
+        if (job.gang.refusal is None or job.gang.moving)
+        and not job.protected
+        and (job.gang.owed or any(lot.nominated for lot in job.gang.lots))
+    ]
+    for job in sorted(waiting, key=session.order):
+        with session.all_or_nothing(job):
+            if session.rules.admissible(job, job.lacking()) is None:
+                _return(session, job)
+        job.evicts = job.promised > 0
+        if session.rules.ready(job) and job.placements:
+            session.started.append(job)
+
+
+def resume(session: Session, evicting: Iterable[Evict]) -> None:
+    """Evict what is still in the way of gangs to which room is owed, by these actions."""
+    owed = [job for job in session.jobs if job.gang.owed and job.need and not job.promised]
+    if owed:
+        session.asking = owed
+        for action in evicting:
+            action(session, {})
+        session.asking = session.jobs
+
+
+def _return(session: Session, job: GangState) -> None:
+    if job.gang.owed:
+        attempt(session, job)
+        return
+    for tasks in job.tasks:
+        if tasks.lot.nominated:
+            if job.gang.refusal is None:
+                _put_back(session, job, tasks)
+            _reserve(session, job, tasks)
+    # What is kept may be gone, or not be enough any more: other room is as good.
+    for tasks in job.tasks:
+        wanted = min(job.need - job.promised, tasks.coming)
+        if wanted > 0:
+            picks = session.fit(tasks, future=True).choose(wanted)
+            if picks.order:
+                session.promise(job, tasks, picks)
+
+
+def _put_back(session: Session, job: GangState, tasks: PodSetState) -> None:
+    nodes = welcome(session, tasks, positions(session, tasks.lot.nominated, tasks.waiting))
+    order, picks = sort_out(nodes, session.fit(tasks).capacity, len(nodes))
+    if picks.order:
+        tasks.waiting = [tasks.waiting[i] for i in order]
+        session.place(job, tasks, picks)
+
+
+def _reserve(session: Session, job: GangState, tasks: PodSetState) -> None:
+    coming = [*tasks.waiting[tasks.taken :], *tasks.lot.returning]
+    homes = positions(session, tasks.lot.nominated, coming)
+    nodes = welcome(session, tasks, homes, future=True)
+    _, picks = sort_out(nodes, session.fit(tasks, future=True).capacity, len(nodes))
+    if picks.order:
+        session.promise(job, tasks, picks)

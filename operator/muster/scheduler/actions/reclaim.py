@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from muster.scheduler.actions.claim import claim, others, starving
-from muster.scheduler.jobs import Job
+from muster.scheduler.actions.eviction import claim, others, starving
 from muster.scheduler.model import BoolArray
 from muster.scheduler.session import Session
+from muster.scheduler.state import GangState
 
 
 def reclaim(session: Session) -> None:
@@ -24,7 +24,7 @@ def reclaim(session: Session) -> None:
         _more(session, job)
 
 
-def _more(session: Session, job: Job) -> None:
+def _more(session: Session, job: GangState) -> None:
     """Evict for as many tasks beyond the gang's minimum as its queue is due and can get."""
     surplus, count = job.ready - job.gang.min_member, job.left
     job.more = surplus + count
@@ -37,7 +37,7 @@ def _more(session: Session, job: Job) -> None:
     job.more = 0
 
 
-def _foreign(session: Session, job: Job) -> BoolArray:
+def _foreign(session: Session, job: GangState) -> BoolArray:
     """Return (U,) what is there of other queues and has no higher priority."""
     victims, gang = session.victims, job.gang
     marks = (victims.priority <= gang.priority) & others(session, job)

@@ -14,12 +14,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from muster.scheduler.jobs import Job
+from muster.scheduler.capacity import Stack
 from muster.scheduler.model import PODS, UNLIMITED, BoolArray, FloatArray, IntArray, Reason
-from muster.scheduler.room import Stack
 from muster.scheduler.session import Session
+from muster.scheduler.state import GangState
 
-Attempt = Callable[[Session, Job], Any]
+Attempt = Callable[[Session, GangState], Any]
 """Places the gang in that session if it can."""
 
 REASONS: Final = (Reason.NOT_ENOUGH_RESOURCES, Reason.FRAGMENTED)
@@ -66,7 +66,7 @@ class _Departures:
         return tuple(found)
 
 
-def reserve(session: Session, job: Job, attempt: Attempt) -> None:
+def reserve(session: Session, job: GangState, attempt: Attempt) -> None:
     """Keep room for the gang if that helps it, unless another has a reservation already."""
     if session.holder is not None or job.promised or job.gang.admitted:
         return
@@ -87,7 +87,7 @@ class _Search:
     """Looks for the room of one gang."""
 
     def __init__(
-        self, session: Session, job: Job, attempt: Attempt, departures: _Departures
+        self, session: Session, job: GangState, attempt: Attempt, departures: _Departures
     ) -> None:
         self._session, self._job, self._attempt = session, job, attempt
         self._departures = departures

@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Would a gang fit, whole, if these units went? Letters in array shapes as in `victims`."""
+"""Would a gang fit, whole, if some units went, and where would these go?
+
+Letters in array shapes as in `victims`.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final, Protocol
 
 import numpy as np
 
 from muster.scheduler.actions.allocate import attempt
-from muster.scheduler.jobs import Job
-from muster.scheduler.model import BoolArray, FloatArray
+from muster.scheduler.decision import Move
+from muster.scheduler.model import BoolArray, FloatArray, Gang, IntArray, Lot
 from muster.scheduler.session import Session
+from muster.scheduler.state import GangState
 
 
 class Trial(Protocol):
@@ -48,7 +53,7 @@ class Counted:
         return Counted(self._trial.narrowed(chosen), self._purse)
 
 
-def trial_of(session: Session, job: Job) -> Trial:
+def trial_of(session: Session, job: GangState) -> Trial:
     """Return the question for what the gang lacks."""
     confined = session.rules.cramped(job) is not None
     alone = len(job.tasks) == 1 and not (job.tasks[0].shape.tied or job.tasks[0].shape.ports)
@@ -60,7 +65,7 @@ def trial_of(session: Session, job: Job) -> Trial:
 class Rehearsal:
     """Several roles, ports or neighbours: it is tried on the session and taken back."""
 
-    def __init__(self, session: Session, job: Job) -> None:
+    def __init__(self, session: Session, job: GangState) -> None:
         self._session, self._job = session, job
 
     def fits(self, chosen: BoolArray) -> bool:
@@ -82,7 +87,7 @@ class Rehearsal:
 class Slots:
     """One role: the capacities of the nodes just add up."""
 
-    def __init__(self, session: Session, job: Job, chosen: BoolArray) -> None:
+    def __init__(self, session: Session, job: GangState, chosen: BoolArray) -> None:
         (tasks,) = job.tasks
         victims = session.victims
         members = victims.tasks(chosen)
@@ -124,3 +129,83 @@ class Slots:
         else:
             freed = np.zeros_like(self._lacking)
         return self._session.rules.admissible(self._job, self._lacking - freed) is None
+
+
+ACTION: Final = "defragment"
+WAYS: Final = ((True, False), (True, True), (False, True))
+"""Ways to place them, tried until one works: (the claimant first, fullest nodes first)."""
+
+
+def relocate(session: Session, job: GangState, chosen: BoolArray) -> tuple[Move, ...] | None:
+    """Take the (U,) chosen units away, and keep room for the job and for each of them.
+
+    Returns where those go that must; None, and nothing is changed, if anybody would lose by it.
+    """
+    for first, tight in WAYS:
+        mark = session.mark()
+        session.evict(job, chosen, ACTION)
+        # The large ones first, they find a place less easily.
+        moved = sorted(_again(session, chosen), key=_size)
+        session.tight = tight
+        order = [job, *moved] if first else [*moved, job]
+        fit = all(_fits(session, each) for each in order)
+        session.tight = False
+        if fit:
+            names = session.snapshot.nodes.names
+            return tuple(Move(each.gang.key, each.kept(names)) for each in moved)
+        session.undo(mark)
+    return None
+
+
+def _fits(session: Session, job: GangState) -> bool:
+    attempt(session, job)
+    return job.need <= job.promised
+
+
+def _size(job: GangState) -> tuple[float, str]:
+    return -float(job.lacking().sum()), job.gang.key
+
+
+def _again(session: Session, chosen: BoolArray) -> list[GangState]:
+    """Return the gangs of these units as they are when they want nodes once more."""
+    victims = session.victims
+    tasks = victims.tasks(chosen)
+    starts = np.flatnonzero(np.diff(victims.lot, prepend=-1))
+    going: dict[int, list[int]] = {}
+    for task, lot in zip(tasks.tolist(), victims.lot[tasks].tolist(), strict=True):
+        going.setdefault(id(victims.lots[lot]), []).append(task - int(starts[lot]))
+    owners = np.unique(victims.gang[chosen]).tolist()
+    return [
+        session.job_of(_without(victims.gangs[i], going, victims.held[i].astype(np.int64)))
+        for i in owners
+    ]
+
+
+def _without(gang: Gang, going: dict[int, list[int]], allocated: IntArray) -> Gang:
+    """Return the gang when those of its tasks have gone, by lot, and are all it waits for."""
+    count = sum(len(going.get(id(lot), ())) for lot in gang.lots)
+    return replace(
+        gang,
+        lots=tuple(_left(lot, going.get(id(lot), [])) for lot in gang.lots),
+        min_member=gang.ready,
+        ready=gang.ready - count,
+        missing=count,
+        allocated=allocated,
+        started=None,
+    )
+
+
+def _left(lot: Lot, places: list[int]) -> Lot:
+    """Return what the lot is without the tasks at these places of `held`."""
+    gone = frozenset(places)
+    stays = [task for place, task in enumerate(lot.held) if place not in gone]
+    return Lot(
+        role=lot.role,
+        shape=lot.shape,
+        priority=lot.priority,
+        waiting=tuple(lot.held[place][0] for place in places),
+        held=tuple(stays),
+        succeeded=lot.succeeded,
+        request=lot.request,
+        ports=lot.ports,
+    )

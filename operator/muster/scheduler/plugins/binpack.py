@@ -16,11 +16,11 @@ import numpy as np
 
 from muster.scheduler import arguments
 from muster.scheduler.arguments import Parsed
-from muster.scheduler.best import NOWHERE
+from muster.scheduler.capacity import Stack
 from muster.scheduler.hooks import Hooks
 from muster.scheduler.model import FloatArray
-from muster.scheduler.room import Stack
 from muster.scheduler.session import Session
+from muster.scheduler.topk import NOWHERE
 
 Curve = tuple[tuple[float, float], ...]
 

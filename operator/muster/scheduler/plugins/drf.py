@@ -12,9 +12,9 @@ import numpy as np
 
 from muster.scheduler.arguments import Parsed
 from muster.scheduler.hooks import NO, YES, Answers, Claim, Hooks
-from muster.scheduler.jobs import Job
 from muster.scheduler.model import FloatArray
 from muster.scheduler.session import Session
+from muster.scheduler.state import GangState
 
 EQUAL: Final = 1e-6
 """Shares that differ by less are the same."""
@@ -25,7 +25,7 @@ def answer(session: Session, _arguments: Parsed) -> Hooks:
     columns = np.flatnonzero(session.total)
     total = session.total[columns]
 
-    def share(job: Job) -> float:
+    def share(job: GangState) -> float:
         if not job.ready and not job.promised:
             return 0.0
         return float((job.allocated[columns] / total).max(initial=0))

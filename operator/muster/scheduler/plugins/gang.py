@@ -10,9 +10,9 @@ import numpy as np
 
 from muster.scheduler.arguments import Parsed
 from muster.scheduler.hooks import VETO, YES, Answers, Claim, Hooks
-from muster.scheduler.jobs import Job
 from muster.scheduler.model import Reason, Refusal
 from muster.scheduler.session import Session
+from muster.scheduler.state import GangState
 
 
 def answer(_session: Session, _arguments: Parsed) -> Hooks:
@@ -34,11 +34,11 @@ def _evictable(claim: Claim) -> Answers:
     return np.where(single & (before >= victims.surplus[gangs]), VETO, YES)
 
 
-def _ready(job: Job) -> bool:
+def _ready(job: GangState) -> bool:
     return job.ready >= job.gang.min_member
 
 
-def _valid(job: Job) -> Refusal | None:
+def _valid(job: GangState) -> Refusal | None:
     minimum = job.gang.min_member
     gated = sum(lot.gated for lot in job.gang.lots)
     wanted = job.gang.ready + job.gang.missing

@@ -10,9 +10,9 @@ import numpy as np
 
 from muster.scheduler import arguments
 from muster.scheduler.arguments import Parsed
+from muster.scheduler.capacity import Scorer, Stack
 from muster.scheduler.hooks import Hooks
 from muster.scheduler.model import CPU, MEMORY, FloatArray, Link, Shape
-from muster.scheduler.room import Scorer, Stack
 from muster.scheduler.session import Session
 
 _WEIGHTS: Final = {

@@ -11,9 +11,9 @@ import numpy as np
 from muster.scheduler import arguments
 from muster.scheduler.arguments import Parsed
 from muster.scheduler.hooks import ATTEMPTS, Barred, Hooks, Region
-from muster.scheduler.jobs import Job, Tasks
 from muster.scheduler.model import Bond, Shape
 from muster.scheduler.session import Session
+from muster.scheduler.state import GangState, PodSetState
 
 _PRESSURE: Final = (
     ("predicate.MemoryPressureEnable", "node(s) had memory pressure"),
@@ -41,12 +41,12 @@ def answer(session: Session, parsed: Parsed) -> Hooks:
     return Hooks(feasible=feasible, regions=lambda job: _regions(session, job))
 
 
-def _regions(session: Session, job: Job) -> Sequence[Region | None] | None:
+def _regions(session: Session, job: GangState) -> Sequence[Region | None] | None:
     """Return the domains in which a gang whose members must be near each other may settle.
 
     The first of them settles it, so it must not go where the others have no room.
     """
-    free: dict[int, tuple[Bond, list[Tasks]]] = {}
+    free: dict[int, tuple[Bond, list[PodSetState]]] = {}
     future = session.room.releasing
     for tasks in job.tasks:
         for bond in session.room.bonds.loose(tasks.lot.shape, future=future)[:1]:

@@ -14,17 +14,9 @@ import numpy as np
 
 from muster.scheduler.arguments import Parsed
 from muster.scheduler.hooks import VETO, YES, Answers, Claim, Hooks
-from muster.scheduler.jobs import Job, Line
-from muster.scheduler.model import (
-    PODS,
-    UNLIMITED,
-    FloatArray,
-    IntArray,
-    Queue,
-    Reason,
-    Refusal,
-)
+from muster.scheduler.model import PODS, UNLIMITED, FloatArray, IntArray, Queue, Reason, Refusal
 from muster.scheduler.session import Session
+from muster.scheduler.state import GangState, QueueState
 
 EXACT: Final = 1e-9
 """Relative error that dividing by weights may make."""
@@ -35,10 +27,10 @@ def answer(session: Session, _arguments: Parsed) -> Hooks:
     queues = list(session.snapshot.queues.values())
     due = dict(zip((queue.name for queue in queues), deserved(queues, session.total), strict=True))
 
-    def share(line: Line) -> float:
+    def share(line: QueueState) -> float:
         return _share(line.allocated, due[line.queue.name])
 
-    def overused(line: Line) -> bool:
+    def overused(line: QueueState) -> bool:
         lacks = line.queue.request > line.allocated
         lacks[PODS] = False
         held, owed = line.allocated[lacks], due[line.queue.name][lacks]
@@ -46,10 +38,10 @@ def answer(session: Session, _arguments: Parsed) -> Hooks:
 
     bounded = {queue.name for queue in queues if (queue.capability < UNLIMITED).any()}
 
-    def admissible(job: Job, amount: FloatArray) -> Refusal | None:
+    def admissible(job: GangState, amount: FloatArray) -> Refusal | None:
         return _admissible(job, amount) if job.gang.queue in bounded else None
 
-    def within(job: Job, amount: FloatArray) -> bool:
+    def within(job: GangState, amount: FloatArray) -> bool:
         if job.line is None:
             return False
         wanted = amount > 0
@@ -73,7 +65,7 @@ def answer(session: Session, _arguments: Parsed) -> Hooks:
     )
 
 
-def _spare(line: Line | None, due: FloatArray | None, columns: IntArray) -> list[float]:
+def _spare(line: QueueState | None, due: FloatArray | None, columns: IntArray) -> list[float]:
     """Return what a queue holds above its due; nothing of one that does not exist."""
     if line is None or due is None:
         return [0.0] * len(columns)
@@ -133,7 +125,7 @@ def _share(allocated: FloatArray, due: FloatArray) -> float:
     return float((allocated[held] / due[held]).max(initial=0))
 
 
-def _admissible(job: Job, amount: FloatArray) -> Refusal | None:
+def _admissible(job: GangState, amount: FloatArray) -> Refusal | None:
     if job.line is None:
         return None
     queue = job.line.queue

@@ -11,16 +11,16 @@ from collections import Counter
 from muster.scheduler import diagnosis
 from muster.scheduler.arguments import Parsed
 from muster.scheduler.hooks import Demand, Hooks
-from muster.scheduler.jobs import Job
 from muster.scheduler.model import Quota, Reason, Refusal
 from muster.scheduler.session import Session
+from muster.scheduler.state import GangState
 
 
 def answer(session: Session, _arguments: Parsed) -> Hooks:
     """Keep to what is left of each quota; gangs of one cycle share it."""
     quotas = session.snapshot.quotas
 
-    def affordable(job: Job, demand: Demand) -> Refusal | None:
+    def affordable(job: GangState, demand: Demand) -> Refusal | None:
         wanted: Counter[str] = Counter()
         for tasks, count in demand:
             fresh = tasks.fresh(tasks.taken, count) if tasks.lot.charge else 0
@@ -36,7 +36,7 @@ def answer(session: Session, _arguments: Parsed) -> Hooks:
     return Hooks(affordable=affordable) if quotas else Hooks()
 
 
-def _refusal(job: Job, key: str, quota: Quota, amount: int, left: int) -> Refusal:
+def _refusal(job: GangState, key: str, quota: Quota, amount: int, left: int) -> Refusal:
     unit = quota.resource.removeprefix("requests.").removeprefix("limits.")
     asks, has, whole = (diagnosis.amount(unit, n) for n in (amount, left, quota.hard))
     by = (f"resourcequota/{quota.name}",)

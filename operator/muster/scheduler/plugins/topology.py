@@ -17,9 +17,9 @@ import numpy as np
 
 from muster.scheduler.arguments import Parsed
 from muster.scheduler.hooks import Hooks, Region
-from muster.scheduler.jobs import Job, Tasks
 from muster.scheduler.model import BoolArray, FloatArray, IntArray, Reason, Refusal
 from muster.scheduler.session import Session
+from muster.scheduler.state import GangState, PodSetState
 
 TRIES: Final = 4
 """How many domains of a level are tried for one gang."""
@@ -77,11 +77,11 @@ def answer(session: Session, parsed: Parsed) -> Hooks:
     if required:
         levels = levels[: labels.index(required) + 1]
 
-    def cramped(_job: Job) -> Refusal | None:
+    def cramped(_job: GangState) -> Refusal | None:
         text = f'no single domain of the node label "{required}" has room for the whole gang'
         return Refusal(Reason.FRAGMENTED, text) if required else None
 
-    def valid(job: Job) -> Refusal | None:
+    def valid(job: GangState) -> Refusal | None:
         if not required or not job.need or _home(session, job).any():
             return None
         full = _share(job, levels[-1], lambda tasks: _empty(session, tasks.lot.shape))
@@ -90,14 +90,14 @@ def answer(session: Session, parsed: Parsed) -> Hooks:
         text = f'no domain of the node label "{required}" could hold the whole gang, even empty'
         return Refusal(Reason.EXCEEDS_CLUSTER, text)
 
-    def regions(job: Job) -> Iterator[Region | None]:
+    def regions(job: GangState) -> Iterator[Region | None]:
         return _regions(session, levels, job, across=not required)
 
     return Hooks(regions=regions, cramped=cramped, valid=valid)
 
 
 def _regions(
-    session: Session, levels: Sequence[_Level], job: Job, *, across: bool
+    session: Session, levels: Sequence[_Level], job: GangState, *, across: bool
 ) -> Iterator[Region | None]:
     """Yield where to try the gang; `across`: it need not lie in one domain."""
     home = _home(session, job)
@@ -116,7 +116,7 @@ def _read(session: Session, label: str) -> _Level:
     return _Level(label, domain, max(len(found), 1))
 
 
-def _home(session: Session, job: Job) -> BoolArray:
+def _home(session: Session, job: GangState) -> BoolArray:
     """Return (N,) the nodes on which the gang has members."""
     index = session.snapshot.nodes.index
     home = np.zeros(len(index), np.bool_)
@@ -136,7 +136,7 @@ def _around(levels: Sequence[_Level], home: BoolArray) -> Iterator[BoolArray]:
 
 
 def _fitting(
-    session: Session, levels: Sequence[_Level], job: Job, *, across: bool
+    session: Session, levels: Sequence[_Level], job: GangState, *, across: bool
 ) -> Iterator[BoolArray]:
     """Yield where the gang may fit: in one domain, or in few narrow ones within a wider one.
 
@@ -183,7 +183,9 @@ def _few(
         yield nodes & level.within(np.append(order[: count - 1], last))
 
 
-def _share(job: Job, level: _Level, capacity: Callable[[Tasks], IntArray]) -> FloatArray:
+def _share(
+    job: GangState, level: _Level, capacity: Callable[[PodSetState], IntArray]
+) -> FloatArray:
     """Return (D,) what part of the gang each domain has room for, 1 or more: all of it.
 
     An upper bound: tasks of different roles may be after the same room.

@@ -14,16 +14,9 @@ from typing import Final
 
 import numpy as np
 
-from muster.scheduler.best import NOWHERE, Best, best
-from muster.scheduler.bonds import Bonds
-from muster.scheduler.model import (
-    BoolArray,
-    CodeArray,
-    FloatArray,
-    IntArray,
-    Nodes,
-    Shape,
-)
+from muster.scheduler.affinity import AffinityState
+from muster.scheduler.model import BoolArray, CodeArray, FloatArray, IntArray, Nodes, Shape
+from muster.scheduler.topk import NOWHERE, TopK, best
 
 
 class Stack:
@@ -33,7 +26,13 @@ class Stack:
     """
 
     def __init__(
-        self, room: Room, shape: Shape, nodes: IntArray, count: IntArray, *, future: bool = False
+        self,
+        room: Capacity,
+        shape: Shape,
+        nodes: IntArray,
+        count: IntArray,
+        *,
+        future: bool = False,
     ) -> None:
         self.nodes: Final = nodes
         """(M,): positions."""
@@ -77,7 +76,7 @@ class Picks:
     """(M,): how many tasks each of them gets."""
 
 
-class Room:
+class Capacity:
     """The free part of every node. Every change goes into `touched`, so that fits can follow."""
 
     def __init__(self, nodes: Nodes, shapes: Mapping[int, Shape] | None = None) -> None:
@@ -86,7 +85,7 @@ class Room:
         bonds = {key: shape.bonds for key, shape in known.items()}
         wants = {key: shape.wants for key, shape in known.items()}
         drivers = {id(one): one for shape in known.values() for one in shape.drivers}
-        self.bonds: Final = Bonds(bonds, wants, drivers.values())
+        self.bonds: Final = AffinityState(bonds, wants, drivers.values())
         self.within: Mapping[int, BoolArray] = {}
         """Shape -> (N,) where its tasks may be placed for the time being; left out: everywhere."""
         self.idle = nodes.allocatable - nodes.used
@@ -199,7 +198,7 @@ class Fit:
 
     def __init__(
         self,
-        room: Room,
+        room: Capacity,
         shape_id: int,
         shape: Shape,
         barred: CodeArray,
@@ -212,7 +211,7 @@ class Fit:
         self.barred: Final = barred
         self.capacity: IntArray = np.zeros(len(barred), np.int64)
         self.rank: FloatArray = np.full(len(barred), NOWHERE)
-        self._best = Best(self.rank)
+        self._best = TopK(self.rank)
         self._future, self._lasting = future, lasting
         self._room = room
         self._id = shape_id

@@ -13,7 +13,7 @@ from muster.scheduler.decision import Move, Placement
 from muster.scheduler.model import PODS, UNLIMITED, FloatArray, Gang, Lot, Queue, Refusal, Shape
 
 
-class Tasks:
+class PodSetState:
     """The tasks of one lot; the first `taken` of `waiting` have a node by now."""
 
     __slots__ = ("closed", "ends", "lot", "promised", "shape", "taken", "waiting")
@@ -56,7 +56,7 @@ class Tasks:
 
 
 @dataclass(slots=True, eq=False)
-class Line:
+class QueueState:
     """A queue during a cycle."""
 
     queue: Queue
@@ -65,13 +65,13 @@ class Line:
 
 
 @dataclass(slots=True, eq=False)
-class Job:
+class GangState:
     """A gang during a cycle."""
 
     gang: Gang
-    line: Line | None
+    line: QueueState | None
     """None if its queue does not exist."""
-    tasks: Sequence[Tasks]
+    tasks: Sequence[PodSetState]
     """In task order; lots that have nothing to place are left out."""
     ready: int
     """Tasks with a node, those placed in this cycle included."""
@@ -81,9 +81,9 @@ class Job:
     """Tasks that get a node when pods that are ending have gone."""
     protected: bool = False
     """Its missing members come first."""
-    placements: list[tuple[Tasks, int, list[int]]] = field(default_factory=list)
+    placements: list[tuple[PodSetState, int, list[int]]] = field(default_factory=list)
     """(tasks, position of the first in their `waiting`, node of each)."""
-    promises: list[tuple[Tasks, list[int]]] = field(default_factory=list)
+    promises: list[tuple[PodSetState, list[int]]] = field(default_factory=list)
     """(tasks, node of each) of those that get it when others have gone."""
     evicts: bool = False
     """Others are evicted for it, in this cycle or an earlier one."""
@@ -130,7 +130,7 @@ class Job:
             self.shortage = shortage or {}
             self.blocked_by = refusal.blocked_by
 
-    def demand(self) -> list[tuple[Tasks, int]]:
+    def demand(self) -> list[tuple[PodSetState, int]]:
         """Return which tasks, and how many of each, would make the gang just whole."""
         need, demand = self.need, []
         for tasks in self.tasks:

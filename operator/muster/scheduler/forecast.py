@@ -33,11 +33,10 @@ CYCLES: Final = 200
 """How many cycles are played through at the most."""
 LOOKS: Final = 20_000
 """How many waiting gangs all of these may look at."""
-
 _Rows = tuple[IntArray, IntArray]
 
 
-def foretell(snapshot: Snapshot, policy: Policy, keys: Collection[str]) -> Mapping[str, float]:
+def forecast(snapshot: Snapshot, policy: Policy, keys: Collection[str]) -> Mapping[str, float]:
     """Return gang -> when it starts, of those for which that can be told.
 
     It can not where anybody would be evicted first, who then waits again, and where tasks wait

@@ -1,19 +1,61 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The last way to place a gang of several roles on few nodes: every way, one after the other."""
+"""Placing a gang of several roles.
+
+First the domains or volumes that they might share, and, last, every way there is.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
 
+from muster.scheduler.capacity import Picks
 from muster.scheduler.hooks import Demand
-from muster.scheduler.jobs import Job, Tasks
-from muster.scheduler.model import IntArray
-from muster.scheduler.room import Picks
+from muster.scheduler.model import BoolArray, IntArray
 from muster.scheduler.session import Session
+from muster.scheduler.state import GangState, PodSetState
+
+TRIES: Final = 16
+"""How many combinations of domains are tried for one gang."""
+
+
+def homes(session: Session, job: GangState) -> Iterator[Mapping[int, BoolArray]]:
+    """Yield, shape by shape, (N,) the nodes of a domain that has room for all of its tasks.
+
+    The first task of such a role settles where the others go, and its node may be the best for
+    it alone. Nothing is yielded of a gang whose roles are free to go anywhere.
+    """
+    found = [options for tasks in job.tasks if (options := _options(session, job, tasks))]
+    if found:
+        combinations = itertools.islice(itertools.product(*found), TRIES)
+        yield from (dict(combination) for combination in combinations)
+
+
+def _options(session: Session, job: GangState, tasks: PodSetState) -> list[tuple[int, BoolArray]]:
+    """Return the domains in which the role fits whole, the smallest room first."""
+    shape, wanted = tasks.lot.shape, min(job.need, tasks.left)
+    future = session.room.releasing
+    loose = session.room.bonds.loose(shape, future=future)
+    if wanted < 1:
+        return []
+    if not loose:
+        return _stores(session, tasks, wanted)
+    domain = loose[0].domain
+    capacity = session.fit(tasks, future=future).capacity
+    held = np.bincount(domain[domain >= 0], weights=capacity[domain >= 0])
+    fitting = [d for d in np.argsort(held, kind="stable") if held[d] >= wanted]
+    return [(shape, domain == d) for d in fitting]
+
+
+def _stores(session: Session, tasks: PodSetState, wanted: int) -> list[tuple[int, BoolArray]]:
+    """Return where the volumes can be had at each of which the role fits whole."""
+    shape, choices = tasks.lot.shape, session.room.bonds.stock.choices(tasks.lot.shape)
+    capacity = session.fit(tasks, future=session.room.releasing).capacity
+    return [(shape, reach) for reach in choices if capacity[reach].sum() >= wanted]
+
 
 NODES: Final = 12
 """With room on more nodes the simple ways find a place, or there are too many to try."""
@@ -21,7 +63,7 @@ STEPS, ALL_STEPS = 500, 2000
 """How many ways to spread a role are tried for one gang, and in a cycle."""
 
 
-def place(session: Session, job: Job) -> bool:
+def place(session: Session, job: GangState) -> bool:
     """Place what the gang lacks if there is any way to, else nothing; say whether it is placed."""
     demand = [(tasks, count) for tasks, count in job.demand() if count]
     if len(demand) < 2 or any(count > tasks.left for tasks, count in demand):
@@ -30,7 +72,7 @@ def place(session: Session, job: Job) -> bool:
     return _spread(session, job, demand, itertools.islice(left, STEPS))
 
 
-def _spread(session: Session, job: Job, demand: Demand, steps: Iterator[int]) -> bool:
+def _spread(session: Session, job: GangState, demand: Demand, steps: Iterator[int]) -> bool:
     """Place the first role in every way that leaves room for each of the others, then those."""
     if not demand:
         return True
@@ -55,7 +97,7 @@ def _spread(session: Session, job: Job, demand: Demand, steps: Iterator[int]) ->
     return False
 
 
-def _capacity(session: Session, tasks: Tasks) -> IntArray:
+def _capacity(session: Session, tasks: PodSetState) -> IntArray:
     """Return (N,) how many tasks fit where the gang may be placed at present."""
     capacity = session.fit(tasks).capacity
     within = session.room.within.get(tasks.lot.shape)
@@ -75,7 +117,7 @@ def _splits(count: int, limits: Sequence[int]) -> Iterator[tuple[int, ...]]:
             yield (first, *rest)
 
 
-def _legal(session: Session, tasks: Tasks, order: Sequence[int]) -> bool:
+def _legal(session: Session, tasks: PodSetState, order: Sequence[int]) -> bool:
     """Say whether each task, one after the other, suits the pods that are there by then."""
     bonds, shape, one = session.room.bonds, tasks.lot.shape, np.ones(1, np.int64)
     added = 0

@@ -18,7 +18,7 @@ POOL: Final = 512
 """How many of the best are kept at hand."""
 
 
-class Best:
+class TopK:
     """Positions of the best ranks: what `best` gives, without looking at all of them.
 
     At hand are those that were best when they were last picked, and all that have changed since.

@@ -12,10 +12,17 @@ from typing import Final
 
 import numpy as np
 
-from muster.scheduler.attached import TOO_MANY, Attached
-from muster.scheduler.model import Bond, BoolArray, CodeArray, FloatArray, IntArray, Link
-from muster.scheduler.stock import NOT_SERVED, Stock
-from muster.scheduler.volumes import Driver, Want
+from muster.scheduler.model import (
+    Bond,
+    BoolArray,
+    CodeArray,
+    Driver,
+    FloatArray,
+    IntArray,
+    Link,
+    Want,
+)
+from muster.scheduler.volumestate import NOT_SERVED, TOO_MANY, Attached, Stock
 
 
 @dataclass(slots=True, eq=False)
@@ -47,7 +54,7 @@ class _Tally:
         np.add.at(to, domain[real], amounts[real])
 
 
-class Bonds:
+class AffinityState:
     """The tallies of all bonds of a snapshot; `version` of a shape changes with any of its own.
 
     `future` asks how it will be once the pods that are ending, or are to be evicted, have gone.

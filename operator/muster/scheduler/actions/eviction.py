@@ -1,0 +1,359 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What preempt and reclaim share: who is asked first, and what has to go for a gang.
+
+It is the cheapest set that is enough, as far as a bounded search finds it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import numpy as np
+
+from muster.scheduler.actions.allocate import attempt, unfit
+from muster.scheduler.actions.trial import Trial, trial_of
+from muster.scheduler.model import (
+    PODS,
+    SLOT,
+    BoolArray,
+    FloatArray,
+    HostPort,
+    IntArray,
+    Reason,
+    Refusal,
+)
+from muster.scheduler.session import Session
+from muster.scheduler.state import GangState
+from muster.scheduler.victims import Victims
+
+Among = Callable[[Session, GangState], BoolArray]
+"""(U,) which units may be looked at for a gang; the same for all of its queue and priority."""
+ACTION: Final = {"preemptable": "preempt", "reclaimable": "reclaim"}
+"""The action that asks each hook."""
+
+
+def starving(session: Session, *, fair: bool = False, extras: bool = False) -> Iterator[GangState]:
+    """Yield the gangs that wait for their minimum, best queue and best gang first.
+
+    `fair`: none of a queue that holds its due. `extras`: those that want more than that.
+    """
+    waiting: dict[str, list[GangState]] = {}
+    for job in session.asking:
+        taken = job.promised or job.lost or job.protected
+        wants = job.left and not job.need if extras else job.need
+        if not wants or taken or unfit(session, job) is not None:
+            continue
+        # Who may not have pods by a quota need not have room.
+        demand = [(job.tasks[0], 1)] if extras else job.demand()
+        if session.rules.affordable(job, demand) is None:
+            waiting.setdefault(job.gang.queue, []).append(job)
+    heap = [(session.rules.queue_order(session.lines[name]), name) for name in waiting]
+    heapq.heapify(heap)
+    for jobs in waiting.values():
+        jobs.sort(key=session.order, reverse=True)
+    while heap:
+        _, name = heapq.heappop(heap)
+        line = session.lines[name]
+        if fair and session.rules.overused(line):
+            continue
+        yield waiting[name].pop()
+        if waiting[name]:
+            heapq.heappush(heap, (session.rules.queue_order(line), name))
+
+
+def claim(session: Session, job: GangState, among: Among, hook: str) -> bool:
+    """Evict of these units what has to go for the gang, if anything; say whether it gets in.
+
+    `hook`: `preemptable` or `reclaimable`. Gangs that are alike are looked at once, as long as
+    nothing has changed.
+    """
+    rank = (hook, job.gang.queue, job.gang.priority)
+    demand = tuple((tasks.lot.shape, count) for tasks, count in job.demand())
+    key = (rank, demand, session.room.state)
+    if rank in session.memory or key in session.memory:
+        return False
+    open_ = among(session, job)
+    if not open_.any():
+        session.memory[rank] = True
+        return False
+    reason = (job.refusal, job.summary, job.shortage, job.blocked_by)
+    chosen = _choice(session, job, open_, hook)
+    found = (
+        chosen is not None
+        and _is_fair(session, job, chosen)
+        and _carry_out(session, job, chosen, hook)
+    )
+    if found:
+        job.refusal, job.summary, job.shortage, job.blocked_by = None, "", {}, ()
+    else:
+        session.memory[key] = True
+        job.refusal, job.summary, job.shortage, job.blocked_by = reason
+    return found
+
+
+def _choice(session: Session, job: GangState, open_: BoolArray, hook: str) -> BoolArray | None:
+    """Return (U,) what is to go; None: it would not help, or is not needed."""
+    victims, useful = session.victims, usefulness(session, job)
+    units = np.flatnonzero(open_ & (useful > 0))
+    trial = trial_of(session, job)
+    if not len(units) or trial.fits(np.zeros(len(open_), np.bool_)):
+        return None
+
+    def allowed(order: IntArray) -> IntArray:
+        return session.rules.evictable(hook, job, victims, order)
+
+    found = choose(victims, units, useful, trial, allowed)
+    if found is None and len(others := units[~_friends(session, job)[units]]) < len(units):
+        # With too many gone there is nobody left to be near to.
+        found = choose(victims, others, useful, trial, allowed)
+    return found
+
+
+def _is_fair(session: Session, job: GangState, chosen: BoolArray) -> bool:
+    """Say whether the queue stays within its due, or grows while no other waits for its own."""
+    victims, line = session.victims, job.line
+    own = [i for i, gang in enumerate(victims.gangs) if gang.queue == job.gang.queue]
+    freed = victims.amount[chosen & np.isin(victims.gang, own)].sum(axis=0)
+    if session.rules.within(job, job.lacking() - freed):
+        return True
+    waiting = {other.gang.queue for other in session.jobs if other.need and other.line is not line}
+    lines = (session.lines.get(name) for name in waiting)
+    return all(other is None or session.rules.overused(other) for other in lines)
+
+
+def others(session: Session, job: GangState) -> BoolArray:
+    """Return (U,) what is there of other gangs, those whose members are being replaced aside."""
+    victims = session.victims
+    marks: BoolArray = ~victims.evicted & ~victims.own(job.gang)
+    for other in session.jobs:
+        if other.protected and other.need:
+            marks &= ~victims.own(other.gang)
+    return marks
+
+
+def usefulness(session: Session, job: GangState) -> FloatArray:
+    """Return (U,) what part of the gang's need each unit would free where the gang may go."""
+    victims, lacking = session.victims, job.lacking()
+    suits = np.zeros(len(session.snapshot.nodes.names) + 1, np.bool_)
+    for tasks in job.tasks:
+        suits[:-1] |= session.barred(tasks.lot.shape)[0] == 0
+    full = bool((session.room.free(suits[:-1])[:, PODS] < SLOT).any())
+    columns = [c for c in np.flatnonzero(lacking > 0).tolist() if c != PODS or full]
+    weights = np.zeros(len(lacking))
+    weights[columns] = 1 / lacking[columns]
+    each = (victims.request @ weights)[victims.lot] * suits[victims.node]
+    parts: FloatArray = np.bincount(victims.unit, each, len(victims.gang)).astype(np.float64)
+    parts[_in_the_way(session, job, suits)] += 1
+    return parts
+
+
+def _in_the_way(session: Session, job: GangState, suits: BoolArray) -> IntArray:
+    """Return the units that keep the gang away by their ports, or by being where they are."""
+    victims = session.victims
+    rivals = [session.room.bonds.rivals(tasks.lot.shape)[0] for tasks in job.tasks]
+    wanted = frozenset[HostPort]().union(*(tasks.shape.ports for tasks in job.tasks))
+    if not wanted and not any(map(len, rivals)):
+        return np.zeros(0, np.int64)
+    bonds = np.array([any(lot.shape in r for r in rivals) for lot in victims.lots], np.bool_)
+    ports = np.array(
+        [any(held.meets(one) for held in lot.ports for one in wanted) for lot in victims.lots],
+        np.bool_,
+    )
+    tasks = bonds[victims.lot] | (ports[victims.lot] & suits[victims.node])
+    return np.unique(victims.unit[tasks])
+
+
+def _friends(session: Session, job: GangState) -> BoolArray:
+    """Return (U,) the units that the gang has to be near."""
+    victims, marks = session.victims, np.zeros(len(session.victims.gang), np.bool_)
+    friends = [session.room.bonds.rivals(tasks.lot.shape)[1] for tasks in job.tasks]
+    lots = [i for i, lot in enumerate(victims.lots) if any(lot.shape in f for f in friends)]
+    marks[victims.unit[np.isin(victims.lot, lots)]] = True
+    return marks
+
+
+def _carry_out(session: Session, job: GangState, chosen: BoolArray, hook: str) -> bool:
+    mark = session.mark()
+    session.evict(job, chosen, ACTION[hook])
+    attempt(session, job)
+    if job.need > job.promised:
+        session.undo(mark)
+        return False
+    seal(session, job, chosen)
+    return True
+
+
+def seal(session: Session, job: GangState, chosen: BoolArray) -> None:
+    """Let it stand that the (U,) chosen units go for the gang."""
+    if session.rules.ready(job) and job.placements and job not in session.started:
+        session.started.append(job)
+    job.evicts, job.reserved, job.eta = True, False, None
+    victims = session.victims
+    for owner in np.unique(victims.gang[chosen & victims.whole]).tolist():
+        lost = session.state_of(victims.gangs[owner])
+        lost.refusal = Refusal(Reason.PREEMPTED, f"evicted for {job.gang.key}")
+
+
+FEW: Final = 16
+"""Up to so many units are searched for the best set."""
+TRIES: Final = 400
+"""Placements that this search may try."""
+Price = tuple[int, float, int, float]
+Allowed = Callable[[IntArray], IntArray]
+"""Units in order -> those of them that may go together."""
+
+
+def choose(
+    victims: Victims, units: IntArray, useful: FloatArray, trial: Trial, allowed: Allowed
+) -> BoolArray | None:
+    """Return (U,) what goes of these units so that the trial fits; None: that is not to be had.
+
+    `useful` (U,): what part of the need each unit would free.
+    """
+    best: tuple[Price, BoolArray] | None = None
+    for order in _orders(victims, units, useful):
+        going = _closed(victims, allowed(order))
+        chosen = _enough(victims, going, trial)
+        if chosen is None:
+            continue
+        chosen = _needed(victims, chosen, trial.narrowed(chosen))
+        offer = (price(victims, chosen), chosen)
+        if best is None or offer[0] < best[0]:
+            best = offer
+    if best is not None and len(units) <= FEW:
+        return _search(victims, units, trial, allowed, best)
+    return None if best is None else best[1]
+
+
+def price(victims: Victims, chosen: BoolArray) -> Price:
+    """Return what the loss of these units is compared by; less is better."""
+    gangs = np.unique(victims.gang[chosen])
+    ages = [victims.gangs[gang].created for gang in gangs.tolist()]
+    lost = round(float(victims.lost[chosen].sum()), 6)
+    return int(victims.guarded[chosen].sum()), lost, len(gangs), -sum(ages)
+
+
+def _orders(victims: Victims, units: IntArray, useful: FloatArray) -> list[IntArray]:
+    """Return the units cheapest first: by themselves, for what they free, and by large gangs."""
+    lost, freed = with_gang(victims, victims.lost), with_gang(victims, useful)
+    rates = _not_before_own(victims, lost / np.maximum(freed, 1e-12))
+    gangs = np.bincount(victims.gang, useful, len(victims.gangs))[victims.gang]
+    keys = (lost, rates, -gangs)
+    youth, end, guarded = -victims.created[units], victims.whole[units], victims.guarded[units]
+    name = victims.gang[units]
+    return [
+        units[np.lexsort((-units, end, name, youth, lost[units], key[units], guarded))]
+        for key in keys
+    ]
+
+
+def with_gang(victims: Victims, values: FloatArray) -> FloatArray:
+    """Return (U,) the values, of the end of a gang that of the gang."""
+    whole = np.bincount(victims.gang, values, len(victims.gangs))[victims.gang]
+    result: FloatArray = np.where(victims.whole, whole, values)
+    return result
+
+
+def _not_before_own(victims: Victims, values: FloatArray) -> FloatArray:
+    """Return (U,) the values, of the end of a gang no less than those of its other units."""
+    most = np.full(len(victims.gangs), -np.inf)
+    np.maximum.at(most, victims.gang, values)
+    result: FloatArray = np.where(victims.whole, most[victims.gang], values)
+    return result
+
+
+def _closed(victims: Victims, order: IntArray) -> IntArray:
+    """Leave out the ends of gangs of which something else may not go."""
+    going = np.zeros(len(victims.gang), np.bool_)
+    going[order] = True
+    stays = np.bincount(victims.gang, ~going & ~victims.evicted, len(victims.gangs)) > 0
+    return order[~(victims.whole[order] & stays[victims.gang[order]])]
+
+
+def _enough(victims: Victims, order: IntArray, trial: Trial) -> BoolArray | None:
+    """Return (U,) the fewest of the first that are enough; None: even all are not."""
+    few, many = 0, len(order)
+    if not many or not trial.fits(mark(victims, order)):
+        return None
+    while few + 1 < many:
+        middle = (few + many) // 2
+        if trial.fits(mark(victims, order[:middle])):
+            many = middle
+        else:
+            few = middle
+    return mark(victims, order[:many])
+
+
+def mark(victims: Victims, units: IntArray) -> BoolArray:
+    """Return (U,) marks of the units, and of all that goes with the ends of gangs."""
+    marks = np.zeros(len(victims.gang), np.bool_)
+    marks[units] = True
+    ends = victims.gang[units[victims.whole[units]]]
+    if len(ends):
+        gone = np.zeros(len(victims.gangs), np.bool_)
+        gone[ends] = True
+        marks |= gone[victims.gang] & ~victims.evicted
+    return marks
+
+
+def _needed(victims: Victims, chosen: BoolArray, trial: Trial) -> BoolArray:
+    """Return (U,) what is left when everything is dropped that is not needed, dearest first."""
+    units = np.flatnonzero(chosen)
+    dear = with_gang(victims, victims.lost)[units]
+    order = units[np.lexsort((~victims.whole[units], -dear, ~victims.guarded[units]))]
+    chunks = [order]
+    while chunks:
+        chunk = chunks.pop()
+        left = _without(victims, chosen, chunk)
+        if (left != chosen).any() and trial.fits(left):
+            chosen = left
+        elif len(chunk) > 1:
+            middle = len(chunk) // 2
+            chunks += [chunk[middle:], chunk[:middle]]
+    return chosen
+
+
+def _without(victims: Victims, chosen: BoolArray, units: IntArray) -> BoolArray:
+    """Return (U,) the chosen without these; what goes with the end of a gang stays with it."""
+    left = chosen.copy()
+    left[units] = False
+    ends = np.zeros(len(victims.gangs), np.bool_)
+    ends[victims.gang[left & victims.whole]] = True
+    return left | (chosen & ends[victims.gang])
+
+
+def _search(
+    victims: Victims,
+    units: IntArray,
+    trial: Trial,
+    allowed: Allowed,
+    best: tuple[Price, BoolArray],
+) -> BoolArray:
+    """Return (U,) the cheapest of all sets, or the best that was found until the tries ended.
+
+    Depth first over "goes" and "stays", cheapest units first; a branch ends where it costs as
+    much as the best, or would not be enough with all that is left.
+    """
+    worth = with_gang(victims, victims.lost)[units]
+    order = units[np.lexsort((worth, victims.guarded[units]))]
+    stack: list[tuple[int, tuple[int, ...]]] = [(0, ())]
+    tries = TRIES
+    while stack and tries > 0:
+        depth, taken = stack.pop()
+        chosen = mark(victims, np.array(taken, np.int64))
+        if price(victims, chosen)[:2] > best[0][:2]:
+            continue
+        tries -= 1
+        if trial.fits(chosen) and taken:
+            goes = np.flatnonzero(chosen)
+            offer = (price(victims, chosen), chosen)
+            if offer[0] < best[0] and len(allowed(goes)) == len(goes):
+                best = offer
+            continue
+        rest = mark(victims, np.array((*taken, *order[depth:].tolist()), np.int64))
+        if depth < len(order) and trial.fits(rest):
+            stack.append((depth + 1, taken))
+            stack.append((depth + 1, (*taken, int(order[depth]))))
+    return best[1]
