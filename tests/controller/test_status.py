@@ -6,7 +6,8 @@ from __future__ import annotations
 import pytest
 
 from muster.api.model import Condition, JobStatus, Verdict
-from muster.controller.status import condition, state, transitions, with_condition
+from muster.controller.conditions import condition, state, with_condition
+from muster.controller.events import transitions
 
 NOW = 100.0
 CREATED = Condition("Created", "True", "TFJobCreated", "It is there.", 1.0, 1.0)

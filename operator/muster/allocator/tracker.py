@@ -21,7 +21,7 @@ from muster.cluster import tasks
 from muster.cluster.gangs import GangInput
 from muster.cluster.pods import PodShape
 from muster.cluster.tasks import Plan, TaskSet
-from muster.controller import roster
+from muster.controller import jobpods
 from muster.scheduler.decision import Decision
 from muster.scheduler.model import Reason, Refusal
 
@@ -484,7 +484,7 @@ def _drop_void(turn: _Turn) -> None:
     facts, void = turn.facts, []
     for place, it in turn.memory.assumed.items():
         pod = facts.pods.get(place)
-        over = pod is not None and (pod.phase == "Succeeded" or roster.refused(pod))
+        over = pod is not None and (pod.phase == "Succeeded" or jobpods.refused(pod))
         if over or place not in facts.wanted or it.node in facts.lost:
             void.append(place)
     turn.forget(void)
@@ -817,7 +817,7 @@ def arrived(memory: GangMemory, place: str, pod: PodView, now: float) -> GangMem
     if pod.uid in memory.marked:
         changes["marked"] = {u: word for u, word in memory.marked.items() if u != pod.uid}
     if pod.terminal:
-        if roster.refused(pod) and place in memory.previous:
+        if jobpods.refused(pod) and place in memory.previous:
             # Elsewhere it may be taken in: the node before is not asked for.
             changes["previous"] = _without(memory.previous, place)
             changes["retries"] = _paused(memory.retries, place, now)

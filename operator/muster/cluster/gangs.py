@@ -14,7 +14,8 @@ from muster.cluster import quota, tasks
 from muster.cluster.pods import PodShape, shape_of
 from muster.cluster.quota import LimitView
 from muster.cluster.tasks import RoleInput, TaskSet
-from muster.controller import children, policies
+from muster.controller import policies
+from muster.controller.templates import labels
 from muster.frameworks.initcontainer import Waiting
 from muster.gang import demand
 from muster.scheduler.model import UNLIMITED, Link, Refusal
@@ -261,7 +262,7 @@ def templates(job: Job, ranges: Sequence[LimitView] = ()) -> dict[str, Json]:
 
 def shapes_of(job: Job, ranges: Sequence[LimitView] = ()) -> dict[str, PodShape]:
     """Return the shape of each role. Raises ValueError for a quantity that is none."""
-    common, whole = children.labels(job, frameworks.of(job)), templates(job, ranges)
+    common, whole = labels(job, frameworks.of(job)), templates(job, ranges)
     return {
         replica.type: shape_of(
             whole[replica.type], job.namespace, {**common, names.REPLICA_TYPE: replica.role}

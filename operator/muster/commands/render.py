@@ -17,7 +17,7 @@ import yaml
 from muster.api import crds, kinds, legacy, names, schema
 from muster.api.edge import mapping, sequence, text
 from muster.api.model import Job, Json, ObjectView, Problem, Replica
-from muster.controller import children, reconcile
+from muster.controller import reconcile, templates
 from muster.controller.model import Context, Create, Observed
 from muster.controller.scope import scope_of
 from muster.frameworks import FRAMEWORKS, load, of
@@ -177,7 +177,7 @@ def _observe(job: Job, framework: Framework, made: Iterable[Json]) -> Observed:
         secrets={key: "" for part in framework.companions for key in part.keys},
         autoscalers=_children(names.AUTOSCALER, kinds),
         group=parse.group(group["apiVersion"], group["kind"], group) if group else None,
-        placements={pod.name: "" for pod in children.wanted_pods(job)},
+        placements={pod.name: "" for pod in templates.wanted_pods(job)},
     )
 
 

@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterator, Mapping
 from muster.api import names
 from muster.api.model import BatchView
 from muster.controller import pods
-from muster.controller.children import Mold
 from muster.controller.model import Action, Create, Patch
 from muster.controller.scope import Scope
+from muster.controller.templates import PodBuilder
 
 
 def own(scope: Scope) -> tuple[BatchView, ...]:
@@ -22,7 +22,7 @@ def own(scope: Scope) -> tuple[BatchView, ...]:
     )
 
 
-def suspensions(scope: Scope, molds: Mapping[str, Mold]) -> Iterator[Action]:
+def suspensions(scope: Scope, molds: Mapping[str, PodBuilder]) -> Iterator[Action]:
     """Yield what holds them back; those that are not there are made so, if they may be early."""
     for batch in own(scope):
         if not batch.suspended:
@@ -34,7 +34,7 @@ def suspensions(scope: Scope, molds: Mapping[str, Mold]) -> Iterator[Action]:
             yield Create(mold.batch_job(suspend=True))
 
 
-def resumptions(scope: Scope, molds: Mapping[str, Mold]) -> Iterator[Action]:
+def resumptions(scope: Scope, molds: Mapping[str, PodBuilder]) -> Iterator[Action]:
     """Yield what lets those go that may have their pod now, as the template is by now."""
     held = {batch.name: batch for batch in own(scope) if batch.suspended}
     for mold in molds.values():

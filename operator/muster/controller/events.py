@@ -9,18 +9,23 @@ from itertools import islice
 from typing import Final
 
 from muster.api import names
-from muster.api.model import ContainerEnd, JobStatus, PodView, ReplicaStatus, Verdict
+from muster.api.model import (
+    ContainerEnd,
+    JobStatus,
+    PodView,
+    ReplicaStatus,
+    Verdict,
+)
+from muster.controller.conditions import Conditions
+from muster.controller.jobpods import Member, PodFate
 from muster.controller.model import Action, Create, Delete, Emit
-from muster.controller.roster import Fate, Member
 from muster.controller.scope import Scope
-from muster.controller.status import transitions
 from muster.frameworks.base import container_name
 
 MOST_APART: Final = 32
 """Up to so many objects get an event each, beyond it one event tells of them all."""
 LONGEST: Final = 1024
 """Characters that the API server takes for an event's message."""
-
 _NORMAL: Final = "Normal"
 _WARNING: Final = "Warning"
 _CREATED: Final = {
@@ -130,7 +135,7 @@ def of_exits(scope: Scope, counted: Mapping[str, ReplicaStatus], *, over: bool) 
     large = scope.job.total > MOST_APART
     whole = large and over
     ends: defaultdict[int, list[Member]] = defaultdict(list)
-    for member in scope.roster.having(Fate.STAYS, Fate.RESTARTS, Fate.PERMANENT):
+    for member in scope.roster.having(PodFate.STAYS, PodFate.RESTARTS, PodFate.PERMANENT):
         code = member.pod.exit_code(container_name(scope.framework, member.replica))
         if code is None or (large and not code and not over):
             continue
@@ -150,7 +155,7 @@ def _ends_changed(scope: Scope, counted: Mapping[str, ReplicaStatus], member: Me
 
 def of_restarts(scope: Scope) -> Iterator[Emit]:
     """Tell of the failed pods whose replacement starts in this pass."""
-    failed = scope.roster.having(Fate.RESTARTS)
+    failed = scope.roster.having(PodFate.RESTARTS)
     if not failed:
         return
     job = scope.job
@@ -227,7 +232,7 @@ def of_abnormal_pods(scope: Scope) -> Iterator[Emit]:
 
     Of the first pods only: what is wrong with more of them is wrong with all.
     """
-    living = (m.pod for m in scope.roster.having(Fate.STAYS) if not m.pod.terminal)
+    living = (m.pod for m in scope.roster.having(PodFate.STAYS) if not m.pod.terminal)
     told = (emit for pod in living for emit in _of_abnormal(scope, pod))
     yield from islice(told, MOST_APART)
 
@@ -253,3 +258,9 @@ def _abnormal(pod: str, end: ContainerEnd) -> str:
 
 def _cut(message: str) -> str:
     return message if len(message) <= LONGEST else f"{message[: LONGEST - 3]}..."
+
+
+def transitions(before: Conditions, after: Conditions) -> Conditions:
+    """Return the conditions that have another status or reason than before."""
+    known = {(c.type, c.status, c.reason) for c in before}
+    return tuple(c for c in after if (c.type, c.status, c.reason) not in known)

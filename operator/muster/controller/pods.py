@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from muster.api import names
 from muster.api.model import GroupView, ObjectView, PodView, Replica
-from muster.controller import autoscaling, children, groups, policies
-from muster.controller.children import Mold
+from muster.controller import dependents, gangstatus, podgroup, policies, templates
+from muster.controller.jobpods import PodFate, is_leftover, is_orphan
 from muster.controller.model import Action, Create, Delete, Patch
-from muster.controller.roster import Fate, is_leftover, is_orphan
 from muster.controller.scope import Scope
+from muster.controller.templates import PodBuilder
 from muster.gang.base import owner
 
 
@@ -53,7 +53,7 @@ def conflict(scope: Scope) -> str:
 
 def _adoptable(scope: Scope, view: ObjectView | GroupView) -> bool:
     """Say whether the job may become the owner of an object that has none."""
-    if isinstance(view, GroupView) and not groups.is_patched(scope, view):
+    if isinstance(view, GroupView) and not podgroup.is_patched(scope, view):
         return False
     return is_orphan(scope.job, scope.framework, view)
 
@@ -63,7 +63,7 @@ def _others(scope: Scope) -> Iterator[ObjectView | GroupView]:
     for view in _beside_pods(scope):
         if view.owner_uid != scope.job.uid:
             yield view
-    group = groups.of_another(scope)
+    group = podgroup.of_another(scope)
     if group and scope.backend.apis:
         yield group
 
@@ -72,7 +72,7 @@ def _beside_pods(scope: Scope) -> Iterator[ObjectView]:
     observed = scope.observed
     yield from (*observed.configs, *observed.services)
     yield from (*observed.companions, *observed.batches)
-    if autoscaling.wanted(scope) is not None:
+    if dependents.autoscaler(scope) is not None:
         yield from observed.autoscalers
 
 
@@ -100,7 +100,7 @@ def config_writes(scope: Scope) -> Iterator[Action]:
     """Yield what creates the config maps that the pods refer to, and keeps them true."""
     there = {view.name: view for view in own(scope, scope.observed.configs)}
     taken = {view.name for view in scope.observed.configs}
-    for document in children.config_maps(scope.job, scope.framework, scope.context):
+    for document in templates.config_maps(scope.job, scope.framework, scope.context):
         name, data = document["metadata"]["name"], document["data"]
         view = there.get(name)
         if view is None:
@@ -113,11 +113,11 @@ def config_writes(scope: Scope) -> Iterator[Action]:
 
 def removals(scope: Scope) -> Iterator[Delete]:
     """Yield the deletions of pods that are not wanted, or are to be replaced."""
-    replaced = (member.pod for member in scope.roster.having(Fate.COUNTED, Fate.LOST))
+    replaced = (member.pod for member in scope.roster.having(PodFate.COUNTED, PodFate.LOST))
     return deletions((*replaced, *scope.roster.surplus))
 
 
-def creations(scope: Scope, molds: Mapping[str, Mold]) -> Iterator[Create]:
+def creations(scope: Scope, molds: Mapping[str, PodBuilder]) -> Iterator[Create]:
     """Yield the missing pods that may be created now, in canonical order.
 
     A pod that leads numbered ones comes after them.
@@ -141,7 +141,7 @@ def _leads(replica: Replica) -> bool:
     return not (replica.numbered or replica.batch)
 
 
-def may_create_place(scope: Scope, mold: Mold, index: int) -> bool:
+def may_create_place(scope: Scope, mold: PodBuilder, index: int) -> bool:
     """Say whether the pod of that index may appear now, were it missing."""
     nodes = _nodes(scope, mold)
     placed = nodes is None or mold.name(index) in nodes
@@ -154,11 +154,11 @@ def _waiting(scope: Scope) -> frozenset[str]:
     if not late:
         return late
     first = [role for role in scope.job.replicas if role.type not in late]
-    ready = sum(m.pod.ready for m in scope.roster.having(Fate.STAYS) if m.replica in first)
+    ready = sum(m.pod.ready for m in scope.roster.having(PodFate.STAYS) if m.replica in first)
     return late if ready < sum(role.replicas for role in first) else frozenset()
 
 
-def _nodes(scope: Scope, mold: Mold) -> Mapping[str, str] | None:
+def _nodes(scope: Scope, mold: PodBuilder) -> Mapping[str, str] | None:
     """Return the nodes of the pods that may be created; None: all may, without a node.
 
     Pods that name a scheduler which is not the allocator's are that scheduler's affair.
@@ -169,7 +169,7 @@ def _nodes(scope: Scope, mold: Mold) -> Mapping[str, str] | None:
 
 
 def service_writes(
-    scope: Scope, molds: Mapping[str, Mold], fresh: Iterable[Create]
+    scope: Scope, molds: Mapping[str, PodBuilder], fresh: Iterable[Create]
 ) -> Iterator[Action]:
     """Yield the missing services of pods that exist or are being created, and the surplus."""
     if not scope.framework.pod_services:
@@ -212,7 +212,7 @@ def end_of_configs(scope: Scope) -> Iterator[Delete]:
 def may_create(scope: Scope) -> bool:
     """Say whether new pods may appear, as far as server, gang scheduler and back-off tell."""
     rested = scope.now >= (policies.restart_due(scope.job) or 0.0)
-    return rested and scope.hindrance is None and groups.ready_for_pods(scope)
+    return rested and scope.hindrance is None and podgroup.ready_for_pods(scope)
 
 
 def taken_down(scope: Scope) -> bool:
@@ -220,6 +220,6 @@ def taken_down(scope: Scope) -> bool:
     return (
         scope.hindrance is not None
         and bool(scope.backend.apis)
-        and not groups.is_whole(scope)
-        and not groups.was_whole(scope)
+        and not gangstatus.is_whole(scope)
+        and not gangstatus.was_whole(scope)
     )

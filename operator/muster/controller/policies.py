@@ -8,7 +8,7 @@ from typing import Final
 
 from muster.api import names
 from muster.api.model import Job, JobStatus, PodView, ReplicaStatus
-from muster.controller.roster import Member
+from muster.controller.jobpods import Member
 from muster.frameworks.base import Framework
 
 FIRST_PAUSE: Final = 10.0

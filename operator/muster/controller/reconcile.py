@@ -14,16 +14,17 @@ from dataclasses import replace
 from muster.api import names, status
 from muster.api.model import JobStatus, PodView
 from muster.controller import (
-    autoscaling,
     batches,
-    children,
-    companions,
+    conditions,
+    dependents,
     events,
-    groups,
+    gangstatus,
+    podgroup,
     pods,
     policies,
-    progress,
+    templates,
 )
+from muster.controller.jobpods import PodFate
 from muster.controller.model import (
     Action,
     Context,
@@ -33,7 +34,6 @@ from muster.controller.model import (
     RequeueAfter,
     SetStatus,
 )
-from muster.controller.roster import Fate
 from muster.controller.scope import Scope, scope_of
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend
@@ -83,25 +83,25 @@ def _finished(scope: Scope) -> Iterator[Action]:
     yield from deletes
     yield from batches.expiries(scope, {delete.uid for delete in deletes})
     yield from _end_of_group(scope, doomed)
-    yield from autoscaling.removal(scope)
+    yield from dependents.autoscaler_removal(scope)
     yield from pods.end_of_configs(scope)
     yield from events.of_writes(deletes)
-    yield from _status_writes(scope, progress.finished(scope), ())
+    yield from _status_writes(scope, conditions.finished(scope), ())
     yield from _earliest(expiry)
 
 
 def _end_of_group(scope: Scope, doomed: Sequence[PodView]) -> Iterator[Action]:
     """Yield the end of the group, after these pods where the backend wants that."""
     if not (doomed and scope.backend.pods_first_on_delete):
-        yield from groups.removal(scope)
-        yield from groups.told_removal(scope)
+        yield from podgroup.removal(scope)
+        yield from podgroup.announced_removal(scope)
 
 
 # 2. Invalid: say so once, create nothing.
 
 
 def _invalid(scope: Scope) -> Iterator[Action]:
-    after = progress.invalid(scope, "; ".join(str(problem) for problem in scope.job.problems))
+    after = conditions.invalid(scope, "; ".join(str(problem) for problem in scope.job.problems))
     after = _latched(scope, after)
     if after != scope.job.status:
         yield SetStatus(status.write(after))
@@ -117,17 +117,17 @@ def _suspended(scope: Scope) -> Iterator[Action]:
     yield from deletes
     yield from _kept(scope)
     yield from _end_of_group(scope, doomed)
-    yield from autoscaling.removal(scope)
+    yield from dependents.autoscaler_removal(scope)
     yield from pods.end_of_configs(scope)
     yield from events.of_writes(deletes)
-    yield from _status_writes(scope, progress.suspended(scope), ())
+    yield from _status_writes(scope, conditions.suspended(scope), ())
 
 
 def _kept(scope: Scope) -> Iterator[Action]:
     """Yield what a suspended job has all the same, where the kind wants that."""
     if not (scope.lacking or pods.conflict(scope)):
-        yield from companions.writes(scope, lasting=True)
-        molds = children.molds(scope.job, scope.framework, scope.backend, scope.context)
+        yield from dependents.writes(scope, lasting=True)
+        molds = templates.pod_builders(scope.job, scope.framework, scope.backend, scope.context)
         yield from batches.suspensions(scope, molds)
 
 
@@ -135,7 +135,7 @@ def _kept(scope: Scope) -> Iterator[Action]:
 
 
 def _running(scope: Scope) -> Iterator[Action]:
-    after = progress.running(scope)
+    after = conditions.running(scope)
     exits = events.of_exits(scope, after.replicas, over=after.finished)
     if after.finished:
         # Cleaning up waits for the pass that finds the end written: a crash in between must
@@ -152,13 +152,13 @@ def _running(scope: Scope) -> Iterator[Action]:
     told = (*events.of_restarts(scope), *exits, *events.of_state(scope, after))
     silent = _awaits_first_word(scope)
     if not silent:
-        yield from groups.announcement(scope, after.gang)
+        yield from podgroup.announcement(scope, after.gang)
         yield from _status_writes(scope, after, told)
     yield from _earliest(
         policies.deadline(scope.job, scope.framework, after.start_time or scope.now),
         scope.retry,
         _rest(scope),
-        groups.look_again(scope),
+        gangstatus.look_again(scope),
         scope.job.created + FIRST_WORD if silent else None,
         _after_others(scope, blocked=bool(obstacle)),
     )
@@ -171,15 +171,15 @@ def _children(scope: Scope) -> Iterator[Action]:
     its gangs start before anything is written about them.
     """
     late = scope.backend.embedded
-    group = () if _awaits_first_word(scope) else tuple(groups.writes(scope))
+    group = () if _awaits_first_word(scope) else tuple(podgroup.writes(scope))
     if pods.taken_down(scope):
         yield from group
         yield from _undo(scope)
         return
     yield from () if late else group
     yield from pods.adoptions(scope)
-    molds = children.molds(scope.job, scope.framework, scope.backend, scope.context)
-    yield from companions.writes(scope)
+    molds = templates.pod_builders(scope.job, scope.framework, scope.backend, scope.context)
+    yield from dependents.writes(scope)
     if pods.may_create(scope):
         yield from pods.config_writes(scope)
         yield from batches.resumptions(scope, molds)
@@ -189,7 +189,7 @@ def _children(scope: Scope) -> Iterator[Action]:
         *creates,
         *(group if late else ()),
         *pods.service_writes(scope, molds, creates),
-        *autoscaling.writes(scope),
+        *dependents.autoscaler_writes(scope),
     )
     yield from (*writes, *events.of_writes(writes))
 
@@ -199,7 +199,7 @@ def _undo(scope: Scope) -> Iterator[Action]:
 
     What has ended keeps no room: it stays, or goes once its restart stands in the status.
     """
-    ended = scope.roster.having(Fate.STAYS, Fate.RESTARTS, Fate.PERMANENT)
+    ended = scope.roster.having(PodFate.STAYS, PodFate.RESTARTS, PodFate.PERMANENT)
     staying = {member.pod.uid for member in ended if member.pod.terminal}
     doomed = [pod for pod in scope.roster.own if pod.uid not in staying]
     deletes = list(pods.teardown(scope, doomed))

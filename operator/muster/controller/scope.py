@@ -9,8 +9,8 @@ from typing import Final
 
 from muster.api import names
 from muster.api.model import Job
+from muster.controller.jobpods import JobPods, job_pods
 from muster.controller.model import Context, Observed, Refusal
-from muster.controller.roster import Roster, roster_of
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend, GangFacts, demand
 
@@ -29,7 +29,7 @@ class Scope:
     framework: Framework
     backend: GangBackend
     context: Context
-    roster: Roster
+    roster: JobPods
     facts: GangFacts
 
     @property
@@ -92,7 +92,7 @@ def scope_of(
 ) -> Scope:
     """Return the scope of one pass."""
     observed = _sorted(observed, framework)
-    roster = roster_of(observed, framework)
+    roster = job_pods(observed, framework)
     facts = GangFacts(
         operator_name=framework.operator_name,
         priorities=context.priorities,
@@ -124,7 +124,7 @@ def _sorted(observed: Observed, framework: Framework) -> Observed:
     return replace(observed, services=services, configs=configs)
 
 
-def _later(job: Job, framework: Framework, roster: Roster) -> int:
+def _later(job: Job, framework: Framework, roster: JobPods) -> int:
     """Return how many wanted pods cannot exist yet, as they come after the others."""
     late = framework.later(job)
     there = sum(m.replica.type in late and not m.pod.suspended for m in roster.members)

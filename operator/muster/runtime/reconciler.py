@@ -15,7 +15,7 @@ from muster import frameworks
 from muster.allocator import binder
 from muster.api import edge, names
 from muster.api.model import BatchView, Job, Json, ObjectView, Verdict
-from muster.controller import children, events, reconcile
+from muster.controller import events, reconcile, templates
 from muster.controller.model import (
     Action,
     Context,
@@ -118,8 +118,8 @@ class Reconciler:
 
     def _observe(self, job: Job, framework: Framework) -> Observed:
         cache, allocator = self._cache, self._allocator
-        pods = [wanted.name for wanted in children.wanted_pods(job)]
-        configs = children.config_names(job, framework)
+        pods = [wanted.name for wanted in templates.wanted_pods(job)]
+        configs = templates.config_names(job, framework)
         scalers = (names.flat(job.name),) if framework.autoscaler else ()
         return Observed(
             job=job,

@@ -33,7 +33,7 @@ class WantedPod:
 
 
 @dataclass(frozen=True, slots=True)
-class Mold:
+class PodBuilder:
     """All that the pods and services of one role have in common."""
 
     job: Job
@@ -141,9 +141,9 @@ class Mold:
         ]
 
 
-def mold(
+def pod_builder(
     job: Job, framework: Framework, replica: Replica, backend: GangBackend, context: Context
-) -> Mold:
+) -> PodBuilder:
     """Return what the pods and services of one role have in common."""
     template = framework.template(job, replica, context.cluster_domain)
     meta, spec = template.get("metadata") or {}, template["spec"]
@@ -159,7 +159,7 @@ def mold(
     if job.restarts_whole and framework.replaces:
         # A program that starts again in its pod would be alone with that.
         policy = names.RestartPolicy.NEVER
-    return Mold(
+    return PodBuilder(
         job=job,
         replica=replica,
         first=framework.first(job),
@@ -186,11 +186,11 @@ def mold(
     )
 
 
-def molds(
+def pod_builders(
     job: Job, framework: Framework, backend: GangBackend, context: Context
-) -> Mapping[str, Mold]:
+) -> Mapping[str, PodBuilder]:
     """Return the mold of every role, by role, in canonical order."""
-    return {r.role: mold(job, framework, r, backend, context) for r in job.replicas}
+    return {r.role: pod_builder(job, framework, r, backend, context) for r in job.replicas}
 
 
 def labels(job: Job, framework: Framework) -> dict[str, str]:

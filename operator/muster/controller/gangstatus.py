@@ -1,20 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The job's gang: its group object, and where the gang stands."""
+"""Where the job's gang stands."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
 from muster.api import names
-from muster.api.model import GroupView, PodView, ReplicaStatus, Verdict
-from muster.controller.events import is_alarming, normal, warning
-from muster.controller.model import Action, Create, Delete, Emit, Patch
-from muster.controller.roster import Fate
+from muster.api.model import PodView, ReplicaStatus, Verdict
+from muster.controller.jobpods import PodFate
 from muster.controller.scope import Scope
-from muster.gang import Update, announce
 
 CREATION_REFUSED: Final = "CreationRefused"
 SUMMARY: Final = 120
@@ -26,77 +23,7 @@ _OBSTACLES: Final = frozenset(
         names.Verdict.GANG_SCHEDULER_MISSING,
     }
 )
-POD_GROUP_IMMUTABLE: Final = "PodGroupImmutable"
-_DELETED: Final = names.Event.SUCCESSFUL_DELETE_POD_GROUP
 _ONCE_WHOLE: Final = frozenset({names.GangState.RUNNING, names.GangState.DEGRADED})
-
-
-def ready_for_pods(scope: Scope) -> bool:
-    """Say whether the backend lets pods be created, as far as its API and its group tell."""
-    if scope.backend.apis and (scope.context.missing or of_another(scope)):
-        return False
-    return scope.backend.may_create_pods(scope.observed.group)
-
-
-def of_another(scope: Scope) -> GroupView | None:
-    """Return the group under the job's name that the job does not control, if there is one."""
-    group = scope.observed.group
-    return group if group is not None and group.owner_uid != scope.job.uid else None
-
-
-def is_patched(scope: Scope, group: GroupView) -> bool:
-    """Say whether the backend changes such a group where it is, and makes none anew."""
-    return scope.backend.api(group.api_version).update is Update.PATCH
-
-
-def writes(scope: Scope) -> Iterator[Action]:
-    """Yield what brings the group object to what it should be."""
-    group, wanted = scope.observed.group, scope.backend.group(scope.job, scope.facts)
-    if wanted is None:
-        yield from removal(scope)
-    elif scope.context.missing:
-        return
-    elif group is None:
-        documents = (*scope.backend.before(scope.job, scope.facts), wanted)
-        # What was refused is not tried again before its time.
-        yield from (Create(document) for document in documents if scope.hindrance is None)
-    elif not group.deleting and not of_another(scope):
-        difference = scope.backend.difference(group, wanted)
-        yield from _update(scope, group, difference) if difference else ()
-
-
-def _update(scope: Scope, group: GroupView, difference: Mapping[str, object]) -> Iterator[Action]:
-    if is_patched(scope, group):
-        yield Patch(group.api_version, group.kind, group.namespace, group.name, dict(difference))
-        return
-    replaced = scope.backend.api(group.api_version).update is Update.REPLACE
-    if replaced or not scope.roster.own:
-        yield _delete(group)
-    elif scope.fresh:
-        text = "The group cannot change while pods exist; the new value applies after a restart"
-        yield normal(POD_GROUP_IMMUTABLE, text)
-
-
-def removal(scope: Scope) -> Iterator[Action]:
-    """Yield the group's deletion, if there is one of ours."""
-    group = scope.observed.group
-    if group and not of_another(scope) and not group.deleting:
-        yield _delete(group)
-
-
-def told_removal(scope: Scope) -> Iterator[Emit]:
-    """Yield what is said when the group of a job goes, once."""
-    for action in removal(scope):
-        if isinstance(action, Delete):
-            text = f"Job has been terminated. Deleting {action.kind}"
-            yield normal(names.Event.JOB_TERMINATED, text)
-            budget = action.kind == "PodDisruptionBudget"
-            event = names.Event.SUCCESSFUL_DELETE_PDB if budget else _DELETED
-            yield normal(event, f"Deleted {action.kind}: {action.name}")
-
-
-def _delete(group: GroupView) -> Delete:
-    return Delete(group.api_version, group.kind, group.namespace, group.name, group.uid)
 
 
 def look_again(scope: Scope) -> float | None:
@@ -106,20 +33,6 @@ def look_again(scope: Scope) -> float | None:
     return scope.backend.look_again(
         scope.observed.group, scope.job, scope.facts, _members(scope), scope.now
     )
-
-
-def announcement(scope: Scope, verdict: Verdict | None) -> Iterator[Patch | Emit]:
-    """Yield what tells the verdict on the group itself, where Muster is its scheduler."""
-    group = scope.observed.group
-    if not scope.backend.embedded or verdict is None or group is None or group.deleting:
-        return
-    if group.owner_uid == scope.job.uid:
-        body = announce.difference(group, verdict, scope.now)
-        if body:
-            yield Patch(group.api_version, group.kind, group.namespace, group.name, body)
-            if is_alarming(verdict) and announce.is_news(group, verdict.reason):
-                text = verdict.message or verdict.reason
-                yield replace(warning(names.Event.UNSCHEDULABLE, text), group=group)
 
 
 def was_whole(scope: Scope) -> bool:
@@ -133,7 +46,7 @@ def was_whole(scope: Scope) -> bool:
 
 def is_whole(scope: Scope) -> bool:
     """Say whether enough pods exist for the gang."""
-    there = sum(member.pod.phase != "Failed" for member in scope.roster.having(Fate.STAYS))
+    there = sum(member.pod.phase != "Failed" for member in scope.roster.having(PodFate.STAYS))
     return there >= max(1, scope.minimum)
 
 
@@ -167,7 +80,7 @@ def _at_first(scope: Scope) -> Scope:
     late = scope.framework.later(scope.job)
     if not late or was_whole(scope):
         return scope
-    up = (m.replica.type for m in scope.roster.having(Fate.STAYS) if m.pod.phase == "Running")
+    up = (m.replica.type for m in scope.roster.having(PodFate.STAYS) if m.pod.phase == "Running")
     return scope.before(late.difference(up))
 
 
@@ -255,7 +168,7 @@ def is_evicted(word: Verdict | None) -> bool:
 
 
 def _placed(scope: Scope) -> int:
-    living = scope.roster.having(Fate.STAYS)
+    living = scope.roster.having(PodFate.STAYS)
     return sum(bool(m.pod.node) and m.pod.phase != "Failed" for m in living)
 
 

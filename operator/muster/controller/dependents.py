@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a job needs beside its pods: made before them, kept true, and gone with the job."""
+"""What a job needs beside its pods: made before them, kept true, and gone with the job.
+
+The HorizontalPodAutoscaler of a job that asks for one is among it.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,9 @@ from typing import Any
 
 from muster.api import edge, names
 from muster.api.model import Json
-from muster.controller.children import labels
-from muster.controller.model import Action, Create, Patch
+from muster.controller.model import Action, Create, Delete, Patch
 from muster.controller.scope import Scope
+from muster.controller.templates import labels
 from muster.frameworks.parts import Companion
 from muster.gang.base import owner
 
@@ -98,3 +101,46 @@ def _mending(stored: Any, asked: Any) -> Any:
         elif not edge.covers(there, value):
             change[key] = value
     return change
+
+
+def autoscaler(scope: Scope) -> Json | None:
+    """Return the autoscaler that the job asks for, None if it asks for none."""
+    job, made = scope.job, scope.framework.autoscaler
+    spec = made(job) if made else None
+    if spec is None:
+        return None
+    target = {"apiVersion": job.api_version, "kind": job.kind, "name": job.name}
+    return {
+        "apiVersion": names.AUTOSCALING_API,
+        "kind": names.AUTOSCALER,
+        "metadata": {
+            "name": names.flat(job.name),
+            "namespace": job.namespace,
+            "labels": labels(job, scope.framework),
+            "ownerReferences": [owner(job)],
+        },
+        "spec": {"scaleTargetRef": target, **spec},
+    }
+
+
+def autoscaler_writes(scope: Scope) -> Iterator[Action]:
+    """Yield what brings the autoscaler to what it should be."""
+    document = autoscaler(scope)
+    if document is None:
+        yield from autoscaler_removal(scope)
+    elif not scope.observed.autoscalers:
+        if scope.refusal is None:
+            yield Create(document)
+    else:
+        spec = document["spec"]
+        for view in scope.observed.autoscalers:
+            ours = view.owner_uid == scope.job.uid and not view.deleting
+            if ours and not edge.covers(view.spec, spec):
+                yield Patch(view.api_version, view.kind, view.namespace, view.name, {"spec": spec})
+
+
+def autoscaler_removal(scope: Scope) -> Iterator[Delete]:
+    """Yield the deletion of the job's autoscaler, if there is one."""
+    for view in scope.observed.autoscalers:
+        if view.owner_uid == scope.job.uid and not view.deleting:
+            yield Delete(view.api_version, view.kind, view.namespace, view.name, view.uid)

@@ -9,17 +9,9 @@ from enum import Enum, auto
 from typing import Final
 
 from muster.api import names
-from muster.api.model import (
-    BatchView,
-    GroupView,
-    Job,
-    ObjectView,
-    PodView,
-    Replica,
-    ReplicaStatus,
-)
-from muster.controller.children import labels
+from muster.api.model import BatchView, GroupView, Job, ObjectView, PodView, Replica, ReplicaStatus
 from muster.controller.model import Observed
+from muster.controller.templates import labels
 from muster.frameworks.base import Framework, container_name
 
 FIRST_RETRYABLE: Final = 128
@@ -32,7 +24,7 @@ LEFTOVER_GRACE: Final = 60.0
 """Seconds that the garbage collector gets to remove what a deleted job of this name left."""
 
 
-class Fate(Enum):
+class PodFate(Enum):
     """What becomes of a pod that the job wants."""
 
     STAYS = auto()
@@ -56,11 +48,11 @@ class Member:
 
     pod: PodView
     replica: Replica
-    fate: Fate
+    fate: PodFate
 
 
 @dataclass(frozen=True, slots=True)
-class Roster:
+class JobPods:
     """All pods that were observed, sorted."""
 
     members: tuple[Member, ...]
@@ -83,12 +75,12 @@ class Roster:
         """All pods that the job controls."""
         return (*(member.pod for member in self.members), *self.surplus)
 
-    def having(self, *fates: Fate) -> tuple[Member, ...]:
+    def having(self, *fates: PodFate) -> tuple[Member, ...]:
         """Return the members with one of these fates."""
         return tuple(member for member in self.members if member.fate in fates)
 
 
-def roster_of(observed: Observed, framework: Framework) -> Roster:
+def job_pods(observed: Observed, framework: Framework) -> JobPods:
     """Sort the pods of one pass."""
     job = observed.job
     makers = {batch.uid: batch for batch in observed.batches if batch.owner_uid == job.uid}
@@ -98,7 +90,7 @@ def roster_of(observed: Observed, framework: Framework) -> Roster:
     kept = _one_per_place(job, framework, own)
     chosen = {pod.uid for pod in kept.values()}
     orphans, foreign, leftovers = _sort_others(observed, framework, others)
-    return Roster(
+    return JobPods(
         members=_members(observed, framework, kept),
         surplus=tuple(pod for pod in own if pod.uid not in chosen),
         orphans=orphans,
@@ -248,26 +240,26 @@ def _members(
 
 def _fate(
     pod: PodView, replica: Replica, framework: Framework, *, lost: bool, counted: frozenset[str]
-) -> Fate:
+) -> PodFate:
     if pod.deleting:
-        return Fate.GOES
+        return PodFate.GOES
     if pod.uid in counted:
-        return Fate.COUNTED
+        return PodFate.COUNTED
     if pod.phase != "Failed" or replica.batch:
-        return Fate.STAYS
+        return PodFate.STAYS
     if lost or refused(pod):
-        return Fate.LOST
+        return PodFate.LOST
     return _fate_of_failure(pod, replica, framework)
 
 
-def _fate_of_failure(pod: PodView, replica: Replica, framework: Framework) -> Fate:
+def _fate_of_failure(pod: PodView, replica: Replica, framework: Framework) -> PodFate:
     if replica.restart_policy == names.RestartPolicy.NEVER or not framework.replaces:
-        return Fate.STAYS
+        return PodFate.STAYS
     if replica.restart_policy != names.RestartPolicy.EXIT_CODE:
-        return Fate.RESTARTS
+        return PodFate.RESTARTS
     code = pod.exit_code(container_name(framework, replica))
     retryable = code is None or code >= FIRST_RETRYABLE
-    return Fate.RESTARTS if retryable else Fate.PERMANENT
+    return PodFate.RESTARTS if retryable else PodFate.PERMANENT
 
 
 def refused(pod: PodView) -> bool:

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The job's group object: made, kept true, and gone with the job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+from muster.api import names
+from muster.api.model import GroupView, Verdict
+from muster.controller.events import is_alarming, normal, warning
+from muster.controller.model import Action, Create, Delete, Emit, Patch
+from muster.controller.scope import Scope
+from muster.gang import Update, announce
+
+POD_GROUP_IMMUTABLE: Final = "PodGroupImmutable"
+_DELETED: Final = names.Event.SUCCESSFUL_DELETE_POD_GROUP
+
+
+def ready_for_pods(scope: Scope) -> bool:
+    """Say whether the backend lets pods be created, as far as its API and its group tell."""
+    if scope.backend.apis and (scope.context.missing or of_another(scope)):
+        return False
+    return scope.backend.may_create_pods(scope.observed.group)
+
+
+def of_another(scope: Scope) -> GroupView | None:
+    """Return the group under the job's name that the job does not control, if there is one."""
+    group = scope.observed.group
+    return group if group is not None and group.owner_uid != scope.job.uid else None
+
+
+def is_patched(scope: Scope, group: GroupView) -> bool:
+    """Say whether the backend changes such a group where it is, and makes none anew."""
+    return scope.backend.api(group.api_version).update is Update.PATCH
+
+
+def writes(scope: Scope) -> Iterator[Action]:
+    """Yield what brings the group object to what it should be."""
+    group, wanted = scope.observed.group, scope.backend.group(scope.job, scope.facts)
+    if wanted is None:
+        yield from removal(scope)
+    elif scope.context.missing:
+        return
+    elif group is None:
+        documents = (*scope.backend.before(scope.job, scope.facts), wanted)
+        # What was refused is not tried again before its time.
+        yield from (Create(document) for document in documents if scope.hindrance is None)
+    elif not group.deleting and not of_another(scope):
+        difference = scope.backend.difference(group, wanted)
+        yield from _update(scope, group, difference) if difference else ()
+
+
+def _update(scope: Scope, group: GroupView, difference: Mapping[str, object]) -> Iterator[Action]:
+    if is_patched(scope, group):
+        yield Patch(group.api_version, group.kind, group.namespace, group.name, dict(difference))
+        return
+    replaced = scope.backend.api(group.api_version).update is Update.REPLACE
+    if replaced or not scope.roster.own:
+        yield _delete(group)
+    elif scope.fresh:
+        text = "The group cannot change while pods exist; the new value applies after a restart"
+        yield normal(POD_GROUP_IMMUTABLE, text)
+
+
+def removal(scope: Scope) -> Iterator[Action]:
+    """Yield the group's deletion, if there is one of ours."""
+    group = scope.observed.group
+    if group and not of_another(scope) and not group.deleting:
+        yield _delete(group)
+
+
+def announced_removal(scope: Scope) -> Iterator[Emit]:
+    """Yield what is said when the group of a job goes, once."""
+    for action in removal(scope):
+        if isinstance(action, Delete):
+            text = f"Job has been terminated. Deleting {action.kind}"
+            yield normal(names.Event.JOB_TERMINATED, text)
+            budget = action.kind == "PodDisruptionBudget"
+            event = names.Event.SUCCESSFUL_DELETE_PDB if budget else _DELETED
+            yield normal(event, f"Deleted {action.kind}: {action.name}")
+
+
+def _delete(group: GroupView) -> Delete:
+    return Delete(group.api_version, group.kind, group.namespace, group.name, group.uid)
+
+
+def announcement(scope: Scope, verdict: Verdict | None) -> Iterator[Patch | Emit]:
+    """Yield what tells the verdict on the group itself, where Muster is its scheduler."""
+    group = scope.observed.group
+    if not scope.backend.embedded or verdict is None or group is None or group.deleting:
+        return
+    if group.owner_uid == scope.job.uid:
+        body = announce.difference(group, verdict, scope.now)
+        if body:
+            yield Patch(group.api_version, group.kind, group.namespace, group.name, body)
+            if is_alarming(verdict) and announce.is_news(group, verdict.reason):
+                text = verdict.message or verdict.reason
+                yield replace(warning(names.Event.UNSCHEDULABLE, text), group=group)
