@@ -7,7 +7,7 @@ import pytest
 
 from builders import make_group
 from muster.api.model import GroupView, Verdict
-from muster.gang import announce
+from muster.gang import podgroup
 
 NOW = 1_700_000_000.0
 
@@ -29,7 +29,7 @@ def told(
 
 def test_a_wait_is_told() -> None:
     """Phase, reason, message, a transition with an id and a time."""
-    patch = announce.difference(make_group(), verdict(), NOW)
+    patch = podgroup.difference(make_group(), verdict(), NOW)
     assert patch is not None
     (condition,) = patch["status"]["conditions"]
     assert len(condition.pop("transitionID")) == 36
@@ -59,7 +59,7 @@ def test_a_change_is_told(
     group: GroupView, said: Verdict, phase: str, status: str, reason: str
 ) -> None:
     """The new reason takes the place of the old one, other conditions stay."""
-    patch = announce.difference(group, said, NOW)
+    patch = podgroup.difference(group, said, NOW)
     assert patch is not None
     other, condition = patch["status"]["conditions"]
     assert other == {"type": "Other"}
@@ -80,4 +80,4 @@ def test_a_change_is_told(
 )
 def test_no_news_is_not_written(group: GroupView, said: Verdict) -> None:
     """A gang that never waits costs no write, and other counts of the same reason neither."""
-    assert announce.difference(group, said, NOW) is None
+    assert podgroup.difference(group, said, NOW) is None

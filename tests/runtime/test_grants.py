@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from muster.api import names
-from muster.frameworks.mpi_ssh import MPI_SSH
+from muster.frameworks.mpi_v2beta1 import MPI_V2BETA1
 from muster.gang import SCHEDULER_PLUGINS
 from muster.runtime import permissions
 
@@ -43,7 +43,7 @@ def test_jobs_wait_until_their_batch_jobs_are_read(monkeypatch: pytest.MonkeyPat
     )
 
     async def story() -> None:
-        rows = [MPI_SSH]
+        rows = [MPI_V2BETA1]
         made = permissions.Grants(None, informers, rows, ())
         await made.look()
         assert "mpi" in "".join(made.lacking.values())

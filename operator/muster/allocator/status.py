@@ -17,7 +17,7 @@ from muster.allocator.tracker import GangMemory
 from muster.api import edge, names, quantity
 from muster.api.model import Json, Verdict
 from muster.cluster import podgroups
-from muster.gang import announce
+from muster.gang import podgroup
 from muster.kube.client import Kube
 from muster.kube.events import EventRecorder, reference
 from muster.kube.flowcontrol import PriorityLevel
@@ -125,7 +125,7 @@ class GroupStatus:
         whole = podgroups.ready(members) >= least
         verdict = _overtaken(memory.verdict) if whole else memory.verdict
         phase, counts = podgroups.phase(members, least), podgroups.counts(members)
-        patch = announce.status(group, verdict, phase, counts, time.time())
+        patch = podgroup.status(group, verdict, phase, counts, time.time())
         if patch is None:
             return
         try:

@@ -14,7 +14,7 @@ from muster.api.model import Json
 from muster.controller.model import Action, Create, Delete, Patch
 from muster.controller.scope import Scope
 from muster.controller.templates import labels
-from muster.frameworks.parts import Companion
+from muster.frameworks.base import Companion
 from muster.gang.base import owner
 
 

@@ -12,7 +12,7 @@ from muster.api.model import GroupView, Verdict
 from muster.controller.events import is_alarming, normal, warning
 from muster.controller.model import Action, Create, Delete, Emit, Patch
 from muster.controller.scope import Scope
-from muster.gang import Update, announce
+from muster.gang import Update, podgroup
 
 POD_GROUP_IMMUTABLE: Final = "PodGroupImmutable"
 _DELETED: Final = names.Event.SUCCESSFUL_DELETE_POD_GROUP
@@ -92,9 +92,9 @@ def announcement(scope: Scope, verdict: Verdict | None) -> Iterator[Patch | Emit
     if not scope.backend.embedded or verdict is None or group is None or group.deleting:
         return
     if group.owner_uid == scope.job.uid:
-        body = announce.difference(group, verdict, scope.now)
+        body = podgroup.difference(group, verdict, scope.now)
         if body:
             yield Patch(group.api_version, group.kind, group.namespace, group.name, body)
-            if is_alarming(verdict) and announce.is_news(group, verdict.reason):
+            if is_alarming(verdict) and podgroup.is_news(group, verdict.reason):
                 text = verdict.message or verdict.reason
                 yield replace(warning(names.Event.UNSCHEDULABLE, text), group=group)

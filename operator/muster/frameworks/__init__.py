@@ -13,10 +13,10 @@ from muster.api.model import Job
 from muster.frameworks import mpi
 from muster.frameworks.base import Framework
 from muster.frameworks.jax import JAX
-from muster.frameworks.mpi_kubectl import MPI_KUBECTL
-from muster.frameworks.mpi_ssh import MPI_SSH
+from muster.frameworks.loading import load
+from muster.frameworks.mpi_v1 import MPI_V1
+from muster.frameworks.mpi_v2beta1 import MPI_V2BETA1
 from muster.frameworks.paddle import PADDLE
-from muster.frameworks.parse import load
 from muster.frameworks.pytorch import PYTORCH
 from muster.frameworks.tensorflow import TENSORFLOW
 from muster.frameworks.xgboost import XGBOOST
@@ -27,21 +27,21 @@ def _mpi(document: Mapping[str, Any]) -> Framework:
     kept = text(mapping(document.get("status")).get(mpi.VERSION))
     if kept not in _MPI:
         newer = mapping(document.get("spec")).get(mpi.IMPLEMENTATION) is not None
-        kept = MPI_SSH.versions[0] if newer else MPI_KUBECTL.versions[0]
+        kept = MPI_V2BETA1.versions[0] if newer else MPI_V1.versions[0]
     return _MPI[kept]
 
 
-_MPI: Final = {row.versions[0]: row for row in (MPI_KUBECTL, MPI_SSH)}
+_MPI: Final = {row.versions[0]: row for row in (MPI_V1, MPI_V2BETA1)}
 
 FRAMEWORKS: Final = MappingProxyType(
     {
         row.kind: row
-        for row in (TENSORFLOW, PYTORCH, replace(MPI_KUBECTL, choose=_mpi), XGBOOST, PADDLE, JAX)
+        for row in (TENSORFLOW, PYTORCH, replace(MPI_V1, choose=_mpi), XGBOOST, PADDLE, JAX)
     }
 )
 """Kind -> framework, in the order in which they are documented."""
 
-ROWS: Final = (*FRAMEWORKS.values(), MPI_SSH)
+ROWS: Final = (*FRAMEWORKS.values(), MPI_V2BETA1)
 """Every set of rules; a kind with a choice has several."""
 
 _BY_VERSION: Final = {(row.kind, row.api_version): row for row in ROWS}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from muster.api.model import Job, Problem
 from muster.frameworks.base import Framework
-from muster.frameworks.parse import load
+from muster.frameworks.loading import load
 
 _MANAGED_BY = "spec.runPolicy.managedBy"
 

@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from muster.api.model import Job, PodView, Replica, ReplicaStatus
-from muster.frameworks import ranked
+from muster.frameworks import master_worker
 from muster.frameworks.base import Environment, Framework, Outcome, variable
 
 
 def _environment(job: Job, _replica: Replica, _domain: str) -> Environment:
     common = (
-        ranked.UNBUFFERED,
-        variable("COORDINATOR_PORT", ranked.port_of(JAX, job, ranked.WORKER)),
-        variable("COORDINATOR_ADDRESS", ranked.first_of(job, ranked.WORKER)),
+        master_worker.UNBUFFERED,
+        variable("COORDINATOR_PORT", master_worker.port_of(JAX, job, master_worker.WORKER)),
+        variable("COORDINATOR_ADDRESS", master_worker.first_of(job, master_worker.WORKER)),
         variable("NUM_PROCESSES", job.total),
     )
     return Environment(entries=lambda index: (*common, variable("PROCESS_ID", index)))
@@ -27,7 +27,7 @@ def _outcome(
     _pods: Sequence[PodView],
     excused: frozenset[str],
 ) -> Sequence[Outcome]:
-    return ranked.outcome(job, counts, excused)
+    return master_worker.outcome(job, counts, excused)
 
 
 JAX: Final = Framework(
@@ -43,7 +43,7 @@ JAX: Final = Framework(
     operator_name="jaxjob-controller",
     metric="jax",
     options={},
-    is_master=ranked.master_or_first,
+    is_master=master_worker.master_or_first,
     environment=_environment,
     outcome=_outcome,
     validate=lambda _job, _domain: (),

@@ -8,24 +8,24 @@ from typing import Final
 
 from muster.api import names
 from muster.api.model import Job, Json, Notice, PodView, Problem, Replica, ReplicaStatus
-from muster.frameworks import ranked
+from muster.frameworks import master_worker
 from muster.frameworks.base import Environment, Framework, Outcome, variable
-from muster.frameworks.ranked import MASTER, WORKER
+from muster.frameworks.master_worker import MASTER, WORKER
 
 _OWN_ADDRESS: Final = "POD_IP_DUMMY"
 
 
 def _environment(job: Job, replica: Replica, _domain: str) -> Environment:
     leading = WORKER if job.replica(MASTER) is None else MASTER
-    port = ranked.port_of(PADDLE, job, leading)
+    port = master_worker.port_of(PADDLE, job, leading)
     common = (
-        ranked.UNBUFFERED,
+        master_worker.UNBUFFERED,
         variable("PADDLE_JOB_ID", names.flat(job.name)),
         variable("PADDLE_NNODES", job.total),
     )
     # Its own name may not resolve yet when the first pod looks for itself.
     first = (*common, *_own(port), *_role(leading, replica))
-    other = variable("PADDLE_MASTER", f"{ranked.first_of(job, leading)}:{port}")
+    other = variable("PADDLE_MASTER", f"{master_worker.first_of(job, leading)}:{port}")
     others = (*common, other, *_role(leading, replica))
     leads = replica.type == leading
     return Environment(entries=lambda index: first if leads and not index else others)
@@ -50,15 +50,15 @@ def _outcome(
     _pods: Sequence[PodView],
     excused: frozenset[str],
 ) -> Sequence[Outcome]:
-    return ranked.outcome(job, counts, excused)
+    return master_worker.outcome(job, counts, excused)
 
 
 def _validate(job: Job, _domain: str) -> Sequence[Problem]:
-    return tuple(ranked.of_span(job))
+    return tuple(master_worker.of_span(job))
 
 
 def _notices(job: Job) -> Iterator[Notice]:
-    if (ranked.elastic(job) or {}).get("maxRestarts") is not None:
+    if (master_worker.elastic(job) or {}).get("maxRestarts") is not None:
         text = "spec.elasticPolicy.maxRestarts is ignored; Paddle takes no such setting"
         yield Notice("Normal", names.Event.SCHEDULING_POLICY_IGNORED, text)
 
@@ -76,12 +76,12 @@ PADDLE: Final = Framework(
     operator_name="paddlejob-controller",
     metric="paddle",
     options={"elasticPolicy": None},
-    is_master=ranked.master_only,
+    is_master=master_worker.master_only,
     environment=_environment,
     outcome=_outcome,
     validate=_validate,
     notices=lambda job: tuple(_notices(job)),
     container_shown='"paddle"',
-    autoscaler=ranked.autoscaler,
+    autoscaler=master_worker.autoscaler,
     selectors=True,
 )

@@ -10,10 +10,10 @@ from typing import Any, Final
 from muster.api import names
 from muster.api.edge import integer, mapping, sequence, text
 from muster.api.model import Job, Json, Notice, PodView, Problem, Replica, ReplicaStatus
-from muster.frameworks import initcontainer, ranked
+from muster.frameworks import initcontainer, master_worker
 from muster.frameworks.base import Environment, Framework, Outcome, variable
 from muster.frameworks.initcontainer import Waiting
-from muster.frameworks.ranked import MASTER, WORKER
+from muster.frameworks.master_worker import MASTER, WORKER
 
 _WORDS: Final = ("auto", "cpu", "gpu")
 _BACKENDS: Final = ("c10d", "etcd", "etcd-v2")
@@ -22,20 +22,20 @@ _BACKENDS: Final = ("c10d", "etcd", "etcd-v2")
 def _processes(job: Job) -> str:
     """Return how many processes a pod starts, as torchrun takes it; empty if nobody says."""
     written = text(job.options["nprocPerNode"])
-    old = (ranked.elastic(job) or {}).get("nProcPerNode")
+    old = (master_worker.elastic(job) or {}).get("nProcPerNode")
     return written or ("auto" if old is None else "")
 
 
 def _environment(job: Job, replica: Replica, _domain: str) -> Environment:
     master, processes = job.replica(MASTER), _processes(job)
     size = job.total * (int(processes) if processes.isdecimal() else 1)
-    before = (ranked.UNBUFFERED, *_meeting(job), variable("WORLD_SIZE", size))
+    before = (master_worker.UNBUFFERED, *_meeting(job), variable("WORLD_SIZE", size))
     after = (
         *((variable("PET_NPROC_PER_NODE", processes),) if processes else ()),
         *_members(job),
     )
     if master is None:
-        return Environment(entries=lambda _index: (ranked.UNBUFFERED, *after))
+        return Environment(entries=lambda _index: (master_worker.UNBUFFERED, *after))
     first = 0 if replica.type == MASTER else 1
 
     def entries(index: int) -> Sequence[Json]:
@@ -47,20 +47,23 @@ def _environment(job: Job, replica: Replica, _domain: str) -> Environment:
 
 def _meeting(job: Job) -> Iterator[Json]:
     """Yield where the master listens, for programs of their own and for torchrun."""
-    port, address = ranked.port_of(PYTORCH, job, MASTER), ranked.first_of(job, MASTER)
+    port, address = (
+        master_worker.port_of(PYTORCH, job, MASTER),
+        master_worker.first_of(job, MASTER),
+    )
     for name, value in (("MASTER_PORT", port), ("MASTER_ADDR", address)):
         yield variable(name, value)
         yield variable(f"PET_{name}", value)
 
 
 def _members(job: Job) -> Iterator[Json]:
-    policy = ranked.elastic(job)
+    policy = master_worker.elastic(job)
     if policy is None:
         yield variable("PET_NNODES", job.total)
         return
-    least, most = ranked.span(job, policy)
-    host = text(policy.get("rdzvHost")) or ranked.first_of(job, WORKER)
-    port = integer(policy.get("rdzvPort")) or ranked.port_of(PYTORCH, job, WORKER)
+    least, most = master_worker.span(job, policy)
+    host = text(policy.get("rdzvHost")) or master_worker.first_of(job, WORKER)
+    port = integer(policy.get("rdzvPort")) or master_worker.port_of(PYTORCH, job, WORKER)
     yield variable("PET_RDZV_ENDPOINT", f"{host}:{port}")
     yield variable("PET_RDZV_BACKEND", text(policy.get("rdzvBackend")) or "c10d")
     yield variable("PET_NNODES", f"{least}:{most}")
@@ -88,7 +91,7 @@ def _init_containers(job: Job, replica: Replica, waiting: Waiting) -> Sequence[J
     """Return what lets workers wait until the master's name resolves."""
     if replica.type != WORKER or job.replica(MASTER) is None:
         return ()
-    return initcontainer.containers("init-pytorch", waiting, ranked.first_of(job, MASTER))
+    return initcontainer.containers("init-pytorch", waiting, master_worker.first_of(job, MASTER))
 
 
 def _outcome(
@@ -97,26 +100,26 @@ def _outcome(
     _pods: Sequence[PodView],
     excused: frozenset[str],
 ) -> Sequence[Outcome]:
-    elastic = ranked.elastic(job) is not None
-    return ranked.outcome(job, counts, excused, one_is_enough=elastic)
+    elastic = master_worker.elastic(job) is not None
+    return master_worker.outcome(job, counts, excused, one_is_enough=elastic)
 
 
 def _minimum(job: Job) -> int | None:
     """Return how many pods an elastic job needs: its master and the fewest workers."""
-    policy = ranked.elastic(job)
+    policy = master_worker.elastic(job)
     if policy is None:
         return None
-    workers, least = job.replica(WORKER), ranked.span(job, policy)[0]
+    workers, least = job.replica(WORKER), master_worker.span(job, policy)[0]
     present = workers.replicas if workers else 0
     return job.total - present + min(least, present)
 
 
 def _validate(job: Job, _domain: str) -> Sequence[Problem]:
     return (
-        *ranked.one_master(PYTORCH, job),
+        *master_worker.one_master(PYTORCH, job),
         *_workers(job),
         *_one_number_of_processes(job),
-        *ranked.of_span(job),
+        *master_worker.of_span(job),
         *_rendezvous(job),
     )
 
@@ -126,7 +129,7 @@ def _workers(job: Job) -> Iterator[Problem]:
     workers = job.replica(WORKER)
     if workers is not None and workers.replicas < 1:
         yield Problem(f"{path}.replicas", "Forbidden: must be at least 1")
-    if workers is None and ranked.elastic(job) is not None:
+    if workers is None and master_worker.elastic(job) is not None:
         detail = "Required value: must be configured if elastic policy is used"
         yield Problem(path, detail)
 
@@ -135,7 +138,7 @@ def _one_number_of_processes(job: Job) -> Iterator[Problem]:
     written = job.options["nprocPerNode"]
     if written is None:
         return
-    if (ranked.elastic(job) or {}).get("nProcPerNode") is not None:
+    if (master_worker.elastic(job) or {}).get("nProcPerNode") is not None:
         path = "spec.elasticPolicy.nProcPerNode"
         yield Problem(path, "Forbidden: must not be used with spec.nprocPerNode")
     if not (text(written) in _WORDS or text(written).isdecimal()):
@@ -146,13 +149,13 @@ def _one_number_of_processes(job: Job) -> Iterator[Problem]:
 
 
 def _notices(job: Job) -> Iterator[Notice]:
-    if (ranked.elastic(job) or {}).get("nProcPerNode") is not None:
+    if (master_worker.elastic(job) or {}).get("nProcPerNode") is not None:
         message = "spec.elasticPolicy.nProcPerNode is deprecated, use spec.nprocPerNode instead"
         yield Notice("Warning", names.Event.DEPRECATED_FIELD, message)
 
 
 def _rendezvous(job: Job) -> Iterator[Problem]:
-    backend = (ranked.elastic(job) or {}).get("rdzvBackend")
+    backend = (master_worker.elastic(job) or {}).get("rdzvBackend")
     if backend not in (None, "", *_BACKENDS):
         listed = ", ".join(f'"{name}"' for name in _BACKENDS)
         detail = f'Unsupported value: "{backend}": supported values: {listed}'
@@ -172,13 +175,13 @@ PYTORCH: Final = Framework(
     operator_name="pytorchjob-controller",
     metric="pytorch",
     options={"nprocPerNode": None, "elasticPolicy": None},
-    is_master=ranked.master_or_first,
+    is_master=master_worker.master_or_first,
     environment=_environment,
     outcome=_outcome,
     validate=_validate,
     init_containers=_init_containers,
     notices=lambda job: tuple(_notices(job)),
     minimum=_minimum,
-    autoscaler=ranked.autoscaler,
+    autoscaler=master_worker.autoscaler,
     selectors=True,
 )

@@ -8,7 +8,7 @@ from typing import Final
 
 from muster.api import names
 from muster.api.model import Job, Json, PodView, Problem, Replica, ReplicaStatus
-from muster.frameworks import ranked
+from muster.frameworks import master_worker
 from muster.frameworks.base import (
     LONGEST_VARIABLE,
     SHARED_FROM,
@@ -17,7 +17,7 @@ from muster.frameworks.base import (
     Outcome,
     variable,
 )
-from muster.frameworks.ranked import MASTER, WORKER
+from muster.frameworks.master_worker import MASTER, WORKER
 
 _ADDRESSES: Final = "WORKER_ADDRS"
 
@@ -31,11 +31,11 @@ def _environment(job: Job, replica: Replica, _domain: str) -> Environment:
     masters = job.replica(MASTER)
     first = 0 if masters is None or replica.type == MASTER else masters.replicas
     before = (
-        variable("MASTER_PORT", ranked.port_of(XGBOOST, job, MASTER)),
-        variable("MASTER_ADDR", ranked.first_of(job, MASTER)),
+        variable("MASTER_PORT", master_worker.port_of(XGBOOST, job, MASTER)),
+        variable("MASTER_ADDR", master_worker.first_of(job, MASTER)),
         variable("WORLD_SIZE", job.total),
     )
-    after = (ranked.UNBUFFERED, *_workers(job))
+    after = (master_worker.UNBUFFERED, *_workers(job))
     return Environment(entries=lambda i: (*before, variable("RANK", first + i), *after))
 
 
@@ -47,7 +47,7 @@ def _workers(job: Job) -> tuple[Json, ...]:
     addresses: Json = {"name": _ADDRESSES, "valueFrom": {"configMapKeyRef": source}}
     if job.total <= SHARED_FROM:
         addresses = variable(_ADDRESSES, _addresses(job))
-    return variable("WORKER_PORT", ranked.port_of(XGBOOST, job, WORKER)), addresses
+    return variable("WORKER_PORT", master_worker.port_of(XGBOOST, job, WORKER)), addresses
 
 
 def _config_name(job: Job) -> str:
@@ -70,18 +70,18 @@ def _outcome(
 
     An end says first that the job ran, as its users know it.
     """
-    runs = ranked.running(job, alone=False)
+    runs = master_worker.running(job, alone=False)
     master = job.replica(MASTER)
     if master is not None and counts[MASTER].succeeded >= master.replicas:
-        return runs, ranked.succeeded(job, alone=False)
-    failed = tuple(ranked.failure(job, counts, excused))
+        return runs, master_worker.succeeded(job, alone=False)
+    failed = tuple(master_worker.failure(job, counts, excused))
     if failed:
         return (runs, *failed)
     return (runs,) if MASTER in counts and counts[MASTER].active else ()
 
 
 def _validate(job: Job, _domain: str) -> Sequence[Problem]:
-    return (*_has_master(job), *ranked.one_master(XGBOOST, job), *_variable_fits(job))
+    return (*_has_master(job), *master_worker.one_master(XGBOOST, job), *_variable_fits(job))
 
 
 def _has_master(job: Job) -> Iterator[Problem]:
@@ -116,7 +116,7 @@ XGBOOST: Final = Framework(
     operator_name="xgboostjob-controller",
     metric="xgboost",
     options={},
-    is_master=ranked.master_only,
+    is_master=master_worker.master_only,
     environment=_environment,
     outcome=_outcome,
     validate=_validate,

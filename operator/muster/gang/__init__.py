@@ -12,10 +12,11 @@ from collections.abc import Sequence
 
 from muster.api import names
 from muster.gang.base import GangBackend
-from muster.gang.coscheduling import SCHEDULER_PLUGINS
-from muster.gang.incubator import EMBEDDED, KUBE_BATCH, KUBE_BATCH_OBJECTS
+from muster.gang.embedded import EMBEDDED
+from muster.gang.kube_batch import KUBE_BATCH, KUBE_BATCH_OBJECTS
+from muster.gang.kubernetes import KUBERNETES
 from muster.gang.model import GangFacts, GroupApi, Link, Permission, Update
-from muster.gang.native import KUBERNETES
+from muster.gang.scheduler_plugins import SCHEDULER_PLUGINS
 from muster.gang.volcano import VOLCANO
 
 __all__ = [

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from muster.api import names
 from muster.api.model import GroupView, Job, Json, Notice, PodView, Replica, Verdict
-from muster.gang import demand, notices, reading
+from muster.gang import demand, reading
 from muster.gang.model import GangFacts, GroupApi, Link, Permission
 
 
@@ -131,15 +131,15 @@ class GangBackend:
     def notices(self, job: Job, facts: GangFacts) -> tuple[Notice, ...]:
         """Return what the job's author should know, once per generation."""
         carried = {f.policy for f in self.api(facts.api_version).fields} if self.apis else set()
-        found = [*notices.ignored(job, self.name, carried)]
+        found = [*demand.ignored(job, self.name, carried)]
         if self.apis:
-            found += notices.schedulers(job, self.scheduler_names)
-            found += notices.overwritten(job, self.mark)
-            found += notices.lowered(job, facts)
+            found += demand.schedulers(job, self.scheduler_names)
+            found += demand.overwritten(job, self.mark)
+            found += demand.lowered_notices(job, facts)
         if self.embedded:
-            found += notices.estimates(job)
+            found += demand.estimates(job)
         if "priorityClass" in carried:
-            found += notices.priority(job, facts)
+            found += demand.priority(job, facts)
         return (*found, *self.warn(job, facts))
 
     def verdict(

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from muster.api.model import ObjectView
-from muster.frameworks import mpi_ssh
+from muster.frameworks import mpi_v2beta1
 from muster.frameworks.base import Framework
 
 
@@ -41,5 +41,5 @@ def key_pair() -> Mapping[str, str]:
     public = key.public_key().public_bytes(
         serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
     )
-    made = {mpi_ssh.PRIVATE_KEY: private, mpi_ssh.PUBLIC_KEY: public + b"\n"}
+    made = {mpi_v2beta1.PRIVATE_KEY: private, mpi_v2beta1.PUBLIC_KEY: public + b"\n"}
     return {name: base64.b64encode(value).decode() for name, value in made.items()}

@@ -14,8 +14,7 @@ from typing import Final
 
 from muster.api import names
 from muster.api.model import Job, Json, ObjectView, PodView
-from muster.frameworks.base import Framework
-from muster.frameworks.parts import Companion
+from muster.frameworks.base import Companion, Framework
 from muster.kube.client import ApiError, Kube
 from muster.kube.resources import Resource
 from muster.store import parse

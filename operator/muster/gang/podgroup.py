@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a gang stands, as `status` of a PodGroup in the dialect of kube-batch."""
+"""PodGroup in the dialect of kube-batch: its API, the mark of its pods, its status."""
 
 from __future__ import annotations
 
@@ -8,7 +8,25 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from muster.api import edge, names
-from muster.api.model import GroupView, Json, Verdict
+from muster.api.model import GroupView, Job, Json, Replica, Verdict
+from muster.gang import demand
+from muster.gang.model import Field, GroupApi, Link
+
+READ = ("get", "list", "watch")
+MANAGE = (*READ, "create", "patch", "delete")
+MIN_MEMBER = Field("minMember", demand.minimum, "minAvailable")
+QUEUE = Field("queue", demand.queue, "queue")
+PRIORITY = Field("priorityClassName", demand.priority_class, "priorityClass")
+
+
+def group_api(api_version: str, *fields: Field) -> GroupApi:
+    group, version = api_version.split("/")
+    return GroupApi(group, version, "PodGroup", "podgroups", fields)
+
+
+def mark(job: Job, _replica: Replica) -> Link:
+    return Link(annotations={names.GROUP_NAME: names.flat(job.name)})
+
 
 SCHEDULED: Final = "Scheduled"
 """Reason of the condition once the wait is over."""

@@ -10,7 +10,7 @@ from typing import Any
 from muster.api import legacy, names, status
 from muster.api.edge import integer, mapping, parse_time, text
 from muster.api.model import Job, Notice, Problem, Replica, RunPolicy, SchedulingPolicy
-from muster.frameworks import rules
+from muster.frameworks import validation
 from muster.frameworks.base import Framework
 
 
@@ -53,13 +53,13 @@ def load(framework: Framework, document: object, domain: str = "") -> Job:
 def _problems(
     framework: Framework, spec: Mapping[str, Any], job: Job, domain: str
 ) -> Iterator[Problem]:
-    written = tuple(rules.of_document(framework, spec))
+    written = tuple(validation.of_document(framework, spec))
     own = tuple(framework.check(spec, job))
     yield from own
     if own and framework.first_breach:
         return
     told = {problem.path for problem in own}
-    others = (*rules.of_name(job), *written, *rules.of_values(framework, job))
+    others = (*validation.of_name(job), *written, *validation.of_values(framework, job))
     yield from (problem for problem in others if problem.path not in told)
     roles = spec.get(framework.spec_field)
     if not own and isinstance(roles, dict) and len(roles) == len(job.replicas):
@@ -76,8 +76,8 @@ def _readable(framework: Framework, roles: Mapping[str, Any]) -> dict[str, Mappi
     """Return the roles whose template can be trusted, in canonical order."""
     found: dict[str, Mapping[str, Any]] = {}
     for key, role in roles.items():
-        type_ = rules.canonical(framework, key)
-        if type_ and not any(rules.unreadable(framework, type_, role)):
+        type_ = validation.canonical(framework, key)
+        if type_ and not any(validation.unreadable(framework, type_, role)):
             found[type_] = role
     return {type_: found[type_] for type_ in framework.types if type_ in found}
 

@@ -9,11 +9,19 @@ from typing import Any, Final
 from muster.api import names
 from muster.api.edge import integer, mapping, sequence, text
 from muster.api.model import Job, Json, PodView, Problem, Replica, ReplicaStatus
-from muster.frameworks import mpi, rules
-from muster.frameworks.base import End, Environment, Framework, Outcome, first_failure, variable
+from muster.frameworks import mpi, validation
+from muster.frameworks.base import (
+    Companion,
+    End,
+    Environment,
+    Framework,
+    Outcome,
+    Wording,
+    first_failure,
+    variable,
+)
 from muster.frameworks.initcontainer import Waiting
 from muster.frameworks.mpi import LAUNCHER, WORKER
-from muster.frameworks.parts import Companion, Wording
 
 ACCOUNT_SUFFIX: Final = "-launcher"
 _KUBECTL: Final = "mpi-job-kubectl"
@@ -164,7 +172,7 @@ def _given_another_try(job: Job, excused: frozenset[str]) -> frozenset[str]:
 
 def _check(spec: Mapping[str, Any], _job: Job) -> Sequence[Problem]:
     """Return the first breach, in the words that users of v1 know."""
-    found = next(_breaches(spec.get(MPI_KUBECTL.spec_field)), "")
+    found = next(_breaches(spec.get(MPI_V1.spec_field)), "")
     return (Problem("", found),) if found else ()
 
 
@@ -173,7 +181,7 @@ def _breaches(roles: object) -> Iterator[str]:
         yield "MPIReplicaSpecs is not valid"
         return
     for key, role in roles.items():
-        type_ = rules.canonical(MPI_KUBECTL, key)
+        type_ = validation.canonical(MPI_V1, key)
         containers = sequence(
             mapping(mapping(mapping(role).get("template")).get("spec")).get("containers")
         )
@@ -188,11 +196,11 @@ def _breaches(roles: object) -> Iterator[str]:
                     yield f"{start} of {type_}"
         if type_ == LAUNCHER and integer(mapping(role).get("replicas")) not in (None, 1):
             yield "MPIReplicaSpec is not valid: There must be only 1 launcher replica"
-    if all(rules.canonical(MPI_KUBECTL, key) != LAUNCHER for key in roles):
+    if all(validation.canonical(MPI_V1, key) != LAUNCHER for key in roles):
         yield "MPIReplicaSpec is not valid: Master ReplicaSpec must be present"
 
 
-MPI_KUBECTL: Final = Framework(
+MPI_V1: Final = Framework(
     kind="MPIJob",
     plural="mpijobs",
     versions=("v1", "v2beta1"),

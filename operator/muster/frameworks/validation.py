@@ -13,7 +13,6 @@ from muster.frameworks.base import Framework
 
 MOST_REPLICAS: Final = 100_000
 """Of one role; more pods than any cluster has would only keep the operator busy."""
-
 _Types = Mapping[str, type[object]]
 _METADATA: Final[_Types] = {"labels": dict, "annotations": dict, "finalizers": list}
 _JSON: Final[Mapping[type[object], str]] = {

@@ -10,9 +10,16 @@ from muster.api import names
 from muster.api.edge import mapping, sequence, text
 from muster.api.model import Job, Json, Notice, PodView, Problem, Replica, ReplicaStatus
 from muster.frameworks import mpi
-from muster.frameworks.base import End, Environment, Framework, Outcome, variable
+from muster.frameworks.base import (
+    Companion,
+    End,
+    Environment,
+    Framework,
+    Outcome,
+    Wording,
+    variable,
+)
 from muster.frameworks.mpi import LAUNCHER, WORKER
-from muster.frameworks.parts import Companion, Wording
 
 PRIVATE_KEY: Final = "ssh-privatekey"
 PUBLIC_KEY: Final = "ssh-publickey"
@@ -50,7 +57,7 @@ def _config(job: Job, domain: str, pods: Sequence[PodView]) -> Json:
 
 def _service(job: Job, _domain: str, _pods: Sequence[PodView]) -> Json:
     selector = {
-        names.OPERATOR_NAME: MPI_SSH.operator_name,
+        names.OPERATOR_NAME: MPI_V2BETA1.operator_name,
         names.JOB_NAME: names.flat(job.name),
     }
     return {"spec": {"selector": selector, "publishNotReadyAddresses": _doubles(job)}}
@@ -187,8 +194,8 @@ def _outcome(
 
 
 def _check(spec: Mapping[str, Any], job: Job) -> Sequence[Problem]:
-    path = f"spec.{MPI_SSH.spec_field}"
-    roles = spec.get(MPI_SSH.spec_field)
+    path = f"spec.{MPI_V2BETA1.spec_field}"
+    roles = spec.get(MPI_V2BETA1.spec_field)
     if not isinstance(roles, dict):
         return (Problem(path, "Required value: must have replica specs"),)
     named = {str(key).lower(): mapping(role) for key, role in roles.items()}
@@ -258,8 +265,7 @@ _WORDS: Final = {
     "launcherCreationPolicy": ("AtStartup", _WAIT),
     mpi.IMPLEMENTATION: ("Intel", "MPICH", "OpenMPI"),
 }
-
-MPI_SSH: Final = Framework(
+MPI_V2BETA1: Final = Framework(
     kind="MPIJob",
     plural="mpijobs",
     versions=("v2beta1",),

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Muster's own allocator: PodGroups in the dialect that kube-batch's users know."""
+
+from __future__ import annotations
+
+from muster.api import names
+from muster.gang import base, demand
+from muster.gang.model import Field, Permission
+from muster.gang.podgroup import MANAGE, MIN_MEMBER, PRIORITY, QUEUE, READ, group_api, mark
+
+OWN = group_api(
+    names.SCHEDULING_API,
+    MIN_MEMBER,
+    Field("minResources", demand.resources, "minResources"),
+    QUEUE,
+    PRIORITY,
+    Field("scheduleTimeoutSeconds", demand.timeout, "scheduleTimeoutSeconds"),
+)
+EMBEDDED = base.GangBackend(
+    name="embedded",
+    scheduler_name=names.MUSTER_SCHEDULER,
+    scheduler_names=names.SCHEDULER_NAMES,
+    embedded=True,
+    apis=(OWN,),
+    companions=("Queue",),
+    cure=(
+        f"PodGroup and Queue of {names.SCHEDULING_API} come with Muster: kubectl apply -f crds/"
+    ),
+    permissions=(
+        Permission(names.SCHEDULING_GROUP, "podgroups", MANAGE),
+        Permission(names.SCHEDULING_GROUP, "queues", (*READ, "patch"), everywhere=True),
+        # Groups of pods that somebody else made.
+        Permission("scheduling.sigs.dev", "podgroups", READ),
+        Permission("scheduling.x-k8s.io", "podgroups", READ),
+        Permission("", "nodes", READ, everywhere=True),
+        # Pods of all namespaces take room on the nodes.
+        Permission("", "pods", READ, everywhere=True),
+        # A claim that waits for its first consumer gets a volume, or is told the node.
+        Permission("", "persistentvolumes", (*READ, "patch"), everywhere=True),
+        Permission("", "persistentvolumeclaims", (*READ, "patch")),
+        Permission("", "namespaces", READ, everywhere=True),
+        Permission("", "resourcequotas", READ),
+        Permission("", "limitranges", READ),
+        Permission("storage.k8s.io", "storageclasses", READ, everywhere=True),
+        Permission("policy", "poddisruptionbudgets", READ),
+        Permission("", "pods/binding", ("create",)),
+        Permission("", "pods/eviction", ("create",)),
+        Permission("", "pods/status", ("patch",)),
+    ),
+    # How many volumes each node takes.
+    optional=(Permission("storage.k8s.io", "csinodes", READ, everywhere=True),),
+    mark=mark,
+)
