@@ -90,7 +90,7 @@ PAINS = {
     "S17": (
         "slow at scale, slow after a restart, throttled by webhooks",
         "e2e/test_ring.py::test_a_tfjob_runs_as_a_gang_and_succeeds",
-        "runtime/test_gangstate.py::test_an_unchanged_gang_is_the_same_object",
+        "runtime/test_job_gangs.py::test_an_unchanged_gang_is_the_same_object",
         "runtime/test_snapshot.py::test_gang_is_taken_in_once",
         "manifests/test_manifests.py::test_the_webhook_asks_about_every_kind_and_stops_nobody",
     ),

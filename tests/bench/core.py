@@ -25,16 +25,13 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np  # noqa: E402
 
 from builders_scheduler import make_gang, make_node, make_pod, make_queue, make_role  # noqa: E402
-from muster.cluster.assemble import assemble
-from muster.cluster.gangs import GangInput, QueueInput
-from muster.cluster.nodes import parse_node
-from muster.cluster.pods import parse_use
+from muster.cluster.assemble import assemble  # noqa: E402
+from muster.cluster.gangs import GangInput, QueueInput  # noqa: E402
+from muster.cluster.nodes import parse_node  # noqa: E402
+from muster.cluster.pods import parse_use  # noqa: E402
 from muster.cluster.state import ClusterColumns  # noqa: E402
-from muster.scheduler import (
-    cycle,
-    policy,  # noqa: E402
-)
-from muster.scheduler.model import CPU
+from muster.scheduler import cycle, policy  # noqa: E402
+from muster.scheduler.model import CPU  # noqa: E402
 
 GANG = 16
 QUEUES: Sequence[QueueInput] = (make_queue(),)

@@ -9,6 +9,7 @@ from math import inf
 import pytest
 
 from builders import make_job, make_pod, make_replica, make_template
+from mpijobs import mpijob
 from muster.allocator import members, tracker
 from muster.allocator.members import GangSettings, Template
 from muster.allocator.tracker import Assumed, Leaving, Retry
@@ -16,6 +17,7 @@ from muster.allocator.verdict import RELEASE
 from muster.api.model import Condition, JobStatus, RunPolicy, Verdict
 from muster.cluster import gangs
 from muster.cluster.gangs import GangRules
+from muster.frameworks import FRAMEWORKS, load
 
 CLAIM = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
 TERM = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "a"}}}
@@ -445,3 +447,33 @@ def test_a_queue():
     document = {"metadata": {"name": "q"}, "spec": {"weight": 0, "capability": {"cpu": "2"}}}
     queue = gangs.parse_queue(document)
     assert (queue.name, queue.weight, queue.capability) == ("q", 1, {"cpu": 2000})
+
+
+class TestPodsOfBatchJobs:
+    """MPIJobs, whose launcher may come last."""
+
+    WAITS = {"launcherCreationPolicy": "WaitForWorkersReady"}  # noqa: RUF012 -- read only
+
+    @pytest.mark.parametrize(
+        ("spec", "there", "broken"), [(WAITS, 2, False), (WAITS, 1, True), ({}, 2, True)]
+    )
+    def test_a_launcher_that_is_still_to_come_is_not_missing(self, spec, there, broken):
+        """One that comes later by design does not make a gang broken; a lost worker does."""
+        job = load(FRAMEWORKS["MPIJob"], mpijob("v2beta1", **spec))
+        found = look(*(worker(i, phase="Running", node="n") for i in range(there)), job=job)
+        assert (found.input.hold_until is not None) is broken
+
+    @pytest.mark.parametrize(
+        ("version", "spec"), [("v1", {}), ("v2beta1", {}), ("v2beta1", WAITS)]
+    )
+    def test_all_pods_are_placed_together(self, version, spec):
+        """The launcher has its room from the beginning, whenever it is created."""
+        job = load(FRAMEWORKS["MPIJob"], mpijob(version, **spec))
+        gang = see(job=job)
+        assert gang.min_member == 3
+        assert {r.role: len(r.waiting) for r in gang.roles} == {"launcher": 1, "worker": 2}
+        assert list(job.pod_names(job.replicas)) == [
+            "mnist-launcher",
+            "mnist-worker-0",
+            "mnist-worker-1",
+        ]

@@ -11,6 +11,7 @@ import pytest
 from muster.api import names
 from muster.frameworks.mpi_v2beta1 import MPI_V2BETA1
 from muster.gang import SCHEDULER_PLUGINS
+from muster.kube import access
 from muster.runtime import permissions
 
 
@@ -34,7 +35,7 @@ def test_jobs_wait_until_their_batch_jobs_are_read(monkeypatch: pytest.MonkeyPat
     async def missing(_kube: object, accesses: object) -> tuple[object, ...]:
         return tuple(accesses) if next(asked) else ()
 
-    monkeypatch.setattr(permissions, "missing", missing)
+    monkeypatch.setattr(access, "missing", missing)
     monkeypatch.setattr(permissions, "PAUSE", 0.0)
     jobs = Slow()
     informers = SimpleNamespace(

@@ -687,15 +687,15 @@ class TestQuotas:
         self.quota(s, pods="4")
         role = role_of(s.look())
         assert (role.charge, role.absent) == ({"team/few/pods": 1000}, {0, 1, 2})
-        assert (s.memory.absent, s.input.pending) == (True, {})
+        assert (s.memory.absent, s.memory.input.pending) == (True, {})
         s.promise(*ALL)
         role = role_of(s.look())
-        assert (role.absent, s.input.pending) == (frozenset(), {"team/few/pods": 3000})
+        assert (role.absent, s.memory.input.pending) == (frozenset(), {"team/few/pods": 3000})
         assert not s.memory.absent
         for name, node in ALL[:2]:
             s.pod(name, node=node)
         s.look()
-        assert s.input.pending == {"team/few/pods": 1000}
+        assert s.memory.input.pending == {"team/few/pods": 1000}
 
     def test_pods_without_a_node_are_pending_too(self):
         """From the moment on that they may be created."""
@@ -704,13 +704,13 @@ class TestQuotas:
         s.look()
         s.following.set(unbound=frozenset({W0}))
         assert role_of(s.look()).absent == {1, 2}
-        assert s.input.pending == {"team/few/pods": 1000}
+        assert s.memory.input.pending == {"team/few/pods": 1000}
 
     def test_a_quota_that_comes_and_goes(self):
         """The next input knows, and without a change it is the same object."""
         s = Story()
         before = s.look()
-        assert (role_of(before).charge, s.input.pending) == ({}, {})
+        assert (role_of(before).charge, s.memory.input.pending) == ({}, {})
         self.quota(s, pods="4")
         during = s.look()
         assert role_of(during).charge == {"team/few/pods": 1000}

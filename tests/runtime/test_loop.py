@@ -52,7 +52,7 @@ class Story:
         callbacks = Callbacks(self._touched, self._stir)
         self.cache = Store(gang.EMBEDDED, [FRAMEWORKS["TFJob"]], callbacks=callbacks)
         self.loop = Loop(
-            Silence(), self.cache, self._policy, self._settings, Metrics(), self._touched
+            Silence(), self.cache, self._policy, self._settings, Metrics().cycles, self._touched
         )
         for name in ("n1", "n2"):
             self.put({"kind": "Node", **make_node(name=name, cpu=2)})

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import pytest
 
-from builders import make_pod
 from mpijobs import SECRETS, mpijob
 from muster.cluster import gangs
 from muster.cluster.gangs import GangRules
@@ -21,34 +20,6 @@ WAITS = {"launcherCreationPolicy": "WaitForWorkersReady"}
 def read(version, **fields):
     """Return such a job as it is read."""
     return load(FRAMEWORKS["MPIJob"], mpijob(version, **fields))
-
-
-def workers(count):
-    """Return that many workers on a node, by name."""
-    named = [f"mnist-worker-{index}" for index in range(count)]
-    return {n: make_pod(name=n, phase="Running", node="n", index=i) for i, n in enumerate(named)}
-
-
-@pytest.mark.parametrize(
-    ("spec", "there", "broken"), [(WAITS, 2, False), (WAITS, 1, True), ({}, 2, True)]
-)
-def test_a_launcher_that_is_still_to_come_is_not_missing(spec, there, broken):
-    """One that comes later by design does not make a gang broken; a lost worker does."""
-    assert gangs.is_broken(read("v2beta1", **spec), workers(there), RULES) is broken
-
-
-@pytest.mark.parametrize(("version", "spec"), [("v1", {}), ("v2beta1", {}), ("v2beta1", WAITS)])
-def test_all_pods_are_placed_together(version, spec):
-    """The launcher has its room from the beginning, whenever it is created."""
-    job = read(version, **spec)
-    gang = gangs.gang(job, {}, {}, {}, RULES, gangs.shapes_of(job), None)
-    assert gang.min_member == 3
-    assert {role.role: len(role.waiting) for role in gang.roles} == {"launcher": 1, "worker": 2}
-    assert list(job.pod_names(job.replicas)) == [
-        "mnist-launcher",
-        "mnist-worker-0",
-        "mnist-worker-1",
-    ]
 
 
 def test_room_for_what_brings_kubectl_is_asked_for():

@@ -62,8 +62,8 @@ def test_what_a_pod_takes(hard, taken):
     """Each resource of a quota counts its own."""
     asks = {"cpu": "500m", "memory": "1Gi", "nvidia.com/gpu": "1"}
     pod = template(requests=asks, limits={"cpu": "2", "nvidia.com/gpu": "1"})
-    charge = charge(pod, [quota(hard={hard: "9"})])
-    assert charge == ({f"team/few/{hard}": taken} if taken else {})
+    taken_of = charge(pod, [quota(hard={hard: "9"})])
+    assert taken_of == ({f"team/few/{hard}": taken} if taken else {})
 
 
 LATE = {"activeDeadlineSeconds": 9}

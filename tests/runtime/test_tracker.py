@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from muster.runtime.inputs import GangInput
 
 from builders import make_pod
 from muster.allocator import tracker
@@ -25,6 +24,7 @@ from muster.allocator.tracker import (
 )
 from muster.allocator.verdict import Cause
 from muster.api.model import Verdict
+from muster.cluster.gangs import GangInput
 from muster.cluster.pods import PodShape
 from muster.cluster.tasks import TaskSet
 

@@ -8,22 +8,19 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
 
-import aiohttp
-
 from muster.allocator.metrics import CycleMetrics
 from muster.allocator.verdict import Cause
 from muster.api import edge, names
 from muster.api.model import Job, Json, PodView
 from muster.cluster.storage import BOUND_BY, SELECTED_NODE, ClaimView, Consumer, VolumeView
 from muster.controller.events import MOST_APART
-from muster.kube.client import STRATEGIC_PATCH, ApiError, FencedError, Kube
+from muster.kube.client import NOT_WRITTEN, STRATEGIC_PATCH, ApiError, Kube
 from muster.kube.events import EventRecorder, job_reference, pod_reference
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.resources import CLAIMS, PODS, VOLUMES
 from muster.store.store import Store
 
 log = logging.getLogger(__name__)
-TROUBLE = (ApiError, FencedError, aiohttp.ClientError, TimeoutError)
 
 
 class Binder:
@@ -84,7 +81,7 @@ class Binder:
     async def _serve(self, path: str, body: Json, key: str) -> None:
         try:
             self._cache.put(await self._kube.patch(path, body, PriorityLevel.PLACEMENT))
-        except TROUBLE as error:
+        except NOT_WRITTEN as error:
             log.warning("claim %s did not get its volume: %s", key, error)
         finally:
             self._removing.discard(key)
@@ -99,7 +96,7 @@ class Binder:
         path = PODS.path(pod.namespace, pod.name, "binding")
         try:
             await self._kube.create(path, body, PriorityLevel.PLACEMENT)
-        except TROUBLE as error:
+        except NOT_WRITTEN as error:
             log.warning("pod %s/%s was not bound to %s: %s", pod.namespace, pod.name, node, error)
             self._metrics.not_bound()
             self._failed(pod)
@@ -123,7 +120,7 @@ class Binder:
             self._cache.put(
                 await self._kube.patch(path, body, PriorityLevel.STATUS, STRATEGIC_PATCH)
             )
-        except TROUBLE as error:
+        except NOT_WRITTEN as error:
             log.info("pod %s/%s was not marked: %s", pod.namespace, pod.name, error)
 
     async def _evict(self, pod: PodView, cause: Cause) -> None:
@@ -145,7 +142,7 @@ class Binder:
             # Nothing less would do, so a budget that forbids it is overridden in the end.
             log.info("pod %s/%s is deleted: %s", pod.namespace, pod.name, error.message)
             await self._remove(pod)
-        except TROUBLE as error:
+        except NOT_WRITTEN as error:
             log.warning("pod %s/%s was not evicted: %s", pod.namespace, pod.name, error)
             self._removing.discard(pod.uid)
         else:
@@ -157,7 +154,7 @@ class Binder:
             left = await self._kube.delete(
                 path, pod.uid, PriorityLevel.PLACEMENT, grace=grace(self._cache, pod)
             )
-        except TROUBLE as error:
+        except NOT_WRITTEN as error:
             log.warning("pod %s/%s was not deleted: %s", pod.namespace, pod.name, error)
         else:
             if left is not None and left.get("kind") == "Pod":

@@ -16,7 +16,7 @@ from muster.allocator.decisionlog import DecisionLog
 from muster.allocator.eviction import Evictions, Moves
 from muster.allocator.gangs import Effects, GangTracker, Kind
 from muster.allocator.members import GangSettings, JobMembers, PodGroupMembers
-from muster.allocator.metrics import Stopwatch
+from muster.allocator.metrics import CycleMetrics, Stopwatch
 from muster.allocator.pending import PendingPods
 from muster.allocator.status import GroupStatus, QueueStatus
 from muster.allocator.tracker import FRESH_FOR, NOT_NOW, GangMemory
@@ -26,7 +26,6 @@ from muster.cluster.assemble import assemble
 from muster.cluster.gangs import GangInput, GangRules
 from muster.kube.client import Kube
 from muster.kube.events import EventRecorder
-from muster.runtime.metrics import Metrics
 from muster.scheduler import cycle
 from muster.scheduler.decision import Decision, State
 from muster.scheduler.model import Snapshot
@@ -70,12 +69,12 @@ class Loop:
         cache: Store,
         policy: Callable[[], Policy],
         settings: Callable[[], LoopSettings],
-        metrics: Metrics,
+        metrics: CycleMetrics,
         touched: Callable[[str], None],
         recorder: EventRecorder | None = None,
     ) -> None:
         self._cache, self._policy = cache, policy
-        self._settings, self._metrics = settings, metrics.cycles
+        self._settings, self._metrics = settings, metrics
         self._recorder = recorder = recorder or EventRecorder(kube)
         binder = self._binder = Binder(kube, cache, self._metrics, recorder, self._not_bound)
         self.queue_status = QueueStatus(kube, cache)

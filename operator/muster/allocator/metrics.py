@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric, UnknownMetricFamily
 from prometheus_client.registry import Collector
@@ -180,14 +179,7 @@ class CycleMetrics(Collector):
         That comes of others who place pods, or of a node that has become smaller. Such a node
         takes what asks for none of it.
         """
-        nodes = snapshot.nodes
-        marks = nodes.used > nodes.allocatable
-        found = {
-            snapshot.resources[column]: frozenset(
-                nodes.names[at] for at in np.flatnonzero(marks[:, column]).tolist()
-            )
-            for column in np.flatnonzero(marks.any(axis=0)).tolist()
-        }
+        found = snapshot.overcommitted()
         for resource, names in found.items():
             if fresh := sorted(names - self._overfull.get(resource, frozenset())):
                 text = "pods ask for more %s than there is on %d nodes: %s"

@@ -12,13 +12,12 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from muster.allocator.binder import TROUBLE
 from muster.allocator.tracker import GangMemory
 from muster.api import edge, names, quantity
 from muster.api.model import Json, Verdict
 from muster.cluster import podgroups
 from muster.gang import podgroup
-from muster.kube.client import Kube
+from muster.kube.client import NOT_WRITTEN, Kube
 from muster.kube.events import EventRecorder, reference
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.resources import QUEUES, Resource
@@ -70,7 +69,7 @@ class QueueStatus:
             document = await self._kube.patch(
                 QUEUES.path("", name), {"status": patch}, PriorityLevel.STATUS
             )
-        except TROUBLE as error:
+        except NOT_WRITTEN as error:
             log.info("the status of queue %s was not written: %s", name, error)
             # The next cycle tries again, and if there is none, this.
             asyncio.get_running_loop().call_later(PAUSE, self._news.set)
@@ -131,7 +130,7 @@ class GroupStatus:
         try:
             path = POD_GROUPS.path(group.namespace, group.name)
             self._cache.put(await self._kube.patch(path, patch, PriorityLevel.STATUS))
-        except TROUBLE as error:
+        except NOT_WRITTEN as error:
             log.info("%s: its status was not written: %s", key, error)
             asyncio.get_running_loop().call_later(RETRY, self.enqueue, key)
         else:

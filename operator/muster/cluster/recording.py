@@ -90,8 +90,8 @@ class Recording:
             columns.pod_changed(None, pod)
         for namespace, claim, volume in self.served:
             columns.volumes.chosen[namespace, claim] = volume
-        for quota in self.quota_views():
-            columns.quotas.quota_changed(None, quota)
+        for of_quota in self.quota_views():
+            columns.quotas.quota_changed(None, of_quota)
         return columns
 
     def decide(self) -> tuple[Decision, ...]:

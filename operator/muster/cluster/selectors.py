@@ -161,6 +161,7 @@ def chosen(selector: Iterable[Expression], labels: Labels) -> bool:
 
 
 def meets(expression: Expression, labels: Mapping[str, str]) -> bool:
+    """Say whether one requirement holds for these labels."""
     value = labels.get(expression.key)
     return _OPERATORS.get(expression.operator, _never)(value, expression.values)
 

@@ -37,8 +37,8 @@ def with_offers(
     cache.groups.use(EMBEDDED.apis[0])
     for node in recording.nodes:
         cache.columns.node_changed(None, node)
-    for quota in recording.quota_views():
-        cache.quotas.quota_changed(None, quota)
+    for view in recording.quota_views():
+        cache.quotas.quota_changed(None, view)
     for limits in recording.ranges:
         cache.quotas.limits_changed(None, limits)
     for document in documents:

@@ -10,13 +10,13 @@ from typing import Final
 
 from muster.api import names
 from muster.api.model import (
+    Condition,
     ContainerEnd,
     JobStatus,
     PodView,
     ReplicaStatus,
     Verdict,
 )
-from muster.controller.conditions import Conditions
 from muster.controller.jobpods import Member, PodFate
 from muster.controller.model import Action, Create, Delete, Emit
 from muster.controller.scope import Scope
@@ -260,7 +260,7 @@ def _cut(message: str) -> str:
     return message if len(message) <= LONGEST else f"{message[: LONGEST - 3]}..."
 
 
-def transitions(before: Conditions, after: Conditions) -> Conditions:
+def transitions(before: Iterable[Condition], after: Iterable[Condition]) -> tuple[Condition, ...]:
     """Return the conditions that have another status or reason than before."""
     known = {(c.type, c.status, c.reason) for c in before}
     return tuple(c for c in after if (c.type, c.status, c.reason) not in known)

@@ -20,11 +20,13 @@ PRIORITY = Field("priorityClassName", demand.priority_class, "priorityClass")
 
 
 def group_api(api_version: str, *fields: Field) -> GroupApi:
+    """Return the API of PodGroups under this group and version, with the fields Muster owns."""
     group, version = api_version.split("/")
     return GroupApi(group, version, "PodGroup", "podgroups", fields)
 
 
 def mark(job: Job, _replica: Replica) -> Link:
+    """Return the annotation by which kube-batch finds the group of a pod."""
     return Link(annotations={names.GROUP_NAME: names.flat(job.name)})
 
 

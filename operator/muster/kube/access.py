@@ -60,6 +60,7 @@ def accesses(permissions: Iterable[Permission], namespaces: Sequence[str]) -> li
 
 
 def accesses_of(permission: Permission, namespaces: Sequence[str]) -> Iterator[Access]:
+    """Yield the single questions that one permission comes to."""
     plural, slash, subresource = permission.resource.partition("/")
     group = f".{permission.group}" if permission.group else ""
     resource = f"{plural}{group}{slash}{subresource}"

@@ -69,6 +69,12 @@ class FencedError(Exception):
     """This process may not write: it is not, or no longer, the leader."""
 
 
+UNREACHABLE: Final = (aiohttp.ClientError, TimeoutError)
+"""No answer came, or none that is HTTP."""
+NOT_WRITTEN: Final = (ApiError, FencedError, *UNREACHABLE)
+"""A write did not go through, for whatever reason outside of this process."""
+
+
 class Kube:
     """One connection pool to one API server.
 

@@ -80,7 +80,7 @@ class Operator:
                 self.store,
                 self.policy.get,
                 self._loop_settings,
-                self.metrics,
+                self.metrics.cycles,
                 self.queue.add,
                 self.recorder,
             )

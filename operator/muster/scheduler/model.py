@@ -400,3 +400,13 @@ class Snapshot:
     quotas: Mapping[str, Quota] = field(default_factory=dict)
     moves: tuple[PastMove, ...] | None = None
     """The moves of the last hour; None: nobody asks for moves in this cycle."""
+
+    def overcommitted(self) -> dict[str, frozenset[str]]:
+        """Return, by resource, the names of the nodes whose pods ask for more than there is."""
+        marks = self.nodes.used > self.nodes.allocatable
+        return {
+            self.resources[column]: frozenset(
+                self.nodes.names[at] for at in np.flatnonzero(marks[:, column]).tolist()
+            )
+            for column in np.flatnonzero(marks.any(axis=0)).tolist()
+        }

@@ -11,13 +11,11 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-import aiohttp
-
 from muster.api import names
 from muster.frameworks.base import Framework
 from muster.gang import GroupApi
 from muster.kube import resources
-from muster.kube.client import ApiError, Kube
+from muster.kube.client import UNREACHABLE, ApiError, Kube
 from muster.kube.informer import Informer
 from muster.kube.resources import Resource
 from muster.store.podgroups import Groups
@@ -246,7 +244,7 @@ class GroupInformers:
             try:
                 self._kinds = await self._served()
                 return self._backend.served(self._kinds)
-            except (ApiError, aiohttp.ClientError, TimeoutError) as error:
+            except (ApiError, *UNREACHABLE) as error:
                 log.warning("cannot look for the API of the gang scheduler: %s", error)
                 await asyncio.sleep(DISCOVERY_PAUSE)
 

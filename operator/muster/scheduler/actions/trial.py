@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Would a gang fit, whole, if some units went, and where would these go?
+"""A trial: whether a gang fits, whole, once some units have gone, and where these would go.
 
 Letters in array shapes as in `victims`.
 """
