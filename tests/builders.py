@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from muster.api import model
+from muster.api.status import JobStatus
 
 
 def make_template(*, requests=None, scheduler="", priority="", metadata=None, **spec):
@@ -41,7 +42,7 @@ def make_job(*, replicas=None, scheduling=None, kind="TFJob", name="mnist", **fi
         "replicas": tuple(replicas or (make_replica(replicas=2),)),
         "run_policy": policy,
         "options": {},
-        "status": model.JobStatus(),
+        "status": JobStatus(),
     }
     return model.Job(**(values | fields))
 

@@ -9,9 +9,10 @@ import itertools
 from hypothesis import strategies as st
 
 from builders_scheduler import make_columns, make_gang, make_node, make_queue, make_role
+from muster.api.reasons import Reason
 from muster.cluster.assemble import assemble
 from muster.scheduler import cycle
-from muster.scheduler.model import PastMove, Reason, Refusal
+from muster.scheduler.model import PastMove, Refusal
 
 LEAVING = Refusal(Reason.PREEMPTED, "it is leaving")
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from muster.api import legacy
+from muster.frameworks import FRAMEWORKS
 from world import World
 
 SECRETS = {"ssh-privatekey": "cHJpdmF0ZQ==", "ssh-publickey": "cHVibGlj"}
@@ -33,7 +33,7 @@ def mpijob(version, *, workers=2, launcher=None, worker=None, policy=None, **spe
         "kind": "MPIJob",
         "metadata": {"name": "mnist", "namespace": "team"},
         "spec": {
-            **legacy.VERSION_DEFAULTS.get(("MPIJob", version), {}),
+            **FRAMEWORKS["MPIJob"].api.defaults.get(version, {}),
             "mpiReplicaSpecs": roles,
             **({"runPolicy": policy} if policy else {}),
             **spec,

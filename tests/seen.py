@@ -11,11 +11,12 @@ from builders_scheduler import (
     make_queue,
     make_role,
 )
+from muster.api.reasons import Reason
 from muster.cluster import recording
 from muster.cluster.assemble import assemble
 from muster.cluster.gangs import GangRules
 from muster.scheduler import cycle, policy
-from muster.scheduler.model import Reason, Refusal
+from muster.scheduler.model import Refusal
 
 RULES = GangRules(frozenset({"muster", "kube-batch"}), "default", {"high": 1000})
 PORT = {"containerPort": 80, "hostPort": 80}

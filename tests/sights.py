@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from muster.api.model import Condition, JobStatus, Verdict
+from muster.api.status import Condition, JobStatus, Verdict
 from muster.local.history import JobSight, PodSight, Sight
 from muster.local.picture import Node
 

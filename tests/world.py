@@ -73,7 +73,7 @@ class World:
         )
 
     def _companions(self, job):
-        named = {(part.kind, part.name(job)) for part in of(job).companions}
+        named = {(part.kind, part.name(job)) for part in of(job).pods.companions}
         return [o for key, o in self.objects.items() if key in named]
 
     @property
@@ -197,7 +197,7 @@ class World:
         status = {"phase": "Failed" if code or code is None else "Succeeded", "reason": reason}
         if code is not None:
             state = {"terminated": {"exitCode": code, "reason": "Completed"}}
-            container = self.framework.container or "main"
+            container = self.framework.pods.container or "main"
             status["containerStatuses"] = [{"name": container, "state": state}]
         self.pod(name)["status"] = status
 
@@ -262,7 +262,7 @@ def merge(document, patch):
 def of_kind(kind, *, policy=None, spec=None, annotations=None, **replicas):
     """Return a job of that kind; roles by name: a number of pods, or the role's fields."""
     framework = FRAMEWORKS[kind]
-    template = {"spec": {"containers": [{"name": framework.container, "image": "train:1"}]}}
+    template = {"spec": {"containers": [{"name": framework.pods.container, "image": "train:1"}]}}
     roles = {
         type_: {"template": template, **(role if isinstance(role, dict) else {"replicas": role})}
         for type_, role in replicas.items()

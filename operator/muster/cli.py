@@ -11,9 +11,12 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from muster.runtime import settings
+from muster.runtime.settings import COMMANDS, FlagError, Settings
+
+if TYPE_CHECKING:
+    from muster.runtime.settings import Settings
 
 ANCESTORS = {
     **dict.fromkeys(("manager", "training-operator", "mpi-operator", "tf-operator"), "run"),
@@ -26,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the answer is the exit code, 2 for arguments that cannot be meant."""
     program, *arguments = sys.argv if argv is None else ("muster", *argv)
     words = _words(program, arguments)
-    if words and words[0] in settings.COMMANDS:
+    if words and words[0] in COMMANDS:
         return _run(words[0], words[1:])
     args, rest = _parser().parse_known_args(words)
     if rest and args.run not in (_render, _ask):
@@ -89,13 +92,19 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _settings() -> Any:
+    """Return the module of flags that count; commands without any need not wait for its import."""
+    return importlib.import_module("muster.runtime.settings")
+
+
 def _run(command: str, arguments: Sequence[str]) -> int:
+    settings = _settings()
     if set(arguments) & {"-h", "-help", "--help"}:
         print(settings.usage(command))
         return 0
     try:
         chosen = settings.parse(arguments, os.environ, command)
-    except settings.FlagError as error:
+    except FlagError as error:
         print(f"muster {command}: {error}", file=sys.stderr)
         return 2
     if chosen.version:
@@ -116,9 +125,9 @@ def _render(args: argparse.Namespace) -> int:
     """Print what the jobs become; 1 for a job that cannot run, 2 for a file without any."""
     render = importlib.import_module("muster.commands.render")
     try:
-        chosen = settings.parse(args.rest, os.environ)
+        chosen = _settings().parse(args.rest, os.environ)
         made, problems = render.render(args.filename, chosen, args.namespace)
-    except (settings.FlagError, render.UnreadableError) as error:
+    except (FlagError, render.UnreadableError) as error:
         print(f"muster render: {error}", file=sys.stderr)
         return 2
     print(made or "", end="")
@@ -165,19 +174,19 @@ def _add_questions(subparsers: argparse._SubParsersAction[argparse.ArgumentParse
     saved.set_defaults(run=_ask, ask=_snapshot)
 
 
-def _explain(questions: Any, chosen: settings.Settings, args: argparse.Namespace) -> Any:
+def _explain(questions: Any, chosen: Settings, args: argparse.Namespace) -> Any:
     as_json = args.output == "json"
     return questions.explain(chosen, args.what, args.cluster, args.namespace, as_json=as_json)
 
 
-def _simulate(questions: Any, chosen: settings.Settings, args: argparse.Namespace) -> Any:
+def _simulate(questions: Any, chosen: Settings, args: argparse.Namespace) -> Any:
     if args.replay:
         return questions.replay(args.replay)
     as_json = args.output == "json"
     return questions.simulate(chosen, args.filename, args.cluster, args.namespace, as_json=as_json)
 
 
-def _snapshot(questions: Any, chosen: settings.Settings, args: argparse.Namespace) -> Any:
+def _snapshot(questions: Any, chosen: Settings, args: argparse.Namespace) -> Any:
     return questions.snapshot(chosen, args.source)
 
 
@@ -185,10 +194,10 @@ def _ask(args: argparse.Namespace) -> int:
     """Print the answer of a question to the scheduler core."""
     questions = importlib.import_module("muster.commands.questions")
     try:
-        answer = args.ask(questions, settings.parse(args.rest, os.environ), args)
+        answer = args.ask(questions, _settings().parse(args.rest, os.environ), args)
         if asyncio.iscoroutine(answer):
             answer = asyncio.run(answer)
-    except (settings.FlagError, *questions.FAILURES) as error:
+    except (FlagError, *questions.FAILURES) as error:
         print(f"muster: {error}", file=sys.stderr)
         return 2
     print(answer.text, end="")
@@ -201,8 +210,9 @@ def _ask(args: argparse.Namespace) -> int:
 def _crds(args: argparse.Namespace) -> int:
     """Write the files, or name those that are not as they would be written."""
     crds = importlib.import_module("muster.api.crds")
+    table = importlib.import_module("muster.frameworks").FRAMEWORKS
     stale = []
-    for name, text in crds.render().items():
+    for name, text in crds.render(row.api for row in table.values()).items():
         path: Path = args.folder / name
         if path.exists() and path.read_text() == text:
             continue

@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 import yaml
 
-from muster.api import crds, kinds, status
-from muster.api.model import Condition, JobStatus, ReplicaStatus, Verdict
+from muster.api import crds, status
+from muster.api.kinds import Kind
+from muster.api.status import Condition, JobStatus, ReplicaStatus, Verdict
+from muster.frameworks import FRAMEWORKS
 
 ROOT = Path(__file__).parents[2]
+KINDS = {name: row.api for name, row in FRAMEWORKS.items()}
 ANNOTATION_LIMIT = 262_144
 """Bytes that the annotations of an object may have; kubectl apply keeps a copy of it there."""
 
@@ -22,13 +25,13 @@ ANNOTATION_LIMIT = 262_144
 @pytest.fixture(scope="module")
 def documents() -> dict[str, dict[str, Any]]:
     """Return the documents, made once."""
-    return crds.documents()
+    return crds.documents(KINDS.values())
 
 
 @pytest.fixture(scope="module")
 def rendered() -> dict[str, str]:
     """Return the files, made once."""
-    return crds.render()
+    return crds.render(KINDS.values())
 
 
 def versions(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -58,9 +61,9 @@ def test_a_file_reads_back_as_its_document(
         assert yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)) == documents[name]
 
 
-@pytest.mark.parametrize("kind", kinds.KINDS.values(), ids=kinds.KINDS)
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_versions_differ_by_defaults_only(
-    kind: kinds.Kind, documents: dict[str, dict[str, Any]]
+    kind: Kind, documents: dict[str, dict[str, Any]]
 ) -> None:
     """So nothing is pruned on the way from one version to another."""
     schemas = versions(documents[f"kubeflow.org_{kind.plural}.yaml"])
@@ -121,9 +124,9 @@ def test_only_v2beta1_of_mpijobs_has_the_defaults_by_which_it_is_known(
     }
 
 
-@pytest.mark.parametrize("kind", kinds.KINDS.values(), ids=kinds.KINDS)
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_a_kind_as_the_api_server_knows_it(
-    kind: kinds.Kind, documents: dict[str, dict[str, Any]]
+    kind: Kind, documents: dict[str, dict[str, Any]]
 ) -> None:
     """Its names, its columns, what it demands: the same in every version."""
     spec = documents[f"kubeflow.org_{kind.plural}.yaml"]["spec"]

@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from muster.api import jobs, kinds
+from muster.api import jobs
 
 WORKER = {"template": {"spec": {"containers": [{"name": "tensorflow", "image": "x"}]}}}
 
@@ -40,12 +38,3 @@ def test_nulls_are_absent() -> None:
     """A field set to null says as much as one left out."""
     spec = jobs.TFJobSpec.model_validate({"tfReplicaSpecs": {}, "runPolicy": None})
     assert spec.run_policy is None
-
-
-@pytest.mark.parametrize("kind", kinds.KINDS.values(), ids=kinds.KINDS)
-def test_a_kind_is_consistent(kind: kinds.Kind) -> None:
-    """Its names agree with each other and with its model."""
-    assert kinds.KINDS[kind.name] is kind
-    assert kind.plural == f"{kind.name.lower()}s"
-    assert set(kind.single) <= set(kind.types)
-    assert kind.spec_field in {field.alias for field in kind.spec.model_fields.values()}

@@ -36,9 +36,3 @@ def test_reasons_carry_the_kind() -> None:
     """Reasons are the kind followed by what happened."""
     assert names.reason("TFJob", names.Condition.RUNNING) == "TFJobRunning"
     assert names.reason("TFJob", names.Suffix.RESUMED) == "TFJobResumed"
-
-
-def test_load_can_end_some_waits_and_not_others() -> None:
-    """A missing queue stays missing whatever else finishes."""
-    assert names.Verdict.NOT_ENOUGH_RESOURCES.ever_possible
-    assert not names.Verdict.QUEUE_NOT_FOUND.ever_possible

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from muster.api import crds, kinds, schema
+from muster.api import crds, schema
+from muster.frameworks import FRAMEWORKS
 
-TFJOB = crds.job_spec(kinds.KINDS["TFJob"], "v1")
+TFJOB = crds.job_spec(FRAMEWORKS["TFJob"].api, "v1")
 
 
 def mistakes(spec: dict[str, Any]) -> list[str]:

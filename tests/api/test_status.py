@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.api import edge, status
-from muster.api.model import Condition, JobStatus, ReplicaStatus, Verdict
+from muster.api import crds, edge, status
+from muster.api.status import Condition, JobStatus, ReplicaStatus, Verdict
 
 times = st.integers(0, 4_000_000_000).map(float)
 words = st.text(st.characters(codec="ascii", categories=["L"]), max_size=6)
@@ -56,6 +56,62 @@ statuses = st.builds(
     extra=st.just({"mpiVersion": "v1"}),
 )
 
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(max_size=3)
+    | st.sampled_from(["True", "2020-01-01T00:00:00Z", "9999-12-31T23:59:59-14:00"])
+)
+anything = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(words, inner, max_size=2),
+    max_leaves=4,
+)
+
+
+def garbled(schema):
+    """Return documents of that schema in which any value may be any other."""
+    if "properties" in schema:
+        fields = {name: garbled(field) for name, field in schema["properties"].items()}
+        return anything | st.fixed_dictionaries({}, optional=fields)
+    if isinstance(schema.get("additionalProperties"), dict):
+        inner = garbled(schema["additionalProperties"])
+        return anything | st.dictionaries(words, inner, max_size=2)
+    if "items" in schema:
+        return anything | st.lists(garbled(schema["items"]), max_size=2)
+    return anything
+
+
+@given(garbled(crds.job_status()))
+def test_whatever_stands_there_is_read(document):
+    """It never raises, and what is written of it is read as the same and stays as it is."""
+    written = status.write(status.read(document))
+    assert status.write(status.read(written)) == written
+
+
+def test_one_field_that_cannot_be_read_takes_no_other_with_it():
+    """In every list and map, however deep."""
+    found = status.read(
+        {
+            "state": 1,
+            "reason": "kept",
+            "conditions": [
+                {"type": "Created", "status": "True", "reason": 7, "lastUpdateTime": "soon"},
+                {"type": "Running", "status": "Perhaps"},
+            ],
+            "replicaStatuses": {"Worker": {"active": "2", "failed": 1, "restarted": ["a", 1]}},
+            "gang": {"placed": 2, "ready": True, "shortage": {"cpu": "1", "memory": 2}},
+        }
+    )
+    assert found == JobStatus(
+        reason="kept",
+        conditions=(Condition("Created", "True", "", "", 0.0, 0.0),),
+        replicas={"Worker": ReplicaStatus(failed=1, restarted=("a",))},
+        gang=Verdict("", "", placed=2, shortage={"cpu": "1"}),
+    )
+
 
 @given(statuses)
 def test_what_is_written_is_read(value):
@@ -99,12 +155,15 @@ def test_fields_of_other_operators_go():
         ("1970-01-01T00:01:00+00:01", 0.0),
         ("1970-01-01T00:01:00", 60.0),
         ("1970-01-01T00:00:00.5Z", 0.5),
+        ("9999-12-31T23:59:59Z", 253402300799.0),
+        ("9999-12-31T23:59:59-14:00", None),
+        ("0001-01-01T00:00:00+14:00", None),
         ("soon", None),
         (None, None),
     ],
 )
 def test_times(text, seconds):
-    """RFC 3339 in, seconds since the epoch out."""
+    """RFC 3339 in, seconds since the epoch out, unless nobody could write them again."""
     assert edge.parse_time(text) == seconds
 
 

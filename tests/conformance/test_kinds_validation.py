@@ -19,7 +19,7 @@ def worker(*containers):
 
 def container(kind, **fields):
     """Return the container that a kind looks for."""
-    return {"name": FRAMEWORKS[kind].container, "image": "i", **fields}
+    return {"name": FRAMEWORKS[kind].pods.container, "image": "i", **fields}
 
 
 # Kind, roles, other fields of the spec, what is said.
@@ -141,10 +141,10 @@ def test_an_invalid_job(row):
 
 def common(kind):
     """Return what no kind takes: row -> the worker, other fields of the spec, what is said."""
-    field, types = FRAMEWORKS[kind].spec_field, sorted(FRAMEWORKS[kind].types)
+    field, types = FRAMEWORKS[kind].spec_field, sorted(FRAMEWORKS[kind].api.types)
     path = f"spec.{field}"
     containers = f"{path}[Worker].template.spec.containers"
-    shown = '"paddle"' if kind == PADDLE else FRAMEWORKS[kind].container
+    shown = '"paddle"' if kind == PADDLE else FRAMEWORKS[kind].pods.container
     good = worker(container(kind))
     listed = ", ".join(f'"{type_}"' for type_ in types)
     return {

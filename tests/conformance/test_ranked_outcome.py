@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from muster.api.model import ReplicaStatus
+from muster.api.status import ReplicaStatus
 from muster.frameworks import FRAMEWORKS, load
 from world import World, of_kind, put
 
@@ -163,7 +163,7 @@ def test_p7_a_failed_pod_beyond_a_whole_role_is_no_failure(kind):
     """Three run and a fourth, on its way out, has failed."""
     job = load(FRAMEWORKS[kind], of_kind(kind, Worker={"replicas": 3, "restartPolicy": "Never"}))
     counts = {"Worker": ReplicaStatus(active=3, failed=1)}
-    (only,) = FRAMEWORKS[kind].outcome(job, counts, (), frozenset())
+    (only,) = FRAMEWORKS[kind].life.outcome(job, counts, (), frozenset())
     assert only.end == "Running"
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from muster import gang
-from muster.api.model import Verdict
+from muster.api.status import Verdict
 from muster.controller.model import Context, Create, Delete, Patch, Refusal, SetStatus
 from world import START, World, tfjob, unbound
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from muster import gang
-from muster.api.model import Verdict
+from muster.api.status import Verdict
 from muster.controller.model import Create, Emit
 from world import World, tfjob
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from muster.api.model import Condition, JobStatus, Verdict
+from muster.api.status import Condition, JobStatus, Verdict
 from muster.controller.conditions import condition, state, with_condition
 from muster.controller.events import transitions
 

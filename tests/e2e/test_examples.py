@@ -13,7 +13,7 @@ import pytest
 import yaml
 from harness import COUNTER, JOBS, Api, Json, Operator, add_nodes
 
-from muster.api.model import JobStatus
+from muster.api.status import JobStatus
 from muster.local import history, show, watching
 from muster.local.handle import Cluster
 from muster.local.history import JobSight, Life, Sight, Stay

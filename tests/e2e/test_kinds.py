@@ -18,7 +18,6 @@ from harness import (
 )
 from kinds import BATCH, LAUNCHED, active, called, finish, job, size
 
-from muster.api import kinds
 from sorts import SORTS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
@@ -51,7 +50,7 @@ def test_jobs_run_as_gangs_and_succeed(shared_api: Api) -> None:
         pods = api.pods(called(sort))
         assert all(map(node_of, pods)), sort
         assert api.get("PodGroup", called(sort))["spec"]["minMember"] == size(sort), sort
-        if SORTS[sort].pod_services:
+        if SORTS[sort].pods.services:
             services |= {pod["metadata"]["name"] for pod in pods}
     services |= {called(sort) for sort in BATCH}
     api.wait("Service", lambda found: set(found) == services, what=f"services {services}")
@@ -114,7 +113,7 @@ def test_running_jobs_are_scaled(shared_api: Api) -> None:
     """With kubectl where the kind has a scale: pods, gang, status and lists of hosts follow."""
     api = shared_api
     started(api)
-    scales = [sort for sort in SORTS if kinds.KINDS[SORTS[sort].kind].scaled]
+    scales = [sort for sort in SORTS if SORTS[sort].api.scaled]
     for count in (4, 1):
         named = [f"{SORTS[sort].plural}/{called(sort)}" for sort in scales]
         api.kubectl("scale", "-n", api.namespace, *named, f"--replicas={count}")
@@ -140,7 +139,7 @@ def _scaled(api: Api, sort: str, count: int) -> None:
     pods = api.wait("Pod", alone, what=f"{everyone} pods of {name}, and no other")
     api.wait_job(name, lambda seen: active(seen)["Worker"] == count, of=sort)
     api.wait("PodGroup", lambda groups: groups[name]["spec"]["minMember"] == everyone, what=sort)
-    if SORTS[sort].pod_services:
+    if SORTS[sort].pods.services:
         wanted = {pod["metadata"]["name"] for pod in pods}
         api.wait("Service", lambda found: {n for n in found if n.startswith(name)} == wanted)
     if sort in LAUNCHED:

@@ -132,7 +132,7 @@ def test_jobs_of_a_queue_start_move_and_end(flavored: Api) -> None:
         types = dict(condition_types(found))
         assert (types["Suspended"], types["Running"]) == ("False", "False"), sort
         assert called(sort) in found["status"]["conditions"][-1]["message"]
-        assert found["status"].get("mpiVersion") in (None, SORTS[sort].versions[0])
+        assert found["status"].get("mpiVersion") in (None, SORTS[sort].version)
 
 
 def _runs_on_spot(api: Api, sort: str) -> None:

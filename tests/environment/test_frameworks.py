@@ -60,7 +60,7 @@ PADDLE = parts.Parts(
 def pods_of(folder: Path, kind: str, domain: str = "", **job: object) -> dict[str, Started]:
     """Return the started framework containers of a job of that kind; `job` is as of `of_kind`."""
     made = kubelet.documents(of_kind(kind, **job), cluster_domain=domain)
-    return kubelet.start(made, folder, FRAMEWORKS[kind].container)
+    return kubelet.start(made, folder, FRAMEWORKS[kind].pods.container)
 
 
 def answers(probe, pods, released=None):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from muster.api.model import Notice, Problem
 from muster.frameworks import FRAMEWORKS, load
+from muster.frameworks.loading import fold
 from world import tfjob
 
 TF = FRAMEWORKS["TFJob"]
@@ -48,6 +49,40 @@ def test_two_spellings_of_one_role():
     assert problems(tfjob(Worker=1, worker=2)) == [
         'spec.tfReplicaSpecs[worker]: Duplicate value: "worker": means the same as "Worker"'
     ]
+
+
+@pytest.mark.parametrize(
+    ("spec", "policy", "ignored"),
+    [
+        ({}, {}, ()),
+        ({"runPolicy": None}, {}, ()),
+        ({"cleanPodPolicy": "All"}, {"cleanPodPolicy": "All"}, ()),
+        (
+            {"backoffLimit": 0, "runPolicy": {"suspend": True}},
+            {"backoffLimit": 0, "suspend": True},
+            (),
+        ),
+        (
+            {"cleanPodPolicy": "All", "runPolicy": {"cleanPodPolicy": "None"}},
+            {"cleanPodPolicy": "None"},
+            ("cleanPodPolicy",),
+        ),
+        ({"backoffLimit": 3, "runPolicy": {"backoffLimit": 3}}, {"backoffLimit": 3}, ()),
+        ({"backoffLimit": 3, "runPolicy": {"backoffLimit": None}}, {"backoffLimit": 3}, ()),
+        ({"successPolicy": "AllWorkers"}, {}, ()),
+    ],
+)
+def test_old_fields_fill_the_run_policy(spec, policy, ignored):
+    """The run policy wins, and what it overrules with another value is named."""
+    before = repr(spec)
+    assert fold(TF.api.old_policy, spec) == (policy, ignored)
+    assert repr(spec) == before
+
+
+def test_a_kind_without_a_past_keeps_its_run_policy():
+    """Only listed fields of listed kinds are old."""
+    spec = {"cleanPodPolicy": "All", "runPolicy": {"suspend": True}}
+    assert fold(FRAMEWORKS["JAXJob"].api.old_policy, spec) == ({"suspend": True}, ())
 
 
 def test_old_fields_act_as_the_run_policys():

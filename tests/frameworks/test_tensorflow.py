@@ -21,7 +21,7 @@ def job_of(*, name="j", namespace="ns", domain="", **kwargs):
 
 def told(job, type_, index, domain=""):
     """Return the environment of one pod as name -> value."""
-    environment = TENSORFLOW.environment(job, job.replica(type_), domain)
+    environment = TENSORFLOW.pods.environment(job, job.replica(type_), domain)
     return {e["name"]: e.get("value", e.get("valueFrom")) for e in environment.entries(index)}
 
 
@@ -104,7 +104,7 @@ def test_a_large_cluster_is_stored_once(workers, shared):
     """Above 32 replicas the cluster stands in a ConfigMap; the kubelet puts it together."""
     job = job_of(PS=1, Worker=workers)
     env = told(job, "Worker", 1)
-    configs = TENSORFLOW.configs(job, "")
+    configs = TENSORFLOW.pods.configs(job, "")
     assert list(env) == (["MUSTER_TF_CLUSTER"] if shared else []) + ["TF_CONFIG"]
     assert list(configs) == (["j-tf-config"] if shared else [])
     if shared:
@@ -127,7 +127,7 @@ def test_a_variable_that_linux_does_not_take_is_a_problem():
     while not job_of(Worker=fits + 1).problems:
         fits += 1
     value = told(job_of(Worker=fits), "Worker", fits - 1)["TF_CONFIG"]
-    cluster = TENSORFLOW.configs(job_of(Worker=fits), "")["j-tf-config"]["cluster"]
+    cluster = TENSORFLOW.pods.configs(job_of(Worker=fits), "")["j-tf-config"]["cluster"]
     length = len(f"TF_CONFIG={value}".replace("$(MUSTER_TF_CLUSTER)", cluster)) + 1
     one_more = len(f',"j-worker-{fits}.ns.svc:2222"')
     assert length <= LONGEST_VARIABLE < length + one_more
@@ -156,7 +156,7 @@ MASTERS = [
 def test_who_is_the_master(roles, type_, index, master):
     """Chief or Master, else worker 0."""
     job = job_of(**roles)
-    assert TENSORFLOW.is_master(job, job.replica(type_), index) is master
+    assert TENSORFLOW.roles.is_master(job, job.replica(type_), index) is master
 
 
 BAD = [

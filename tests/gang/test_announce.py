@@ -6,7 +6,8 @@ from __future__ import annotations
 import pytest
 
 from builders import make_group
-from muster.api.model import GroupView, Verdict
+from muster.api.model import GroupView
+from muster.api.status import Verdict
 from muster.gang import podgroup
 
 NOW = 1_700_000_000.0

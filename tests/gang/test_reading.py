@@ -7,10 +7,10 @@ import pytest
 
 from builders import make_group, make_job, make_pod, make_replica, make_template
 from muster import gang
-from muster.api import model
+from muster.api.status import JobStatus, Verdict
 
 FACTS = gang.GangFacts(operator_name="op")
-RUNNING = model.JobStatus(gang=model.Verdict(scheduler="any", state="Running"))
+RUNNING = JobStatus(gang=Verdict(scheduler="any", state="Running"))
 
 
 def unschedulable(reason, message):
@@ -128,9 +128,7 @@ def test_kube_batch(phase, state):
     assert verdict == (state and (state, "NotEnoughResources", "1/2"))
 
 
-@pytest.mark.parametrize(
-    ("status", "state"), [(model.JobStatus(), "Queued"), (RUNNING, "Degraded")]
-)
+@pytest.mark.parametrize(("status", "state"), [(JobStatus(), "Queued"), (RUNNING, "Degraded")])
 def test_kubernetes(status, state):
     """The native scheduler's condition, in its own words."""
     condition = {

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from muster.api.kinds import KINDS
+from muster.frameworks import FRAMEWORKS
 
 ROOT = Path(__file__).parent.parent.parent
 MANIFESTS = ROOT / "manifests"
@@ -167,8 +167,8 @@ def test_the_webhook_asks_about_every_kind_and_stops_nobody() -> None:
     (configuration,) = load(MANIFESTS / "components" / "webhook" / "configuration.yaml")
     (webhook,) = configuration["webhooks"]
     (rule,) = webhook["rules"]
-    assert rule["resources"] == [kind.plural for kind in KINDS.values()]
-    assert {kind.versions[0] for kind in KINDS.values()} == set(rule["apiVersions"])
+    assert rule["resources"] == [row.plural for row in FRAMEWORKS.values()]
+    assert {row.version for row in FRAMEWORKS.values()} == set(rule["apiVersions"])
     assert (webhook["failurePolicy"], webhook["sideEffects"]) == ("Ignore", "None")
 
 

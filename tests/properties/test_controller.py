@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mpijobs import SECRETS, mpijob, role
 from muster import gang
-from muster.api.model import Verdict
+from muster.api.status import Verdict
 from muster.controller.model import Create, Delete, Patch, Refusal, SetStatus
 from muster.controller.reconcile import reconcile
 from world import World, of_kind, tfjob, wanted
@@ -398,7 +398,7 @@ def test_an_end_is_an_end(document, backend, before, after):
     for event in (("place", True), ("tick", 10), ("admit", "Running")):
         cluster.happen(*event).settle()
     for _ in range(4):  # what is evicted or turned away comes back before the launcher comes
-        if cluster.rules.limits_itself and "completionTime" not in cluster.status:
+        if cluster.rules.life.limits_itself and "completionTime" not in cluster.status:
             cluster.happen("overdue").settle()
     written = cluster.status
     assert written["completionTime"]

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders_scheduler import make_node
+from muster.api.reasons import GangPhase
 from muster.scheduler import forecast, policy
-from muster.scheduler.decision import State
 from simulation import Cluster, Work
 
 
@@ -48,7 +48,7 @@ def test_who_passes_by_delays_nobody(cluster):
     for now, decisions in cluster.run():
         for decision in decisions:
             if decision.verdict.eta is not None:
-                assert decision.verdict.state == State.RESERVED
+                assert decision.verdict.state == GangPhase.RESERVED
                 assert decision.verdict.eta > now
                 told.setdefault(decision.gang, decision.verdict.eta)
                 assert decision.verdict.eta <= told[decision.gang]

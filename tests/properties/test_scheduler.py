@@ -19,12 +19,12 @@ from builders_scheduler import (
     make_role,
     make_snapshot,
 )
+from muster.api.reasons import GangPhase
 from muster.cluster.assemble import assemble
 from muster.cluster.nodes import parse_node
 from muster.cluster.pods import parse_use
 from muster.cluster.state import ClusterColumns
 from muster.scheduler import cycle, policy
-from muster.scheduler.decision import State
 from muster.scheduler.plugins import proportion
 from muster.scheduler.session import Session
 
@@ -168,7 +168,7 @@ def test_all_or_nothing(parts, rules):
         wanted = {(role.role, i) for role in gang.roles for i in role.waiting}
         assert set(tasks) <= wanted
         assert not tasks or gang.admitted or len(tasks) >= gang.min_member
-        whole = decision.verdict.state in (State.PLACED, State.RUNNING)
+        whole = decision.verdict.state in (GangPhase.PLACED, GangPhase.RUNNING)
         assert whole == (len(tasks) >= gang.min_member)
         assert whole or decision.verdict.reason
         assert decision.verdict.placed == len(tasks)

@@ -25,7 +25,7 @@ from muster.allocator.tracker import (
     Wake,
 )
 from muster.allocator.verdict import RELEASE, Cause
-from muster.api.model import Verdict
+from muster.api.status import Verdict
 from muster.cluster import gangs, nodes, pods
 from muster.cluster.gangs import GangInput, GangRules
 from muster.cluster.podgroups import Ask, Terms

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from builders import make_job
 from muster.api import model
+from muster.api.status import Condition, JobStatus
 from muster.store.children import Children
 
 NAME = "mnist-launcher"
@@ -28,7 +29,7 @@ def test_what_became_of_a_batch_job_outlives_it():
     children.changed(None, done)
     children.changed(done, None)
     assert found(children) == (done,)
-    over = model.JobStatus(conditions=(model.Condition("Succeeded", "True", "", "", 0.0, 0.0),))
+    over = JobStatus(conditions=(Condition("Succeeded", "True", "", "", 0.0, 0.0),))
     assert found(children, status=over) == ()
     assert found(children, uid="another") == ()
     new = make_batch(uid="new")

@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 
 from builders import make_group, make_pod
+from muster.api.reasons import Reason
 from muster.cluster import podgroups
 from muster.cluster.gangs import GangRules
-from muster.scheduler.model import Reason
 
 OURS = frozenset({"kube-batch", "muster"})
 RULES = GangRules(OURS, "default", {"high": 1000})

@@ -11,15 +11,15 @@ from muster.allocator.eviction import Evictions
 from muster.allocator.members import JobMembers
 from muster.allocator.tracker import Evict
 from muster.api import edge
+from muster.api.reasons import GangPhase, Reason
 from muster.frameworks import FRAMEWORKS
 from muster.runtime.metrics import Metrics
-from muster.scheduler.decision import Decision, Eviction, Move, Placement, State, Verdict
-from muster.scheduler.model import Reason
+from muster.scheduler.decision import Decision, Eviction, Move, Placement, Verdict
 from muster.store.store import Store
 from world import START, tfjob
 
 MOVED, W0, W1 = "TFJob/team/mnist", "mnist-worker-0", "mnist-worker-1"
-RESERVED = Verdict(State.RESERVED, Reason.NONE, "", "", 1, 1, 0, 1)
+RESERVED = Verdict(GangPhase.RESERVED, Reason.NONE, "", "", 1, 1, 0, 1)
 
 
 class Story:

@@ -12,7 +12,7 @@ from muster.allocator import tracker
 from muster.allocator.members import GangSettings, group_facts
 from muster.allocator.tracker import NOT_NOW, Assumed, Leaving, Retry
 from muster.allocator.verdict import RELEASE
-from muster.api.model import Verdict
+from muster.api.status import Verdict
 from muster.cluster import podgroups
 from muster.cluster.gangs import GangRules
 from muster.cluster.podgroups import Ask, Terms

@@ -14,7 +14,8 @@ from muster.allocator import members, tracker
 from muster.allocator.members import GangSettings, Template
 from muster.allocator.tracker import Assumed, Leaving, Retry
 from muster.allocator.verdict import RELEASE
-from muster.api.model import Condition, JobStatus, RunPolicy, Verdict
+from muster.api.model import RunPolicy
+from muster.api.status import Condition, JobStatus, Verdict
 from muster.cluster import gangs
 from muster.cluster.gangs import GangRules
 from muster.frameworks import FRAMEWORKS, load

@@ -15,9 +15,9 @@ from muster.allocator.members import JobMembers
 from muster.allocator.tracker import NOT_NOW, PATIENCE, REST, Delete, Departure, Evict, Publish
 from muster.allocator.verdict import Cause
 from muster.api import edge
+from muster.api.reasons import Reason
 from muster.controller.model import Refusal
 from muster.frameworks import FRAMEWORKS
-from muster.scheduler.model import Reason
 from muster.store.store import Callbacks, Store
 from world import START, tfjob
 

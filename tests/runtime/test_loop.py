@@ -14,13 +14,13 @@ from muster import gang
 from muster.allocator import loop, pending, tracker
 from muster.allocator.loop import Loop, LoopSettings
 from muster.api import edge
+from muster.api.reasons import GangPhase, Reason
 from muster.cluster.gangs import GangRules
 from muster.controller.model import Refusal
 from muster.frameworks import FRAMEWORKS
 from muster.runtime.metrics import Metrics
 from muster.scheduler import policy
-from muster.scheduler.decision import Decision, State, Verdict
-from muster.scheduler.model import Reason
+from muster.scheduler.decision import Decision, Verdict
 from muster.store.store import Callbacks, Store
 from world import tfjob
 
@@ -341,7 +341,7 @@ NOW = 1_700_000_000.0
 
 def reserved(eta=None):
     """Return a decision that keeps room for a gang, until then if that is known."""
-    return decided(State.RESERVED, eta=eta)
+    return decided(GangPhase.RESERVED, eta=eta)
 
 
 def decided(state, key="team/a", eta=None):
@@ -357,11 +357,11 @@ def decided(state, key="team/a", eta=None):
         ([reserved(NOW + 60), reserved(NOW + 30)], math.inf, NOW + 30, 2),
         ([reserved(NOW - 5)], math.inf, NOW + loop.FRESH_FOR, 1),
         ([reserved()], NOW + 30, math.inf, 1),
-        ([decided(State.WAITING)], NOW + 30, NOW + 30, 0),
-        ([decided(State.WAITING)], NOW - 1, math.inf, 0),
-        ([decided(State.WAITING)], math.inf, math.inf, 0),
-        ([decided(State.WAITING, "team/b")], NOW + 30, math.inf, 0),
-        ([decided(State.PLACED)], NOW + 30, math.inf, 0),
+        ([decided(GangPhase.WAITING)], NOW + 30, NOW + 30, 0),
+        ([decided(GangPhase.WAITING)], NOW - 1, math.inf, 0),
+        ([decided(GangPhase.WAITING)], math.inf, math.inf, 0),
+        ([decided(GangPhase.WAITING, "team/b")], NOW + 30, math.inf, 0),
+        ([decided(GangPhase.PLACED)], NOW + 30, math.inf, 0),
         ([], NOW + 30, math.inf, 0),
     ],
     ids=["eta", "first", "past", "drained", "drains-later", "drains", "never", "other", "placed",

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from muster import gang
-from muster.frameworks import FRAMEWORKS, ROWS
+from muster.frameworks import FRAMEWORKS, rows
 from muster.kube import access
 from muster.kube.access import Access
 from muster.runtime import permissions
@@ -141,12 +141,14 @@ def test_what_is_missing_is_one_line():
     assert access.sentence((), "embedded") == ""
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row.component], ids=lambda r: r.component)
+@pytest.mark.parametrize(
+    "row", [row for row in rows() if row.operator.component], ids=lambda r: r.component
+)
 def test_components_grant_what_single_kinds_need_and_no_more(row):
     """Their verbs and resources are those of the rows."""
-    (roles,) = granted(MANIFESTS / "components" / row.component / "roles.yaml").values()
+    (roles,) = granted(MANIFESTS / "components" / row.operator.component / "roles.yaml").values()
     assert roles == {
         (with_group(resource, group), verb)
-        for group, resource, verbs in row.permissions
+        for group, resource, verbs in row.operator.permissions
         for verb in verbs
     }

@@ -14,7 +14,7 @@ from muster.allocator import tracker
 from muster.allocator.members import PodGroupMembers
 from muster.allocator.tracker import NOT_NOW, PATIENCE, REST, Departure, Evict, Started
 from muster.allocator.verdict import RELEASE, Cause
-from muster.scheduler.model import Reason
+from muster.api.reasons import Reason
 from muster.store.store import Store
 
 HOLD = 120.0

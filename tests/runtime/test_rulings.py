@@ -20,10 +20,10 @@ from muster.allocator.verdict import (
     showable,
     shows,
 )
-from muster.api.model import Verdict
-from muster.scheduler.decision import Decision, State
+from muster.api.reasons import GangPhase, Reason
+from muster.api.status import Verdict
+from muster.scheduler.decision import Decision
 from muster.scheduler.decision import Verdict as Ruling
-from muster.scheduler.model import Reason
 
 PREEMPT = Cause("preempt", "TFJob/team/large")
 BLANK = Verdict("muster", "Waiting", "mnist", 2)
@@ -33,7 +33,7 @@ WAITS = Verdict("muster", "Waiting", "mnist", 2, reason="NotEnoughResources", si
 def test_a_ruling_in_the_words_of_the_job():
     """Amounts are quantities, places are counted from 1, no place is none."""
     ruling = Ruling(
-        state=State.WAITING,
+        state=GangPhase.WAITING,
         reason=Reason.NOT_ENOUGH_RESOURCES,
         message="long",
         summary="short",
@@ -133,7 +133,7 @@ def test_what_is_news(change, news):
 
 def decides(key, *, blocked_by=(), reason=Reason.NOT_ENOUGH_RESOURCES):
     """Return the decision on a gang that waits."""
-    ruling = Ruling(State.WAITING, reason, "", "", 1, 0, 0, 1, blocked_by=blocked_by)
+    ruling = Ruling(GangPhase.WAITING, reason, "", "", 1, 0, 0, 1, blocked_by=blocked_by)
     return Decision(key, ruling)
 
 

@@ -23,7 +23,7 @@ from muster.allocator.tracker import (
     Wake,
 )
 from muster.allocator.verdict import Cause
-from muster.api.model import Verdict
+from muster.api.status import Verdict
 from muster.cluster.gangs import GangInput
 from muster.cluster.pods import PodShape
 from muster.cluster.tasks import TaskSet

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from muster.api.backoff import Backoff
 from muster.kube import workqueue
 from muster.kube.workqueue import WorkQueue
 
@@ -70,7 +71,7 @@ def test_the_earlier_of_two_times_counts() -> None:
 
 def test_a_failure_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pass that raises is repeated, with pauses that double, and others go on meanwhile."""
-    monkeypatch.setattr(workqueue, "FIRST_BACKOFF", 0.01)
+    monkeypatch.setattr(workqueue, "BACKOFF", Backoff(0.01, 300.0))
     times: list[float] = []
     done = asyncio.Event()
 
@@ -123,7 +124,7 @@ def test_trouble_of_the_world_is_told_in_a_line(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Also when several writes of a pass met it; what nobody expected is told in full."""
-    monkeypatch.setattr(workqueue, "FIRST_BACKOFF", 0.001)
+    monkeypatch.setattr(workqueue, "BACKOFF", Backoff(0.001, 300.0))
     errors = [ExceptionGroup("writes", [OSError("no route"), OSError("no route")]), ValueError()]
     done = asyncio.Event()
 

@@ -27,9 +27,10 @@ from builders_scheduler import (
     nodes_of,
     run,
 )
+from muster.api.reasons import Reason
 from muster.cluster import storage
 from muster.scheduler import policy
-from muster.scheduler.model import PastMove, Quota, Reason, Refusal
+from muster.scheduler.model import PastMove, Quota, Refusal
 
 STORIES = sorted((Path(__file__).parents[1] / "scenarios" / "scheduler").glob("*.yaml"))
 

@@ -14,9 +14,10 @@ from muster.allocator.metrics import CycleMetrics
 from muster.allocator.tracker import Departure, GangFacts
 from muster.allocator.verdict import Cause
 from muster.api.model import PodView
+from muster.api.reasons import Reason
 from muster.cluster.pdb import Budgets
 from muster.scheduler.decision import Decision, Eviction
-from muster.scheduler.model import PastMove, Reason
+from muster.scheduler.model import PastMove
 from muster.scheduler.policy import Policy
 
 log = logging.getLogger(__name__)

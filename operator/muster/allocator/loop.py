@@ -20,14 +20,17 @@ from muster.allocator.metrics import CycleMetrics, Stopwatch
 from muster.allocator.pending import PendingPods
 from muster.allocator.status import GroupStatus, QueueStatus
 from muster.allocator.tracker import FRESH_FOR, NOT_NOW, GangMemory
-from muster.api.model import Job, PodView, Verdict
+from muster.api.backoff import Backoff
+from muster.api.model import Job, PodView
+from muster.api.reasons import GangPhase
+from muster.api.status import Verdict
 from muster.cluster import gangs, recording
 from muster.cluster.assemble import assemble
 from muster.cluster.gangs import GangInput, GangRules
 from muster.kube.client import Kube
 from muster.kube.events import EventRecorder
 from muster.scheduler import cycle
-from muster.scheduler.decision import Decision, State
+from muster.scheduler.decision import Decision
 from muster.scheduler.model import Snapshot
 from muster.scheduler.policy import Policy
 from muster.store.store import Store
@@ -35,7 +38,7 @@ from muster.store.store import Store
 log = logging.getLogger(__name__)
 SHORTEST_PAUSE = 0.05
 """Seconds between two cycles at the least: of a hundred jobs that come in each asks for one."""
-FIRST_BACKOFF, LAST_BACKOFF = 0.1, 30.0
+BACKOFF = Backoff(0.1, 30.0)
 BUSY_SHARE = 1.0
 """A cycle that took t seconds is followed by a pause of as long, at most a schedule period."""
 NEWS_PER_SECOND = 50
@@ -125,7 +128,7 @@ class Loop:
 
     async def _run(self) -> None:
         """Run cycles. Raises nothing: a cycle that fails is told and tried again."""
-        pause = FIRST_BACKOFF
+        failures = 0
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -133,13 +136,14 @@ class Loop:
             try:
                 await self._cycle()
             except Exception:
+                failures += 1
+                pause = BACKOFF.pause(failures)
                 log.exception("a scheduling cycle failed, again in %.1f s", pause)
                 self._metrics.failed()
                 await asyncio.sleep(pause)
-                pause = min(2 * pause, LAST_BACKOFF)
                 self.stir()
                 continue
-            pause = FIRST_BACKOFF
+            failures = 0
             took = time.monotonic() - started
             self._metrics.carried_out(took)
             period = self._settings().schedule_period
@@ -212,12 +216,12 @@ class Loop:
         self, decisions: Sequence[Decision], inputs: Sequence[GangInput], now: float
     ) -> None:
         """Run a cycle when a reservation begins, or when time alone makes one possible."""
-        reserved = [d for d in decisions if d.verdict.state is State.RESERVED]
+        reserved = [d for d in decisions if d.verdict.state is GangPhase.RESERVED]
         for decision in reserved:
             if decision.verdict.eta is not None:
                 self._wake(max(decision.verdict.eta, now + FRESH_FOR))
         if not reserved:
-            waiting = {d.gang for d in decisions if d.verdict.state is State.WAITING}
+            waiting = {d.gang for d in decisions if d.verdict.state is GangPhase.WAITING}
             ahead = (g.drains_from for g in inputs if g.key in waiting and g.drains_from > now)
             self._wake(min(ahead, default=math.inf))
         self._metrics.reservations.set(len(reserved))

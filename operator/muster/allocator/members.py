@@ -17,7 +17,9 @@ from muster.allocator import verdict
 from muster.allocator.tracker import PATIENCE, GangFacts
 from muster.allocator.verdict import RELEASE
 from muster.api import names
-from muster.api.model import GroupView, Job, PodView, Verdict
+from muster.api.model import GroupView, Job, PodView
+from muster.api.reasons import GangPhase
+from muster.api.status import Verdict
 from muster.cluster import gangs, podgroups, quota, tasks
 from muster.cluster.gangs import GangRules
 from muster.cluster.podgroups import Member, Terms
@@ -198,7 +200,7 @@ class JobMembers(_Kind):
             dict(self._cache.own_pods(job.uid)),
             template,
             self._settings,
-            Verdict(scheduler, names.GangState.WAITING, names.flat(job.name), gangs.minimum(job)),
+            Verdict(scheduler, GangPhase.WAITING, names.flat(job.name), gangs.minimum(job)),
             next(self._revisions),
         )
 
@@ -241,8 +243,8 @@ def job_facts(
         obstacle=template.obstacle,
         charged=template.charged,
         written=written,
-        owed=written is not None and written.state == names.GangState.RESERVED,
-        released=written is not None and written.state == names.GangState.RELEASED,
+        owed=written is not None and written.state == GangPhase.RESERVED,
+        released=written is not None and written.state == GangPhase.RELEASED,
         resumes=_was_evicted(job, pods.values()),
         unplaced=None if here else verdict.foreign(job, blank),
         hold=settings.member_hold,
@@ -269,7 +271,7 @@ def _gives_up(job: Job, settings: GangSettings) -> bool:
 def _was_evicted(job: Job, pods: Iterable[PodView]) -> bool:
     """Say whether an earlier process was taking these pods away, so that the rest must follow."""
     written = job.status.gang
-    if written is None or written.state != names.GangState.RELEASED or written.since is None:
+    if written is None or written.state != GangPhase.RELEASED or written.since is None:
         return False
     return any(pod.created <= written.since and not pod.terminal for pod in pods)
 
@@ -335,7 +337,7 @@ class PodGroupMembers(_Kind):
             return None
         terms = podgroups.terms(key, members, group, self._settings.rules)
         scheduler, name = self._cache.backend.scheduler_name, key.split("/", 2)[2]
-        blank = Verdict(scheduler, names.GangState.WAITING, name, terms.minimum)
+        blank = Verdict(scheduler, GangPhase.WAITING, name, terms.minimum)
         return group_facts(key, members, terms, self._settings, blank, next(self._revisions))
 
 

@@ -20,9 +20,10 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric, UnknownMet
 from prometheus_client.registry import Collector
 
 from muster.api import quantity
-from muster.scheduler.decision import Decision, State
+from muster.api.reasons import GangPhase, Reason
+from muster.scheduler.decision import Decision
 from muster.scheduler.fairshare import Share
-from muster.scheduler.model import Reason, Snapshot
+from muster.scheduler.model import Snapshot
 
 log = logging.getLogger(__name__)
 LATENCIES: Final = tuple(5.0 * 2**i for i in range(10))
@@ -239,7 +240,7 @@ class CycleMetrics(Collector):
         )
         verdicts = (decision.verdict for decision in self._decisions)
         found = Tally((str(v.state), str(v.reason)) for v in verdicts)
-        found[str(State.RUNNING), ""] += self._gangs - len(self._decisions)
+        found[str(GangPhase.RUNNING), ""] += self._gangs - len(self._decisions)
         for labels, count in sorted(found.items()):
             family.add_metric(labels, count)
         return family

@@ -14,7 +14,9 @@ from dataclasses import replace
 
 from muster.allocator.tracker import GangMemory
 from muster.api import edge, names, quantity
-from muster.api.model import Json, Verdict
+from muster.api.model import Json
+from muster.api.reasons import GangPhase
+from muster.api.status import Verdict
 from muster.cluster import podgroups
 from muster.gang import podgroup
 from muster.kube.client import NOT_WRITTEN, Kube
@@ -143,4 +145,4 @@ def _overtaken(verdict: Verdict | None) -> Verdict | None:
     """Return the verdict on a gang that is whole by now."""
     if verdict is None:
         return None
-    return replace(verdict, state=names.GangState.RUNNING, reason="", message="", summary="placed")
+    return replace(verdict, state=GangPhase.RUNNING, reason="", message="", summary="placed")

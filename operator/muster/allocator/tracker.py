@@ -15,15 +15,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from muster.allocator.verdict import LATE, Cause, dated, is_news, of_gang, released, waits
-from muster.api import names
-from muster.api.model import PodView, Verdict
+from muster.api.model import PodView
+from muster.api.reasons import GangPhase, Reason
+from muster.api.status import Verdict
 from muster.cluster import tasks
 from muster.cluster.gangs import GangInput
 from muster.cluster.pods import PodShape
 from muster.cluster.tasks import Plan, TaskSet
 from muster.controller import jobpods
 from muster.scheduler.decision import Decision
-from muster.scheduler.model import Reason, Refusal
+from muster.scheduler.model import Refusal
 
 PATIENCE: Final = 120.0
 """Seconds that pods may be assumed at the most; then the gang rests and others may have its room.
@@ -748,7 +749,7 @@ def _evict(turn: _Turn) -> None:
     going = [(place, pod) for place, pod in found if pod is not None and _stays(pod)]
     if not going:
         return
-    if memory.released and not _is_written(turn, names.GangState.RELEASED, told=facts.released):
+    if memory.released and not _is_written(turn, GangPhase.RELEASED, told=facts.released):
         return
     evicted = dict(memory.evicted)
     for place, pod in going:
@@ -786,7 +787,7 @@ def _explain(turn: _Turn, *, barred: bool) -> None:
     elif memory.released or (rests and barred and memory.cause is not None):
         _publish(turn, released(facts.blank, facts.written, memory.cause), FRESH_FOR)
     elif rests and barred:
-        reason = names.Verdict.NOT_ENOUGH_TASKS
+        reason = Reason.NOT_ENOUGH_TASKS
         _publish(turn, waits(facts.blank, reason, facts.lapse), FRESH_FOR)
     if not facts.free <= turn.memory.unbound:
         turn.remember(unbound=turn.memory.unbound | facts.free)
@@ -985,7 +986,7 @@ def announced(
     nothing is written; who comes after this process decides anew about them.
     """
     turn = _Turn(memory, facts, now)
-    reserved = names.GangState.RESERVED
+    reserved = GangPhase.RESERVED
     if outcome.verdict.state != reserved:
         return turn.end(), True
     told = facts.owed

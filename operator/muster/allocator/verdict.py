@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from muster.api import names, quantity
-from muster.api.model import Job, Verdict
+from muster.api import quantity
+from muster.api.model import Job
+from muster.api.reasons import GangPhase, Reason
+from muster.api.status import Verdict
 from muster.scheduler.decision import Decision
 from muster.scheduler.decision import Verdict as Ruling
-from muster.scheduler.model import Reason
 
 LATE: Final = "members were missing for too long; it starts anew"
 
@@ -60,14 +61,14 @@ def of_gang(pod_group: str, scheduler: str, ruling: Ruling) -> Verdict:
     )
 
 
-def waits(blank: Verdict, reason: names.Verdict, message: str, summary: str = "") -> Verdict:
+def waits(blank: Verdict, reason: Reason, message: str, summary: str = "") -> Verdict:
     """Return the verdict on a gang that the scheduler core is not even asked about.
 
     `blank` says about whom it is.
     """
     return replace(
         blank,
-        state=names.GangState.WAITING,
+        state=GangPhase.WAITING,
         reason=reason,
         message=message,
         summary=summary or message,
@@ -80,25 +81,25 @@ def released(blank: Verdict, written: Verdict | None, cause: Cause | None) -> Ve
 
     `written` is what can be read of it on the cluster.
     """
-    reason = names.Verdict.PREEMPTED
+    reason = Reason.PREEMPTED
     if cause is not None and cause.claimant:
         text = cause.sentence
     elif cause is None and written is not None and written.reason == reason:
         text = written.message  # an earlier process knew for whom
     else:
-        reason, text = names.Verdict.NOT_ENOUGH_TASKS, LATE
-    return replace(waits(blank, reason, text), state=names.GangState.RELEASED)
+        reason, text = Reason.NOT_ENOUGH_TASKS, LATE
+    return replace(waits(blank, reason, text), state=GangPhase.RELEASED)
 
 
 def foreign(job: Job, blank: Verdict) -> Verdict:
     """Return the verdict on a job none of whose pods the allocator places."""
     if not job.total:
         message = "the job asks for no pods; set the replicas of a role"
-        return waits(blank, names.Verdict.NOT_ENOUGH_TASKS, message, "no pods wanted")
+        return waits(blank, Reason.NOT_ENOUGH_TASKS, message, "no pods wanted")
     named = {(r.template.get("spec") or {}).get("schedulerName") for r in job.replicas}
     others = ", ".join(sorted(name for name in named if name))
     message = f"the pods name another scheduler ({others}), which places them one by one"
-    return waits(blank, names.Verdict.FOREIGN_SCHEDULER, message, f"placed by {others}")
+    return waits(blank, Reason.FOREIGN_SCHEDULER, message, f"placed by {others}")
 
 
 def dated(verdict: Verdict, before: Verdict | None, now: float) -> Verdict:

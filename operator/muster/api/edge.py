@@ -6,25 +6,32 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from muster.api import quantity
 
+_FIRST: Final = datetime.min.replace(tzinfo=UTC).timestamp()
+_LAST: Final = datetime.max.replace(tzinfo=UTC).timestamp()
+
 
 def parse_time(value: object) -> float | None:
-    """Return an RFC 3339 text as seconds since the epoch, or None if it is none."""
+    """Return an RFC 3339 text as seconds since the epoch, or None if it is none.
+
+    One that lies before the year 1 or after 9999 in UTC is none: it could not be written again.
+    """
     if not isinstance(value, str):
         return None
     try:
         moment = datetime.fromisoformat(value)
     except ValueError:
         return None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    return seconds if _FIRST <= seconds < _LAST else None
 
 
 def format_time(seconds: float) -> str:
     """Return seconds since the epoch as RFC 3339 in UTC, fractions cut off."""
-    return datetime.fromtimestamp(math.floor(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"{datetime.fromtimestamp(math.floor(seconds), UTC).isoformat()[:19]}Z"
 
 
 def mapping(value: object) -> Mapping[str, Any]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from muster.api import names
+from muster.api.status import JobStatus
 
 Json = dict[str, Any]
 """A document as the API server speaks it. Never changed once it is held by a value."""
@@ -70,92 +71,6 @@ class RunPolicy:
     suspend: bool = False
     managed_by: str | None = None
     scheduling: SchedulingPolicy = field(default_factory=SchedulingPolicy)
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """One entry of `status.conditions`."""
-
-    type: str
-    status: str
-    reason: str
-    message: str
-    updated: float
-    transitioned: float
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaStatus:
-    """Counts of one role's pods; `restarts` is how many were replaced so far."""
-
-    active: int = 0
-    succeeded: int = 0
-    failed: int = 0
-    restarts: int = 0
-    selector: str = ""
-    restarted: tuple[str, ...] = ()
-    """uids of pods that `restarts` already counts and that are still there; only these may be
-    deleted, so that a crash between the two writes loses no restart."""
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """Where a gang stands and why: `status.gang`, the group's condition, one event.
-
-    `since` is when this reason was first given; the runtime keeps it from verdict to verdict.
-    """
-
-    scheduler: str
-    state: str
-    """Waiting, Reserved, Placed, Running, Degraded or Released."""
-    pod_group: str = ""
-    min_member: int = 0
-    placed: int = 0
-    ready: int = 0
-    reason: str = ""
-    message: str = ""
-    summary: str = ""
-    """The short form that `kubectl get` shows in the column GANG."""
-    since: float | None = None
-    position: int | None = None
-    eta: float | None = None
-    shortage: Mapping[str, str] = field(default_factory=dict)
-    blocked_by: tuple[str, ...] = ()
-    ever_possible: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class JobStatus:
-    """`status` of a job, as it was last written."""
-
-    conditions: tuple[Condition, ...] = ()
-    replicas: Mapping[str, ReplicaStatus] = field(default_factory=dict)
-    """By replica type, e.g. `Worker`."""
-    restarts_in_a_row: int = 0
-    """How often the whole gang was restarted since it last ran for long."""
-    start_time: float | None = None
-    completion_time: float | None = None
-    state: str = ""
-    reason: str = ""
-    """Why the state is Invalid or Blocked, in a sentence; else empty."""
-    gang: Verdict | None = None
-    observed_generation: int | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of one kind only (e.g. `mpiVersion`), carried over untouched."""
-
-    def condition(self, type_: str) -> Condition | None:
-        """Return the condition of that type, or None."""
-        return next((c for c in self.conditions if c.type == type_), None)
-
-    def is_true(self, type_: str) -> bool:
-        """Say whether the condition is there and True."""
-        condition = self.condition(type_)
-        return condition is not None and condition.status == "True"
-
-    @property
-    def finished(self) -> bool:
-        """Say whether the job has ended, well or badly; nothing changes that any more."""
-        return self.is_true("Succeeded") or self.is_true("Failed")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,8 @@ import re
 from enum import StrEnum
 from typing import Final
 
+from muster.api.reasons import Reason
+
 GROUP: Final = "kubeflow.org"
 SCHEDULING_GROUP: Final = "scheduling.incubator.k8s.io"
 SCHEDULING_VERSION: Final = "v1alpha1"
@@ -120,18 +122,6 @@ class JobState(StrEnum):
     BLOCKED = "Blocked"
 
 
-class GangState(StrEnum):
-    """`status.gang.state`."""
-
-    WAITING = "Waiting"
-    QUEUED = "Queued"
-    RESERVED = "Reserved"
-    PLACED = "Placed"
-    RUNNING = "Running"
-    DEGRADED = "Degraded"
-    RELEASED = "Released"
-
-
 class GroupPhase(StrEnum):
     """`status.phase` of a PodGroup in the dialect of kube-batch."""
 
@@ -140,60 +130,11 @@ class GroupPhase(StrEnum):
     UNKNOWN = "Unknown"
 
 
-class Verdict(StrEnum):
-    """Why a gang does not run: `status.gang.reason`."""
-
-    NOT_ENOUGH_RESOURCES = "NotEnoughResources"
-    NOT_ENOUGH_TASKS = "NotEnoughTasks"
-    WAITING_FOR_RESERVATION = "WaitingForReservation"
-    QUEUE_OVERUSED = "QueueOverused"
-    PREEMPTED = "Preempted"
-    PRIORITY_TOO_LOW = "PriorityTooLow"
-    SCHEDULING_GATED = "SchedulingGated"
-    WAITING_FOR_VOLUME = "WaitingForVolume"
-    FRAGMENTED = "Fragmented"
-    NO_MATCHING_NODE = "NoMatchingNode"
-    NO_NODE_LARGE_ENOUGH = "NoNodeLargeEnough"
-    EXCEEDS_CLUSTER = "ExceedsCluster"
-    EXCEEDS_QUEUE_CAPABILITY = "ExceedsQueueCapability"
-    EXCEEDS_RESOURCE_QUOTA = "ExceedsResourceQuota"
-    QUEUE_NOT_FOUND = "QueueNotFound"
-    QUEUE_NOT_OPEN = "QueueNotOpen"
-    PRIORITY_CLASS_NOT_FOUND = "PriorityClassNotFound"
-    FOREIGN_SCHEDULER = "ForeignScheduler"
-    UNSUPPORTED_CONSTRAINT = "UnsupportedConstraint"
-    GANG_SCHEDULER_MISSING = "GangSchedulerMissing"
-    GROUP_MISSING = "GroupMissing"
-    GANG_NOT_ENFORCED = "GangNotEnforced"
-    UNSCHEDULABLE = "Unschedulable"
-
-    @property
-    def ever_possible(self) -> bool:
-        """Say whether a change of load alone can end this wait."""
-        return self not in HOPELESS
-
-
-HOPELESS: Final = frozenset(
-    {
-        Verdict.NO_MATCHING_NODE,
-        Verdict.NO_NODE_LARGE_ENOUGH,
-        Verdict.EXCEEDS_CLUSTER,
-        Verdict.EXCEEDS_QUEUE_CAPABILITY,
-        Verdict.EXCEEDS_RESOURCE_QUOTA,
-        Verdict.QUEUE_NOT_FOUND,
-        Verdict.QUEUE_NOT_OPEN,
-        Verdict.PRIORITY_CLASS_NOT_FOUND,
-        Verdict.FOREIGN_SCHEDULER,
-        Verdict.UNSUPPORTED_CONSTRAINT,
-    }
-)
-"""Reasons that no change of load can remove: `everPossible` is false."""
-
-UNSCHEDULABLE: Final = "Unschedulable"
+UNSCHEDULABLE: Final = Reason.UNSCHEDULABLE.value
+"""Condition type of a PodGroup, and reason of PodScheduled=False and of the event."""
 SYSTEM_NAMESPACE: Final = "kube-system"
 SYSTEM_CLASSES: Final = ("system-cluster-critical", "system-node-critical")
 """PriorityClasses of what keeps the cluster itself at work."""
-"""Condition type of a PodGroup, and reason of PodScheduled=False and of the event."""
 
 
 class Event(StrEnum):
@@ -219,15 +160,15 @@ class Event(StrEnum):
     SET_POD_TEMPLATE_RESTART_POLICY = "SetPodTemplateRestartPolicy"
     SET_POD_TEMPLATE_SCHEDULER_NAME = "SetPodTemplateSchedulerName"
     GROUP_NAME_OVERWRITTEN = "GroupNameOverwritten"
-    GANG_NOT_ENFORCED = "GangNotEnforced"
+    GANG_NOT_ENFORCED = Reason.GANG_NOT_ENFORCED.value
     SCHEDULING_POLICY_IGNORED = "SchedulingPolicyIgnored"
     LEGACY_FIELD_IGNORED = "LegacyFieldIgnored"
     RESTART_IGNORED = "RestartIgnored"
     DEPRECATED_FIELD = "DeprecatedField"
-    PRIORITY_CLASS_NOT_FOUND = "PriorityClassNotFound"
+    PRIORITY_CLASS_NOT_FOUND = Reason.PRIORITY_CLASS_NOT_FOUND.value
     ERR_RESOURCE_EXISTS = "ErrResourceExists"
     PERMISSION_MISSING = "PermissionMissing"
-    UNSCHEDULABLE = "Unschedulable"
+    UNSCHEDULABLE = Reason.UNSCHEDULABLE.value
     FAILED_SCHEDULING = "FailedScheduling"
     SCHEDULED = "Scheduled"
     EVICT = "Evict"

@@ -1,173 +1,270 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`status` of a job, from the document and back.
+"""`status` of a job: its values, and how they are read, written and declared to the API server.
 
-Reading never raises: a status is written by this operator, but may have been garbled by anybody.
-What cannot be read is as if it were absent.
+One set of types does all three. Reading never raises: a status is written by this operator, but
+may have been garbled by anybody, so what cannot be read is as if it were absent, field by field.
+Writing leaves out zero counts and empty fields. Docstrings and descriptions stand in the CRDs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from operator import not_
+from typing import Annotated, Any, Final
 
-from muster.api.edge import format_time, integer, mapping, parse_time, sequence, text
-from muster.api.model import Condition, JobStatus, Json, ReplicaStatus, Verdict
-
-_KNOWN = frozenset(
-    {
-        "conditions",
-        "replicaStatuses",
-        "restartsInARow",
-        "startTime",
-        "completionTime",
-        "state",
-        "reason",
-        "gang",
-        "observedGeneration",
-    }
+from pydantic import (
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    PlainSerializer,
+    PlainValidator,
+    TypeAdapter,
+    WithJsonSchema,
 )
-_STATUSES = frozenset({"True", "False", "Unknown"})
-_FORGOTTEN = frozenset({"lastReconcileTime", "tfReplicaStatuses"})
-"""Fields of old operators that are read by nobody and not written again."""
+from pydantic.alias_generators import to_camel
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, SkipJsonSchema
+from pydantic_core import CoreSchema, core_schema
+
+from muster.api import names
+from muster.api.edge import format_time, mapping, parse_time
+
+
+@dataclass(frozen=True, slots=True)
+class _Else:
+    """What stands for a value that is absent or cannot be read."""
+
+    default: object
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        made = handler(source)
+        return core_schema.with_default_schema(made, default=self.default, on_error="default")
+
+
+class _OrLeftOut:
+    """Of an item of a list or map: one that cannot be read is not there."""
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.with_default_schema(handler(source), on_error="omit")
+
+
+class _Known:
+    """One of the statuses that a condition may have."""
+
+    def __get_pydantic_core_schema__(
+        self, _source: object, _handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.literal_schema(["True", "False", "Unknown"])
+
+
+def _seconds(value: object) -> float:
+    return parse_time(value) or 0.0
+
+
+def _time(seconds: float | None) -> str | None:
+    return None if seconds is None else format_time(seconds)
+
+
+_DATE: Final = WithJsonSchema({"type": "string", "format": "date-time"})
+_STRICT: Final = Field(strict=True)
+_INT32: Final = Field(strict=True, json_schema_extra={"format": "int32"})
+_INT64: Final = Field(strict=True, json_schema_extra={"format": "int64"})
+_UNLESS_EMPTY: Final = Field(exclude_if=not_)
+_UNLESS_NONE: Final = Field(exclude_if=lambda value: value is None)
+
+Words = Annotated[str, _STRICT, _Else("")]
+"""A text that is written also where it is empty."""
+Number = Annotated[int, _INT32, _Else(0)]
+"""A count that is written also where it is 0."""
+Text = Annotated[Words, _UNLESS_EMPTY]
+Count = Annotated[Number, _UNLESS_EMPTY]
+Place = Annotated[int | None, _INT32, _Else(None), _UNLESS_NONE]
+Generation = Annotated[int | None, _INT64, _Else(None), _UNLESS_NONE]
+Item = Annotated[str, _STRICT, _OrLeftOut()]
+Texts = Annotated[tuple[Item, ...], _Else(()), _UNLESS_EMPTY]
+Stamp = Annotated[float, PlainValidator(_seconds), PlainSerializer(format_time), _DATE, _Else(0.0)]
+Moment = Annotated[
+    float | None,
+    PlainValidator(parse_time),
+    PlainSerializer(_time),
+    _DATE,
+    _Else(None),
+    _UNLESS_NONE,
+]
+Name = Annotated[str, Field(strict=True, min_length=1), WithJsonSchema({"type": "string"})]
+
+
+def _like(**also: Mapping[str, object]) -> ConfigDict:
+    """Return the manners of every type here; `also` is declared, too, though it is not read."""
+
+    def declare(schema: dict[str, Any]) -> None:
+        schema["properties"] |= also
+
+    return ConfigDict(alias_generator=to_camel, json_schema_extra=declare)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Something that is or is not so about the job, since when and why."""
+
+    __pydantic_config__ = _like()
+
+    type: Name
+    status: Annotated[str, _Known()]
+    reason: Words
+    message: Words
+    updated: Annotated[Stamp, Field(alias="lastUpdateTime")]
+    transitioned: Annotated[Stamp, Field(alias="lastTransitionTime")]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaStatus:
+    """Pods of one role, counted."""
+
+    __pydantic_config__ = _like(
+        labelSelector={
+            "type": "object",
+            "description": "Read selector instead.",
+            "x-kubernetes-preserve-unknown-fields": True,
+        }
+    )
+
+    active: Count = 0
+    succeeded: Count = 0
+    failed: Count = 0
+    restarts: Annotated[Count, Field(description="Pods replaced so far.")] = 0
+    selector: Text = ""
+    restarted: Annotated[
+        Texts, Field(description="uids of pods that restarts counts and that are not gone yet.")
+    ] = ()
+    """Only these may be deleted, so that a crash between the two writes loses no restart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Where the gang stands in its queue, and what it waits for."""
+
+    __pydantic_config__ = _like()
+
+    scheduler: Text
+    state: Text
+    """A `GangPhase`."""
+    pod_group: Text = ""
+    min_member: Number = 0
+    placed: Number = 0
+    ready: Number = 0
+    reason: Text = ""
+    """A `Reason`, or what another scheduler gives for one."""
+    message: Text = ""
+    summary: Annotated[Text, Field(description="What the column GANG shows.")] = ""
+    since: Annotated[Moment, Field(description="When this reason was first given.")] = None
+    """The runtime keeps it from verdict to verdict."""
+    position: Annotated[Place, Field(description="Place in its queue, from 1.")] = None
+    eta: Annotated[Moment, Field(description="Time of its reservation.")] = None
+    shortage: Annotated[
+        Mapping[str, Item],
+        Field(description="What the whole gang lacks."),
+        _Else({}),
+        _UNLESS_EMPTY,
+    ] = field(default_factory=dict)
+    blocked_by: Texts = ()
+    ever_possible: Annotated[
+        bool,
+        Field(
+            strict=True,
+            exclude_if=bool,
+            description="False: no change of load can help, the job or the cluster must change.",
+        ),
+        _Else(default=True),
+    ] = True
+
+
+_OF_THE_PAST: Final = {"lastReconcileTime": {"type": "string", "format": "date-time"}}
+"""What old operators wrote: read by nobody, and not written again."""
+_OF_ONE_KIND: Final = {"mpiVersion": {"type": "string"}}
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """What Muster has seen and decided."""
+
+    __pydantic_config__ = _like(**_OF_THE_PAST, **_OF_ONE_KIND)
+
+    state: Annotated[Text, Field(description=f"One word: {', '.join(names.JobState)}.")] = ""
+    reason: Annotated[Text, Field(description="Why the state is Invalid or Blocked.")] = ""
+    """In a sentence."""
+    observed_generation: Generation = None
+    conditions: Annotated[
+        tuple[Annotated[Condition, _OrLeftOut()], ...], _Else(()), _UNLESS_EMPTY
+    ] = ()
+    """Those that the API server would take again."""
+    replicas: Annotated[
+        Mapping[str, Annotated[ReplicaStatus, _Else(ReplicaStatus())]],
+        Field(alias="replicaStatuses"),
+        _Else({}),
+        _UNLESS_EMPTY,
+    ] = field(default_factory=dict)
+    """By replica type, e.g. `Worker`."""
+    restarts_in_a_row: Annotated[
+        Count,
+        Field(description="Restarts of the whole gang since it last ran for 10 minutes."),
+    ] = 0
+    start_time: Moment = None
+    completion_time: Moment = None
+    gang: Annotated[Verdict | None, _Else(None), _UNLESS_NONE] = None
+    extra: Annotated[Mapping[str, Any], SkipJsonSchema(), Field(exclude=True)] = field(
+        default_factory=dict
+    )
+    """Fields of one kind only (e.g. `mpiVersion`), carried over untouched."""
+
+    def condition(self, type_: str) -> Condition | None:
+        """Return the condition of that type, or None."""
+        return next((c for c in self.conditions if c.type == type_), None)
+
+    def is_true(self, type_: str) -> bool:
+        """Say whether the condition is there and True."""
+        condition = self.condition(type_)
+        return condition is not None and condition.status == "True"
+
+    @property
+    def finished(self) -> bool:
+        """Say whether the job has ended, well or badly; nothing changes that any more."""
+        return self.is_true("Succeeded") or self.is_true("Failed")
+
+
+class _Bare(GenerateJsonSchema):
+    """No defaults: the API server would store them in every object."""
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
+        return self.generate_inner(schema["schema"])
+
+
+_CODEC: Final = TypeAdapter(JobStatus)
+
+
+def declared() -> dict[str, Any]:
+    """Return the JSON schema of a status."""
+    return _CODEC.json_schema(schema_generator=_Bare)
+
+
+_READ: Final = frozenset(declared()["properties"]).difference(_OF_ONE_KIND) | {"tfReplicaStatuses"}
+"""Fields that are no extra; old counts are read by nobody, and not written again either."""
+_EMPTY: Final[tuple[object, ...]] = (None, "", [], {})
 
 
 def read(document: object) -> JobStatus:
     """Return the status that a document holds."""
     raw = mapping(document)
-    gang = raw.get("gang")
-    return JobStatus(
-        conditions=tuple(_conditions(raw.get("conditions"))),
-        replicas={
-            name: _replica(item) for name, item in mapping(raw.get("replicaStatuses")).items()
-        },
-        restarts_in_a_row=integer(raw.get("restartsInARow")) or 0,
-        start_time=parse_time(raw.get("startTime")),
-        completion_time=parse_time(raw.get("completionTime")),
-        state=text(raw.get("state")),
-        reason=text(raw.get("reason")),
-        gang=_verdict(gang) if isinstance(gang, dict) else None,
-        observed_generation=integer(raw.get("observedGeneration")),
-        extra={k: v for k, v in raw.items() if k not in _KNOWN | _FORGOTTEN},
-    )
+    extra = {name: value for name, value in raw.items() if name not in _READ}
+    return _CODEC.validate_python({**raw, "extra": extra})
 
 
-def write(status: JobStatus) -> Json:
+def write(status: JobStatus) -> dict[str, Any]:
     """Return the document of a status; zero counts and empty fields are left out."""
-    document: Json = {
-        **status.extra,
-        "conditions": [_condition_json(condition) for condition in status.conditions],
-        "replicaStatuses": {
-            name: _replica_json(replica) for name, replica in status.replicas.items()
-        },
-        "restartsInARow": status.restarts_in_a_row or None,
-        "startTime": _time_json(status.start_time),
-        "completionTime": _time_json(status.completion_time),
-        "state": status.state,
-        "reason": status.reason,
-        "gang": _verdict_json(status.gang) if status.gang else None,
-        "observedGeneration": status.observed_generation,
-    }
-    return {key: value for key, value in document.items() if value not in (None, "", [], {})}
-
-
-def _time_json(seconds: float | None) -> str | None:
-    return None if seconds is None else format_time(seconds)
-
-
-def _conditions(listed: object) -> Iterator[Condition]:
-    """Yield the conditions that the API server would take again."""
-    for item in sequence(listed):
-        condition = _condition(mapping(item))
-        if condition.type and condition.status in _STATUSES:
-            yield condition
-
-
-def _condition(raw: Mapping[str, Any]) -> Condition:
-    return Condition(
-        type=text(raw.get("type")),
-        status=text(raw.get("status")),
-        reason=text(raw.get("reason")),
-        message=text(raw.get("message")),
-        updated=parse_time(raw.get("lastUpdateTime")) or 0.0,
-        transitioned=parse_time(raw.get("lastTransitionTime")) or 0.0,
-    )
-
-
-def _condition_json(condition: Condition) -> Json:
-    return {
-        "type": condition.type,
-        "status": condition.status,
-        "reason": condition.reason,
-        "message": condition.message,
-        "lastUpdateTime": format_time(condition.updated),
-        "lastTransitionTime": format_time(condition.transitioned),
-    }
-
-
-def _replica(item: object) -> ReplicaStatus:
-    raw = mapping(item)
-    return ReplicaStatus(
-        active=integer(raw.get("active")) or 0,
-        succeeded=integer(raw.get("succeeded")) or 0,
-        failed=integer(raw.get("failed")) or 0,
-        restarts=integer(raw.get("restarts")) or 0,
-        selector=text(raw.get("selector")),
-        restarted=tuple(uid for uid in sequence(raw.get("restarted")) if isinstance(uid, str)),
-    )
-
-
-def _replica_json(replica: ReplicaStatus) -> Json:
-    document: Json = {
-        "active": replica.active,
-        "succeeded": replica.succeeded,
-        "failed": replica.failed,
-        "restarts": replica.restarts,
-        "selector": replica.selector,
-        "restarted": list(replica.restarted),
-    }
-    return {key: value for key, value in document.items() if value}
-
-
-def _verdict(raw: Mapping[str, Any]) -> Verdict:
-    return Verdict(
-        scheduler=text(raw.get("scheduler")),
-        state=text(raw.get("state")),
-        pod_group=text(raw.get("podGroup")),
-        min_member=integer(raw.get("minMember")) or 0,
-        placed=integer(raw.get("placed")) or 0,
-        ready=integer(raw.get("ready")) or 0,
-        reason=text(raw.get("reason")),
-        message=text(raw.get("message")),
-        summary=text(raw.get("summary")),
-        since=parse_time(raw.get("since")),
-        position=integer(raw.get("position")),
-        eta=parse_time(raw.get("eta")),
-        shortage={
-            name: amount
-            for name, amount in mapping(raw.get("shortage")).items()
-            if isinstance(amount, str)
-        },
-        blocked_by=tuple(x for x in sequence(raw.get("blockedBy")) if isinstance(x, str)),
-        ever_possible=raw.get("everPossible") is not False,
-    )
-
-
-def _verdict_json(verdict: Verdict) -> Json:
-    document: Json = {
-        "scheduler": verdict.scheduler,
-        "podGroup": verdict.pod_group,
-        "state": verdict.state,
-        "minMember": verdict.min_member,
-        "placed": verdict.placed,
-        "ready": verdict.ready,
-        "reason": verdict.reason,
-        "message": verdict.message,
-        "summary": verdict.summary,
-        "since": _time_json(verdict.since),
-        "position": verdict.position,
-        "eta": _time_json(verdict.eta),
-        "shortage": dict(verdict.shortage),
-        "blockedBy": list(verdict.blocked_by),
-        "everPossible": None if verdict.ever_possible else False,
-    }
-    return {key: value for key, value in document.items() if value not in (None, "", [], {})}
+    extra = {name: value for name, value in status.extra.items() if value not in _EMPTY}
+    made: dict[str, Any] = _CODEC.dump_python(status, mode="json", by_alias=True)
+    return extra | made

@@ -133,7 +133,7 @@ def minimum(job: Job) -> int:
     """Return how many pods of the job must start together: by the user, else by its kind."""
     asked = job.run_policy.scheduling.min_available
     if asked is None:
-        asked = frameworks.of(job).minimum(job)
+        asked = frameworks.of(job).gang.minimum(job)
     return job.total if asked is None else asked
 
 
@@ -235,7 +235,7 @@ def missing(gang: GangInput) -> int:
 
 def late_names(job: Job) -> frozenset[str]:
     """Return the names of the pods that come once all others are ready."""
-    types = frameworks.of(job).later(job)
+    types = frameworks.of(job).gang.later(job)
     if not types:
         return frozenset()
     return frozenset(job.pod_names(role for role in job.replicas if role.type in types))
@@ -274,7 +274,7 @@ def shapes_of(job: Job, ranges: Sequence[LimitView] = ()) -> dict[str, PodShape]
 def _whole(job: Job, replica: Replica) -> Json:
     """Return a role's template with the init containers that its kind adds."""
     template = replica.template
-    more = frameworks.of(job).init_containers(job, replica, Waiting())
+    more = frameworks.of(job).pods.init_containers(job, replica, Waiting())
     if not more:
         return template
     spec = template.get("spec") or {}

@@ -12,14 +12,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from muster import frameworks
 from muster.api import edge, names
 from muster.api.model import GroupView, Json, PodView
+from muster.api.reasons import Reason
 from muster.cluster import pods, tasks
 from muster.cluster.gangs import GangInput, GangRules, amounts
 from muster.cluster.pods import PodShape, shape_of
 from muster.cluster.tasks import TaskSet
-from muster.frameworks import ROWS
-from muster.scheduler.model import UNLIMITED, Reason, Refusal
+from muster.scheduler.model import UNLIMITED, Refusal
 
 OWN: Final = "PodGroup"
 LIGHTWEIGHT: Final = "pod-group"
@@ -97,7 +98,8 @@ def parse_ask(
 def _of_a_job(metadata: Json, kinds: Collection[str]) -> bool:
     """Say whether the batch Job that made a pod was made for a job of one of these kinds."""
     operator = (metadata.get("labels") or {}).get(names.OPERATOR_NAME)
-    return any(r.batch and r.kind in kinds and r.operator_name == operator for r in ROWS)
+    rows = (row for row in frameworks.rows() if row.roles.batch and row.kind in kinds)
+    return any(row.operator.name == operator for row in rows)
 
 
 def terms(

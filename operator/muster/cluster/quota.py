@@ -13,7 +13,8 @@ from typing import Final, TypeVar
 
 from muster.api import podtemplate, quantity
 from muster.api.model import Json
-from muster.scheduler.model import Quota, Reason, Refusal
+from muster.api.reasons import Reason
+from muster.scheduler.model import Quota, Refusal
 
 POD: Final = 1000
 _COUNTS: Final = ("pods", "count/pods")

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from muster.api.reasons import Reason
 from muster.cluster.nodes import NodeView, holds
 from muster.cluster.pods import PodShape, PodUse, Scratch, Term
 from muster.cluster.storage import (
@@ -32,7 +33,6 @@ from muster.scheduler.model import (
     Driver,
     IntArray,
     Link,
-    Reason,
     Refusal,
     Shape,
     Want,

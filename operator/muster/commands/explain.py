@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from muster.api import edge, names, quantity
+from muster.api.reasons import GangPhase
 from muster.cluster.gangs import GangInput
 from muster.cluster.recording import Recording
-from muster.scheduler.decision import Decision, State, Verdict
+from muster.scheduler.decision import Decision, Verdict
 
 HOLDERS: Final = 5
 """How many of those that hold a short resource are named."""
@@ -38,7 +39,7 @@ def of_gang(
 
 def fits(decision: Decision | None) -> bool:
     """Say whether the gang starts now, or runs already."""
-    return decision is None or decision.verdict.state in (State.PLACED, State.RUNNING)
+    return decision is None or decision.verdict.state in (GangPhase.PLACED, GangPhase.RUNNING)
 
 
 def open_questions(decisions: Iterable[Decision]) -> list[str]:

@@ -14,13 +14,14 @@ from pathlib import Path
 
 import yaml
 
-from muster.api import crds, kinds, legacy, names, schema
+from muster import frameworks
+from muster.api import crds, names, schema
 from muster.api.edge import mapping, sequence, text
 from muster.api.model import Job, Json, ObjectView, Problem, Replica
 from muster.controller import reconcile, templates
 from muster.controller.model import Context, Create, Observed
 from muster.controller.scope import scope_of
-from muster.frameworks import FRAMEWORKS, load, of
+from muster.frameworks import load, of
 from muster.frameworks.base import Framework, framework_container, with_port
 from muster.frameworks.initcontainer import Waiting
 from muster.gang import GangBackend
@@ -46,7 +47,7 @@ def render(files: Sequence[str], settings: Settings, namespace: str = "") -> tup
     wrong: list[str] = []
     for file in files:
         for document in documents(file):
-            framework = FRAMEWORKS.get(text(document.get("kind")))
+            framework = frameworks.FRAMEWORKS.get(text(document.get("kind")))
             if framework is None:
                 continue
             whole = as_served(framework, document, namespace)
@@ -57,7 +58,7 @@ def render(files: Sequence[str], settings: Settings, namespace: str = "") -> tup
                 made += objects(framework, whole, settings.backend, context_of(settings))
     if not made and not wrong:
         raise UnreadableError(
-            f"{', '.join(files)}: no job found; kinds are {', '.join(FRAMEWORKS)}"
+            f"{', '.join(files)}: no job found; kinds are {', '.join(frameworks.FRAMEWORKS)}"
         )
     return yaml.dump_all(made, Dumper=_Plain, sort_keys=False, width=99), wrong
 
@@ -75,8 +76,8 @@ def problems(framework: Framework, document: Json, domain: str = "") -> Iterator
     `document` is as the API server would store it.
     """
     version = text(document.get("apiVersion")).removeprefix(f"{names.GROUP}/")
-    if version not in framework.versions:
-        served = (f"{names.GROUP}/{served}" for served in framework.versions)
+    if version not in framework.api.versions:
+        served = (f"{names.GROUP}/{served}" for served in framework.api.versions)
         yield Problem("apiVersion", schema.unsupported(document.get("apiVersion"), served))
         return
     spec = _schema(framework.kind, version)
@@ -89,7 +90,7 @@ def problems(framework: Framework, document: Json, domain: str = "") -> Iterator
 
 @cache
 def _schema(kind: str, version: str) -> Json:
-    return crds.job_spec(kinds.KINDS[kind], version)
+    return crds.job_spec(frameworks.FRAMEWORKS[kind].api, version)
 
 
 def objects(
@@ -143,7 +144,7 @@ def documents(file: str) -> Iterator[Json]:
 def as_served(framework: Framework, document: Json, namespace: str) -> Json:
     """Return the document with what the API server adds, and without what it would not keep."""
     version = text(document.get("apiVersion")).removeprefix(f"{names.GROUP}/")
-    defaults = legacy.VERSION_DEFAULTS.get((framework.kind, version), {})
+    defaults = framework.api.defaults.get(version, {})
     meta = mapping(document.get("metadata"))
     where = namespace or text(meta.get("namespace")) or "default"
     return {
@@ -172,9 +173,9 @@ def _observe(job: Job, framework: Framework, made: Iterable[Json]) -> Observed:
         configs=_children("ConfigMap", kinds),
         batches=tuple(map(parse.batch, kinds.get(names.BATCH_JOB, ()))),
         companions=tuple(
-            view for part in framework.companions for view in _children(part.kind, kinds)
+            view for part in framework.pods.companions for view in _children(part.kind, kinds)
         ),
-        secrets={key: "" for part in framework.companions for key in part.keys},
+        secrets={key: "" for part in framework.pods.companions for key in part.keys},
         autoscalers=_children(names.AUTOSCALER, kinds),
         group=parse.group(group["apiVersion"], group["kind"], group) if group else None,
         placements={pod.name: "" for pod in templates.wanted_pods(job)},

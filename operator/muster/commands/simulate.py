@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from muster import frameworks
 from muster.api import edge, names
 from muster.api.edge import mapping, text
 from muster.api.model import Job, Json
@@ -14,7 +15,6 @@ from muster.cluster import quota
 from muster.cluster.gangs import GangInput
 from muster.cluster.recording import Recording
 from muster.commands import render, snapshot
-from muster.frameworks import FRAMEWORKS
 from muster.gang import EMBEDDED
 from muster.store.store import Store
 
@@ -102,16 +102,16 @@ def _check(jobs: Iterable[Job], keys: Sequence[str]) -> None:
         if job.key not in keys:
             raise OfferError(f"{job.key}: none of its pods is to be placed by this scheduler")
     if not keys:
-        kinds = ", ".join((*FRAMEWORKS, "Job", "Pod"))
+        kinds = ", ".join((*frameworks.FRAMEWORKS, "Job", "Pod"))
         raise OfferError(f"no pod for this scheduler in it; kinds are {kinds}")
 
 
 def _stored(document: Json, namespace: str, now: float) -> Iterator[Json]:
     """Yield the objects that come of a document, as the API server would store them."""
     kind = text(document.get("kind"))
-    if kind in FRAMEWORKS:
-        served = render.as_served(FRAMEWORKS[kind], document, namespace)
-        for problem in render.problems(FRAMEWORKS[kind], served):
+    if kind in frameworks.FRAMEWORKS:
+        served = render.as_served(frameworks.FRAMEWORKS[kind], document, namespace)
+        for problem in render.problems(frameworks.FRAMEWORKS[kind], served):
             raise OfferError(f"{kind}/{served['metadata'].get('name')}: {problem}")
         yield _with_identity(served, "", now)
     elif kind in ("Pod", "PodGroup"):

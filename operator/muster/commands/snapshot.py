@@ -7,7 +7,7 @@ import dataclasses
 import logging
 from collections.abc import Iterator
 
-from muster import gang
+from muster import frameworks, gang
 from muster.allocator import tracker
 from muster.allocator.members import GangSettings, JobMembers, PodGroupMembers
 from muster.api import names
@@ -15,7 +15,6 @@ from muster.cluster import recording
 from muster.cluster.assemble import assemble
 from muster.cluster.gangs import GangInput, GangRules
 from muster.cluster.recording import Recording
-from muster.frameworks import FRAMEWORKS
 from muster.kube.client import ApiError, Kube
 from muster.scheduler.policy import Policy
 from muster.store.informers import Informers
@@ -27,7 +26,7 @@ log = logging.getLogger(__name__)
 def empty_store(scheduler_names: tuple[str, ...]) -> Store:
     """Return a store for all kinds of jobs and all namespaces, in which nothing is known yet."""
     backend = gang.choose(None, scheduler_names=scheduler_names)
-    return Store(backend, FRAMEWORKS.values())
+    return Store(backend, frameworks.FRAMEWORKS.values())
 
 
 async def observe(

@@ -27,7 +27,7 @@ def suspensions(scope: Scope, molds: Mapping[str, PodBuilder]) -> Iterator[Actio
     for batch in own(scope):
         if not batch.suspended:
             yield _patch(batch, {"spec": {"suspend": True}})
-    late = scope.framework.later(scope.job)
+    late = scope.framework.gang.later(scope.job)
     for mold in molds.values():
         wanted = mold.replica.batch and mold.replica.type not in late
         if wanted and mold.name(0) not in scope.roster.names and scope.refusal is None:

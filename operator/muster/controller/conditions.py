@@ -10,7 +10,9 @@ from dataclasses import replace
 from typing import Final
 
 from muster.api import names
-from muster.api.model import Condition, Job, JobStatus, ReplicaStatus
+from muster.api.model import Job
+from muster.api.reasons import GangPhase, Reason
+from muster.api.status import Condition, JobStatus, ReplicaStatus
 from muster.controller import gangstatus, policies
 from muster.controller.events import restarting
 from muster.controller.jobpods import JobPods, Member, PodFate
@@ -27,10 +29,10 @@ _EXCLUDES: Final = {
 ENDS: Final = (names.Condition.SUCCEEDED, names.Condition.FAILED)
 _WAITING: Final = frozenset(
     {
-        names.GangState.WAITING,
-        names.GangState.QUEUED,
-        names.GangState.RESERVED,
-        names.GangState.RELEASED,
+        GangPhase.WAITING,
+        GangPhase.QUEUED,
+        GangPhase.RESERVED,
+        GangPhase.RELEASED,
     }
 )
 _WORDS: Final = (
@@ -109,7 +111,7 @@ def counts(
             succeeded=tally[replica.type, "Succeeded"],
             failed=tally[replica.type, "Failed"] if not replica.batch else failures[replica.type],
             restarts=old.restarts + new_restarts(job, roster, replica.type),
-            selector=selector(job, framework, replica.role) if framework.selectors else "",
+            selector=selector(job, framework, replica.role) if framework.life.selectors else "",
             restarted=(*known, *fresh.get(replica.type, ())),
         )
     return result
@@ -239,7 +241,7 @@ def suspended(scope: Scope) -> JobStatus:
 
 def _suspension(scope: Scope) -> tuple[Condition, ...]:
     """Return the conditions of a suspension, in the kind's order."""
-    job, wording = scope.job, scope.framework.wording
+    job, wording = scope.job, scope.framework.life.wording
     reason = names.reason(job.kind, names.Condition.SUSPENDED)
     said, stopped = wording.of(wording.suspended, job), wording.of(wording.stopped, job)
     held = condition(names.Condition.SUSPENDED, reason, said, scope.now)
@@ -270,7 +272,7 @@ def _whole(seconds: float) -> float:
 
 def _created(scope: Scope) -> Condition:
     job = scope.job
-    wording, reason = scope.framework.wording, names.reason(job.kind, names.Condition.CREATED)
+    wording, reason = scope.framework.life.wording, names.reason(job.kind, names.Condition.CREATED)
     return condition(names.Condition.CREATED, reason, wording.of(wording.created, job), scope.now)
 
 
@@ -284,7 +286,7 @@ def _resumed(scope: Scope) -> JobStatus:
     if not before.is_true(names.Condition.SUSPENDED):
         return replace(before, conditions=conditions)
     reason = names.reason(job.kind, names.Suffix.RESUMED)
-    message = scope.framework.wording.of(scope.framework.wording.resumed, job)
+    message = scope.framework.life.wording.of(scope.framework.life.wording.resumed, job)
     resumed = condition(names.Condition.SUSPENDED, reason, message, scope.now, "False")
     return replace(
         before,
@@ -327,7 +329,7 @@ def _changes(scope: Scope, before: JobStatus, steps: tuple[Outcome, ...]) -> Ite
     elif gangstatus.is_evicted(before.gang):
         if before.is_true(names.Condition.RUNNING) and before.gang is not None:
             text = f"job {scope.job.name} is restarting: {before.gang.message}"
-            yield condition(names.Condition.RESTARTING, names.Verdict.PREEMPTED, text, scope.now)
+            yield condition(names.Condition.RESTARTING, Reason.PREEMPTED, text, scope.now)
     elif _was_released(before):
         text = f"job {scope.job.name} is restarting because its gang was released."
         yield _restarting(scope, text)
@@ -337,10 +339,10 @@ def _changes(scope: Scope, before: JobStatus, steps: tuple[Outcome, ...]) -> Ite
 
 def _never_ran(scope: Scope, before: JobStatus, at: float) -> Iterator[Condition]:
     """Yield what is said of a job that came to its end before anybody has seen it run."""
-    text = scope.framework.wording.never_ran
+    text = scope.framework.life.wording.never_ran
     if text and before.condition(names.Condition.RUNNING) is None:
         reason = names.reason(scope.job.kind, names.Condition.RUNNING)
-        message = scope.framework.wording.of(text, scope.job)
+        message = scope.framework.life.wording.of(text, scope.job)
         yield condition(names.Condition.RUNNING, reason, message, at, "False")
 
 
@@ -350,7 +352,7 @@ def _steps(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> tuple[Outcome,
             if m.pod.phase == "Failed"}  # fmt: skip
     excused = frozenset(counted) - kept
     pods = tuple(member.pod for member in members)
-    return tuple(scope.framework.outcome(scope.job, counted, pods, excused))
+    return tuple(scope.framework.life.outcome(scope.job, counted, pods, excused))
 
 
 def _failure(scope: Scope, before: JobStatus, steps: tuple[Outcome, ...]) -> Iterator[Outcome]:

@@ -24,7 +24,7 @@ def writes(scope: Scope, *, lasting: bool = False) -> Iterator[Action]:
     `lasting`: the job is suspended, and only those are looked at that it keeps.
     """
     there = {(view.kind, view.name): view for view in scope.observed.companions}
-    for part in scope.framework.companions:
+    for part in scope.framework.pods.companions:
         content = _content(scope, part)
         if content is None or (lasting and not part.lasting):
             continue

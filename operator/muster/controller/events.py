@@ -9,14 +9,9 @@ from itertools import islice
 from typing import Final
 
 from muster.api import names
-from muster.api.model import (
-    Condition,
-    ContainerEnd,
-    JobStatus,
-    PodView,
-    ReplicaStatus,
-    Verdict,
-)
+from muster.api.model import ContainerEnd, PodView
+from muster.api.reasons import GangPhase, Reason
+from muster.api.status import Condition, JobStatus, ReplicaStatus, Verdict
 from muster.controller.jobpods import Member, PodFate
 from muster.controller.model import Action, Create, Delete, Emit
 from muster.controller.scope import Scope
@@ -93,7 +88,7 @@ def of_transitions(before: JobStatus, after: JobStatus) -> Iterator[Emit]:
     for condition in transitions(before.conditions, after.conditions):
         resumed = condition.type == names.Condition.SUSPENDED and condition.status == "False"
         failed = condition.type == names.Condition.RESTARTING
-        preempted = condition.reason == names.Verdict.PREEMPTED
+        preempted = condition.reason == Reason.PREEMPTED
         told = condition.status == "True" and (preempted or not failed)
         if told or resumed:
             alarm = condition.type in _ALARMS
@@ -114,15 +109,15 @@ def of_gang(before: JobStatus, after: JobStatus) -> Iterator[Emit]:
     if gang is None or gang.reason in ("", told):
         return
     if is_alarming(gang):
-        lost = gang.reason == names.Verdict.GANG_NOT_ENFORCED
+        lost = gang.reason == Reason.GANG_NOT_ENFORCED
         event = names.Event.GANG_NOT_ENFORCED if lost else names.Event.UNSCHEDULABLE
         yield warning(event, gang.message or gang.reason)
 
 
 def is_alarming(gang: Verdict) -> bool:
     """Say whether a verdict is worth a Warning, once."""
-    replaced = gang.state == names.GangState.DEGRADED
-    return bool(gang.reason) and not (replaced and gang.reason == names.Verdict.NOT_ENOUGH_TASKS)
+    replaced = gang.state == GangPhase.DEGRADED
+    return bool(gang.reason) and not (replaced and gang.reason == Reason.NOT_ENOUGH_TASKS)
 
 
 def of_exits(scope: Scope, counted: Mapping[str, ReplicaStatus], *, over: bool) -> Iterator[Emit]:
@@ -186,8 +181,8 @@ def of_notices(scope: Scope) -> Iterator[Emit]:
     for notice in (*scope.job.notices, *scope.backend.notices(scope.job, scope.facts)):
         if first or notice.reason not in _ONCE_PER_JOB:
             yield Emit(notice.type, notice.reason, _cut(notice.message), once=True)
-    wording = scope.framework.wording
-    told = wording.restart_policy_of or scope.framework.types
+    wording = scope.framework.life.wording
+    told = wording.restart_policy_of or scope.framework.api.types
     roles = (role for role in scope.job.replicas if role.type in told)
     if any(role.template["spec"].get("restartPolicy") for role in roles):
         yield warning(wording.restart_policy, wording.restart_policy_text, once=True)
@@ -195,7 +190,7 @@ def of_notices(scope: Scope) -> Iterator[Emit]:
 
 def of_validation(scope: Scope, reason: str) -> Emit:
     """Tell that the job must be mended."""
-    job, wording = scope.job, scope.framework.wording
+    job, wording = scope.job, scope.framework.life.wording
     event = names.reason(job.kind, names.Suffix.FAILED_VALIDATION)
     return warning(wording.invalid_event or event, wording.of(wording.invalid, job, why=reason))
 

@@ -9,21 +9,22 @@ from dataclasses import replace
 from typing import Final
 
 from muster.api import names
-from muster.api.model import PodView, ReplicaStatus, Verdict
+from muster.api.model import PodView
+from muster.api.reasons import GangPhase, Reason
+from muster.api.status import ReplicaStatus, Verdict
 from muster.controller.jobpods import PodFate
 from muster.controller.scope import Scope
 
-CREATION_REFUSED: Final = "CreationRefused"
 SUMMARY: Final = 120
 """Characters of a summary that still fit the column GANG."""
 _OBSTACLES: Final = frozenset(
     {
-        CREATION_REFUSED,
-        names.Verdict.EXCEEDS_RESOURCE_QUOTA,
-        names.Verdict.GANG_SCHEDULER_MISSING,
+        Reason.CREATION_REFUSED,
+        Reason.EXCEEDS_RESOURCE_QUOTA,
+        Reason.GANG_SCHEDULER_MISSING,
     }
 )
-_ONCE_WHOLE: Final = frozenset({names.GangState.RUNNING, names.GangState.DEGRADED})
+_ONCE_WHOLE: Final = frozenset({GangPhase.RUNNING, GangPhase.DEGRADED})
 
 
 def look_again(scope: Scope) -> float | None:
@@ -60,8 +61,8 @@ def standing(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | No
     )
     if found is None:
         return None
-    if found.state == names.GangState.RUNNING and at_first.facts.later and not was_whole(scope):
-        found = replace(found, state=names.GangState.PLACED)
+    if found.state == GangPhase.RUNNING and at_first.facts.later and not was_whole(scope):
+        found = replace(found, state=GangPhase.PLACED)
     same = last is not None and last.reason == found.reason
     since = last.since if last and same else (found.since or scope.now)
     return replace(
@@ -77,7 +78,7 @@ def _at_first(scope: Scope) -> Scope:
     Pods that come after the others are none of its members before they run: until then it lacks
     nothing by having fewer than it will need with them.
     """
-    late = scope.framework.later(scope.job)
+    late = scope.framework.gang.later(scope.job)
     if not late or was_whole(scope):
         return scope
     up = (m.replica.type for m in scope.roster.having(PodFate.STAYS) if m.pod.phase == "Running")
@@ -90,17 +91,17 @@ def _obstacle(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | N
         return None
     reason, message = "", ""
     if scope.context.missing:
-        reason, message = names.Verdict.GANG_SCHEDULER_MISSING, scope.context.missing
+        reason, message = Reason.GANG_SCHEDULER_MISSING, scope.context.missing
     elif scope.hindrance:
         message = scope.hindrance.message
         quota = "exceeded quota" in message
-        reason = names.Verdict.EXCEEDS_RESOURCE_QUOTA if quota else CREATION_REFUSED
+        reason = Reason.EXCEEDS_RESOURCE_QUOTA if quota else Reason.CREATION_REFUSED
     if not reason:
         return None
     ready, total = _ready(counted), scope.job.total
     return Verdict(
         scheduler=_scheduler(scope),
-        state=names.GangState.DEGRADED if was_whole(scope) else names.GangState.WAITING,
+        state=GangPhase.DEGRADED if was_whole(scope) else GangPhase.WAITING,
         pod_group=names.flat(scope.job.name),
         min_member=scope.minimum,
         placed=ready,
@@ -147,24 +148,24 @@ def _embedded(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | N
     if word is None:
         if not placed:
             return None
-        word = Verdict(_scheduler(scope), names.GangState.PLACED, names.flat(scope.job.name))
+        word = Verdict(_scheduler(scope), GangPhase.PLACED, names.flat(scope.job.name))
     word = replace(word, min_member=scope.minimum, ready=ready)
     if is_evicted(scope.observed.verdict):
         return word
     if ready >= needed:
-        return _calm(word, names.GangState.RUNNING, total, f"{ready}/{total} running")
+        return _calm(word, GangPhase.RUNNING, total, f"{ready}/{total} running")
     stale = word.state in _ONCE_WHOLE
-    if stale or (ready and was_whole(scope) and word.state != names.GangState.RELEASED):
+    if stale or (ready and was_whole(scope) and word.state != GangPhase.RELEASED):
         return _degraded(word, needed, total)
     if placed >= needed:
-        return _calm(word, names.GangState.PLACED, placed, f"{placed}/{total} placed")
+        return _calm(word, GangPhase.PLACED, placed, f"{placed}/{total} placed")
     return word
 
 
 def is_evicted(word: Verdict | None) -> bool:
     """Say whether the gang is made to go, so that another gets its room."""
-    preempted = word is not None and word.reason == names.Verdict.PREEMPTED
-    return preempted and word is not None and word.state == names.GangState.RELEASED
+    preempted = word is not None and word.reason == Reason.PREEMPTED
+    return preempted and word is not None and word.state == GangPhase.RELEASED
 
 
 def _placed(scope: Scope) -> int:
@@ -172,7 +173,7 @@ def _placed(scope: Scope) -> int:
     return sum(bool(m.pod.node) and m.pod.phase != "Failed" for m in living)
 
 
-def _calm(word: Verdict, state: names.GangState, placed: int, summary: str) -> Verdict:
+def _calm(word: Verdict, state: GangPhase, placed: int, summary: str) -> Verdict:
     """Return the verdict on a gang that lacks nothing."""
     return Verdict(
         scheduler=word.scheduler,
@@ -189,9 +190,9 @@ def _degraded(word: Verdict, needed: int, total: int) -> Verdict:
     message = f"{word.ready} of the {needed} pods that must run together run"
     return replace(
         word,
-        state=names.GangState.DEGRADED,
+        state=GangPhase.DEGRADED,
         placed=word.ready,
-        reason=word.reason or names.Verdict.NOT_ENOUGH_TASKS,
+        reason=word.reason or Reason.NOT_ENOUGH_TASKS,
         message=word.message or message,
         summary=f"{word.ready}/{total} running",
     )

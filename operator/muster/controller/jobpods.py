@@ -9,7 +9,8 @@ from enum import Enum, auto
 from typing import Final
 
 from muster.api import names
-from muster.api.model import BatchView, GroupView, Job, ObjectView, PodView, Replica, ReplicaStatus
+from muster.api.model import BatchView, GroupView, Job, ObjectView, PodView, Replica
+from muster.api.status import ReplicaStatus
 from muster.controller.model import Observed
 from muster.controller.templates import labels
 from muster.frameworks.base import Framework, container_name
@@ -198,7 +199,7 @@ def _one_per_place(
 ) -> Mapping[tuple[str, int], PodView]:
     """Return the pod that holds each wanted place: the oldest that has not failed."""
     roles = {replica.role: replica for replica in job.replicas}
-    first = framework.first(job)
+    first = framework.roles.first(job)
     kept: dict[tuple[str, int], PodView] = {}
     for pod in own:
         replica = roles.get(pod.role)
@@ -253,7 +254,7 @@ def _fate(
 
 
 def _fate_of_failure(pod: PodView, replica: Replica, framework: Framework) -> PodFate:
-    if replica.restart_policy == names.RestartPolicy.NEVER or not framework.replaces:
+    if replica.restart_policy == names.RestartPolicy.NEVER or not framework.life.replaces:
         return PodFate.STAYS
     if replica.restart_policy != names.RestartPolicy.EXIT_CODE:
         return PodFate.RESTARTS

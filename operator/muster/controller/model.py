@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from muster.api.model import BatchView, GroupView, Job, Json, ObjectView, PodView, Verdict
+from muster.api.model import BatchView, GroupView, Job, Json, ObjectView, PodView
+from muster.api.status import Verdict
 from muster.frameworks.initcontainer import Waiting
 
 

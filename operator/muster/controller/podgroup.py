@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Final
 
 from muster.api import names
-from muster.api.model import GroupView, Verdict
+from muster.api.model import GroupView
+from muster.api.status import Verdict
 from muster.controller.events import is_alarming, normal, warning
 from muster.controller.model import Action, Create, Delete, Emit, Patch
 from muster.controller.scope import Scope

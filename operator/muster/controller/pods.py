@@ -47,7 +47,7 @@ def conflict(scope: Scope) -> str:
     if not blocking:
         return ""
     kind, name = min(blocking)
-    wording = scope.framework.wording
+    wording = scope.framework.life.wording
     return wording.of(wording.taken, scope.job, other=name, of=kind)
 
 
@@ -150,7 +150,7 @@ def may_create_place(scope: Scope, mold: PodBuilder, index: int) -> bool:
 
 def _waiting(scope: Scope) -> frozenset[str]:
     """Return the types whose pods must still wait for all others to be ready."""
-    late = scope.framework.later(scope.job)
+    late = scope.framework.gang.later(scope.job)
     if not late:
         return late
     first = [role for role in scope.job.replicas if role.type not in late]
@@ -172,7 +172,7 @@ def service_writes(
     scope: Scope, molds: Mapping[str, PodBuilder], fresh: Iterable[Create]
 ) -> Iterator[Action]:
     """Yield the missing services of pods that exist or are being created, and the surplus."""
-    if not scope.framework.pod_services:
+    if not scope.framework.pods.services:
         return
     pods = {pod.name for pod in scope.roster.own} | {c.doc["metadata"]["name"] for c in fresh}
     taken = {view.name for view in scope.observed.services}

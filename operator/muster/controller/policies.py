@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from typing import Final
 
 from muster.api import names
-from muster.api.model import Job, JobStatus, PodView, ReplicaStatus
+from muster.api.backoff import Backoff
+from muster.api.model import Job, PodView
+from muster.api.status import JobStatus, ReplicaStatus
 from muster.controller.jobpods import Member
 from muster.frameworks.base import Framework
 
-FIRST_PAUSE: Final = 10.0
-LAST_PAUSE: Final = 300.0
-"""Seconds before the second restart of a whole gang; they double up to this, as the kubelet's do
-for a container."""
+RESTARTS: Final = Backoff(10.0, 300.0)
+"""Between the restarts of a whole gang, as the kubelet's for a container; the first is at once."""
 LONG_RUN: Final = 600.0
 """Seconds after which a gang that still runs has run well, so that its pauses begin anew."""
 
@@ -36,7 +36,7 @@ def backoff_reached(
     pods that still live; pods that are never restarted do not count.
     """
     limit = job.run_policy.backoff_limit
-    if limit is None or framework.limits_itself:
+    if limit is None or framework.life.limits_itself:
         return False
     total = sum(replica.restarts for replica in counted.values()) + sum(
         member.pod.restarts
@@ -61,19 +61,19 @@ def in_a_row(before: JobStatus, fresh: int, now: float) -> int:
 def restart_due(job: Job) -> float | None:
     """Return when a gang that restarts as a whole may be created again; None: at any time.
 
-    The first restart is at once. The pause counts from the last failure that the status tells.
+    The pause counts from the last failure that the status tells.
     """
     restarting = job.status.condition(names.Condition.RESTARTING)
-    count = job.status.restarts_in_a_row
-    if restarting is None or count < 2 or not job.restarts_whole:
+    pause = RESTARTS.pause(job.status.restarts_in_a_row - 1)
+    if restarting is None or not pause or not job.restarts_whole:
         return None
-    return restarting.updated + min(FIRST_PAUSE * 2.0 ** min(count - 2, 16), LAST_PAUSE)
+    return restarting.updated + pause
 
 
 def deadline(job: Job, framework: Framework, start: float) -> float | None:
     """Return when the job has run too long, or None."""
     allowed = job.run_policy.active_deadline_seconds
-    return None if allowed is None or framework.limits_itself else start + allowed
+    return None if allowed is None or framework.life.limits_itself else start + allowed
 
 
 def expiry(job: Job) -> float | None:

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from muster.api import names, status
-from muster.api.model import JobStatus, PodView
+from muster.api.model import PodView
+from muster.api.status import JobStatus
 from muster.controller import (
     batches,
     conditions,
@@ -242,7 +243,7 @@ def _rest(scope: Scope) -> float | None:
 
 def _latched(scope: Scope, after: JobStatus) -> JobStatus:
     """Return the status with the choice of rules in it, where the kind has a choice."""
-    return replace(after, extra={**after.extra, **scope.framework.latch})
+    return replace(after, extra={**after.extra, **scope.framework.life.latch})
 
 
 def _after_others(scope: Scope, *, blocked: bool) -> float | None:

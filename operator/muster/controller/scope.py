@@ -62,7 +62,7 @@ class Scope:
     @property
     def lacking(self) -> str:
         """What the operator may not do for jobs of this sort, in a sentence, or nothing."""
-        return self.context.lacking.get(self.framework.operator_name, "")
+        return self.context.lacking.get(self.framework.operator.name, "")
 
     @property
     def retry(self) -> float | None:
@@ -94,7 +94,7 @@ def scope_of(
     observed = _sorted(observed, framework)
     roster = job_pods(observed, framework)
     facts = GangFacts(
-        operator_name=framework.operator_name,
+        operator_name=framework.operator.name,
         priorities=context.priorities,
         default_queue=context.default_queue,
         queues=context.queues,
@@ -106,7 +106,7 @@ def scope_of(
 
 def _counting(facts: GangFacts, job: Job, framework: Framework, late: int) -> GangFacts:
     """Return the facts of a gang of which so many pods cannot exist yet."""
-    minimum = framework.minimum(job)
+    minimum = framework.gang.minimum(job)
     if minimum is None and late:
         minimum = job.total - late
     return replace(facts, minimum=minimum, later=late)
@@ -114,7 +114,7 @@ def _counting(facts: GangFacts, job: Job, framework: Framework, late: int) -> Ga
 
 def _sorted(observed: Observed, framework: Framework) -> Observed:
     """Return what is observed with the companions apart from the children of pods."""
-    named = {(part.kind, part.name(observed.job)) for part in framework.companions}
+    named = {(part.kind, part.name(observed.job)) for part in framework.pods.companions}
     if not named:
         return observed
     kinds = (observed.services, observed.configs)
@@ -126,6 +126,6 @@ def _sorted(observed: Observed, framework: Framework) -> Observed:
 
 def _later(job: Job, framework: Framework, roster: JobPods) -> int:
     """Return how many wanted pods cannot exist yet, as they come after the others."""
-    late = framework.later(job)
+    late = framework.gang.later(job)
     there = sum(m.replica.type in late and not m.pod.suspended for m in roster.members)
     return sum(role.replicas for role in job.replicas if role.type in late) - there

@@ -145,26 +145,26 @@ def pod_builder(
     job: Job, framework: Framework, replica: Replica, backend: GangBackend, context: Context
 ) -> PodBuilder:
     """Return what the pods and services of one role have in common."""
-    template = framework.template(job, replica, context.cluster_domain)
+    template = framework.pods.template(job, replica, context.cluster_domain)
     meta, spec = template.get("metadata") or {}, template["spec"]
     link = backend.link(job, replica)
-    environment = framework.environment(job, replica, context.cluster_domain)
-    more = framework.init_containers(job, replica, context.waiting)
+    environment = framework.pods.environment(job, replica, context.cluster_domain)
+    more = framework.pods.init_containers(job, replica, context.waiting)
     listening = framework_container(framework, template)
     ported = with_port(framework, listening)
     containers = tuple(ported if c is listening else c for c in spec["containers"])
     identity = {**labels(job, framework), names.REPLICA_TYPE: replica.role}
     annotations = {**(meta.get("annotations") or {}), **link.annotations}
     policy = _POD_POLICY.get(names.RestartPolicy(replica.restart_policy), replica.restart_policy)
-    if job.restarts_whole and framework.replaces:
+    if job.restarts_whole and framework.life.replaces:
         # A program that starts again in its pod would be alone with that.
         policy = names.RestartPolicy.NEVER
     return PodBuilder(
         job=job,
         replica=replica,
-        first=framework.first(job),
-        hostnames=framework.hostnames,
-        batch=framework.batch_spec(job) if replica.batch else {},
+        first=framework.roles.first(job),
+        hostnames=framework.pods.hostnames,
+        batch=framework.roles.batch_spec(job) if replica.batch else {},
         identity=identity,
         metadata={
             "namespace": job.namespace,
@@ -179,7 +179,9 @@ def pod_builder(
         targets=_targets(containers, environment.container),
         ports=tuple(_service_port(port) for port in ported.get("ports") or ()),
         masters=frozenset(
-            index for index in range(replica.replicas) if framework.is_master(job, replica, index)
+            index
+            for index in range(replica.replicas)
+            if framework.roles.is_master(job, replica, index)
         ),
         on_node=context.placement == "create"
         and not (spec.get("schedulingGates") or replica.batch),
@@ -196,14 +198,14 @@ def pod_builders(
 def labels(job: Job, framework: Framework) -> dict[str, str]:
     """Return the labels by which everything of the job is found."""
     return {
-        names.OPERATOR_NAME: framework.operator_name,
+        names.OPERATOR_NAME: framework.operator.name,
         names.JOB_NAME: names.flat(job.name),
     }
 
 
 def config_maps(job: Job, framework: Framework, context: Context) -> Iterator[Json]:
     """Yield the ConfigMaps that the job's pods refer to."""
-    for name, data in framework.configs(job, context.cluster_domain).items():
+    for name, data in framework.pods.configs(job, context.cluster_domain).items():
         yield {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -219,7 +221,7 @@ def config_maps(job: Job, framework: Framework, context: Context) -> Iterator[Js
 
 def config_names(job: Job, framework: Framework) -> tuple[str, ...]:
     """Return the names of the ConfigMaps that the job's pods refer to."""
-    return tuple(framework.configs(job, ""))
+    return tuple(framework.pods.configs(job, ""))
 
 
 def wanted_pods(job: Job) -> Iterator[WantedPod]:

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules: one frozen value per framework; FRAMEWORKS is the table."""
+"""Rules: one frozen value per framework; FRAMEWORKS is the table of kinds.
+
+A new kind is a module and a row: whoever asks about kinds asks the table, as it is here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Final
 
-from muster.api.edge import mapping, text
 from muster.api.model import Job
 from muster.frameworks import mpi
 from muster.frameworks.base import Framework
@@ -21,35 +22,30 @@ from muster.frameworks.pytorch import PYTORCH
 from muster.frameworks.tensorflow import TENSORFLOW
 from muster.frameworks.xgboost import XGBOOST
 
-
-def _mpi(document: Mapping[str, Any]) -> Framework:
-    """Return which MPIJob this is: what its status keeps, else by who gave it its defaults."""
-    kept = text(mapping(document.get("status")).get(mpi.VERSION))
-    if kept not in _MPI:
-        newer = mapping(document.get("spec")).get(mpi.IMPLEMENTATION) is not None
-        kept = MPI_V2BETA1.versions[0] if newer else MPI_V1.versions[0]
-    return _MPI[kept]
-
-
-_MPI: Final = {row.versions[0]: row for row in (MPI_V1, MPI_V2BETA1)}
-
-FRAMEWORKS: Final = MappingProxyType(
+FRAMEWORKS: Mapping[str, Framework] = MappingProxyType(
     {
         row.kind: row
-        for row in (TENSORFLOW, PYTORCH, replace(MPI_V1, choose=_mpi), XGBOOST, PADDLE, JAX)
+        for row in (
+            TENSORFLOW,
+            PYTORCH,
+            XGBOOST,
+            PADDLE,
+            JAX,
+            replace(MPI_V1, choose=mpi.version, variants=(MPI_V2BETA1,)),
+        )
     }
 )
 """Kind -> framework, in the order in which they are documented."""
 
-ROWS: Final = (*FRAMEWORKS.values(), MPI_V2BETA1)
-"""Every set of rules; a kind with a choice has several."""
 
-_BY_VERSION: Final = {(row.kind, row.api_version): row for row in ROWS}
+def rows() -> tuple[Framework, ...]:
+    """Return every set of rules; a kind with a choice has several."""
+    return (*FRAMEWORKS.values(), *(v for row in FRAMEWORKS.values() for v in row.variants))
 
 
 def of(job: Job) -> Framework:
     """Return the rules by which a job was read."""
-    return _BY_VERSION.get((job.kind, job.api_version)) or FRAMEWORKS[job.kind]
+    return FRAMEWORKS[job.kind].of_version(job.api_version)
 
 
-__all__ = ["FRAMEWORKS", "ROWS", "Framework", "load", "of"]
+__all__ = ["FRAMEWORKS", "Framework", "load", "of", "rows"]

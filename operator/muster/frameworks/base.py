@@ -9,7 +9,9 @@ from enum import StrEnum
 from typing import Any, Final
 
 from muster.api import names
-from muster.api.model import Job, Json, Notice, PodView, Problem, Replica, ReplicaStatus
+from muster.api.kinds import Kind
+from muster.api.model import Job, Json, Notice, PodView, Problem, Replica
+from muster.api.status import ReplicaStatus
 from muster.frameworks.initcontainer import Waiting
 
 
@@ -127,109 +129,182 @@ def _as_written(_job: Job, replica: Replica, _domain: str) -> Json:
 
 
 @dataclass(frozen=True, slots=True)
-class Framework:
-    """One kind of job. Nothing outside its module knows its name.
+class Operator:
+    """How an operator of these jobs alone is known, and what it must be allowed to do."""
 
-    `domain` is the operator's cluster domain, possibly empty.
-    """
-
-    kind: str
-    plural: str
-    versions: tuple[str, ...]
-    """Served versions, the storage version first."""
-    spec_field: str
-    """The map of replica specs, e.g. `tfReplicaSpecs`."""
-    types: tuple[str, ...]
-    """Replica types in canonical order."""
-    container: str
-    port_name: str
-    port: int
-    restart_policy: str
-    """Default of replicas that name none."""
-    operator_name: str
+    name: str
     """Value of the label `training.kubeflow.org/operator-name`."""
     metric: str
     """Value of the metric label `framework`, e.g. `tensorflow`."""
-    options: Mapping[str, object]
-    """The kind's own spec fields by YAML name, with their defaults."""
-    is_master: Callable[[Job, Replica, int], bool]
-    """Does this pod carry the label `job-role: master`?"""
-    environment: Callable[[Job, Replica, str], Environment]
-    """(job, role, domain) -> what its pods get."""
-    outcome: Callable[
-        [Job, Mapping[str, ReplicaStatus], Sequence[PodView], frozenset[str]], Sequence[Outcome]
-    ]
-    """(job, counts by type, its pods, types whose failed pods are all being replaced) -> the
-    conditions to set, in order; success is decided before failure and ends the list."""
-    validate: Callable[[Job, str], Sequence[Problem]]
+    own_metrics: str = ""
+    """Prefix of the metrics that it had by itself, e.g. `mpi_operator`."""
+    permissions: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
+    """(API group, resource, verbs) that only these jobs need."""
+    component: str = ""
+    """Folder of manifests/components that grants them; empty: they are always granted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """The kind's own part of the spec, and what is said of it."""
+
+    options: Mapping[str, object] = field(default_factory=dict)
+    """Its fields by YAML name, with their defaults."""
+    validate: Callable[[Job, str], Sequence[Problem]] = _nothing
     """(job, domain) -> what only this kind demands; the rules of all kinds are in `rules`."""
-    configs: Callable[[Job, str], Mapping[str, Mapping[str, str]]] = lambda _job, _domain: {}
-    """(job, domain) -> name and data of the ConfigMaps that its pods refer to."""
-    init_containers: Callable[[Job, Replica, Waiting], Sequence[Json]] = _nothing
-    """(job, role, how pods wait for others) -> what follows its pods' own init containers."""
-    notices: Callable[[Job], Sequence[Notice]] = _nothing
-    """What the author is to be told about how the job was read, beside what all kinds say."""
-    autoscaler: Callable[[Job], Json | None] | None = None
-    """What a HorizontalPodAutoscaler of the job is to do, without its target; None: there is to
-    be none. No function: jobs of this kind never have one."""
-    minimum: Callable[[Job], int | None] = lambda _job: None
-    """Gang size if the user gives none; None: every pod."""
-    container_shown: str = ""
-    """The container's name as the message has it that misses it; empty: as it is."""
-    selectors: bool = False
-    """Does the status carry a pod selector per type (for the scale subresource)?"""
-    managers: tuple[str, ...] = (
-        names.MANAGED_BY_TRAINING_OPERATOR,
-        names.MANAGED_BY_MULTIKUEUE,
-    )
-    """Values that managedBy may have; under the first one Muster is in charge."""
-    choose: Callable[[Mapping[str, Any]], Framework] | None = None
-    """Where one kind has two sets of rules: (document) -> those of this job."""
-    latch: Mapping[str, str] = field(default_factory=dict)
-    """Fields of the status that keep this choice for good."""
-    counts: Mapping[str, int] = field(default_factory=dict)
-    """Type -> replicas of a role that names none, where that is not 1."""
-    restart_policies: Mapping[str, str] = field(default_factory=dict)
-    """Type -> default, where it is not `restart_policy`."""
-    unnumbered: frozenset[str] = frozenset()
-    """Types of one pod whose name has no index."""
-    batch: frozenset[str] = frozenset()
-    """Types whose pod is made by a batch Job."""
-    batch_spec: Callable[[Job], Json] = lambda _job: {}
-    """The batch Job's own fields, beside its template."""
-    first: Callable[[Job], int] = lambda _job: 0
-    """(job) -> the index label of the first pod of a numbered role."""
-    later: Callable[[Job], frozenset[str]] = lambda _job: frozenset()
-    """(job) -> types whose pods are created once all others are ready."""
-    template: Callable[[Job, Replica, str], Json] = _as_written
-    """(job, role, domain) -> its template with what the kind adds to it."""
-    companions: tuple[Companion, ...] = ()
-    """What must be there before the pods, in the order of creation."""
-    pod_services: bool = True
-    """Does each pod have a service of its name?"""
-    hostnames: bool = False
-    """Is each pod's host name the name of its place?"""
-    replaces: bool = True
-    """Are failed pods replaced, by their role's restart policy?"""
-    limits_itself: bool = False
-    """Do its batch Jobs keep to the backoff limit and the deadline?"""
     check: Callable[[Mapping[str, Any], Job], Sequence[Problem]] = _nothing
     """(spec, job) -> breaches in the kind's own words, in place of what is said of that field of
     all kinds."""
     first_breach: bool = False
     """Is the first breach that `check` finds all that is told?"""
+    notices: Callable[[Job], Sequence[Notice]] = _nothing
+    """What the author is to be told about how the job was read, beside what all kinds say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """The roles of a job: how many pods they have by default, and which."""
+
+    restart_policy: str
+    """Default of those that name none."""
+    is_master: Callable[[Job, Replica, int], bool]
+    """Does this pod carry the label `job-role: master`?"""
+    restart_policies: Mapping[str, str] = field(default_factory=dict)
+    """Type -> default, where it is not `restart_policy`."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """Type -> replicas of a role that names none, where that is not 1."""
+    unnumbered: frozenset[str] = frozenset()
+    """Types of one pod whose name has no index."""
+    first: Callable[[Job], int] = lambda _job: 0
+    """(job) -> the index label of the first pod of a numbered role."""
+    batch: frozenset[str] = frozenset()
+    """Types whose pod is made by a batch Job."""
+    batch_spec: Callable[[Job], Json] = lambda _job: {}
+    """The batch Job's own fields, beside its template."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pods:
+    """What the pods of a job are like, and what they need around them."""
+
+    container: str
+    """Name of the one that the framework runs in; empty: the first."""
+    port_name: str
+    port: int
+    environment: Callable[[Job, Replica, str], Environment]
+    """(job, role, domain) -> what its pods get."""
+    container_shown: str = ""
+    """The container's name as the message has it that misses it; empty: as it is."""
+    template: Callable[[Job, Replica, str], Json] = _as_written
+    """(job, role, domain) -> its template with what the kind adds to it."""
+    init_containers: Callable[[Job, Replica, Waiting], Sequence[Json]] = _nothing
+    """(job, role, how pods wait for others) -> what follows its pods' own init containers."""
+    configs: Callable[[Job, str], Mapping[str, Mapping[str, str]]] = lambda _job, _domain: {}
+    """(job, domain) -> name and data of the ConfigMaps that its pods refer to."""
+    companions: tuple[Companion, ...] = ()
+    """What must be there before the pods, in the order of creation."""
+    services: bool = True
+    """Does each pod have a service of its name?"""
+    hostnames: bool = False
+    """Is each pod's host name the name of its place?"""
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """How a job goes on and ends, and what its status says of that."""
+
+    outcome: Callable[
+        [Job, Mapping[str, ReplicaStatus], Sequence[PodView], frozenset[str]], Sequence[Outcome]
+    ]
+    """(job, counts by type, its pods, types whose failed pods are all being replaced) -> the
+    conditions to set, in order; success is decided before failure and ends the list."""
+    replaces: bool = True
+    """Are failed pods replaced, by their role's restart policy?"""
+    limits_itself: bool = False
+    """Do its batch Jobs keep to the backoff limit and the deadline?"""
+    selectors: bool = False
+    """Does the status carry a pod selector per type (for the scale subresource)?"""
+    latch: Mapping[str, str] = field(default_factory=dict)
+    """Fields of the status that keep the choice of rules for good."""
     wording: Wording = field(default_factory=Wording)
-    permissions: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
-    """(API group, resource, verbs) that only its jobs need."""
-    own_metrics: str = ""
-    """Prefix of the metrics that an operator of this kind alone had, e.g. `mpi_operator`."""
-    component: str = ""
-    """Folder of manifests/components that grants them; empty: they are always granted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """Which pods of a job start together."""
+
+    minimum: Callable[[Job], int | None] = lambda _job: None
+    """How many if the user does not say; None: every pod."""
+    later: Callable[[Job], frozenset[str]] = lambda _job: frozenset()
+    """(job) -> types whose pods are created once all others are ready."""
+
+
+@dataclass(frozen=True, slots=True)
+class Framework:
+    """One set of rules for the jobs of one kind. Nothing outside its module knows its name.
+
+    `domain` is the operator's cluster domain, possibly empty.
+    """
+
+    api: Kind
+    """What the API server is told of it."""
+    operator: Operator
+    roles: Roles
+    pods: Pods
+    life: Life
+    spec: Spec = field(default_factory=Spec)
+    gang: Gang = field(default_factory=Gang)
+    autoscaler: Callable[[Job], Json | None] | None = None
+    """What a HorizontalPodAutoscaler of the job is to do, without its target; None: there is to
+    be none. No function: jobs of this kind never have one."""
+    own_version: str = ""
+    """The version whose rules these are, where that is not the stored one."""
+    own_managers: tuple[str, ...] = ()
+    """Values that managedBy may have, where those are not all that the kind knows."""
+    variants: tuple[Framework, ...] = ()
+    """Further sets of rules of the same kind."""
+    choose: Callable[[Mapping[str, Any]], str] | None = None
+    """(document) -> the version by whose rules the job is read; None: there is no choice."""
+
+    @property
+    def kind(self) -> str:
+        """Its name, e.g. `TFJob`."""
+        return self.api.name
+
+    @property
+    def plural(self) -> str:
+        """Its name in paths, e.g. `tfjobs`."""
+        return self.api.plural
+
+    @property
+    def spec_field(self) -> str:
+        """The map of replica specs, e.g. `tfReplicaSpecs`."""
+        return self.api.spec_field
+
+    @property
+    def version(self) -> str:
+        """The version whose rules these are, e.g. `v1`."""
+        return self.own_version or self.api.versions[0]
 
     @property
     def api_version(self) -> str:
-        """Version of the stored form, e.g. `kubeflow.org/v1`."""
-        return f"{names.GROUP}/{self.versions[0]}"
+        """The same with its group, e.g. `kubeflow.org/v1`."""
+        return f"{names.GROUP}/{self.version}"
+
+    @property
+    def managers(self) -> tuple[str, ...]:
+        """Values that managedBy may have; under the first one Muster is in charge."""
+        return self.own_managers or self.api.managers
+
+    def chosen(self, document: Mapping[str, Any]) -> Framework:
+        """Return the rules by which a job of this kind is read."""
+        if self.choose is None:
+            return self
+        return self.of_version(f"{names.GROUP}/{self.choose(document)}")
+
+    def of_version(self, api_version: str) -> Framework:
+        """Return the rules of that version, else these."""
+        return next((row for row in self.variants if row.api_version == api_version), self)
 
 
 def first_failure(
@@ -251,13 +326,15 @@ def framework_container(framework: Framework, template: Json) -> Json:
     The template must have a container.
     """
     containers: list[Json] = template["spec"]["containers"]
-    return next((c for c in containers if c.get("name") == framework.container), containers[0])
+    return next(
+        (c for c in containers if c.get("name") == framework.pods.container), containers[0]
+    )
 
 
 def container_name(framework: Framework, replica: Replica) -> str:
     """Return the name of the container that decides how a pod of the role has ended."""
-    if framework.container:
-        return framework.container
+    if framework.pods.container:
+        return framework.pods.container
     name: str = framework_container(framework, replica.template).get("name") or ""
     return name
 
@@ -265,16 +342,16 @@ def container_name(framework: Framework, replica: Replica) -> str:
 def port_of(framework: Framework, replica: Replica) -> int:
     """Return the port that the role's pods listen on."""
     ports = framework_container(framework, replica.template).get("ports") or ()
-    named = (p.get("containerPort") for p in ports if p.get("name") == framework.port_name)
-    return next((port for port in named if port), framework.port)
+    named = (p.get("containerPort") for p in ports if p.get("name") == framework.pods.port_name)
+    return next((port for port in named if port), framework.pods.port)
 
 
 def with_port(framework: Framework, container: Json) -> Json:
     """Return the container with the framework's own port, if it has one, among its ports."""
-    if not framework.port_name:
+    if not framework.pods.port_name:
         return container
     ports = container.get("ports") or []
-    if any(port.get("name") == framework.port_name for port in ports):
+    if any(port.get("name") == framework.pods.port_name for port in ports):
         return container
-    own = {"name": framework.port_name, "containerPort": framework.port}
+    own = {"name": framework.pods.port_name, "containerPort": framework.pods.port}
     return {**container, "ports": [*ports, own]}

@@ -6,9 +6,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from muster.api.model import Job, PodView, Replica, ReplicaStatus
+from muster.api import jobs
+from muster.api.kinds import Kind
+from muster.api.model import Job, PodView, Replica
+from muster.api.status import ReplicaStatus
 from muster.frameworks import master_worker
-from muster.frameworks.base import Environment, Framework, Outcome, variable
+from muster.frameworks.base import (
+    Environment,
+    Framework,
+    Life,
+    Operator,
+    Outcome,
+    Pods,
+    Roles,
+    variable,
+)
 
 
 def _environment(job: Job, _replica: Replica, _domain: str) -> Environment:
@@ -31,21 +43,16 @@ def _outcome(
 
 
 JAX: Final = Framework(
-    kind="JAXJob",
-    plural="jaxjobs",
-    versions=("v1",),
-    spec_field="jaxReplicaSpecs",
-    types=("Worker",),
-    container="jax",
-    port_name="jaxjob-port",
-    port=6666,
-    restart_policy="Never",
-    operator_name="jaxjob-controller",
-    metric="jax",
-    options={},
-    is_master=master_worker.master_or_first,
-    environment=_environment,
-    outcome=_outcome,
-    validate=lambda _job, _domain: (),
-    selectors=True,
+    api=Kind(
+        name="JAXJob",
+        plural="jaxjobs",
+        spec=jobs.JAXJobSpec,
+        spec_field="jaxReplicaSpecs",
+        types=(master_worker.WORKER,),
+        scaled=master_worker.WORKER,
+    ),
+    operator=Operator("jaxjob-controller", metric="jax"),
+    roles=Roles(restart_policy="Never", is_master=master_worker.master_or_first),
+    pods=Pods(container="jax", port_name="jaxjob-port", port=6666, environment=_environment),
+    life=Life(outcome=_outcome, selectors=True),
 )

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from muster.api import legacy, names, status
+from muster.api import names, status
 from muster.api.edge import integer, mapping, parse_time, text
-from muster.api.model import Job, Notice, Problem, Replica, RunPolicy, SchedulingPolicy
+from muster.api.model import Job, Json, Notice, Problem, Replica, RunPolicy, SchedulingPolicy
 from muster.frameworks import validation
 from muster.frameworks.base import Framework
 
@@ -21,11 +21,9 @@ def load(framework: Framework, document: object, domain: str = "") -> Job:
     out. `domain` is the operator's cluster domain.
     """
     raw = mapping(document)
-    framework = framework.choose(raw) if framework.choose else framework
+    framework = framework.chosen(raw)
     meta, spec = mapping(raw.get("metadata")), mapping(raw.get("spec"))
-    policy, overruled = legacy.fold(
-        framework.kind, {**spec, "runPolicy": dict(mapping(spec.get("runPolicy")))}
-    )
+    policy, overruled = fold(framework.api.old_policy, spec)
     roles = mapping(spec.get(framework.spec_field))
     readable = _readable(framework, roles)
     job = Job(
@@ -41,29 +39,41 @@ def load(framework: Framework, document: object, domain: str = "") -> Job:
         annotations=_texts(meta.get("annotations")),
         replicas=tuple(_replica(framework, type_, role) for type_, role in readable.items()),
         run_policy=_run_policy(policy),
-        options={key: _option(spec.get(key), d) for key, d in framework.options.items()},
+        options={key: _option(spec.get(key), d) for key, d in framework.spec.options.items()},
         status=status.read(raw.get("status")),
         notices=tuple(_overruled(overruled)),
     )
     found = tuple(_problems(framework, spec, job, domain))
-    told = () if found else framework.notices(job)
+    told = () if found else framework.spec.notices(job)
     return replace(job, problems=found, notices=(*job.notices, *told))
+
+
+def fold(fields: Iterable[str], spec: Mapping[str, Any]) -> tuple[Json, tuple[str, ...]]:
+    """Return the spec's `runPolicy` with these of its top-level fields, and those it overrules.
+
+    A field is overruled only if the run policy says something else.
+    """
+    written = mapping(spec.get("runPolicy"))
+    policy = {name: value for name, value in written.items() if value is not None}
+    old = {name: spec[name] for name in fields if spec.get(name) is not None}
+    ignored = tuple(name for name in old if policy.get(name, old[name]) != old[name])
+    return old | policy, ignored
 
 
 def _problems(
     framework: Framework, spec: Mapping[str, Any], job: Job, domain: str
 ) -> Iterator[Problem]:
     written = tuple(validation.of_document(framework, spec))
-    own = tuple(framework.check(spec, job))
+    own = tuple(framework.spec.check(spec, job))
     yield from own
-    if own and framework.first_breach:
+    if own and framework.spec.first_breach:
         return
     told = {problem.path for problem in own}
     others = (*validation.of_name(job), *written, *validation.of_values(framework, job))
     yield from (problem for problem in others if problem.path not in told)
     roles = spec.get(framework.spec_field)
     if not own and isinstance(roles, dict) and len(roles) == len(job.replicas):
-        yield from framework.validate(job, domain)
+        yield from framework.spec.validate(job, domain)
 
 
 def _overruled(fields: Iterable[str]) -> Iterator[Notice]:
@@ -79,19 +89,19 @@ def _readable(framework: Framework, roles: Mapping[str, Any]) -> dict[str, Mappi
         type_ = validation.canonical(framework, key)
         if type_ and not any(validation.unreadable(framework, type_, role)):
             found[type_] = role
-    return {type_: found[type_] for type_ in framework.types if type_ in found}
+    return {type_: found[type_] for type_ in framework.api.types if type_ in found}
 
 
 def _replica(framework: Framework, type_: str, role: Mapping[str, Any]) -> Replica:
     replicas = integer(role.get("replicas"))
-    policy = framework.restart_policies.get(type_, framework.restart_policy)
+    policy = framework.roles.restart_policies.get(type_, framework.roles.restart_policy)
     return Replica(
         type=type_,
-        replicas=framework.counts.get(type_, 1) if replicas is None else replicas,
+        replicas=framework.roles.counts.get(type_, 1) if replicas is None else replicas,
         restart_policy=text(role.get("restartPolicy")) or policy,
         template=role["template"],
-        numbered=type_ not in framework.unnumbered,
-        batch=type_ in framework.batch,
+        numbered=type_ not in framework.roles.unnumbered,
+        batch=type_ in framework.roles.batch,
     )
 
 

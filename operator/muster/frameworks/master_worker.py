@@ -8,13 +8,20 @@ from typing import Any, Final
 
 from muster.api import names
 from muster.api.edge import integer, mapping, sequence
-from muster.api.model import Job, Json, Problem, Replica, ReplicaStatus
+from muster.api.kinds import Rule
+from muster.api.model import Job, Json, Problem, Replica
+from muster.api.status import ReplicaStatus
 from muster.frameworks import base
 from muster.frameworks.base import End, Framework, Outcome, first_failure, variable
 
 MASTER: Final = "Master"
 WORKER: Final = "Worker"
 UNBUFFERED: Final = variable("PYTHONUNBUFFERED", 1)
+MIN_UP_TO_MAX: Final = Rule(
+    "!has({0}.minReplicas) || !has({0}.maxReplicas) || {0}.minReplicas <= {0}.maxReplicas",
+    "minReplicas must not be larger than maxReplicas",
+    at="elasticPolicy",
+)
 
 
 def first_of(job: Job, type_: str) -> str:
@@ -25,7 +32,7 @@ def first_of(job: Job, type_: str) -> str:
 def port_of(framework: Framework, job: Job, type_: str) -> int:
     """Return the port that the pods of a role of the job listen on."""
     replica = job.replica(type_)
-    return framework.port if replica is None else base.port_of(framework, replica)
+    return framework.pods.port if replica is None else base.port_of(framework, replica)
 
 
 def master_only(_job: Job, replica: Replica, _index: int) -> bool:

@@ -3,19 +3,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from muster.api.edge import integer
+from muster.api import names
+from muster.api.edge import integer, mapping, text
+from muster.api.kinds import Kind, Rule
 from muster.api.model import Job, Json, PodView, Replica
+from muster.api.mpi import MPIJobSpec
 
 LAUNCHER: Final = "Launcher"
 WORKER: Final = "Worker"
 TYPES: Final = (LAUNCHER, WORKER)
+V1: Final = "v1"
+V2BETA1: Final = "v2beta1"
 VERSION: Final = "mpiVersion"
 """The field of the status that keeps which of the two a job is."""
 IMPLEMENTATION: Final = "mpiImplementation"
 """The field of the spec that only v2beta1 gives a default."""
+ROOT_SSH: Final = "/root/.ssh"
 CONFIG: Final = "mpi-job-config"
 """The volume with the list of hosts."""
 CONFIG_SUFFIX: Final = "-config"
@@ -23,6 +29,82 @@ MOUNT: Final = "/etc/mpi"
 NO_GPU: Final = ("NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES")
 """Variables that, empty, keep the devices of a node from a launcher that only waits."""
 EVICTED: Final = "MPIJobEvicted"
+
+_OF_V2BETA1: Final = (
+    Rule(
+        "!has({0}.mpiImplementation) || !has({0}.mpiReplicaSpecs) || {0}.mpiReplicaSpecs.all(t, "
+        "t.lowerAscii() != 'worker' || "
+        "(has({0}.mpiReplicaSpecs[t].replicas) && {0}.mpiReplicaSpecs[t].replicas > 0))",
+        "Worker must be at least 1; set replicas or leave Worker out",
+        reason="FieldValueForbidden",
+        creation=True,
+    ),
+    Rule(
+        "!has({0}.mpiImplementation) || !has({0}.mpiReplicaSpecs) || {0}.mpiReplicaSpecs.all(t, "
+        "!has({0}.mpiReplicaSpecs[t].restartPolicy) "
+        "|| {0}.mpiReplicaSpecs[t].restartPolicy in ['Never', 'OnFailure'])",
+        "restartPolicy must be Never or OnFailure",
+        creation=True,
+    ),
+    Rule(
+        "!has({0}.mpiImplementation) || !has({0}.runPolicy) || !has({0}.runPolicy.managedBy) "
+        "|| {0}.runPolicy.managedBy != 'kubeflow.org/training-operator'",
+        "runPolicy.managedBy must be kubeflow.org/mpi-operator or kueue.x-k8s.io/multikueue",
+        creation=True,
+    ),
+    Rule(
+        "has({0}.mpiImplementation) || !has({0}.runPolicy) || !has({0}.runPolicy.managedBy) "
+        "|| {0}.runPolicy.managedBy != 'kubeflow.org/mpi-operator'",
+        "runPolicy.managedBy must be kubeflow.org/training-operator or kueue.x-k8s.io/multikueue",
+        creation=True,
+    ),
+)
+"""A job that came as v1 gets the defaults of v2beta1 when a client patches it there, and stays
+what it was: these hold for new jobs, and for the others the operator looks at what it is."""
+
+KIND: Final = Kind(
+    name="MPIJob",
+    plural="mpijobs",
+    spec=MPIJobSpec,
+    spec_field="mpiReplicaSpecs",
+    types=TYPES,
+    versions=(V1, V2BETA1),
+    single=(LAUNCHER,),
+    managers=(
+        names.MANAGED_BY_MPI_OPERATOR,
+        names.MANAGED_BY_TRAINING_OPERATOR,
+        names.MANAGED_BY_MULTIKUEUE,
+    ),
+    rules=(
+        Rule(
+            "{0}.exists(t, t.lowerAscii() == 'launcher')",
+            "Launcher must be present; it starts the program on the workers",
+            at="mpiReplicaSpecs",
+            reason="FieldValueRequired",
+        ),
+        *_OF_V2BETA1,
+    ),
+    scaled=WORKER,
+    defaults={
+        V2BETA1: {
+            "slotsPerWorker": 1,
+            "runLauncherAsWorker": False,
+            "sshAuthMountPath": ROOT_SSH,
+            "launcherCreationPolicy": "AtStartup",
+            IMPLEMENTATION: "OpenMPI",
+        }
+    },
+    old_policy=("cleanPodPolicy",),
+)
+
+
+def version(document: Mapping[str, Any]) -> str:
+    """Return which MPIJob this is: what its status keeps, else by who gave it its defaults."""
+    kept = text(mapping(document.get("status")).get(VERSION))
+    if kept in KIND.versions:
+        return kept
+    newer = mapping(document.get("spec")).get(IMPLEMENTATION) is not None
+    return V2BETA1 if newer else V1
 
 
 def slots(job: Job) -> int:

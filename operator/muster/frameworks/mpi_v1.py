@@ -8,14 +8,20 @@ from typing import Any, Final
 
 from muster.api import names
 from muster.api.edge import integer, mapping, sequence, text
-from muster.api.model import Job, Json, PodView, Problem, Replica, ReplicaStatus
+from muster.api.model import Job, Json, PodView, Problem, Replica
+from muster.api.status import ReplicaStatus
 from muster.frameworks import mpi, validation
 from muster.frameworks.base import (
     Companion,
     End,
     Environment,
     Framework,
+    Life,
+    Operator,
     Outcome,
+    Pods,
+    Roles,
+    Spec,
     Wording,
     first_failure,
     variable,
@@ -201,54 +207,57 @@ def _breaches(roles: object) -> Iterator[str]:
 
 
 MPI_V1: Final = Framework(
-    kind="MPIJob",
-    plural="mpijobs",
-    versions=("v1", "v2beta1"),
-    spec_field="mpiReplicaSpecs",
-    types=mpi.TYPES,
-    container="",
-    port_name="",
-    port=9999,
-    restart_policy="Never",
-    operator_name="mpijob-controller",
-    metric="mpi",
-    options={"slotsPerWorker": 1, "mainContainer": ""},
-    is_master=lambda _job, role, _index: role.type == LAUNCHER,
-    environment=_environment,
-    outcome=_outcome,
-    validate=lambda _job, _domain: (),
-    init_containers=_init_containers,
-    selectors=True,
-    latch={mpi.VERSION: "v1"},
-    counts={WORKER: 0},
-    unnumbered=frozenset({LAUNCHER}),
-    template=_template,
-    companions=(
-        Companion(
-            "v1", "ServiceAccount", ACCOUNT_SUFFIX, wanted=lambda job: not _account(job)
+    api=mpi.KIND,
+    own_managers=(names.MANAGED_BY_TRAINING_OPERATOR, names.MANAGED_BY_MULTIKUEUE),
+    operator=Operator(
+        "mpijob-controller",
+        metric="mpi",
+        permissions=(
+            ("", "serviceaccounts", ("get", "create", "patch")),
+            (_RBAC, "roles", ("get", "create", "patch")),
+            (_RBAC, "rolebindings", ("get", "create", "patch")),
+            # Nobody may grant what he has not.
+            ("", "pods/exec", ("create",)),
         ),
-        Companion("v1", "ConfigMap", mpi.CONFIG_SUFFIX, content=_config),
-        Companion(names.RBAC_API, "Role", ACCOUNT_SUFFIX, content=_rules),
-        Companion(
-            names.RBAC_API, "RoleBinding", ACCOUNT_SUFFIX, content=_subjects, fixed=_role_ref
+        component="mpi-v1",
+    ),
+    roles=Roles(
+        restart_policy="Never",
+        is_master=lambda _job, role, _index: role.type == LAUNCHER,
+        counts={WORKER: 0},
+        unnumbered=frozenset({LAUNCHER}),
+    ),
+    pods=Pods(
+        container="",
+        port_name="",
+        port=9999,
+        environment=_environment,
+        template=_template,
+        init_containers=_init_containers,
+        companions=(
+            Companion(
+                "v1", "ServiceAccount", ACCOUNT_SUFFIX, wanted=lambda job: not _account(job)
+            ),
+            Companion("v1", "ConfigMap", mpi.CONFIG_SUFFIX, content=_config),
+            Companion(names.RBAC_API, "Role", ACCOUNT_SUFFIX, content=_rules),
+            Companion(
+                names.RBAC_API, "RoleBinding", ACCOUNT_SUFFIX, content=_subjects, fixed=_role_ref
+            ),
+        ),
+        services=False,
+    ),
+    life=Life(
+        outcome=_outcome,
+        selectors=True,
+        latch={mpi.VERSION: mpi.V1},
+        wording=Wording(
+            taken=(
+                'Resource "{other}" of MPIJobKind "{of}" already exists and is not managed by '
+                "MPIJob"
+            ),
+            restart_policy="SettedPodTemplateRestartPolicy",
+            restart_policy_of=(LAUNCHER,),
         ),
     ),
-    pod_services=False,
-    check=_check,
-    first_breach=True,
-    wording=Wording(
-        taken=(
-            'Resource "{other}" of MPIJobKind "{of}" already exists and is not managed by MPIJob'
-        ),
-        restart_policy="SettedPodTemplateRestartPolicy",
-        restart_policy_of=(LAUNCHER,),
-    ),
-    permissions=(
-        ("", "serviceaccounts", ("get", "create", "patch")),
-        ("rbac.authorization.k8s.io", "roles", ("get", "create", "patch")),
-        ("rbac.authorization.k8s.io", "rolebindings", ("get", "create", "patch")),
-        # Nobody may grant what he has not.
-        ("", "pods/exec", ("create",)),
-    ),
-    component="mpi-v1",
-)  # fmt: skip
+    spec=Spec(options={"slotsPerWorker": 1, "mainContainer": ""}, check=_check, first_breach=True),
+)

@@ -8,14 +8,21 @@ from typing import Any, Final
 
 from muster.api import names
 from muster.api.edge import mapping, sequence, text
-from muster.api.model import Job, Json, Notice, PodView, Problem, Replica, ReplicaStatus
+from muster.api.model import Job, Json, Notice, PodView, Problem, Replica
+from muster.api.status import ReplicaStatus
 from muster.frameworks import mpi
 from muster.frameworks.base import (
     Companion,
     End,
     Environment,
     Framework,
+    Gang,
+    Life,
+    Operator,
     Outcome,
+    Pods,
+    Roles,
+    Spec,
     Wording,
     variable,
 )
@@ -25,7 +32,6 @@ PRIVATE_KEY: Final = "ssh-privatekey"
 PUBLIC_KEY: Final = "ssh-publickey"
 KEYS_SUFFIX: Final = "-ssh"
 _SSH: Final = "ssh-auth"
-_ROOT_SSH: Final = "/root/.ssh"
 _HOSTS: Final = f"{mpi.MOUNT}/hostfile"
 _WAIT: Final = "WaitForWorkersReady"
 _ATTEMPTS: Final = "-o ConnectionAttempts=10"
@@ -57,7 +63,7 @@ def _config(job: Job, domain: str, pods: Sequence[PodView]) -> Json:
 
 def _service(job: Job, _domain: str, _pods: Sequence[PodView]) -> Json:
     selector = {
-        names.OPERATOR_NAME: MPI_V2BETA1.operator_name,
+        names.OPERATOR_NAME: MPI_V2BETA1.operator.name,
         names.JOB_NAME: names.flat(job.name),
     }
     return {"spec": {"selector": selector, "publishNotReadyAddresses": _doubles(job)}}
@@ -94,7 +100,7 @@ def _keys(job: Job, path: str) -> Json:
         {"key": PUBLIC_KEY, "path": "authorized_keys"},
     ]
     secret: Json = {"secretName": f"{names.flat(job.name)}{KEYS_SUFFIX}", "items": items}
-    if path == _ROOT_SSH:
+    if path == mpi.ROOT_SSH:
         secret["defaultMode"] = 0o600
     return {"name": _SSH, "secret": secret}
 
@@ -266,74 +272,81 @@ _WORDS: Final = {
     mpi.IMPLEMENTATION: ("Intel", "MPICH", "OpenMPI"),
 }
 MPI_V2BETA1: Final = Framework(
-    kind="MPIJob",
-    plural="mpijobs",
-    versions=("v2beta1",),
-    spec_field="mpiReplicaSpecs",
-    types=mpi.TYPES,
-    container="",
-    port_name="",
-    port=9999,
-    restart_policy="Never",
-    operator_name="mpi-operator",
-    metric="mpi",
-    own_metrics="mpi_operator",
-    options={
-        "slotsPerWorker": 1,
-        "runLauncherAsWorker": False,
-        "sshAuthMountPath": _ROOT_SSH,
-        "launcherCreationPolicy": "AtStartup",
-        mpi.IMPLEMENTATION: "OpenMPI",
-    },
-    is_master=lambda _job, _role, _index: False,
-    environment=_environment,
-    outcome=_outcome,
-    validate=lambda _job, _domain: (),
-    notices=lambda job: tuple(_notices(job)),
-    selectors=True,
-    managers=(names.MANAGED_BY_MPI_OPERATOR, names.MANAGED_BY_MULTIKUEUE),
-    latch={mpi.VERSION: "v2beta1"},
-    counts={WORKER: 0},
-    restart_policies={LAUNCHER: "OnFailure"},
-    unnumbered=frozenset({LAUNCHER}),
-    batch=frozenset({LAUNCHER}),
-    batch_spec=_batch_spec,
-    first=lambda job: int(_doubles(job)),
-    later=_later,
-    template=_template,
-    companions=(
-        Companion(
-            "v1", "Service", content=_service, lasting=True,
-            fixed=lambda _job: {"spec": {"clusterIP": "None"}},
+    api=mpi.KIND,
+    own_version=mpi.V2BETA1,
+    own_managers=(names.MANAGED_BY_MPI_OPERATOR, names.MANAGED_BY_MULTIKUEUE),
+    operator=Operator(
+        "mpi-operator",
+        metric="mpi",
+        own_metrics="mpi_operator",
+        permissions=(
+            ("", "secrets", ("get", "create", "patch")),
+            ("batch", "jobs", ("get", "list", "watch", "create", "patch", "delete")),
+            ("batch", "jobs/status", ("patch",)),
         ),
-        Companion("v1", "ConfigMap", mpi.CONFIG_SUFFIX, content=_config, lasting=True),
-        Companion(
-            "v1", "Secret", KEYS_SUFFIX, keys=(PRIVATE_KEY, PUBLIC_KEY), lasting=True,
-            fixed=lambda _job: {"type": "kubernetes.io/ssh-auth"},
+        component="mpi",
+    ),
+    roles=Roles(
+        restart_policy="Never",
+        is_master=lambda _job, _role, _index: False,
+        restart_policies={LAUNCHER: "OnFailure"},
+        counts={WORKER: 0},
+        unnumbered=frozenset({LAUNCHER}),
+        first=lambda job: int(_doubles(job)),
+        batch=frozenset({LAUNCHER}),
+        batch_spec=_batch_spec,
+    ),
+    pods=Pods(
+        container="",
+        port_name="",
+        port=9999,
+        environment=_environment,
+        template=_template,
+        companions=(
+            Companion(
+                "v1",
+                "Service",
+                content=_service,
+                fixed=lambda _job: {"spec": {"clusterIP": "None"}},
+                lasting=True,
+            ),
+            Companion("v1", "ConfigMap", mpi.CONFIG_SUFFIX, content=_config, lasting=True),
+            Companion(
+                "v1",
+                "Secret",
+                KEYS_SUFFIX,
+                fixed=lambda _job: {"type": "kubernetes.io/ssh-auth"},
+                keys=(PRIVATE_KEY, PUBLIC_KEY),
+                lasting=True,
+            ),
+        ),
+        services=False,
+        hostnames=True,
+    ),
+    life=Life(
+        outcome=_outcome,
+        replaces=False,
+        limits_itself=True,
+        selectors=True,
+        latch={mpi.VERSION: mpi.V2BETA1},
+        wording=Wording(
+            created="{kind} {namespace}/{name} is created.",
+            suspended="MPIJob suspended",
+            stopped="{kind} {namespace}/{name} is suspended.",
+            resumed="MPIJob resumed",
+            suspended_first=True,
+            never_ran="{kind} {namespace}/{name} is finished but Running condition was never set.",
+            invalid_event="ValidationError",
+            invalid="Found validation errors: {why}",
+            restart_policy_text=(
+                "Restart policy in pod template overridden by restart policy in replica spec"
+            ),
         ),
     ),
-    pod_services=False,
-    hostnames=True,
-    replaces=False,
-    limits_itself=True,
-    check=_check,
-    wording=Wording(
-        created="{kind} {namespace}/{name} is created.",
-        suspended="MPIJob suspended",
-        stopped="{kind} {namespace}/{name} is suspended.",
-        resumed="MPIJob resumed",
-        suspended_first=True,
-        never_ran="{kind} {namespace}/{name} is finished but Running condition was never set.",
-        invalid_event="ValidationError",
-        invalid="Found validation errors: {why}",
-        restart_policy_text=(
-            "Restart policy in pod template overridden by restart policy in replica spec"
-        ),
+    spec=Spec(
+        options=mpi.KIND.defaults[mpi.V2BETA1],
+        check=_check,
+        notices=lambda job: tuple(_notices(job)),
     ),
-    permissions=(
-        ("", "secrets", ("get", "create", "patch")),
-        ("batch", "jobs", ("get", "list", "watch", "create", "patch", "delete")),
-        ("batch", "jobs/status", ("patch",)),
-    ),
-    component="mpi",
-)  # fmt: skip
+    gang=Gang(later=_later),
+)

@@ -6,10 +6,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from muster.api import names
-from muster.api.model import Job, Json, Notice, PodView, Problem, Replica, ReplicaStatus
+from muster.api import jobs, names
+from muster.api.kinds import Kind
+from muster.api.model import Job, Json, Notice, PodView, Problem, Replica
+from muster.api.status import ReplicaStatus
 from muster.frameworks import master_worker
-from muster.frameworks.base import Environment, Framework, Outcome, variable
+from muster.frameworks.base import (
+    Environment,
+    Framework,
+    Life,
+    Operator,
+    Outcome,
+    Pods,
+    Roles,
+    Spec,
+    variable,
+)
 from muster.frameworks.master_worker import MASTER, WORKER
 
 _OWN_ADDRESS: Final = "POD_IP_DUMMY"
@@ -64,24 +76,29 @@ def _notices(job: Job) -> Iterator[Notice]:
 
 
 PADDLE: Final = Framework(
-    kind="PaddleJob",
-    plural="paddlejobs",
-    versions=("v1",),
-    spec_field="paddleReplicaSpecs",
-    types=("Master", "Worker"),
-    container="paddle",
-    port_name="master",
-    port=36543,
-    restart_policy="OnFailure",
-    operator_name="paddlejob-controller",
-    metric="paddle",
-    options={"elasticPolicy": None},
-    is_master=master_worker.master_only,
-    environment=_environment,
-    outcome=_outcome,
-    validate=_validate,
-    notices=lambda job: tuple(_notices(job)),
-    container_shown='"paddle"',
+    api=Kind(
+        name="PaddleJob",
+        plural="paddlejobs",
+        spec=jobs.PaddleJobSpec,
+        spec_field="paddleReplicaSpecs",
+        types=(MASTER, WORKER),
+        rules=(master_worker.MIN_UP_TO_MAX,),
+        scaled=WORKER,
+    ),
+    operator=Operator("paddlejob-controller", metric="paddle"),
+    roles=Roles(restart_policy="OnFailure", is_master=master_worker.master_only),
+    pods=Pods(
+        container="paddle",
+        container_shown='"paddle"',
+        port_name="master",
+        port=36543,
+        environment=_environment,
+    ),
+    life=Life(outcome=_outcome, selectors=True),
+    spec=Spec(
+        options={"elasticPolicy": None},
+        validate=_validate,
+        notices=lambda job: tuple(_notices(job)),
+    ),
     autoscaler=master_worker.autoscaler,
-    selectors=True,
 )

@@ -7,11 +7,24 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from muster.api import names
+from muster.api import jobs, names
 from muster.api.edge import integer, mapping, sequence, text
-from muster.api.model import Job, Json, Notice, PodView, Problem, Replica, ReplicaStatus
+from muster.api.kinds import Kind, Rule
+from muster.api.model import Job, Json, Notice, PodView, Problem, Replica
+from muster.api.status import ReplicaStatus
 from muster.frameworks import initcontainer, master_worker
-from muster.frameworks.base import Environment, Framework, Outcome, variable
+from muster.frameworks.base import (
+    Environment,
+    Framework,
+    Gang,
+    Life,
+    Operator,
+    Outcome,
+    Pods,
+    Roles,
+    Spec,
+    variable,
+)
 from muster.frameworks.initcontainer import Waiting
 from muster.frameworks.master_worker import MASTER, WORKER
 
@@ -162,26 +175,59 @@ def _rendezvous(job: Job) -> Iterator[Problem]:
         yield Problem("spec.elasticPolicy.rdzvBackend", detail)
 
 
+_RULES: Final = (
+    Rule(
+        "{0}.all(t, t.lowerAscii() != 'worker' || !has({0}[t].replicas) || {0}[t].replicas > 0)",
+        "Worker must be at least 1; set replicas or leave Worker out",
+        at="pytorchReplicaSpecs",
+        reason="FieldValueForbidden",
+    ),
+    Rule(
+        "{0} in ['auto', 'cpu', 'gpu'] || {0}.matches('^[0-9]+$')",
+        "write auto, cpu, gpu or a number in quotes",
+        at="nprocPerNode",
+    ),
+    master_worker.MIN_UP_TO_MAX,
+    Rule(
+        "!has({0}.elasticPolicy) || !has({0}.pytorchReplicaSpecs) "
+        "|| {0}.pytorchReplicaSpecs.exists(t, t.lowerAscii() == 'worker')",
+        "an elastic policy needs Worker in pytorchReplicaSpecs",
+        reason="FieldValueRequired",
+    ),
+    Rule(
+        "!has({0}.nprocPerNode) || !has({0}.elasticPolicy) "
+        "|| !has({0}.elasticPolicy.nProcPerNode)",
+        "elasticPolicy.nProcPerNode must not be used with nprocPerNode; write nprocPerNode alone",
+        reason="FieldValueForbidden",
+    ),
+)
+
 PYTORCH: Final = Framework(
-    kind="PyTorchJob",
-    plural="pytorchjobs",
-    versions=("v1",),
-    spec_field="pytorchReplicaSpecs",
-    types=("Master", "Worker"),
-    container="pytorch",
-    port_name="pytorchjob-port",
-    port=23456,
-    restart_policy="OnFailure",
-    operator_name="pytorchjob-controller",
-    metric="pytorch",
-    options={"nprocPerNode": None, "elasticPolicy": None},
-    is_master=master_worker.master_or_first,
-    environment=_environment,
-    outcome=_outcome,
-    validate=_validate,
-    init_containers=_init_containers,
-    notices=lambda job: tuple(_notices(job)),
-    minimum=_minimum,
+    api=Kind(
+        name="PyTorchJob",
+        plural="pytorchjobs",
+        spec=jobs.PyTorchJobSpec,
+        spec_field="pytorchReplicaSpecs",
+        types=(MASTER, WORKER),
+        single=(MASTER,),
+        rules=_RULES,
+        scaled=WORKER,
+    ),
+    operator=Operator("pytorchjob-controller", metric="pytorch"),
+    roles=Roles(restart_policy="OnFailure", is_master=master_worker.master_or_first),
+    pods=Pods(
+        container="pytorch",
+        port_name="pytorchjob-port",
+        port=23456,
+        environment=_environment,
+        init_containers=_init_containers,
+    ),
+    life=Life(outcome=_outcome, selectors=True),
+    spec=Spec(
+        options={"nprocPerNode": None, "elasticPolicy": None},
+        validate=_validate,
+        notices=lambda job: tuple(_notices(job)),
+    ),
+    gang=Gang(minimum=_minimum),
     autoscaler=master_worker.autoscaler,
-    selectors=True,
 )

@@ -7,8 +7,10 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-from muster.api import names
-from muster.api.model import Job, Json, PodView, Problem, Replica, ReplicaStatus
+from muster.api import jobs, names
+from muster.api.kinds import Kind
+from muster.api.model import Job, Json, PodView, Problem, Replica
+from muster.api.status import ReplicaStatus
 from muster.frameworks.base import (
     LONGEST_VARIABLE,
     NO_ENVIRONMENT,
@@ -16,12 +18,19 @@ from muster.frameworks.base import (
     End,
     Environment,
     Framework,
+    Life,
+    Operator,
     Outcome,
+    Pods,
+    Roles,
+    Spec,
     first_failure,
     port_of,
 )
 
 _MASTERS: Final = ("Chief", "Master")
+_OLD_VERSIONS: Final = ("v1beta2", "v1beta1", "v1alpha2")
+"""Of tf-operator up to 0.5, which kept the run policy's fields at the top of the spec."""
 
 
 def _compact(value: object) -> str:
@@ -87,7 +96,7 @@ def _environment(job: Job, replica: Replica, domain: str) -> Environment:
 def _told(value: Callable[[int], str], *before: Json) -> Environment:
     return Environment(
         entries=lambda index: (*before, {"name": "TF_CONFIG", "value": value(index)}),
-        container=TENSORFLOW.container,
+        container=TENSORFLOW.pods.container,
     )
 
 
@@ -148,7 +157,7 @@ def _progress(
 def _first_worker_decides(job: Job, pods: Sequence[PodView]) -> bool:
     """Say whether worker 0 has ended well and its end is the job's."""
     return job.options["successPolicy"] != "AllWorkers" and any(
-        pod.phase == "Succeeded" and pod.exit_code(TENSORFLOW.container) == 0
+        pod.phase == "Succeeded" and pod.exit_code(TENSORFLOW.pods.container) == 0
         for pod in pods
         if pod.role == "worker" and pod.index == 0 and not pod.deleting
     )
@@ -198,21 +207,31 @@ def _longest(job: Job, replica: Replica, domain: str) -> int:
 
 
 TENSORFLOW: Final = Framework(
-    kind="TFJob",
-    plural="tfjobs",
-    versions=("v1", "v1beta2", "v1beta1", "v1alpha2"),
-    spec_field="tfReplicaSpecs",
-    types=("Chief", "Master", "PS", "Worker", "Evaluator"),
-    container="tensorflow",
-    port_name="tfjob-port",
-    port=2222,
-    restart_policy="Never",
-    operator_name="tfjob-controller",
-    metric="tensorflow",
-    options={"successPolicy": "", "enableDynamicWorker": False},
-    is_master=_is_master,
-    environment=_environment,
-    outcome=_outcome,
-    validate=_validate,
-    configs=_configs,
+    api=Kind(
+        name="TFJob",
+        plural="tfjobs",
+        spec=jobs.TFJobSpec,
+        spec_field="tfReplicaSpecs",
+        types=("Chief", "Master", "PS", "Worker", "Evaluator"),
+        versions=("v1", *_OLD_VERSIONS),
+        single=_MASTERS,
+        defaults={version: {"cleanPodPolicy": "Running"} for version in _OLD_VERSIONS},
+        old_policy=(
+            "cleanPodPolicy",
+            "ttlSecondsAfterFinished",
+            "activeDeadlineSeconds",
+            "backoffLimit",
+        ),
+    ),
+    operator=Operator("tfjob-controller", metric="tensorflow"),
+    roles=Roles(restart_policy="Never", is_master=_is_master),
+    pods=Pods(
+        container="tensorflow",
+        port_name="tfjob-port",
+        port=2222,
+        environment=_environment,
+        configs=_configs,
+    ),
+    life=Life(outcome=_outcome),
+    spec=Spec(options={"successPolicy": "", "enableDynamicWorker": False}, validate=_validate),
 )

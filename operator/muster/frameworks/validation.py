@@ -30,7 +30,7 @@ _SPEC: Final[_Types] = {
 def canonical(framework: Framework, key: object) -> str | None:
     """Return the replica type that a key means in any case, or None."""
     wanted = str(key).lower()
-    return next((type_ for type_ in framework.types if type_.lower() == wanted), None)
+    return next((type_ for type_ in framework.api.types if type_.lower() == wanted), None)
 
 
 def unsupported(path: str, value: str, supported: Iterable[str]) -> Problem:
@@ -67,7 +67,7 @@ def of_document(framework: Framework, spec: Mapping[str, Any]) -> Iterator[Probl
     for key, role in roles.items():
         type_ = canonical(framework, key)
         if type_ is None:
-            yield unsupported(f"{path}[{key}]", str(key), framework.types)
+            yield unsupported(f"{path}[{key}]", str(key), framework.api.types)
         elif type_ in seen:
             detail = f'Duplicate value: "{key}": means the same as "{seen[type_]}"'
             yield Problem(f"{path}[{key}]", detail)
@@ -112,8 +112,8 @@ def _incomplete(framework: Framework, type_: str, role: object) -> Iterator[Prob
             where = f"{path}.spec.containers[{index}].image"
             yield Problem(where, "Required value: must be required")
     names_ = [container.get("name") for container in containers]
-    if names_ and framework.container and framework.container not in names_:
-        name = framework.container_shown or framework.container
+    if names_ and framework.pods.container and framework.pods.container not in names_:
+        name = framework.pods.container_shown or framework.pods.container
         detail = f"must have at least one container with name {name}"
         yield Problem(f"{path}.spec.containers", f"Required value: {detail}")
 

@@ -6,15 +6,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from muster.api import names
-from muster.api.model import Job, Json, PodView, Problem, Replica, ReplicaStatus
+from muster.api import jobs, names
+from muster.api.kinds import Kind, Rule
+from muster.api.model import Job, Json, PodView, Problem, Replica
+from muster.api.status import ReplicaStatus
 from muster.frameworks import master_worker
 from muster.frameworks.base import (
     LONGEST_VARIABLE,
     SHARED_FROM,
     Environment,
     Framework,
+    Life,
+    Operator,
     Outcome,
+    Pods,
+    Roles,
+    Spec,
     variable,
 )
 from muster.frameworks.master_worker import MASTER, WORKER
@@ -104,21 +111,31 @@ def _variable_fits(job: Job) -> Iterator[Problem]:
 
 
 XGBOOST: Final = Framework(
-    kind="XGBoostJob",
-    plural="xgboostjobs",
-    versions=("v1",),
-    spec_field="xgbReplicaSpecs",
-    types=("Master", "Worker"),
-    container="xgboost",
-    port_name="xgboostjob-port",
-    port=9999,
-    restart_policy="Never",
-    operator_name="xgboostjob-controller",
-    metric="xgboost",
-    options={},
-    is_master=master_worker.master_only,
-    environment=_environment,
-    outcome=_outcome,
-    validate=_validate,
-    configs=_configs,
+    api=Kind(
+        name="XGBoostJob",
+        plural="xgboostjobs",
+        spec=jobs.XGBoostJobSpec,
+        spec_field="xgbReplicaSpecs",
+        types=(MASTER, WORKER),
+        single=(MASTER,),
+        rules=(
+            Rule(
+                "{0}.exists(t, t.lowerAscii() == 'master')",
+                "Master must be present; it coordinates the workers",
+                at="xgbReplicaSpecs",
+                reason="FieldValueRequired",
+            ),
+        ),
+    ),
+    operator=Operator("xgboostjob-controller", metric="xgboost"),
+    roles=Roles(restart_policy="Never", is_master=master_worker.master_only),
+    pods=Pods(
+        container="xgboost",
+        port_name="xgboostjob-port",
+        port=9999,
+        environment=_environment,
+        configs=_configs,
+    ),
+    life=Life(outcome=_outcome),
+    spec=Spec(validate=_validate),
 )

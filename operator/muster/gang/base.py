@@ -10,7 +10,8 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
 from muster.api import names
-from muster.api.model import GroupView, Job, Json, Notice, PodView, Replica, Verdict
+from muster.api.model import GroupView, Job, Json, Notice, PodView, Replica
+from muster.api.status import Verdict
 from muster.gang import demand, reading
 from muster.gang.model import GangFacts, GroupApi, Link, Permission
 

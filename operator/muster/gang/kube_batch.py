@@ -7,6 +7,7 @@ import dataclasses
 
 from muster.api import names
 from muster.api.model import GroupView, Job, Json
+from muster.api.reasons import GangPhase, Reason
 from muster.gang import base, demand, reading
 from muster.gang.model import Field, GangFacts, GroupApi, Permission, Update
 from muster.gang.podgroup import MANAGE, MIN_MEMBER, PRIORITY, QUEUE, READ, group_api, mark
@@ -40,8 +41,8 @@ def _read(group: GroupView, counts: reading.Tally) -> reading.Reading | None:
         return reading.by_pods(group, counts)
     waiting = group.phase == names.GroupPhase.PENDING
     return reading.Reading(
-        names.GangState.QUEUED if waiting else names.GangState.DEGRADED,
-        unschedulable.get("reason") or names.Verdict.UNSCHEDULABLE,
+        GangPhase.QUEUED if waiting else GangPhase.DEGRADED,
+        unschedulable.get("reason") or Reason.UNSCHEDULABLE,
         unschedulable.get("message", ""),
     )
 

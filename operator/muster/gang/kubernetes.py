@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from muster.api import names
 from muster.api.model import GroupView, Job, Json, Notice, PodView, Replica
+from muster.api.reasons import GangPhase
 from muster.gang import base, demand, reading
 from muster.gang.model import Field, GangFacts, GroupApi, Link, Permission, Update
 
@@ -100,7 +101,7 @@ def _read(group: GroupView, counts: reading.Tally) -> reading.Reading | None:
     )
     if not waits or counts.running >= counts.needed:
         return reading.by_pods(group, counts)
-    state = names.GangState.DEGRADED if counts.ran else names.GangState.QUEUED
+    state = GangPhase.DEGRADED if counts.ran else GangPhase.QUEUED
     return reading.Reading(state, waits.get("reason", ""), waits.get("message", ""))
 
 

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from muster.api import edge, names
-from muster.api.model import GroupView, Job, Json, Replica, Verdict
+from muster.api.model import GroupView, Job, Json, Replica
+from muster.api.reasons import GangPhase
+from muster.api.status import Verdict
 from muster.gang import demand
 from muster.gang.model import Field, GroupApi, Link
 
@@ -33,9 +35,9 @@ def mark(job: Job, _replica: Replica) -> Link:
 SCHEDULED: Final = "Scheduled"
 """Reason of the condition once the wait is over."""
 _PHASES: Final[Mapping[str, names.GroupPhase]] = {
-    names.GangState.PLACED: names.GroupPhase.RUNNING,
-    names.GangState.RUNNING: names.GroupPhase.RUNNING,
-    names.GangState.DEGRADED: names.GroupPhase.UNKNOWN,
+    GangPhase.PLACED: names.GroupPhase.RUNNING,
+    GangPhase.RUNNING: names.GroupPhase.RUNNING,
+    GangPhase.DEGRADED: names.GroupPhase.UNKNOWN,
 }
 
 

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from muster.api import names
-from muster.api.model import GroupView, Job, PodView, Verdict
+from muster.api.model import GroupView, Job, PodView
+from muster.api.reasons import HOPELESS, GangPhase, Reason
+from muster.api.status import Verdict
 
 GROUP_GRACE = 30.0
 """Seconds that pods may wait without a group before it is reported missing."""
@@ -15,14 +16,14 @@ FIRST_WORD = 10.0
 """Seconds that a scheduler has for a new group before its silence is worth a word."""
 
 _SUMMARY_LENGTH = 120
-_ONCE_WHOLE = frozenset({names.GangState.RUNNING, names.GangState.DEGRADED})
+_ONCE_WHOLE = frozenset({GangPhase.RUNNING, GangPhase.DEGRADED})
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
     """State, reason and message of a verdict."""
 
-    state: names.GangState
+    state: GangPhase
     reason: str = ""
     message: str = ""
 
@@ -88,8 +89,8 @@ def not_enforced(message: str) -> Reader:
 
     def read(group: GroupView, counts: Tally) -> Reading:
         found = by_pods(group, counts)
-        state = found.state if found else names.GangState.QUEUED
-        return Reading(state, names.Verdict.GANG_NOT_ENFORCED, message)
+        state = found.state if found else GangPhase.QUEUED
+        return Reading(state, Reason.GANG_NOT_ENFORCED, message)
 
     return read
 
@@ -97,19 +98,19 @@ def not_enforced(message: str) -> Reader:
 def by_pods(_group: GroupView, counts: Tally) -> Reading | None:
     """Read the gang from its pods alone; None while no scheduler has looked at them."""
     if counts.running >= counts.needed:
-        return Reading(names.GangState.RUNNING)
+        return Reading(GangPhase.RUNNING)
     if counts.ran:
         message = f"{counts.running} of the {counts.needed} pods that must run together run"
-        return Reading(names.GangState.DEGRADED, names.Verdict.NOT_ENOUGH_TASKS, message)
+        return Reading(GangPhase.DEGRADED, Reason.NOT_ENOUGH_TASKS, message)
     if counts.placed >= counts.needed:
-        return Reading(names.GangState.PLACED)
+        return Reading(GangPhase.PLACED)
     if counts.needed > counts.wanted:
         message = f"{counts.needed} pods must start together, but the job has {counts.wanted}"
-        return Reading(names.GangState.QUEUED, names.Verdict.NOT_ENOUGH_TASKS, message)
+        return Reading(GangPhase.QUEUED, Reason.NOT_ENOUGH_TASKS, message)
     refused = next((pod for pod in counts.waiting if pod.message), None)
     if refused is None:
         return None
-    return Reading(names.GangState.QUEUED, names.Verdict.UNSCHEDULABLE, refused.message)
+    return Reading(GangPhase.QUEUED, Reason.UNSCHEDULABLE, refused.message)
 
 
 def condition(group: GroupView, type_: str, status: str = "True") -> Mapping[str, str] | None:
@@ -135,7 +136,7 @@ def verdict(
         reason=reading.reason,
         message=reading.message,
         summary=_summary(reading, counts),
-        ever_possible=reading.reason not in names.HOPELESS,
+        ever_possible=reading.reason not in HOPELESS,
     )
 
 
@@ -154,11 +155,11 @@ def _missing(counts: Tally) -> Reading | None:
     if not counts.waiting or counts.now - counts.waiting[0].created < GROUP_GRACE:
         return None
     message = "the group object is missing, so the scheduler holds the job's pods back"
-    return Reading(names.GangState.QUEUED, names.Verdict.GROUP_MISSING, message)
+    return Reading(GangPhase.QUEUED, Reason.GROUP_MISSING, message)
 
 
 def _summary(reading: Reading, counts: Tally) -> str:
-    if reading.state in (names.GangState.RUNNING, names.GangState.DEGRADED):
+    if reading.state in (GangPhase.RUNNING, GangPhase.DEGRADED):
         return f"{counts.running}/{counts.wanted} running"
     told = reading.message or reading.reason
     text = f"{counts.placed}/{counts.wanted} placed" + (f": {told}" if told else "")

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from muster.api import names
 from muster.api.model import GroupView, Job, Replica
+from muster.api.reasons import GangPhase, Reason
 from muster.gang import base, demand, reading
 from muster.gang.model import Field, GroupApi, Link, Permission
 
 _GROUP, _VERSION = names.VOLCANO_API.split("/")
 _WAITING = ("", "Pending")
 _OVERUSED = ("overused", "quota insufficient")
-_NOT_ADMITTED = "NotAdmitted"
 _SILENCE = "Volcano has not admitted the group to its queue yet"
 
 
@@ -34,11 +34,11 @@ def _read(group: GroupView, counts: reading.Tally) -> reading.Reading | None:
             queue = group.spec.get("queue") or names.DEFAULT_QUEUE
             return _closed(queue, counts) or _silence(group, counts)
         case "Running" | "Completed":
-            return reading.Reading(names.GangState.RUNNING)
+            return reading.Reading(GangPhase.RUNNING)
         case "Unknown":
-            return reading.Reading(names.GangState.DEGRADED, reason, message)
+            return reading.Reading(GangPhase.DEGRADED, reason, message)
         case _ if said:
-            return reading.Reading(names.GangState.QUEUED, reason, message)
+            return reading.Reading(GangPhase.QUEUED, reason, message)
     return reading.by_pods(group, counts)
 
 
@@ -47,23 +47,23 @@ def _closed(queue: str, counts: reading.Tally) -> reading.Reading | None:
     if counts.queues is None or counts.queues.get(queue) == "Open":
         return None
     if queue not in counts.queues:
-        reason, message = names.Verdict.QUEUE_NOT_FOUND, f'Volcano has no queue "{queue}"'
+        reason, message = Reason.QUEUE_NOT_FOUND, f'Volcano has no queue "{queue}"'
     else:
-        reason = names.Verdict.QUEUE_NOT_OPEN
+        reason = Reason.QUEUE_NOT_OPEN
         message = f'the queue "{queue}" of Volcano is {counts.queues[queue]}, not Open'
-    return reading.Reading(names.GangState.QUEUED, reason, message)
+    return reading.Reading(GangPhase.QUEUED, reason, message)
 
 
 def _not_admitted(reason: str, message: str) -> reading.Reading:
     overused = any(word in message.lower() for word in _OVERUSED)
-    told = names.Verdict.QUEUE_OVERUSED if overused else reason or _NOT_ADMITTED
-    return reading.Reading(names.GangState.QUEUED, told, message or _SILENCE)
+    told = Reason.QUEUE_OVERUSED if overused else reason or Reason.NOT_ADMITTED
+    return reading.Reading(GangPhase.QUEUED, told, message or _SILENCE)
 
 
 def _silence(group: GroupView, counts: reading.Tally) -> reading.Reading:
     if counts.now - group.created < reading.FIRST_WORD:
-        return reading.Reading(names.GangState.QUEUED)
-    return reading.Reading(names.GangState.QUEUED, _NOT_ADMITTED, _SILENCE)
+        return reading.Reading(GangPhase.QUEUED)
+    return reading.Reading(GangPhase.QUEUED, Reason.NOT_ADMITTED, _SILENCE)
 
 
 VOLCANO = base.GangBackend(

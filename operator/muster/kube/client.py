@@ -14,6 +14,7 @@ import aiohttp
 import tenacity
 from pydantic_core import from_json, to_json
 
+from muster.api.backoff import Backoff
 from muster.api.model import Json
 from muster.kube.flowcontrol import FlowControl, PriorityLevel
 
@@ -24,6 +25,7 @@ MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 """Merges lists of built-in kinds by their keys, e.g. one condition among others."""
 ATTEMPTS = 8
+BACKOFF = Backoff(0.1, 10.0)
 EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
 UNCHECKED: Final[Mapping[str, str]] = MappingProxyType({"fieldValidation": "Ignore"})
 """The server need not look for fields that it does not know: that costs it as much as reading."""
@@ -315,6 +317,6 @@ def _error(response: aiohttp.ClientResponse, content: bytes) -> ApiError:
 
 
 def _pause(error: BaseException | None, attempt: int) -> float:
-    """Return the seconds to wait: what the server asked for, else 0.1 s doubling up to 10 s."""
+    """Return the seconds to wait: what the server asked for, else those of the back-off."""
     asked = error.retry_after if isinstance(error, ApiError) else None
-    return asked if asked is not None else min(10.0, 0.05 * 2.0**attempt)
+    return asked if asked is not None else BACKOFF.pause(attempt)

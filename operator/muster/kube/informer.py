@@ -10,13 +10,14 @@ from typing import Any
 
 import aiohttp
 
+from muster.api.backoff import Backoff
 from muster.kube.client import ApiError, Kube
 from muster.kube.collection import Collection, Key
 from muster.kube.resources import Resource
 
 log = logging.getLogger(__name__)
 PAGE = "2000"
-FIRST_PAUSE, LAST_PAUSE = 0.2, 5.0
+BACKOFF = Backoff(0.2, 5.0)
 EXPIRED = 410
 """The server has forgotten the revision that was asked for."""
 
@@ -47,7 +48,7 @@ class Informer:
 
     async def run(self) -> None:
         """Follow the collection for ever; connection trouble is survived and logged."""
-        pause, clock = FIRST_PAUSE, asyncio.get_running_loop().time
+        failures, clock = 0, asyncio.get_running_loop().time
         while True:
             started = clock()
             try:
@@ -60,12 +61,12 @@ class Informer:
                 expired = False
                 self._fail(f"{type(error).__name__}: {error}")
             # A server that answers lists but ends every watch is not to be read all the time.
-            if clock() - started > LAST_PAUSE:
-                pause, self._logged = FIRST_PAUSE, ""
+            if clock() - started > BACKOFF.last:
+                failures, self._logged = 0, ""
                 if expired:
                     continue
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, LAST_PAUSE)
+            failures += 1
+            await asyncio.sleep(BACKOFF.pause(failures))
 
     async def read(self) -> None:
         """Read the collection once. Raises ApiError and connection errors."""

@@ -13,8 +13,10 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
+from muster.api.backoff import Backoff
+
 log = logging.getLogger(__name__)
-FIRST_BACKOFF, LAST_BACKOFF = 0.5, 300.0
+BACKOFF = Backoff(0.5, 300.0)
 REST_FACTOR, SHORTEST_REST, LONGEST_REST = 0.5, 0.02, 2.0
 
 
@@ -152,7 +154,7 @@ class WorkQueue:
             log.info("pass over %s stopped: %s", key, causes[0])
             return None
         slot.failures += 1
-        pause = min(FIRST_BACKOFF * 2.0 ** min(slot.failures - 1, 16), LAST_BACKOFF)
+        pause = BACKOFF.pause(slot.failures)
         known = all(isinstance(cause, (*self._quiet, *self._trouble)) for cause in causes)
         log.log(
             logging.WARNING if known else logging.ERROR,

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from muster.api import names, status
 from muster.api.edge import mapping, sequence
+from muster.api.status import JobStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from muster.api.model import JobStatus
 
 GPU = "nvidia.com/gpu"
 ENDED = frozenset({names.JobState.SUCCEEDED, names.JobState.FAILED, names.JobState.INVALID})

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import aiohttp
 
-from muster.frameworks import FRAMEWORKS
+from muster import frameworks
 from muster.local import history
 from muster.local.handle import ClusterError
 
@@ -37,7 +37,7 @@ class Watching:
         self._tasks: list[asyncio.Task[None]] = []
         self._sources: dict[str, Read] = {
             f"/apis/{row.api_version}/namespaces/{namespace}/{row.plural}": history.job_sight
-            for row in FRAMEWORKS.values()
+            for row in frameworks.FRAMEWORKS.values()
         }
         self._sources[f"/api/v1/namespaces/{namespace}/pods"] = history.pod_sight
 

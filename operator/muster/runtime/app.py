@@ -20,7 +20,7 @@ from muster.allocator.loop import Loop, LoopSettings
 from muster.api import names
 from muster.cluster.gangs import GangRules
 from muster.controller.model import Context
-from muster.frameworks import FRAMEWORKS, ROWS, initcontainer
+from muster.frameworks import initcontainer
 from muster.frameworks.base import Framework
 from muster.frameworks.initcontainer import Waiting
 from muster.kube import access
@@ -98,7 +98,7 @@ class Operator:
         )
         self.metrics.launchers.find = self._launchers
         self.admission = _admission(settings, connection)
-        rows = [row for row in ROWS if row.kind in self.store.frameworks]
+        rows = [row for row in frameworks.rows() if row.kind in self.store.frameworks]
         self.grants = Grants(connection, self.informers, rows, settings.namespaces)
         self.problem = "starting"
         self._stop = asyncio.Event()
@@ -241,7 +241,7 @@ class Operator:
 
     def _launchers(self) -> Iterator[Launcher]:
         for job in self.store.jobs:
-            prefix = frameworks.of(job).own_metrics
+            prefix = frameworks.of(job).operator.own_metrics
             for view in self.store.children.of(job, names.BATCH_JOB, ()) if prefix else ():
                 yield prefix, view.name, view.namespace
 
@@ -294,7 +294,7 @@ def _enabled(settings: Settings) -> tuple[Framework, ...]:
     if settings.alone:
         return ()
     kinds = {kind.lower() for kind in settings.kinds}
-    return tuple(f for f in FRAMEWORKS.values() if not kinds or f.kind.lower() in kinds)
+    return tuple(f for f in frameworks.FRAMEWORKS.values() if not kinds or f.kind.lower() in kinds)
 
 
 def _admission(settings: Settings, connection: Kube) -> webhook.Admission | None:

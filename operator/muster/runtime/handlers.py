@@ -5,16 +5,16 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import itertools
 import logging
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import kopf
 
 from muster.api import names
+from muster.api.backoff import Backoff
 from muster.api.model import Json
 from muster.frameworks import admission
 from muster.frameworks.base import Framework
@@ -25,8 +25,8 @@ log = logging.getLogger(__name__)
 MISSED = "generator didn't stop after athrow()"
 """What contextlib says of a generator that was closed before."""
 
-LONGEST_PAUSE = 3.0
-"""Seconds between Kopf's attempts to reach the server."""
+BACKOFF = Backoff(0.2, 3.0)
+"""Between Kopf's attempts to reach the server, which go on for ever."""
 VALIDATE = "validate"
 """The path of the webhook; one for all kinds."""
 NEVER = 10.0 * 365 * 24 * 3600
@@ -76,7 +76,7 @@ def registry(
         # on.event writes nothing on the user's objects: no finalizer, no annotation.
         kopf.on.event(
             names.GROUP,
-            framework.versions[0],
+            framework.version,
             framework.plural,
             id=framework.plural,
             registry=made,
@@ -84,7 +84,7 @@ def registry(
         if endpoint is not None:
             kopf.on.validate(
                 names.GROUP,
-                framework.versions[0],
+                framework.version,
                 framework.plural,
                 id=VALIDATE,
                 operations=["CREATE", "UPDATE"],
@@ -114,7 +114,7 @@ async def run(
     settings.persistence.diffbase_storage = _NoDiffs()
     settings.watching.reconnect_backoff = 0.1
     settings.queueing.idle_timeout = 1.0
-    settings.networking.error_backoffs = _Backoffs()
+    settings.networking.error_backoffs = BACKOFF
     if endpoint is not None:
         settings.admission.server = functools.partial(_serve, endpoint)
     asyncio.get_running_loop().set_exception_handler(uncaught)
@@ -154,13 +154,6 @@ class _NoDiffs(kopf.DiffBaseStorage):
 
     def store(self, **_: Any) -> None:
         return None
-
-
-class _Backoffs(Iterable[float]):
-    """Pauses between attempts, in seconds, without end: the server will be back."""
-
-    def __iter__(self) -> Iterator[float]:
-        return itertools.chain((0.2, 0.5, 1.0, 2.0), itertools.repeat(LONGEST_PAUSE))
 
 
 async def _seen(

@@ -20,7 +20,7 @@ from muster.frameworks.base import Framework
 
 async def secrets(framework: Framework, there: Sequence[ObjectView]) -> Mapping[str, str]:
     """Return new values for a Secret that is missing or has other keys, else nothing."""
-    for part in framework.companions:
+    for part in framework.pods.companions:
         view = next((v for v in there if v.kind == part.kind), None)
         if part.keys and (view is None or set(view.content["data"]) != set(part.keys)):
             return await asyncio.to_thread(key_pair)

@@ -11,9 +11,9 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from muster import frameworks
 from muster.allocator.metrics import CycleMetrics
 from muster.api.model import Job
-from muster.frameworks import ROWS
 from muster.frameworks.base import Framework
 
 LABELS = ("job_namespace", "framework")
@@ -56,7 +56,7 @@ class Launchers(Collector):
         """Return the launchers that there are."""
         labels = ("launcher", "namespace")
         found = sorted(self.find())
-        for prefix in sorted({row.own_metrics for row in ROWS} - {""}):
+        for prefix in sorted({row.operator.own_metrics for row in frameworks.rows()} - {""}):
             family = GaugeMetricFamily(f"{prefix}_job_info", "Launchers of jobs.", labels=labels)
             for whose, launcher, namespace in found:
                 if whose == prefix:
@@ -79,8 +79,8 @@ class Metrics:
             (prefix, word): Counter(
                 f"{prefix}_jobs_{word}", f"{row.kind}s {word}.", registry=self.registry
             )
-            for row in ROWS
-            if (prefix := row.own_metrics)
+            for row in frameworks.rows()
+            if (prefix := row.operator.own_metrics)
             for word in OWN_WORDS
         }
         self.launchers = Launchers()
@@ -110,13 +110,13 @@ class Metrics:
         """Count that a condition of a job has become true."""
         word = TRANSITIONS.get(condition)
         if word is not None:
-            self._jobs[word].labels(job.namespace, framework.metric).inc()
-            if (own := self._own.get((framework.own_metrics, word))) is not None:
+            self._jobs[word].labels(job.namespace, framework.operator.metric).inc()
+            if (own := self._own.get((framework.operator.own_metrics, word))) is not None:
                 own.inc()
 
     def ended(self, framework: Framework, namespace: str) -> None:
         """Count a job that was deleted, by whomever."""
-        self._jobs[DELETED].labels(namespace, framework.metric).inc()
+        self._jobs[DELETED].labels(namespace, framework.operator.metric).inc()
 
     def _count(self, kind: str, verb: str) -> None:
         counter = self._objects.get((kind, verb))

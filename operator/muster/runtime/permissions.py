@@ -100,10 +100,10 @@ class Grants:
         namespaces: Sequence[str],
     ) -> None:
         self._kube, self._informers, self._store = kube, informers, informers.store
-        self._rows = [row for row in rows if row.component]
+        self._rows = [row for row in rows if row.operator.component]
         self._namespaces = namespaces
         self.lacking: Mapping[str, str] = {
-            row.operator_name: "its permissions have not been asked for yet" for row in self._rows
+            row.operator.name: "its permissions have not been asked for yet" for row in self._rows
         }
         """Operator name -> what is missing, in a sentence; those that may do all are not here."""
         self._blind = "" if not self._store.backend.embedded else "not asked for yet"
@@ -133,7 +133,7 @@ class Grants:
                     lacking, blind = await self._asked()
 
     async def _asked(self) -> tuple[Mapping[str, str], str]:
-        left = {row.operator_name: await self._row(row) for row in self._open()}
+        left = {row.operator.name: await self._row(row) for row in self._open()}
         blind = self._blind
         if blind:
             component = "embedded" if self._store.frameworks else "scheduler"
@@ -145,16 +145,16 @@ class Grants:
         return {name: said for name, said in left.items() if said}, blind
 
     def _readable(self, lacking: Collection[str], blind: str) -> set[str]:
-        batch = any(row.batch for row in self._rows if row.operator_name not in lacking)
+        batch = any(row.roles.batch for row in self._rows if row.operator.name not in lacking)
         limits = self._store.backend.embedded and not blind
         return {kind for kind, may in ((names.BATCH_JOB, batch), (names.CSI_NODE, limits)) if may}
 
     def _open(self) -> list[Framework]:
-        return [row for row in self._rows if row.operator_name in self.lacking]
+        return [row for row in self._rows if row.operator.name in self.lacking]
 
     async def _row(self, row: Framework) -> str:
-        asked = [Permission(*permission) for permission in row.permissions]
-        return await self._sentence(asked, row.kind, row.component)
+        asked = [Permission(*permission) for permission in row.operator.permissions]
+        return await self._sentence(asked, row.kind, row.operator.component)
 
     async def _sentence(self, asked: Iterable[Permission], purpose: str, component: str) -> str:
         try:

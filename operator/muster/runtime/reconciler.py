@@ -14,7 +14,9 @@ from typing import Protocol
 from muster import frameworks
 from muster.allocator import binder
 from muster.api import edge, names
-from muster.api.model import BatchView, Job, Json, ObjectView, Verdict
+from muster.api.backoff import Backoff
+from muster.api.model import BatchView, Job, Json, ObjectView
+from muster.api.status import Verdict
 from muster.controller import events, reconcile, templates
 from muster.controller.model import (
     Action,
@@ -42,7 +44,7 @@ from muster.store.ondemand import Companions, Strangers
 from muster.store.store import Store
 
 log = logging.getLogger(__name__)
-FIRST_RETRY, LAST_RETRY = 2.0, 60.0
+BACKOFF = Backoff(2.0, 60.0)
 REFUSED = frozenset({400, 403, 404, 422, 500})
 """Answers that another try soon will not change; 500 is an admission webhook that fails."""
 """Answers to a creation that say no to the object; 404: its API, or its namespace, is gone."""
@@ -105,8 +107,8 @@ class Reconciler:
         await self._strangers.look(job)
         framework, context = frameworks.of(job), self._context()
         observed = self._observe(job, framework)
-        over = job.status.finished or job.problems or framework.operator_name in context.lacking
-        if framework.companions and not over:
+        over = job.status.finished or job.problems or framework.operator.name in context.lacking
+        if framework.pods.companions and not over:
             there = await self._unwatched.look(job, framework)
             observed = replace(
                 observed,
@@ -137,13 +139,13 @@ class Reconciler:
         )
 
     def _batches(self, job: Job, framework: Framework) -> tuple[BatchView, ...]:
-        roles = [role for role in job.replicas if role.batch] if framework.batch else ()
+        roles = [role for role in job.replicas if role.batch] if framework.roles.batch else ()
         found = self._children(job, names.BATCH_JOB, tuple(job.pod_names(roles))) if roles else ()
         return tuple(view for view in found if isinstance(view, BatchView))
 
     def _companions(self, job: Job, framework: Framework) -> Iterator[ObjectView]:
         """Yield those of the job's companions that a watch shows."""
-        for part in framework.companions:
+        for part in framework.pods.companions:
             if (part.api_version, part.kind) not in ondemand.RESOURCES:
                 name = part.name(job)
                 found = self._children(job, part.kind, (name,))
@@ -248,9 +250,8 @@ class Reconciler:
         return own
 
     def _refuse(self, job: Job, document: Json, error: ApiError) -> None:
-        count = self._retries.get(job.key, 0)
-        self._retries[job.key] = count + 1
-        pause = min(FIRST_RETRY * 2.0 ** min(count, 16), LAST_RETRY)
+        self._retries[job.key] = self._retries.get(job.key, 0) + 1
+        pause = BACKOFF.pause(self._retries[job.key])
         kind, name = document["kind"], document["metadata"]["name"]
         self._metrics.refused(kind)
         log.warning("%s: %s %s refused: %s", job.key, kind, name, error.message)
@@ -321,7 +322,7 @@ class Reconciler:
 
     def _path(self, job: Job, subresource: str = "") -> str:
         framework = self._cache.frameworks[job.kind]
-        resource = Resource(names.GROUP, framework.versions[0], framework.plural)
+        resource = Resource(names.GROUP, framework.version, framework.plural)
         return resource.path(job.namespace, job.name, subresource)
 
     def _say(self, job: Job, batch: Sequence[Action]) -> None:

@@ -13,8 +13,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from muster import frameworks
 from muster import gang as gangs
 from muster.api import names
+
+COMMANDS = {"run": "Run the operator.", "scheduler": "Run the scheduler alone, without jobs."}
+"""The commands that take such flags."""
 
 
 class FlagError(ValueError):
@@ -266,9 +270,9 @@ class Settings:
 
 
 def _kind(text: str) -> str:
-    kinds = {kind.lower(): kind for kind in KINDS}
+    kinds = {kind.lower(): kind for kind in frameworks.FRAMEWORKS}
     if text.lower() not in kinds:
-        raise ValueError(f"write one of {', '.join(KINDS)}")
+        raise ValueError(f"write one of {', '.join(frameworks.FRAMEWORKS)}")
     return kinds[text.lower()]
 
 
@@ -297,8 +301,6 @@ def _monitoring(text: str) -> str:
     return address(f":{port}" if port else "0")
 
 
-COMMANDS = {"run": "Run the operator.", "scheduler": "Run the scheduler alone, without jobs."}
-KINDS = ("TFJob", "PyTorchJob", "XGBoostJob", "PaddleJob", "JAXJob", "MPIJob")
 GANG = (
     Flag("gang-scheduler-name", "who places gangs: " + ", ".join(gangs.BACKENDS)
          + ", or the name of a scheduler-plugins instance (embedded)", "name"),
@@ -425,7 +427,7 @@ PREFIXES = ("webhook-", "zap-")
 
 
 def parse(arguments: Sequence[str], environ: Mapping[str, str], command: str = "run") -> Settings:
-    """Return what the arguments of one of COMMANDS come to. Raises `flags.FlagError`."""
+    """Return what the arguments of one of `flags.COMMANDS` come to. Raises `flags.FlagError`."""
     table = [flag for section in _sections(command).values() for flag in section]
     given = parse_flags(arguments, (*table, *WITHOUT_EFFECT), PREFIXES)
     values: dict[str, Any] = {

@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from muster.api.reasons import GangPhase, Reason
 from muster.scheduler.actions import ACTIONS
 from muster.scheduler.actions.protect import keep, protect, resume
-from muster.scheduler.decision import Decision, State, Verdict
-from muster.scheduler.model import Reason, Refusal, Snapshot
+from muster.scheduler.decision import Decision, Verdict
+from muster.scheduler.model import Refusal, Snapshot
 from muster.scheduler.policy import Policy
 from muster.scheduler.session import Around, Session, unwatched
 from muster.scheduler.state import GangState
@@ -73,14 +74,14 @@ def _positions(waiting: Iterable[GangState]) -> Mapping[str, int]:
 def _verdict(session: Session, job: GangState, positions: Mapping[str, int]) -> Verdict:
     gang, state = job.gang, _state(session, job)
     total = gang.ready + gang.missing
-    placed = gang.ready if state in (State.WAITING, State.RESERVED) else job.ready
+    placed = gang.ready if state in (GangPhase.WAITING, GangPhase.RESERVED) else job.ready
     refusal = _refusal(job)
     message = summary = ""
     if refusal.reason:
         lacking = min(job.need or job.left, total)
         message = f"{lacking}/{total} tasks in gang unschedulable: {refusal.sentence}"
         summary = f": {job.summary or refusal.sentence}"
-    goal = total if state in (State.RUNNING, State.PLACED) else gang.min_member
+    goal = total if state in (GangPhase.RUNNING, GangPhase.PLACED) else gang.min_member
     return Verdict(
         state=state,
         reason=refusal.reason,
@@ -109,13 +110,13 @@ def _refusal(job: GangState) -> Refusal:
     return _UNTRIED
 
 
-def _state(session: Session, job: GangState) -> State:
+def _state(session: Session, job: GangState) -> GangPhase:
     if not job.need:
-        return State.RUNNING if job.gang.ready >= job.gang.min_member else State.PLACED
+        return GangPhase.RUNNING if job.gang.ready >= job.gang.min_member else GangPhase.PLACED
     if job.lost:
-        return State.RELEASED
+        return GangPhase.RELEASED
     if job.gang.admitted:
-        return State.DEGRADED
+        return GangPhase.DEGRADED
     if job.reserved or (job.promised and session.rules.pipelined(job)):
-        return State.RESERVED
-    return State.WAITING
+        return GangPhase.RESERVED
+    return GangPhase.WAITING

@@ -8,20 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 
-from muster.scheduler.model import Reason
-
-
-class State(StrEnum):
-    """How far a gang has come."""
-
-    WAITING = "Waiting"
-    RESERVED = "Reserved"
-    PLACED = "Placed"
-    RUNNING = "Running"
-    DEGRADED = "Degraded"
-    RELEASED = "Released"
+from muster.api.reasons import GangPhase, Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +48,7 @@ class Move:
 class Verdict:
     """Where a gang stands and why."""
 
-    state: State
+    state: GangPhase
     reason: Reason
     message: str
     """The long sentence, for conditions and events; empty where there is nothing to say."""

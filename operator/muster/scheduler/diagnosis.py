@@ -9,7 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from muster.scheduler.model import BASE_RESOURCES, BoolArray, IntArray, Link, Reason, Refusal
+from muster.api.reasons import Reason
+from muster.scheduler.model import BASE_RESOURCES, BoolArray, IntArray, Link, Refusal
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState, PodSetState
 from muster.scheduler.volumestate import TOO_MANY

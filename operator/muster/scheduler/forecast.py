@@ -12,8 +12,9 @@ from typing import Final
 
 import numpy as np
 
+from muster.api.reasons import GangPhase
 from muster.scheduler.cycle import schedule
-from muster.scheduler.decision import Decision, State
+from muster.scheduler.decision import Decision
 from muster.scheduler.model import (
     CPU,
     MEMORY,
@@ -54,7 +55,7 @@ def forecast(snapshot: Snapshot, policy: Policy, keys: Collection[str]) -> Mappi
         for decision in decisions:
             if decision.placements:
                 future.place(decision)
-                if decision.gang in keys and decision.verdict.state is State.PLACED:
+                if decision.gang in keys and decision.verdict.state is GangPhase.PLACED:
                     found.setdefault(decision.gang, future.now)
         if found.keys() >= set(keys) or not future.advance():
             break

@@ -11,6 +11,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from muster.api.reasons import Reason
+
 ENDLESS: Final = int(np.iinfo(np.int64).max // 4)
 """More volumes than anybody has."""
 
@@ -52,51 +54,6 @@ PODS, CPU, MEMORY = range(3)
 SLOT: Final = 1000
 """What one pod takes of the column `pods`."""
 UNLIMITED: Final = float("inf")
-
-
-class Reason(StrEnum):
-    """Why a gang is not whole; the empty one where nothing is in the way."""
-
-    NONE = ""
-    NOT_ENOUGH_RESOURCES = "NotEnoughResources"
-    NOT_ENOUGH_TASKS = "NotEnoughTasks"
-    WAITING_FOR_RESERVATION = "WaitingForReservation"
-    QUEUE_OVERUSED = "QueueOverused"
-    PREEMPTED = "Preempted"
-    PRIORITY_TOO_LOW = "PriorityTooLow"
-    SCHEDULING_GATED = "SchedulingGated"
-    WAITING_FOR_VOLUME = "WaitingForVolume"
-    FRAGMENTED = "Fragmented"
-    NO_MATCHING_NODE = "NoMatchingNode"
-    NO_NODE_LARGE_ENOUGH = "NoNodeLargeEnough"
-    EXCEEDS_CLUSTER = "ExceedsCluster"
-    EXCEEDS_QUEUE_CAPABILITY = "ExceedsQueueCapability"
-    EXCEEDS_RESOURCE_QUOTA = "ExceedsResourceQuota"
-    QUEUE_NOT_FOUND = "QueueNotFound"
-    PRIORITY_CLASS_NOT_FOUND = "PriorityClassNotFound"
-    FOREIGN_SCHEDULER = "ForeignScheduler"
-    UNSUPPORTED_CONSTRAINT = "UnsupportedConstraint"
-    GROUP_MISSING = "GroupMissing"
-
-    @property
-    def ever_possible(self) -> bool:
-        """Say whether a change of load alone can end this wait."""
-        return self not in _HOPELESS
-
-
-_HOPELESS: Final = frozenset(
-    {
-        Reason.NO_MATCHING_NODE,
-        Reason.NO_NODE_LARGE_ENOUGH,
-        Reason.EXCEEDS_CLUSTER,
-        Reason.EXCEEDS_QUEUE_CAPABILITY,
-        Reason.EXCEEDS_RESOURCE_QUOTA,
-        Reason.QUEUE_NOT_FOUND,
-        Reason.PRIORITY_CLASS_NOT_FOUND,
-        Reason.FOREIGN_SCHEDULER,
-        Reason.UNSUPPORTED_CONSTRAINT,
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,7 +127,7 @@ class Informers:
 
     async def read_jobs(self, framework: Framework) -> None:
         """Read all jobs of one kind. Raises connection errors; a refusal is logged."""
-        version = framework.versions[0]
+        version = framework.version
         given = {"kind": framework.kind, "apiVersion": f"{names.GROUP}/{version}"}
         for namespace in self.store.namespaces:
             path = Resource(names.GROUP, version, framework.plural).path(namespace)

@@ -42,7 +42,7 @@ class Companions:
         """Return those of the job's that exist. Raises ApiError and connection errors."""
         parts = [
             part
-            for part in framework.companions
+            for part in framework.pods.companions
             if (part.api_version, part.kind) in RESOURCES and part.wanted(job)
         ]
         found = await asyncio.gather(*(self._view(job, part) for part in parts))

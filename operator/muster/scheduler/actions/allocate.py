@@ -9,11 +9,12 @@ from typing import Final
 
 import numpy as np
 
+from muster.api.reasons import Reason
 from muster.scheduler import diagnosis
 from muster.scheduler.actions import placement, reserve
 from muster.scheduler.diagnosis import Obstacles
 from muster.scheduler.hooks import Demand, Order
-from muster.scheduler.model import PODS, Reason, Refusal
+from muster.scheduler.model import PODS, Refusal
 from muster.scheduler.session import JobOrder, Session
 from muster.scheduler.state import GangState, PodSetState, QueueState
 

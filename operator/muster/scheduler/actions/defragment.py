@@ -15,12 +15,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from muster.api.reasons import Reason
 from muster.scheduler.actions.eviction import mark, others, seal, starving, usefulness
 from muster.scheduler.actions.options import options, promising
 from muster.scheduler.actions.trial import Counted, Purse, Slots, relocate, trial_of
 from muster.scheduler.arguments import Parsed
 from muster.scheduler.decision import Move
-from muster.scheduler.model import UNLIMITED, BoolArray, Gang, Link, Lot, Reason
+from muster.scheduler.model import UNLIMITED, BoolArray, Gang, Link, Lot
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState
 

@@ -12,18 +12,10 @@ from typing import Final
 
 import numpy as np
 
+from muster.api.reasons import Reason
 from muster.scheduler.actions.allocate import attempt, unfit
 from muster.scheduler.actions.trial import Trial, trial_of
-from muster.scheduler.model import (
-    PODS,
-    SLOT,
-    BoolArray,
-    FloatArray,
-    HostPort,
-    IntArray,
-    Reason,
-    Refusal,
-)
+from muster.scheduler.model import PODS, SLOT, BoolArray, FloatArray, HostPort, IntArray, Refusal
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState
 from muster.scheduler.victims import Victims

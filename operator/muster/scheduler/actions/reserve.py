@@ -14,8 +14,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from muster.api.reasons import Reason
 from muster.scheduler.capacity import Stack
-from muster.scheduler.model import PODS, UNLIMITED, BoolArray, FloatArray, IntArray, Reason
+from muster.scheduler.model import PODS, UNLIMITED, BoolArray, FloatArray, IntArray
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState
 

@@ -12,9 +12,10 @@ from typing import Final
 
 import numpy as np
 
+from muster.api.reasons import Reason
 from muster.scheduler.arguments import Parsed
 from muster.scheduler.hooks import VETO, YES, Answers, Claim, Hooks
-from muster.scheduler.model import PODS, UNLIMITED, FloatArray, IntArray, Queue, Reason, Refusal
+from muster.scheduler.model import PODS, UNLIMITED, FloatArray, IntArray, Queue, Refusal
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState, QueueState
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 
+from muster.api.reasons import Reason
 from muster.scheduler import diagnosis
 from muster.scheduler.arguments import Parsed
 from muster.scheduler.hooks import Demand, Hooks
-from muster.scheduler.model import Quota, Reason, Refusal
+from muster.scheduler.model import Quota, Refusal
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState
 

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long to wait before something that failed is tried again."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Pauses in seconds that grow from `first` to `last`.
+
+    Attempts are counted from 1 everywhere: `pause(n)` is the pause after the n-th attempt in a
+    row that failed. Who lets the first failure pass without a pause asks for `pause(n - 1)`.
+    """
+
+    first: float
+    last: float
+    factor: float = 2.0
+
+    def pause(self, attempt: int) -> float:
+        """Return the pause after that many failures in a row; 0 without any."""
+        if attempt < 1:
+            return 0.0
+        try:
+            return min(self.first * self.factor ** (attempt - 1), self.last)
+        except OverflowError:
+            return self.last
+
+    def __iter__(self) -> Iterator[float]:
+        """Yield the pauses in order, without end."""
+        return map(self.pause, itertools.count(1))

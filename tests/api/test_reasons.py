@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The words in which both cores say where a gang stands."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import muster
+from muster.api import reasons
+from muster.api.reasons import Reason
+
+
+def test_load_can_end_some_waits_and_not_others() -> None:
+    """A missing queue stays missing whatever else finishes."""
+    assert Reason.NOT_ENOUGH_RESOURCES.ever_possible
+    assert not Reason.QUEUE_NOT_FOUND.ever_possible
+
+
+def test_nothing_in_the_way_is_no_reason() -> None:
+    """It is false and empty, so that a status leaves it out."""
+    assert not Reason.NONE
+    assert Reason.NONE.ever_possible
+
+
+def test_every_reason_is_spelt_in_one_place() -> None:
+    """Two lists of them had drifted apart: nobody writes one out but the module of reasons."""
+    spelt = {
+        f"{path.name}: {node.value}"
+        for path in Path(muster.__file__).parent.rglob("*.py")
+        if path != Path(reasons.__file__)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and node.value in set(Reason) - {Reason.NONE}
+    }
+    assert spelt == set()
