@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import errno
+import functools
 import os
 import random
 import socket
@@ -27,7 +27,6 @@ from muster.local import (
     remains,
     stages,
 )
-from muster.local.client import ApiError
 from muster.local.handle import LOOPBACK, Cluster, ClusterError, PortTakenError
 
 if TYPE_CHECKING:
@@ -185,11 +184,7 @@ def _use(files: Layout, asked: Options, file: Path, lock: int, say: Say) -> Clus
 
 
 def _fill(made: Cluster, watch: _Stopwatch) -> None:
-    try:
-        with contextlib.closing(made.client()) as api:
-            contents.install(api, made.options, watch.lap, made.check)
-    except (ApiError, TimeoutError) as error:
-        raise ClusterError(str(error)) from error
+    made.ask(functools.partial(contents.install, made.options, watch.lap, made.check))
 
 
 def _authority(files: Layout) -> pki.Authority:
@@ -225,6 +220,8 @@ def _start_api(made: Cluster, authority: pki.Authority, lock: int) -> Cluster:
 
 
 def _write_kubeconfigs(made: Cluster, authority: pki.Authority) -> None:
+    text = kubeconfig.by_files(made.files.name, made.server, made.files.pki, "admin")
+    kubeconfig.write(made.access, text)
     users: dict[Path, tuple[str, ...]] = {made.files.kubeconfig: components.ADMIN}
     users |= {made.files.kubeconfig_of(name): user for name, user in components.USERS.items()}
     for path, user in users.items():

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
+import functools
 import json
 import shlex
 import sys
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from muster.local import (
     binaries,
-    client,
     cluster,
     components,
     contents,
@@ -242,9 +241,8 @@ def _status(args: argparse.Namespace) -> int:
 
 def _nodes(found: cluster.Cluster) -> str:
     try:
-        with contextlib.closing(found.client()) as api:
-            there = contents.simulated(api, found.options.mark)
-    except client.ApiError as error:
+        there = found.ask(functools.partial(contents.simulated, found.options.mark))
+    except cluster.ClusterError as error:
         return f"unknown: {error}"
     return f"{sum(map(nodes.ready, there))} of {len(there)} ready"
 

@@ -98,7 +98,8 @@ class Kube:
     """One connection pool to one API server.
 
     Reads go straight through; writes pass the gate in their order of urgency. A write that
-    would leave after `lease_until` is refused with `FencedError`.
+    would leave after `lease_until` is refused with `FencedError`. What may pass is tried up to
+    `attempts` times.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class Kube:
         new_session: Callable[[], aiohttp.ClientSession],
         namespace: str,
         width: int,
+        attempts: int = ATTEMPTS,
     ) -> None:
         self.host = host.rstrip("/")
         self.new_session = new_session
@@ -115,6 +117,7 @@ class Kube:
         self.namespace = namespace
         """Namespace this process runs in, or that the kubeconfig's context names."""
         self.gate = Gate(width)
+        self._attempts = attempts
         self.lease_until = math.inf
         """`time.monotonic()` up to which this process is sure to be the leader."""
         self.recovered: Callable[[], None] = _nothing
@@ -157,10 +160,11 @@ class Kube:
         *,
         grace: int | None = None,
         propagation: str = "Background",
+        version: str = "",
     ) -> Json | None:
         """Delete exactly the object with that uid; None if it was gone already.
 
-        Raises ApiError, FencedError.
+        A `version` is the resourceVersion that it has to have. Raises ApiError, FencedError.
         """
         options: Json = {
             "apiVersion": "v1",
@@ -168,6 +172,8 @@ class Kube:
             "propagationPolicy": propagation,
             "preconditions": {"uid": uid},
         }
+        if version:
+            options["preconditions"]["resourceVersion"] = version
         if grace is not None:
             options["gracePeriodSeconds"] = grace
         try:
@@ -235,7 +241,7 @@ class Kube:
         try:
             return await self._send(method, path, body, content_type, params)
         except (ApiError, *BROKEN) as error:
-            if not self._passing(method, error):
+            if self._attempts == 1 or not self._passing(method, error):
                 raise
             await asyncio.sleep(_pause(error, 1))
         retrying = tenacity.AsyncRetrying(
@@ -243,7 +249,7 @@ class Kube:
             wait=lambda state: _pause(
                 state.outcome.exception() if state.outcome else None, state.attempt_number + 1
             ),
-            stop=tenacity.stop_after_attempt(ATTEMPTS - 1),
+            stop=tenacity.stop_after_attempt(self._attempts - 1),
             reraise=True,
         )
         result: Json = await retrying(self._send, method, path, body, content_type, params)
