@@ -173,6 +173,8 @@ def test_the_only_cluster_is_meant_without_its_name(capsys: pytest.CaptureFixtur
     assert f"export KUBECONFIG={files.kubeconfig}\n" in capsys.readouterr().out
     assert run("logs", "etcd") == 0
     assert capsys.readouterr().out == "its words"
+    assert run("status") == 1  # nothing of it runs
+    assert str(files.kubeconfig) in capsys.readouterr().out
     assert run("down") == 0
     assert capsys.readouterr().err == "muster is down\n"
     assert cluster.names() == []

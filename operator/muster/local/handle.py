@@ -104,9 +104,9 @@ class Cluster:
 
     def start(self, component: str) -> None:
         """Start a component that does not run. It may need a moment to be of use."""
-        with locks.held(self.files.lock) as lock:
+        with locks.held(self.files.lock):
             if self.pids()[component] is None:
-                self.launch(component, lock)
+                self.launch(component)
 
     def stop(self, component: str, *, grace: float = 5.0) -> None:
         """End a component and wait for that; with `grace=0` as if it had crashed."""
@@ -114,7 +114,7 @@ class Cluster:
         if one:
             processes.stop([one], grace=grace)
 
-    def launch(self, component: str, lock: int) -> None:
+    def launch(self, component: str) -> None:
         """Start a component for the holder of the cluster's lock."""
         flags = components.arguments(component, self.files, self.options, self.port)
         processes.start(
@@ -122,7 +122,6 @@ class Cluster:
             cwd=self.files.home,
             log=self.files.log(component),
             record=self.files.pid(component),
-            lock=lock,
         )
 
     def wait_ready(self, seconds: float = START_SECONDS) -> None:

@@ -113,13 +113,12 @@ def start(where: Cluster, manifests: Path, flags: Sequence[str] = ()) -> Runner:
         f"--health-probe-bind-address={LOOPBACK}:{made.health}",
         *flags,
     ]
-    with locks.held(where.files.lock) as lock:
+    with locks.held(where.files.lock):
         processes.start(
             argv,
             cwd=Path(__file__).parents[2],  # where Python finds the package, installed or not
             log=made.log,
             record=where.files.pid(NAME),
-            lock=lock,
         )
     return made
 
