@@ -18,6 +18,8 @@ STORIES ?= $(sort $(shell grep -lrE 'mark\.e2e' --include='test_*.py' tests))
 TELL = GOGC=400 GOMAXPROCS=1 $(BIN)/python -m pytest $(STORIES) $(PYTEST_ARGS)
 AT_ONCE = --dist loadfile --no-loadscope-reorder -n
 BENCH_ARGS ?=
+# `make constraints UPGRADE=` adds what is new in pyproject.toml and leaves all other pins alone.
+UPGRADE ?= --upgrade
 CLUSTER ?= muster
 NODES ?= 4
 
@@ -106,7 +108,7 @@ local-down: install ## stop it and delete its files
 constraints: | $(BIN)/python ## pin the newest packages that pyproject.toml allows
 	@command -v $(BIN)/uv >/dev/null || $(BIN)/python -m pip install --quiet uv
 	echo hatchling | $(BIN)/uv pip compile pyproject.toml - --extra dev \
-		--universal --python-version 3.11 --upgrade --generate-hashes --quiet \
+		--universal --python-version 3.11 $(UPGRADE) --generate-hashes --quiet \
 		--no-emit-index-url --no-emit-find-links --no-annotate --no-header \
 		--output-file constraints.txt >/dev/null
 	@printf '%s\n' '# SPDX-License-Identifier: Apache-2.0' \

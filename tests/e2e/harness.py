@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import signal
+import ssl
 import subprocess
 import time
 import urllib.error
@@ -89,7 +90,7 @@ class Api:
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self.cluster = cluster
         self.namespace = namespace
-        self._pool = cluster.client()._pool
+        self._pool = connections(cluster)
         self._server = cluster.server
 
     def path(self, kind: str, name: str = "", sub: str = "") -> str:
@@ -318,6 +319,14 @@ class Api:
             if (not reason or e["reason"] == reason)
             and (not name or e["involvedObject"]["name"] == name)
         ]
+
+
+def connections(cluster: Cluster) -> urllib3.PoolManager:
+    """Return connections as the administrator of a cluster."""
+    pki = cluster.files.pki
+    context = ssl.create_default_context(cafile=str(pki / "ca.crt"))
+    context.load_cert_chain(str(pki / "admin.crt"), str(pki / "admin.key"))
+    return urllib3.PoolManager(ssl_context=context, maxsize=16)
 
 
 def _short(state: Mapping[str, Json]) -> str:

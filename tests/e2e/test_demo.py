@@ -124,7 +124,7 @@ def can_be_looked_at(text: str, state: Path, cwd: Path) -> None:
     kept = cluster.find("demo")
     assert kept is not None
     assert all(kept.pids().values())
-    jobs = kept.client().get("/apis/kubeflow.org/v1/namespaces/default/tfjobs")["items"]
+    jobs = kept.ask(lambda api: api.items("/apis/kubeflow.org/v1/namespaces/default/tfjobs"))
     assert {job["metadata"]["name"] for job in jobs} == set(NAMES)
     again = start("--keep", state=state, cwd=cwd)
     words, _ = again.communicate(timeout=60)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.local import cluster, commands, options
+from muster.local import cluster, commands, layout, options
 
 UNREACHABLE = """
 current-context: x
@@ -155,3 +155,40 @@ def test_without_a_cluster_it_is_said_that_there_is_none(
     out = capsys.readouterr()
     assert words in out.out + out.err
     assert list(state.rglob("*")) == []
+
+
+def brought_up(name: str) -> layout.Layout:
+    """Leave the files of a cluster that was brought up whole."""
+    files = layout.Layout.of(name)
+    files.make()
+    cluster.Cluster(files, options.Options(name=name), 1, {}).save()
+    return files
+
+
+def test_the_only_cluster_is_meant_without_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever it is called: `make local-up` calls it otherwise than `muster local up`."""
+    files = brought_up("muster")
+    files.log("etcd").write_text("its words")
+    assert run("env") == 0
+    assert f"export KUBECONFIG={files.kubeconfig}\n" in capsys.readouterr().out
+    assert run("logs", "etcd") == 0
+    assert capsys.readouterr().out == "its words"
+    assert run("status") == 1  # nothing of it runs
+    assert str(files.kubeconfig) in capsys.readouterr().out
+    assert run("down") == 0
+    assert capsys.readouterr().err == "muster is down\n"
+    assert cluster.names() == []
+
+
+@pytest.mark.parametrize("argv", [("env",), ("status",), ("down",), ("logs", "etcd")])
+def test_which_of_several_is_meant_has_to_be_said(
+    argv: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Even if one has the name that `up` gives by itself: `down` has no way back."""
+    for name in ("muster", "default"):
+        brought_up(name)
+    assert run(*argv) == 1
+    words = "muster local: there are several clusters, name one by --name: default muster\n"
+    assert capsys.readouterr() == ("", words)
+    assert cluster.names() == ["default", "muster"]
+    assert run("env", "--name", "default") == 0

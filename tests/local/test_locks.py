@@ -6,6 +6,9 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+import filelock
+import pytest
+
 from muster.local import locks
 
 if TYPE_CHECKING:
@@ -36,8 +39,11 @@ def test_a_removed_lock_is_not_held_by_two(tmp_path: Path) -> None:
     waits, got = threading.Event(), []
 
     def second() -> None:
-        with locks.held(path, waits.set) as handle:
-            got.append(locks._is_at(path, handle))
+        with locks.held(path, waits.set):
+            third = filelock.FileLock(path)
+            with pytest.raises(filelock.Timeout):
+                third.acquire(blocking=False)
+            got.append(path.exists())
 
     with locks.held(path):
         thread = threading.Thread(target=second)

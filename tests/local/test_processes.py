@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes are known by pid and birth, and recorded by themselves."""
+"""Processes are known by pid and birth, and recorded before they are of any use."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 
 from muster.local import locks, processes
@@ -37,10 +39,8 @@ class Started:
 
     def start(self, name: str, argv: list[str]) -> processes.Identity | None:
         """Start it under the lock."""
-        with locks.held(self.lock) as lock:
-            processes.start(
-                argv, cwd=self.folder, log=self.log(name), record=self.record(name), lock=lock
-            )
+        with locks.held(self.lock):
+            processes.start(argv, cwd=self.folder, log=self.log(name), record=self.record(name))
         return processes.read(self.record(name))
 
 
@@ -53,7 +53,7 @@ def started(tmp_path: Path) -> Iterator[Started]:
     processes.stop([one for one in found if one], grace=0)
 
 
-def test_a_process_writes_its_own_record(started: Started) -> None:
+def test_a_process_is_recorded(started: Started) -> None:
     """The record is there as soon as start is done, and is of the living process."""
     one = started.start("a", SLEEP)
     assert one is not None
@@ -67,6 +67,19 @@ def test_a_process_runs_in_its_folder_and_writes_to_its_log(started: Started) ->
     assert one is not None
     assert processes.wait_gone([one], seconds=10) == []
     assert started.log("a").read_text() == f"{started.folder}\noops\n"
+
+
+def test_a_process_that_cannot_be_recorded_does_not_run(started: Started) -> None:
+    """On a full disk, say; nobody would ever end it."""
+    before = psutil.Process().children()
+    record = started.folder / "no such folder" / "a.pid"
+    with pytest.raises(FileNotFoundError):
+        processes.start(
+            ["sh", "-c", "echo ran"], cwd=started.folder, log=started.log("a"), record=record
+        )
+    (child,) = set(psutil.Process().children()) - set(before)
+    child.wait(10)
+    assert started.log("a").read_text() == ""
 
 
 def test_the_lock_is_free_once_the_record_is_written(started: Started) -> None:
@@ -138,15 +151,15 @@ def test_half_a_record_is_none(content: str, tmp_path: Path) -> None:
 
 
 def test_who_starts_after_a_killed_starter_sees_all_it_started(tmp_path: Path) -> None:
-    """The lock of a killed starter is held on by its children until they are recorded."""
+    """What a killed starter had not recorded does not become what it was to be."""
     mark = f"600.{os.getpid()}"
     code = (
         "import sys; from pathlib import Path; from muster.local import locks, processes\n"
         "here = Path(sys.argv[1])\n"
-        "with locks.held(here / 'lock') as lock:\n"
+        "with locks.held(here / 'lock'):\n"
         "    for i in range(50):\n"
         "        processes.start(['sleep', sys.argv[2]], cwd=here, log=here / 'log',\n"
-        "            record=here / f'{i}.pid', lock=lock)\n"
+        "            record=here / f'{i}.pid')\n"
         "        print(i, flush=True)\n"
     )
     argv = [sys.executable, "-c", code, str(tmp_path), mark]
@@ -158,8 +171,8 @@ def test_who_starts_after_a_killed_starter_sees_all_it_started(tmp_path: Path) -
     with locks.held(tmp_path / "lock"):
         found = [processes.read(path) for path in tmp_path.glob("*.pid")]
         processes.stop([one for one in found if one], grace=0)
-    listed = subprocess.run(
-        ["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True
-    )
-    assert f"sleep {mark}" not in listed.stdout
     assert len(found) >= 5
+    deadline = time.monotonic() + 10  # the last one has yet to see that its starter is gone
+    while any(mark in (one.info["cmdline"] or ()) for one in psutil.process_iter(["cmdline"])):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)  # the end of another's child gives no event

@@ -79,7 +79,7 @@ def install(where: cluster.Cluster, namespace: str, name: str) -> None:
     """Put another operator there, with the webhook of training-operator."""
     shell(where, f"kubectl get namespace {namespace} || kubectl create namespace {namespace}")
     path = f"/apis/apps/v1/namespaces/{namespace}/deployments"
-    where.client().create(path, deployment(namespace, name))
+    where.ask(lambda api: api.create(path, deployment(namespace, name)))
     if name == "training-operator":
         config = {
             "apiVersion": "admissionregistration.k8s.io/v1",
@@ -87,7 +87,8 @@ def install(where: cluster.Cluster, namespace: str, name: str) -> None:
             "metadata": {"name": "validator.training-operator.kubeflow.org"},
         }
         plural = "validatingwebhookconfigurations"
-        where.client().create(f"/apis/admissionregistration.k8s.io/v1/{plural}", config)
+        admission = f"/apis/admissionregistration.k8s.io/v1/{plural}"
+        where.ask(lambda api: api.create(admission, config))
 
 
 def test_every_block_of_the_guide_is_run_here() -> None:
@@ -105,7 +106,8 @@ def test_an_operator_is_replaced_and_comes_back(server: cluster.Cluster, section
     shell(server, block)
     for namespace, name in BEFORE[section]:
         path = f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}"
-        assert server.client().get(path)["spec"]["replicas"] == 0
+        found = server.ask(lambda api, path=path: api.get(path))
+        assert found["spec"]["replicas"] == 0
     shell(server, "kubectl apply -f examples/tfjob-simple.yaml")
     assert "muster" in shell(server, "kubectl get deployments -n muster-system -o name")
     (back,) = BLOCKS["Back again"]

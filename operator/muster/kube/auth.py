@@ -11,7 +11,7 @@ from kubernetes.aio import client as aio_client
 from kubernetes.aio import config as aio_config
 from kubernetes.aio.client.rest import RESTClientObject
 
-from muster.kube.client import Kube
+from muster.kube.client import ATTEMPTS, Kube
 
 CONNECTIONS = 256
 IDLE = 75.0
@@ -24,7 +24,11 @@ class ConfigurationError(Exception):
 
 
 async def connect(
-    kubeconfig: str = "", master: str = "", context: str | None = None, width: int = 64
+    kubeconfig: str = "",
+    master: str = "",
+    context: str | None = None,
+    width: int = 64,
+    attempts: int = ATTEMPTS,
 ) -> Kube:
     """Open a connection as kubectl would, or as a pod does. Raises ConfigurationError."""
     configuration = aio_client.Configuration()
@@ -56,7 +60,7 @@ async def connect(
             proxy=configuration.proxy,
         )
 
-    return Kube(configuration.host, new_session, namespace, width)
+    return Kube(configuration.host, new_session, namespace, width, attempts)
 
 
 async def _load(configuration: Any, kubeconfig: str, context: str | None) -> str:

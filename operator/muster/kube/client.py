@@ -81,7 +81,8 @@ class Kube:
     """One connection pool to one API server.
 
     Reads go straight through; writes pass the gate in their order of urgency. A write that
-    would leave after `lease_until` is refused with `FencedError`.
+    would leave after `lease_until` is refused with `FencedError`. What may pass is tried up to
+    `attempts` times.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Kube:
         new_session: Callable[[], aiohttp.ClientSession],
         namespace: str,
         width: int,
+        attempts: int = ATTEMPTS,
     ) -> None:
         self.host = host.rstrip("/")
         self.new_session = new_session
@@ -98,6 +100,7 @@ class Kube:
         self.namespace = namespace
         """Namespace this process runs in, or that the kubeconfig's context names."""
         self.gate = FlowControl(width)
+        self._attempts = attempts
         self.lease_until = math.inf
         """`time.monotonic()` up to which this process is sure to be the leader."""
         self.recovered: Callable[[], None] = _nothing
@@ -140,10 +143,11 @@ class Kube:
         *,
         grace: int | None = None,
         propagation: str = "Background",
+        version: str = "",
     ) -> Json | None:
         """Delete exactly the object with that uid; None if it was gone already.
 
-        Raises ApiError, FencedError.
+        A `version` is the resourceVersion that it has to have. Raises ApiError, FencedError.
         """
         options: Json = {
             "apiVersion": "v1",
@@ -151,6 +155,8 @@ class Kube:
             "propagationPolicy": propagation,
             "preconditions": {"uid": uid},
         }
+        if version:
+            options["preconditions"]["resourceVersion"] = version
         if grace is not None:
             options["gracePeriodSeconds"] = grace
         try:
@@ -218,7 +224,7 @@ class Kube:
         try:
             return await self._send(method, path, body, content_type, params)
         except (ApiError, *BROKEN) as error:
-            if not self._passing(method, error):
+            if self._attempts == 1 or not self._passing(method, error):
                 raise
             await asyncio.sleep(_pause(error, 1))
         retrying = tenacity.AsyncRetrying(
@@ -226,7 +232,7 @@ class Kube:
             wait=lambda state: _pause(
                 state.outcome.exception() if state.outcome else None, state.attempt_number + 1
             ),
-            stop=tenacity.stop_after_attempt(ATTEMPTS - 1),
+            stop=tenacity.stop_after_attempt(self._attempts - 1),
             reraise=True,
         )
         result: Json = await retrying(self._send, method, path, body, content_type, params)

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import errno
+import functools
 import os
 import random
 import socket
@@ -27,7 +27,6 @@ from muster.local import (
     remains,
     stages,
 )
-from muster.local.client import ApiError
 from muster.local.handle import LOOPBACK, Cluster, ClusterError, PortTakenError
 
 if TYPE_CHECKING:
@@ -56,9 +55,7 @@ def up(wanted: Options, say: Say = lambda _: None) -> Cluster:
     done. ClusterError or binaries.BinariesError if there can be none; nothing is left then.
     """
     files = layout.Layout.of(options.parse_name(wanted.name))
-    with locks.held(
-        files.lock, lambda: say(f"waiting: another start or stop of {files.name}")
-    ) as lock:
+    with locks.held(files.lock, lambda: say(f"waiting: another start or stop of {files.name}")):
         running = remains.load(files)
         if running and all(running.pids().values()):
             _refuse_another(running, wanted.kubeconfig)
@@ -67,8 +64,8 @@ def up(wanted: Options, say: Say = lambda _: None) -> Cluster:
         remains.sweep(files, say)
         try:
             if wanted.kubeconfig and existing.is_there(wanted.kubeconfig):
-                return _use(files, wanted, wanted.kubeconfig, lock, say)
-            return _bring_up(files, wanted, lock, say)
+                return _use(files, wanted, wanted.kubeconfig, say)
+            return _bring_up(files, wanted, say)
         except BaseException as error:
             try:
                 remains.sweep(files, say)
@@ -136,25 +133,20 @@ class _Stopwatch:
         self._last = now
 
 
-def _bring_up(
-    files: Layout,
-    asked: Options,
-    lock: int,
-    say: Say,
-) -> Cluster:
+def _bring_up(files: Layout, asked: Options, say: Say) -> Cluster:
     commands = binaries.find(asked.kubernetes_version)
     copy = asked.kubeconfig and asked.kubeconfig.absolute()
     wanted = dataclasses.replace(asked, kubeconfig=copy)
     watch = _Stopwatch(say)
     files.make()
     if wanted.tied:
-        _start_guard(files, lock)
+        _start_guard(files)
     authority = _authority(files)
     _prepare(files, wanted, commands)
-    made = _start_api(Cluster(files, wanted, free_port(), commands), authority, lock)
+    made = _start_api(Cluster(files, wanted, free_port(), commands), authority)
     watch.lap("API server")
     for component in made.components[2:]:
-        made.launch(component, lock)
+        made.launch(component)
     _fill(made, watch)
     made.save()
     if copy:
@@ -162,7 +154,7 @@ def _bring_up(
     return made
 
 
-def _use(files: Layout, asked: Options, file: Path, lock: int, say: Say) -> Cluster:
+def _use(files: Layout, asked: Options, file: Path, say: Say) -> Cluster:
     """Put into the cluster of a kubeconfig what is asked for; start kwok for its nodes."""
     there, text = existing.look(file, asked)
     wanted = dataclasses.replace(asked, mark=there.mark, kubeconfig=None)
@@ -174,22 +166,18 @@ def _use(files: Layout, asked: Options, file: Path, lock: int, say: Say) -> Clus
         kubeconfig.write(path, text)
     there.save(files)
     if wanted.tied:
-        _start_guard(files, lock)
+        _start_guard(files)
     _prepare(files, wanted, commands)
     made = Cluster(files, wanted, 0, commands, there)
     for component in made.components:
-        made.launch(component, lock)
+        made.launch(component)
     _fill(made, watch)
     made.save()
     return made
 
 
 def _fill(made: Cluster, watch: _Stopwatch) -> None:
-    try:
-        with contextlib.closing(made.client()) as api:
-            contents.install(api, made.options, watch.lap, made.check)
-    except (ApiError, TimeoutError) as error:
-        raise ClusterError(str(error)) from error
+    made.ask(functools.partial(contents.install, made.options, watch.lap, made.check))
 
 
 def _authority(files: Layout) -> pki.Authority:
@@ -209,11 +197,11 @@ def _prepare(files: Layout, wanted: Options, commands: dict[str, list[str]]) -> 
         (files.bin / name).symlink_to(command[0])
 
 
-def _start_api(made: Cluster, authority: pki.Authority, lock: int) -> Cluster:
-    made.launch(components.ETCD, lock)
+def _start_api(made: Cluster, authority: pki.Authority) -> Cluster:
+    made.launch(components.ETCD)
     for _ in range(_PORT_TRIES):
         _write_kubeconfigs(made, authority)
-        made.launch(components.API_SERVER, lock)
+        made.launch(components.API_SERVER)
         try:
             made.wait_ready()
         except PortTakenError:
@@ -225,6 +213,8 @@ def _start_api(made: Cluster, authority: pki.Authority, lock: int) -> Cluster:
 
 
 def _write_kubeconfigs(made: Cluster, authority: pki.Authority) -> None:
+    text = kubeconfig.by_files(made.files.name, made.server, made.files.pki, "admin")
+    kubeconfig.write(made.access, text)
     users: dict[Path, tuple[str, ...]] = {made.files.kubeconfig: components.ADMIN}
     users |= {made.files.kubeconfig_of(name): user for name, user in components.USERS.items()}
     for path, user in users.items():
@@ -235,7 +225,7 @@ def _write_kubeconfigs(made: Cluster, authority: pki.Authority) -> None:
         kubeconfig.write(path, text)
 
 
-def _start_guard(files: Layout, lock: int) -> None:
+def _start_guard(files: Layout) -> None:
     me = processes.of(os.getpid())
     assert me is not None
     processes.start(
@@ -243,5 +233,4 @@ def _start_guard(files: Layout, lock: int) -> None:
         cwd=files.home,
         log=files.log(_GUARD),
         record=files.pid(_GUARD),
-        lock=lock,
     )

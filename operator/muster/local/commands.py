@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
+import functools
 import json
 import shlex
 import sys
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from muster.local import (
     binaries,
-    client,
     cluster,
     components,
     contents,
@@ -77,8 +76,13 @@ def _add_up(actions: Subparsers) -> None:
     up = _action(actions, "up", "bring up a cluster", _up)
     up.formatter_class = argparse.RawDescriptionHelpFormatter
     up.epilog = _ANNOTATIONS
-    _add_name(up)
     add = up.add_argument
+    add(
+        "--name",
+        default=options.DEFAULT_NAME,
+        type=_checked(options.parse_name),
+        help=f"what to call the cluster (default {options.DEFAULT_NAME})",
+    )
     add(
         "--nodes",
         type=_checked(options.parse_count),
@@ -131,9 +135,8 @@ def _add_up(actions: Subparsers) -> None:
 def _add_name(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--name",
-        default=options.DEFAULT_NAME,
         type=_checked(options.parse_name),
-        help=f"name of the cluster (default {options.DEFAULT_NAME})",
+        help="name of the cluster (default: of the only one that there is)",
     )
 
 
@@ -197,21 +200,33 @@ def _up(args: argparse.Namespace) -> int:
     )
     made = cluster.up(wanted, _say)
     print(f"kubeconfig: {wanted.kubeconfig or made.kubeconfig}")
-    name = "" if args.name == options.DEFAULT_NAME else f" --name {args.name}"
+    name = "" if cluster.names() == [args.name] else f" --name {args.name}"
     print(f'to use it:  eval "$(muster local env{name})"')
     return 0
 
 
+def _meant(args: argparse.Namespace) -> str:
+    """Name of the cluster that a command is about: the only one where none is named."""
+    there = cluster.names()
+    if not args.name and len(there) > 1:
+        raise cluster.ClusterError(
+            f"there are several clusters, name one by --name: {' '.join(there)}"
+        )
+    return args.name or (there[0] if there else options.DEFAULT_NAME)
+
+
 def _down(args: argparse.Namespace) -> int:
-    there = cluster.down(args.name, _say, forget=args.forget)
-    _say(f"{args.name} is down" if there else f"there is no cluster {args.name}")
+    name = _meant(args)
+    there = cluster.down(name, _say, forget=args.forget)
+    _say(f"{name} is down" if there else f"there is no cluster {name}")
     return 0
 
 
 def _status(args: argparse.Namespace) -> int:
-    found = cluster.find(args.name)
+    name = _meant(args)
+    found = cluster.find(name)
     if not found:
-        print(_missing(args.name))
+        print(_missing(name))
         return 1
     pids = found.pids()
     for name, pid in pids.items():
@@ -226,9 +241,8 @@ def _status(args: argparse.Namespace) -> int:
 
 def _nodes(found: cluster.Cluster) -> str:
     try:
-        with contextlib.closing(found.client()) as api:
-            there = contents.simulated(api, found.options.mark)
-    except client.ApiError as error:
+        there = found.ask(functools.partial(contents.simulated, found.options.mark))
+    except cluster.ClusterError as error:
         return f"unknown: {error}"
     return f"{sum(map(nodes.ready, there))} of {len(there)} ready"
 
@@ -241,18 +255,20 @@ def _missing(name: str) -> str:
 
 
 def _env(args: argparse.Namespace) -> int:
-    found = cluster.find(args.name)
+    name = _meant(args)
+    found = cluster.find(name)
     if not found:
-        raise cluster.ClusterError(_missing(args.name))
+        raise cluster.ClusterError(_missing(name))
     print(f"export KUBECONFIG={shlex.quote(str(found.kubeconfig))}")
     print(f'export PATH={shlex.quote(str(found.files.bin))}:"$PATH"')
     return 0
 
 
 def _logs(args: argparse.Namespace) -> int:
-    path = layout.Layout.of(args.name).log(args.component)
+    name = _meant(args)
+    path = layout.Layout.of(name).log(args.component)
     if not path.exists():
-        raise cluster.ClusterError(f"{args.name} has no {args.component}")
+        raise cluster.ClusterError(f"{name} has no {args.component}")
     sys.stdout.write(path.read_text(errors="replace"))
     return 0
 

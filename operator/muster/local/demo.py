@@ -23,7 +23,6 @@ from muster.local import (
     svg,
     watching,
 )
-from muster.local.client import ApiError
 from muster.local.handle import ClusterError
 from muster.local.show import Show, ShowError
 
@@ -50,7 +49,7 @@ _VERDICT_SECONDS = 10.0
 _SETTLE_SECONDS = 5.0
 _SHAPE = {"cpu": "8", "memory": "32Gi", history.GPU: str(GPUS), "pods": "110"}
 _HERE = Path(__file__).resolve()
-_ERRORS = (ShowError, ClusterError, binaries.BinariesError, ApiError)
+_ERRORS = (ShowError, ClusterError, binaries.BinariesError)
 
 
 def main(*, keep: bool = False, out: Path | None = None) -> int:

@@ -3,22 +3,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
+import functools
 import json
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from muster.local import client, kubeconfig
-from muster.local.client import ApiError
-from muster.local.handle import ClusterError
+from muster.local import kubeconfig
+from muster.local.handle import ApiError, ClusterError, CredentialsError, ask
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from muster.local.client import Client
+    from muster.local.apiserver import ApiServer
     from muster.local.layout import Layout
     from muster.local.options import Options
 
@@ -90,42 +89,44 @@ def look(file: Path, wanted: Options) -> tuple[Existing, str]:
     """
     try:
         text = kubeconfig.only_current(file)
-        api = client.by_kubeconfig(file)
+        server, uid = ask(file, functools.partial(_look, file, wanted))
     except OSError as error:
         raise ClusterError(f"{file} cannot be read ({error.strerror}): {_OTHERWISE}") from error
-    except (kubeconfig.KubeconfigError, client.CredentialsError) as error:
+    except (kubeconfig.KubeconfigError, CredentialsError) as error:
         raise ClusterError(f"{file} is there but cannot be used, {error}: {_OTHERWISE}") from error
-    with contextlib.closing(api):
-        try:
-            uid = api.get(_ITSELF)["metadata"]["uid"]
-            lacking = _lacking(api, nodes=bool(wanted.nodes))
-        except ApiError as error:
-            raise ClusterError(f"{file}: {_refusal(api, error)}; {_OTHERWISE}") from error
-        if lacking:
-            raise ClusterError(
-                f"{file}: its user may not {', '.join(lacking)} in the cluster {api.server}: "
-                "name the kubeconfig of an administrator"
-            )
-        mark = f"{wanted.name}-{secrets.token_hex(3)}"
-        return Existing(str(file.resolve()), api.server, uid, mark, wanted.nodes or 0), text
+    mark = f"{wanted.name}-{secrets.token_hex(3)}"
+    return Existing(str(file.resolve()), server, uid, mark, wanted.nodes or 0), text
 
 
-def reach(there: Existing, files: Layout, say: Callable[[str], None]) -> Client | None:
-    """Connect again; None if the address is another cluster's by now, which is said.
+async def _look(file: Path, wanted: Options, api: ApiServer) -> tuple[str, str]:
+    """Give the cluster's address and its own uid."""
+    try:
+        uid = await _identity(api)
+        lacking = await _lacking(api, nodes=bool(wanted.nodes))
+    except ApiError as error:
+        raise ClusterError(f"{file}: {_refusal(api, error)}; {_OTHERWISE}") from error
+    if lacking:
+        raise ClusterError(
+            f"{file}: its user may not {', '.join(lacking)} in the cluster {api.url}: "
+            "name the kubeconfig of an administrator"
+        )
+    return api.url, uid
+
+
+def reach(there: Existing, files: Layout, say: Callable[[str], None]) -> Path | None:
+    """Find a kubeconfig that leads there; None if another cluster is there by now, which is said.
 
     ClusterError if it cannot be reached.
     """
     errors: list[Exception] = []
     for path in (files.kubeconfig, Path(there.file)):
         try:
-            api = client.by_kubeconfig(path)
-            uid = api.get(_ITSELF)["metadata"]["uid"]
-        except (ApiError, client.CredentialsError) as error:
+            uid = ask(path, _identity)
+        except (ApiError, CredentialsError) as error:
             errors.append(error)  # a token in the copy may be too old, the user's file be gone
             continue
         if uid == there.uid:
-            return api
-        api.close()
+            return path
         if path == files.kubeconfig:
             say(f"at {there.server} is another cluster now: nothing there was put there from here")
             return None
@@ -136,17 +137,21 @@ def reach(there: Existing, files: Layout, say: Callable[[str], None]) -> Client 
     )
 
 
-def _lacking(api: Client, *, nodes: bool) -> list[str]:
+async def _identity(api: ApiServer) -> str:
+    return str((await api.get(_ITSELF))["metadata"]["uid"])
+
+
+async def _lacking(api: ApiServer, *, nodes: bool) -> list[str]:
     rights = (*_ALWAYS, *(_WITH_NODES if nodes else ()))
     return [
         f"{verb} {resource}"
         for group, resource, verbs in rights
         for verb in verbs
-        if not _may(api, group, resource, verb)
+        if not await _may(api, group, resource, verb)
     ]
 
 
-def _may(api: Client, group: str, resource: str, verb: str) -> bool:
+async def _may(api: ApiServer, group: str, resource: str, verb: str) -> bool:
     name, _, part = resource.partition("/")
     asked = {"group": group, "resource": name, "subresource": part, "verb": verb}
     document = {
@@ -154,11 +159,11 @@ def _may(api: Client, group: str, resource: str, verb: str) -> bool:
         "kind": "SelfSubjectAccessReview",
         "spec": {"resourceAttributes": asked},
     }
-    allowed: bool = api.create(_REVIEWS, document)["status"]["allowed"]
-    return allowed
+    review = await api.create(_REVIEWS, document)
+    return bool(review["status"]["allowed"])
 
 
-def _refusal(api: Client, error: ApiError) -> str:
+def _refusal(api: ApiServer, error: ApiError) -> str:
     if error.status in {401, 403}:
-        return f"the cluster {api.server} refuses its user ({error})"
-    return f"the cluster {api.server} cannot be reached ({error})"
+        return f"the cluster {api.url} refuses its user ({error})"
+    return f"the cluster {api.url} cannot be reached ({error})"

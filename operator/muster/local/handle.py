@@ -3,30 +3,49 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 import os
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from muster.local import client, components, locks, processes
+from muster.local import components, locks, processes
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
+    from muster.local.apiserver import ApiServer
     from muster.local.existing import Existing
     from muster.local.layout import Layout
     from muster.local.options import Options
 
 LOOPBACK = "127.0.0.1"
 START_SECONDS = 90.0
+MANAGER = "muster-local"
+"""Under this name an API server notes what this package wrote."""
 
 _LAST_WORDS = 8  # lines
+
+T = TypeVar("T")
 
 
 class ClusterError(Exception):
     """A cluster could not be brought up; the message says why, with the component's words."""
+
+
+class ApiError(ClusterError):
+    """The API server refused (`status` is HTTP's), or did not answer (`status` is 0)."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class CredentialsError(ClusterError):
+    """A kubeconfig does not say how to speak to its cluster."""
 
 
 class PortTakenError(ClusterError):
@@ -66,13 +85,14 @@ class Cluster:
         path = os.pathsep.join([str(self.files.bin), os.environ.get("PATH", os.defpath)])
         return {"KUBECONFIG": str(self.kubeconfig), "PATH": path}
 
-    def client(self) -> client.Client:
-        """Connect to the API server as administrator; the caller closes it."""
-        if self.existing:
-            return client.by_kubeconfig(self.kubeconfig)
-        pki = self.files.pki
-        names = (pki / "ca.crt", pki / "admin.crt", pki / "admin.key")
-        return client.by_certificate(self.server, *names)
+    def ask(self, question: Callable[[ApiServer], Awaitable[T]]) -> T:
+        """Ask the API server as administrator. Raises ApiError."""
+        return ask(self.access, question)
+
+    @property
+    def access(self) -> Path:
+        """The kubeconfig by which this package speaks to the API server."""
+        return self.kubeconfig if self.existing else self.files.kubeconfig_of(MANAGER)
 
     def pids(self) -> dict[str, int | None]:
         """Process of each component; None where it does not run."""
@@ -84,9 +104,9 @@ class Cluster:
 
     def start(self, component: str) -> None:
         """Start a component that does not run. It may need a moment to be of use."""
-        with locks.held(self.files.lock) as lock:
+        with locks.held(self.files.lock):
             if self.pids()[component] is None:
-                self.launch(component, lock)
+                self.launch(component)
 
     def stop(self, component: str, *, grace: float = 5.0) -> None:
         """End a component and wait for that; with `grace=0` as if it had crashed."""
@@ -94,7 +114,7 @@ class Cluster:
         if one:
             processes.stop([one], grace=grace)
 
-    def launch(self, component: str, lock: int) -> None:
+    def launch(self, component: str) -> None:
         """Start a component for the holder of the cluster's lock."""
         flags = components.arguments(component, self.files, self.options, self.port)
         processes.start(
@@ -102,22 +122,21 @@ class Cluster:
             cwd=self.files.home,
             log=self.files.log(component),
             record=self.files.pid(component),
-            lock=lock,
         )
 
     def wait_ready(self, seconds: float = START_SECONDS) -> None:
         """Wait until the API server calls itself ready; ClusterError if it does not in time."""
-        api = self.client()
         deadline = time.monotonic() + seconds
-        try:
-            while not api.ready():
+
+        async def wait(api: ApiServer) -> None:
+            while not await api.ready():
                 self.check(components.ETCD, components.API_SERVER)
                 if time.monotonic() > deadline:
                     words = self.last_words(components.API_SERVER)
                     raise ClusterError(f"the API server is not ready in {seconds:.0f} s:\n{words}")
-                time.sleep(0.05)
-        finally:
-            api.close()
+                await asyncio.sleep(0.05)
+
+        self.ask(wait)
 
     def check(self, *names: str) -> None:
         """Raise ClusterError if one of these components (default: any) has ended."""
@@ -145,3 +164,14 @@ class Cluster:
         fresh = self.files.record.with_suffix(".new")
         fresh.write_text(text)
         fresh.replace(self.files.record)
+
+
+def ask(kubeconfig: Path, question: Callable[[ApiServer], Awaitable[T]]) -> T:
+    """Ask the API server of a kubeconfig. Raises ApiError, CredentialsError."""
+    from muster.local import apiserver  # noqa: PLC0415 -- takes a second, and few commands ask
+
+    async def asked() -> T:
+        async with apiserver.connected(kubeconfig) as api:
+            return await question(api)
+
+    return asyncio.run(asked())

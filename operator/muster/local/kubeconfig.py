@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kubeconfig files with everything inside, so that they can be copied anywhere."""
+"""Kubeconfig files: with everything inside, so that they can be copied anywhere, or by files."""
 
 from __future__ import annotations
 
@@ -23,26 +23,34 @@ class KubeconfigError(Exception):
 
 def document(cluster: str, server: str, authority: bytes, user: str, identity: Pair) -> str:
     """YAML of a kubeconfig with one context, named like the cluster."""
-    name = f"muster-{cluster}"
+    trust = {"server": server, "certificate-authority-data": _text(authority)}
+    credentials = {
+        "client-certificate-data": _text(identity.certificate),
+        "client-key-data": _text(identity.key),
+    }
+    return _whole(f"muster-{cluster}", trust, user, credentials)
+
+
+def by_files(cluster: str, server: str, pki: Path, user: str) -> str:
+    """YAML of a kubeconfig that names the files of keys and certificates in a folder.
+
+    A client that wants files makes none then, which would be left if it were killed.
+    """
+    trust = {"server": server, "certificate-authority": str(pki / "ca.crt")}
+    credentials = {
+        "client-certificate": str(pki / f"{user}.crt"),
+        "client-key": str(pki / f"{user}.key"),
+    }
+    return _whole(f"muster-{cluster}", trust, user, credentials)
+
+
+def _whole(name: str, cluster: dict[str, str], user: str, credentials: dict[str, str]) -> str:
     return yaml.safe_dump(
         {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [
-                {
-                    "name": name,
-                    "cluster": {"server": server, "certificate-authority-data": _text(authority)},
-                },
-            ],
-            "users": [
-                {
-                    "name": user,
-                    "user": {
-                        "client-certificate-data": _text(identity.certificate),
-                        "client-key-data": _text(identity.key),
-                    },
-                },
-            ],
+            "clusters": [{"name": name, "cluster": cluster}],
+            "users": [{"name": user, "user": credentials}],
             "contexts": [{"name": name, "context": {"cluster": name, "user": user}}],
             "current-context": name,
         },

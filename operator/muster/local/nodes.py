@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from muster.local import stages
 
 if TYPE_CHECKING:
-    from muster.local.client import Document
+    from muster.api.model import Json
     from muster.local.options import Options
 
 REGION = "local"
@@ -48,7 +48,7 @@ def kwok_mark(mark: str) -> dict[str, str]:
     return {stages.MARK: mark} if mark else {"kwok.x-k8s.io/node": "fake"}
 
 
-def document(index: int, options: Options, version: str, now: str) -> Document:
+def document(index: int, options: Options, version: str, now: str) -> Json:
     """Node `index` (from 0) of a cluster of that version (`v1.36.3`).
 
     Without kwok it is born Ready, at `now` (RFC 3339). In a cluster that was there before it
@@ -59,7 +59,7 @@ def document(index: int, options: Options, version: str, now: str) -> Document:
         for taint in options.taints
     ]
     if options.mark:
-        spec: Document = {"taints": [KEEP_OFF, *taints]}
+        spec: Json = {"taints": [KEEP_OFF, *taints]}
     else:
         pods = ipaddress.IPv4Address(_FIRST_PODS + index * 256)
         spec = {"podCIDR": f"{pods}/24", "podCIDRs": [f"{pods}/24"]}
@@ -94,11 +94,11 @@ def _labels(index: int, options: Options) -> dict[str, str]:
     }
 
 
-def _status(index: int, options: Options, version: str, now: str) -> Document:
+def _status(index: int, options: Options, version: str, now: str) -> Json:
     called = name(index, options.mark)
     first = _FIRST_GUEST if options.mark else _FIRST_ADDRESS
     capacity = {"ephemeral-storage": "100Gi", **options.shapes[index % len(options.shapes)]}
-    status: Document = {
+    status: Json = {
         "capacity": capacity,
         "allocatable": capacity,
         "addresses": [
@@ -137,7 +137,7 @@ def architecture() -> str:
     return _MACHINES.get(platform.machine(), platform.machine())
 
 
-def ready(node: Document) -> bool:
+def ready(node: Json) -> bool:
     """Whether the node is Ready and carries no not-ready taint."""
     status = {one["type"]: one["status"] for one in node["status"].get("conditions", ())}
     taints = {taint["key"] for taint in node["spec"].get("taints", ())}

@@ -1,35 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes that outlive their starter, known by pid *and* time of birth.
 
-A pid alone may belong to a stranger by the time it is used; the pair never does. Each
-process writes its own record before it becomes the component, so that no starter, killed
-at whatever moment, leaves one unrecorded.
+A pid alone may belong to a stranger by the time it is used; the pair never does. A process
+becomes the component only when its record is written, so that no starter, killed at whatever
+moment, leaves one unrecorded.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import subprocess
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+import psutil
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
-# Standard input is the starter's lock until the record is written: whoever gets the lock
-# after a killed starter therefore sees the records of all that it started.
-_BECOME = 'cd "$1" && echo "$$" "$(cat /proc/$$/stat)" > "$2" && shift 2 && exec "$@" </dev/null'
-_STAT_STATE, _STAT_BIRTH = 0, 19  # places after the command name, which may hold blanks
+# Standard input is a pipe from the starter: a line once the record is written, or its end.
+_BECOME = 'cd "$1" && read -r go && shift && exec "$@" </dev/null'
+_REMAINS = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+_GLANCE = 0.2
+"""Seconds after which a process that is waited for is looked at again: what is left of one that
+nobody buries is waited for in vain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """One process, for good: `birth` is in clock ticks since the machine started."""
+    """One process, for good: `birth` is in hundredths of a second since the machine started."""
 
     pid: int
     birth: int
@@ -40,18 +43,22 @@ def of(pid: int) -> Identity | None:
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
     try:
-        fields = _after_name(Path(f"/proc/{pid}/stat").read_text())
-    except (FileNotFoundError, ProcessLookupError):
+        process = psutil.Process(pid)
+        if process.status() in _REMAINS:
+            return None
+        # Unlike the time of day, it stays the same when somebody sets the clock.
+        since_boot = process.create_time() - psutil.boot_time()
+    except psutil.NoSuchProcess:
         return None
-    return None if fields[_STAT_STATE] in "ZX" else Identity(pid, int(fields[_STAT_BIRTH]))
+    return Identity(pid, round(since_boot * 100))
 
 
 def read(record: Path) -> Identity | None:
     """Identity in a record; None where there is none, or only the start of one."""
     try:
-        pid, _, stat = record.read_text().partition(" ")
-        return Identity(int(pid), int(_after_name(stat)[_STAT_BIRTH]))
-    except (FileNotFoundError, ValueError, IndexError):
+        pid, birth = record.read_text().split()
+        return Identity(int(pid), int(birth))
+    except (FileNotFoundError, ValueError):
         return None
 
 
@@ -60,45 +67,43 @@ def alive(identity: Identity | None) -> bool:
     return identity is not None and of(identity.pid) == identity
 
 
-def start(argv: Sequence[str], *, cwd: Path, log: Path, record: Path, lock: int) -> None:
-    """Start `argv` in a session of its own and wait until it has written its `record`.
-
-    `lock` (a file descriptor) stays held by it until then.
-    """
+def start(argv: Sequence[str], *, cwd: Path, log: Path, record: Path) -> None:
+    """Start `argv` in a session of its own, with its identity in `record`."""
     log.parent.mkdir(parents=True, exist_ok=True)
     record.unlink(missing_ok=True)
     writing = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    pid = os.posix_spawn(
-        "/bin/sh",
-        ["sh", "-c", _BECOME, "sh", str(cwd), str(record), *argv],
-        os.environ,
-        file_actions=[
-            (os.POSIX_SPAWN_DUP2, lock, 0),
-            (os.POSIX_SPAWN_OPEN, 1, str(log), writing, 0o600),
-            (os.POSIX_SPAWN_DUP2, 1, 2),
-        ],
-        setsid=True,
-    )
-    while read(record) is None and of(pid):
-        time.sleep(0.002)
+    word, say = os.pipe()
+    try:
+        pid = os.posix_spawn(
+            "/bin/sh",
+            ["sh", "-c", _BECOME, "sh", str(cwd), *argv],
+            os.environ,
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, word, 0),
+                (os.POSIX_SPAWN_OPEN, 1, str(log), writing, 0o600),
+                (os.POSIX_SPAWN_DUP2, 1, 2),
+            ],
+            setsid=True,
+        )
+        one = of(pid)
+        if one:
+            record.write_text(f"{one.pid} {one.birth}")
+            os.write(say, b"go\n")
+    finally:
+        os.close(word)
+        os.close(say)
 
 
 def send(identity: Identity, number: signal.Signals) -> bool:
     """Signal that very process; False if it is gone."""
     try:
-        handle = os.pidfd_open(identity.pid)
-    except ProcessLookupError:
-        return False
-    try:  # the handle is taken first: what it was checked to be, it stays
+        process = psutil.Process(identity.pid)
         if not alive(identity):
             return False
-        signal.pidfd_send_signal(handle, number)
-    except ProcessLookupError:
+        process.send_signal(number)  # only if the pid is still that of the process made above
+    except psutil.NoSuchProcess:
         return False
-    else:
-        return True
-    finally:
-        os.close(handle)
+    return True
 
 
 def stop(identities: Iterable[Identity], *, grace: float) -> None:
@@ -118,8 +123,9 @@ def wait_gone(identities: Iterable[Identity], *, seconds: float) -> list[Identit
     """Wait until none of them is left, at most so long; the answer is who still is."""
     deadline = time.monotonic() + seconds
     left = [one for one in identities if alive(one)]
-    while left and time.monotonic() < deadline:
-        _wait_for(left[0].pid, seconds=min(0.2, deadline - time.monotonic()))
+    while left and (patience := deadline - time.monotonic()) > 0:
+        with contextlib.suppress(psutil.Error):
+            psutil.Process(left[0].pid).wait(min(patience, _GLANCE))
         left = [one for one in left if alive(one)]
     return left
 
@@ -133,18 +139,3 @@ def run(argv: Sequence[str], *, seconds: float) -> str:
 def _signal_all(identities: Iterable[Identity], number: signal.Signals) -> None:
     for one in identities:
         send(one, number)
-
-
-def _wait_for(pid: int, *, seconds: float) -> None:
-    try:
-        handle = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return
-    try:
-        select.select([handle], [], [], max(seconds, 0))
-    finally:
-        os.close(handle)
-
-
-def _after_name(stat: str) -> list[str]:
-    return stat.rpartition(")")[2].split()

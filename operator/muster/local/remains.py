@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import shutil
 from typing import TYPE_CHECKING
 
 from muster.local import clearing, existing, locks, options, processes
-from muster.local.handle import Cluster
+from muster.local.handle import Cluster, ask
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,13 +51,12 @@ def remove(files: Layout, say: Say, *, forget: bool = False) -> bool:
 def sweep(files: Layout, say: Say, *, forget: bool = False) -> None:
     """End what runs and remove what is there, for the holder of the cluster's lock."""
     there = existing.load(files)
-    api = existing.reach(there, files, say) if there and not forget else None
+    reached = existing.reach(there, files, say) if there and not forget else None
     records = (files.home / "run").glob("*.pid")
     found = [one for path in records if (one := processes.read(path))]
     processes.stop([one for one in found if one.pid != os.getpid()], grace=0)
-    if there and api:
-        with contextlib.closing(api):
-            clearing.clear(there, api, say)
+    if there and reached:
+        ask(reached, functools.partial(clearing.clear, there, say))
     running = load(files)
     if running and running.options.kubeconfig:
         _remove_copy(running.options.kubeconfig, files.kubeconfig)

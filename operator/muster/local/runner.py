@@ -6,7 +6,8 @@ It is recorded among the cluster's processes, so whatever takes the cluster down
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
+import functools
 import json
 import subprocess
 import sys
@@ -15,16 +16,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import urllib3
 import yaml
 
+from muster.kube.client import BROKEN, ApiError, fetch
 from muster.local import cluster, kubeconfig, locks, processes
 from muster.local.handle import LOOPBACK, ClusterError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from muster.local.client import Client, Document
+    from muster.api.model import Json
+    from muster.local.apiserver import ApiServer
     from muster.local.handle import Cluster
 
 NAME = "muster"
@@ -33,6 +35,7 @@ READY_SECONDS = 60.0
 _NAMESPACE = "muster-system"
 _ACCOUNT = f"/api/v1/namespaces/{_NAMESPACE}/serviceaccounts/muster"
 _TOKEN_SECONDS = 7 * 24 * 3600
+_PROBE_SECONDS = 2.0
 _LAST_WORDS = 12  # lines
 # Of an overlay, all but the Deployment: its part is played by the process.
 _INSTALLED = {
@@ -75,7 +78,7 @@ class Runner:
     def wait_ready(self, seconds: float = READY_SECONDS) -> None:
         """Wait until it calls itself ready; ClusterError if it ends or takes too long."""
         deadline = time.monotonic() + seconds
-        while (answer := self._readiness()) != "ok":
+        while (answer := asyncio.run(self._readiness())) != "ok":
             self.check()
             if time.monotonic() > deadline:
                 reason = answer or "it does not answer"
@@ -85,12 +88,14 @@ class Runner:
                 )
             time.sleep(0.05)
 
-    def _readiness(self) -> str:
-        address = f"http://{LOOPBACK}:{self.health}/readyz"
-        with contextlib.suppress(urllib3.exceptions.HTTPError), urllib3.PoolManager() as pool:
-            answer = pool.request("GET", address, timeout=2.0, retries=False)
-            return answer.data.decode(errors="replace").strip()
-        return ""
+    async def _readiness(self) -> str:
+        try:
+            async with asyncio.timeout(_PROBE_SECONDS):
+                return (await fetch(f"http://{LOOPBACK}:{self.health}/readyz")).strip()
+        except ApiError as error:
+            return error.message.strip()
+        except BROKEN:
+            return ""
 
 
 def start(where: Cluster, manifests: Path, flags: Sequence[str] = ()) -> Runner:
@@ -100,27 +105,25 @@ def start(where: Cluster, manifests: Path, flags: Sequence[str] = ()) -> Runner:
     """
     made = Runner(where, health=cluster.free_port(), metrics=cluster.free_port())
     config = where.files.kubeconfig_of(NAME)
-    with contextlib.closing(where.client()) as api:
-        _install(api, _rendered(where, manifests))
-        kubeconfig.write(config, _config(where, _token(api)))
+    token = where.ask(functools.partial(_install, _rendered(where, manifests)))
+    kubeconfig.write(config, _config(where, token))
     argv = [
         *(sys.executable, "-m", "muster", "run", f"--kubeconfig={config}"),
         f"--metrics-bind-address={LOOPBACK}:{made.metrics}",
         f"--health-probe-bind-address={LOOPBACK}:{made.health}",
         *flags,
     ]
-    with locks.held(where.files.lock) as lock:
+    with locks.held(where.files.lock):
         processes.start(
             argv,
             cwd=Path(__file__).parents[2],  # where Python finds the package, installed or not
             log=made.log,
             record=where.files.pid(NAME),
-            lock=lock,
         )
     return made
 
 
-def _rendered(where: Cluster, manifests: Path) -> list[Document]:
+def _rendered(where: Cluster, manifests: Path) -> list[Json]:
     command = [str(where.files.bin / "kubectl"), "kustomize", str(manifests)]
     try:
         text = processes.run(command, seconds=60)
@@ -129,23 +132,21 @@ def _rendered(where: Cluster, manifests: Path) -> list[Document]:
     return [document for document in yaml.safe_load_all(text) if document]
 
 
-def _install(api: Client, documents: list[Document]) -> None:
+async def _install(documents: list[Json], api: ApiServer) -> str:
+    """Give the operator its roles; the answer is a token of its account."""
     order = list(_INSTALLED)
     mine = [document for document in documents if document["kind"] in _INSTALLED]
     for document in sorted(mine, key=lambda document: order.index(document["kind"])):
         meta = document["metadata"]
         path = _INSTALLED[document["kind"]].format(namespace=meta.get("namespace", ""))
-        api.apply(f"{path}/{meta['name']}", document)
-
-
-def _token(api: Client) -> str:
+        await api.apply(f"{path}/{meta['name']}", document)
     request = {
         "apiVersion": "authentication.k8s.io/v1",
         "kind": "TokenRequest",
         "spec": {"expirationSeconds": _TOKEN_SECONDS},
     }
-    token: str = api.create(f"{_ACCOUNT}/token", request)["status"]["token"]
-    return token
+    answer = await api.create(f"{_ACCOUNT}/token", request)
+    return str(answer["status"]["token"])
 
 
 def _config(where: Cluster, token: str) -> str:

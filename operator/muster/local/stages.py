@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 if TYPE_CHECKING:
-    from muster.local.client import Document
+    from muster.api.model import Json
 
 PREFIX = "local.muster.kubeflow.org/"
 MARK = f"{PREFIX}cluster"
@@ -62,7 +62,7 @@ def render(run_seconds: str, mark: str = "") -> str:
     return "---\n".join(json.dumps(document, indent=1) + "\n" for document in documents)
 
 
-def _fill(value: Document, run_seconds: str, mark: str) -> Document:
+def _fill(value: Json, run_seconds: str, mark: str) -> Json:
     words = {
         "@COUNTER@": _COUNTER,
         "@ATTEMPT@": _ATTEMPT,

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The API server of a cluster: the client of `kube`, for what `local` asks.
+
+Importing this takes a second, which most commands do not need: they come here by `handle.ask`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable
+from pathlib import Path
+from typing import TypeVar
+
+from muster.api.model import Json
+from muster.kube import client as kube
+from muster.kube.auth import ConfigurationError, connect
+from muster.kube.flowcontrol import PriorityLevel
+from muster.local.handle import MANAGER, ApiError, CredentialsError
+
+_APPLY = "application/apply-patch+yaml"
+_AT_ONCE = 8
+_PAGE = "500"
+_READY_SECONDS = 2.0
+_WATCH_SECONDS = "290"
+"""Less than the silence after which `Kube` takes a connection for broken."""
+
+T = TypeVar("T")
+
+
+class ApiServer:
+    """One API server, spoken to as one user. ApiError is what any of this may raise.
+
+    A request is made once: who waits at a terminal should see soon that nobody answers.
+    """
+
+    def __init__(self, client: kube.Kube) -> None:
+        self._kube = client
+        self.url = client.host
+
+    async def get(self, path: str, **query: str) -> Json:
+        """Read what is at `path`."""
+        return await _answer(self._kube.get(path, **query))
+
+    async def find(self, path: str, **query: str) -> Json | None:
+        """Read what is at `path`; None if there is no such thing."""
+        try:
+            return await self.get(path, **query)
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    async def items(self, path: str, **query: str) -> list[Json]:
+        """Read the collection at `path`, page by page."""
+        found: list[Json] = []
+        more = {"limit": _PAGE}
+        while True:
+            page = await self.get(path, **query, **more)
+            found += page["items"]
+            if not page["metadata"].get("continue"):
+                return found
+            more["continue"] = page["metadata"]["continue"]
+
+    async def create(self, path: str, document: Json) -> Json:
+        """Create in the collection at `path`; ApiError 409 if it is there already."""
+        where = f"{path}?fieldManager={MANAGER}"
+        return await _answer(self._kube.create(where, document, PriorityLevel.SUPPORT))
+
+    async def apply(self, path: str, document: Json) -> Json:
+        """Make the object at `path` be as `document` says, whatever it was (server-side apply)."""
+        where = f"{path}?fieldManager={MANAGER}&force=true"
+        return await _answer(self._kube.patch(where, document, PriorityLevel.SUPPORT, _APPLY))
+
+    async def delete(
+        self, path: str, document: Json, *, grace: int | None = None, unchanged: bool = False
+    ) -> None:
+        """Delete that very object if it is still there, as long as it is `unchanged` if so asked.
+
+        `grace`: seconds for a pod to end, in place of its own.
+        """
+        meta = document["metadata"]
+        version = meta["resourceVersion"] if unchanged else ""
+        deleted = self._kube.delete(
+            path, meta["uid"], PriorityLevel.SUPPORT, grace=grace, version=version
+        )
+        await _answer(deleted)
+
+    async def follow(self, path: str, version: str) -> AsyncIterator[Json]:
+        """Yield the events of the collection at `path` since `version`, for ever."""
+        params = {"allowWatchBookmarks": "true", "timeoutSeconds": _WATCH_SECONDS}
+        while True:
+            events = self._kube.watch(path, {**params, "resourceVersion": version})
+            while (event := await _answer(anext(events, None))) is not None:
+                found = event["object"]
+                if event["type"] == "ERROR":
+                    words = found.get("message", "an error without a message")
+                    raise ApiError(int(found.get("code", 0)), words)
+                version = found["metadata"]["resourceVersion"]
+                if event["type"] != "BOOKMARK":
+                    yield event
+
+    async def ready(self) -> bool:
+        """Whether the server answers and calls itself ready, which it does not say in JSON."""
+        try:
+            async with (
+                asyncio.timeout(_READY_SECONDS),
+                self._kube.session.get(f"{self.url}/readyz") as answer,
+            ):
+                return answer.status == 200
+        except kube.BROKEN:
+            return False
+
+    async def close(self) -> None:
+        """Give back the connections."""
+        await self._kube.close()
+
+
+@contextlib.asynccontextmanager
+async def connected(kubeconfig: Path) -> AsyncIterator[ApiServer]:
+    """Connect as a kubeconfig says. CredentialsError if that cannot be made out."""
+    try:
+        made = ApiServer(await connect(str(kubeconfig), width=_AT_ONCE, attempts=1))
+    except ConfigurationError as error:
+        raise CredentialsError(str(error.__cause__)) from error
+    except (OSError, ValueError, TypeError) as error:
+        raise CredentialsError(str(error)) from error
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+async def _answer(request: Awaitable[T]) -> T:
+    try:
+        return await request
+    except kube.ApiError as error:
+        raise ApiError(error.code, error.message) from error
+    except kube.BROKEN as error:  # some have no words of their own
+        raise ApiError(0, str(error) or type(error).__name__) from error

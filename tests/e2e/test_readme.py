@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every command of the README works for somebody who types them one after the other."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from muster.local import cluster, layout, options, runner
+from muster.local.handle import Cluster
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"^```sh\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+LINES = [
+    command
+    for block in BLOCKS
+    for line in block.splitlines()
+    if (command := line.partition("  #")[0].strip())
+]
+NOT_RUN = {
+    "make demo": "test_demo.py runs it, and it takes half a minute",
+    "make test": "this is a part of it",
+}
+"""Command -> why it is left out. That an image is built and pushed is no command there."""
+INSTALL = "kubectl apply -k manifests/overlays/embedded"
+"""The Deployment's image is on no node: a process with its account and roles plays its part."""
+CODES = {"muster explain tfjob/second": 1}
+"""Command -> its exit code where that is not 0: 1 says that the job waits."""
+SAYS = {
+    'eval "$(.venv/bin/muster local env)"': "",
+    "kubectl get nodes": "node-4",
+    "make local-down": "muster is down",
+    "kubectl get tfjobs": "simple",
+    "muster explain tfjob/second": "nvidia.com/gpu",
+}
+"""Command -> what is in its output; an empty string: there is none."""
+MARK = "--- ended with"
+
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
+
+
+class Shell:
+    """Somebody's shell in a clone: each command sees what those before it have left."""
+
+    def __init__(self, clone: Path, env: dict[str, str]) -> None:
+        """Start it; commands come by a pipe of its own, so that none takes another's place."""
+        script, self._script = os.pipe()
+        self._process = subprocess.Popen(
+            ["sh", f"/dev/fd/{script}"],
+            cwd=clone,
+            env=env,
+            pass_fds=(script,),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        os.close(script)
+
+    def run(self, command: str) -> tuple[int, str]:
+        """Run a command; its exit code and all that it printed."""
+        os.write(self._script, f"{command}\nprintf '\\n{MARK} %s\\n' $?\n".encode())
+        said = []
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith(MARK):
+                return int(line.removeprefix(MARK)), "".join(said).strip()
+            said.append(line)
+        pytest.fail(f"{command} ended the shell:\n{''.join(said)}")
+
+    def close(self) -> None:
+        """End it with whatever still runs in it."""
+        os.close(self._script)
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.communicate()
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Cluster]:
+    """Bring up what stands for the reader's own cluster: it has no CRDs and no GPUs."""
+    name = f"readme-{os.getpid()}"
+    (tmp_path / "crds").mkdir()
+    shape = options.parse_shape("cpu=8,memory=32Gi")
+    yield cluster.up(
+        options.Options(
+            name=name, nodes=2, shapes=(shape,), crds=tmp_path / "crds", scheduler=False, tied=True
+        )
+    )
+    cluster.down(name)
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """Give what looks like this clone, so that what a command writes there is left nowhere."""
+    folder = tmp_path / "clone"
+    folder.mkdir()
+    subprocess.run(["make", "install"], cwd=ROOT, env=bare(), check=True, capture_output=True)
+    for path in ROOT.iterdir():
+        (folder / path.name).symlink_to(path)
+    return folder
+
+
+def bare() -> dict[str, str]:
+    """Return the environment without what a `make test` above this one has put there."""
+    of_make = {"MAKEFLAGS", "MFLAGS", "MAKELEVEL", "GOGC", "GOMAXPROCS", "CLUSTER", "NODES"}
+    return {key: value for key, value in os.environ.items() if key not in of_make}
+
+
+@pytest.fixture
+def shell(own: Cluster, clone: Path, tmp_path: Path) -> Iterator[Shell]:
+    """Open a shell of a reader with kubectl, set up for their cluster, and nothing else."""
+    home, state = tmp_path / "home", tmp_path / "state"
+    (home / ".kube").mkdir(parents=True)
+    shutil.copy(own.kubeconfig, home / ".kube" / "config")
+    path = (clone / ".venv" / "bin", own.files.bin, bare()["PATH"])
+    env = {
+        **{key: value for key, value in bare().items() if key != "KUBECONFIG"},
+        "HOME": str(home),
+        "PATH": os.pathsep.join(map(str, path)),
+        "XDG_CACHE_HOME": str(layout.cache_root().parents[1]),
+        "XDG_STATE_HOME": str(state),
+    }
+    opened = Shell(clone, env)
+    yield opened
+    opened.close()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(state))
+        for name in cluster.names():
+            cluster.down(name)
+
+
+def install(own: Cluster) -> None:
+    """Play the part of the Deployment's pod."""
+    runner.start(own, ROOT / "manifests" / "overlays" / "embedded").wait_ready()
+
+
+AFTERWARDS: dict[str, Callable[[Cluster], None]] = {INSTALL: install}
+"""Command -> what somebody else does once it has been run."""
+
+
+def test_the_tables_are_of_this_readme() -> None:
+    """A command that is left out, or ends otherwise than others, is there."""
+    assert set(LINES) >= {*NOT_RUN, *CODES, *SAYS, *AFTERWARDS}
+
+
+def test_every_command_works_as_it_stands(own: Cluster, shell: Shell) -> None:
+    """In one shell, in order; what they install then runs the job that they apply."""
+    for command in LINES:
+        if command in NOT_RUN:
+            continue
+        code, said = shell.run(command)
+        print(f"$ {command}\n{said}")
+        assert code == CODES.get(command, 0), f"{command}:\n{said}"
+        if command in SAYS:
+            assert SAYS[command] in said
+            assert bool(SAYS[command]) == bool(said)
+        AFTERWARDS.get(command, lambda _own: None)(own)
+    done, said = shell.run("kubectl wait tfjob/simple --for=condition=Succeeded --timeout=60s")
+    assert done == 0, said

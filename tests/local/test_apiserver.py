@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is asked of an API server beyond `runtime.kube`: once only, page by page, for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from muster.local import apiserver, handle, kubeconfig
+from muster.local.apiserver import ApiServer
+
+Serve = Callable[[web.Request], Awaitable[web.Response]]
+
+
+@asynccontextmanager
+async def served(folder: Path, serve: Serve) -> AsyncIterator[ApiServer]:
+    """Connect to a server that answers as `serve` does."""
+    app = web.Application()
+    app.router.add_get("/{path:.*}", serve)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        async with apiserver.connected(config(folder, runner.addresses[0][1])) as api:
+            yield api
+    finally:
+        await runner.cleanup()
+
+
+def config(folder: Path, port: int) -> Path:
+    """Write a kubeconfig that leads to a port."""
+    path = folder / "config"
+    kubeconfig.write(path, kubeconfig.by_files("x", f"http://127.0.0.1:{port}", folder, "x"))
+    return path
+
+
+def event(kind: str, version: str, **more: Any) -> str:
+    """Return a line of a watch."""
+    return json.dumps({"type": kind, "object": {"metadata": {"resourceVersion": version}, **more}})
+
+
+WATCHES = {
+    "5": [event("ADDED", "7"), event("BOOKMARK", "9")],
+    "9": [event("DELETED", "11")],
+    "11": [event("ERROR", "", code=410, message="too old")],
+}
+"""Version that is asked for -> lines of the answer, after which the server ends it."""
+
+
+def test_a_watch_goes_on_where_the_server_ends_it(tmp_path: Path) -> None:
+    """As servers do every few minutes; an error that comes as an event is one."""
+
+    async def serve(request: web.Request) -> web.Response:
+        return web.Response(text="\n".join(WATCHES[request.query["resourceVersion"]]) + "\n")
+
+    async def follow() -> list[str]:
+        async with served(tmp_path, serve) as api:
+            events = api.follow("/api/v1/pods", "5")
+            seen = [(await anext(events))["type"] for _ in range(2)]
+            with pytest.raises(handle.ApiError, match="too old") as ended:
+                await anext(events)
+        assert ended.value.status == 410
+        return seen
+
+    assert asyncio.run(follow()) == ["ADDED", "DELETED"]
+
+
+def test_a_collection_is_read_page_by_page(tmp_path: Path) -> None:
+    """Each page says where the next one begins."""
+
+    async def serve(request: web.Request) -> web.Response:
+        place = request.query.get("continue", "")
+        page = {"items": [place], "metadata": {"continue": {"": "a", "a": "b"}.get(place, "")}}
+        return web.json_response(page)
+
+    async def read() -> list[Any]:
+        async with served(tmp_path, serve) as api:
+            return await api.items("/api/v1/pods")
+
+    assert asyncio.run(read()) == ["", "a", "b"]
+
+
+def test_who_waits_at_a_terminal_hears_of_trouble_at_once(tmp_path: Path) -> None:
+    """The operator would try again and again."""
+    asked = []
+
+    async def serve(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        return web.json_response({"message": "not now"}, status=503)
+
+    async def read() -> int:
+        async with served(tmp_path, serve) as api:
+            with pytest.raises(handle.ApiError, match="not now") as refused:
+                await api.get("/version")
+            assert not await api.ready()
+        return refused.value.status
+
+    assert asyncio.run(read()) == 503
+    assert asked == ["/version", "/readyz"]
+
+
+def test_a_server_that_is_not_there_has_no_status(tmp_path: Path) -> None:
+    """Nor is it ready; what went wrong is said."""
+    nobody = config(tmp_path, 1)
+    assert not handle.ask(nobody, lambda api: api.ready())
+    with pytest.raises(handle.ApiError, match="Cannot connect") as unanswered:
+        handle.ask(nobody, lambda api: api.get("/version"))
+    assert unanswered.value.status == 0
