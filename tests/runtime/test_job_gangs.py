@@ -266,6 +266,12 @@ class TestRefusals:
         story.edit(replicas=2)
         assert story.look().refusal is None
 
+    @pytest.mark.parametrize("kind", ["Service", "HorizontalPodAutoscaler"])
+    def test_what_follows_pods_never_bars_them(self, story, kind):
+        """Not even for good: a gang starts whatever its autoscaler is like."""
+        refuse(story, kind=kind, reason="Invalid")
+        assert story.look().refusal is None
+
     def test_something_is_in_the_way(self, story):
         """A blocked job waits for a better status."""
         story.promise(*ALL)

@@ -142,7 +142,7 @@ def test_what_is_missing_is_one_line():
 
 
 @pytest.mark.parametrize(
-    "row", [row for row in rows() if row.operator.component], ids=lambda r: r.component
+    "row", [row for row in rows() if row.operator.component], ids=lambda r: r.operator.component
 )
 def test_components_grant_what_single_kinds_need_and_no_more(row):
     """Their verbs and resources are those of the rows."""

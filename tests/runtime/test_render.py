@@ -42,7 +42,7 @@ def test_every_example_becomes_a_gang_of_its_pods(capsys, example, backend):
     jobs = [d for d in yaml.safe_load_all(text) if d["kind"] in FRAMEWORKS]
     assert sum(found[kind] for kind in FRAMEWORKS) == len(jobs)
     assert found["Pod"] > 0
-    if all(FRAMEWORKS[job["kind"]].pod_services for job in jobs):
+    if all(FRAMEWORKS[job["kind"]].pods.services for job in jobs):
         assert found["Pod"] == found["Service"]
     else:
         assert found["ConfigMap"] == len(jobs)

@@ -30,8 +30,6 @@ from muster.scheduler.model import Refusal
 from muster.store.store import Store
 
 GIVES_UP: Final = frozenset({"release", "restart"})
-EXEMPT: Final = frozenset({"Service", names.AUTOSCALER})
-"""Children without which the pods of a job can run: their refusal bars no gang."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +167,9 @@ class JobMembers(_Kind):
     def _refused_until(self, entry: _JobEntry, now: float) -> float:
         """Return until when the job's pods cannot be created."""
         refusal = self._cache.jobs.refusal(entry.job, now)
-        if refusal is None or refusal.kind in EXEMPT:
+        if refusal is None or not refusal.blocks_pods:
             return entry.blocked_until
-        until = math.inf if refusal.reason == "Invalid" else refusal.until
-        return max(entry.blocked_until, until)
+        return max(entry.blocked_until, refusal.ends)
 
     def _template(self, job: Job, of: tuple[str, int, int, int]) -> Template:
         book, rules = self._cache.quotas, self._settings.rules

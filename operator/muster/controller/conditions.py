@@ -16,7 +16,7 @@ from muster.api.status import Condition, JobStatus, ReplicaStatus
 from muster.controller import gangstatus, policies
 from muster.controller.events import restarting
 from muster.controller.jobpods import JobPods, Member, PodFate
-from muster.controller.scope import INVALID, Scope
+from muster.controller.scope import Scope
 from muster.controller.templates import labels
 from muster.frameworks.base import End, Framework, Outcome
 
@@ -200,7 +200,7 @@ def running(scope: Scope) -> JobStatus:
     after = replace(before, conditions=conditions)
     if after.finished:
         after = replace(ended(after, _end(scope, steps)), gang=None)
-    elif scope.refusal is not None and scope.refusal.reason == INVALID:
+    elif scope.refusal is not None and scope.refusal.for_good:
         return replace(after, state=names.JobState.INVALID, reason=scope.refusal.message)
     return replace(after, state=state(after))
 

@@ -3,12 +3,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
+from muster.api import names
 from muster.api.model import BatchView, GroupView, Job, Json, ObjectView, PodView
 from muster.api.status import Verdict
 from muster.frameworks.initcontainer import Waiting
+
+_INVALID: Final = "Invalid"
+_FOLLOWERS: Final = frozenset({"Service", names.AUTOSCALER})
+"""Kinds of children that pods do not wait for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +28,22 @@ class Refusal:
     """`Forbidden`, `Invalid` … as in the server's Status."""
     message: str
     until: float
-    """When it may be tried again."""
+    """When it may be tried again, if that can help."""
+
+    @property
+    def for_good(self) -> bool:
+        """Whether only an edit of the job can help: no retry makes such an object acceptable."""
+        return self.reason == _INVALID
+
+    @property
+    def ends(self) -> float:
+        """When it is over; infinite for good."""
+        return math.inf if self.for_good else self.until
+
+    @property
+    def blocks_pods(self) -> bool:
+        """Whether it keeps the job's pods from being created; what can follow them does not."""
+        return self.kind not in _FOLLOWERS
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,20 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Final
 
-from muster.api import names
 from muster.api.model import Job
 from muster.controller.jobpods import JobPods, job_pods
 from muster.controller.model import Context, Observed, Refusal
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend, GangFacts, demand
-
-INVALID: Final = "Invalid"
-"""The server's reason for refusing an object that no retry makes acceptable."""
-
-_FOLLOWERS: Final = frozenset({"Service", names.AUTOSCALER})
-"""Kinds of children that pods do not wait for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +46,9 @@ class Scope:
 
     @property
     def refusal(self) -> Refusal | None:
-        """The server's refusal, as long as it holds; an invalid object is refused for good."""
+        """The server's refusal, as long as it holds."""
         refusal = self.observed.refusal
-        holds = refusal and (refusal.reason == INVALID or self.now < refusal.until)
-        return refusal if holds else None
+        return refusal if refusal is not None and self.now < refusal.ends else None
 
     @property
     def lacking(self) -> str:
@@ -68,13 +59,13 @@ class Scope:
     def retry(self) -> float | None:
         """When what was refused may be tried again; None if it must be mended first."""
         refusal = self.refusal
-        return refusal.until if refusal is not None and refusal.reason != INVALID else None
+        return None if refusal is None or refusal.for_good else refusal.until
 
     @property
     def hindrance(self) -> Refusal | None:
-        """The refusal, if it keeps pods from being created; what can follow them does not."""
+        """The refusal, if it keeps pods from being created."""
         refusal = self.refusal
-        return refusal if refusal is not None and refusal.kind not in _FOLLOWERS else None
+        return refusal if refusal is not None and refusal.blocks_pods else None
 
     def before(self, types: Collection[str]) -> Scope:
         """Return this pass as it would be before there are pods of these types."""

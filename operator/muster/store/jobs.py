@@ -116,8 +116,7 @@ class Jobs:
         generation, refusal = self._refusals.get(job.uid, (0, None))
         if refusal is None:
             return None
-        over = now >= refusal.until and refusal.reason != "Invalid"
-        if generation != job.generation or over:
+        if generation != job.generation or now >= refusal.ends:
             del self._refusals[job.uid]
             return None
         return refusal
