@@ -27,7 +27,7 @@ PAINS = {
     ),
     "S2": (
         "part of a gang is bound from a stale cache",
-        "runtime/test_loop.py::test_room_that_goes_while_a_cycle_decides",
+        "allocator/test_loop.py::test_room_that_goes_while_a_cycle_decides",
         "controller/test_groups.py::test_a_half_gang_is_undone",
     ),
     "S3": (
@@ -90,8 +90,8 @@ PAINS = {
     "S17": (
         "slow at scale, slow after a restart, throttled by webhooks",
         "e2e/test_ring.py::test_a_tfjob_runs_as_a_gang_and_succeeds",
-        "runtime/test_job_gangs.py::test_an_unchanged_gang_is_the_same_object",
-        "runtime/test_snapshot.py::test_gang_is_taken_in_once",
+        "allocator/test_job_gangs.py::test_an_unchanged_gang_is_the_same_object",
+        "cluster/test_state.py::test_gang_is_taken_in_once",
         "manifests/test_manifests.py::test_the_webhook_asks_about_every_kind_and_stops_nobody",
     ),
     "S18": (
@@ -136,13 +136,13 @@ PAINS = {
     ),
     "U8": (
         "queue and priority of a job need another set-up",
-        "runtime/test_gangs.py::test_the_policy_of_the_job",
+        "allocator/test_job_facts.py::test_the_policy_of_the_job",
         "e2e/test_gangs.py::test_the_higher_priority_goes_first",
     ),
     "U11": (
         "minResources and priorities by chance; group and pods differ",
         "gang/test_demand.py::test_pods_of_high_priority_come_first",
-        "runtime/test_gangs.py::test_the_priority_of_a_template",
+        "allocator/test_job_facts.py::test_the_priority_of_a_template",
     ),
     "U12": (
         "a job of one pod waits for lack of a group",
