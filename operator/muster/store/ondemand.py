@@ -88,10 +88,7 @@ class Strangers:
         self._met: dict[str, dict[str, PodView | ObjectView]] = {}
 
     def meet(self, job: Job, path: str, document: Json) -> bool:
-        """Remember the object of that path, unless the watches show it; return whether it is so.
-
-        True: it is remembered.
-        """
+        """Remember the object of that path unless the watches show it; return whether it was."""
         labels = document["metadata"].get("labels") or {}
         if names.OPERATOR_NAME in labels:
             self._lose(job.key, path)

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is followed for a store: by backend, by namespace, by what the server serves and grants."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from muster import gang
+from muster.api import names
+from muster.frameworks import FRAMEWORKS
+from muster.kube.client import ApiError
+from muster.store import informers
+from muster.store.informers import Informers
+from muster.store.store import Store
+from world import tfjob
+
+JOBS = [FRAMEWORKS["TFJob"]]
+GROUPS, QUEUES = gang.VOLCANO.apis[0], gang.VOLCANO.queues
+
+
+class Server:
+    """Answers lists of what it holds, and no watch for as long as anybody waits."""
+
+    def __init__(self, **pages):
+        """Hold these pages by path; every other list is empty, every other API is not served."""
+        self.pages, self.asked, self.refused = pages, {}, set()
+
+    def serve(self, *apis):
+        """Serve these APIs and no others."""
+        served = {}
+        for api in apis:
+            served.setdefault(f"/apis/{api.api_version}", []).append({"kind": api.kind})
+        known = {path: page for path, page in self.pages.items() if "resources" not in page}
+        self.pages = known | {path: {"resources": kinds} for path, kinds in served.items()}
+
+    async def get(self, path, **params):
+        """Answer one list."""
+        self.asked[path] = params.get("labelSelector", "")
+        discovery = path.startswith("/apis/") and path.count("/") == 3
+        if path in self.refused or discovery:
+            if path not in self.pages:
+                raise ApiError(404, "NotFound", f"{path} is not here", None)
+            return self.pages[path]
+        metadata = {"resourceVersion": "9"}
+        return {"metadata": metadata, "items": self.pages.get(path, ())}
+
+    async def watch(self, _path, _params):
+        """Show nothing for ever."""
+        await asyncio.Event().wait()
+        yield {}
+
+
+def follow(server, store, *, grant=()):
+    """Return which paths are asked for in one reading of everything, and by which label."""
+
+    async def read():
+        made = Informers(server, store)
+        await made.read()
+        for kind in grant:
+            await made.read_granted(kind)
+
+    asyncio.run(read())
+    return {path for path in server.asked if path.count("/") != 3 or path.startswith("/api/")}
+
+
+def test_without_an_allocator_only_what_is_of_jobs():
+    """By our label, in each of the namespaces."""
+    server = Server()
+    found = follow(server, Store(gang.SCHEDULER_PLUGINS, JOBS, ["a", "b"]))
+    spaced = {
+        path.format(space)
+        for space in "ab"
+        for path in (
+            "/api/v1/namespaces/{}/pods",
+            "/api/v1/namespaces/{}/services",
+            "/api/v1/namespaces/{}/configmaps",
+            "/apis/kubeflow.org/v1/namespaces/{}/tfjobs",
+        )
+    }
+    assert found == spaced | {"/apis/scheduling.k8s.io/v1/priorityclasses"}
+    labelled = {path for path, label in server.asked.items() if label == names.OPERATOR_NAME}
+    assert labelled == {path for path in spaced if "/api/v1" in path}
+
+
+@pytest.mark.parametrize("jobs", [JOBS, []])
+def test_a_cycle_reads_the_whole_cluster(jobs):
+    """Pods on all nodes, whoever made them; quotas only where pods are still to be created."""
+    server = Server()
+    found = follow(server, Store(gang.EMBEDDED, jobs), grant=[names.CSI_NODE])
+    assert server.asked["/api/v1/pods"] == ""
+    assert {"/api/v1/nodes", "/api/v1/namespaces", "/apis/storage.k8s.io/v1/csinodes"} <= found
+    assert ("/api/v1/resourcequotas" in found) is bool(jobs)
+    assert ("/api/v1/services" in found) is bool(jobs)
+
+
+def test_every_collection_of_the_store_is_fed():
+    """And once all have been read, each is complete."""
+    kinds = [FRAMEWORKS["TFJob"], FRAMEWORKS["MPIJob"], FRAMEWORKS["PyTorchJob"]]
+    for backend in (gang.EMBEDDED, gang.NONE):
+        store = Store(backend, kinds, ["a", "b"])
+        granted = [names.BATCH_JOB, *([names.CSI_NODE] if backend.embedded else [])]
+        follow(Server(), store, grant=granted)
+        assert {kind for kind, held in store.collections.items() if not held.complete} == set()
+
+
+def test_jobs_that_may_not_be_listed(caplog):
+    """It is logged, and those that are known stay."""
+    store, server = Store(gang.NONE, JOBS), Server()
+    job = tfjob()
+    job["metadata"] |= {"uid": "u", "resourceVersion": "1"}
+    store.put(job)
+    server.refused.add("/apis/kubeflow.org/v1/tfjobs")
+    follow(server, store)
+    assert "cannot list tfjobs" in caplog.text
+    assert store.jobs.get("TFJob/team/mnist") is not None
+    server.refused.clear()
+    follow(server, store)
+    assert store.jobs.get("TFJob/team/mnist") is None
+
+
+def test_the_api_of_the_groups_may_come_later(monkeypatch):
+    """It is looked for until then; that it has come is a reason to look at every job."""
+    monkeypatch.setattr(informers, "DISCOVERY_PAUSE", 0.01)
+    server = Server()
+    group = {"metadata": {"namespace": "team", "name": "g", "resourceVersion": "1", "uid": "g"}}
+    path = f"/apis/{GROUPS.api_version}/{GROUPS.plural}"
+    server.pages[path] = [group]
+    server.pages[f"/apis/{QUEUES.api_version}/{QUEUES.plural}"] = [
+        {"metadata": {"name": "q", "resourceVersion": "1"}}
+    ]
+    store, turned = Store(gang.VOLCANO, []), asyncio.Event()
+    store.groups.turned = turned.set
+
+    async def story():
+        made = Informers(server, store)
+        task = asyncio.create_task(made.run())
+        await made.synced()
+        assert (store.groups.missing, store.groups.get("team", "g")) == (True, None)
+        turned.clear()
+        server.serve(GROUPS, QUEUES)
+        await turned.wait()
+        await made.synced()
+        assert (store.groups.missing, store.groups.get("team", "g").name) == (False, "g")
+        while store.groups.queues is None:
+            turned.clear()
+            await turned.wait()
+        assert store.groups.queues == {"q": "Open"}
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(asyncio.wait_for(story(), 30))
