@@ -8,12 +8,14 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from harness import Operator, account_config
 
-from muster.local import cluster, layout, options, runner
+from muster.local import cluster, layout, options
 from muster.local.handle import Cluster
 
 ROOT = Path(__file__).parents[2]
@@ -138,31 +140,24 @@ def shell(own: Cluster, clone: Path, tmp_path: Path) -> Iterator[Shell]:
             cluster.down(name)
 
 
-def install(own: Cluster) -> None:
-    """Play the part of the Deployment's pod."""
-    runner.start(own, ROOT / "manifests" / "overlays" / "embedded").wait_ready()
-
-
-AFTERWARDS: dict[str, Callable[[Cluster], None]] = {INSTALL: install}
-"""Command -> what somebody else does once it has been run."""
-
-
 def test_the_tables_are_of_this_readme() -> None:
     """A command that is left out, or ends otherwise than others, is there."""
-    assert set(LINES) >= {*NOT_RUN, *CODES, *SAYS, *AFTERWARDS}
+    assert set(LINES) >= {*NOT_RUN, *CODES, *SAYS, INSTALL}
 
 
-def test_every_command_works_as_it_stands(own: Cluster, shell: Shell) -> None:
+def test_every_command_works_as_it_stands(own: Cluster, shell: Shell, tmp_path: Path) -> None:
     """In one shell, in order; what they install then runs the job that they apply."""
-    for command in LINES:
-        if command in NOT_RUN:
-            continue
-        code, said = shell.run(command)
-        print(f"$ {command}\n{said}")
-        assert code == CODES.get(command, 0), f"{command}:\n{said}"
-        if command in SAYS:
-            assert SAYS[command] in said
-            assert bool(SAYS[command]) == bool(said)
-        AFTERWARDS.get(command, lambda _own: None)(own)
-    done, said = shell.run("kubectl wait tfjob/simple --for=condition=Succeeded --timeout=60s")
-    assert done == 0, said
+    with ExitStack() as running:
+        for command in (line for line in LINES if line not in NOT_RUN):
+            code, said = shell.run(command)
+            print(f"$ {command}\n{said}")
+            assert code == CODES.get(command, 0), f"{command}:\n{said}"
+            if command in SAYS:
+                assert SAYS[command] in said
+                assert bool(SAYS[command]) == bool(said)
+            if command == INSTALL:
+                config = account_config(own, tmp_path, "embedded")
+                operator = Operator(config, tmp_path / "operator.log", ())
+                running.enter_context(operator.working())
+        done, said = shell.run("kubectl wait tfjob/simple --for=condition=Succeeded --timeout=60s")
+        assert done == 0, said
