@@ -6,6 +6,7 @@ The file is JSON with sorted keys; equal recordings have equal bytes.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -155,12 +156,18 @@ def load(text: str) -> tuple[Recording, str]:
     if not isinstance(whole, dict) or whole.get("format") != FORMAT:
         raise UnreadableError(f"not a snapshot of muster in the format {FORMAT}")
     try:
-        recording = TypeAdapter(Recording).validate_python(whole.get("saw"))
+        recording = _reader().validate_python(whole.get("saw"))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise UnreadableError(f"saw.{where}: {first['msg']}") from error
     return recording, _text(whole.get("decided"))
+
+
+@functools.cache
+def _reader() -> TypeAdapter[Recording]:
+    # To make one takes longer than to read a file with it.
+    return TypeAdapter(Recording)
 
 
 def told(decisions: Sequence[Decision]) -> str:
