@@ -27,12 +27,12 @@ W0, W1, W2 = (f"mnist-worker-{i}" for i in range(3))
 
 
 class Story:
-    """A cache that is told of objects, and the state of the one job in it."""
+    """A store that is shown objects, and the state of the one job in it."""
 
     def __init__(self, *, expired="keep", **job):
         """Begin with two nodes and a job of three workers; `expired` is what the flag says."""
         self.said = []
-        self.cache = Store(
+        self.store = Store(
             gang.EMBEDDED, [FRAMEWORKS["TFJob"]], callbacks=Callbacks(self.said.append)
         )
         self.version = 0
@@ -47,7 +47,7 @@ class Story:
 
     def follow(self, now):
         """Begin to follow the gang, as a process that starts now."""
-        self.following = Following(self.cache, JobMembers, KEY, "muster", now, HOLD, self.expired)
+        self.following = Following(self.store, JobMembers, KEY, "muster", now, HOLD, self.expired)
 
     @property
     def now(self):
@@ -71,13 +71,13 @@ class Story:
     @property
     def job(self):
         """The job as it is at present."""
-        return self.cache.jobs.get(KEY)
+        return self.store.jobs.get(KEY)
 
     def put(self, document):
         """Show an object in its next version."""
         self.version += 1
         metadata = {"uid": f"uid-{document['metadata']['name']}", **document["metadata"]}
-        self.cache.put(
+        self.store.put(
             {**document, "metadata": {**metadata, "resourceVersion": str(self.version)}}
         )
 
@@ -101,7 +101,7 @@ class Story:
 
     def gone(self, name, uid=""):
         """Show that a pod is not there any more."""
-        self.cache.gone("Pod", "team", name, uid or f"uid-{name}")
+        self.store.gone("Pod", "team", name, uid or f"uid-{name}")
 
     def edit(self, **workers):
         """Change the role of the job."""
@@ -147,7 +147,7 @@ def running(story):
 def refuse(story, *, seconds=10.0, kind="Pod", reason="Forbidden"):
     """Let the server refuse a child."""
     refusal = Refusal(kind, "some", reason, "exceeded quota", story.now + seconds)
-    story.cache.jobs.refuse(story.job, refusal)
+    story.store.jobs.refuse(story.job, refusal)
 
 
 class TestPromises:
@@ -167,7 +167,7 @@ class TestPromises:
     def test_a_node_goes_before_its_pod_came(self, story):
         """Nothing was created: the whole gang is placed anew."""
         story.promise(*ALL)
-        story.cache.gone("Node", "", "n2", "uid-n2")
+        story.store.gone("Node", "", "n2", "uid-n2")
         gang = story.look()
         assert not story.promised
         assert list(gang.roles[0].waiting) == [0, 1, 2]
@@ -176,7 +176,7 @@ class TestPromises:
         """What came stays, the rest comes elsewhere."""
         story.promise(*ALL)
         story.pod(W0)
-        story.cache.gone("Node", "", "n2", "uid-n2")
+        story.store.gone("Node", "", "n2", "uid-n2")
         gang = story.look()
         assert story.promised == {W1: "n1"}
         assert list(gang.roles[0].waiting) == [2]
@@ -365,7 +365,7 @@ class TestRelease:
         assert not restarting.memory.released
 
     def test_it_begins_anew_when_all_is_gone(self, restarting):
-        """Nothing is placed while a pod is left or the status tells of the old gang."""
+        """Nothing is placed while a pod is left or the status is about the old gang."""
         s = restarting
         s.document["status"] = {"gang": {"state": "Degraded", "scheduler": "muster"}}
         s.put(s.document)
@@ -389,7 +389,7 @@ class TestRelease:
         restarting.pod(W1, phase="Failed")
         restarting.look()
         restarting.look(HOLD)
-        restarting.look(tracker.TELLING)
+        restarting.look(tracker.ANNOUNCING)
         assert [gone.pod.name for gone in restarting.following.effects.of(Delete)] == [W2]
         restarting.gone(W2)
         gang = restarting.look()
@@ -437,7 +437,7 @@ def test_a_pod_that_cannot_be_bound(running):
     running.pod(W0, node="", phase="Pending", uid="second")
     for pauses in ([], [1], [2]):
         running.promise((W0, "n1"))
-        pod = running.cache.own_pods("job-uid")[W0]
+        pod = running.store.own_pods("job-uid")[W0]
         running.following.gangs.not_bound(pod, running.now)
         assert not running.promised
         gang = running.look()
@@ -467,20 +467,20 @@ def test_nothing_is_left_of_a_job_that_is_gone(running):
     """No counter, no pod, no room."""
     for name, _ in ALL:
         running.gone(name)
-    running.cache.gone("TFJob", "team", "mnist", "job-uid")
+    running.store.gone("TFJob", "team", "mnist", "job-uid")
     running.pod(W0)
     running.gone(W0)
-    assert not running.cache.jobs._revisions
-    assert not running.cache.jobs._key_of
-    assert not running.cache.columns._uses
+    assert not running.store.jobs._revisions
+    assert not running.store.jobs._key_of
+    assert not running.store.columns._uses
 
 
 def test_pods_that_went_without_a_node_leave_nothing(story):
     """Neither that they were bound nor that they were marked."""
     story.pod(W0, node="", phase="Pending")
     story.look()
-    word = ("NotEnoughResources", "")
-    story.following.set(binding=frozenset({f"uid-{W0}"}), marked={f"uid-{W0}": word})
+    mark = ("NotEnoughResources", "")
+    story.following.set(binding=frozenset({f"uid-{W0}"}), marked={f"uid-{W0}": mark})
     story.gone(W0)
     story.look()
     assert not story.memory.binding
@@ -488,13 +488,13 @@ def test_pods_that_went_without_a_node_leave_nothing(story):
 
 
 def test_a_successor_of_the_same_name(running):
-    """What was known of the job before is dropped, though nobody told of its end."""
+    """What was known of the job before is dropped, though nobody showed its end."""
     refuse(running)
     running.document["metadata"]["uid"] = "second"
     running.put(running.document)
-    assert set(running.cache.jobs._key_of) == {"second"}
-    assert not running.cache.jobs._refusals
-    assert not running.cache.jobs._revisions
+    assert set(running.store.jobs._key_of) == {"second"}
+    assert not running.store.jobs._refusals
+    assert not running.store.jobs._revisions
 
 
 def test_the_previous_node_is_known_after_a_restart(running):
@@ -560,7 +560,7 @@ class TestEvicted:
         """What comes after the gang was released goes with it."""
         s = busy()
         s.following.give_back([W0, W1, W2], Departure(CAUSE, s.now + 1))
-        s.look(tracker.TELLING)
+        s.look(tracker.ANNOUNCING)
         s.gone(W0)
         s.pod(W0, uid="late")
         s.look()
@@ -630,35 +630,35 @@ class TestEvicted:
         s.look()
         assert (s.look(HOLD).moving, s.memory.nominated) == (False, {})
 
-    @pytest.mark.parametrize(("told", "owed"), [("Reserved", True), ("Waiting", False)])
-    def test_room_that_an_earlier_process_promised(self, told, owed):
+    @pytest.mark.parametrize(("written", "owed"), [("Reserved", True), ("Waiting", False)])
+    def test_room_that_an_earlier_process_promised(self, written, owed):
         """The gang's first input asks for it, until something was decided."""
-        status = {"gang": {"state": told, "reason": "", "scheduler": "muster"}}
+        status = {"gang": {"state": written, "reason": "", "scheduler": "muster"}}
         s = Story(document={**tfjob(Worker=3), "status": status})
         assert s.look().owed is owed
         s.following.set(owed=False)
         assert s.look().owed is False
 
     @pytest.mark.parametrize(
-        ("told", "after", "goes"),
+        ("written", "after", "goes"),
         [
             ("Running", 0.1, False),
-            ("Running", tracker.TELLING, True),
+            ("Running", tracker.ANNOUNCING, True),
             ("Released", 0.1, True),
         ],
     )
-    def test_written_before_it_is_done(self, told, after, goes):
-        """It waits for the status that tells it, but not for ever: who comes after this process
+    def test_written_before_it_is_done(self, written, after, goes):
+        """It waits for the status that says so, but not for ever: who comes after this process
         must know why the gang is half.
         """
         s = busy()
         s.following.give_back([W0, W1, W2], Departure(CAUSE, s.now + 1))
-        assert s.wakes == [s.now + tracker.TELLING]
+        assert s.wakes == [s.now + tracker.ANNOUNCING]
         assert s.following.effects.of(Publish) == []
         s.look()
         assert s.following.effects.of(Publish) == [Publish()]
         assert s.memory.verdict.state == "Released"
-        status = {"gang": {"state": told, "reason": "Preempted", "scheduler": "muster"}}
+        status = {"gang": {"state": written, "reason": "Preempted", "scheduler": "muster"}}
         s.put({**s.document, "status": status})
         s.look(after)
         assert bool(evicted(s)) is goes
@@ -721,7 +721,7 @@ class TestQuotas:
         during = s.look()
         assert role_of(during).charge == {"team/few/pods": 1000}
         assert s.look() is during
-        s.cache.gone("ResourceQuota", "team", "few", "uid-few")
+        s.store.gone("ResourceQuota", "team", "few", "uid-few")
         assert role_of(s.look()).charge == {}
 
     def test_pods_that_no_quota_lets_in(self):

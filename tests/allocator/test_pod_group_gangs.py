@@ -30,8 +30,8 @@ class Story:
     def __init__(self, *, owner=OWNER, runs=True, **spec):
         """Begin with the whole gang running, or waiting; `spec` is its PodGroup's."""
         self.version = 0
-        self.cache = Store(gang.EMBEDDED, [])
-        self.cache.groups.use(gang.EMBEDDED.apis[0])
+        self.store = Store(gang.EMBEDDED, [])
+        self.store.groups.use(gang.EMBEDDED.apis[0])
         self.owner = owner
         for name in ("n1", "n2"):
             self.put("Node", make_node(name=name))
@@ -56,7 +56,7 @@ class Story:
     def follow(self):
         """Begin to follow the gang, as a process that starts now."""
         self.following = Following(
-            self.cache, PodGroupMembers, KEY, "kube-batch", 0.0, HOLD, expired=""
+            self.store, PodGroupMembers, KEY, "kube-batch", 0.0, HOLD, expired=""
         )
 
     @property
@@ -69,7 +69,7 @@ class Story:
         self.version += 1
         metadata = {"uid": f"uid-{document['metadata']['name']}", **document["metadata"]}
         version = {"resourceVersion": str(self.version)}
-        self.cache.put({**document, "kind": kind, "metadata": {**metadata, **version}})
+        self.store.put({**document, "kind": kind, "metadata": {**metadata, **version}})
 
     def pod(self, name, node, **more):
         """Show a member on a node."""
@@ -81,7 +81,7 @@ class Story:
 
     def lose(self, name):
         """Let a member be gone."""
-        self.cache.gone("Pod", "team", name, f"uid-{name}")
+        self.store.gone("Pod", "team", name, f"uid-{name}")
 
     def promise(self, now, **nodes):
         """Give members their nodes."""
@@ -133,7 +133,7 @@ def test_a_group_says_for_how_long_the_place_is_kept(spec, kept):
     ],
 )
 def test_what_happens_when_the_time_is_up(said, flag, gone):
-    """The group's word counts, then the flag; all that is left goes, or nothing."""
+    """What the group says counts, then the flag; all that is left goes, or nothing."""
     story = Story(**({"onHoldExpired": said} if said else {}))
     story.lose("c")
     assert story.going(10.0, flag) == []
@@ -147,10 +147,10 @@ def test_pods_that_nobody_makes_again_are_kept():
     story.lose("c")
     story.look(0.0)
     assert story.going(HOLD, "release") == []
-    told = Story(owner=None, onHoldExpired="release")
-    told.lose("c")
-    told.look(0.0)
-    assert told.going(HOLD) == ["a", "b"]
+    released = Story(owner=None, onHoldExpired="release")
+    released.lose("c")
+    released.look(0.0)
+    assert released.going(HOLD) == ["a", "b"]
 
 
 def test_a_gang_that_is_whole_has_all_the_time():
@@ -270,13 +270,13 @@ def test_a_gang_that_makes_room_in_part():
     assert not story.memory.released
 
 
-def test_the_wait_of_a_gang_is_told_once():
+def test_the_wait_of_a_gang_is_measured_once():
     """With its last pod on a node, from when its first one was made; not for one found running."""
     found = Story()
     found.pod("a", "n1", phase="Running")
     assert not found.following.effects.of(Started)
     story = Story(runs=False)
-    created = story.cache.foreign.members(KEY)[0][0].created
+    created = story.store.foreign.members(KEY)[0][0].created
     story.look(created)
     story.promise(created, a="n1", b="n1", c="n2")
     story.following.now = created + 40.0
@@ -297,7 +297,7 @@ def test_the_first_retry_of_a_failed_binding_is_at_once():
         now = story.following.now
         story.promise(now, a="n1", b="n1", c="n2")
         story.look(now)
-        pod = story.cache.foreign.member(KEY, "a")
+        pod = story.store.foreign.member(KEY, "a")
         story.following.gangs.not_bound(pod, now)
         gang = story.look(now)
         role = gang.roles[0]
@@ -313,6 +313,6 @@ def test_a_gang_of_which_nobody_could_be_bound_holds_nothing():
     story = Story(runs=False)
     story.promise(1.0, a="n1", b="n1", c="n2")
     for name in ("a", "b"):
-        story.following.gangs.not_bound(story.cache.foreign.member(KEY, name), 1.0)
+        story.following.gangs.not_bound(story.store.foreign.member(KEY, name), 1.0)
     assert len(story.look(1.0).roles[0].waiting) == 3
     assert not story.following.assumed()

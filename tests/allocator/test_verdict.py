@@ -105,13 +105,13 @@ def test_since_when(before, since):
 
 
 @pytest.mark.parametrize(
-    ("eta", "told"),
+    ("eta", "published"),
     [(1000.0, 1000.0), (1014.0, 1000.0), (990.0, 1000.0), (1016.0, 1016.0), (None, None)],
 )
-def test_a_time_of_start_that_drifts(eta, told):
-    """By little it stays what was told, so that nobody writes for a second's sake."""
+def test_a_time_of_start_that_drifts(eta, published):
+    """By little it stays what was published, so that nobody writes for a second's sake."""
     before = replace(WAITS, eta=1000.0)
-    assert dated(replace(WAITS, eta=eta), before, 99.0).eta == told
+    assert dated(replace(WAITS, eta=eta), before, 99.0).eta == published
     assert dated(replace(before, eta=eta), WAITS, 99.0).eta == eta
 
 

@@ -24,17 +24,17 @@ log = logging.getLogger(__name__)
 
 
 class Binder:
-    """Writes in the background. `failed` hears of a pod that was not bound."""
+    """Writes in the background. `failed(pod)` is called for one that was not bound."""
 
     def __init__(
         self,
         kube: Kube,
-        cache: Store,
+        store: Store,
         metrics: CycleMetrics,
         recorder: EventRecorder,
         failed: Callable[[PodView], None],
     ) -> None:
-        self._kube, self._cache, self._metrics, self._failed = kube, cache, metrics, failed
+        self._kube, self._store, self._metrics, self._failed = kube, store, metrics, failed
         self._recorder = recorder
         self._tasks: set[asyncio.Task[None]] = set()
         self._removing: set[str] = set()
@@ -80,7 +80,7 @@ class Binder:
 
     async def _serve(self, path: str, body: Json, key: str) -> None:
         try:
-            self._cache.put(await self._kube.patch(path, body, PriorityLevel.PLACEMENT))
+            self._store.put(await self._kube.patch(path, body, PriorityLevel.PLACEMENT))
         except NOT_WRITTEN as error:
             log.warning("claim %s did not get its volume: %s", key, error)
         finally:
@@ -117,7 +117,7 @@ class Binder:
         body: Json = {"metadata": {"uid": pod.uid}, "status": status}
         path = PODS.path(pod.namespace, pod.name, "status")
         try:
-            self._cache.put(
+            self._store.put(
                 await self._kube.patch(path, body, PriorityLevel.STATUS, STRATEGIC_PATCH)
             )
         except NOT_WRITTEN as error:
@@ -126,7 +126,7 @@ class Binder:
     async def _evict(self, pod: PodView, cause: Cause) -> None:
         metadata = {"name": pod.name, "namespace": pod.namespace}
         options: Json = {"preconditions": {"uid": pod.uid}}
-        if (seconds := grace(self._cache, pod)) is not None:
+        if (seconds := grace(self._store, pod)) is not None:
             options["gracePeriodSeconds"] = seconds
         kind = {"apiVersion": "policy/v1", "kind": "Eviction"}
         body: Json = {**kind, "metadata": metadata, "deleteOptions": options}
@@ -152,13 +152,13 @@ class Binder:
         path = PODS.path(pod.namespace, pod.name)
         try:
             left = await self._kube.delete(
-                path, pod.uid, PriorityLevel.PLACEMENT, grace=grace(self._cache, pod)
+                path, pod.uid, PriorityLevel.PLACEMENT, grace=grace(self._store, pod)
             )
         except NOT_WRITTEN as error:
             log.warning("pod %s/%s was not deleted: %s", pod.namespace, pod.name, error)
         else:
             if left is not None and left.get("kind") == "Pod":
-                self._cache.put(left)
+                self._store.put(left)
         finally:
             self._removing.discard(pod.uid)
 
@@ -168,12 +168,12 @@ class Binder:
         task.add_done_callback(self._tasks.discard)
 
 
-def grace(cache: Store, pod: PodView) -> int | None:
+def grace(store: Store, pod: PodView) -> int | None:
     """Return the seconds in which a pod has to end; None: as its template says.
 
     On a node that is gone no kubelet ends it, and it would be there for most of a minute.
     """
-    return 0 if pod.node and cache.knows_node(pod.node) is False else None
+    return 0 if pod.node and store.knows_node(pod.node) is False else None
 
 
 def _reserved(volume: VolumeView, claim: ClaimView) -> Json:
@@ -192,7 +192,7 @@ def _reserved(volume: VolumeView, claim: ClaimView) -> Json:
 def record_arrivals(recorder: EventRecorder, job: Job, pods: Sequence[PodView]) -> None:
     """Say of each pod where it is, of many in one sentence that is about their job.
 
-    As the rest of what is said of them, it is left out while much is still to be written.
+    As all events about them, it is left out while much is still to be written.
     """
     if len(pods) > MOST_APART:
         order = {name: place for place, name in enumerate(job.pod_names(job.replicas))}

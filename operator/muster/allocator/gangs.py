@@ -73,7 +73,7 @@ class GangTracker:
         return kind.members.facts(key, nodes, now)
 
     def facts_then(self, key: str) -> GangFacts | None:
-        """Return what the last cycle saw of a gang: in its words is what was decided."""
+        """Return what the last cycle saw of a gang: by its places is what was decided."""
         memory = self._memories.get(key)
         return self._then.get(key) or (None if memory is None else memory.facts)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where gangs come from: what is known of a job's pods, or of other people's, as facts.
 
-The two kinds differ in who makes the pods, and in where it is written how a gang stands. That is
-told by the facts themselves; what follows from them is the tracker's, for both the same.
+The two kinds differ in who makes the pods, and in where it is written how a gang stands. The
+facts themselves say so; what follows from them is the tracker's, for both the same.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class Members(Protocol):
 class _Kind:
     """What both kinds have in common."""
 
-    def __init__(self, cache: Store) -> None:
-        self._cache = cache
+    def __init__(self, store: Store) -> None:
+        self._store = store
         self._settings = GangSettings(GangRules(frozenset(), ""))
         self._revisions = itertools.count(1)
         self._epoch = 0
@@ -87,8 +87,8 @@ class _Kind:
         self, facts: GangFacts, namespace: str, nodes: Collection[str], blocked_until: float
     ) -> GangFacts:
         """Return the facts with those that change without a change of the gang."""
-        guarded = self._cache.budgets.forbid(namespace, facts.pods.values())
-        knows = self._cache.columns.knows
+        guarded = self._store.budgets.forbid(namespace, facts.pods.values())
+        knows = self._store.columns.knows
         lost = frozenset(node for node in nodes if not knows(node))
         if (blocked_until, guarded, lost) == (facts.blocked_until, facts.guarded, facts.lost):
             return facts
@@ -122,20 +122,20 @@ class _JobEntry:
 class JobMembers(_Kind):
     """Gangs of jobs: their pods are made by this operator, once they have their nodes."""
 
-    def __init__(self, cache: Store) -> None:
-        super().__init__(cache)
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
         self._entries: dict[str, _JobEntry] = {}
 
     def gangs(self) -> Sequence[str]:
         """Return the keys of the jobs that are to run."""
-        found = [job.key for job in self._cache.jobs if gangs.wants_pods(job)]
+        found = [job.key for job in self._store.jobs if gangs.wants_pods(job)]
         for gone in self._entries.keys() - found:
             del self._entries[gone]
         return found
 
     def key_of(self, pod: PodView) -> str:
         """Return the key of the pod's job, empty if it is none of ours."""
-        return self._cache.jobs.key_of(pod.owner_uid) or ""
+        return self._store.jobs.key_of(pod.owner_uid) or ""
 
     def place_of(self, pod: PodView) -> str:
         """Return the name by which the job wants it."""
@@ -143,11 +143,11 @@ class JobMembers(_Kind):
 
     def facts(self, key: str, nodes: Collection[str], now: float) -> GangFacts | None:
         """Return what is known of the gang of a job."""
-        job = self._cache.jobs.get(key)
+        job = self._store.jobs.get(key)
         if job is None:
             return None
-        of = (job.uid, job.generation, self._cache.quotas.version, self._epoch)
-        revision = self._cache.jobs.revision(job.uid)
+        of = (job.uid, job.generation, self._store.quotas.version, self._epoch)
+        revision = self._store.jobs.revision(job.uid)
         entry = self._entries.get(key)
         if (
             entry is None
@@ -166,13 +166,13 @@ class JobMembers(_Kind):
 
     def _refused_until(self, entry: _JobEntry, now: float) -> float:
         """Return until when the job's pods cannot be created."""
-        refusal = self._cache.jobs.refusal(entry.job, now)
+        refusal = self._store.jobs.refusal(entry.job, now)
         if refusal is None or not refusal.blocks_pods:
             return entry.blocked_until
         return max(entry.blocked_until, refusal.ends)
 
     def _template(self, job: Job, of: tuple[str, int, int, int]) -> Template:
-        book, rules = self._cache.quotas, self._settings.rules
+        book, rules = self._store.quotas, self._settings.rules
         views, ranges = book.quotas(job.namespace), book.ranges(job.namespace)
         shapes = gangs.shapes_of(job, ranges)
         templates = {t.lower(): whole for t, whole in gangs.templates(job, ranges).items()}
@@ -191,10 +191,10 @@ class JobMembers(_Kind):
         )
 
     def _read(self, job: Job, template: Template) -> GangFacts:
-        scheduler = self._cache.backend.scheduler_name
+        scheduler = self._store.backend.scheduler_name
         return job_facts(
             job,
-            dict(self._cache.own_pods(job.uid)),
+            dict(self._store.own_pods(job.uid)),
             template,
             self._settings,
             Verdict(scheduler, GangPhase.WAITING, names.flat(job.name), gangs.minimum(job)),
@@ -288,20 +288,20 @@ class _GroupEntry:
 class PodGroupMembers(_Kind):
     """Gangs of other people's pods: these exist before they are placed, and go their own ways."""
 
-    def __init__(self, cache: Store) -> None:
-        super().__init__(cache)
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
         self._entries: dict[str, _GroupEntry] = {}
 
     def gangs(self) -> Sequence[str]:
         """Return the keys of all gangs of which there are pods."""
-        found = list(self._cache.foreign)
+        found = list(self._store.foreign)
         for gone in self._entries.keys() - found:
             del self._entries[gone]
         return found
 
     def key_of(self, pod: PodView) -> str:
         """Return the key of the pod's gang, empty if it has none."""
-        return self._cache.foreign.key_of(pod)
+        return self._store.foreign.key_of(pod)
 
     def place_of(self, pod: PodView) -> str:
         """Return its own name, which no other pod will have."""
@@ -310,10 +310,10 @@ class PodGroupMembers(_Kind):
     def facts(self, key: str, nodes: Collection[str], now: float) -> GangFacts | None:
         """Return what is known of a gang of other people's pods. `now` decides nothing here."""
         del now
-        group = self._cache.group_of(key)
-        if group is not None and self._cache.is_of_job(group):
+        group = self._store.group_of(key)
+        if group is not None and self._store.is_of_job(group):
             return None  # its job knows better
-        revision = self._cache.foreign.revision(key)
+        revision = self._store.foreign.revision(key)
         entry = self._entries.get(key)
         if (
             entry is None
@@ -329,11 +329,11 @@ class PodGroupMembers(_Kind):
         return entry.facts
 
     def _read(self, key: str, group: GroupView | None) -> GangFacts | None:
-        members = self._cache.foreign.members(key)
+        members = self._store.foreign.members(key)
         if all(pod.terminal for pod, _ in members):
             return None
         terms = podgroups.terms(key, members, group, self._settings.rules)
-        scheduler, name = self._cache.backend.scheduler_name, key.split("/", 2)[2]
+        scheduler, name = self._store.backend.scheduler_name, key.split("/", 2)[2]
         blank = Verdict(scheduler, GangPhase.WAITING, name, terms.minimum)
         return group_facts(key, members, terms, self._settings, blank, next(self._revisions))
 

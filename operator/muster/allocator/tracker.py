@@ -4,7 +4,7 @@
 All of it are values. `step` looks at the facts anew and returns what is remembered from now on,
 the gang as the scheduler is to see it, and what is to be done; the other functions take in what
 was decided, or what has happened. Nobody here awaits, logs or reads a clock, so that every story
-of a gang can be told again. Times are seconds since the epoch.
+of a gang can be played again. Times are seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ PATIENCE: Final = 120.0
 
 scheduleTimeoutSeconds of the job or PodGroup overrules it."""
 REST: Final = 30.0
-TELLING: Final = 2.0
+ANNOUNCING: Final = 2.0
 """Seconds for which evicting waits until it is written whose room it will be, and who leaves."""
 REPEAT: Final = 2.0
 """Seconds after which a pod that is not going yet is evicted once more."""
-SETTLING: Final = 0.5
-"""Seconds without a new pod after which a gang that waits is told why: others make their pods
+GATHERING: Final = 0.5
+"""Seconds without a new pod after which it is published why a gang waits: others make their pods
 one by one."""
 FRESH_FOR: Final = 1.0
 """Seconds for which other numbers for the same reason are not published."""
@@ -87,7 +87,7 @@ class GangFacts:
     """Places of pods that may be created without a node at any time: gated, or placed by another
     scheduler."""
     was_whole: bool = False
-    """What is written of it tells of a gang that had all its nodes."""
+    """What is written of it is about a gang that had all its nodes."""
     youngest: float | None = None
     """When the last of those that hold a node was created; None: none does."""
     running_since: float | None = None
@@ -99,9 +99,9 @@ class GangFacts:
     written: Verdict | None = None
     """The verdict that can be read on the cluster."""
     owed: bool = False
-    """What is written tells that others make room for it."""
+    """What is written says that others make room for it."""
     released: bool = False
-    """What is written tells that its pods go, or there is nobody who would have to know it."""
+    """What is written says that its pods go, or there is nobody who would have to know it."""
     resumes: bool = False
     """An earlier process was taking away the pods that are there."""
     unplaced: Verdict | None = None
@@ -432,7 +432,7 @@ def step(memory: GangMemory, facts: GangFacts, now: float) -> Step:
     _bind(turn)
     _evict(turn)
     _explain(turn, barred=barred)
-    # Facts are not compared field by field: which object it is tells whether they have changed.
+    # Facts are not compared field by field: which object it is shows whether they have changed.
     turn.memory = replace(turn.memory, facts=facts, due=turn.due)
     return turn.end()
 
@@ -444,7 +444,7 @@ def _prune(turn: _Turn) -> None:
         return
     if not facts.remade:
         growing = len(facts.pods) > memory.size
-        until = turn.now + SETTLING if growing else memory.growing_until
+        until = turn.now + GATHERING if growing else memory.growing_until
         turn.remember(size=len(facts.pods), growing_until=until)
     done = memory.binding or memory.marked or memory.evicted or memory.leaving
     if not (done or memory.previous or memory.retries or memory.unbound):
@@ -510,7 +510,7 @@ def _lapse(turn: _Turn) -> None:
 def _is_admitted(memory: GangMemory, facts: GangFacts) -> bool:
     """Say whether the gang was let in: a pod of it holds a node, or it was whole.
 
-    Not by what is written since: that tells of nodes that were given, before any pod has come.
+    Not by what is written since: that is about nodes that were given, before any pod has come.
     """
     return facts.youngest is not None or memory.was_whole
 
@@ -675,8 +675,8 @@ def _drop_half(turn: _Turn) -> None:
     """Give back what is left of the room of a gang that could not start whole with it.
 
     Half a promise is none: it would only keep others waiting, of whom each might hold the other
-    half. But a pod whose binding is under way may be on its node by now, whoever is told that the
-    room is free; it comes, or the answer says that it does not.
+    half. But a pod whose binding is under way may be on its node by now, whoever takes the
+    room for free; it comes, or the answer says that it does not.
     """
     memory, facts = turn.memory, turn.facts
     if not memory.assumed or _is_admitted(memory, facts):
@@ -717,7 +717,7 @@ def _input(facts: GangFacts, key: InputKey) -> GangInput:
 
 
 def _since(facts: GangFacts, placed_at: float | None) -> float | None:
-    """Return since when the gang runs, as well as that can be told."""
+    """Return since when the gang runs, as well as that is known."""
     if facts.youngest is None:
         return placed_at
     if facts.running_since is not None:
@@ -749,7 +749,7 @@ def _evict(turn: _Turn) -> None:
     going = [(place, pod) for place, pod in found if pod is not None and _stays(pod)]
     if not going:
         return
-    if memory.released and not _is_written(turn, GangPhase.RELEASED, told=facts.released):
+    if memory.released and not _is_written(turn, GangPhase.RELEASED, seen=facts.released):
         return
     evicted = dict(memory.evicted)
     for place, pod in going:
@@ -761,20 +761,20 @@ def _evict(turn: _Turn) -> None:
     turn.remember(evicted=evicted)
 
 
-def _is_written(turn: _Turn, state: str, *, told: bool) -> bool:
+def _is_written(turn: _Turn, state: str, *, seen: bool) -> bool:
     """Say whether that state can be read, so that a successor could go on from it.
 
     If it never can, the answer is yes after a while.
     """
-    if told:
+    if seen:
         turn.remember(asked=None)
         return True
     asked = turn.memory.asked
     if asked is None or asked[0] != state:
         asked = (state, turn.now)
         turn.remember(asked=asked)
-    turn.wake(asked[1] + TELLING)
-    return turn.now >= asked[1] + TELLING
+    turn.wake(asked[1] + ANNOUNCING)
+    return turn.now >= asked[1] + ANNOUNCING
 
 
 def _explain(turn: _Turn, *, barred: bool) -> None:
@@ -816,7 +816,7 @@ def arrived(memory: GangMemory, place: str, pod: PodView, now: float) -> GangMem
     if pod.uid in memory.binding:
         changes["binding"] = memory.binding - {pod.uid}
     if pod.uid in memory.marked:
-        changes["marked"] = {u: word for u, word in memory.marked.items() if u != pod.uid}
+        changes["marked"] = _without(memory.marked, pod.uid)
     if pod.terminal:
         if jobpods.refused(pod) and place in memory.previous:
             # Elsewhere it may be taken in: the node before is not asked for.
@@ -888,7 +888,7 @@ class Outcome:
 
 
 def outcome(facts: GangFacts, decision: Decision) -> Outcome:
-    """Return a decision in the words of the gang, as it was when that was made."""
+    """Return a decision by the places of the gang, as they were when it was made."""
     found = ((facts.task(p.role, p.index), p.node) for p in decision.placements)
     kept = ((facts.task(p.role, p.index), p.node) for p in decision.nominations)
     blank = facts.blank
@@ -963,10 +963,10 @@ def _mark(turn: _Turn, outcome: Outcome) -> None:
     fresh = {}
     for place, pod in facts.pods.items():
         node = "" if facts.remade else outcome.nominations.get(place, "")
-        word = verdict.reason, node
-        if not _waits(pod) or pod.uid in memory.binding or memory.marked.get(pod.uid) == word:
+        mark = verdict.reason, node
+        if not _waits(pod) or pod.uid in memory.binding or memory.marked.get(pod.uid) == mark:
             continue
-        fresh[pod.uid] = word
+        fresh[pod.uid] = mark
         news = pod.message != verdict.message
         if facts.remade:
             turn.effects += [Mark(pod, verdict.message, None, record=False)] if news else ()
@@ -989,11 +989,11 @@ def announced(
     reserved = GangPhase.RESERVED
     if outcome.verdict.state != reserved:
         return turn.end(), True
-    told = facts.owed
+    seen = facts.owed
     if not facts.remade:
         pods = (facts.pods.get(place) for place in outcome.nominations)
-        told = all(pod is None or pod.nominated or not _waits(pod) for pod in pods)
-    if _is_written(turn, reserved, told=told):
+        seen = all(pod is None or pod.nominated or not _waits(pod) for pod in pods)
+    if _is_written(turn, reserved, seen=seen):
         return turn.end(), True
     _publish(turn, outcome.verdict, pace)
     _mark(turn, outcome)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a pod is evicted, in words for people."""
+"""What is published of a gang: where it stands, and for whom its pods are evicted."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Cause:
 RELEASE: Final = Cause("release")
 """A gang begins anew, as its members were not made whole in time."""
 ETA_SLACK: Final = 15.0
-"""Seconds by which a time of start may be wrong without being told anew."""
+"""Seconds by which a time of start may be wrong without being published anew."""
 
 
 def of_gang(pod_group: str, scheduler: str, ruling: Ruling) -> Verdict:
@@ -105,7 +105,7 @@ def foreign(job: Job, blank: Verdict) -> Verdict:
 def dated(verdict: Verdict, before: Verdict | None, now: float) -> Verdict:
     """Return the verdict with the time since which its reason holds.
 
-    A time of start that has moved by little stays what was told.
+    A time of start that has moved by little stays what was published.
     """
     if before is None:
         return replace(verdict, since=now)
@@ -120,8 +120,8 @@ def is_news(verdict: Verdict, before: Verdict | None) -> bool:
     """Say whether it is more than other numbers for what was said before."""
     if before is None:
         return True
-    told = (before.state, before.reason, before.placed, before.min_member)
-    return told != (verdict.state, verdict.reason, verdict.placed, verdict.min_member)
+    said = (before.state, before.reason, before.placed, before.min_member)
+    return said != (verdict.state, verdict.reason, verdict.placed, verdict.min_member)
 
 
 def showable(decisions: Iterable[Decision], charged: Mapping[str, str]) -> Iterator[str]:
