@@ -12,7 +12,7 @@ from following import Following
 from muster import gang
 from muster.allocator import tracker
 from muster.allocator.members import JobMembers
-from muster.allocator.tracker import NOT_NOW, PATIENCE, REST, Delete, Departure, Evict, Publish
+from muster.allocator.tracker import NOT_NOW, PATIENCE, REST, Departure, Evict, Publish
 from muster.allocator.verdict import Cause
 from muster.api import edge
 from muster.api.reasons import Reason
@@ -390,7 +390,7 @@ class TestRelease:
         restarting.look()
         restarting.look(HOLD)
         restarting.look(tracker.ANNOUNCING)
-        assert [gone.pod.name for gone in restarting.following.effects.of(Delete)] == [W2]
+        assert evicted(restarting) == {W2: None}
         restarting.gone(W2)
         gang = restarting.look()
         assert gang.refusal is None
@@ -674,7 +674,7 @@ class TestEvicted:
             s.pod(name)
         s.look()
         assert s.memory.released is goes_on
-        assert len(s.following.effects.of(Delete)) == 2 * goes_on
+        assert evicted(s) == (dict.fromkeys((W0, W1)) if goes_on else {})
 
 
 class TestQuotas:

@@ -37,30 +37,30 @@ class Binder:
         self._kube, self._store, self._metrics, self._failed = kube, store, metrics, failed
         self._recorder = recorder
         self._tasks: set[asyncio.Task[None]] = set()
-        self._removing: set[str] = set()
+        self._under_way: set[str] = set()
+        """Pods by uid, and claims, that are not written once more at the same time."""
 
     def bind(self, pod: PodView, node: str) -> None:
         """Bind the pod to the node."""
         self._spawn(self._bind(pod, node))
 
-    def mark(self, pod: PodView, message: str, node: str | None = None) -> None:
+    def mark(self, pod: PodView, message: str, node: str | None, *, record: bool) -> None:
         """Say on the pod why it has no node, for people and for autoscalers.
 
         And which `node` is kept for it, an empty name for none; None leaves that as it is.
+        `record`: as an event, too.
         """
         self._spawn(self._mark(pod, message, node))
+        if record:
+            event = names.Event.FAILED_SCHEDULING
+            self._recorder.emit(pod_reference(pod), "Warning", event, message)
 
-    def remove(self, pod: PodView) -> None:
-        """Delete the pod; without effect while that is being done."""
-        if pod.uid not in self._removing:
-            self._removing.add(pod.uid)
-            self._spawn(self._remove(pod))
+    def evict(self, pod: PodView, cause: Cause | None) -> None:
+        """Evict the pod and say why, or, for no cause, just delete it.
 
-    def evict(self, pod: PodView, cause: Cause) -> None:
-        """Evict the pod and say why; without effect while that is being done."""
-        if pod.uid not in self._removing:
-            self._removing.add(pod.uid)
-            self._spawn(self._evict(pod, cause))
+        Without effect while that is being done.
+        """
+        self._once(pod.uid, self._delete(pod) if cause is None else self._evict(pod, cause))
 
     def serve(self, consumer: Consumer) -> None:
         """Give a claim that waited for its first consumer a volume, or the node to make one for.
@@ -69,22 +69,17 @@ class Binder:
         """
         claim = consumer.claim
         key = f"{claim.namespace}/{claim.name}"
-        if key in self._removing:
-            return
-        self._removing.add(key)
         path = CLAIMS.path(claim.namespace, claim.name)
         body: Json = {"metadata": {"annotations": {SELECTED_NODE: consumer.node}}}
         if consumer.volume is not None:
             path, body = VOLUMES.path(name=consumer.volume.name), _reserved(consumer.volume, claim)
-        self._spawn(self._serve(path, body, key))
+        self._once(key, self._serve(path, body, key))
 
     async def _serve(self, path: str, body: Json, key: str) -> None:
         try:
             self._store.put(await self._kube.patch(path, body, PriorityLevel.PLACEMENT))
         except NOT_WRITTEN as error:
             log.warning("claim %s did not get its volume: %s", key, error)
-        finally:
-            self._removing.discard(key)
 
     async def _bind(self, pod: PodView, node: str) -> None:
         body = {
@@ -136,19 +131,14 @@ class Binder:
         try:
             await self._kube.create(path, body, PriorityLevel.PLACEMENT)
         except ApiError as error:
-            if error.code == 404:
-                self._removing.discard(pod.uid)
-                return
-            # Nothing less would do, so a budget that forbids it is overridden in the end.
-            log.info("pod %s/%s is deleted: %s", pod.namespace, pod.name, error.message)
-            await self._remove(pod)
+            if error.code != 404:
+                # Nothing less would do, so a budget that forbids it is overridden in the end.
+                log.info("pod %s/%s is deleted: %s", pod.namespace, pod.name, error.message)
+                await self._delete(pod)
         except NOT_WRITTEN as error:
             log.warning("pod %s/%s was not evicted: %s", pod.namespace, pod.name, error)
-            self._removing.discard(pod.uid)
-        else:
-            self._removing.discard(pod.uid)
 
-    async def _remove(self, pod: PodView) -> None:
+    async def _delete(self, pod: PodView) -> None:
         path = PODS.path(pod.namespace, pod.name)
         try:
             left = await self._kube.delete(
@@ -159,13 +149,21 @@ class Binder:
         else:
             if left is not None and left.get("kind") == "Pod":
                 self._store.put(left)
-        finally:
-            self._removing.discard(pod.uid)
 
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+    def _once(self, key: str, write: Coroutine[None, None, None]) -> None:
+        """Write in the background, unless this is being written."""
+        if key in self._under_way:
+            write.close()
+            return
+        self._under_way.add(key)
+        self._spawn(write).add_done_callback(lambda _: self._under_way.discard(key))
+
+    def _spawn(self, write: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(write)
+        # The event loop keeps no task alive that nobody else refers to.
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
 
 def grace(store: Store, pod: PodView) -> int | None:

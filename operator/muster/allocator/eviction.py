@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -91,12 +92,12 @@ class Evictions:
         if decision.moves and self._guarded(pod for pod in pods if pod is not None):
             log.info("%s: a disruption budget forbids to make room for it", decision.gang)
             return False
-        kept = self._kept(decision)
         for key, group in going.items():
-            cause = Cause(group.action, decision.gang)
-            departure = Departure(cause, now + period, kept.get(key, {}))
-            memory = self._gangs.memory(key)
-            if memory is not None and group.now is not None:
+            cause, memory = Cause(group.action, decision.gang), self._gangs.memory(key)
+            if memory is not None and group.then is not None and group.now is not None:
+                moves = (move.placements for move in decision.moves if move.gang == key)
+                nodes = group.then.nodes(itertools.chain.from_iterable(moves))
+                departure = Departure(cause, now + period, nodes)
                 leavers = frozenset(group.places)
                 step = tracker.giving_back(memory, group.now, leavers, departure, now)
                 self._gangs.take(key, step)
@@ -115,16 +116,6 @@ class Evictions:
                 found[key] = _Going(eviction.action, then, facts)
             found[key].add(eviction)
         return found
-
-    def _kept(self, decision: Decision) -> Mapping[str, Mapping[str, str]]:
-        """Return by gang, and place, the nodes where those go that are moved."""
-        kept: dict[str, Mapping[str, str]] = {}
-        for move in decision.moves:
-            then = self._gangs.facts_then(move.gang)
-            if then is not None:
-                found = ((then.task(p.role, p.index), p.node) for p in move.placements)
-                kept[move.gang] = {task[0]: node for task, node in found if task is not None}
-        return kept
 
     def _guarded(self, pods: Iterable[PodView]) -> bool:
         """Say whether any disruption budget is against evicting all of these at once."""

@@ -17,11 +17,9 @@ from muster.allocator.members import GangSettings, Members
 from muster.allocator.metrics import CycleMetrics
 from muster.allocator.tracker import Effect, GangFacts, GangMemory, Step
 from muster.allocator.verdict import RELEASE
-from muster.api import names
 from muster.api.model import PodView
 from muster.cluster.gangs import GangInput
 from muster.cluster.state import ClusterColumns
-from muster.kube.events import EventRecorder, pod_reference
 from muster.scheduler.decision import Decision
 
 log = logging.getLogger(__name__)
@@ -58,9 +56,8 @@ class GangTracker:
                     self._kind_of[key] = kind
                     if (gang := self._look(key, now)) is not None:
                         found.append(gang)
-        for key in self._memories.keys() - living:
-            self._forget(key)
         for key in self._kind_of.keys() - living:
+            self._forget(key)
             del self._kind_of[key]
         return found
 
@@ -99,7 +96,7 @@ class GangTracker:
             return False
         before, after = memory.assumed, step.memory.assumed
         if self._columns.changes != seen and before is not after:
-            if not assume.apply_if_fits(self._columns, _namespace(key), before, after):
+            if not assume.apply(self._columns, _namespace(key), before, after, if_fits=True):
                 return False
             self._memories[key] = replace(memory, assumed=after)
         self.take(key, step)
@@ -118,10 +115,6 @@ class GangTracker:
             held = {} if before is None else before.assumed
             self._memories[key] = memory
             assume.apply(self._columns, _namespace(key), held, memory.assumed)
-
-    def publish(self, key: str) -> None:
-        """Have written what is remembered of a gang."""
-        self._kind_of[key].publish(key)
 
     def arrived(self, pod: PodView, now: float) -> bool:
         """Take in that a pod has a node; say whether a cycle should look at its gang."""
@@ -195,12 +188,10 @@ class Effects:
     def __init__(
         self,
         binder: Binder,
-        recorder: EventRecorder,
         metrics: CycleMetrics,
         wake: Callable[[float], None],
     ) -> None:
-        self._binder, self._recorder = binder, recorder
-        self._metrics, self._wake = metrics, wake
+        self._binder, self._metrics, self._wake = binder, metrics, wake
 
     def carry_out(self, key: str, kind: Kind, effects: Iterable[Effect]) -> None:
         """Do all of it, in order. Writes go on in the background."""
@@ -214,34 +205,20 @@ class Effects:
                     kind.record(key, pods)
                 case tracker.Warn(sentence):
                     log.warning("%s", sentence)
-                case tracker.Bind() | tracker.Evict() | tracker.Delete() | tracker.Mark():
-                    self._write(effect)
+                case tracker.Bind(pod, node):
+                    self._binder.bind(pod, node)
+                case tracker.Evict(pod, cause):
+                    self._binder.evict(pod, cause)
+                case tracker.Mark(pod, message, kept, record):
+                    self._binder.mark(pod, message, kept, record=record)
                 case _:
                     self._measure(effect)
-
-    def _write(self, effect: tracker.Bind | tracker.Evict | tracker.Delete | tracker.Mark) -> None:
-        match effect:
-            case tracker.Bind(pod, node):
-                self._binder.bind(pod, node)
-            case tracker.Evict(pod, cause):
-                self._binder.evict(pod, cause)
-            case tracker.Delete(pod):
-                self._binder.remove(pod)
-            case tracker.Mark(pod, message, kept, record):
-                self._binder.mark(pod, message, kept)
-                if record:
-                    event = names.Event.FAILED_SCHEDULING
-                    self._recorder.emit(pod_reference(pod), "Warning", event, message)
 
     def _measure(self, effect: Effect) -> None:
         match effect:
             case tracker.Started(seconds):
                 self._metrics.started(seconds)
             case tracker.Placed(waited):
-                for seconds in waited:
-                    self._metrics.placed(seconds)
-            case tracker.Release(count, cause) if cause == RELEASE:
-                # What goes for another gang is counted where that was decided.
+                self._metrics.placed(waited)
+            case tracker.Released(count):
                 self._metrics.evictions.labels(RELEASE.action).inc(count)
-            case _:
-                pass

@@ -86,7 +86,7 @@ class Loop:
             Kind(JobMembers(store), enqueue, self._record_of_job),
             Kind(PodGroupMembers(store), self._group_status.enqueue, self._record_each),
         )
-        effects = Effects(binder, recorder, self._metrics, self._wake)
+        effects = Effects(binder, self._metrics, self._wake)
         self.gangs = GangTracker(store.columns, kinds, effects)
         self._evictions = Evictions(self.gangs, store.budgets, self._metrics, self._wake)
         self._pending = PendingPods(self.gangs, self._wake)

@@ -117,10 +117,9 @@ class CycleMetrics(Collector):
 
     # What happens.
 
-    def started(self, waited: float | None) -> None:
+    def started(self, waited: float) -> None:
         """Take note of a gang that is whole for the first time, after so many seconds."""
-        if waited is not None:
-            self.gang_wait.observe(waited)
+        self.gang_wait.observe(waited)
 
     def measured(self, watch: Stopwatch) -> None:
         """Take note of what the parts of a cycle took."""
@@ -154,9 +153,10 @@ class CycleMetrics(Collector):
         """Take note of a cycle, or of a binding, that failed."""
         self._attempts.labels(ERROR).inc()
 
-    def placed(self, waited: float) -> None:
-        """Take note of a pod that was given a node so many seconds after it was wanted."""
-        self._tasks.observe(max(0.0, waited) * 1e6)
+    def placed(self, waited: Iterable[float]) -> None:
+        """Take note of pods that were given nodes so many seconds after they were wanted."""
+        for seconds in waited:
+            self._tasks.observe(max(0.0, seconds) * 1e6)
 
     def bound(self) -> None:
         """Take note of a pod that was bound."""

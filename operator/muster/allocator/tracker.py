@@ -23,7 +23,7 @@ from muster.cluster.gangs import GangInput
 from muster.cluster.pods import PodShape
 from muster.cluster.tasks import Plan, TaskSet
 from muster.controller import jobpods
-from muster.scheduler.decision import Decision
+from muster.scheduler.decision import Decision, Placement
 from muster.scheduler.model import Refusal
 
 PATIENCE: Final = 120.0
@@ -137,6 +137,11 @@ class GangFacts:
                 return some.places[index], some.shape
         return None
 
+    def nodes(self, placements: Iterable[Placement]) -> Mapping[str, str]:
+        """Return place -> node for those of these tasks that there are."""
+        found = ((self.task(p.role, p.index), p.node) for p in placements)
+        return {task[0]: node for task, node in found if task is not None}
+
 
 # What is remembered.
 
@@ -176,13 +181,7 @@ class InputKey:
 
     revision: int
     guarded: bool
-    assumed: Mapping[str, Assumed]
-    previous: Mapping[str, str]
-    later: frozenset[str]
-    leaving: Mapping[str, Leaving]
-    nominated: Mapping[str, str]
-    unbound: frozenset[str] | None
-    """None: nobody counts them."""
+    plan: Plan
     placed_at: float | None
     was_whole: bool
     hold_until: float | None
@@ -280,14 +279,8 @@ class Evict:
     """Take a pod away, and say for whom."""
 
     pod: PodView
-    cause: Cause
-
-
-@dataclass(frozen=True, slots=True)
-class Delete:
-    """Take a pod away that will be made again."""
-
-    pod: PodView
+    cause: Cause | None
+    """None: for nobody, it is just deleted; it will be made again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,11 +322,10 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
-    """So many pods are to go, as the gang begins anew."""
+class Released:
+    """So many pods are evicted for nobody, as the gang begins anew."""
 
     count: int
-    cause: Cause | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,9 +335,7 @@ class Warn:
     sentence: str
 
 
-Effect = (
-    Wake | Bind | Evict | Delete | Mark | Publish | Arrived | Started | Placed | Release | Warn
-)
+Effect = Wake | Bind | Evict | Mark | Publish | Arrived | Started | Placed | Released | Warn
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,9 +413,9 @@ def step(memory: GangMemory, facts: GangFacts, now: float) -> Step:
     _lapse(turn)
     _observe_presence(turn)
     hold_until = _hold_until(turn)
-    if hold_until is not None and now >= hold_until and _gives_up(turn):
-        turn.effects.append(Warn(f"{facts.asks.key}: {LATE}"))
-        _release(turn, Departure(facts.release_cause))
+    gives_up = facts.gives_up if turn.memory.was_whole else facts.gives_up_early
+    if hold_until is not None and now >= hold_until and gives_up:
+        _give_up(turn)
         hold_until = None
     barred = _bar(turn, hold_until)
     _make_input(turn, hold_until, barred=barred)
@@ -446,9 +436,6 @@ def _prune(turn: _Turn) -> None:
         growing = len(facts.pods) > memory.size
         until = turn.now + GATHERING if growing else memory.growing_until
         turn.remember(size=len(facts.pods), growing_until=until)
-    done = memory.binding or memory.marked or memory.evicted or memory.leaving
-    if not (done or memory.previous or memory.retries or memory.unbound):
-        return
     stays = {place: pod.uid for place, pod in facts.pods.items() if _stays(pod)}
     uids = {pod.uid for pod in facts.pods.values()}
     wanted = facts.wanted
@@ -482,13 +469,11 @@ def _drop_void(turn: _Turn) -> None:
 
     The pod is not wanted any more, has done its work or was turned away, or its node is gone.
     """
-    facts, void = turn.facts, []
-    for place, it in turn.memory.assumed.items():
-        pod = facts.pods.get(place)
-        over = pod is not None and (pod.phase == "Succeeded" or jobpods.refused(pod))
-        if over or place not in facts.wanted or it.node in facts.lost:
-            void.append(place)
-    turn.forget(void)
+    assumed, facts = turn.memory.assumed, turn.facts
+    pods = ((place, facts.pods.get(place)) for place in assumed)
+    over = {p for p, it in pods if it and (it.phase == "Succeeded" or jobpods.refused(it))}
+    lost = {place for place, it in assumed.items() if it.node in facts.lost}
+    turn.forget(over | lost | (assumed.keys() - facts.wanted))
 
 
 def _lapse(turn: _Turn) -> None:
@@ -585,9 +570,12 @@ def _hold_until(turn: _Turn) -> float | None:
     return end
 
 
-def _gives_up(turn: _Turn) -> bool:
-    facts = turn.facts
-    return facts.gives_up if turn.memory.was_whole else facts.gives_up_early
+def _give_up(turn: _Turn) -> None:
+    """Begin anew: the missing members did not come in time."""
+    turn.effects.append(Warn(f"{turn.facts.asks.key}: {LATE}"))
+    _release(turn, Departure(turn.facts.release_cause))
+    if turn.facts.release_cause is not None:
+        turn.effects.append(Released(len(turn.memory.leaving)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -603,11 +591,9 @@ class Departure:
 
 def _release(turn: _Turn, departure: Departure) -> None:
     """Let the gang begin anew, without a claim on the room that it had."""
-    leaving = _all_leave(turn, departure.cause)
-    turn.effects.append(Release(len(leaving), departure.cause))
     turn.remember(
         released=True,
-        leaving=leaving,
+        leaving=_all_leave(turn, departure.cause),
         cause=departure.cause,
         nominated=departure.nodes,
         moving=bool(departure.nodes),
@@ -651,15 +637,19 @@ def _make_input(turn: _Turn, hold_until: float | None, *, barred: bool) -> None:
     memory = turn.memory
     for retry in memory.retries.values():
         turn.wake(retry.until)
+    plan = Plan(
+        assumed=memory.nodes,
+        previous=memory.previous,
+        later=frozenset(p for p, retry in memory.retries.items() if retry.until > turn.now),
+        leaving=memory.leaving.keys(),
+        nominated=memory.nominated,
+        # Only quotas ask for them: else nothing changes where pods are shown.
+        unbound=memory.unbound if facts.charged else (),
+    )
     key = InputKey(
         revision=facts.revision,
         guarded=facts.guarded,
-        assumed=memory.assumed,
-        previous=memory.previous,
-        later=frozenset(p for p, retry in memory.retries.items() if retry.until > turn.now),
-        leaving=memory.leaving,
-        nominated=memory.nominated,
-        unbound=memory.unbound if facts.charged else None,
+        plan=plan,
         placed_at=memory.placed_at,
         was_whole=memory.was_whole,
         hold_until=hold_until,
@@ -689,15 +679,7 @@ def _drop_half(turn: _Turn) -> None:
 
 def _input(facts: GangFacts, key: InputKey) -> GangInput:
     """Return the gang as the scheduler sees it."""
-    plan = Plan(
-        assumed={place: it.node for place, it in key.assumed.items()},
-        previous=key.previous,
-        later=key.later,
-        leaving=key.leaving,
-        nominated=key.nominated,
-        unbound=key.unbound or (),
-    )
-    roles, pending = tasks.roles(facts.tasks, facts.pods, plan)
+    roles, pending = tasks.roles(facts.tasks, facts.pods, key.plan)
     admitted = facts.youngest is not None or key.was_whole
     refusal = facts.asks.refusal
     if facts.obstacle is not None and not admitted:
@@ -755,8 +737,7 @@ def _evict(turn: _Turn) -> None:
     for place, pod in going:
         if now >= evicted.get(pod.uid, -math.inf) + REPEAT:
             evicted[pod.uid] = now
-            cause = memory.leaving[place].cause
-            turn.effects.append(Delete(pod) if cause is None else Evict(pod, cause))
+            turn.effects.append(Evict(pod, memory.leaving[place].cause))
         turn.wake(evicted[pod.uid] + REPEAT)
     turn.remember(evicted=evicted)
 
@@ -846,9 +827,10 @@ def not_bound(memory: GangMemory, place: str, uid: str, now: float) -> GangMemor
     )
 
 
-def shows(memory: GangMemory, places: Iterable[str]) -> GangMemory:
+def shows(memory: GangMemory, places: Iterable[str]) -> Step:
     """Let pods be created without a node."""
-    return replace(memory, due=0.0, unbound=memory.unbound.union(places))
+    shown = replace(memory, due=0.0, unbound=memory.unbound.union(places))
+    return Step(shown, shown.input, (Publish(),))
 
 
 def _without(entries: Mapping[str, _T], name: str) -> Mapping[str, _T]:
@@ -890,18 +872,17 @@ class Outcome:
 def outcome(facts: GangFacts, decision: Decision) -> Outcome:
     """Return a decision by the places of the gang, as they were when it was made."""
     found = ((facts.task(p.role, p.index), p.node) for p in decision.placements)
-    kept = ((facts.task(p.role, p.index), p.node) for p in decision.nominations)
-    blank = facts.blank
+    pods = facts.pods if decision.placements else {}
+    blank, uids = facts.blank, {place: pod.uid for place, pod in pods.items()}
     return Outcome(
         of_gang(blank.pod_group, blank.scheduler, decision.verdict),
-        tuple(_assignment(facts, *task, node) for task, node in found if task is not None),
-        {task[0]: node for task, node in kept if task is not None},
+        tuple(
+            Assignment(task[0], uids.get(task[0], ""), node, task[1])
+            for task, node in found
+            if task is not None
+        ),
+        facts.nodes(decision.nominations),
     )
-
-
-def _assignment(facts: GangFacts, place: str, shape: PodShape, node: str) -> Assignment:
-    pod = facts.pods.get(place)
-    return Assignment(place, "" if pod is None else pod.uid, node, shape)
 
 
 def accepted(
