@@ -62,7 +62,3 @@ def inputs(store: Store, rules: GangRules, hold: float, now: float) -> Iterator[
                 found = tracker.step(tracker.begin(facts), facts, now).input
                 if found is not None:
                     yield found
-
-
-def _ignore(_news: object) -> None:
-    """Do nothing: nobody waits for a change."""
