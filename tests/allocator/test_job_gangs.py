@@ -153,10 +153,6 @@ def refuse(story, *, seconds=10.0, kind="Pod", reason="Forbidden"):
 class TestPromises:
     """They end with the pod on its node, or when they have lost their sense."""
 
-    def test_kept(self, running):
-        """Nothing is promised any more."""
-        assert not running.promised
-
     def test_open_as_long_as_the_pod_is_under_way(self, story):
         """Not created, or without a node."""
         story.promise(*ALL)
@@ -197,15 +193,21 @@ class TestPromises:
         assert story.promised == dict(ALL[1:])
 
     @pytest.mark.parametrize(
-        ("phase", "reason", "kept"),
-        [("Succeeded", "", False), ("Failed", "", True), ("Failed", "OutOfcpu", False)],
-        ids=["done", "failed", "turned-away"],
+        ("phase", "reason", "going", "kept"),
+        [
+            ("Succeeded", "", False, False),
+            ("Failed", "", False, True),
+            ("Failed", "OutOfcpu", False, False),
+            ("Pending", "", True, True),
+        ],
+        ids=["done", "failed", "turned-away", "going"],
     )
-    def test_a_pod_that_was_never_seen_alive(self, running, phase, reason, kept):
+    def test_a_pod_that_was_never_seen_alive(self, running, phase, reason, going, kept):
         """Its room is kept for a successor, if there will be one on that node."""
         running.gone(W0)
         running.promise((W0, "n1"))
-        running.pod(W0, phase=phase, reason=reason, uid="second")
+        node = "" if going else "n1"
+        running.pod(W0, phase=phase, reason=reason, uid="second", node=node, going=going)
         running.look()
         assert running.promised == ({W0: "n1"} if kept else {})
 
@@ -299,10 +301,6 @@ class TestRefusals:
 
 class TestHold:
     """For how long the room of missing members is kept."""
-
-    def test_a_whole_gang(self, running):
-        """Nothing is held."""
-        assert running.look().hold_until is None
 
     def test_from_the_loss_on(self, running):
         """Until the member is there again, promised or not."""
@@ -412,14 +410,6 @@ class TestTurnedAway:
         assert list(gang.roles[0].waiting) == ([] if pauses else [0])
         assert 0 not in gang.roles[0].previous
         return pauses
-
-    def test_the_pause_grows(self, running):
-        """At once, then after one second, two, four, up to a minute."""
-        running.gone(W0)
-        pauses = [self.attempt(running, number) for number in range(9)]
-        assert pauses == [[], [1], [2], [4], [8], [16], [32], [60], [60]]
-        gang = running.look(60)
-        assert list(gang.roles[0].waiting) == [0]
 
     def test_a_pod_that_runs_begins_anew(self, running):
         """Its next refusal is its first."""

@@ -246,21 +246,6 @@ def test_new_pods_are_not_those_that_were_released():
     assert sorted(story.evicted()) == ["a", "b"]
 
 
-def test_a_gang_that_makes_room_as_a_whole_rests_for_a_period():
-    """As that of a job does, so that it does not come back before the other is there."""
-    story = Story()
-    story.following.give_back(["a", "b", "c"], Departure(CAUSE, 1.0))
-    assert story.evicted() == dict.fromkeys("abc", CAUSE)
-    assert story.look(0.0).refusal is NOT_NOW
-    assert story.memory.verdict.message == CAUSE.sentence
-    for name in "abc":
-        story.lose(name)
-    for name in "def":
-        story.pod(name, "", phase="Pending")
-    assert story.look(0.5).refusal is NOT_NOW
-    assert story.look(1.0).refusal is None
-
-
 def test_a_gang_that_makes_room_in_part():
     """What it gives back goes, the rest stays as it is."""
     story = Story()
@@ -287,25 +272,6 @@ def test_the_wait_of_a_gang_is_measured_once():
     assert story.following.effects.of(Started) == [Started(40.0)]
     story.look(created + 50.0)
     assert not story.following.effects.of(Started)
-
-
-def test_the_first_retry_of_a_failed_binding_is_at_once():
-    """As with the pods of a job; after that the pauses grow."""
-    story = Story(runs=False)
-    for pauses in ([], [1.0], [2.0]):
-        story.following.now += 100.0
-        now = story.following.now
-        story.promise(now, a="n1", b="n1", c="n2")
-        story.look(now)
-        pod = story.store.foreign.member(KEY, "a")
-        story.following.gangs.not_bound(pod, now)
-        gang = story.look(now)
-        role = gang.roles[0]
-        assert [at - now for at in story.following.wakes if at < now + 9] == pauses
-        assert list(role.returning) == ([0] if pauses else [])
-        # The others are under way, and come.
-        assert sorted(story.following.assumed()) == ["b", "c"]
-        story.following.set(assumed={}, binding=frozenset())
 
 
 def test_a_gang_of_which_nobody_could_be_bound_holds_nothing():
