@@ -82,6 +82,7 @@ class Binder:
             log.warning("claim %s did not get its volume: %s", key, error)
 
     async def _bind(self, pod: PodView, node: str) -> None:
+        # The uid makes the server refuse a binding that was meant for a pod of that name before.
         body = {
             "apiVersion": "v1",
             "kind": "Binding",
@@ -109,6 +110,7 @@ class Binder:
         status: Json = {"conditions": [condition]}
         if node is not None:
             status["nominatedNodeName"] = node or None
+        # Conditions are merged by their type: those of the kubelet stay.
         body: Json = {"metadata": {"uid": pod.uid}, "status": status}
         path = PODS.path(pod.namespace, pod.name, "status")
         try:
@@ -147,12 +149,14 @@ class Binder:
         except NOT_WRITTEN as error:
             log.warning("pod %s/%s was not deleted: %s", pod.namespace, pod.name, error)
         else:
+            # The next cycle is to know that it goes, even if the watch has not said so by then.
             if left is not None and left.get("kind") == "Pod":
                 self._store.put(left)
 
     def _once(self, key: str, write: Coroutine[None, None, None]) -> None:
         """Write in the background, unless this is being written."""
         if key in self._under_way:
+            # It was never begun; left open, Python would warn of it.
             write.close()
             return
         self._under_way.add(key)
@@ -183,6 +187,7 @@ def _reserved(volume: VolumeView, claim: ClaimView) -> Json:
         "name": claim.name,
         "uid": claim.uid,
     }
+    # By its version: the volume controller may have given it to another claim meanwhile.
     metadata = {"resourceVersion": volume.version, "annotations": {BOUND_BY: "yes"}}
     return {"metadata": metadata, "spec": {"claimRef": reference}}
 

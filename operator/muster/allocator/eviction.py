@@ -40,6 +40,7 @@ class _Going:
             self.places[""] = None
             return
         pod, seen = self.now.pods.get(task[0]), self.then.pods.get(task[0])
+        # A successor of the same name may hold other room, or stand where it is of no use.
         same = pod is not None and seen is not None and pod.uid == seen.uid
         self.places[task[0]] = pod if same else None
 
@@ -64,6 +65,7 @@ class Evictions:
         """
         if self._is_announced(decision, now, pace) and self.carry_out(decision, now, period):
             return True
+        # The status that it waits for belongs to a pass, and triggers nothing by itself.
         self._wake(now + period)
         return False
 
@@ -85,10 +87,14 @@ class Evictions:
         """
         self._metrics.preempts(decision)
         going = self._going(decision, now)
+        # All or none: the room was reckoned with every one of them, and those that went for
+        # nothing would have lost their work.
         pods = [pod for group in going.values() for pod in group.places.values()]
         if any(pod is None or pod.deleting or pod.terminal for pod in pods):
             log.info("%s: what was to make room for it has changed", decision.gang)
             return False
+        # A preemption overrides budgets in the end, as the scheduler of Kubernetes does; a gang
+        # that is only moved for tidiness must not cost anybody his availability.
         if decision.moves and self._guarded(pod for pod in pods if pod is not None):
             log.info("%s: a disruption budget forbids to make room for it", decision.gang)
             return False

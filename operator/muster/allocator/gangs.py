@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """All gangs that are followed: one memory for each, and the room in the columns that goes with it.
 
-Every change of a memory comes through here. What it means for a gang, the pure `tracker` says;
-where its facts come from, `members`; what is to be done, `effects` does.
+Every change of a memory comes through here, so that the room that is taken is always that of the
+assumed pods that are remembered. What a change means for a gang, the pure `tracker` says; where
+its facts come from, `members`; what is to be done, `Effects` does.
 """
 
 from __future__ import annotations
@@ -79,6 +80,8 @@ class GangTracker:
         then, facts = self.facts_then(key), self.facts(key, now)
         if then is None or facts is None:
             return False
+        # Of a job all must be the same. Other people's gangs have no one source: of them each pod
+        # is compared when it is given its node.
         return (then.uid, then.source) == (facts.uid, facts.source)
 
     def accept(self, decision: Decision, now: float, seen: int, pace: float) -> bool:
@@ -95,9 +98,12 @@ class GangTracker:
         if step is None:
             return False
         before, after = memory.assumed, step.memory.assumed
+        # Of the decisions of one cycle none is in the way of another: only where something else
+        # has taken room meanwhile is it worth a look at each pod's node.
         if self._columns.changes != seen and before is not after:
             if not assume.apply(self._columns, _namespace(key), before, after, if_fits=True):
                 return False
+            # The room is taken: `take` is not to take it again.
             self._memories[key] = replace(memory, assumed=after)
         self.take(key, step)
         return True
@@ -127,6 +133,7 @@ class GangTracker:
         if memory.assumed and not after.assumed:
             # The last one is there: what waited for that is not left to the next cycle.
             if memory.facts is not None:
+                # The look replaces the facts, by which a cycle under way is deciding.
                 self._then.setdefault(key, memory.facts)
             self._look(key, now)
         # The hold ends with it; that, too, is found by a cycle.

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The embedded allocator at work: one cycle at a time, in a thread, when something changed."""
+"""The embedded allocator at work: one cycle at a time, in a thread, when something changed.
+
+Nothing that is decided is carried out on a gang that is not as the cycle saw it, and no room is
+given that somebody else has taken since. Who triggers while a cycle runs gets another one.
+"""
 
 from __future__ import annotations
 
@@ -131,6 +135,7 @@ class Loop:
         failures = 0
         while True:
             await self._changed.wait()
+            # Before the look, not after it: what changes while a cycle decides asks for the next.
             self._changed.clear()
             started = time.monotonic()
             try:
@@ -155,6 +160,8 @@ class Loop:
         inputs = self.gangs.inputs(settings.gangs, now)
         columns, policy = self._store.columns, self._policy()
         snapshot = self._snapshot(inputs, policy, now)
+        # While a thread decides, the watches go on: whoever wants room after this number has
+        # changed looks whether it is still free.
         seen = columns.changes
         queues = list(self._store.queues.values())
         self.decision_log.begin(
@@ -162,13 +169,16 @@ class Loop:
         )
         decisions = await self._decide(snapshot, policy, now)
         held_back = {gang.key for gang in inputs if gang.refusal is NOT_NOW}
-        # A job that changed while the cycle was under way is looked at by the next one.
+        # A job that changed while the cycle decided may want other pods by now, of other roles or
+        # sizes: roles and indices of the decision would be read as places that they do not mean.
+        # It is left alone as a whole, as part of a gang is none; its change has triggered a cycle.
         decisions = tuple(
             d for d in decisions if d.gang not in held_back and self.gangs.is_as_seen(d.gang, now)
         )
         self._waiting = len(decisions)
         self.queue_status.cycle(snapshot, decisions)
         self._carry_out(decisions, now, seen)
+        # Behind the pods: only one that has come to its node says where its volume is to be.
         for consumer in columns.consumers():
             self._binder.serve(consumer)
         self._pending.show(decisions, settings.pending_pods_budget, now)
@@ -204,12 +214,16 @@ class Loop:
         for decision in decisions:
             if decision.evictions:
                 if not self._evictions.make_room(decision, now, period, pace):
+                    # Not to be accepted either: its nodes are nominated for as long as others
+                    # are on their way out, and they are not.
                     continue
                 self._moves.made(decision, now)
                 moved.update(move.gang for move in decision.moves)
             if decision.gang in moved:
                 continue  # what else it wants is looked at from where it will be
             if not self.gangs.accept(decision, now, seen, pace):
+                # What stood in the way may have asked for no cycle: a pod that takes room lets
+                # nobody start.
                 self.trigger()
 
     def _look_ahead(

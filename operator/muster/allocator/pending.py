@@ -111,6 +111,7 @@ def shows(
     left = budget - shown
     granted: dict[str, frozenset[str]] = {}
     for key, hidden in wishes:
+        # Part of a gang helps no autoscaler, but one larger than any budget would never be seen.
         if len(hidden) > left and (left < budget or not budget):
             break
         if hidden:

@@ -122,6 +122,7 @@ class GroupStatus:
             return
         if group.api_version != names.SCHEDULING_API or self._store.is_of_job(group):
             return
+        # Until the next cycle the verdict on a gang whose last pod has come is that it waits.
         members, least = self._store.foreign.members(key), memory.facts.asks.min_member
         whole = podgroups.ready(members) >= least
         verdict = _overtaken(memory.verdict) if whole else memory.verdict

@@ -408,6 +408,8 @@ def step(memory: GangMemory, facts: GangFacts, now: float) -> Step:
         wakes = (Wake(memory.due),) if memory.due < math.inf else ()
         return Step(memory, memory.input, wakes)
     turn = _Turn(memory, facts, now)
+    # The order matters: room that has lost its sense is given back before it is judged who is
+    # there, that before the hold, and the input is made of what is left.
     _prune(turn)
     _drop_void(turn)
     _lapse(turn)
@@ -430,6 +432,8 @@ def step(memory: GangMemory, facts: GangFacts, now: float) -> Step:
 def _prune(turn: _Turn) -> None:
     """Forget what was done to pods that are gone, and what was known of places not wanted."""
     memory, facts = turn.memory, turn.facts
+    # The pods are those of the last look: going through them again would be the larger part of a
+    # step that a timer asked for.
     if memory.facts is not None and facts.revision == memory.facts.revision:
         return
     if not facts.remade:
@@ -657,6 +661,7 @@ def _make_input(turn: _Turn, hold_until: float | None, *, barred: bool) -> None:
         moving=memory.moving,
         owed=memory.owed,
     )
+    # An equal key keeps the old input, and with it what the columns made of this gang.
     if key != memory.key:
         turn.remember(input=_input(facts, key), key=key)
 
@@ -682,6 +687,8 @@ def _input(facts: GangFacts, key: InputKey) -> GangInput:
     roles, pending = tasks.roles(facts.tasks, facts.pods, key.plan)
     admitted = facts.youngest is not None or key.was_whole
     refusal = facts.asks.refusal
+    # A gang that runs keeps its claim: a quota that has become smaller lets its pods be replaced
+    # again some day, and the API server says it of each pod until then.
     if facts.obstacle is not None and not admitted:
         refusal, pending = facts.obstacle, {}
     return replace(
@@ -735,6 +742,7 @@ def _evict(turn: _Turn) -> None:
         return
     evicted = dict(memory.evicted)
     for place, pod in going:
+        # By uid: a successor of the same name is evicted at once.
         if now >= evicted.get(pod.uid, -math.inf) + REPEAT:
             evicted[pod.uid] = now
             turn.effects.append(Evict(pod, memory.leaving[place].cause))
@@ -781,6 +789,8 @@ def _publish(turn: _Turn, verdict: Verdict, pace: float) -> None:
     if verdict == memory.verdict:
         return
     due = memory.published_at + pace
+    # Counts change with every pod that comes or goes anywhere; for each of ten thousand gangs that
+    # wait that would be a write.
     if turn.now < due and not is_news(verdict, memory.verdict):
         turn.wake(due)
         return
@@ -804,6 +814,7 @@ def arrived(memory: GangMemory, place: str, pod: PodView, now: float) -> GangMem
             changes["previous"] = _without(memory.previous, place)
             changes["retries"] = _paused(memory.retries, place, now)
     else:
+        # From here on the pod itself takes the room that was taken for it.
         if place in memory.assumed:
             changes["assumed"] = _without(memory.assumed, place)
         if place in memory.assumed or pod.uid in memory.binding:
@@ -811,6 +822,8 @@ def arrived(memory: GangMemory, place: str, pod: PodView, now: float) -> GangMem
         if not pod.deleting and memory.previous.get(place) != pod.node:
             changes["previous"] = {**memory.previous, place: pod.node}
         runs = pod.phase == "Running" and not pod.deleting
+        # Not as soon as it has a node: the kubelet may still turn it away. One that is evicted
+        # runs for a while, and is not to come back before its time.
         if runs and place in memory.retries and place not in memory.leaving:
             changes["retries"] = _without(memory.retries, place)
     return replace(memory, due=0.0, **changes) if changes else memory
@@ -839,6 +852,7 @@ def _without(entries: Mapping[str, _T], name: str) -> Mapping[str, _T]:
 
 def _paused(retries: Mapping[str, Retry], place: str, now: float) -> Mapping[str, Retry]:
     """Try another time: at once if it is the first, then after ever longer pauses."""
+    # The first time another node may do; a pod that fails on each is not to keep the cycles busy.
     count = (retries[place].count if place in retries else 0) + 1
     pause = min(FIRST_RETRY * 2.0 ** (count - 2), LAST_RETRY) if count > 1 else 0.0
     return {**retries, place: Retry(count, now + pause)}
@@ -913,6 +927,7 @@ def _assume(turn: _Turn, assignments: Iterable[Assignment]) -> bool:
     made, waited = {}, []
     for it in assignments:
         pod = facts.pods.get(it.place)
+        # Half of the gang would be bound: nobody makes the pod that is missing again.
         if not facts.remade and (pod is None or pod.uid != it.uid or not _waits(pod)):
             return False
         if pod is not None and pod.node and not pod.terminal:
@@ -992,6 +1007,7 @@ def giving_back(
     turn = _Turn(memory, facts, now)
     pods = facts.pods
     staying = {place for place, pod in pods.items() if pod.node and not pod.terminal}
+    # One by one they would be made again one by one, each with a claim on its old node.
     if staying <= going | memory.leaving.keys():
         _release(turn, departure)
     else:
