@@ -12,6 +12,20 @@ from muster.allocator.tracker import Assumed, Wake
 from muster.cluster.gangs import GangRules
 
 
+class Shown:
+    """Shows objects to its `store`, each in its next version."""
+
+    version = 0
+
+    def put(self, document):
+        """Show an object; return it as it was put in."""
+        self.version += 1
+        metadata = {"uid": f"uid-{document['metadata']['name']}", **document["metadata"]}
+        document = {**document, "metadata": {**metadata, "resourceVersion": str(self.version)}}
+        self.store.put(document)
+        return document
+
+
 class Recorded:
     """Does nothing of what is to be done, and remembers it."""
 

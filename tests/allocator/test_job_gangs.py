@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from builders_scheduler import make_node
-from following import Following
+from following import Following, Shown
 from muster import gang
 from muster.allocator import tracker
 from muster.allocator.members import JobMembers
@@ -26,7 +26,7 @@ KEY = "TFJob/team/mnist"
 W0, W1, W2 = (f"mnist-worker-{i}" for i in range(3))
 
 
-class Story:
+class Story(Shown):
     """A store that is shown objects, and the state of the one job in it."""
 
     def __init__(self, *, expired="keep", **job):
@@ -35,7 +35,6 @@ class Story:
         self.store = Store(
             gang.EMBEDDED, [FRAMEWORKS["TFJob"]], callbacks=Callbacks(self.said.append)
         )
-        self.version = 0
         for name in ("n1", "n2"):
             self.put({"kind": "Node", **make_node(name=name)})
         self.document = job.pop("document", None) or tfjob(Worker=3, **job)
@@ -72,14 +71,6 @@ class Story:
     def job(self):
         """The job as it is at present."""
         return self.store.jobs.get(KEY)
-
-    def put(self, document):
-        """Show an object in its next version."""
-        self.version += 1
-        metadata = {"uid": f"uid-{document['metadata']['name']}", **document["metadata"]}
-        self.store.put(
-            {**document, "metadata": {**metadata, "resourceVersion": str(self.version)}}
-        )
 
     def pod(self, name, *, node="n1", phase="Running", uid="", reason="", going=False):
         """Show a pod of the job."""

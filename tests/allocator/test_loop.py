@@ -10,6 +10,7 @@ import time
 import pytest
 
 from builders_scheduler import make_gang, make_node, make_pod
+from following import Shown
 from muster import gang
 from muster.allocator import loop, pending, tracker
 from muster.allocator.loop import Loop, LoopSettings
@@ -38,12 +39,11 @@ class Silence:
         return write
 
 
-class Story:
+class Story(Shown):
     """A loop that runs on a store of two nodes; `meanwhile` happens while a cycle decides."""
 
     def __init__(self):
         """Begin with nodes of two CPUs each, and the default queue."""
-        self.version = 0
         self.policy = policy.DEFAULT
         self.priorities = {}
         self.patience = math.inf
@@ -79,14 +79,6 @@ class Story:
 
     def _enqueue(self, _key):
         self._news.set()
-
-    def put(self, document):
-        """Show an object in its next version."""
-        self.version += 1
-        metadata = {"uid": f"uid-{document['metadata']['name']}", **document["metadata"]}
-        document = {**document, "metadata": {**metadata, "resourceVersion": str(self.version)}}
-        self.store.put(document)
-        return document
 
     def create(self, *, name="mnist", workers=4, **more):
         """Show a job whose workers take one CPU each."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from builders_scheduler import make_node, make_pod
-from following import Following
+from following import Following, Shown
 from muster import gang
 from muster.allocator import tracker
 from muster.allocator.members import PodGroupMembers
@@ -24,27 +24,20 @@ CAUSE = Cause("preempt", "TFJob/team/large")
 MISSING = "members were missing for too long; it starts anew"
 
 
-class Story:
+class Story(Shown):
     """A gang of three pods on two nodes, as the allocator follows it."""
 
     def __init__(self, *, owner=OWNER, runs=True, **spec):
         """Begin with the whole gang running, or waiting; `spec` is its PodGroup's."""
-        self.version = 0
         self.store = Store(gang.EMBEDDED, [])
         self.store.groups.use(gang.EMBEDDED.apis[0])
         self.owner = owner
         for name in ("n1", "n2"):
-            self.put("Node", make_node(name=name))
+            self.put({"kind": "Node", **make_node(name=name)})
         api = gang.EMBEDDED.apis[0]
         metadata = {"name": "g", "namespace": "team"}
-        self.put(
-            "PodGroup",
-            {
-                "apiVersion": api.api_version,
-                "metadata": metadata,
-                "spec": {"minMember": 3, **spec},
-            },
-        )
+        document = {"kind": "PodGroup", "apiVersion": api.api_version, "metadata": metadata}
+        self.put({**document, "spec": {"minMember": 3, **spec}})
         for name, node in (("a", "n1"), ("b", "n1"), ("c", "n2")):
             if runs:
                 self.pod(name, node)
@@ -64,20 +57,13 @@ class Story:
         """What is remembered."""
         return self.following.memory
 
-    def put(self, kind, document):
-        """Show an object in its next version."""
-        self.version += 1
-        metadata = {"uid": f"uid-{document['metadata']['name']}", **document["metadata"]}
-        version = {"resourceVersion": str(self.version)}
-        self.store.put({**document, "kind": kind, "metadata": {**metadata, **version}})
-
     def pod(self, name, node, **more):
         """Show a member on a node."""
         document = make_pod(name=name, node=node, namespace="team", cpu=1, **more)
         document["spec"]["schedulerName"] = "kube-batch"
         document["metadata"]["annotations"] = {"scheduling.k8s.io/group-name": "g"}
         document["metadata"]["ownerReferences"] = [self.owner] if self.owner else []
-        self.put("Pod", document)
+        self.put({"kind": "Pod", **document})
 
     def lose(self, name):
         """Let a member be gone."""
