@@ -113,7 +113,7 @@ class Operator:
             settings.metrics_bind,
             settings.health_bind,
             self._unready,
-            {} if self.loop is None else self.loop.chronicle.pages,
+            {} if self.loop is None else self.loop.decision_log.pages,
         )
         code = await self._work() if await self._permitted() else 0
         for runner in runners:
@@ -214,7 +214,7 @@ class Operator:
                 tasks.create_task(self._audit()),
             ]
             if self.loop is not None:
-                self.loop.stir()
+                self.loop.trigger()
                 running.append(tasks.create_task(self.loop.run()))
             if leader is not None:
                 await leader.hold()
@@ -247,7 +247,7 @@ class Operator:
 
     def _trigger(self) -> None:
         if self.loop is not None:
-            self.loop.stir()
+            self.loop.trigger()
 
     def _leader(self) -> LeaderElector | None:
         settings = self.settings
