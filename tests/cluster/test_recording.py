@@ -29,7 +29,7 @@ def test_a_file_decides_the_same_again(chosen):
     view, decisions = rich(chosen=chosen)
     text = recording.dump(view, decisions)
     again, told = recording.load(text)
-    assert recording.told(again.decide()) == told == recording.told(decisions)
+    assert recording.decisions_text(again.decide()) == told == recording.decisions_text(decisions)
     assert recording.dump(again, again.decide()) == text
 
 
@@ -48,7 +48,7 @@ def test_any_view_decides_the_same_again(sizes, cpus):
         ],
     )
     again, told = recording.load(recording.dump(view, decisions))
-    assert recording.told(again.decide()) == told
+    assert recording.decisions_text(again.decide()) == told
 
 
 def test_moves_are_decided_again():
@@ -65,7 +65,7 @@ def test_moves_are_decided_again():
     )
     assert [move.gang for move in decisions[0].moves] == ["team/a"]
     again, told = recording.load(recording.dump(view, decisions))
-    assert recording.told(again.decide()) == told
+    assert recording.decisions_text(again.decide()) == told
     past = (PastMove("team/a", "team/x", 999.0),)
     later = replace(view, moves=past)
     again, _ = recording.load(recording.dump(later, later.decide()))
@@ -89,7 +89,7 @@ def test_quotas_are_decided_again():
     assert "1 of 4 are left" in waits.message
     text = recording.dump(view, decisions)
     again, told = recording.load(text)
-    assert recording.told(again.decide()) == told == recording.told(decisions)
+    assert recording.decisions_text(again.decide()) == told == recording.decisions_text(decisions)
     assert recording.dump(again, again.decide()) == text
     assert list(again.quota_views()) == [few]
     assert again.ranges == view.ranges

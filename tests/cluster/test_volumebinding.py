@@ -290,9 +290,9 @@ def test_what_was_chosen_is_part_of_what_a_cycle_saw():
     rules = GangRules(frozenset({"muster"}), "default")
     saw = recording.take(columns, gangs, queues, rules, snapshot, policy.DEFAULT)
     again, told = recording.load(recording.dump(saw, decisions))
-    assert recording.told(again.decide()) == told
+    assert recording.decisions_text(again.decide()) == told
     forgetful = dataclasses.replace(again, served=())
-    assert recording.told(forgetful.decide()) != told
+    assert recording.decisions_text(forgetful.decide()) != told
 
 
 def test_a_chosen_volume_that_somebody_else_got():

@@ -13,7 +13,7 @@ import numpy as np
 from muster.cluster.gangs import GangInput, QueueInput
 from muster.cluster.hostports import HostPorts
 from muster.cluster.nodes import NodeColumns, NodeView, ShapeRow, Vocabulary
-from muster.cluster.podaffinity import Neighbours, Profile
+from muster.cluster.podaffinity import PodAffinity, Profile
 from muster.cluster.pods import PodShape, PodUse, Requests
 from muster.cluster.quota import QuotaBook
 from muster.cluster.storage import Consumer, Reach
@@ -162,7 +162,7 @@ class ClusterColumns:
         self.volumes = Volumes()
         self.quotas = QuotaBook()
         self._reach: Reach | None = None
-        self._neighbours = Neighbours(self._nodes)
+        self._affinity = PodAffinity(self._nodes)
         self._shapes: dict[tuple[PodShape, Profile], int] = {}
         self._last_shape = 0
         self._rows: dict[int, ShapeRow] = {}
@@ -176,7 +176,7 @@ class ClusterColumns:
         if before == after:
             return
         self.changes += 1
-        self._neighbours.nodes_changed()
+        self._affinity.nodes_changed()
         self._reach = None
         self._frozen.clear()
         if after is None:
@@ -204,7 +204,7 @@ class ClusterColumns:
 
     def space_changed(self, name: str, labels: Mapping[str, str] | None) -> None:
         """Take in the labels of a namespace; None: it is gone."""
-        self._neighbours.census.space_changed(name, labels)
+        self._affinity.counts.space_changed(name, labels)
 
     def assume(self, namespace: str, name: str, node: str, shape: PodShape) -> None:
         """Count a placement as used until the pod is seen on its node, or `forget`.
@@ -239,7 +239,7 @@ class ClusterColumns:
             return False
         if not self.volumes.allow(shape, self._nodes.views[node]):
             return False
-        return self._neighbours.allow(node, shape, self._uses.values())
+        return self._affinity.allow(node, shape, self._uses.values())
 
     def consumers(self) -> Iterable[Consumer]:
         """Return the claims that are to get their volume, as a pod has come to its node."""
@@ -253,7 +253,7 @@ class ClusterColumns:
 
     def contents(self) -> tuple[list[NodeView], list[PodUse], Mapping[str, Mapping[str, str]]]:
         """Return all nodes, all that pods take of them, and the labels of namespaces."""
-        spaces = dict(self._neighbours.census.spaces)
+        spaces = dict(self._affinity.counts.spaces)
         return list(self._nodes.views.values()), list(self._uses.values()), spaces
 
     def freeze(
@@ -265,7 +265,7 @@ class ClusterColumns:
         its shapes, too.
         """
         self._learn(gangs, queues)
-        self.volumes.settle(self._nodes.views)
+        self.volumes.choose(self._nodes.views)
         known = [self._gang(gang) for gang in gangs]
         if len(known) != len(self._gangs):
             for key in self._gangs.keys() - {gang.key for gang in gangs}:
@@ -274,9 +274,9 @@ class ClusterColumns:
         wanted = {id_: shape for entry in known for id_, shape in entry.shapes}
         if movable:
             wanted |= {id_: shape for entry in known for id_, shape in entry.movable}
-        if wanted and self._neighbours.matter(wanted.values()):
+        if wanted and self._affinity.matter(wanted.values()):
             shapes_of = [[role.shape for role in gang.roles] for gang in gangs]
-            made, wanted = self._neighbours.settle(
+            made, wanted = self._affinity.resolve(
                 made, shapes_of, self._shape_id, self._uses.values(), movable=movable
             )
         users = _claimants(made, gangs) if any(s.stored for s in wanted.values()) else {}
@@ -308,7 +308,7 @@ class ClusterColumns:
         self._uses[key] = use
         self._residents.setdefault(use.node, {})[key] = use
         self._ports.put(use.node, use.ports, ending=use.deleting, sign=1)
-        self._neighbours.put(use, 1)
+        self._affinity.put(use, 1)
         self.volumes.put(use, 1)
         self._count(use, 1)
 
@@ -319,7 +319,7 @@ class ClusterColumns:
         if not residents:
             del self._residents[use.node]
         self._ports.put(use.node, use.ports, ending=use.deleting, sign=-1)
-        self._neighbours.put(use, -1)
+        self._affinity.put(use, -1)
         self.volumes.put(use, -1)
         self._count(use, -1)
 
@@ -427,11 +427,11 @@ class ClusterColumns:
                 ports=source.ports,
                 unsupported=source.unsupported,
             )
-        bonds = self._neighbours.bonds(id_)
+        bonds = self._affinity.bonds(id_)
         if source.stored:
             nodes = [self._nodes.views[name] for name in self._nodes.order()[0]]
             self._reach = self._reach or Reach(nodes)
-            frozen = self.volumes.tie(id_, frozen, source, nodes, self._reach)
+            frozen = self.volumes.constrain(id_, frozen, source, nodes, self._reach)
             bonds = (*bonds, *frozen.bonds)
         if not (source.ports or bonds):
             return frozen

@@ -259,7 +259,7 @@ class Volumes:
             own = {id_: list(map(self._maker, s.scratch)) for id_, s in shapes.items()}
             self._drivers = self.limits.drivers(volumes, own, self._seats(), index)
 
-    def tie(
+    def constrain(
         self, id_: int, frozen: Shape, shape: PodShape, nodes: Sequence[NodeView], reach: Reach
     ) -> Shape:
         """Return the frozen shape, surveyed before, with all that its volumes mean."""
@@ -308,7 +308,7 @@ class Volumes:
             )
         return tuple(found)
 
-    def settle(self, views: Mapping[str, NodeView]) -> None:
+    def choose(self, views: Mapping[str, NodeView]) -> None:
         """Choose the volumes of claims of which a pod has come to its node; `views` by name."""
         for key in list(self.chosen):
             claim, volume = self.claims.get(key), self.volumes.get(self.chosen[key])
@@ -430,7 +430,7 @@ class Volumes:
 
     def consumers(self, views: Mapping[str, NodeView]) -> Iterator[Consumer]:
         """Yield the claims of which a pod has come to its node, and are to get their volume."""
-        self.settle(views)
+        self.choose(views)
         for key, name in self.chosen.items():
             claim = self.claims[key]
             if not self._owned(key, claim):

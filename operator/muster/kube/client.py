@@ -45,7 +45,7 @@ LEASE_PREFIX = "/apis/coordination.k8s.io/"
 class ApiError(Exception):
     """The API server answered with an error.
 
-    `code` is the HTTP status, `reason` the word of the server's Status object (`NotFound`,
+    `code` is the HTTP status, `reason` that of the server's Status object (`NotFound`,
     `AlreadyExists`, `Forbidden` …), `retry_after` the seconds it asked to wait, if it did.
     """
 
@@ -80,7 +80,7 @@ NOT_WRITTEN: Final = (ApiError, FencedError, *UNREACHABLE)
 class Kube:
     """One connection pool to one API server.
 
-    Reads go straight through; writes pass the gate in their order of urgency. A write that
+    Reads go straight through; writes pass `flow_control` in their order of urgency. A write that
     would leave after `lease_until` is refused with `FencedError`. What may pass is tried up to
     `attempts` times.
     """
@@ -99,7 +99,7 @@ class Kube:
         self.session = new_session()
         self.namespace = namespace
         """Namespace this process runs in, or that the kubeconfig's context names."""
-        self.gate = FlowControl(width)
+        self.flow_control = FlowControl(width)
         self._attempts = attempts
         self.lease_until = math.inf
         """`time.monotonic()` up to which this process is sure to be the leader."""
@@ -207,7 +207,7 @@ class Kube:
         urgency: PriorityLevel,
         params: Mapping[str, str] = EMPTY,
     ) -> Json:
-        async with self.gate.enter(urgency):
+        async with self.flow_control.enter(urgency):
             if urgency is PriorityLevel.LEADERSHIP:
                 return await self._send(method, path, to_json(body), content_type, params)
             return await self._retried(method, path, to_json(body), content_type, params)

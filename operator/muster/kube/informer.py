@@ -40,7 +40,7 @@ class Informer:
         self.synced = asyncio.Event()
         """Set once the first list is in."""
         self.problem = ""
-        """Why the collection cannot be read at present, in the server's words."""
+        """Why the collection cannot be read at present, as the server puts it."""
         self._logged = ""
         self._kube = kube
         self._path = resource.path(namespace)

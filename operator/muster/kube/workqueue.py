@@ -36,7 +36,7 @@ class WorkQueue:
 
     `work` returns the seconds until the next pass at the latest, or None. An exception of a
     type in `quiet` ends the pass without another; one in `trouble` is no mistake of the program:
-    a line tells of it, where others are told with all that led to them.
+    it is logged in one line, others with their traceback.
     """
 
     def __init__(
@@ -137,13 +137,13 @@ class WorkQueue:
                 after = await self._attempt(key, slot)
             finally:
                 slot.running = False
-            self._settle(key, slot, started, after)
+            self._finish(key, slot, started, after)
 
     async def _attempt(self, key: str, slot: _Slot) -> float | None:
         self.passes += 1
         try:
             after = await self._work(key)
-        except Exception as error:  # noqa: BLE001 -- told and repeated, whatever it is
+        except Exception as error:  # noqa: BLE001 -- logged and repeated, whatever it is
             return self._failed(key, slot, error)
         slot.failures = 0
         return after
@@ -168,7 +168,7 @@ class WorkQueue:
         slot.again = False
         return pause
 
-    def _settle(self, key: str, slot: _Slot, started: float, after: float | None) -> None:
+    def _finish(self, key: str, slot: _Slot, started: float, after: float | None) -> None:
         now = asyncio.get_running_loop().time()
         rest = min(max((now - started) * REST_FACTOR, SHORTEST_REST), LONGEST_REST)
         slot.rest_until = now + rest

@@ -41,13 +41,13 @@ from muster.store.store import Callbacks, Store
 log = logging.getLogger(__name__)
 
 PASSES_AT_ONCE = 1024
-"""A pass mostly waits at the gate; one that waits to write services or prose must not keep
+"""A pass mostly waits in flow control; one that waits to write services or prose must not keep
 another from creating pods."""
 RELIST_PAUSE = 1.0
 """Seconds for all jobs of a list to come in before the audit that follows it."""
 SCHEDULER_OVERLAY = "scheduler"
 AUDIT_SECONDS = 300.0
-"""How often the list of jobs is compared with the server, for deletions that no watch told."""
+"""How often the list of jobs is compared with the server, for deletions that no watch showed."""
 
 
 class Operator:
@@ -87,7 +87,7 @@ class Operator:
             if self.backend.embedded
             else None
         )
-        self.passes = Reconciler(
+        self.reconciler = Reconciler(
             connection,
             self.store,
             self.backend,
@@ -234,7 +234,7 @@ class Operator:
             self.metrics.dropped_events.set(self.recorder.dropped)
 
     async def _pass(self, key: str) -> float | None:
-        after = await self.passes.run(key)
+        after = await self.reconciler.reconcile(key)
         if after is None and self.store.jobs.find(key) is None:
             self.queue.forget(key)
         return after

@@ -47,7 +47,7 @@ class Endpoint:
     ready: asyncio.Event
     """Set when there is a certificate."""
     domain: str
-    """The cluster domain, which is part of what large jobs tell their pods."""
+    """The cluster domain, which is part of the addresses that large jobs give their pods."""
 
 
 def registry(
@@ -72,7 +72,7 @@ def registry(
 
     kopf.on.login(registry=made)(login)
     for framework in frameworks:
-        handler = functools.partial(_seen, store, relisted, framework.kind)
+        handler = functools.partial(_on_event, store, relisted, framework.kind)
         # on.event writes nothing on the user's objects: no finalizer, no annotation.
         kopf.on.event(
             names.GROUP,
@@ -89,7 +89,7 @@ def registry(
                 id=VALIDATE,
                 operations=["CREATE", "UPDATE"],
                 registry=made,
-            )(functools.partial(_judged, framework, endpoint.domain))
+            )(functools.partial(_validate, framework, endpoint.domain))
     return made
 
 
@@ -132,7 +132,7 @@ async def run(
 
 
 def uncaught(loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
-    """Tell of an error that no task has caught, but for one that is none.
+    """Log an error that no task has caught, but for one that is none.
 
     A loop that ends closes the generators that are left in any order. Kopf's watches are two, one
     within the other: where the inner one is closed first, the outer one misses it.
@@ -156,7 +156,7 @@ class _NoDiffs(kopf.DiffBaseStorage):
         return None
 
 
-async def _seen(
+async def _on_event(
     store: Store, relisted: Callable[[], None], kind: str, event: Json, **_: Any
 ) -> None:
     store.jobs.seen(kind, event["object"], gone=event["type"] == "DELETED")
@@ -180,7 +180,7 @@ async def _serve(
         yield config
 
 
-async def _judged(
+async def _validate(
     framework: Framework,
     domain: str,
     new: Mapping[str, Any],

@@ -24,7 +24,7 @@ TRANSITIONS = {
     "Restarting": "restarted",
 }
 DELETED = "deleted"
-OWN_WORDS = ("created", "successful", "failed")
+OWN_OUTCOMES = ("created", "successful", "failed")
 """What operators of one kind counted, without labels."""
 OBJECTS = {
     ("Pod", "created"): "created_pods",
@@ -70,18 +70,21 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._jobs = {
-            word: Counter(
-                f"training_operator_jobs_{word}", f"Jobs {word}.", LABELS, registry=self.registry
+            outcome: Counter(
+                f"training_operator_jobs_{outcome}",
+                f"Jobs {outcome}.",
+                LABELS,
+                registry=self.registry,
             )
-            for word in (*TRANSITIONS.values(), DELETED)
+            for outcome in (*TRANSITIONS.values(), DELETED)
         }
         self._own = {
-            (prefix, word): Counter(
-                f"{prefix}_jobs_{word}", f"{row.kind}s {word}.", registry=self.registry
+            (prefix, outcome): Counter(
+                f"{prefix}_jobs_{outcome}", f"{row.kind}s {outcome}.", registry=self.registry
             )
             for row in frameworks.rows()
             if (prefix := row.operator.own_metrics)
-            for word in OWN_WORDS
+            for outcome in OWN_OUTCOMES
         }
         self.launchers = Launchers()
         self.registry.register(self.launchers)
@@ -108,10 +111,10 @@ class Metrics:
 
     def became(self, job: Job, framework: Framework, condition: str) -> None:
         """Count that a condition of a job has become true."""
-        word = TRANSITIONS.get(condition)
-        if word is not None:
-            self._jobs[word].labels(job.namespace, framework.operator.metric).inc()
-            if (own := self._own.get((framework.operator.own_metrics, word))) is not None:
+        outcome = TRANSITIONS.get(condition)
+        if outcome is not None:
+            self._jobs[outcome].labels(job.namespace, framework.operator.metric).inc()
+            if (own := self._own.get((framework.operator.own_metrics, outcome))) is not None:
                 own.inc()
 
     def ended(self, framework: Framework, namespace: str) -> None:

@@ -142,7 +142,7 @@ class Grants:
             )
             if blind and blind != self._blind:
                 log.warning("how many volumes each node takes is not looked at: %s", blind)
-        return {name: said for name, said in left.items() if said}, blind
+        return {name: lacking for name, lacking in left.items() if lacking}, blind
 
     def _readable(self, lacking: Collection[str], blind: str) -> set[str]:
         batch = any(row.roles.batch for row in self._rows if row.operator.name not in lacking)

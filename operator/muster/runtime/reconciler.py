@@ -64,23 +64,23 @@ class Allocator(Protocol):
         """Return pod name -> node ("" = unbound) for the pods that may be created now."""
 
     def verdict(self, job: Job) -> Verdict | None:
-        """Return the latest word on the gang."""
+        """Return the latest verdict on the gang."""
 
 
 class Reconciler:
-    """Carries out passes; `run` is the work of the queue."""
+    """Carries out passes; `reconcile` is the work of the queue."""
 
     def __init__(
         self,
         kube: Kube,
-        cache: Store,
+        store: Store,
         backend: GangBackend,
         context: Callable[[], Context],
         recorder: EventRecorder,
         metrics: Metrics,
         allocator: Allocator | None,
     ) -> None:
-        self._kube, self._cache, self._backend = kube, cache, backend
+        self._kube, self._store, self._backend = kube, store, backend
         self._context = context
         self._recorder, self._metrics = recorder, metrics
         self._allocator = allocator
@@ -93,12 +93,12 @@ class Reconciler:
         )
         self._urgencies = {**URGENCY, **late}
 
-    async def run(self, key: str) -> float | None:
+    async def reconcile(self, key: str) -> float | None:
         """Do one pass; return the seconds until the next one at the latest.
 
         Raises ApiError and connection errors that outlasted the retries.
         """
-        job = self._cache.jobs.get(key)
+        job = self._store.jobs.get(key)
         if job is None:
             self._retries.pop(key, None)
             self._strangers.forget(key)
@@ -119,23 +119,23 @@ class Reconciler:
         return await self._carry_out(job, actions)
 
     def _observe(self, job: Job, framework: Framework) -> Observed:
-        cache, allocator = self._cache, self._allocator
+        store, allocator = self._store, self._allocator
         pods = [wanted.name for wanted in templates.wanted_pods(job)]
         configs = templates.config_names(job, framework)
         scalers = (names.flat(job.name),) if framework.autoscaler else ()
         return Observed(
             job=job,
             now=time.time(),
-            pods=(*cache.pods(job, pods), *self._strangers.pods(job, pods)),
+            pods=(*store.pods(job, pods), *self._strangers.pods(job, pods)),
             services=self._children(job, "Service", pods),
             configs=self._children(job, "ConfigMap", configs),
             batches=self._batches(job, framework),
             companions=tuple(self._companions(job, framework)),
             autoscalers=self._children(job, names.AUTOSCALER, scalers),
-            group=cache.group(job),
+            group=store.group(job),
             placements=allocator.placements(job) if allocator else None,
             verdict=allocator.verdict(job) if allocator else None,
-            refusal=cache.jobs.refusal(job, time.time()),
+            refusal=store.jobs.refusal(job, time.time()),
         )
 
     def _batches(self, job: Job, framework: Framework) -> tuple[BatchView, ...]:
@@ -153,7 +153,7 @@ class Reconciler:
 
     def _children(self, job: Job, kind: str, wanted: Sequence[str]) -> tuple[ObjectView, ...]:
         strangers = self._strangers.children(job, kind, wanted)
-        return (*self._cache.children.of(job, kind, wanted), *strangers)
+        return (*self._store.children.of(job, kind, wanted), *strangers)
 
     async def _carry_out(self, job: Job, actions: Sequence[Action]) -> float | None:
         """Do the actions in order; neighbours of one sort go out together.
@@ -165,7 +165,7 @@ class Reconciler:
         for (sort, _), run in itertools.groupby(actions, key=_sort):
             batch = list(run)
             if sort is Emit:
-                self._say(job, batch)
+                self._record(job, batch)
             elif sort is RequeueAfter:
                 again = min(a.at for a in batch if isinstance(a, RequeueAfter)) - time.time()
             elif sort is SetStatus:
@@ -225,7 +225,7 @@ class Reconciler:
             self._take(job, stored)
 
     def _take(self, job: Job, document: Json) -> None:
-        self._cache.put(document)
+        self._store.put(document)
         self._unwatched.put(job, document)
 
     async def _own(self, job: Job, path: str, wanted: Json) -> bool:
@@ -256,22 +256,22 @@ class Reconciler:
         self._metrics.refused(kind)
         log.warning("%s: %s %s refused: %s", job.key, kind, name, error.message)
         refusal = Refusal(kind, name, error.reason, error.message, time.time() + pause)
-        self._cache.jobs.refuse(job, refusal)
+        self._store.jobs.refuse(job, refusal)
 
     async def _delete(self, job: Job, action: Delete) -> None:
         resource = self._resource(action.api_version, action.kind)
         path = resource.path(action.namespace, action.name)
-        pod = self._cache.pod(action.namespace, action.name) if action.kind == "Pod" else None
-        grace = None if pod is None else binder.grace(self._cache, pod)
+        pod = self._store.pod(action.namespace, action.name) if action.kind == "Pod" else None
+        grace = None if pod is None else binder.grace(self._store, pod)
         try:
             left = await self._kube.delete(path, action.uid, PriorityLevel.PLACEMENT, grace=grace)
         except ApiError as error:
-            self._say(job, [events.of_failed_deletion(action, error.message)])
+            self._record(job, [events.of_failed_deletion(action, error.message)])
             raise
         if left is None or left.get("kind") == "Status":
-            self._cache.gone(action.kind, action.namespace, action.name, action.uid)
+            self._store.gone(action.kind, action.namespace, action.name, action.uid)
         else:
-            self._cache.put(left)
+            self._store.put(left)
         if left is not None:
             self._metrics.deleted(action.kind)
 
@@ -287,7 +287,7 @@ class Reconciler:
 
     async def _set_status(self, job: Job, action: Action) -> bool:
         assert isinstance(action, SetStatus)
-        document = self._cache.jobs.find(job.key)
+        document = self._store.jobs.find(job.key)
         if document is None or document["metadata"]["uid"] != job.uid:
             return False
         patch = edge.difference(document.get("status") or {}, action.status)
@@ -302,31 +302,31 @@ class Reconciler:
             )
         except ApiError as error:
             if error.code == 404:
-                self._cache.jobs.forget(job.key, job.uid)
+                self._store.jobs.forget(job.key, job.uid)
                 return False
             if error.code == 409:
                 await self._read_anew(job)
                 return False
             raise
-        self._cache.put(stored)
+        self._store.put(stored)
         return True
 
     async def _read_anew(self, job: Job) -> None:
         """Read the job, of which the watch has not shown the latest version."""
         try:
-            self._cache.put(await self._kube.get(self._path(job)))
+            self._store.put(await self._kube.get(self._path(job)))
         except ApiError as error:
             if error.code != 404:
                 raise
-            self._cache.jobs.forget(job.key, job.uid)
+            self._store.jobs.forget(job.key, job.uid)
 
     def _path(self, job: Job, subresource: str = "") -> str:
-        framework = self._cache.frameworks[job.kind]
+        framework = self._store.frameworks[job.kind]
         resource = Resource(names.GROUP, framework.version, framework.plural)
         return resource.path(job.namespace, job.name, subresource)
 
-    def _say(self, job: Job, batch: Sequence[Action]) -> None:
-        entry = self._cache.jobs.find(job.key)
+    def _record(self, job: Job, batch: Sequence[Action]) -> None:
+        entry = self._store.jobs.find(job.key)
         about = entry if entry is not None else job_reference(job)
         for action in batch:
             assert isinstance(action, Emit)
@@ -334,7 +334,7 @@ class Reconciler:
                 group = reference(action.group)
                 self._recorder.emit(group, action.type, action.reason, action.message, spare=True)
                 continue
-            said = self._recorder.emit(
+            recorded = self._recorder.emit(
                 about,
                 action.type,
                 action.reason,
@@ -342,7 +342,7 @@ class Reconciler:
                 once=action.once,
                 of=action.about,
             )
-            if said:
+            if recorded:
                 self._metrics.became(job, frameworks.of(job), action.transition)
                 log.info("%s: %s: %s", job.key, action.reason, action.message)
 
@@ -353,7 +353,7 @@ class Reconciler:
         if known is not None:
             return known
         group, _, version = api_version.rpartition("/")
-        framework = self._cache.frameworks.get(kind)
+        framework = self._store.frameworks.get(kind)
         if framework is not None:
             return Resource(group, version, framework.plural)
         for api in self._backend.apis:

@@ -42,7 +42,7 @@ class Flag:
 
 @dataclass(slots=True)
 class GivenFlags:
-    """What the arguments said."""
+    """What the arguments come to."""
 
     values: dict[str, Any] = field(default_factory=dict)
     """By field; of a flag that is given twice the last value counts, unless it may be."""
@@ -150,12 +150,12 @@ def positive(text: str) -> int:
     return number
 
 
-def one_of(*words: str) -> Callable[[str], str]:
-    """Return a reader of exactly these words."""
+def one_of(*choices: str) -> Callable[[str], str]:
+    """Return a reader of exactly these."""
 
     def read(text: str) -> str:
-        if text not in words:
-            raise ValueError(f"write one of {', '.join(words)}")
+        if text not in choices:
+            raise ValueError(f"write one of {', '.join(choices)}")
         return text
 
     return read
@@ -508,5 +508,5 @@ def usage(command: str = "run") -> str:
     return "\n".join(lines)
 
 
-def _wrapped(words: Sequence[str]) -> list[str]:
-    return ["  " + ", ".join(words[start : start + 4]) for start in range(0, len(words), 4)]
+def _wrapped(flags: Sequence[str]) -> list[str]:
+    return ["  " + ", ".join(flags[start : start + 4]) for start in range(0, len(flags), 4)]

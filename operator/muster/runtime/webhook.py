@@ -163,7 +163,7 @@ class Admission:
         connection on."""
         self.ready = asyncio.Event()
         """Set when there is a certificate."""
-        self._said = ""
+        self._reported = ""
 
     async def run(self) -> None:
         """Make, renew and publish without end."""
@@ -171,16 +171,16 @@ class Admission:
             try:
                 pause = await (self._follow(self._given) if self._given else self._renew())
             except ApiError as error:
-                self._tell(OBSTACLES.get(error.code, error.message))
+                self._report(OBSTACLES.get(error.code, error.message))
                 pause = RETRY_SECONDS
             except (*BROKEN, OSError, ValueError) as error:
-                self._tell(f"{type(error).__name__}: {error}")
+                self._report(f"{type(error).__name__}: {error}")
                 pause = RETRY_SECONDS
             await asyncio.sleep(pause)
 
-    def _tell(self, problem: str) -> None:
-        if problem != self._said:
-            self._said = problem
+    def _report(self, problem: str) -> None:
+        if problem != self._reported:
+            self._reported = problem
             log.warning("the webhook %s is not served as it should be: %s", self._name, problem)
 
     async def _follow(self, given: GivenFiles) -> float:
@@ -213,9 +213,9 @@ class Admission:
 
     def _use(self) -> None:
         self.context.load_cert_chain(self.files.certificate, self.files.key)
-        if self._said or not self.ready.is_set():
+        if self._reported or not self.ready.is_set():
             log.info("the webhook %s is served", self._name)
-        self._said = ""
+        self._reported = ""
         self.ready.set()
 
     async def _publish(self, certificate: bytes) -> None:
