@@ -137,7 +137,7 @@ def test_a_disruption_budget_is_a_group_of_old():
 
 
 def test_a_group_that_is_not_there_yet():
-    """Its pods wait for it; nobody else is told to wait."""
+    """Its pods wait for it; nobody else waits."""
     refusal = terms("PodGroup/team/g", ask(annotations={GROUP_NAME: "g"})).refusal
     assert refusal.reason is Reason.GROUP_MISSING
     assert refusal.sentence == 'PodGroup "g" does not exist'
@@ -190,14 +190,14 @@ def assumed(nodes):
 
 
 def test_members_come_and_go():
-    """Oldest first; a gang ends with its last pod; each change is heard."""
-    heard = []
-    pods = ForeignPods(heard.append)
+    """Oldest first; a gang ends with its last pod; each change is reported."""
+    reported = []
+    pods = ForeignPods(reported.append)
     young, old = member("a", created=2.0), member("b", created=1.0)
     pods.changed(None, young)
     pods.changed(None, old)
     assert [pod.name for pod, _ in pods.members(KEY)] == ["b", "a"]
-    assert (pods.key_of(young[0]), pods.revision(KEY), heard) == (KEY, 2, [KEY, KEY])
+    assert (pods.key_of(young[0]), pods.revision(KEY), reported) == (KEY, 2, [KEY, KEY])
     pods.changed(old, old)
     assert pods.revision(KEY) == 2
     pods.changed(young, None)
@@ -206,7 +206,7 @@ def test_members_come_and_go():
 
 
 def test_a_new_pod_of_an_old_name():
-    """The end of the one before it, told late, takes nothing away."""
+    """The end of the one before it, shown late, takes nothing away."""
     pods = ForeignPods(lambda _key: None)
     before, after = member(uid="one"), member(uid="two")
     pods.changed(None, after)

@@ -429,7 +429,7 @@ def test_usage_lists_every_flag():
 
 
 def test_the_scheduler_alone_has_kube_batchs_defaults():
-    """Its names, lease and timings; one address for metrics and health unless told."""
+    """Its names, lease and timings; one address for metrics and health unless two are given."""
     alone = settings.parse([], {"KUBEFLOW_NAMESPACE": "team"}, "scheduler")
     assert (alone.alone, alone.namespaces, alone.leader_elect) == (True, (), False)
     assert alone.scheduler_names == ("kube-batch", "muster")
