@@ -47,7 +47,7 @@ def test_a_certificate_names_its_hosts_and_its_end():
     assert names.get_values_for_type(x509.DNSName) == [HOSTS[0]]
     assert [str(ip) for ip in names.get_values_for_type(x509.IPAddress)] == list(HOSTS[1:])
     assert certificate.not_valid_before_utc.timestamp() < NOW
-    assert certificate.not_valid_after_utc.timestamp() == made.until == NOW + DAY
+    assert certificate.not_valid_after_utc.timestamp() == NOW + DAY
 
 
 def test_a_server_can_use_it_and_a_client_trust_it(tmp_path):

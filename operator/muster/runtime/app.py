@@ -97,7 +97,7 @@ class Operator:
             self.loop,
         )
         self.metrics.launchers.find = self._launchers
-        self.admission = _admission(settings, connection)
+        self.endpoint = _endpoint(settings, connection)
         rows = [row for row in frameworks.rows() if row.kind in self.store.frameworks]
         self.grants = Grants(connection, self.informers, rows, settings.namespaces)
         self.problem = "starting"
@@ -167,8 +167,8 @@ class Operator:
             asyncio.create_task(self.grants.run(), name="grants"),
             asyncio.create_task(self._lead(leader), name="work"),
         }
-        if self.admission is not None:
-            parts.add(asyncio.create_task(self.admission.run(), name="admission"))
+        if self.endpoint is not None:
+            parts.add(asyncio.create_task(self.endpoint.admission.run(), name="admission"))
         stopping = asyncio.create_task(self._stop.wait())
         everything = {*parts, source, stopping}
         done, _ = await asyncio.wait(everything, return_when=asyncio.FIRST_COMPLETED)
@@ -185,16 +185,15 @@ class Operator:
         return 0 if done == {stopping} else 1
 
     async def _follow_jobs(self, finish: asyncio.Event) -> None:
-        namespaces = self.settings.namespaces
         await handlers.run(
             self.kube,
             self.store,
             self.frameworks,
-            namespaces,
+            self.settings.namespaces,
             self._take_signals,
             self._relisted.set,
             finish,
-            _endpoint(self.settings, self.admission),
+            self.endpoint,
         )
 
     async def _lead(self, leader: LeaderElector | None) -> None:
@@ -297,32 +296,19 @@ def _enabled(settings: Settings) -> tuple[Framework, ...]:
     return tuple(f for f in frameworks.FRAMEWORKS.values() if not kinds or f.kind.lower() in kinds)
 
 
-def _admission(settings: Settings, connection: Kube) -> webhook.Admission | None:
+def _endpoint(settings: Settings, connection: Kube) -> handlers.Endpoint | None:
+    """Return where the webhook is served, None if it is not."""
     if settings.admission_bind == "0":
         return None
     files = webhook.GivenFiles(settings.admission_cert, settings.admission_key)
-    return webhook.Admission(
+    admission = webhook.Admission(
         connection,
         settings.admission_configuration,
         settings.admission_lifetime,
         files if files.certificate else None,
     )
-
-
-def _endpoint(settings: Settings, admission: webhook.Admission | None) -> handlers.Endpoint | None:
-    if admission is None:
-        return None
     host, _, port = settings.admission_bind.rpartition(":")
-    files = admission.files
-    return handlers.Endpoint(
-        host.strip("[]"),
-        int(port),
-        admission.context,
-        files.certificate,
-        files.key,
-        admission.ready,
-        settings.cluster_domain,
-    )
+    return handlers.Endpoint(host.strip("[]"), int(port), admission, settings.cluster_domain)
 
 
 def _waiting(settings: Settings) -> Waiting:

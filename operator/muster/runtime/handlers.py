@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +18,7 @@ from muster.api.model import Json
 from muster.frameworks import admission
 from muster.frameworks.base import Framework
 from muster.kube.client import Kube
+from muster.runtime.webhook import Admission
 from muster.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -40,12 +40,8 @@ class Endpoint:
     host: str
     """Empty: on every address."""
     port: int
-    context: ssl.SSLContext
-    certificate: str
-    """File of the certificate that the context has already, and of its key."""
-    key: str
-    ready: asyncio.Event
-    """Set when there is a certificate."""
+    admission: Admission
+    """Keeps its certificate."""
     domain: str
     """The cluster domain, which is part of the addresses that large jobs give their pods."""
 
@@ -167,13 +163,14 @@ async def _on_event(
 async def _serve(
     endpoint: Endpoint, answer: kopf.WebhookFn
 ) -> AsyncIterator[kopf.WebhookClientConfig]:
-    await endpoint.ready.wait()
+    admission = endpoint.admission
+    await admission.ready.wait()
     server = kopf.WebhookServer(
         addr=endpoint.host or None,
         port=endpoint.port,
-        context=endpoint.context,
-        certfile=endpoint.certificate,
-        pkeyfile=endpoint.key,
+        context=admission.context,
+        certfile=admission.files.certificate,
+        pkeyfile=admission.files.key,
         file_check_interval=NEVER,
     )
     async for config in server(answer):

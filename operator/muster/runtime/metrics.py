@@ -97,18 +97,6 @@ class Metrics:
             "muster_events_dropped", "Events that were not written.", registry=self.registry
         )
 
-    def created(self, kind: str) -> None:
-        """Count an object that this process created."""
-        self._count(kind, "created")
-
-    def deleted(self, kind: str) -> None:
-        """Count an object that this process deleted."""
-        self._count(kind, "deleted")
-
-    def refused(self, kind: str) -> None:
-        """Count an object that the server would not take."""
-        self._count(kind, "refused")
-
     def became(self, job: Job, framework: Framework, condition: str) -> None:
         """Count that a condition of a job has become true."""
         outcome = TRANSITIONS.get(condition)
@@ -121,7 +109,8 @@ class Metrics:
         """Count a job that was deleted, by whomever."""
         self._jobs[DELETED].labels(namespace, framework.operator.metric).inc()
 
-    def _count(self, kind: str, verb: str) -> None:
+    def count(self, kind: str, verb: str) -> None:
+        """Count an object that this process created or deleted, or that the server refused."""
         counter = self._objects.get((kind, verb))
         if counter is not None:
             counter.inc()

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from muster.api import names
+from muster.controller import permissions
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend, Permission
 from muster.kube import access
@@ -21,37 +21,7 @@ from muster.kube.client import BROKEN, ApiError, FencedError, Kube
 from muster.store.informers import Informers
 
 log = logging.getLogger(__name__)
-LIST_WATCH = ("list", "watch")
-READ = ("get", *LIST_WATCH)
-CHILDREN = (*READ, "create", "patch", "delete")
-EVERY_JOB = (
-    Permission("", "pods", CHILDREN),
-    Permission("", "services", CHILDREN),
-    Permission("", "configmaps", CHILDREN),
-    Permission("", "events", ("create",)),
-    Permission("scheduling.k8s.io", "priorityclasses", LIST_WATCH, everywhere=True),
-    # Kopf learns from these which kinds and namespaces there are.
-    Permission("apiextensions.k8s.io", "customresourcedefinitions", LIST_WATCH, everywhere=True),
-    Permission("", "namespaces", LIST_WATCH, everywhere=True),
-)
-"""What jobs of every kind need, under every gang backend."""
-ALONE = (
-    Permission("", "events", ("create",)),
-    Permission("", "pods", ("delete",)),
-    Permission("scheduling.k8s.io", "priorityclasses", LIST_WATCH, everywhere=True),
-)
-"""What a scheduler needs that no jobs belong to, beside its backend's."""
-AUTOSCALING = Permission("autoscaling", "horizontalpodautoscalers", CHILDREN)
 LEASE = Permission("coordination.k8s.io", "leases", ("get", "create", "update"))
-
-
-def of_kind(framework: Framework) -> tuple[Permission, ...]:
-    """Return what the jobs of one kind need for themselves."""
-    own = (
-        Permission(names.GROUP, framework.plural, (*READ, "delete")),
-        Permission(names.GROUP, f"{framework.plural}/status", ("patch",)),
-    )
-    return (*own, *((AUTOSCALING,) if framework.autoscaler else ()))
 
 
 def needed(
@@ -65,24 +35,10 @@ def needed(
     `namespaces` are those whose jobs are handled, none for all; `lease_namespace` is where the
     leader's Lease is, None without leader election.
     """
-    permissions = [*EVERY_JOB, *backend.permissions] if frameworks else [*_alone(backend)]
-    for framework in frameworks:
-        permissions += of_kind(framework)
-    found = accesses(permissions, namespaces)
+    found = accesses(permissions.needed(backend, frameworks), namespaces)
     if lease_namespace is not None:
         found += accesses_of(LEASE, (lease_namespace,))
     return tuple(dict.fromkeys(found))
-
-
-def _alone(backend: GangBackend) -> Iterator[Permission]:
-    """Yield what a scheduler needs without jobs: it makes no groups and takes none away."""
-    yield from ALONE
-    groups = {api.plural for api in backend.apis}
-    for permission in backend.permissions:
-        verbs = permission.verbs
-        if permission.resource in groups:
-            verbs = tuple(verb for verb in verbs if verb not in ("create", "delete"))
-        yield replace(permission, verbs=verbs)
 
 
 PAUSE: Final = 10.0

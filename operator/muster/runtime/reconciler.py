@@ -7,7 +7,7 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -15,39 +15,36 @@ from muster import frameworks
 from muster.allocator import binder
 from muster.api import edge, names
 from muster.api.backoff import Backoff
-from muster.api.model import BatchView, Job, Json, ObjectView
+from muster.api.model import Job, Json
 from muster.api.status import Verdict
-from muster.controller import events, reconcile, templates
+from muster.controller import events, reconcile
 from muster.controller.model import (
     Action,
     Context,
     Create,
     Delete,
     Emit,
-    Observed,
     Patch,
     Refusal,
     RequeueAfter,
     SetStatus,
 )
-from muster.frameworks.base import Framework
 from muster.gang import GangBackend
-from muster.kube import resources
 from muster.kube.client import ApiError, Kube
 from muster.kube.events import EventRecorder, job_reference, reference
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.resources import Resource
 from muster.runtime import materials
 from muster.runtime.metrics import Metrics
-from muster.store import ondemand, parse
+from muster.store import observe, parse
 from muster.store.ondemand import Companions, Strangers
 from muster.store.store import Store
 
 log = logging.getLogger(__name__)
 BACKOFF = Backoff(2.0, 60.0)
 REFUSED = frozenset({400, 403, 404, 422, 500})
-"""Answers that another try soon will not change; 500 is an admission webhook that fails."""
-"""Answers to a creation that say no to the object; 404: its API, or its namespace, is gone."""
+"""Answers to a creation that another try soon will not change. 404: its API, or its namespace, is
+gone; 500: an admission webhook fails."""
 SOON = 0.05
 URGENCY = {
     "Pod": PriorityLevel.PLACEMENT,
@@ -106,7 +103,13 @@ class Reconciler:
             return None
         await self._strangers.look(job)
         framework, context = frameworks.of(job), self._context()
-        observed = self._observe(job, framework)
+        observed = observe.observe(self._store, self._strangers, job, framework, time.time())
+        if self._allocator is not None:
+            observed = replace(
+                observed,
+                placements=self._allocator.placements(job),
+                verdict=self._allocator.verdict(job),
+            )
         over = job.status.finished or job.problems or framework.operator.name in context.lacking
         if framework.pods.companions and not over:
             there = await self._unwatched.look(job, framework)
@@ -117,43 +120,6 @@ class Reconciler:
             )
         actions = reconcile.reconcile(observed, framework, self._backend, context)
         return await self._carry_out(job, actions)
-
-    def _observe(self, job: Job, framework: Framework) -> Observed:
-        store, allocator = self._store, self._allocator
-        pods = [wanted.name for wanted in templates.wanted_pods(job)]
-        configs = templates.config_names(job, framework)
-        scalers = (names.flat(job.name),) if framework.autoscaler else ()
-        return Observed(
-            job=job,
-            now=time.time(),
-            pods=(*store.pods(job, pods), *self._strangers.pods(job, pods)),
-            services=self._children(job, "Service", pods),
-            configs=self._children(job, "ConfigMap", configs),
-            batches=self._batches(job, framework),
-            companions=tuple(self._companions(job, framework)),
-            autoscalers=self._children(job, names.AUTOSCALER, scalers),
-            group=store.group(job),
-            placements=allocator.placements(job) if allocator else None,
-            verdict=allocator.verdict(job) if allocator else None,
-            refusal=store.jobs.refusal(job, time.time()),
-        )
-
-    def _batches(self, job: Job, framework: Framework) -> tuple[BatchView, ...]:
-        roles = [role for role in job.replicas if role.batch] if framework.roles.batch else ()
-        found = self._children(job, names.BATCH_JOB, tuple(job.pod_names(roles))) if roles else ()
-        return tuple(view for view in found if isinstance(view, BatchView))
-
-    def _companions(self, job: Job, framework: Framework) -> Iterator[ObjectView]:
-        """Yield those of the job's companions that a watch shows."""
-        for part in framework.pods.companions:
-            if (part.api_version, part.kind) not in ondemand.RESOURCES:
-                name = part.name(job)
-                found = self._children(job, part.kind, (name,))
-                yield from (view for view in found if view.name == name)
-
-    def _children(self, job: Job, kind: str, wanted: Sequence[str]) -> tuple[ObjectView, ...]:
-        strangers = self._strangers.children(job, kind, wanted)
-        return (*self._store.children.of(job, kind, wanted), *strangers)
 
     async def _carry_out(self, job: Job, actions: Sequence[Action]) -> float | None:
         """Do the actions in order; neighbours of one sort go out together.
@@ -204,7 +170,7 @@ class Reconciler:
     async def _create(self, job: Job, action: Create, refused: asyncio.Event) -> None:
         document = action.doc
         kind, metadata = document["kind"], document["metadata"]
-        resource = self._resource(document["apiVersion"], kind)
+        resource = observe.resource(self._store, document["apiVersion"], kind)
         urgency = self._urgencies.get(kind, PriorityLevel.GROUP)
         path = resource.path(metadata["namespace"])
         try:
@@ -221,7 +187,7 @@ class Reconciler:
                 raise
             refused.set()
         else:
-            self._metrics.created(kind)
+            self._metrics.count(kind, "created")
             self._take(job, stored)
 
     def _take(self, job: Job, document: Json) -> None:
@@ -253,13 +219,13 @@ class Reconciler:
         self._retries[job.key] = self._retries.get(job.key, 0) + 1
         pause = BACKOFF.pause(self._retries[job.key])
         kind, name = document["kind"], document["metadata"]["name"]
-        self._metrics.refused(kind)
+        self._metrics.count(kind, "refused")
         log.warning("%s: %s %s refused: %s", job.key, kind, name, error.message)
         refusal = Refusal(kind, name, error.reason, error.message, time.time() + pause)
         self._store.jobs.refuse(job, refusal)
 
     async def _delete(self, job: Job, action: Delete) -> None:
-        resource = self._resource(action.api_version, action.kind)
+        resource = observe.resource(self._store, action.api_version, action.kind)
         path = resource.path(action.namespace, action.name)
         pod = self._store.pod(action.namespace, action.name) if action.kind == "Pod" else None
         grace = None if pod is None else binder.grace(self._store, pod)
@@ -273,10 +239,10 @@ class Reconciler:
         else:
             self._store.put(left)
         if left is not None:
-            self._metrics.deleted(action.kind)
+            self._metrics.count(action.kind, "deleted")
 
     async def _patch(self, job: Job, action: Patch) -> None:
-        resource = self._resource(action.api_version, action.kind)
+        resource = observe.resource(self._store, action.api_version, action.kind)
         path = resource.path(action.namespace, action.name, action.subresource)
         try:
             self._take(job, await self._kube.patch(path, action.body, PriorityLevel.SUPPORT))
@@ -345,21 +311,6 @@ class Reconciler:
             if recorded:
                 self._metrics.became(job, frameworks.of(job), action.transition)
                 log.info("%s: %s: %s", job.key, action.reason, action.message)
-
-    def _resource(self, api_version: str, kind: str) -> Resource:
-        known = resources.RESOURCES.get((api_version, kind)) or ondemand.RESOURCES.get(
-            (api_version, kind)
-        )
-        if known is not None:
-            return known
-        group, _, version = api_version.rpartition("/")
-        framework = self._store.frameworks.get(kind)
-        if framework is not None:
-            return Resource(group, version, framework.plural)
-        for api in self._backend.apis:
-            if (api.api_version, api.kind) == (api_version, kind):
-                return Resource(group, version, api.plural)
-        return Resource(group, version, f"{kind.lower()}s")
 
 
 def _sort(action: Action) -> tuple[type, str]:
