@@ -70,6 +70,8 @@ class TermCounts:
     def ask(self, question: Question, pods: Iterable[PodUse]) -> Mapping[str, int]:
         """Return node -> how many of the pods count; `pods` is read for a new question only."""
         answer = self._answers.pop(question, None)
+        # Pods outnumber what changes between two cycles by far: `put` keeps the answer right from
+        # here on.
         if answer is None:
             answer = Counter(use.node for use in pods if self._counts(question, use))
         self._answers[question] = answer  # the last one is the youngest
@@ -86,6 +88,7 @@ class TermCounts:
             self.spaces.pop(name, None)
         else:
             self.spaces[name] = labels
+        # Its pods are in or out of these answers all at once; to count anew is simpler and rare.
         for question in list(self._answers):
             if any(who.spaces for who in question.who):
                 del self._answers[question]
@@ -140,6 +143,8 @@ class PodAffinity:
         ties = {term for shape in shapes for term in shape.ties}
         self._index, self._loose = {}, []
         for term in [*ties, *(term for term in self.counts.holders if term not in ties)]:
+            # Nearly all terms ask for one value of one label: most pods are met with a look-up
+            # instead of one comparison per term.
             equal = next((e for e in term.who.pods or () if e.operator == "In"), None)
             if equal is None:
                 self._loose.append(term)
@@ -238,6 +243,8 @@ class PodAffinity:
         """Yield the bonds that the shape's own terms make."""
         near = tuple(term for term in shape.ties if term.link is Link.NEAR)
         for term in shape.ties:
+            # kube-scheduler counts a pod for required affinity only if it matches all terms of the
+            # incoming pod, for the other kinds each term by itself.
             parts = near if term.link is Link.NEAR else (term,)
             # As in kube-scheduler, an even spread over no labels sees the pod itself and no other.
             alone = term.link is Link.EVEN and not term.who.pods
@@ -253,7 +260,9 @@ class PodAffinity:
                 counts = self._sum(answer, domain, size, counted) * (term.weight or 1)
                 if self.counts.ending and not staying:
                     answer = self._ask(Question(who, staying=True), pods)
+                    # What goes is what is missing among those that stay.
                     going = counts - self._sum(answer, domain, size, counted) * (term.weight or 1)
+                # Shapes whose own placements in this cycle change the counts.
                 friends = set.intersection(*(set(meant.get(part, ())) for part in parts))
             yield Bond(
                 link=term.link,
@@ -278,6 +287,8 @@ class PodAffinity:
         """Yield the bonds that terms of other pods make."""
         for term in profile:
             holders: Mapping[str, int] = self.counts.holders.get(term, {})
+            # Anti-affinity is the one term that binds in both directions: it is asked of pods that
+            # run already, and of those that this cycle may place before.
             if term.link is Link.APART and (holders or owners.get(term)):
                 domain, size = self._domain(term.key)
                 counts = self._sum(holders, domain, size, None)
@@ -299,6 +310,7 @@ class PodAffinity:
 
     def _counted(self, shape: PodShape, term: AffinityTerm) -> BoolArray:
         """Return (N,) the nodes whose pods count for a spread constraint."""
+        # A node must have the labels of all of the pod's constraints, or it counts for none.
         others = (t for t in shape.ties if t.link is Link.EVEN)
         marks: BoolArray = np.logical_and.reduce([self._domain(t.key)[0] >= 0 for t in others])
         chosen = shape.selector or shape.affinity is not None

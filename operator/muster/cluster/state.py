@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 
@@ -33,18 +33,6 @@ from muster.scheduler.model import (
 )
 
 
-class Role(Protocol):
-    """Tasks of one shape."""
-
-    @property
-    def shape(self) -> PodShape:
-        """What each takes."""
-
-    @property
-    def held(self) -> Sequence[tuple[int, str]]:
-        """(index, node) of those that have a node."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rows:
     gang: Gang
@@ -62,13 +50,14 @@ class Tenants:
         self._last: Tenancy | None = None
 
     def freeze(
-        self, holders: Sequence[tuple[Gang, Sequence[Role]]], index: Mapping[str, int]
+        self, holders: Sequence[tuple[Gang, Sequence[RoleInput]]], index: Mapping[str, int]
     ) -> Tenancy:
         """Return what these gangs hold.
 
         `index`: node -> position; nodes that are not in it are left out. Gangs whose object is
         the one of last time cost nothing.
         """
+        # Positions shift when nodes come or go: `NodeColumns.order` makes a new index then only.
         if index is not self._index:
             self._rows, self._index, self._last = {}, index, None
         tenants = tuple(gang for gang, _ in holders)
@@ -78,7 +67,7 @@ class Tenants:
             self._last = self._joined(tenants, rows)
         return self._last
 
-    def _of(self, gang: Gang, roles: Sequence[Role]) -> _Rows:
+    def _of(self, gang: Gang, roles: Sequence[RoleInput]) -> _Rows:
         known = self._rows.get(gang.key)
         if known is not None and known.gang is gang:
             return known
@@ -212,6 +201,7 @@ class ClusterColumns:
         Without effect if the pod is seen on a node already.
         """
         key = (namespace, name)
+        # The watch may have been faster than the answer to the write: then it is no assumption.
         if key in self._uses and key not in self.assumed:
             return
         self._put(shape.use(namespace, name, node))
@@ -264,9 +254,11 @@ class ClusterColumns:
         Gangs whose object is the one of last time cost nothing. `movable`: what may be moved has
         its shapes, too.
         """
+        # First of all: a column that came later would not be in the vectors made before.
         self._learn(gangs, queues)
         self.volumes.choose(self._nodes.views)
         known = [self._gang(gang) for gang in gangs]
+        # Every gang asked for is in the table by now: only one that has gone makes a difference.
         if len(known) != len(self._gangs):
             for key in self._gangs.keys() - {gang.key for gang in gangs}:
                 self._account(self._gangs.pop(key), -1)
@@ -274,11 +266,14 @@ class ClusterColumns:
         wanted = {id_: shape for entry in known for id_, shape in entry.shapes}
         if movable:
             wanted |= {id_: shape for entry in known for id_, shape in entry.movable}
+        # Terms of pods about each other give equal templates different shapes, so it is known only
+        # now which shapes there are. Where no pod has a term, all of this is left out.
         if wanted and self._affinity.matter(wanted.values()):
             shapes_of = [[role.shape for role in gang.roles] for gang in gangs]
             made, wanted = self._affinity.resolve(
                 made, shapes_of, self._shape_id, self._uses.values(), movable=movable
             )
+        # Holders count too: if they are evicted, their claims come free.
         users = _claimants(made, gangs) if any(s.stored for s in wanted.values()) else {}
         self.volumes.survey(users, self._nodes.order()[1])
         shapes = {id_: self._shape(id_, shape) for id_, shape in sorted(wanted.items())}
@@ -293,6 +288,7 @@ class ClusterColumns:
         )
 
     def _tenancy(self, known: Sequence[_Known]) -> Tenancy | None:
+        # Who holds what is asked only to make room for somebody.
         if not any(entry.gang.missing for entry in known):
             return None
         holders = [(e.gang, e.source.roles) for e in known if e.gang.allocated[PODS]]
@@ -337,6 +333,8 @@ class ClusterColumns:
     def _learn(self, gangs: Iterable[GangInput], queues: Iterable[QueueInput]) -> None:
         for gang in gangs:
             known = self._gangs.get(gang.key)
+            # By identity, not equality: inputs are frozen and made anew only on a change, and to
+            # compare ten thousand gangs field by field would cost more than the cycle.
             if known is None or known.source is not gang:
                 self._vocabulary.learn(_sorted(gang.min_resources))
                 for role in gang.roles:
@@ -364,6 +362,7 @@ class ClusterColumns:
             lot = self._lot(role, vector)
             wanted = len(lot.waiting) + len(lot.returning)
             allocated += len(lot.held) * vector
+            # In floats, as sums of what is merely wanted may go beyond 64 bits.
             request += (len(lot.held) + wanted) * vector.astype(np.float64)
             lots.append(lot)
             ready += len(lot.held) + lot.succeeded
@@ -378,6 +377,7 @@ class ClusterColumns:
             min_resources=self._vocabulary.vector(_sorted(source.min_resources)),
             **{name: getattr(source, name) for name in _AS_THEY_ARE},
         )
+        # Sums by queue follow the differences, so that an idle gang costs a cycle nothing.
         if known is not None:
             self._account(known, -1)
         known = self._gangs[source.key] = _Known(source, gang, request, tuple(shapes))
@@ -433,6 +433,8 @@ class ClusterColumns:
             self._reach = self._reach or Reach(nodes)
             frozen = self.volumes.constrain(id_, frozen, source, nodes, self._reach)
             bonds = (*bonds, *frozen.bonds)
+        # What follows depends on pods that run, and is made anew each time; what is kept is good
+        # until a node changes.
         if not (source.ports or bonds):
             return frozen
         taken, ending = self._ports.taken(source.ports, index)
@@ -442,6 +444,8 @@ class ClusterColumns:
         for id_ in list(self._rows)[: -len(wanted) - IDLE_SHAPES]:
             del self._rows[id_]
             self._frozen.pop(id_, None)
+        # Numbers are never given twice, so a shape that is dropped here and asked for again is new
+        # to the scheduler: rarely, then, and all at once.
         if len(self._shapes) > 4 * (len(self._gangs) + IDLE_SHAPES):
             living = {lot.shape for entry in self._gangs.values() for lot in entry.gang.lots}
             living |= wanted.keys()

@@ -62,6 +62,7 @@ class ApiError(Exception):
         A conflict passes only for a creation (two at once met at a ResourceQuota); elsewhere
         it means that the object is not the one the request was made for.
         """
+        # Both come with codes that are retried, and each try costs the server the same again.
         if (self.code == 429 and BUDGET in self.message) or HOOK in self.message:
             return False
         return self.code in RETRIED or (method == "POST" and self.reason == "Conflict")
@@ -208,6 +209,7 @@ class Kube:
         params: Mapping[str, str] = EMPTY,
     ) -> Json:
         async with self.flow_control.enter(urgency):
+            # The elector tries again at its own pace, and has a deadline that retries do not know.
             if urgency is PriorityLevel.LEADERSHIP:
                 return await self._send(method, path, to_json(body), content_type, params)
             return await self._retried(method, path, to_json(body), content_type, params)
@@ -248,6 +250,7 @@ class Kube:
     ) -> Json:
         headers = {}
         if body is not None:
+            # Here, after the queue and before each try: what waited may have outlived the lease.
             if time.monotonic() > self.lease_until and not path.startswith(LEASE_PREFIX):
                 raise FencedError(f"not the leader any more: {method} {path}")
             headers["Content-Type"] = content_type
@@ -260,6 +263,8 @@ class Kube:
         if response.status in OUT:
             self._broken = True
         elif self._broken:
+            # The first answer after an outage. Failed passes pause for minutes by now, and the
+            # server may still be reading its roles: hurry those, and believe no 403 for a while.
             self._broken = False
             self._warm = time.monotonic() + WARMING
             self.recovered()

@@ -66,6 +66,8 @@ class WorkQueue:
         if slot.running:
             slot.again = True
         elif not slot.queued:
+            # A large job asks again with the event of each of its pods: without a rest its passes
+            # would follow each other, and each holds the loop while small jobs wait.
             rest = slot.rest_until - asyncio.get_running_loop().time()
             if rest > 0:
                 self.add_after(key, rest)
@@ -77,6 +79,7 @@ class WorkQueue:
         loop = asyncio.get_running_loop()
         slot = self._slots.setdefault(key, _Slot())
         due = loop.time() + seconds
+        # One timer per key, the earliest: a pass derives everything anew and asks for its next.
         if slot.queued or (slot.timer is not None and slot.due <= due):
             return
         self._cancel(slot)
@@ -165,6 +168,7 @@ class WorkQueue:
             causes[0],
             exc_info=None if known else error,
         )
+        # What came meanwhile must not shorten the back-off.
         slot.again = False
         return pause
 

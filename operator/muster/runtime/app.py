@@ -57,6 +57,7 @@ class Operator:
         self.settings = settings
         self.waiting = waiting
         self.kube = connection
+        self.lock_namespace = settings.lock_namespace or connection.namespace
         self.backend = settings.backend
         self.frameworks = _enabled(settings)
         self.metrics = Metrics()
@@ -108,6 +109,8 @@ class Operator:
         """Run until a signal, or until the lease is lost; return the exit code."""
         settings = self.settings
         self._take_signals()
+        # First of all: a process that waits for permissions or the lease must show why it is not
+        # ready.
         runners = await metrics.serve(
             self.metrics,
             settings.metrics_bind,
@@ -128,9 +131,7 @@ class Operator:
     async def _permitted(self) -> bool:
         """Return True once this account may do all that is needed, False at a signal to stop."""
         settings = self.settings
-        leases = (
-            (settings.lock_namespace or self.kube.namespace) if settings.leader_elect else None
-        )
+        leases = self.lock_namespace if settings.leader_elect else None
         needed = permissions.needed(self.backend, self.frameworks, settings.namespaces, leases)
         overlay = SCHEDULER_OVERLAY if settings.alone else self.backend.name
         asking = asyncio.create_task(
@@ -158,6 +159,7 @@ class Operator:
         The work ends first, then the lease is given back, and Kopf may take its time.
         """
         leader, finish = self._leader(), asyncio.Event()
+        # Before any pass: a kind whose permissions are unknown counts as not permitted.
         await self.grants.look()
         # Alone there are no jobs to follow.
         following = self._follow_jobs(finish) if self.frameworks else finish.wait()
@@ -177,6 +179,7 @@ class Operator:
                 log.error("%s ended", task.get_name(), exc_info=error)
         for task in {*parts, stopping}:
             task.cancel()
+        # No pass is under way from here on, so the lease may go to somebody else.
         await asyncio.gather(*parts, stopping, return_exceptions=True)
         if leader is not None:
             await leader.release()
@@ -198,11 +201,13 @@ class Operator:
 
     async def _lead(self, leader: LeaderElector | None) -> None:
         """Work while this process leads; returning means that it does not any more."""
+        # A standby follows everything too, so that it takes over with a full store.
         await self.informers.synced()
         # A standby is ready too: a rolling update waits for it before it stops the leader.
         self.problem = ""
         if leader is not None:
             await leader.acquire()
+            # Again: the jobs as the leader before left them, and what was granted meanwhile.
             await self.informers.synced()
         log.info("working: gang scheduler %s", self.backend.name)
         self.store.jobs.ended = self.metrics.ended
@@ -253,9 +258,10 @@ class Operator:
         if not settings.leader_elect:
             return None
         identity = f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4().hex[:8]}"
-        namespace = settings.lock_namespace or self.kube.namespace
         timings = Timings(settings.lease_duration, settings.renew_deadline, settings.retry_period)
-        return LeaderElector(self.kube, namespace, settings.leader_election_id, identity, timings)
+        return LeaderElector(
+            self.kube, self.lock_namespace, settings.leader_election_id, identity, timings
+        )
 
     def _context(self) -> Context:
         api = self.store.groups.api

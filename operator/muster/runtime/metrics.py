@@ -35,12 +35,8 @@ OBJECTS = {
     ("Service", "created"): "succeeded_service_creation",
     ("Service", "refused"): "failed_service_creation",
 }
-
-
 Page = Callable[[Mapping[str, str]], Awaitable[str]]
 """Query parameters -> a JSON text. TimeoutError: there is none at present."""
-
-
 Launcher = tuple[str, str, str]
 """(prefix of the metric, name of the batch Job that starts a job's program, its namespace)"""
 

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the operator must be allowed to do, asked of the API server before the first job suffers.
-
-Each permission is tried with a SelfSubjectAccessReview; what is missing is named in one line.
-"""
+"""What the operator is allowed to do, asked of the API server before the first job suffers."""
 
 from __future__ import annotations
 
@@ -89,7 +86,11 @@ class Grants:
                     lacking, blind = await self._asked()
 
     async def _asked(self) -> tuple[Mapping[str, str], str]:
-        left = {row.operator.name: await self._row(row) for row in self._open()}
+        left = {
+            row.operator.name: await self._row(row)
+            for row in self._rows
+            if row.operator.name in self.lacking
+        }
         blind = self._blind
         if blind:
             component = "embedded" if self._store.frameworks else "scheduler"
@@ -104,9 +105,6 @@ class Grants:
         batch = any(row.roles.batch for row in self._rows if row.operator.name not in lacking)
         limits = self._store.backend.embedded and not blind
         return {kind for kind, may in ((names.BATCH_JOB, batch), (names.CSI_NODE, limits)) if may}
-
-    def _open(self) -> list[Framework]:
-        return [row for row in self._rows if row.operator.name in self.lacking]
 
     async def _row(self, row: Framework) -> str:
         asked = [Permission(*permission) for permission in row.operator.permissions]

@@ -500,9 +500,6 @@ def usage(command: str = "run") -> str:
         lines += [f"  --{flag.name:<38} {flag.text}" for flag in section]
     accepted = [f"--{flag.name}" for flag in WITHOUT_EFFECT]
     accepted += [f"--{prefix}*" for prefix in PREFIXES]
-    lines += ["", "Accepted without effect:", *_wrapped(accepted)]
+    lines += ["", "Accepted without effect:"]
+    lines += ["  " + ", ".join(accepted[i : i + 4]) for i in range(0, len(accepted), 4)]
     return "\n".join(lines)
-
-
-def _wrapped(flags: Sequence[str]) -> list[str]:
-    return ["  " + ", ".join(flags[start : start + 4]) for start in range(0, len(flags), 4)]

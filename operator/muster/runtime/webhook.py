@@ -120,7 +120,6 @@ REREAD_SECONDS = 10.0
 """How often the configuration is looked at, which others may write too."""
 FOLLOW_SECONDS = 2.0
 """How often given files are looked at."""
-CONFLICT = 409
 OBSTACLES = {
     403: "the operator's account may not get and update it; apply manifests/components/webhook",
     404: "there is no such ValidatingWebhookConfiguration; apply manifests/components/webhook",
@@ -216,7 +215,7 @@ class Admission:
             try:
                 await self._kube.replace(self._path, wanted, PriorityLevel.SUPPORT)
             except ApiError as error:
-                if error.code != CONFLICT:
+                if error.code != 409:
                     raise
             else:
                 return
