@@ -16,7 +16,7 @@ from builders_scheduler import (
 )
 from muster.cluster import pods
 from muster.cluster.assemble import assemble
-from muster.cluster.podaffinity import IDLE, Census, Question
+from muster.cluster.podaffinity import IDLE, Question, TermCounts
 from muster.cluster.selectors import Identity, Selection
 from muster.scheduler.model import Link
 
@@ -182,16 +182,16 @@ def test_assumed_pods_keep_others_away():
 
 def test_old_questions_are_forgotten():
     """A stream of jobs that all ask something else does not fill the memory."""
-    census = Census()
+    counts = TermCounts()
     for i in range(3 * IDLE):
         who = Selection(frozenset({f"ns{i}"}), None, ())
-        census.ask(Question((who,)), [])
-        census.forget(1)
-    assert len(census._answers) == IDLE + 1
+        counts.ask(Question((who,)), [])
+        counts.forget(1)
+    assert len(counts._answers) == IDLE + 1
 
 
 def test_unknown_namespaces_have_no_labels():
     """A namespace that has not been seen is matched by an empty selector alone."""
-    census, pod_ = Census(), Identity("team", {})
-    assert census.matches(Selection(frozenset(), (), ()), pod_)
-    assert not census.matches(Selection(frozenset(), None, ()), pod_)
+    counts, pod_ = TermCounts(), Identity("team", {})
+    assert counts.matches(Selection(frozenset(), (), ()), pod_)
+    assert not counts.matches(Selection(frozenset(), None, ()), pod_)

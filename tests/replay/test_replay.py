@@ -53,7 +53,7 @@ def test_decides_as_before(place):
     """And whoever writes the recording again writes the same file."""
     view, before = recording.load(RECORDED[place])
     decisions = view.decide()
-    assert recording.told(decisions) == before
+    assert recording.decisions_text(decisions) == before
     assert recording.dump(view, decisions) == RECORDED[place]
 
 

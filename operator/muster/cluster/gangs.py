@@ -91,7 +91,7 @@ class GangRules:
     group_priority: bool = True
     """The PriorityClass of a group counts, beside those of its pods."""
     reservation_after: float = UNLIMITED
-    """Seconds after which nodes are kept free for a gang whose start nobody can foretell."""
+    """Seconds after which nodes are kept free for a gang whose start nobody can forecast."""
 
     @classmethod
     def of(cls, flags: Flags, priorities: Mapping[str, int]) -> GangRules:
@@ -196,7 +196,7 @@ def elsewhere(job: Job, rules: GangRules) -> int:
 def _movable(job: Job, replicas: Sequence[Replica], shapes: Mapping[str, PodShape]) -> bool:
     """Say whether the job may start again elsewhere: nothing ties its pods but room and labels."""
     own = [shapes[replica.type] for replica in replicas]
-    tied = any(tie.link is not Link.FOND for shape in own for tie in shape.ties)
+    tied = any(term.link is not Link.FOND for shape in own for term in shape.ties)
     bound = any(shape.stored or shape.node_name for shape in own)
     return restarts(job) and not (tied or bound or any(map(tasks.gated, replicas)))
 
@@ -283,7 +283,7 @@ def _whole(job: Job, replica: Replica) -> Json:
 
 
 def was_whole(job: Job) -> bool:
-    """Say whether the status tells of a gang that had all its nodes."""
+    """Say whether by its status the gang once had all its nodes."""
     return job.status.gang is not None and job.status.gang.state in WHOLE
 
 

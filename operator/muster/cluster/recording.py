@@ -99,7 +99,7 @@ class Recording:
         """Return what is decided."""
         return cycle.schedule(self.snapshot(), self._chosen)
 
-    def foretell(self, keys: Collection[str]) -> Mapping[str, float]:
+    def forecast(self, keys: Collection[str]) -> Mapping[str, float]:
         """Return gang -> when it starts if nothing else comes, of those where that is known."""
         return forecast.forecast(self.snapshot(), self._chosen, keys)
 
@@ -148,7 +148,10 @@ def dump(recording: Recording, decisions: Sequence[Decision]) -> str:
 
 
 def load(text: str) -> tuple[Recording, str]:
-    """Return the recording and, as `told` writes them, its decisions. Raises UnreadableError."""
+    """Return the recording and its decisions, as `decisions_text` writes them.
+
+    Raises UnreadableError.
+    """
     try:
         whole = json.loads(text)
     except ValueError as error:
@@ -170,7 +173,7 @@ def _reader() -> TypeAdapter[Recording]:
     return TypeAdapter(Recording)
 
 
-def told(decisions: Sequence[Decision]) -> str:
+def decisions_text(decisions: Sequence[Decision]) -> str:
     """Return decisions as JSON, for people too."""
     return _text(plain(decisions))
 
@@ -190,7 +193,7 @@ def plain(value: object) -> Any:
         return sorted(map(plain, value), key=json.dumps)
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [plain(item) for item in value]
-    # JSON has no word for it; the reader takes this one.
+    # JSON has no infinity; the reader takes this string for it.
     return "inf" if value == math.inf else value
 
 

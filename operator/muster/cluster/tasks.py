@@ -2,7 +2,7 @@
 """The tasks of a gang by what the scheduler has to do with them, whoever makes their pods.
 
 A task has an index in its role, and a place: the name by which its pods, one after the other,
-are known. What differs between gangs is told by the values here, never asked for.
+are known. What differs between gangs stands in the values here, never behind a question.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class RoleInput:
-    """The tasks of one replica role, told apart by an index. Fields as in `model.Lot`."""
+    """The tasks of one replica role, each with an index. Fields as in `model.Lot`."""
 
     role: str
     shape: PodShape

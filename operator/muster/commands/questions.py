@@ -68,7 +68,7 @@ async def snapshot(settings: Settings, source: str) -> Answer:
 def replay(file: str) -> Answer:
     """Return the decisions of a recording, made again; NO if they are not those it holds."""
     seen, told = recording.load(_read(file))
-    again = recording.told(seen.decide())
+    again = recording.decisions_text(seen.decide())
     if again != told:
         return Answer(again, NO, f"{file}: other decisions than those that it holds")
     return Answer(again)
@@ -109,9 +109,9 @@ def _answer(
     found = {d.gang: d for d in decisions if d.gang in keys}
     code = YES if all(fits(found.get(key)) for key in keys) else NO
     if as_json:
-        return Answer(recording.told(list(found.values())), code)
+        return Answer(recording.decisions_text(list(found.values())), code)
     asked = open_questions(found.values())
-    foretold = seen.foretell(asked) if asked else {}
+    foretold = seen.forecast(asked) if asked else {}
     return Answer("".join(of_gang(seen, k, decisions, foretold) for k in keys), code)
 
 
