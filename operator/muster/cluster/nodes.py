@@ -16,7 +16,7 @@ import numpy as np
 from muster.api import quantity
 from muster.api.model import Json
 from muster.cluster.pods import PodShape, Requests, Taint, Term, Toleration
-from muster.cluster.selectors import AffinityTerm, meets
+from muster.cluster.selectors import PodAffinityTerm, meets
 from muster.scheduler.model import (
     BASE_RESOURCES,
     PODS,
@@ -110,14 +110,14 @@ def barrier(shape: PodShape, node: NodeView) -> str:
     return next((_MISSING[t.link] for t in shape.ties if _lacks(t, node)), "")
 
 
-def counts(shape: PodShape, term: AffinityTerm, node: NodeView) -> bool:
+def counts(shape: PodShape, term: PodAffinityTerm, node: NodeView) -> bool:
     """Say whether the policies of a spread constraint let pods on the node count."""
     if term.honours_affinity and not _selected(shape, node):
         return False
     return not term.honours_taints or all(_tolerated(t, shape.tolerations) for t in node.taints)
 
 
-def _lacks(term: AffinityTerm, node: NodeView) -> bool:
+def _lacks(term: PodAffinityTerm, node: NodeView) -> bool:
     return term.link in _MISSING and term.key not in node.labels
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from muster.cluster import hostports, nodes
 from muster.cluster.nodes import NodeColumns
 from muster.cluster.pods import PodShape, PodUse
-from muster.cluster.selectors import AffinityTerm, Identity, Labels, Selection, chosen
+from muster.cluster.selectors import PodAffinityTerm, Identity, Labels, Selection, chosen
 from muster.scheduler.affinity import AffinityState
 from muster.scheduler.model import Bond, BoolArray, Gang, IntArray, Link, Lot
 
@@ -39,9 +39,9 @@ class TermCounts:
 
     spaces: dict[str, Labels] = field(default_factory=dict)
     """Namespace -> its labels."""
-    holders: dict[AffinityTerm, Counter[str]] = field(default_factory=dict)
+    holders: dict[PodAffinityTerm, Counter[str]] = field(default_factory=dict)
     """Term by which pods keep others away -> how many such pods a node has."""
-    going: dict[AffinityTerm, Counter[str]] = field(default_factory=dict)
+    going: dict[PodAffinityTerm, Counter[str]] = field(default_factory=dict)
     """As `holders`, of pods that are being deleted."""
     ending: int = 0
     """How many pods are being deleted."""
@@ -100,7 +100,7 @@ class TermCounts:
         return all(self.matches(selection, identity) for selection in question.who)
 
 
-Profile = frozenset[AffinityTerm]
+Profile = frozenset[PodAffinityTerm]
 """The terms, of whatever pods, that are about the pods of a role."""
 TEXTS: Final = {
     Link.NEAR: nodes.NOT_NEAR,
@@ -118,9 +118,9 @@ class PodAffinity:
         self.counts: Final = TermCounts()
         self._nodes = nodes
         self._domains: dict[str, tuple[IntArray, int]] = {}
-        self._index: dict[tuple[str, str], list[AffinityTerm]] = {}
-        self._loose: list[AffinityTerm] = []
-        self._judged: dict[tuple[PodShape, AffinityTerm], BoolArray] = {}
+        self._index: dict[tuple[str, str], list[PodAffinityTerm]] = {}
+        self._loose: list[PodAffinityTerm] = []
+        self._judged: dict[tuple[PodShape, PodAffinityTerm], BoolArray] = {}
         self._bonds: dict[int, tuple[Bond, ...]] = {}
         self._asked = 0
 
@@ -202,8 +202,8 @@ class PodAffinity:
         known: Mapping[int, tuple[PodShape, Profile]],
         pods: Iterable[PodUse],
     ) -> None:
-        meant: dict[AffinityTerm, list[int]] = {}
-        owners: dict[AffinityTerm, list[int]] = {}
+        meant: dict[PodAffinityTerm, list[int]] = {}
+        owners: dict[PodAffinityTerm, list[int]] = {}
         for id_, (shape, profile) in known.items():
             for term in profile:
                 meant.setdefault(term, []).append(id_)
@@ -237,7 +237,7 @@ class PodAffinity:
         self,
         shape: PodShape,
         profile: Profile,
-        meant: Mapping[AffinityTerm, Sequence[int]],
+        meant: Mapping[PodAffinityTerm, Sequence[int]],
         pods: Iterable[PodUse],
     ) -> Iterator[Bond]:
         """Yield the bonds that the shape's own terms make."""
@@ -282,7 +282,7 @@ class PodAffinity:
         return self.counts.ask(question, pods)
 
     def _kept_away(
-        self, profile: Profile, owners: Mapping[AffinityTerm, Sequence[int]]
+        self, profile: Profile, owners: Mapping[PodAffinityTerm, Sequence[int]]
     ) -> Iterator[Bond]:
         """Yield the bonds that terms of other pods make."""
         for term in profile:
@@ -308,7 +308,7 @@ class PodAffinity:
             self._domains[key] = domain, max(len(numbers), 1)
         return self._domains[key]
 
-    def _counted(self, shape: PodShape, term: AffinityTerm) -> BoolArray:
+    def _counted(self, shape: PodShape, term: PodAffinityTerm) -> BoolArray:
         """Return (N,) the nodes whose pods count for a spread constraint."""
         # A node must have the labels of all of the pod's constraints, or it counts for none.
         others = (t for t in shape.ties if t.link is Link.EVEN)

@@ -10,7 +10,7 @@ from typing import Final
 from muster.api import names, podtemplate
 from muster.api.model import Json
 from muster.cluster import selectors
-from muster.cluster.selectors import AffinityTerm, Expression, Identity, Labels, expression
+from muster.cluster.selectors import PodAffinityTerm, Expression, Identity, Labels, expression
 from muster.scheduler.model import HostPort, Link
 
 Requests = tuple[tuple[str, int], ...]
@@ -94,7 +94,7 @@ class PodUse:
     ports: frozenset[HostPort]
     deleting: bool
     labels: Labels = field(default_factory=dict)
-    apart: tuple[AffinityTerm, ...] = ()
+    apart: tuple[PodAffinityTerm, ...] = ()
     """Terms by which it keeps others away."""
     claims: tuple[tuple[str, str], ...] = ()
     """(namespace, name)"""
@@ -123,7 +123,7 @@ class PodShape:
     """(weight, term)"""
     tolerations: tuple[Toleration, ...] = ()
     node_name: str = ""
-    ties: tuple[AffinityTerm, ...] = ()
+    ties: tuple[PodAffinityTerm, ...] = ()
     claims: tuple[tuple[str, str], ...] = ()
     """(namespace, name) of the volume claims."""
     scratch: tuple[Scratch, ...] = ()
@@ -136,7 +136,7 @@ class PodShape:
     """How the terms of other pods see its pods. No part of the shape."""
 
     @property
-    def apart(self) -> tuple[AffinityTerm, ...]:
+    def apart(self) -> tuple[PodAffinityTerm, ...]:
         """The terms by which its pods keep others away."""
         return tuple(one for one in self.ties if one.link is Link.APART)
 
@@ -230,7 +230,7 @@ def _identity(metadata: Json, namespace: str, more: Labels) -> Identity:
     return Identity(metadata.get("namespace") or namespace, {**labels, **more} if more else labels)
 
 
-def _apart(spec: Json, metadata: Json) -> tuple[AffinityTerm, ...]:
+def _apart(spec: Json, metadata: Json) -> tuple[PodAffinityTerm, ...]:
     found = selectors.read(spec, _identity(metadata, "", {}))
     return tuple(one for one in found if one.link is Link.APART)
 
@@ -306,7 +306,7 @@ def _asked(name: str, spec: Json) -> Scratch:
     return Scratch(name, of, made=not given)
 
 
-def _unsupported(spec: Json, terms: Iterable[AffinityTerm]) -> str:
+def _unsupported(spec: Json, terms: Iterable[PodAffinityTerm]) -> str:
     if spec.get("resourceClaims"):
         return "resourceClaims"
     for volume in spec.get("volumes") or ():
