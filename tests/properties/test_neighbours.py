@@ -135,7 +135,7 @@ def test_undo_leaves_nothing_behind(cluster):
         found = {}
         for job in session.jobs:
             for tasks in job.tasks:
-                allowed = session.room.bonds.open(tasks.lot.shape)
+                allowed = session.room.affinity.open(tasks.pod_set.shape)
                 ranks = session.fit(tasks).rank.tolist()
                 found[id(tasks)] = (ranks, None if allowed is None else allowed.tolist())
         return found

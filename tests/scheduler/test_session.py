@@ -31,7 +31,7 @@ def test_whole_gang_stays(session):
         place(session, job, 2)
     assert job.ready == 2
     assert session.room.idle[0, CPU] == 1000
-    assert job.line.allocated[CPU] == 2000
+    assert job.queue.allocated[CPU] == 2000
 
 
 def test_half_gang_goes(session):
@@ -41,7 +41,7 @@ def test_half_gang_goes(session):
         place(session, job, 1)
     assert (job.ready, job.placements) == (0, [])
     assert session.room.idle[0, CPU] == 3000
-    assert job.line.allocated[CPU] == 0
+    assert job.queue.allocated[CPU] == 0
 
 
 def test_an_error_takes_back(session):

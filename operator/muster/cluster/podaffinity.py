@@ -18,7 +18,7 @@ from muster.cluster.nodes import NodeColumns
 from muster.cluster.pods import PodShape, PodUse
 from muster.cluster.selectors import Identity, Labels, Selection, Tie, chosen
 from muster.scheduler.affinity import AffinityState
-from muster.scheduler.model import Bond, BoolArray, Gang, IntArray, Link, Lot
+from muster.scheduler.model import AffinityTerm, BoolArray, Gang, IntArray, Link, PodSet
 
 IDLE: Final = 64
 """How many questions that nobody asks at present are kept up to date."""
@@ -109,7 +109,7 @@ KEPT_AWAY: Final = "node(s) didn't satisfy existing pods anti-affinity rules"
 
 
 class Neighbours:
-    """Makes the bonds of the shapes that wait."""
+    """Makes the terms of the shapes that wait."""
 
     def __init__(self, nodes: NodeColumns) -> None:
         self.census: Final = Census()
@@ -118,7 +118,7 @@ class Neighbours:
         self._index: dict[tuple[str, str], list[Tie]] = {}
         self._loose: list[Tie] = []
         self._judged: dict[tuple[PodShape, Tie], BoolArray] = {}
-        self._bonds: dict[int, tuple[Bond, ...]] = {}
+        self._terms: dict[int, tuple[AffinityTerm, ...]] = {}
         self._asked = 0
 
     def put(self, use: PodUse, sign: int) -> None:
@@ -132,7 +132,7 @@ class Neighbours:
 
     def matter(self, shapes: Iterable[PodShape]) -> bool:
         """Say whether any term concerns anybody at all."""
-        self._bonds = {}
+        self._terms = {}
         return bool(self.census.holders) or any(shape.ties for shape in shapes)
 
     def hear(self, shapes: Iterable[PodShape]) -> None:
@@ -163,31 +163,31 @@ class Neighbours:
         *,
         movable: bool = False,
     ) -> tuple[list[Gang], dict[int, PodShape]]:
-        """Make the bonds of all lots that wait, and give them shapes of their own if need be.
+        """Make the terms of all pod sets that wait, and give them shapes of their own if need be.
 
-        `shapes`: of the lots of each gang. `movable`: what may be moved is as what waits. Returns
-        the gangs, and the shapes of those lots by id.
+        `shapes`: of the pod sets of each gang. `movable`: what may be moved is as what waits.
+        Returns the gangs, and the shapes of those pod sets by id.
         """
         made, known = [], dict[int, tuple[PodShape, Profile]]()
         wanted: dict[int, PodShape] = {}
         told = [
-            (gang, list(zip(gang.lots, own, strict=True)))
+            (gang, list(zip(gang.pod_sets, own, strict=True)))
             for gang, own in zip(gangs, shapes, strict=True)
         ]
-        self.hear(shape for _, own in told for lot, shape in own if _waits(lot))
+        self.hear(shape for _, own in told for pod_set, shape in own if _waits(pod_set))
         for gang, own in told:
-            lots, changed = list(gang.lots), False
-            for i, (lot, shape) in enumerate(own):
+            pod_sets, changed = list(gang.pod_sets), False
+            for i, (pod_set, shape) in enumerate(own):
                 # What pods that run mean to those that wait counts if they are evicted.
-                if _waits(lot) or lot.held:
+                if _waits(pod_set) or pod_set.held:
                     profile = self.profile(shape.identity)
                     id_ = id_of(shape, profile)
                     known[id_] = shape, profile
-                    changed |= lot.shape != id_
-                    lots[i] = replace(lot, shape=id_) if lot.shape != id_ else lot
-                    if _waits(lot) or (movable and gang.movable):
+                    changed |= pod_set.shape != id_
+                    pod_sets[i] = replace(pod_set, shape=id_) if pod_set.shape != id_ else pod_set
+                    if _waits(pod_set) or (movable and gang.movable):
                         wanted[id_] = shape
-            made.append(replace(gang, lots=tuple(lots)) if changed else gang)
+            made.append(replace(gang, pod_sets=tuple(pod_sets)) if changed else gang)
         self._tie(wanted, known, pods)
         return made, wanted
 
@@ -208,14 +208,14 @@ class Neighbours:
         for id_ in wanted:
             shape, profile = known[id_]
             own = self._own(shape, profile, meant, pods)
-            self._bonds[id_] = (*own, *self._kept_away(profile, owners))
+            self._terms[id_] = (*own, *self._kept_away(profile, owners))
         self.census.forget(self._asked)
         if len(self._judged) > self._asked + IDLE:
             self._judged.clear()
 
-    def bonds(self, id_: int) -> tuple[Bond, ...]:
-        """Return the bonds of a shape that was settled."""
-        return self._bonds.get(id_, ())
+    def terms(self, id_: int) -> tuple[AffinityTerm, ...]:
+        """Return the terms of a shape that was settled."""
+        return self._terms.get(id_, ())
 
     def allow(self, node: str, shape: PodShape, pods: Iterable[PodUse]) -> bool:
         """Say whether the pods on the nodes let one of that shape go there at this moment."""
@@ -223,8 +223,8 @@ class Neighbours:
             return True
         self.hear([shape])
         profile = self.profile(shape.identity)
-        bonds = (*self._own(shape, profile, {}, pods), *self._kept_away(profile, {}))
-        allowed = AffinityState({0: bonds}).open(0)
+        terms = (*self._own(shape, profile, {}, pods), *self._kept_away(profile, {}))
+        allowed = AffinityState({0: terms}).open(0)
         _, index, _ = self._nodes.order()
         return allowed is None or bool(allowed[index[node]])
 
@@ -234,8 +234,8 @@ class Neighbours:
         profile: Profile,
         meant: Mapping[Tie, Sequence[int]],
         pods: Iterable[PodUse],
-    ) -> Iterator[Bond]:
-        """Yield the bonds that the shape's own terms make."""
+    ) -> Iterator[AffinityTerm]:
+        """Yield the terms that the shape's own terms make."""
         near = tuple(tie for tie in shape.ties if tie.link is Link.NEAR)
         for tie in shape.ties:
             parts = near if tie.link is Link.NEAR else (tie,)
@@ -255,7 +255,7 @@ class Neighbours:
                     answer = self._ask(Question(who, staying=True), pods)
                     going = counts - self._sum(answer, domain, size, counted) * (tie.weight or 1)
                 friends = set.intersection(*(set(meant.get(part, ())) for part in parts))
-            yield Bond(
+            yield AffinityTerm(
                 link=tie.link,
                 domain=domain,
                 counts=counts,
@@ -272,8 +272,10 @@ class Neighbours:
         self._asked += 1
         return self.census.ask(question, pods)
 
-    def _kept_away(self, profile: Profile, owners: Mapping[Tie, Sequence[int]]) -> Iterator[Bond]:
-        """Yield the bonds that terms of other pods make."""
+    def _kept_away(
+        self, profile: Profile, owners: Mapping[Tie, Sequence[int]]
+    ) -> Iterator[AffinityTerm]:
+        """Yield the terms that terms of other pods make."""
         for tie in profile:
             holders: Mapping[str, int] = self.census.holders.get(tie, {})
             if tie.link is Link.APART and (holders or owners.get(tie)):
@@ -282,7 +284,7 @@ class Neighbours:
                 adds = dict.fromkeys(owners.get(tie, ()), 1)
                 leaving = self.census.going.get(tie)
                 going = None if leaving is None else self._sum(leaving, domain, size, None)
-                yield Bond(Link.APART, domain, counts, KEPT_AWAY, adds, going=going)
+                yield AffinityTerm(Link.APART, domain, counts, KEPT_AWAY, adds, going=going)
 
     def _domain(self, key: str) -> tuple[IntArray, int]:
         """Return (N,) the number of the label's value on each node, and how many there are."""
@@ -323,5 +325,5 @@ class Neighbours:
         return sums
 
 
-def _waits(lot: Lot) -> bool:
-    return bool(lot.waiting or lot.returning)
+def _waits(pod_set: PodSet) -> bool:
+    return bool(pod_set.waiting or pod_set.returning)

@@ -102,10 +102,10 @@ def _verdict(session: Session, job: GangState, positions: Mapping[str, int]) -> 
 
 def _refusal(job: GangState) -> Refusal:
     if not job.need and not job.left:
-        return _GATED if any(lot.gated for lot in job.gang.lots) else _WHOLE
+        return _GATED if any(pod_set.gated for pod_set in job.gang.pod_sets) else _WHOLE
     if job.refusal is not None:
         return job.refusal
-    if job.promised or any(lot.returning for lot in job.gang.lots):
+    if job.promised or any(pod_set.returning for pod_set in job.gang.pod_sets):
         return _ENDING
     return _UNTRIED
 

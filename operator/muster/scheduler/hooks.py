@@ -14,14 +14,22 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from muster.scheduler.capacity import Scorer, Stack
-from muster.scheduler.model import BoolArray, CodeArray, FloatArray, IntArray, Lot, Refusal, Shape
+from muster.scheduler.model import (
+    BoolArray,
+    CodeArray,
+    FloatArray,
+    IntArray,
+    PodSet,
+    Refusal,
+    Shape,
+)
 from muster.scheduler.state import GangState, PodSetState, QueueState
 from muster.scheduler.victims import Victims
 
 T = TypeVar("T")
 
 Demand = Sequence[tuple[PodSetState, int]]
-"""How many tasks of each lot."""
+"""How many tasks of each pod set."""
 Order = tuple[float, ...]
 """Sort key, smaller first."""
 Barred = tuple[CodeArray, tuple[str, ...]]
@@ -41,7 +49,7 @@ class Claim:
 
 
 Answers = IntArray
-"""(M,) of a claim: YES, NO (not by this plugin's word) or VETO."""
+"""(M,) of a claim: YES, NO (not as far as this plugin goes) or VETO."""
 YES, NO, VETO = 1, 0, -1
 
 
@@ -69,14 +77,14 @@ class Hooks:
     """Smaller first. May depend on nothing that changes but the queue itself."""
     job_order: Callable[[GangState], float] | None = None
     """Smaller first. May depend on nothing that changes but the job itself."""
-    task_order: Callable[[Lot], float] | None = None
+    task_order: Callable[[PodSet], float] | None = None
     """Smaller first."""
     valid: Callable[[GangState], Refusal | None] | None = None
     """Why the gang could not be whole even if there were room for all of it."""
     admissible: Callable[[GangState, FloatArray], Refusal | None] | None = None
     """Why the gang must not take (R,) this amount now, whatever is free."""
     affordable: Callable[[GangState, Demand], Refusal | None] | None = None
-    """Why so many more tasks of each lot must not have pods now."""
+    """Why so many more tasks of each pod set must not have pods now."""
     ready: Callable[[GangState], bool] | None = None
     """Whether it may start with what it has."""
     pipelined: Callable[[GangState], bool] | None = None
@@ -118,17 +126,17 @@ class Rules:
         }
         self._tiers = tiers
 
-    def queue_order(self, line: QueueState) -> Order:
+    def queue_order(self, queue: QueueState) -> Order:
         """Return the key of a queue; the first difference decides."""
-        return self._order("queue_order", line)
+        return self._order("queue_order", queue)
 
     def job_order(self, job: GangState) -> Order:
         """Return the key of a job; the first difference decides."""
         return self._order("job_order", job)
 
-    def task_order(self, lot: Lot) -> Order:
-        """Return the key of a lot; the first difference decides."""
-        return self._order("task_order", lot)
+    def task_order(self, pod_set: PodSet) -> Order:
+        """Return the key of a pod set; the first difference decides."""
+        return self._order("task_order", pod_set)
 
     def valid(self, job: GangState) -> Refusal | None:
         """Return the first refusal."""
@@ -150,9 +158,9 @@ class Rules:
         """Say whether all agree."""
         return all(answer(job) for answer in self._asked["pipelined"])
 
-    def overused(self, line: QueueState) -> bool:
+    def overused(self, queue: QueueState) -> bool:
         """Say whether any plugin says so."""
-        return any(answer(line) for answer in self._asked["overused"])
+        return any(answer(queue) for answer in self._asked["overused"])
 
     def within(self, job: GangState, amount: FloatArray) -> bool:
         """Say whether all agree."""
@@ -175,18 +183,18 @@ class Rules:
     def _may_go(self, name: str, claim: Claim) -> BoolArray:
         tiers = [[getattr(hooks, name) for hooks in tier] for tier in self._tiers]
         given = [[ask(claim) for ask in tier if ask is not None] for tier in tiers]
-        words = [np.stack(tier) for tier in given if tier]
+        answers = [np.stack(tier) for tier in given if tier]
         vetoed = np.zeros(len(claim.units), np.bool_)
-        for word in words:
-            vetoed |= (word == VETO).any(axis=0)
-        for word in words:
-            allowed: BoolArray = (word == YES).all(axis=0) & ~vetoed
+        for answer in answers:
+            vetoed |= (answer == VETO).any(axis=0)
+        for answer in answers:
+            allowed: BoolArray = (answer == YES).all(axis=0) & ~vetoed
             if allowed.any():
                 return allowed
         return np.zeros(len(claim.units), np.bool_)
 
     def feasible(self, shape: Shape) -> Barred:
-        """Return where the shape may go at all; the first plugin's reason is told."""
+        """Return where the shape may go at all; the first plugin's reason counts."""
         codes = np.zeros(len(shape.barred), np.int16)
         texts: tuple[str, ...] = ()
         for answer in self._asked["feasible"]:
@@ -223,7 +231,7 @@ class Rules:
             within: dict[int, BoolArray] = {}
             for region in filter(None, chosen):
                 for tasks in job.tasks:
-                    key = tasks.lot.shape
+                    key = tasks.pod_set.shape
                     if region.shapes is None or key in region.shapes:
                         within[key] = within.get(key, region.nodes) & region.nodes
             yield within

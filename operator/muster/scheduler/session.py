@@ -21,7 +21,7 @@ from muster.scheduler.model import (
     FloatArray,
     Gang,
     IntArray,
-    Lot,
+    PodSet,
     Shape,
     Snapshot,
 )
@@ -29,7 +29,7 @@ from muster.scheduler.state import GangState, PodSetState, QueueState
 from muster.scheduler.victims import Victims
 
 JobOrder = tuple[Order, float, str, str]
-"""Sort key of a job: the plugins' word, then age, uid, key."""
+"""Sort key of a job: the plugins' answers, then age, uid, key."""
 Opener = Callable[["Session"], Hooks]
 """Makes a plugin's answers for one session."""
 Around = Callable[[str, str], AbstractContextManager[object]]
@@ -80,7 +80,7 @@ class Session:
         )
         """(R,): what the usable nodes have."""
         self.total[PODS] = 0
-        self.lines: Final = {
+        self.queues: Final = {
             name: QueueState(queue, queue.allocated.copy())
             for name, queue in snapshot.queues.items()
         }
@@ -116,7 +116,7 @@ class Session:
     def victims(self) -> Victims:
         """All tasks that have a node."""
         snapshot = self.snapshot
-        return Victims(snapshot.gangs, self._lots, snapshot.nodes, self.total, snapshot.now)
+        return Victims(snapshot.gangs, self._pod_sets, snapshot.nodes, self.total, snapshot.now)
 
     def state_of(self, gang: Gang) -> GangState:
         """Return the gang's state in this cycle, also of one that is whole."""
@@ -127,12 +127,14 @@ class Session:
 
     def job_of(self, gang: Gang) -> GangState:
         """Return the state in which a gang begins a cycle."""
-        lots = [lot for lot in self._lots(gang) if lot.waiting or lot.returning]
+        pod_sets = [
+            pod_set for pod_set in self._pod_sets(gang) if pod_set.waiting or pod_set.returning
+        ]
         shapes, ends = self.snapshot.shapes, gang.ends(self.snapshot.now)
         return GangState(
             gang=gang,
-            line=self.lines.get(gang.queue),
-            tasks=[PodSetState(lot, shapes[lot.shape], ends) for lot in lots],
+            queue=self.queues.get(gang.queue),
+            tasks=[PodSetState(pod_set, shapes[pod_set.shape], ends) for pod_set in pod_sets],
             ready=gang.ready,
             allocated=gang.allocated.astype(np.float64),
         )
@@ -157,10 +159,10 @@ class Session:
         whatever the plugins say. `kept`: room that is kept for a reservation counts.
         """
         lasting, tight = not kept and self.lasting(tasks), tight or self.tight
-        key = (tasks.lot.shape, future, tight, lasting)
+        key = (tasks.pod_set.shape, future, tight, lasting)
         fit = self._fits.get(key)
         if fit is None:
-            codes, _ = self.barred(tasks.lot.shape)
+            codes, _ = self.barred(tasks.pod_set.shape)
             scorer = self.scorer or self.rules.score(tasks.shape)
             if tight:
                 scorer = _fullest(tasks.shape)
@@ -186,13 +188,13 @@ class Session:
         return self.room.until is not None and tasks.ends > self.room.until
 
     def place(self, job: GangState, tasks: PodSetState, picks: Picks) -> None:
-        """Give the next tasks of the lot their nodes."""
+        """Give the next tasks of the pod set their nodes."""
         job.placements.append((tasks, tasks.taken, picks.order))
         lent = self.room.until is not None and not self.lasting(tasks)
         self._apply(_Step(job, tasks, picks, promise=False, state=self.room.state, lent=lent), 1)
 
     def promise(self, job: GangState, tasks: PodSetState, picks: Picks) -> None:
-        """Keep room for tasks of the lot on nodes where pods are ending."""
+        """Keep room for tasks of the pod set on nodes where pods are ending."""
         job.promises.append((tasks, picks.order))
         self._apply(_Step(job, tasks, picks, promise=True, state=self.room.state, lent=False), 1)
 
@@ -269,9 +271,9 @@ class Session:
             job.ready += count
         amount = count * shape.request
         job.allocated += amount
-        if job.line is not None:
-            job.line.allocated += amount
-        self.room.bonds.add(tasks.lot.shape, picks.nodes, counts)
+        if job.queue is not None:
+            job.queue.allocated += amount
+        self.room.affinity.add(tasks.pod_set.shape, picks.nodes, counts)
         if shape.ports:
             self._block(shape, picks.nodes, sign)
 
@@ -280,8 +282,8 @@ class Session:
         tasks = victims.tasks(chosen)
         nodes, amounts = victims.freed(tasks)
         self.room.vacate(nodes, sign * amounts)
-        for lot, where, counts in victims.by_lot(tasks, self._felt):
-            self._part(lot, where, sign * counts)
+        for pod_set, where, counts in victims.by_pod_set(tasks, self._felt):
+            self._part(pod_set, where, sign * counts)
         victims.evicted[chosen] = sign > 0
         for unit in np.flatnonzero(chosen).tolist():
             owner, amount = int(victims.gang[unit]), sign * victims.amount[unit]
@@ -293,58 +295,61 @@ class Session:
             job.ready -= count
             job.lost += count
             job.allocated -= amount
-            if job.line is not None:
-                job.line.allocated -= amount
+            if job.queue is not None:
+                job.queue.allocated -= amount
 
     def _named(self, step: _Eviction) -> Iterator[Eviction]:
         victims = self.victims
         tasks = victims.tasks(step.chosen)
-        starts = np.flatnonzero(np.diff(victims.lot, prepend=-1))
+        starts = np.flatnonzero(np.diff(victims.pod_set, prepend=-1))
         owners = victims.gang[victims.unit[tasks]].tolist()
-        for task, lot, owner in zip(
-            tasks.tolist(), victims.lot[tasks].tolist(), owners, strict=True
+        for task, pod_set, owner in zip(
+            tasks.tolist(), victims.pod_set[tasks].tolist(), owners, strict=True
         ):
-            index, node = victims.lots[lot].held[task - int(starts[lot])]
+            index, node = victims.pod_sets[pod_set].held[task - int(starts[pod_set])]
             yield Eviction(
-                victims.gangs[owner].key, victims.lots[lot].role, index, node, step.action
+                victims.gangs[owner].key, victims.pod_sets[pod_set].role, index, node, step.action
             )
 
     def _leave(self) -> None:
         """Count the room of pods that are about to be taken away as of those that are ending."""
         index = self.snapshot.nodes.index
         for job in self.jobs:
-            for lot in job.gang.lots:
-                for _, node in lot.leaving:
+            for pod_set in job.gang.pod_sets:
+                for _, node in pod_set.leaving:
                     if node in index:
                         at = np.array([index[node]])
-                        self.room.vacate(at, lot.request[None, :])
-                        self._part(lot, at, np.ones(1, np.int64))
+                        self.room.vacate(at, pod_set.request[None, :])
+                        self._part(pod_set, at, np.ones(1, np.int64))
 
     @cached_property
     def _felt(self) -> BoolArray:
-        """(L,): lots of which tasks keep others from nodes, or are looked for by them."""
-        marks = (self.room.bonds.hear(lot.shape) or self._met(lot) for lot in self.victims.lots)
-        return np.fromiter(marks, np.bool_, len(self.victims.lots))
+        """(L,): pod sets of which tasks keep others from nodes, or are looked for by them."""
+        marks = (
+            self.room.affinity.is_counted(pod_set.shape) or self._met(pod_set)
+            for pod_set in self.victims.pod_sets
+        )
+        return np.fromiter(marks, np.bool_, len(self.victims.pod_sets))
 
-    def _part(self, lot: Lot, nodes: IntArray, counts: IntArray) -> None:
-        """Count on it that (M,) tasks of the lot give up ports and neighbours on (M,) nodes."""
-        self.room.bonds.leave(lot.shape, nodes, counts)
-        for shape, ports in self._met(lot).items():
+    def _part(self, pod_set: PodSet, nodes: IntArray, counts: IntArray) -> None:
+        """Count on it that (M,) tasks give up ports and neighbours on (M,) nodes."""
+        self.room.affinity.leave(pod_set.shape, nodes, counts)
+        for shape, ports in self._met(pod_set).items():
             self.room.unblock(shape, nodes, counts * ports)
 
-    def _met(self, lot: Lot) -> dict[int, int]:
-        """Return shape -> how many of the lot's ports meet one that it wants."""
-        shapes = self.snapshot.shapes if lot.ports else {}
+    def _met(self, pod_set: PodSet) -> dict[int, int]:
+        """Return shape -> how many of the pod set's ports meet one that it wants."""
+        shapes = self.snapshot.shapes if pod_set.ports else {}
         counts = {
-            id_: sum(any(map(held.meets, shape.ports)) for held in lot.ports)
+            id_: sum(any(map(held.meets, shape.ports)) for held in pod_set.ports)
             for id_, shape in shapes.items()
         }
         return {id_: count for id_, count in counts.items() if count}
 
     def _charge(self, tasks: PodSetState, count: int, sign: int) -> None:
-        if tasks.lot.charge:
+        if tasks.pod_set.charge:
             fresh = sign * tasks.fresh(tasks.taken - (count if sign < 0 else 0), count)
-            for key, each in tasks.lot.charge.items():
+            for key, each in tasks.pod_set.charge.items():
                 self.charged[key] += fresh * each
 
     def _block(self, taken: Shape, nodes: IntArray, sign: int) -> None:
@@ -353,9 +358,13 @@ class Session:
             if any(port.meets(wanted) for port in taken.ports for wanted in shape.ports):
                 self.room.block(other, nodes, sign)
 
-    def _lots(self, gang: Gang) -> Sequence[Lot]:
-        """Return the lots of a gang in task order."""
-        return sorted(gang.lots, key=self.rules.task_order) if len(gang.lots) > 1 else gang.lots
+    def _pod_sets(self, gang: Gang) -> Sequence[PodSet]:
+        """Return the pod sets of a gang in task order."""
+        return (
+            sorted(gang.pod_sets, key=self.rules.task_order)
+            if len(gang.pod_sets) > 1
+            else gang.pod_sets
+        )
 
 
 def _fullest(shape: Shape) -> Scorer:

@@ -47,22 +47,22 @@ def _take_turns(
     be tried whose queue is below its own; those are returned.
     """
     later: list[GangState] = []
-    lines = [_entry(session, session.lines[name]) for name in waiting]
-    heapq.heapify(lines)
-    while lines:
-        _, name = heapq.heappop(lines)
+    queues = [_entry(session, session.queues[name]) for name in waiting]
+    heapq.heapify(queues)
+    while queues:
+        _, name = heapq.heappop(queues)
         heap = waiting[name]
-        if fair and session.rules.overused(session.lines[name]):
+        if fair and session.rules.overused(session.queues[name]):
             for _, job in sorted(heap):
                 _overused(session, job)
             continue
         _, job = heapq.heappop(heap)
-        if polite and _oversteps(session, job) and _poorer(session, lines):
+        if polite and _oversteps(session, job) and _poorer(session, queues):
             later.append(job)
-        elif _advance(session, job, alone=not heap and not lines):
+        elif _advance(session, job, alone=not heap and not queues):
             heapq.heappush(heap, (session.order(job), job))
         if heap:
-            heapq.heappush(lines, _entry(session, session.lines[name]))
+            heapq.heappush(queues, _entry(session, session.queues[name]))
     return later
 
 
@@ -72,9 +72,9 @@ def _oversteps(session: Session, job: GangState) -> bool:
     return not session.rules.within(job, amount)
 
 
-def _poorer(session: Session, lines: Iterable[tuple[Order, str]]) -> bool:
+def _poorer(session: Session, queues: Iterable[tuple[Order, str]]) -> bool:
     """Say whether any of these queues holds less than its due."""
-    return any(not session.rules.overused(session.lines[name]) for _, name in lines)
+    return any(not session.rules.overused(session.queues[name]) for _, name in queues)
 
 
 def _candidates(session: Session, jobs: Iterable[GangState]) -> Waiting:
@@ -102,8 +102,8 @@ def _by_queue(session: Session, jobs: Iterable[GangState]) -> Waiting:
     return waiting
 
 
-def _entry(session: Session, line: QueueState) -> tuple[Order, str]:
-    return session.rules.queue_order(line), line.queue.name
+def _entry(session: Session, queue: QueueState) -> tuple[Order, str]:
+    return session.rules.queue_order(queue), queue.spec.name
 
 
 def _advance(session: Session, job: GangState, *, alone: bool) -> bool:
@@ -294,11 +294,11 @@ def unfit(session: Session, job: GangState) -> Refusal | None:
         if tasks.shape.refusal is not None:
             return tasks.shape.refusal
         if tasks.shape.unsupported:
-            sentence = f"{tasks.lot.role or 'a pod'} uses {tasks.shape.unsupported}"
+            sentence = f"{tasks.pod_set.role or 'a pod'} uses {tasks.shape.unsupported}"
             return Refusal(
                 Reason.UNSUPPORTED_CONSTRAINT, f"{sentence}, which is not supported yet"
             )
-    if job.line is None:
+    if job.queue is None:
         return Refusal(Reason.QUEUE_NOT_FOUND, f'queue "{gang.queue}" does not exist')
     short = (gang.min_resources > session.total).nonzero()[0].tolist()
     for column in short:

@@ -21,7 +21,7 @@ from muster.scheduler.actions.options import options, promising
 from muster.scheduler.actions.trial import Counted, Purse, Slots, relocate, trial_of
 from muster.scheduler.arguments import Parsed
 from muster.scheduler.decision import Move
-from muster.scheduler.model import UNLIMITED, BoolArray, Gang, Link, Lot
+from muster.scheduler.model import UNLIMITED, BoolArray, Gang, Link, PodSet
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState
 
@@ -111,20 +111,20 @@ def _asking(session: Session) -> Iterator[GangState]:
 def _is_fragmented(job: GangState) -> bool:
     fragmented = job.refusal is not None and job.refusal.reason is Reason.FRAGMENTED
     # Where pods must be near others, nobody knows where that is once those have moved.
-    bonds = (bond.link for tasks in job.tasks for bond in tasks.shape.bonds)
-    return fragmented and job.need > 0 and not {Link.NEAR, Link.EVEN} & set(bonds)
+    terms = (term.link for tasks in job.tasks for term in tasks.shape.affinity)
+    return fragmented and job.need > 0 and not {Link.NEAR, Link.EVEN} & set(terms)
 
 
 def _help(session: Session, job: GangState, limits: _Limits) -> Sequence[Move]:
-    """Move for the gang what is needed and can be, or tell of it; return what is moved."""
-    demand = tuple((tasks.lot.shape, count) for tasks, count in job.demand())
+    """Move for the gang what is needed and can be, or propose it; return what is moved."""
+    demand = tuple((tasks.pod_set.shape, count) for tasks, count in job.demand())
     key = (__name__, job.gang.queue, job.gang.priority, demand, session.room.state)
     if key in session.memory:
         return ()
     until, own = session.room.until, session.holder is job
     if own:
         session.room.until = None
-    mark, word = session.mark(), (job.refusal, job.summary, job.shortage, job.blocked_by)
+    mark, before = session.mark(), (job.refusal, job.summary, job.shortage, job.blocked_by)
     found = _find(session, job, limits)
     if found is not None and limits.left:
         chosen, job.moves = found
@@ -134,9 +134,9 @@ def _help(session: Session, job: GangState, limits: _Limits) -> Sequence[Move]:
         return job.moves
     session.undo(mark)
     session.memory[key], session.room.until = True, until
-    job.refusal, job.summary, job.shortage, job.blocked_by = word
+    job.refusal, job.summary, job.shortage, job.blocked_by = before
     if found is not None:
-        _tell(job, found[1])
+        _propose(job, found[1])
     return ()
 
 
@@ -166,11 +166,11 @@ def _movable(session: Session, job: GangState, pinned: Collection[str]) -> BoolA
     """Return (U,) what might go elsewhere for the gang."""
     victims = session.victims
     busy = {id(other.gang) for other in session.jobs if other.placements or other.promised}
-    if "settled" not in session.memory:
-        marks = (_is_settled(session, gang) for gang in victims.gangs)
-        session.memory["settled"] = np.fromiter(marks, np.bool_, len(victims.gangs))
+    if "movable" not in session.memory:
+        marks = (_can_move(session, gang) for gang in victims.gangs)
+        session.memory["movable"] = np.fromiter(marks, np.bool_, len(victims.gangs))
     able = np.array([g.key not in pinned and id(g) not in busy for g in victims.gangs], np.bool_)
-    able &= session.memory["settled"]
+    able &= session.memory["movable"]
     gone = np.zeros(len(able), np.bool_)
     gone[victims.gang[victims.node_lost | victims.evicted]] = True
     movable: BoolArray = (able & ~gone)[victims.gang] & others(session, job)
@@ -178,20 +178,24 @@ def _movable(session: Session, job: GangState, pinned: Collection[str]) -> BoolA
     return movable
 
 
-def _is_settled(session: Session, gang: Gang) -> bool:
+def _can_move(session: Session, gang: Gang) -> bool:
     """Say whether the gang runs, whole, and could do so elsewhere."""
     if not gang.movable or gang.refusal is not None or gang.ready < gang.min_member:
         return False
-    return all(_runs(session, lot) for lot in gang.lots)
+    return all(_runs(session, pod_set) for pod_set in gang.pod_sets)
 
 
-def _runs(session: Session, lot: Lot) -> bool:
-    if lot.returning or lot.leaving or any(start == UNLIMITED for start in lot.started):
+def _runs(session: Session, pod_set: PodSet) -> bool:
+    if (
+        pod_set.returning
+        or pod_set.leaving
+        or any(start == UNLIMITED for start in pod_set.started)
+    ):
         return False
-    return not lot.held or lot.shape in session.snapshot.shapes
+    return not pod_set.held or pod_set.shape in session.snapshot.shapes
 
 
-def _tell(job: GangState, moves: tuple[Move, ...]) -> None:
+def _propose(job: GangState, moves: tuple[Move, ...]) -> None:
     """Add to the reason why the gang waits what could be done."""
     assert job.refusal is not None
     keys = [move.gang for move in moves]

@@ -41,18 +41,18 @@ def starving(session: Session, *, fair: bool = False, extras: bool = False) -> I
         demand = [(job.tasks[0], 1)] if extras else job.demand()
         if session.rules.affordable(job, demand) is None:
             waiting.setdefault(job.gang.queue, []).append(job)
-    heap = [(session.rules.queue_order(session.lines[name]), name) for name in waiting]
+    heap = [(session.rules.queue_order(session.queues[name]), name) for name in waiting]
     heapq.heapify(heap)
     for jobs in waiting.values():
         jobs.sort(key=session.order, reverse=True)
     while heap:
         _, name = heapq.heappop(heap)
-        line = session.lines[name]
-        if fair and session.rules.overused(line):
+        queue = session.queues[name]
+        if fair and session.rules.overused(queue):
             continue
         yield waiting[name].pop()
         if waiting[name]:
-            heapq.heappush(heap, (session.rules.queue_order(line), name))
+            heapq.heappush(heap, (session.rules.queue_order(queue), name))
 
 
 def claim(session: Session, job: GangState, among: Among, hook: str) -> bool:
@@ -62,7 +62,7 @@ def claim(session: Session, job: GangState, among: Among, hook: str) -> bool:
     nothing has changed.
     """
     rank = (hook, job.gang.queue, job.gang.priority)
-    demand = tuple((tasks.lot.shape, count) for tasks, count in job.demand())
+    demand = tuple((tasks.pod_set.shape, count) for tasks, count in job.demand())
     key = (rank, demand, session.room.state)
     if rank in session.memory or key in session.memory:
         return False
@@ -105,14 +105,16 @@ def _choice(session: Session, job: GangState, open_: BoolArray, hook: str) -> Bo
 
 def _is_fair(session: Session, job: GangState, chosen: BoolArray) -> bool:
     """Say whether the queue stays within its due, or grows while no other waits for its own."""
-    victims, line = session.victims, job.line
+    victims, queue = session.victims, job.queue
     own = [i for i, gang in enumerate(victims.gangs) if gang.queue == job.gang.queue]
     freed = victims.amount[chosen & np.isin(victims.gang, own)].sum(axis=0)
     if session.rules.within(job, job.lacking() - freed):
         return True
-    waiting = {other.gang.queue for other in session.jobs if other.need and other.line is not line}
-    lines = (session.lines.get(name) for name in waiting)
-    return all(other is None or session.rules.overused(other) for other in lines)
+    waiting = {
+        other.gang.queue for other in session.jobs if other.need and other.queue is not queue
+    }
+    queues = (session.queues.get(name) for name in waiting)
+    return all(other is None or session.rules.overused(other) for other in queues)
 
 
 def others(session: Session, job: GangState) -> BoolArray:
@@ -130,12 +132,12 @@ def usefulness(session: Session, job: GangState) -> FloatArray:
     victims, lacking = session.victims, job.lacking()
     suits = np.zeros(len(session.snapshot.nodes.names) + 1, np.bool_)
     for tasks in job.tasks:
-        suits[:-1] |= session.barred(tasks.lot.shape)[0] == 0
+        suits[:-1] |= session.barred(tasks.pod_set.shape)[0] == 0
     full = bool((session.room.free(suits[:-1])[:, PODS] < SLOT).any())
     columns = [c for c in np.flatnonzero(lacking > 0).tolist() if c != PODS or full]
     weights = np.zeros(len(lacking))
     weights[columns] = 1 / lacking[columns]
-    each = (victims.request @ weights)[victims.lot] * suits[victims.node]
+    each = (victims.request @ weights)[victims.pod_set] * suits[victims.node]
     parts: FloatArray = np.bincount(victims.unit, each, len(victims.gang)).astype(np.float64)
     parts[_in_the_way(session, job, suits)] += 1
     return parts
@@ -144,25 +146,32 @@ def usefulness(session: Session, job: GangState) -> FloatArray:
 def _in_the_way(session: Session, job: GangState, suits: BoolArray) -> IntArray:
     """Return the units that keep the gang away by their ports, or by being where they are."""
     victims = session.victims
-    rivals = [session.room.bonds.rivals(tasks.lot.shape)[0] for tasks in job.tasks]
+    rivals = [session.room.affinity.rivals(tasks.pod_set.shape)[0] for tasks in job.tasks]
     wanted = frozenset[HostPort]().union(*(tasks.shape.ports for tasks in job.tasks))
     if not wanted and not any(map(len, rivals)):
         return np.zeros(0, np.int64)
-    bonds = np.array([any(lot.shape in r for r in rivals) for lot in victims.lots], np.bool_)
+    terms = np.array(
+        [any(pod_set.shape in r for r in rivals) for pod_set in victims.pod_sets], np.bool_
+    )
     ports = np.array(
-        [any(held.meets(one) for held in lot.ports for one in wanted) for lot in victims.lots],
+        [
+            any(held.meets(one) for held in pod_set.ports for one in wanted)
+            for pod_set in victims.pod_sets
+        ],
         np.bool_,
     )
-    tasks = bonds[victims.lot] | (ports[victims.lot] & suits[victims.node])
+    tasks = terms[victims.pod_set] | (ports[victims.pod_set] & suits[victims.node])
     return np.unique(victims.unit[tasks])
 
 
 def _friends(session: Session, job: GangState) -> BoolArray:
     """Return (U,) the units that the gang has to be near."""
     victims, marks = session.victims, np.zeros(len(session.victims.gang), np.bool_)
-    friends = [session.room.bonds.rivals(tasks.lot.shape)[1] for tasks in job.tasks]
-    lots = [i for i, lot in enumerate(victims.lots) if any(lot.shape in f for f in friends)]
-    marks[victims.unit[np.isin(victims.lot, lots)]] = True
+    friends = [session.room.affinity.rivals(tasks.pod_set.shape)[1] for tasks in job.tasks]
+    pod_sets = [
+        i for i, pod_set in enumerate(victims.pod_sets) if any(pod_set.shape in f for f in friends)
+    ]
+    marks[victims.unit[np.isin(victims.pod_set, pod_sets)]] = True
     return marks
 
 

@@ -53,10 +53,10 @@ def promising(session: Session, job: GangState, movable: BoolArray, most: int) -
     tasks = tasks[victims.node[tasks] >= 0]
     shares, held = _shares(victims, tasks), np.bincount(victims.node[tasks])
     kept = np.zeros(len(session.snapshot.nodes.names), np.bool_)
-    for lot in job.tasks:
-        nodes = _nodes(session, lot, shares, most)
+    for pod_set in job.tasks:
+        nodes = _nodes(session, pod_set, shares, most)
         filled = int(np.searchsorted(np.cumsum(held[nodes]), WIDE // len(job.tasks)))
-        kept[nodes[: max(filled, SPARE * min(job.need, lot.left))]] = True
+        kept[nodes[: max(filled, SPARE * min(job.need, pod_set.left))]] = True
     gangs = np.zeros(len(victims.gangs), np.bool_)
     gangs[victims.gang[victims.unit[tasks[kept[victims.node[tasks]]]]]] = True
     return units[gangs[victims.gang[units]]]
@@ -73,7 +73,7 @@ def _shares(victims: Victims, tasks: IntArray) -> _Shares:
     cost = np.bincount(place, victims.lost[units[first]], len(pairs)).astype(np.float64)
     where = victims.node[tasks] * len(victims.gangs) + victims.gang[units]
     rows = np.searchsorted(pairs, where)
-    each = victims.request[victims.lot[tasks]].astype(np.float64)
+    each = victims.request[victims.pod_set[tasks]].astype(np.float64)
     sums = [np.bincount(rows, each[:, r], len(pairs)) for r in range(each.shape[1])]
     return _Shares(pairs // len(victims.gangs), np.stack(sums, axis=1), cost)
 

@@ -45,7 +45,9 @@ def _lesser(session: Session, job: GangState) -> BoolArray:
 
 def _inside(session: Session, job: GangState, tasks: PodSetState) -> None:
     """Let tasks of the gang take the room of its own extras of lower priority, one by one."""
-    lower = any(lot.held and lot.priority < tasks.lot.priority for lot in job.gang.lots)
+    lower = any(
+        pod_set.held and pod_set.priority < tasks.pod_set.priority for pod_set in job.gang.pod_sets
+    )
     if not (lower and tasks.left) or session.fit(tasks).capacity.any():
         return
     for unit in _own_extras(session, job, tasks).tolist():
@@ -67,8 +69,10 @@ def _own_extras(session: Session, job: GangState, tasks: PodSetState) -> IntArra
     victims = session.victims
     units = np.flatnonzero(victims.own(job.gang) & ~victims.whole & ~victims.evicted)
     first = np.searchsorted(victims.unit, units)
-    ranks = np.array([victims.lots[lot].priority for lot in victims.lot[first].tolist()])
+    ranks = np.array(
+        [victims.pod_sets[pod_set].priority for pod_set in victims.pod_set[first].tolist()]
+    )
     if not len(units):
         return units
-    below = units[ranks < tasks.lot.priority][::-1]
+    below = units[ranks < tasks.pod_set.priority][::-1]
     return session.rules.evictable(HOOK, job, victims, below)

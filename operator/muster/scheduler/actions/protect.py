@@ -49,8 +49,8 @@ def _go_home(session: Session, job: GangState) -> None:
         if picks.order:
             tasks.waiting = [tasks.waiting[i] for i in order]
             session.place(job, tasks, picks)
-        homes = homes_of(session, tasks, tasks.lot.returning)
-        suits = session.barred(tasks.lot.shape)[0] == 0
+        homes = homes_of(session, tasks, tasks.pod_set.returning)
+        suits = session.barred(tasks.pod_set.shape)[0] == 0
         _, picks = sort_out(homes, suits * len(homes), job.need - job.promised)
         if picks.order:
             session.promise(job, tasks, picks)
@@ -72,7 +72,7 @@ def _hold(session: Session, job: GangState) -> None:
     """Keep room for members that could not be placed: home, then soon free, then the nearest."""
     for tasks in job.tasks:
         homes = homes_of(session, tasks, tasks.waiting[tasks.taken :])
-        suits = session.barred(tasks.lot.shape)[0] == 0
+        suits = session.barred(tasks.pod_set.shape)[0] == 0
         _, picks = sort_out(homes, suits * len(homes), job.need - job.promised)
         if picks.order:
             session.promise(job, tasks, picks)
@@ -93,7 +93,7 @@ def _nearest(session: Session, tasks: PodSetState, wanted: int) -> Picks:
     columns = np.flatnonzero(tasks.shape.request)
     request = tasks.shape.request[columns]
     allocatable = session.snapshot.nodes.allocatable[:, columns]
-    large = (session.barred(tasks.lot.shape)[0] == 0) & (allocatable >= request).all(axis=1)
+    large = (session.barred(tasks.pod_set.shape)[0] == 0) & (allocatable >= request).all(axis=1)
     nodes = np.flatnonzero(large)
     if not len(nodes):
         return Picks([], nodes, nodes)
@@ -105,7 +105,7 @@ def _nearest(session: Session, tasks: PodSetState, wanted: int) -> Picks:
 
 def homes_of(session: Session, tasks: PodSetState, indices: Sequence[int]) -> list[int]:
     """Return for each task the node it had, -1 where that is not known or has gone."""
-    return positions(session, tasks.lot.previous, indices)
+    return positions(session, tasks.pod_set.previous, indices)
 
 
 def positions(session: Session, nodes: Mapping[int, str], indices: Sequence[int]) -> list[int]:
@@ -118,19 +118,19 @@ def welcome(
     session: Session, tasks: PodSetState, homes: list[int], *, future: bool = False
 ) -> list[int]:
     """Return the homes, -1 for those where pods near or far forbid it, now or in the end."""
-    bonds, shape, one = session.room.bonds, tasks.lot.shape, np.ones(1, np.int64)
+    affinity, shape, one = session.room.affinity, tasks.pod_set.shape, np.ones(1, np.int64)
     left = list(homes)
     taken: list[int] = []
     for i, node in enumerate(homes):
-        allowed = bonds.open(shape, future=future) if node >= 0 else None
+        allowed = affinity.open(shape, future=future) if node >= 0 else None
         if allowed is not None:
             if allowed[node]:
                 taken.append(node)
-                bonds.add(shape, np.array([node]), one)
+                affinity.add(shape, np.array([node]), one)
             else:
                 left[i] = -1
     for node in taken:
-        bonds.add(shape, np.array([node]), -one)
+        affinity.add(shape, np.array([node]), -one)
     return left
 
 
@@ -162,7 +162,7 @@ def keep(session: Session) -> None:
         for job in session.jobs
         if (job.gang.refusal is None or job.gang.moving)
         and not job.protected
-        and (job.gang.owed or any(lot.nominated for lot in job.gang.lots))
+        and (job.gang.owed or any(pod_set.nominated for pod_set in job.gang.pod_sets))
     ]
     for job in sorted(waiting, key=session.order):
         with session.all_or_nothing(job):
@@ -188,7 +188,7 @@ def _return(session: Session, job: GangState) -> None:
         attempt(session, job)
         return
     for tasks in job.tasks:
-        if tasks.lot.nominated:
+        if tasks.pod_set.nominated:
             if job.gang.refusal is None:
                 _put_back(session, job, tasks)
             _reserve(session, job, tasks)
@@ -202,7 +202,7 @@ def _return(session: Session, job: GangState) -> None:
 
 
 def _put_back(session: Session, job: GangState, tasks: PodSetState) -> None:
-    nodes = welcome(session, tasks, positions(session, tasks.lot.nominated, tasks.waiting))
+    nodes = welcome(session, tasks, positions(session, tasks.pod_set.nominated, tasks.waiting))
     order, picks = sort_out(nodes, session.fit(tasks).capacity, len(nodes))
     if picks.order:
         tasks.waiting = [tasks.waiting[i] for i in order]
@@ -210,8 +210,8 @@ def _put_back(session: Session, job: GangState, tasks: PodSetState) -> None:
 
 
 def _reserve(session: Session, job: GangState, tasks: PodSetState) -> None:
-    coming = [*tasks.waiting[tasks.taken :], *tasks.lot.returning]
-    homes = positions(session, tasks.lot.nominated, coming)
+    coming = [*tasks.waiting[tasks.taken :], *tasks.pod_set.returning]
+    homes = positions(session, tasks.pod_set.nominated, coming)
     nodes = welcome(session, tasks, homes, future=True)
     _, picks = sort_out(nodes, session.fit(tasks, future=True).capacity, len(nodes))
     if picks.order:

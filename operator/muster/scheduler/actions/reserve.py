@@ -74,7 +74,7 @@ def reserve(session: Session, job: GangState, attempt: Attempt) -> None:
     if job.refusal is None or job.refusal.reason not in REASONS:
         return
     tries = session.memory.setdefault("reserve", set())
-    demand = tuple((tasks.lot.shape, count) for tasks, count in job.demand())
+    demand = tuple((tasks.pod_set.shape, count) for tasks, count in job.demand())
     patience = session.snapshot.now >= job.gang.drains_from
     if len(tries) == TRIES or (demand, patience) in tries:
         return
@@ -96,7 +96,7 @@ class _Search:
         self._now = room.idle + room.ending - room.promised
 
     def run(self, *, patience: bool) -> None:
-        """Keep the room, by a time if one can be told, else if patience is at its end."""
+        """Keep the room, by a time if one is known, else if patience is at its end."""
         ends = self._departures.ends
         known, everybody = int(np.searchsorted(ends, UNLIMITED)), len(ends)
         found = self._first(known)
@@ -164,10 +164,10 @@ class _Search:
         return high, free, kept
 
     def _may_fit(self, free: IntArray) -> bool:
-        """Say whether each lot has room enough, the others apart."""
+        """Say whether each pod set has room enough, the others apart."""
         possible = 0
         for tasks in self._job.tasks:
-            suits = self._session.barred(tasks.lot.shape)[0] == 0
+            suits = self._session.barred(tasks.pod_set.shape)[0] == 0
             columns = np.flatnonzero(tasks.shape.request)
             capacity = (free[:, columns] // tasks.shape.request[columns]).min(axis=1)
             possible += min(int(np.maximum(capacity, 0)[suits].sum()), tasks.coming)

@@ -13,7 +13,7 @@ import numpy as np
 
 from muster.scheduler.actions.allocate import attempt
 from muster.scheduler.decision import Move
-from muster.scheduler.model import BoolArray, FloatArray, Gang, IntArray, Lot
+from muster.scheduler.model import BoolArray, FloatArray, Gang, IntArray, PodSet
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState
 
@@ -99,7 +99,7 @@ class Slots:
         lasting = session.lasting(tasks)
         self._free: Final = session.room.free(self._nodes, future=True, lasting=lasting)
         self._columns: Final = np.flatnonzero(tasks.shape.request).tolist()
-        self._requests: Final = victims.request[victims.lot[members]].astype(np.float64)
+        self._requests: Final = victims.request[victims.pod_set[members]].astype(np.float64)
         capacity = self._fit.capacity
         self._wanted: Final = job.need - int(capacity.sum() - capacity[self._nodes].sum())
         self._lacking: Final[FloatArray] = job.lacking()
@@ -170,10 +170,10 @@ def _again(session: Session, chosen: BoolArray) -> list[GangState]:
     """Return the gangs of these units as they are when they want nodes once more."""
     victims = session.victims
     tasks = victims.tasks(chosen)
-    starts = np.flatnonzero(np.diff(victims.lot, prepend=-1))
+    starts = np.flatnonzero(np.diff(victims.pod_set, prepend=-1))
     going: dict[int, list[int]] = {}
-    for task, lot in zip(tasks.tolist(), victims.lot[tasks].tolist(), strict=True):
-        going.setdefault(id(victims.lots[lot]), []).append(task - int(starts[lot]))
+    for task, pod_set in zip(tasks.tolist(), victims.pod_set[tasks].tolist(), strict=True):
+        going.setdefault(id(victims.pod_sets[pod_set]), []).append(task - int(starts[pod_set]))
     owners = np.unique(victims.gang[chosen]).tolist()
     return [
         session.job_of(_without(victims.gangs[i], going, victims.held[i].astype(np.int64)))
@@ -182,11 +182,11 @@ def _again(session: Session, chosen: BoolArray) -> list[GangState]:
 
 
 def _without(gang: Gang, going: dict[int, list[int]], allocated: IntArray) -> Gang:
-    """Return the gang when those of its tasks have gone, by lot, and are all it waits for."""
-    count = sum(len(going.get(id(lot), ())) for lot in gang.lots)
+    """Return the gang when those of its tasks have gone, by pod set, and are all it waits for."""
+    count = sum(len(going.get(id(pod_set), ())) for pod_set in gang.pod_sets)
     return replace(
         gang,
-        lots=tuple(_left(lot, going.get(id(lot), [])) for lot in gang.lots),
+        pod_sets=tuple(_left(pod_set, going.get(id(pod_set), [])) for pod_set in gang.pod_sets),
         min_member=gang.ready,
         ready=gang.ready - count,
         missing=count,
@@ -195,17 +195,17 @@ def _without(gang: Gang, going: dict[int, list[int]], allocated: IntArray) -> Ga
     )
 
 
-def _left(lot: Lot, places: list[int]) -> Lot:
-    """Return what the lot is without the tasks at these places of `held`."""
+def _left(pod_set: PodSet, places: list[int]) -> PodSet:
+    """Return what the pod set is without the tasks at these places of `held`."""
     gone = frozenset(places)
-    stays = [task for place, task in enumerate(lot.held) if place not in gone]
-    return Lot(
-        role=lot.role,
-        shape=lot.shape,
-        priority=lot.priority,
-        waiting=tuple(lot.held[place][0] for place in places),
+    stays = [task for place, task in enumerate(pod_set.held) if place not in gone]
+    return PodSet(
+        role=pod_set.role,
+        shape=pod_set.shape,
+        priority=pod_set.priority,
+        waiting=tuple(pod_set.held[place][0] for place in places),
         held=tuple(stays),
-        succeeded=lot.succeeded,
-        request=lot.request,
-        ports=lot.ports,
+        succeeded=pod_set.succeeded,
+        request=pod_set.request,
+        ports=pod_set.ports,
     )

@@ -41,7 +41,7 @@ def _ready(job: GangState) -> bool:
 
 def _valid(job: GangState) -> Refusal | None:
     minimum = job.gang.min_member
-    gated = sum(lot.gated for lot in job.gang.lots)
+    gated = sum(pod_set.gated for pod_set in job.gang.pod_sets)
     wanted = job.gang.ready + job.gang.missing
     if wanted - gated >= minimum:
         return None

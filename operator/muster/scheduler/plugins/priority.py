@@ -14,7 +14,7 @@ def answer(_session: Session, _arguments: Parsed) -> Hooks:
     """Order jobs by their group's priority, tasks by their pods'; without one it is 0."""
     return Hooks(
         job_order=lambda job: -job.gang.priority,
-        task_order=lambda lot: -lot.priority,
+        task_order=lambda pod_set: -pod_set.priority,
         preemptable=_preemptable,
     )
 
@@ -22,7 +22,7 @@ def answer(_session: Session, _arguments: Parsed) -> Hooks:
 def _preemptable(claim: Claim) -> Answers:
     """Let lower priorities go, and never a higher one."""
     gang, victims = claim.job.gang, claim.victims
-    words = np.sign(gang.priority - victims.priority[claim.units]).astype(np.int64)
+    answers = np.sign(gang.priority - victims.priority[claim.units]).astype(np.int64)
     # Within a gang the priorities of the roles decide, at which the action looks.
-    words[victims.own(gang)[claim.units]] = YES
-    return words
+    answers[victims.own(gang)[claim.units]] = YES
+    return answers

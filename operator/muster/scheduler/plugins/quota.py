@@ -24,8 +24,8 @@ def answer(session: Session, _arguments: Parsed) -> Hooks:
     def affordable(job: GangState, demand: Demand) -> Refusal | None:
         wanted: Counter[str] = Counter()
         for tasks, count in demand:
-            fresh = tasks.fresh(tasks.taken, count) if tasks.lot.charge else 0
-            for key, each in tasks.lot.charge.items():
+            fresh = tasks.fresh(tasks.taken, count) if tasks.pod_set.charge else 0
+            for key, each in tasks.pod_set.charge.items():
                 wanted[key] += fresh * each
         for key, amount in wanted.items():
             quota = quotas.get(key)
@@ -42,7 +42,7 @@ def _refusal(job: GangState, key: str, quota: Quota, amount: int, left: int) -> 
     asks, has, whole = (diagnosis.amount(unit, n) for n in (amount, left, quota.hard))
     by = (f"resourcequota/{quota.name}",)
     name = quota.name.rpartition("/")[2]
-    held = sum(len(lot.held) * lot.charge.get(key, 0) for lot in job.gang.lots)
+    held = sum(len(pod_set.held) * pod_set.charge.get(key, 0) for pod_set in job.gang.pod_sets)
     if held + amount > quota.hard:
         sentence = (
             f'the gang takes {asks} {quota.resource}, resource quota "{name}" allows {whole}'

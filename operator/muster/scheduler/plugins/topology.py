@@ -85,7 +85,7 @@ def answer(session: Session, parsed: Parsed) -> Hooks:
     def valid(job: GangState) -> Refusal | None:
         if not required or not job.need or _home(session, job).any():
             return None
-        full = _share(job, levels[-1], lambda tasks: _empty(session, tasks.lot.shape))
+        full = _share(job, levels[-1], lambda tasks: _empty(session, tasks.pod_set.shape))
         if (full >= 1).any():
             return None
         text = f'no domain of the node label "{required}" could hold the whole gang, even empty'
@@ -121,8 +121,8 @@ def _home(session: Session, job: GangState) -> BoolArray:
     """Return (N,) the nodes on which the gang has members."""
     index = session.snapshot.nodes.index
     home = np.zeros(len(index), np.bool_)
-    for lot in job.gang.lots:
-        for _, node in lot.held:
+    for pod_set in job.gang.pod_sets:
+        for _, node in pod_set.held:
             if node in index:
                 home[index[node]] = True
     for _, _, nodes in job.placements:
@@ -145,13 +145,13 @@ def _fitting(
     """
     # The next ones are asked for when the first were tried, which leaves its marks on a fit.
     capacity = {
-        tasks.lot.shape: session.fit(tasks, future=session.room.releasing).capacity.copy()
+        tasks.pod_set.shape: session.fit(tasks, future=session.room.releasing).capacity.copy()
         for tasks in job.tasks
     }
     everywhere = np.ones(len(levels[0].domain), np.bool_)
 
     def share(level: _Level, nodes: BoolArray) -> FloatArray:
-        return _share(job, level, lambda tasks: capacity[tasks.lot.shape] * nodes)
+        return _share(job, level, lambda tasks: capacity[tasks.pod_set.shape] * nodes)
 
     for i, level in enumerate(levels):
         held = share(level, everywhere)
