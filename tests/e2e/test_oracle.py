@@ -68,7 +68,7 @@ def ours(asked):
     role = RoleInput("", pods.shape_of(asked["pod"]), waiting=(0,))
     snapshot = assemble(columns, [make_gang(roles=[role])], [make_queue()], 0.0)
     session = Session(snapshot, policy.DEFAULT.openers())
-    tasks = session.jobs[0].tasks[0]
+    tasks = session.gangs[0].tasks[0]
     free = session.fit(tasks).capacity > 0
     free &= tasks.shape.refusal is None
     allowed = session.room.affinity.open(tasks.pod_set.shape)

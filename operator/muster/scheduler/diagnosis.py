@@ -69,9 +69,9 @@ def obstacles(session: Session, tasks: PodSetState) -> Obstacles:
     return found
 
 
-def explain(session: Session, job: GangState, tasks: PodSetState, found: Obstacles) -> None:
-    """Refuse the job because of these tasks, which did not all fit."""
-    demand = job.demand()
+def explain(session: Session, gang: GangState, tasks: PodSetState, found: Obstacles) -> None:
+    """Refuse the gang because of these tasks, which did not all fit."""
+    demand = gang.demand()
     if not any(count for _, count in demand):
         demand = [(tasks, tasks.left)]
     short = shortage(session, demand)
@@ -84,7 +84,7 @@ def explain(session: Session, job: GangState, tasks: PodSetState, found: Obstacl
         short = {r: lacking * _asked(session, tasks, r) for r in found.lacking}
     sentence = found.sentence(len(session.snapshot.nodes.names))
     refusal = Refusal(reason, sentence, found.counts)
-    job.refuse(refusal, _summary(session, tasks, count, reason, found), short)
+    gang.refuse(refusal, _summary(session, tasks, count, reason, found), short)
 
 
 def amount(resource: str, value: int) -> str:

@@ -29,7 +29,7 @@ from muster.scheduler.state import GangState, PodSetState, QueueState
 from muster.scheduler.victims import Victims
 
 JobOrder = tuple[Order, float, str, str]
-"""Sort key of a job: the plugins' answers, then age, uid, key."""
+"""Sort key of a gang: the plugins' answers, then age, uid, key."""
 Opener = Callable[["Session"], Hooks]
 """Makes a plugin's answers for one session."""
 Around = Callable[[str, str], AbstractContextManager[object]]
@@ -46,7 +46,7 @@ def unwatched(_kind: str, _name: str) -> AbstractContextManager[object]:
 class _Step:
     """Tasks that were given nodes, as it has to be taken back."""
 
-    job: GangState
+    gang: GangState
     tasks: PodSetState
     picks: Picks
     promise: bool
@@ -59,7 +59,7 @@ class _Step:
 class _Eviction:
     """Units that were taken away, as it has to be taken back."""
 
-    job: GangState
+    gang: GangState
     chosen: BoolArray
     action: str
     state: int
@@ -101,15 +101,15 @@ class Session:
         self._fits: dict[tuple[int, bool, bool, bool], Fit] = {}
         self._barred: dict[int, Barred] = {}
         self.rules: Final = Rules([[opener(self) for opener in tier] for tier in tiers])
-        self.jobs: Final = [
-            self.job_of(gang)
+        self.gangs: Final = [
+            self.new_state(gang)
             for gang in snapshot.gangs
             if gang.missing or gang.ready < gang.min_member
         ]
         """The gangs that are not whole."""
-        self.asking: Sequence[GangState] = self.jobs
+        self.asking: Sequence[GangState] = self.gangs
         """Those of them for which others may be evicted at present."""
-        self._by_gang = {id(job.gang): job for job in self.jobs}
+        self._states = {id(gang.spec): gang for gang in self.gangs}
         self._leave()
 
     @cached_property
@@ -120,29 +120,29 @@ class Session:
 
     def state_of(self, gang: Gang) -> GangState:
         """Return the gang's state in this cycle, also of one that is whole."""
-        job = self._by_gang.get(id(gang))
-        if job is None:
-            job = self._by_gang[id(gang)] = self.job_of(gang)
-        return job
+        state = self._states.get(id(gang))
+        if state is None:
+            state = self._states[id(gang)] = self.new_state(gang)
+        return state
 
-    def job_of(self, gang: Gang) -> GangState:
+    def new_state(self, gang: Gang) -> GangState:
         """Return the state in which a gang begins a cycle."""
         pod_sets = [
             pod_set for pod_set in self._pod_sets(gang) if pod_set.waiting or pod_set.returning
         ]
         shapes, ends = self.snapshot.shapes, gang.ends(self.snapshot.now)
         return GangState(
-            gang=gang,
+            spec=gang,
             queue=self.queues.get(gang.queue),
             tasks=[PodSetState(pod_set, shapes[pod_set.shape], ends) for pod_set in pod_sets],
             ready=gang.ready,
             allocated=gang.allocated.astype(np.float64),
         )
 
-    def order(self, job: GangState) -> JobOrder:
-        """Return the key by which jobs of one queue are compared."""
-        gang = job.gang
-        return self.rules.job_order(job), gang.created, gang.uid, gang.key
+    def order(self, gang: GangState) -> JobOrder:
+        """Return the key by which gangs of one queue are compared."""
+        spec = gang.spec
+        return self.rules.job_order(gang), spec.created, spec.uid, spec.key
 
     def barred(self, shape_id: int) -> Barred:
         """Return which nodes do not suit a shape, and why."""
@@ -172,10 +172,10 @@ class Session:
             self._fits[key] = fit
         return fit.refresh()
 
-    def choose(self, job: GangState, tasks: PodSetState, wanted: int) -> Picks:
+    def choose(self, gang: GangState, tasks: PodSetState, wanted: int) -> Picks:
         """Return nodes for up to `wanted` more tasks of a gang, in the first region with room."""
         picks = Picks([], np.array([], np.int64), np.array([], np.int64))
-        for within in self.rules.regions(job):
+        for within in self.rules.regions(gang):
             self.room.within = within
             picks = self.fit(tasks).choose(wanted)
             if picks.order:
@@ -187,51 +187,51 @@ class Session:
         """Say whether the tasks may not have what is kept for the reservation."""
         return self.room.until is not None and tasks.ends > self.room.until
 
-    def place(self, job: GangState, tasks: PodSetState, picks: Picks) -> None:
+    def place(self, gang: GangState, tasks: PodSetState, picks: Picks) -> None:
         """Give the next tasks of the pod set their nodes."""
-        job.placements.append((tasks, tasks.taken, picks.order))
+        gang.placements.append((tasks, tasks.taken, picks.order))
         lent = self.room.until is not None and not self.lasting(tasks)
-        self._apply(_Step(job, tasks, picks, promise=False, state=self.room.state, lent=lent), 1)
+        self._apply(_Step(gang, tasks, picks, promise=False, state=self.room.state, lent=lent), 1)
 
-    def promise(self, job: GangState, tasks: PodSetState, picks: Picks) -> None:
+    def promise(self, gang: GangState, tasks: PodSetState, picks: Picks) -> None:
         """Keep room for tasks of the pod set on nodes where pods are ending."""
-        job.promises.append((tasks, picks.order))
-        self._apply(_Step(job, tasks, picks, promise=True, state=self.room.state, lent=False), 1)
+        gang.promises.append((tasks, picks.order))
+        self._apply(_Step(gang, tasks, picks, promise=True, state=self.room.state, lent=False), 1)
 
     def given(self) -> Iterator[tuple[GangState, PodSetState, IntArray, IntArray]]:
-        """Yield (job, tasks, nodes (M,), counts (M,)) for what has been placed in this cycle."""
+        """Yield (gang, tasks, nodes (M,), counts (M,)) for what has been placed in this cycle."""
         for step in self._steps:
             if isinstance(step, _Step) and not step.promise:
-                yield step.job, step.tasks, step.picks.nodes, step.picks.counts
+                yield step.gang, step.tasks, step.picks.nodes, step.picks.counts
 
-    def imagine(self, job: GangState, used: IntArray) -> Session:
+    def imagine(self, gang: GangState, used: IntArray) -> Session:
         """Return a session in which only this gang waits, and (N, R) is used of the nodes."""
         nothing = np.zeros_like(used)
         nodes = replace(self.snapshot.nodes, used=used, releasing=nothing)
-        return Session(replace(self.snapshot, nodes=nodes, gangs=(job.gang,)), self._tiers)
+        return Session(replace(self.snapshot, nodes=nodes, gangs=(gang.spec,)), self._tiers)
 
-    def evict(self, job: GangState, chosen: BoolArray, action: str) -> None:
-        """Take the (U,) chosen units of `victims` away, so that the job gets room."""
-        step = _Eviction(job, chosen, action, self.room.state)
+    def evict(self, gang: GangState, chosen: BoolArray, action: str) -> None:
+        """Take the (U,) chosen units of `victims` away, so that the gang gets room."""
+        step = _Eviction(gang, chosen, action, self.room.state)
         self._steps.append(step)
         self._take_away(step, 1)
 
-    def evictions(self, job: GangState) -> tuple[Eviction, ...]:
-        """Return what is to be evicted for the job."""
+    def evictions(self, gang: GangState) -> tuple[Eviction, ...]:
+        """Return what is to be evicted for the gang."""
         found: list[Eviction] = []
         for step in self._steps:
-            if isinstance(step, _Eviction) and step.job is job:
+            if isinstance(step, _Eviction) and step.gang is gang:
                 found += self._named(step)
         return tuple(found)
 
     @contextmanager
-    def all_or_nothing(self, job: GangState) -> Iterator[None]:
+    def all_or_nothing(self, gang: GangState) -> Iterator[None]:
         """Undo all that happens inside unless the gang may start, now or when pods have ended."""
         mark = len(self._steps)
         whole = False
         try:
             yield
-            whole = self.rules.ready(job) or self.rules.pipelined(job)
+            whole = self.rules.ready(gang) or self.rules.pipelined(gang)
         finally:
             if not whole:
                 self.undo(mark)
@@ -248,31 +248,31 @@ class Session:
                 self._take_away(step, -1)
             else:
                 self._apply(step, -1)
-                (step.job.promises if step.promise else step.job.placements).pop()
+                (step.gang.promises if step.promise else step.gang.placements).pop()
             self.room.state = step.state
 
     def _apply(self, step: _Step, sign: int) -> None:
         if sign > 0:
             self._steps.append(step)
-        job, tasks, picks = step.job, step.tasks, step.picks
+        gang, tasks, picks = step.gang, step.tasks, step.picks
         shape = tasks.shape
         count = sign * len(picks.order)
         counts = picks.counts if sign > 0 else -picks.counts
         if step.promise:
             self.room.promise(picks.nodes, counts, shape)
             tasks.promised += count
-            job.promised += count
+            gang.promised += count
         else:
             self.room.take(picks.nodes, counts, shape)
             if step.lent:
                 self.room.lend(picks.nodes, counts, shape)
             self._charge(tasks, len(picks.order), sign)
             tasks.taken += count
-            job.ready += count
+            gang.ready += count
         amount = count * shape.request
-        job.allocated += amount
-        if job.queue is not None:
-            job.queue.allocated += amount
+        gang.allocated += amount
+        if gang.queue is not None:
+            gang.queue.allocated += amount
         self.room.affinity.add(tasks.pod_set.shape, picks.nodes, counts)
         if shape.ports:
             self._block(shape, picks.nodes, sign)
@@ -291,12 +291,12 @@ class Session:
             victims.held[owner] -= amount
             if not victims.whole[unit]:
                 victims.surplus[owner] -= count
-            job = self.state_of(victims.gangs[owner])
-            job.ready -= count
-            job.lost += count
-            job.allocated -= amount
-            if job.queue is not None:
-                job.queue.allocated -= amount
+            gang = self.state_of(victims.gangs[owner])
+            gang.ready -= count
+            gang.lost += count
+            gang.allocated -= amount
+            if gang.queue is not None:
+                gang.queue.allocated -= amount
 
     def _named(self, step: _Eviction) -> Iterator[Eviction]:
         victims = self.victims
@@ -314,8 +314,8 @@ class Session:
     def _leave(self) -> None:
         """Count the room of pods that are about to be taken away as of those that are ending."""
         index = self.snapshot.nodes.index
-        for job in self.jobs:
-            for pod_set in job.gang.pod_sets:
+        for gang in self.gangs:
+            for pod_set in gang.spec.pod_sets:
                 for _, node in pod_set.leaving:
                     if node in index:
                         at = np.array([index[node]])

@@ -68,7 +68,7 @@ class QueueState:
 class GangState:
     """A gang during a cycle."""
 
-    gang: Gang
+    spec: Gang
     queue: QueueState | None
     """None if its queue does not exist."""
     tasks: Sequence[PodSetState]
@@ -107,7 +107,7 @@ class GangState:
     @property
     def need(self) -> int:
         """How many tasks the gang lacks to be whole; 0 if it is."""
-        return max(self.gang.min_member + self.more - self.ready, 0)
+        return max(self.spec.min_member + self.more - self.ready, 0)
 
     @property
     def left(self) -> int:

@@ -56,8 +56,8 @@ def promising(snapshot, most):
     session = Session(snapshot, POLICY.openers())
     victims = session.victims
     movable = np.ones(len(victims.gang), np.bool_)
-    (job,) = session.jobs
-    units = options.promising(session, job, movable, most)
+    (gang,) = session.gangs
+    units = options.promising(session, gang, movable, most)
     return {victims.gangs[victims.gang[unit]].key[5:9] for unit in units.tolist()}
 
 
@@ -120,13 +120,13 @@ def test_each_has_its_turn_where_very_much_runs(monkeypatch):
     """The first gang in every cycle, of the others one after the other."""
     looked = []
     monkeypatch.setattr(
-        defragment, "_help", lambda _session, job, _limits: looked.append(job) or ()
+        defragment, "_help", lambda _session, gang, _limits: looked.append(gang) or ()
     )
     monkeypatch.setattr(defragment, "MANY", 499)
     for turn in range(3):
         several = [waits(name, 4 + i) for i, name in enumerate("abcd")]
         cycle.schedule(pieces(*several, now=NOW + turn * defragment.TURN), POLICY)
-    assert [job.gang.key for job in looked] == [
+    assert [gang.spec.key for gang in looked] == [
         *("team/a", "team/d"),
         *("team/a", "team/b"),
         *("team/a", "team/c"),
@@ -134,4 +134,4 @@ def test_each_has_its_turn_where_very_much_runs(monkeypatch):
     monkeypatch.setattr(defragment, "MANY", 500)
     looked.clear()
     cycle.schedule(pieces(*several), POLICY)
-    assert [job.gang.key for job in looked] == [f"team/{name}" for name in "abcd"]
+    assert [gang.spec.key for gang in looked] == [f"team/{name}" for name in "abcd"]

@@ -77,7 +77,7 @@ class _Limits:
 def defragment(session: Session, arguments: Parsed) -> None:
     """Move gangs, or say which could be moved, for the first that are Fragmented."""
     past = session.snapshot.moves
-    if past is None or not any(map(_is_fragmented, session.jobs)):
+    if past is None or not any(map(_is_fragmented, session.gangs)):
         return
     recent = [move for move in past if move.at > session.snapshot.now - HOUR]
     pinned = {key for move in recent for key in (move.gang, move.claimant)}
@@ -85,11 +85,11 @@ def defragment(session: Session, arguments: Parsed) -> None:
     left = max(most - len(recent), 0)
     if arguments.get("defragment.mode") == "propose":
         left = 0
-    for job in _asking(session):
-        moves = _help(session, job, _Limits(left, left or most, pinned))
+    for gang in _asking(session):
+        moves = _help(session, gang, _Limits(left, left or most, pinned))
         left -= len(moves)
         if moves:
-            pinned |= {job.gang.key, *(move.gang for move in moves)}
+            pinned |= {gang.spec.key, *(move.gang for move in moves)}
 
 
 def _asking(session: Session) -> Iterator[GangState]:
@@ -97,84 +97,84 @@ def _asking(session: Session) -> Iterator[GangState]:
 
     Where very much runs these are the first one, and of the others each in its turn.
     """
-    waiting = (job for job in starving(session, fair=True) if _is_fragmented(job))
+    waiting = (gang for gang in starving(session, fair=True) if _is_fragmented(gang))
     first = itertools.islice(waiting, LOOKS)
     if len(session.victims.gang) <= MANY:
         yield from first
         return
-    jobs = list(first)
-    yield from jobs[:1]
-    if later := jobs[1:]:
+    gangs = list(first)
+    yield from gangs[:1]
+    if later := gangs[1:]:
         yield later[int(session.snapshot.now / TURN) % len(later)]
 
 
-def _is_fragmented(job: GangState) -> bool:
-    fragmented = job.refusal is not None and job.refusal.reason is Reason.FRAGMENTED
+def _is_fragmented(gang: GangState) -> bool:
+    fragmented = gang.refusal is not None and gang.refusal.reason is Reason.FRAGMENTED
     # Where pods must be near others, nobody knows where that is once those have moved.
-    terms = (term.link for tasks in job.tasks for term in tasks.shape.affinity)
-    return fragmented and job.need > 0 and not {Link.NEAR, Link.EVEN} & set(terms)
+    terms = (term.link for tasks in gang.tasks for term in tasks.shape.affinity)
+    return fragmented and gang.need > 0 and not {Link.NEAR, Link.EVEN} & set(terms)
 
 
-def _help(session: Session, job: GangState, limits: _Limits) -> Sequence[Move]:
+def _help(session: Session, gang: GangState, limits: _Limits) -> Sequence[Move]:
     """Move for the gang what is needed and can be, or propose it; return what is moved."""
-    demand = tuple((tasks.pod_set.shape, count) for tasks, count in job.demand())
-    key = (__name__, job.gang.queue, job.gang.priority, demand, session.room.state)
+    demand = tuple((tasks.pod_set.shape, count) for tasks, count in gang.demand())
+    key = (__name__, gang.spec.queue, gang.spec.priority, demand, session.room.state)
     if key in session.memory:
         return ()
-    until, own = session.room.until, session.holder is job
+    until, own = session.room.until, session.holder is gang
     if own:
         session.room.until = None
-    mark, before = session.mark(), (job.refusal, job.summary, job.shortage, job.blocked_by)
-    found = _find(session, job, limits)
+    mark, before = session.mark(), (gang.refusal, gang.summary, gang.shortage, gang.blocked_by)
+    found = _find(session, gang, limits)
     if found is not None and limits.left:
-        chosen, job.moves = found
+        chosen, gang.moves = found
         session.holder = None if own else session.holder
-        job.refusal, job.summary, job.shortage, job.blocked_by = None, "", {}, ()
-        seal(session, job, chosen)
-        return job.moves
+        gang.refusal, gang.summary, gang.shortage, gang.blocked_by = None, "", {}, ()
+        seal(session, gang, chosen)
+        return gang.moves
     session.undo(mark)
     session.memory[key], session.room.until = True, until
-    job.refusal, job.summary, job.shortage, job.blocked_by = before
+    gang.refusal, gang.summary, gang.shortage, gang.blocked_by = before
     if found is not None:
-        _propose(job, found[1])
+        _propose(gang, found[1])
     return ()
 
 
 def _find(
-    session: Session, job: GangState, limits: _Limits
+    session: Session, gang: GangState, limits: _Limits
 ) -> tuple[BoolArray, tuple[Move, ...]] | None:
     """Return (U,) what goes, and where to, with that done on the session; None: nothing helps."""
     victims = session.victims
-    units = promising(session, job, _movable(session, job, limits.pinned), limits.most)
+    units = promising(session, gang, _movable(session, gang, limits.pinned), limits.most)
     everything = mark(victims, units)
-    question = trial_of(session, job)
+    question = trial_of(session, gang)
     simple = isinstance(question, Slots)
     size = len(units) + (0 if simple else len(session.snapshot.nodes.names))
     work = SIMPLE_WORK if simple else WORK
     trial = Counted(question, Purse(max(work // max(size, 1), FEWEST)))
     if trial.fits(np.zeros_like(everything)) or not trial.fits(everything):
         return None
-    useful = usefulness(session, job)
+    useful = usefulness(session, gang)
     for chosen in options(victims, units, useful, trial, limits.most):
-        moves = relocate(session, job, chosen)
+        moves = relocate(session, gang, chosen)
         if moves is not None:
             return chosen, moves
     return None
 
 
-def _movable(session: Session, job: GangState, pinned: Collection[str]) -> BoolArray:
+def _movable(session: Session, gang: GangState, pinned: Collection[str]) -> BoolArray:
     """Return (U,) what might go elsewhere for the gang."""
     victims = session.victims
-    busy = {id(other.gang) for other in session.jobs if other.placements or other.promised}
+    busy = {id(other.spec) for other in session.gangs if other.placements or other.promised}
     if "movable" not in session.memory:
-        marks = (_can_move(session, gang) for gang in victims.gangs)
+        marks = (_can_move(session, other) for other in victims.gangs)
         session.memory["movable"] = np.fromiter(marks, np.bool_, len(victims.gangs))
     able = np.array([g.key not in pinned and id(g) not in busy for g in victims.gangs], np.bool_)
     able &= session.memory["movable"]
     gone = np.zeros(len(able), np.bool_)
     gone[victims.gang[victims.node_lost | victims.evicted]] = True
-    movable: BoolArray = (able & ~gone)[victims.gang] & others(session, job)
-    movable &= ~victims.critical & ~victims.guarded & (victims.priority <= job.gang.priority)
+    movable: BoolArray = (able & ~gone)[victims.gang] & others(session, gang)
+    movable &= ~victims.critical & ~victims.guarded & (victims.priority <= gang.spec.priority)
     return movable
 
 
@@ -195,12 +195,12 @@ def _runs(session: Session, pod_set: PodSet) -> bool:
     return not pod_set.held or pod_set.shape in session.snapshot.shapes
 
 
-def _propose(job: GangState, moves: tuple[Move, ...]) -> None:
+def _propose(gang: GangState, moves: tuple[Move, ...]) -> None:
     """Add to the reason why the gang waits what could be done."""
-    assert job.refusal is not None
+    assert gang.refusal is not None
     keys = [move.gang for move in moves]
     named = ", ".join(keys[:NAMED]) + (f" and {len(keys) - NAMED} more" if keys[NAMED:] else "")
     text = f"moving {named} would make room"
-    job.moves = moves
-    job.refusal = replace(job.refusal, sentence=f"{job.refusal.sentence}; {text}")
-    job.summary = f"{job.summary}; {text}"
+    gang.moves = moves
+    gang.refusal = replace(gang.refusal, sentence=f"{gang.refusal.sentence}; {text}")
+    gang.summary = f"{gang.summary}; {text}"

@@ -32,19 +32,19 @@ def starving(session: Session, *, fair: bool = False, extras: bool = False) -> I
     `fair`: none of a queue that holds its due. `extras`: those that want more than that.
     """
     waiting: dict[str, list[GangState]] = {}
-    for job in session.asking:
-        taken = job.promised or job.lost or job.protected
-        wants = job.left and not job.need if extras else job.need
-        if not wants or taken or unfit(session, job) is not None:
+    for gang in session.asking:
+        taken = gang.promised or gang.lost or gang.protected
+        wants = gang.left and not gang.need if extras else gang.need
+        if not wants or taken or unfit(session, gang) is not None:
             continue
         # Who may not have pods by a quota need not have room.
-        demand = [(job.tasks[0], 1)] if extras else job.demand()
-        if session.rules.affordable(job, demand) is None:
-            waiting.setdefault(job.gang.queue, []).append(job)
+        demand = [(gang.tasks[0], 1)] if extras else gang.demand()
+        if session.rules.affordable(gang, demand) is None:
+            waiting.setdefault(gang.spec.queue, []).append(gang)
     heap = [(session.rules.queue_order(session.queues[name]), name) for name in waiting]
     heapq.heapify(heap)
-    for jobs in waiting.values():
-        jobs.sort(key=session.order, reverse=True)
+    for gangs in waiting.values():
+        gangs.sort(key=session.order, reverse=True)
     while heap:
         _, name = heapq.heappop(heap)
         queue = session.queues[name]
@@ -55,83 +55,83 @@ def starving(session: Session, *, fair: bool = False, extras: bool = False) -> I
             heapq.heappush(heap, (session.rules.queue_order(queue), name))
 
 
-def claim(session: Session, job: GangState, among: Among, hook: str) -> bool:
+def claim(session: Session, gang: GangState, among: Among, hook: str) -> bool:
     """Evict of these units what has to go for the gang, if anything; say whether it gets in.
 
     `hook`: `preemptable` or `reclaimable`. Gangs that are alike are looked at once, as long as
     nothing has changed.
     """
-    rank = (hook, job.gang.queue, job.gang.priority)
-    demand = tuple((tasks.pod_set.shape, count) for tasks, count in job.demand())
+    rank = (hook, gang.spec.queue, gang.spec.priority)
+    demand = tuple((tasks.pod_set.shape, count) for tasks, count in gang.demand())
     key = (rank, demand, session.room.state)
     if rank in session.memory or key in session.memory:
         return False
-    open_ = among(session, job)
+    open_ = among(session, gang)
     if not open_.any():
         session.memory[rank] = True
         return False
-    reason = (job.refusal, job.summary, job.shortage, job.blocked_by)
-    chosen = _choice(session, job, open_, hook)
+    reason = (gang.refusal, gang.summary, gang.shortage, gang.blocked_by)
+    chosen = _choice(session, gang, open_, hook)
     found = (
         chosen is not None
-        and _is_fair(session, job, chosen)
-        and _carry_out(session, job, chosen, hook)
+        and _is_fair(session, gang, chosen)
+        and _carry_out(session, gang, chosen, hook)
     )
     if found:
-        job.refusal, job.summary, job.shortage, job.blocked_by = None, "", {}, ()
+        gang.refusal, gang.summary, gang.shortage, gang.blocked_by = None, "", {}, ()
     else:
         session.memory[key] = True
-        job.refusal, job.summary, job.shortage, job.blocked_by = reason
+        gang.refusal, gang.summary, gang.shortage, gang.blocked_by = reason
     return found
 
 
-def _choice(session: Session, job: GangState, open_: BoolArray, hook: str) -> BoolArray | None:
+def _choice(session: Session, gang: GangState, open_: BoolArray, hook: str) -> BoolArray | None:
     """Return (U,) what is to go; None: it would not help, or is not needed."""
-    victims, useful = session.victims, usefulness(session, job)
+    victims, useful = session.victims, usefulness(session, gang)
     units = np.flatnonzero(open_ & (useful > 0))
-    trial = trial_of(session, job)
+    trial = trial_of(session, gang)
     if not len(units) or trial.fits(np.zeros(len(open_), np.bool_)):
         return None
 
     def allowed(order: IntArray) -> IntArray:
-        return session.rules.evictable(hook, job, victims, order)
+        return session.rules.evictable(hook, gang, victims, order)
 
     found = choose(victims, units, useful, trial, allowed)
-    if found is None and len(others := units[~_friends(session, job)[units]]) < len(units):
+    if found is None and len(others := units[~_friends(session, gang)[units]]) < len(units):
         # With too many gone there is nobody left to be near to.
         found = choose(victims, others, useful, trial, allowed)
     return found
 
 
-def _is_fair(session: Session, job: GangState, chosen: BoolArray) -> bool:
+def _is_fair(session: Session, gang: GangState, chosen: BoolArray) -> bool:
     """Say whether the queue stays within its due, or grows while no other waits for its own."""
-    victims, queue = session.victims, job.queue
-    own = [i for i, gang in enumerate(victims.gangs) if gang.queue == job.gang.queue]
+    victims, queue = session.victims, gang.queue
+    own = [i for i, other in enumerate(victims.gangs) if other.queue == gang.spec.queue]
     freed = victims.amount[chosen & np.isin(victims.gang, own)].sum(axis=0)
-    if session.rules.within(job, job.lacking() - freed):
+    if session.rules.within(gang, gang.lacking() - freed):
         return True
     waiting = {
-        other.gang.queue for other in session.jobs if other.need and other.queue is not queue
+        other.spec.queue for other in session.gangs if other.need and other.queue is not queue
     }
     queues = (session.queues.get(name) for name in waiting)
     return all(other is None or session.rules.overused(other) for other in queues)
 
 
-def others(session: Session, job: GangState) -> BoolArray:
+def others(session: Session, gang: GangState) -> BoolArray:
     """Return (U,) what is there of other gangs, those whose members are being replaced aside."""
     victims = session.victims
-    marks: BoolArray = ~victims.evicted & ~victims.own(job.gang)
-    for other in session.jobs:
+    marks: BoolArray = ~victims.evicted & ~victims.own(gang.spec)
+    for other in session.gangs:
         if other.protected and other.need:
-            marks &= ~victims.own(other.gang)
+            marks &= ~victims.own(other.spec)
     return marks
 
 
-def usefulness(session: Session, job: GangState) -> FloatArray:
+def usefulness(session: Session, gang: GangState) -> FloatArray:
     """Return (U,) what part of the gang's need each unit would free where the gang may go."""
-    victims, lacking = session.victims, job.lacking()
+    victims, lacking = session.victims, gang.lacking()
     suits = np.zeros(len(session.snapshot.nodes.names) + 1, np.bool_)
-    for tasks in job.tasks:
+    for tasks in gang.tasks:
         suits[:-1] |= session.barred(tasks.pod_set.shape)[0] == 0
     full = bool((session.room.free(suits[:-1])[:, PODS] < SLOT).any())
     columns = [c for c in np.flatnonzero(lacking > 0).tolist() if c != PODS or full]
@@ -139,15 +139,15 @@ def usefulness(session: Session, job: GangState) -> FloatArray:
     weights[columns] = 1 / lacking[columns]
     each = (victims.request @ weights)[victims.pod_set] * suits[victims.node]
     parts: FloatArray = np.bincount(victims.unit, each, len(victims.gang)).astype(np.float64)
-    parts[_in_the_way(session, job, suits)] += 1
+    parts[_in_the_way(session, gang, suits)] += 1
     return parts
 
 
-def _in_the_way(session: Session, job: GangState, suits: BoolArray) -> IntArray:
+def _in_the_way(session: Session, gang: GangState, suits: BoolArray) -> IntArray:
     """Return the units that keep the gang away by their ports, or by being where they are."""
     victims = session.victims
-    rivals = [session.room.affinity.rivals(tasks.pod_set.shape)[0] for tasks in job.tasks]
-    wanted = frozenset[HostPort]().union(*(tasks.shape.ports for tasks in job.tasks))
+    rivals = [session.room.affinity.rivals(tasks.pod_set.shape)[0] for tasks in gang.tasks]
+    wanted = frozenset[HostPort]().union(*(tasks.shape.ports for tasks in gang.tasks))
     if not wanted and not any(map(len, rivals)):
         return np.zeros(0, np.int64)
     terms = np.array(
@@ -164,10 +164,10 @@ def _in_the_way(session: Session, job: GangState, suits: BoolArray) -> IntArray:
     return np.unique(victims.unit[tasks])
 
 
-def _friends(session: Session, job: GangState) -> BoolArray:
+def _friends(session: Session, gang: GangState) -> BoolArray:
     """Return (U,) the units that the gang has to be near."""
     victims, marks = session.victims, np.zeros(len(session.victims.gang), np.bool_)
-    friends = [session.room.affinity.rivals(tasks.pod_set.shape)[1] for tasks in job.tasks]
+    friends = [session.room.affinity.rivals(tasks.pod_set.shape)[1] for tasks in gang.tasks]
     pod_sets = [
         i for i, pod_set in enumerate(victims.pod_sets) if any(pod_set.shape in f for f in friends)
     ]
@@ -175,26 +175,26 @@ def _friends(session: Session, job: GangState) -> BoolArray:
     return marks
 
 
-def _carry_out(session: Session, job: GangState, chosen: BoolArray, hook: str) -> bool:
+def _carry_out(session: Session, gang: GangState, chosen: BoolArray, hook: str) -> bool:
     mark = session.mark()
-    session.evict(job, chosen, ACTION[hook])
-    attempt(session, job)
-    if job.need > job.promised:
+    session.evict(gang, chosen, ACTION[hook])
+    attempt(session, gang)
+    if gang.need > gang.promised:
         session.undo(mark)
         return False
-    seal(session, job, chosen)
+    seal(session, gang, chosen)
     return True
 
 
-def seal(session: Session, job: GangState, chosen: BoolArray) -> None:
+def seal(session: Session, gang: GangState, chosen: BoolArray) -> None:
     """Let it stand that the (U,) chosen units go for the gang."""
-    if session.rules.ready(job) and job.placements and job not in session.started:
-        session.started.append(job)
-    job.evicts, job.reserved, job.eta = True, False, None
+    if session.rules.ready(gang) and gang.placements and gang not in session.started:
+        session.started.append(gang)
+    gang.evicts, gang.reserved, gang.eta = True, False, None
     victims = session.victims
     for owner in np.unique(victims.gang[chosen & victims.whole]).tolist():
         lost = session.state_of(victims.gangs[owner])
-        lost.refusal = Refusal(Reason.PREEMPTED, f"evicted for {job.gang.key}")
+        lost.refusal = Refusal(Reason.PREEMPTED, f"evicted for {gang.spec.key}")
 
 
 FEW: Final = 16

@@ -39,7 +39,7 @@ class _Shares:
     """(K,): the work that is lost with it."""
 
 
-def promising(session: Session, job: GangState, movable: BoolArray, most: int) -> IntArray:
+def promising(session: Session, gang: GangState, movable: BoolArray, most: int) -> IntArray:
     """Return the positions of those (U,) movable units that may help, about WIDE of them.
 
     Left out are units on nodes where another task would fit only if more than `most` gangs went
@@ -53,10 +53,10 @@ def promising(session: Session, job: GangState, movable: BoolArray, most: int) -
     tasks = tasks[victims.node[tasks] >= 0]
     shares, held = _shares(victims, tasks), np.bincount(victims.node[tasks])
     kept = np.zeros(len(session.snapshot.nodes.names), np.bool_)
-    for pod_set in job.tasks:
+    for pod_set in gang.tasks:
         nodes = _nodes(session, pod_set, shares, most)
-        filled = int(np.searchsorted(np.cumsum(held[nodes]), WIDE // len(job.tasks)))
-        kept[nodes[: max(filled, SPARE * min(job.need, pod_set.left))]] = True
+        filled = int(np.searchsorted(np.cumsum(held[nodes]), WIDE // len(gang.tasks)))
+        kept[nodes[: max(filled, SPARE * min(gang.need, pod_set.left))]] = True
     gangs = np.zeros(len(victims.gangs), np.bool_)
     gangs[victims.gang[victims.unit[tasks[kept[victims.node[tasks]]]]]] = True
     return units[gangs[victims.gang[units]]]

@@ -67,30 +67,30 @@ class _Departures:
         return tuple(found)
 
 
-def reserve(session: Session, job: GangState, attempt: Attempt) -> None:
+def reserve(session: Session, gang: GangState, attempt: Attempt) -> None:
     """Keep room for the gang if that helps it, unless another has a reservation already."""
-    if session.holder is not None or job.promised or job.gang.admitted:
+    if session.holder is not None or gang.promised or gang.spec.admitted:
         return
-    if job.refusal is None or job.refusal.reason not in REASONS:
+    if gang.refusal is None or gang.refusal.reason not in REASONS:
         return
     tries = session.memory.setdefault("reserve", set())
-    demand = tuple((tasks.pod_set.shape, count) for tasks, count in job.demand())
-    patience = session.snapshot.now >= job.gang.drains_from
+    demand = tuple((tasks.pod_set.shape, count) for tasks, count in gang.demand())
+    patience = session.snapshot.now >= gang.spec.drains_from
     if len(tries) == TRIES or (demand, patience) in tries:
         return
     tries.add((demand, patience))
     departures = _departures(session)
     if departures is not None:
-        _Search(session, job, attempt, departures).run(patience=patience)
+        _Search(session, gang, attempt, departures).run(patience=patience)
 
 
 class _Search:
     """Looks for the room of one gang."""
 
     def __init__(
-        self, session: Session, job: GangState, attempt: Attempt, departures: _Departures
+        self, session: Session, gang: GangState, attempt: Attempt, departures: _Departures
     ) -> None:
-        self._session, self._job, self._attempt = session, job, attempt
+        self._session, self._gang, self._attempt = session, gang, attempt
         self._departures = departures
         room = session.room
         self._now = room.idle + room.ending - room.promised
@@ -113,11 +113,11 @@ class _Search:
                 self._hold(everybody, kept_free, None)
 
     def _hold(self, tenants: int, kept: IntArray, eta: float | None) -> None:
-        job = self._job
-        self._session.holder = job
-        job.reserved, job.eta = True, eta
-        job.blocked_by = self._departures.blockers(tenants, kept)
-        for tasks in job.tasks:
+        gang = self._gang
+        self._session.holder = gang
+        gang.reserved, gang.eta = True, eta
+        gang.blocked_by = self._departures.blockers(tenants, kept)
+        for tasks in gang.tasks:
             tasks.ends = _ANY_TIME
 
     def _free(self, first: int, last: int, free: IntArray) -> IntArray:
@@ -166,12 +166,12 @@ class _Search:
     def _may_fit(self, free: IntArray) -> bool:
         """Say whether each pod set has room enough, the others apart."""
         possible = 0
-        for tasks in self._job.tasks:
+        for tasks in self._gang.tasks:
             suits = self._session.barred(tasks.pod_set.shape)[0] == 0
             columns = np.flatnonzero(tasks.shape.request)
             capacity = (free[:, columns] // tasks.shape.request[columns]).min(axis=1)
             possible += min(int(np.maximum(capacity, 0)[suits].sum()), tasks.coming)
-        return possible >= self._job.need
+        return possible >= self._gang.need
 
     def _kept(self, free: IntArray, *, early: bool) -> IntArray | None:
         """Return (N, R) the room that the gang takes when so much is free; None if it has none.
@@ -180,9 +180,9 @@ class _Search:
         else the freest, which need to be kept free for the shortest time.
         """
         session, nodes = self._session, self._session.snapshot.nodes
-        dream = session.imagine(self._job, nodes.allocatable - free)
+        dream = session.imagine(self._gang, nodes.allocatable - free)
         dream.scorer = self._scorer(early=early)
-        copy = dream.jobs[0]
+        copy = dream.gangs[0]
         self._attempt(dream, copy)
         if not dream.rules.ready(copy):
             return None
@@ -192,7 +192,7 @@ class _Search:
         return kept
 
     def _scorer(self, *, early: bool) -> Callable[[Stack], FloatArray]:
-        columns = np.flatnonzero(self._job.lacking()[PODS + 1 :]) + PODS + 1
+        columns = np.flatnonzero(self._gang.lacking()[PODS + 1 :]) + PODS + 1
         total = np.maximum(self._session.snapshot.nodes.allocatable[:, columns], 1)
         share = (self._now[:, columns] / total).min(axis=1, initial=1.0)
         ranks = -share if early else share
@@ -206,9 +206,9 @@ def _departures(session: Session) -> _Departures | None:
     ends = [gang.ends(now) for gang in tenancy.gangs]
     owners = [gang.key for gang in tenancy.gangs]
     lengths, nodes, amounts = [np.diff(tenancy.bounds)], [tenancy.nodes], [tenancy.amounts]
-    for job, tasks, where, counts in session.given():
+    for gang, tasks, where, counts in session.given():
         ends.append(tasks.ends)
-        owners.append(job.gang.key)
+        owners.append(gang.spec.key)
         lengths.append(np.array([len(where)]))
         nodes.append(where)
         amounts.append(counts[:, None] * tasks.shape.request)

@@ -53,29 +53,29 @@ class Counted:
         return Counted(self._trial.narrowed(chosen), self._purse)
 
 
-def trial_of(session: Session, job: GangState) -> Trial:
+def trial_of(session: Session, gang: GangState) -> Trial:
     """Return the question for what the gang lacks."""
-    confined = session.rules.cramped(job) is not None
-    alone = len(job.tasks) == 1 and not (job.tasks[0].shape.tied or job.tasks[0].shape.ports)
+    confined = session.rules.cramped(gang) is not None
+    alone = len(gang.tasks) == 1 and not (gang.tasks[0].shape.tied or gang.tasks[0].shape.ports)
     if alone and not confined:
-        return Slots(session, job, np.ones(len(session.victims.gang), np.bool_))
-    return Rehearsal(session, job)
+        return Slots(session, gang, np.ones(len(session.victims.gang), np.bool_))
+    return Rehearsal(session, gang)
 
 
 class Rehearsal:
     """Several roles, ports or neighbours: it is tried on the session and taken back."""
 
-    def __init__(self, session: Session, job: GangState) -> None:
-        self._session, self._job = session, job
+    def __init__(self, session: Session, gang: GangState) -> None:
+        self._session, self._gang = session, gang
 
     def fits(self, chosen: BoolArray) -> bool:
         """Say whether the gang can be placed."""
-        session, job = self._session, self._job
+        session, gang = self._session, self._gang
         mark = session.mark()
         if chosen.any():
-            session.evict(job, chosen, "")
-        attempt(session, job)
-        whole = job.need <= job.promised
+            session.evict(gang, chosen, "")
+        attempt(session, gang)
+        whole = gang.need <= gang.promised
         session.undo(mark)
         return whole
 
@@ -87,12 +87,12 @@ class Rehearsal:
 class Slots:
     """One role: the capacities of the nodes just add up."""
 
-    def __init__(self, session: Session, job: GangState, chosen: BoolArray) -> None:
-        (tasks,) = job.tasks
+    def __init__(self, session: Session, gang: GangState, chosen: BoolArray) -> None:
+        (tasks,) = gang.tasks
         victims = session.victims
         members = victims.tasks(chosen)
         members = members[victims.node[members] >= 0]
-        self._session, self._job = session, job
+        self._session, self._gang = session, gang
         self._unit: Final = victims.unit[members]
         self._fit: Final = session.fit(tasks, future=True)
         self._nodes, self._place = np.unique(victims.node[members], return_inverse=True)
@@ -101,9 +101,9 @@ class Slots:
         self._columns: Final = np.flatnonzero(tasks.shape.request).tolist()
         self._requests: Final = victims.request[victims.pod_set[members]].astype(np.float64)
         capacity = self._fit.capacity
-        self._wanted: Final = job.need - int(capacity.sum() - capacity[self._nodes].sum())
-        self._lacking: Final[FloatArray] = job.lacking()
-        self._limited: Final = session.rules.admissible(job, self._lacking) is not None
+        self._wanted: Final = gang.need - int(capacity.sum() - capacity[self._nodes].sum())
+        self._lacking: Final[FloatArray] = gang.lacking()
+        self._limited: Final = session.rules.admissible(gang, self._lacking) is not None
 
     def fits(self, chosen: BoolArray) -> bool:
         """Say whether there are as many slots as the gang lacks tasks, and it may have them."""
@@ -118,17 +118,17 @@ class Slots:
 
     def narrowed(self, chosen: BoolArray) -> Trial:
         """Return the question on the nodes of these units only."""
-        return Slots(self._session, self._job, chosen)
+        return Slots(self._session, self._gang, chosen)
 
     def _admissible(self, chosen: BoolArray) -> bool:
         """Say whether the queue's limits allow the gang once these are gone."""
-        victims, queue = self._session.victims, self._job.gang.queue
+        victims, queue = self._session.victims, self._gang.spec.queue
         if queue in victims.queues:
             mine = chosen & (victims.queue == victims.queues.index(queue))
             freed = victims.amount[mine].sum(axis=0)
         else:
             freed = np.zeros_like(self._lacking)
-        return self._session.rules.admissible(self._job, self._lacking - freed) is None
+        return self._session.rules.admissible(self._gang, self._lacking - freed) is None
 
 
 ACTION: Final = "defragment"
@@ -136,34 +136,34 @@ WAYS: Final = ((True, False), (True, True), (False, True))
 """Ways to place them, tried until one works: (the claimant first, fullest nodes first)."""
 
 
-def relocate(session: Session, job: GangState, chosen: BoolArray) -> tuple[Move, ...] | None:
-    """Take the (U,) chosen units away, and keep room for the job and for each of them.
+def relocate(session: Session, gang: GangState, chosen: BoolArray) -> tuple[Move, ...] | None:
+    """Take the (U,) chosen units away, and keep room for the gang and for each of them.
 
     Returns where those go that must; None, and nothing is changed, if anybody would lose by it.
     """
     for first, tight in WAYS:
         mark = session.mark()
-        session.evict(job, chosen, ACTION)
+        session.evict(gang, chosen, ACTION)
         # The large ones first, they find a place less easily.
         moved = sorted(_again(session, chosen), key=_size)
         session.tight = tight
-        order = [job, *moved] if first else [*moved, job]
+        order = [gang, *moved] if first else [*moved, gang]
         fit = all(_fits(session, each) for each in order)
         session.tight = False
         if fit:
             names = session.snapshot.nodes.names
-            return tuple(Move(each.gang.key, each.kept(names)) for each in moved)
+            return tuple(Move(each.spec.key, each.kept(names)) for each in moved)
         session.undo(mark)
     return None
 
 
-def _fits(session: Session, job: GangState) -> bool:
-    attempt(session, job)
-    return job.need <= job.promised
+def _fits(session: Session, gang: GangState) -> bool:
+    attempt(session, gang)
+    return gang.need <= gang.promised
 
 
-def _size(job: GangState) -> tuple[float, str]:
-    return -float(job.lacking().sum()), job.gang.key
+def _size(gang: GangState) -> tuple[float, str]:
+    return -float(gang.lacking().sum()), gang.spec.key
 
 
 def _again(session: Session, chosen: BoolArray) -> list[GangState]:
@@ -176,7 +176,7 @@ def _again(session: Session, chosen: BoolArray) -> list[GangState]:
         going.setdefault(id(victims.pod_sets[pod_set]), []).append(task - int(starts[pod_set]))
     owners = np.unique(victims.gang[chosen]).tolist()
     return [
-        session.job_of(_without(victims.gangs[i], going, victims.held[i].astype(np.int64)))
+        session.new_state(_without(victims.gangs[i], going, victims.held[i].astype(np.int64)))
         for i in owners
     ]
 

@@ -38,24 +38,24 @@ def answer(session: Session, parsed: Parsed) -> Hooks:
             codes = np.where(strained, len(texts), codes).astype(np.int16)
         return codes, texts
 
-    return Hooks(feasible=feasible, regions=lambda job: _regions(session, job))
+    return Hooks(feasible=feasible, regions=lambda gang: _regions(session, gang))
 
 
-def _regions(session: Session, job: GangState) -> Sequence[Region | None] | None:
+def _regions(session: Session, gang: GangState) -> Sequence[Region | None] | None:
     """Return the domains in which a gang whose members must be near each other may gather.
 
     The first of them decides it, so it must not go where the others have no room.
     """
     free: dict[int, tuple[AffinityTerm, list[PodSetState]]] = {}
     future = session.room.releasing
-    for tasks in job.tasks:
+    for tasks in gang.tasks:
         for term in session.room.affinity.loose(tasks.pod_set.shape, future=future)[:1]:
             free.setdefault(id(term.domain), (term, []))[1].append(tasks)
     if not free:
         return None
     term, members = max(free.values(), key=lambda item: item[0].domain.max())
     real = term.domain >= 0
-    wanted = dict(zip(map(id, job.tasks), (count for _, count in job.demand()), strict=True))
+    wanted = dict(zip(map(id, gang.tasks), (count for _, count in gang.demand()), strict=True))
     room = np.full(len(term.counts), np.inf)
     for tasks in members:
         capacity = session.fit(tasks, future=future).capacity

@@ -39,19 +39,19 @@ def answer(session: Session, _arguments: Parsed) -> Hooks:
 
     bounded = {queue.name for queue in queues if (queue.capability < UNLIMITED).any()}
 
-    def admissible(job: GangState, amount: FloatArray) -> Refusal | None:
-        return _admissible(job, amount) if job.gang.queue in bounded else None
+    def admissible(gang: GangState, amount: FloatArray) -> Refusal | None:
+        return _admissible(gang, amount) if gang.spec.queue in bounded else None
 
-    def within(job: GangState, amount: FloatArray) -> bool:
-        if job.queue is None:
+    def within(gang: GangState, amount: FloatArray) -> bool:
+        if gang.queue is None:
             return False
         wanted = amount > 0
         wanted[PODS] = False
-        owed = due[job.queue.spec.name] * (1 + EXACT)
-        return bool((job.queue.allocated + amount <= owed)[wanted].all())
+        owed = due[gang.queue.spec.name] * (1 + EXACT)
+        return bool((gang.queue.allocated + amount <= owed)[wanted].all())
 
     def reclaimable(claim: Claim) -> Answers:
-        columns = np.flatnonzero(claim.job.lacking() > 0)
+        columns = np.flatnonzero(claim.gang.lacking() > 0)
         columns = columns[columns != PODS]
         names = claim.victims.queues
         spare = [_spare(session.queues.get(name), due.get(name), columns) for name in names]
@@ -126,18 +126,18 @@ def _share(allocated: FloatArray, due: FloatArray) -> float:
     return float((allocated[held] / due[held]).max(initial=0))
 
 
-def _admissible(job: GangState, amount: FloatArray) -> Refusal | None:
-    if job.queue is None:
+def _admissible(gang: GangState, amount: FloatArray) -> Refusal | None:
+    if gang.queue is None:
         return None
-    queue = job.queue.spec
+    queue = gang.queue.spec
     limited = queue.capability < UNLIMITED
     if not limited.any():
         return None
     limited &= amount > 0
-    if (job.allocated + amount > queue.capability)[limited].any():
+    if (gang.allocated + amount > queue.capability)[limited].any():
         text = f'the gang asks for more than the capability of queue "{queue.name}"'
         return Refusal(Reason.EXCEEDS_QUEUE_CAPABILITY, text)
-    if (job.queue.allocated + amount > queue.capability)[limited].any():
+    if (gang.queue.allocated + amount > queue.capability)[limited].any():
         text = f'queue "{queue.name}" would exceed its capability'
         return Refusal(Reason.QUEUE_OVERUSED, text)
     return None
