@@ -88,18 +88,19 @@ class AffinityState:
 
     def add(self, shape: int, nodes: IntArray, counts: IntArray) -> None:
         """Count (M,) tasks of the shape on (M,) nodes; negative counts take back."""
-        for owner, tally, amount in self._counted_by.get(shape, ()):
-            tally.add(tally.counts, nodes, counts * amount)
-            self._versions[owner] += 1
+        self._count(shape, nodes, counts, leaving=False)
         self.stock.add(shape, nodes, counts)
         self.attached.add(shape, nodes, counts)
 
     def leave(self, shape: int, nodes: IntArray, counts: IntArray) -> None:
         """Count (M,) tasks of the shape on (M,) nodes as going; negative counts take back."""
-        for owner, tally, amount in self._counted_by.get(shape, ()):
-            tally.add(tally.going, nodes, counts * amount)
-            self._versions[owner] += 1
+        self._count(shape, nodes, counts, leaving=True)
         self.attached.leave(shape, nodes, counts)
+
+    def _count(self, shape: int, nodes: IntArray, counts: IntArray, *, leaving: bool) -> None:
+        for owner, tally, amount in self._counted_by.get(shape, ()):
+            tally.add(tally.going if leaving else tally.counts, nodes, counts * amount)
+            self._versions[owner] += 1
 
     def is_counted(self, shape: int) -> bool:
         """Say whether tasks of the shape mean anything to others."""

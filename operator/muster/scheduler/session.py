@@ -301,15 +301,10 @@ class Session:
     def _named(self, step: _Eviction) -> Iterator[Eviction]:
         victims = self.victims
         tasks = victims.tasks(step.chosen)
-        starts = np.flatnonzero(np.diff(victims.pod_set, prepend=-1))
         owners = victims.gang[victims.unit[tasks]].tolist()
-        for task, pod_set, owner in zip(
-            tasks.tolist(), victims.pod_set[tasks].tolist(), owners, strict=True
-        ):
-            index, node = victims.pod_sets[pod_set].held[task - int(starts[pod_set])]
-            yield Eviction(
-                victims.gangs[owner].key, victims.pod_sets[pod_set].role, index, node, step.action
-            )
+        for (pod_set, place), owner in zip(victims.places(tasks), owners, strict=True):
+            index, node = pod_set.held[place]
+            yield Eviction(victims.gangs[owner].key, pod_set.role, index, node, step.action)
 
     def _leave(self) -> None:
         """Count the room of pods that are about to be taken away as of those that are ending."""

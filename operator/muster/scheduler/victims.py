@@ -169,6 +169,13 @@ class Victims:
             )
             yield self.pod_sets[pod_set], nodes, counts
 
+    def places(self, tasks: IntArray) -> Iterator[tuple[PodSet, int]]:
+        """Yield (pod set, place in its `held`) of these tasks."""
+        starts = np.flatnonzero(np.diff(self.pod_set, prepend=-1))
+        kinds = self.pod_set[tasks]
+        for kind, place in zip(kinds.tolist(), (tasks - starts[kinds]).tolist(), strict=True):
+            yield self.pod_sets[kind], place
+
     def freed(self, tasks: IntArray) -> tuple[IntArray, IntArray]:
         """Return the nodes of these tasks, each once, and (nodes, R) what they hold there."""
         tasks = tasks[self.node[tasks] >= 0]

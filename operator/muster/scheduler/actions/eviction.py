@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
 from muster.api.reasons import Reason
 from muster.scheduler.actions.allocate import attempt, unfit
-from muster.scheduler.actions.trial import Trial, trial_of
 from muster.scheduler.model import PODS, SLOT, BoolArray, FloatArray, HostPort, IntArray, Refusal
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState
@@ -195,6 +194,94 @@ def seal(session: Session, gang: GangState, chosen: BoolArray) -> None:
     for owner in np.unique(victims.gang[chosen & victims.whole]).tolist():
         lost = session.state_of(victims.gangs[owner])
         lost.refusal = Refusal(Reason.PREEMPTED, f"evicted for {gang.spec.key}")
+
+
+class Trial(Protocol):
+    """One gang's question, asked many times."""
+
+    def fits(self, chosen: BoolArray) -> bool:
+        """Say whether the gang fits without the (U,) chosen units."""
+
+    def narrowed(self, chosen: BoolArray) -> Trial:
+        """Return the same question for (U,) chosen units and fewer, answered faster."""
+
+
+def trial_of(session: Session, gang: GangState) -> Trial:
+    """Return the question for what the gang lacks."""
+    confined = session.rules.cramped(gang) is not None
+    alone = len(gang.tasks) == 1 and not (gang.tasks[0].shape.tied or gang.tasks[0].shape.ports)
+    if alone and not confined:
+        return Slots(session, gang, np.ones(len(session.victims.gang), np.bool_))
+    return Rehearsal(session, gang)
+
+
+class Rehearsal:
+    """Several roles, ports or neighbours: it is tried on the session and taken back."""
+
+    def __init__(self, session: Session, gang: GangState) -> None:
+        self._session, self._gang = session, gang
+
+    def fits(self, chosen: BoolArray) -> bool:
+        """Say whether the gang can be placed."""
+        session, gang = self._session, self._gang
+        mark = session.mark()
+        if chosen.any():
+            session.evict(gang, chosen, "")
+        attempt(session, gang)
+        whole = gang.need <= gang.promised
+        session.undo(mark)
+        return whole
+
+    def narrowed(self, _chosen: BoolArray) -> Trial:
+        """Return the question itself."""
+        return self
+
+
+class Slots:
+    """One role: the capacities of the nodes just add up."""
+
+    def __init__(self, session: Session, gang: GangState, chosen: BoolArray) -> None:
+        (tasks,) = gang.tasks
+        victims = session.victims
+        members = victims.tasks(chosen)
+        members = members[victims.node[members] >= 0]
+        self._session, self._gang = session, gang
+        self._unit: Final = victims.unit[members]
+        self._fit: Final = session.fit(tasks, future=True)
+        self._nodes, self._place = np.unique(victims.node[members], return_inverse=True)
+        lasting = session.lasting(tasks)
+        self._free: Final = session.room.free(self._nodes, future=True, lasting=lasting)
+        self._columns: Final = np.flatnonzero(tasks.shape.request).tolist()
+        self._requests: Final = victims.request[victims.pod_set[members]].astype(np.float64)
+        capacity = self._fit.capacity
+        self._wanted: Final = gang.need - int(capacity.sum() - capacity[self._nodes].sum())
+        self._lacking: Final[FloatArray] = gang.lacking()
+        self._limited: Final = session.rules.admissible(gang, self._lacking) is not None
+
+    def fits(self, chosen: BoolArray) -> bool:
+        """Say whether there are as many slots as the gang lacks tasks, and it may have them."""
+        if self._limited and not self._admissible(chosen):
+            return False
+        members = chosen[self._unit]
+        place, free = self._place[members], self._free.copy()
+        for column in self._columns:
+            freed = np.bincount(place, self._requests[members, column], len(free))
+            free[:, column] += freed.astype(np.int64)
+        return int(self._fit.hold(self._nodes, free).sum()) >= self._wanted
+
+    def narrowed(self, chosen: BoolArray) -> Trial:
+        """Return the question on the nodes of these units only."""
+        return Slots(self._session, self._gang, chosen)
+
+    def _admissible(self, chosen: BoolArray) -> bool:
+        """Say whether the queue's limits allow the gang once these are gone."""
+        victims, queue = self._session.victims, self._gang.spec.queue
+        if queue in victims.queues:
+            mine = chosen & (victims.queue == victims.queues.index(queue))
+            freed = victims.amount[mine].sum(axis=0)
+        else:
+            freed = np.zeros_like(self._lacking)
+        return self._session.rules.admissible(self._gang, self._lacking - freed) is None
 
 
 FEW: Final = 16

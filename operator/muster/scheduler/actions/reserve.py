@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from muster.scheduler.model import PODS, UNLIMITED, BoolArray, FloatArray, IntAr
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState
 
+Found = TypeVar("Found")
 Attempt = Callable[[Session, GangState], Any]
 """Places the gang in that session if it can."""
 
@@ -127,41 +128,40 @@ class _Search:
 
     def _first(self, known: int) -> tuple[int, IntArray, IntArray] | None:
         """Return the fewest tenants that must leave, what is free then, and what to keep."""
-        low, free_low = 0, self._now
-        high, free = known, self._free(0, known, self._now)
-        if not known or not self._may_fit(free):
+        possible = self._fewest(0, known, self._now, lambda free: self._may_fit(free) or None)
+        if not known or possible is None:
             return None
-        while high - low > 1:
-            middle = (low + high) // 2
-            later = self._free(low, middle, free_low)
-            if self._may_fit(later):
-                high, free = middle, later
-            else:
-                low, free_low = middle, later
-        # Those that end at the same time leave together.
         ends = self._departures.ends
-        same = int(np.searchsorted(ends, ends[high - 1], "right"))
-        free = self._free(high, same, free)
+        # Those that end at the same time leave together.
+        same = int(np.searchsorted(ends, ends[possible[0] - 1], "right"))
+        free = self._free(possible[0], same, possible[1])
         kept = self._kept(free, early=True)
-        return self._later(same, known, free) if kept is None else (same, free, kept)
+        if kept is not None:
+            return same, free, kept
+        # Sums are not everything: from here on each step places the gang, which is dear.
+        return self._fewest(same, known, free, lambda free: self._kept(free, early=True))
 
-    def _later(
-        self, low: int, high: int, free_low: IntArray
-    ) -> tuple[int, IntArray, IntArray] | None:
-        """Go on from where the gang might fit to where it does: sums are not everything."""
+    def _fewest(
+        self, low: int, high: int, free_low: IntArray, test: Callable[[IntArray], Found | None]
+    ) -> tuple[int, IntArray, Found] | None:
+        """Return the fewest tenants with whose room the test finds anything, that room, and that.
+
+        More than `low` of them, `high` at the most. The test finds the more, the more is free.
+        """
         free = self._free(low, high, free_low)
-        kept = self._kept(free, early=True)
-        if kept is None:
+        found = test(free)
+        if found is None:
             return None
         while high - low > 1:
             middle = (low + high) // 2
+            # What left up to `low` is summed already: each step adds up half of the one before.
             later = self._free(low, middle, free_low)
-            sooner = self._kept(later, early=True)
+            sooner = test(later)
             if sooner is not None:
-                high, free, kept = middle, later, sooner
+                high, free, found = middle, later, sooner
             else:
                 low, free_low = middle, later
-        return high, free, kept
+        return high, free, found
 
     def _may_fit(self, free: IntArray) -> bool:
         """Say whether each pod set has room enough, the others apart."""

@@ -12,7 +12,7 @@ PERIOD = 60.0
 
 
 def test_ten_thousand_jobs():
-    """With estimates every large gang starts soon: no more than a few running times of others.
+    """With estimates every large job starts soon: no more than a few running times of others.
 
     Shows S5.
     """
