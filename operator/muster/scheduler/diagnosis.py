@@ -63,10 +63,7 @@ class _Empty:
 def obstacles(session: Session, tasks: PodSetState) -> Obstacles:
     """Return what keeps the next task from every node once those that fit are placed."""
     key = ("obstacles", session.room.state, tasks.pod_set.shape)
-    if key not in session.memory:
-        session.memory[key] = _obstacles(session, tasks)
-    found: Obstacles = session.memory[key]
-    return found
+    return session.remember(key, lambda: _obstacles(session, tasks))
 
 
 def explain(session: Session, gang: GangState, tasks: PodSetState, found: Obstacles) -> None:
@@ -146,12 +143,12 @@ def _suiting(session: Session, demand: list[tuple[PodSetState, int]]) -> BoolArr
 def shortage(session: Session, demand: list[tuple[PodSetState, int]]) -> dict[str, int]:
     """Return resource -> how much more the nodes that suit would need to have free in all."""
     shapes = tuple((tasks.pod_set.shape, count) for tasks, count in demand)
-    key = ("shortage", session.room.state, shapes)
-    if key not in session.memory:
+
+    def short() -> dict[str, int]:
         free = np.maximum(session.room.free(_suiting(session, demand)), 0).sum(axis=0)
-        session.memory[key] = _excess(session, demand, free)
-    short: dict[str, int] = session.memory[key]
-    return short
+        return _excess(session, demand, free)
+
+    return session.remember(("shortage", session.room.state, shapes), short)
 
 
 def _excess(
@@ -168,14 +165,8 @@ def _excess(
 
 def _hopeless(session: Session, demand: list[tuple[PodSetState, int]]) -> Reason | None:
     """Return why the tasks would not fit if nothing ran, or None if they might."""
-    key = (
-        "hopeless",
-        tuple((t.pod_set.shape, count, t.coming, len(t.pod_set.held)) for t, count in demand),
-    )
-    if key not in session.memory:
-        session.memory[key] = _hopelessness(session, demand)
-    reason: Reason | None = session.memory[key]
-    return reason
+    parts = tuple((t.pod_set.shape, count, t.coming, len(t.pod_set.held)) for t, count in demand)
+    return session.remember(("hopeless", parts), lambda: _hopelessness(session, demand))
 
 
 def _hopelessness(session: Session, demand: list[tuple[PodSetState, int]]) -> Reason | None:
@@ -202,23 +193,22 @@ def _hopelessness(session: Session, demand: list[tuple[PodSetState, int]]) -> Re
 
 
 def _empty(session: Session, tasks: PodSetState) -> _Empty:
-    key = ("empty", tasks.pod_set.shape)
-    if key not in session.memory:
-        suits = session.barred(tasks.pod_set.shape)[0] == 0
+    shape = tasks.pod_set.shape
+
+    def empty() -> _Empty:
+        suits = session.barred(shape)[0] == 0
         columns = np.flatnonzero(tasks.shape.request)
         allocatable = session.snapshot.nodes.allocatable[suits][:, columns]
         capacity = (allocatable // tasks.shape.request[columns]).min(axis=1)
         if tasks.shape.ports:
             capacity = np.minimum(capacity, 1)
-        volumes = session.room.affinity.attached.empty(tasks.pod_set.shape)
+        volumes = session.room.affinity.attached.empty(shape)
         if volumes is not None:
             capacity = np.minimum(capacity, volumes[suits])
         most = min([int(capacity.sum()), *_apart(tasks, np.flatnonzero(suits)[capacity > 0])])
-        session.memory[key] = _Empty(
-            int(np.count_nonzero(suits)), int(np.count_nonzero(capacity)), most
-        )
-    empty: _Empty = session.memory[key]
-    return empty
+        return _Empty(int(np.count_nonzero(suits)), int(np.count_nonzero(capacity)), most)
+
+    return session.remember(("empty", shape), empty)
 
 
 def _apart(tasks: PodSetState, nodes: IntArray) -> Iterator[int]:

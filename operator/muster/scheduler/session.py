@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from muster.scheduler.model import (
 from muster.scheduler.state import GangState, PodSetState, QueueState
 from muster.scheduler.victims import Victims
 
+T = TypeVar("T")
 JobOrder = tuple[Order, float, str, str]
 """Sort key of a gang: the plugins' answers, then age, uid, key."""
 Opener = Callable[["Session"], Hooks]
@@ -143,6 +144,13 @@ class Session:
         """Return the key by which gangs of one queue are compared."""
         spec = gang.spec
         return self.rules.job_order(gang), spec.created, spec.uid, spec.key
+
+    def remember(self, key: Hashable, work: Callable[[], T]) -> T:
+        """Return what was worked out under that key in this cycle, or work it out."""
+        if key not in self.memory:
+            self.memory[key] = work()
+        found: T = self.memory[key]
+        return found
 
     def barred(self, shape_id: int) -> Barred:
         """Return which nodes do not suit a shape, and why."""

@@ -35,7 +35,7 @@ def run(session: Session, gangs: Iterable[GangState], *, fair: bool = True) -> N
     waiting = _candidates(session, gangs)
     later = _take_turns(session, waiting, fair=fair, polite=fair and len(waiting) > 1)
     if later:
-        _take_turns(session, _by_queue(session, later), fair=fair, polite=False)
+        _take_turns(session, by_queue(session, later), fair=fair, polite=False)
 
 
 def _take_turns(
@@ -47,7 +47,7 @@ def _take_turns(
     be tried whose queue is below its own; those are returned.
     """
     later: list[GangState] = []
-    queues = [_entry(session, session.queues[name]) for name in waiting]
+    queues = [entry(session, session.queues[name]) for name in waiting]
     heapq.heapify(queues)
     while queues:
         _, name = heapq.heappop(queues)
@@ -62,7 +62,7 @@ def _take_turns(
         elif _advance(session, gang, alone=not heap and not queues):
             heapq.heappush(heap, (session.order(gang), gang))
         if heap:
-            heapq.heappush(queues, _entry(session, session.queues[name]))
+            heapq.heappush(queues, entry(session, session.queues[name]))
     return later
 
 
@@ -90,10 +90,11 @@ def _candidates(session: Session, gangs: Iterable[GangState]) -> Waiting:
             gang.refuse(refusal)
         else:
             found.append(gang)
-    return _by_queue(session, found)
+    return by_queue(session, found)
 
 
-def _by_queue(session: Session, gangs: Iterable[GangState]) -> Waiting:
+def by_queue(session: Session, gangs: Iterable[GangState]) -> Waiting:
+    """Return the gangs by queue, the best first."""
     waiting: Waiting = {}
     for gang in gangs:
         waiting.setdefault(gang.spec.queue, []).append((session.order(gang), gang))
@@ -102,7 +103,8 @@ def _by_queue(session: Session, gangs: Iterable[GangState]) -> Waiting:
     return waiting
 
 
-def _entry(session: Session, queue: QueueState) -> tuple[Order, str]:
+def entry(session: Session, queue: QueueState) -> tuple[Order, str]:
+    """Return what a heap of queues holds of one, so that the best comes first."""
     return session.rules.queue_order(queue), queue.spec.name
 
 

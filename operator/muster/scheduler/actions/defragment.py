@@ -181,11 +181,12 @@ def _movable(session: Session, gang: GangState, pinned: Collection[str]) -> Bool
     """Return (U,) what might go elsewhere for the gang."""
     victims = session.victims
     busy = {id(other.spec) for other in session.gangs if other.placements or other.promised}
-    if "movable" not in session.memory:
-        marks = (_can_move(session, other) for other in victims.gangs)
-        session.memory["movable"] = np.fromiter(marks, np.bool_, len(victims.gangs))
+    can_move = session.remember(
+        "movable",
+        lambda: np.array([_can_move(session, other) for other in victims.gangs], np.bool_),
+    )
     able = np.array([g.key not in pinned and id(g) not in busy for g in victims.gangs], np.bool_)
-    able &= session.memory["movable"]
+    able &= can_move
     gone = np.zeros(len(able), np.bool_)
     gone[victims.gang[victims.node_lost | victims.evicted]] = True
     movable: BoolArray = (able & ~gone)[victims.gang] & others(session, gang)

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from muster.api.reasons import Reason
-from muster.scheduler.actions.allocate import attempt, unfit
+from muster.scheduler.actions.allocate import attempt, by_queue, entry, unfit
 from muster.scheduler.model import PODS, SLOT, BoolArray, FloatArray, HostPort, IntArray, Refusal
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState
@@ -30,7 +30,7 @@ def starving(session: Session, *, fair: bool = False, extras: bool = False) -> I
 
     `fair`: none of a queue that holds its due. `extras`: those that want more than that.
     """
-    waiting: dict[str, list[GangState]] = {}
+    found: list[GangState] = []
     for gang in session.asking:
         taken = gang.promised or gang.lost or gang.protected
         wants = gang.left and not gang.need if extras else gang.need
@@ -39,19 +39,19 @@ def starving(session: Session, *, fair: bool = False, extras: bool = False) -> I
         # Who may not have pods by a quota need not have room.
         demand = [(gang.tasks[0], 1)] if extras else gang.demand()
         if session.rules.affordable(gang, demand) is None:
-            waiting.setdefault(gang.spec.queue, []).append(gang)
-    heap = [(session.rules.queue_order(session.queues[name]), name) for name in waiting]
+            found.append(gang)
+    waiting = by_queue(session, found)
+    heap = [entry(session, session.queues[name]) for name in waiting]
     heapq.heapify(heap)
-    for gangs in waiting.values():
-        gangs.sort(key=session.order, reverse=True)
     while heap:
         _, name = heapq.heappop(heap)
         queue = session.queues[name]
         if fair and session.rules.overused(queue):
             continue
-        yield waiting[name].pop()
+        yield heapq.heappop(waiting[name])[1]
+        # Only now: what was done for that gang may have changed where its queue stands.
         if waiting[name]:
-            heapq.heappush(heap, (session.rules.queue_order(queue), name))
+            heapq.heappush(heap, entry(session, queue))
 
 
 def claim(session: Session, gang: GangState, among: Among, hook: str) -> bool:

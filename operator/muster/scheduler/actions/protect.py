@@ -43,17 +43,24 @@ def protect(session: Session) -> None:
 def _go_home(session: Session, gang: GangState) -> None:
     """Place members on the node they had, and keep that room for those still to be replaced."""
     for tasks in gang.tasks:
-        homes = welcome(session, tasks, homes_of(session, tasks, tasks.waiting))
+        homes = welcome(session, tasks, positions(session, tasks.pod_set.previous, tasks.waiting))
         capacity = session.fit(tasks).capacity
         order, picks = sort_out(homes, capacity, gang.need - gang.promised)
         if picks.order:
             tasks.waiting = [tasks.waiting[i] for i in order]
             session.place(gang, tasks, picks)
-        homes = homes_of(session, tasks, tasks.pod_set.returning)
-        suits = session.barred(tasks.pod_set.shape)[0] == 0
-        _, picks = sort_out(homes, suits * len(homes), gang.need - gang.promised)
-        if picks.order:
-            session.promise(gang, tasks, picks)
+        _keep_home(session, gang, tasks, tasks.pod_set.returning)
+
+
+def _keep_home(
+    session: Session, gang: GangState, tasks: PodSetState, indices: Sequence[int]
+) -> None:
+    """Keep the room of these members on the node they had, whether it is free or not."""
+    homes = positions(session, tasks.pod_set.previous, indices)
+    suits = session.barred(tasks.pod_set.shape)[0] == 0
+    _, picks = sort_out(homes, suits * len(homes), gang.need - gang.promised)
+    if picks.order:
+        session.promise(gang, tasks, picks)
 
 
 def _go_elsewhere(session: Session, gang: GangState) -> None:
@@ -71,11 +78,7 @@ def _go_elsewhere(session: Session, gang: GangState) -> None:
 def _hold(session: Session, gang: GangState) -> None:
     """Keep room for members that could not be placed: home, then soon free, then the nearest."""
     for tasks in gang.tasks:
-        homes = homes_of(session, tasks, tasks.waiting[tasks.taken :])
-        suits = session.barred(tasks.pod_set.shape)[0] == 0
-        _, picks = sort_out(homes, suits * len(homes), gang.need - gang.promised)
-        if picks.order:
-            session.promise(gang, tasks, picks)
+        _keep_home(session, gang, tasks, tasks.waiting[tasks.taken :])
         for choose in (_soon, _nearest):
             wanted = min(gang.need - gang.promised, tasks.coming)
             if wanted > 0:
@@ -101,11 +104,6 @@ def _nearest(session: Session, tasks: PodSetState, wanted: int) -> Picks:
     lack = (np.maximum(request - free, 0) / np.maximum(allocatable[nodes], 1)).max(axis=1)
     nearest = nodes[np.argsort(lack, kind="stable")[:wanted]]
     return Picks(nearest.tolist(), nearest, np.ones(len(nearest), np.int64))
-
-
-def homes_of(session: Session, tasks: PodSetState, indices: Sequence[int]) -> list[int]:
-    """Return for each task the node it had, -1 where that is not known or has gone."""
-    return positions(session, tasks.pod_set.previous, indices)
 
 
 def positions(session: Session, nodes: Mapping[int, str], indices: Sequence[int]) -> list[int]:

@@ -33,13 +33,9 @@ def _levels(text: str) -> tuple[str, ...]:
     return levels
 
 
-def _level(text: str) -> str:
-    return text.strip()
-
-
 ARGUMENTS: Final[Mapping[str, Callable[[str], Any]]] = {
     "topology.levels": _levels,
-    "topology.required": _level,
+    "topology.required": str.strip,
 }
 
 
