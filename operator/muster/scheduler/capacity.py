@@ -134,6 +134,7 @@ class Capacity:
 
     def vacate(self, nodes: IntArray, amounts: IntArray) -> None:
         """Count (M, R) amounts on distinct nodes as about to come free; negative takes back."""
+        # Copied late: most cycles evict nobody, and the snapshot's column must stay as it is.
         if not self.evicting:
             self.ending = self.ending.copy()
         self.ending[nodes] += amounts
@@ -182,6 +183,8 @@ class Capacity:
         room.
         """
         if lasting:
+            # Two moments count: there must be room now, and beside what is kept at the time for
+            # which it is kept.
             then = self.idle[nodes] + self.ending[nodes] - self.promised[nodes]
             then += self.leaving[nodes] - self.kept[nodes]
             least: IntArray = np.minimum(self.free(nodes, future=future), then)
@@ -189,6 +192,8 @@ class Capacity:
         idle = self.idle[nodes]
         if not self.promises:
             return idle + self.ending[nodes] if future else idle
+        # Promises are kept from what is ending first. Only what that does not cover is missing
+        # now.
         debt = self.promised[nodes] - self.ending[nodes]
         return idle - debt if future else idle - np.maximum(debt, 0)
 
@@ -227,6 +232,7 @@ class Fit:
         """Follow what happened on the nodes since the last time."""
         touched = self._room.touched
         version = self._room.affinity.version(self._id)
+        # Neighbours count by domain: what happened on one node may matter on all.
         if version != self._version:
             self._version, self._seen = version, len(touched)
             self._compute(np.arange(len(self.barred)))
@@ -234,6 +240,8 @@ class Fit:
             news = touched[self._seen :]
             self._seen = len(touched)
             nodes = news[0] if len(news) == 1 else np.concatenate(news)
+            # A node stands there as often as it was touched; from some point on all of them cost
+            # less.
             if 2 * len(nodes) > len(self.barred):
                 nodes = np.arange(len(self.barred))
             self._compute(nodes)
@@ -305,6 +313,8 @@ class Fit:
             order += heads.tolist()
             left[heads] -= 1
             depth[heads] += 1
+            # Taken back below: the choice must see what it has chosen, the cycle only what is
+            # placed.
             affinity.add(self._id, heads, one)
             changed = np.arange(len(left)) if affinity.fond(self._id) is not None else heads
             rank[changed] = self.score(changed, depth[changed])
@@ -319,6 +329,7 @@ class Fit:
         capacity[rank == NOWHERE] = 0
         self.capacity[nodes] = capacity
         self.rank[nodes] = rank
+        # After few changes the best are found without a look at all nodes.
         if len(nodes) < len(self.rank):
             self._best.change(nodes)
         else:

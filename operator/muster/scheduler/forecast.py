@@ -50,6 +50,7 @@ def forecast(snapshot: Snapshot, policy: Policy, keys: Collection[str]) -> Mappi
     future = _Future(snapshot)
     for _ in range(min(CYCLES, LOOKS // max(len(waiting), 1))):
         decisions = schedule(future.snapshot(), policy)
+        # Who is evicted waits again, for how long nobody can know: no later time would be true.
         if any(decision.evictions for decision in decisions):
             break
         for decision in decisions:
@@ -180,6 +181,7 @@ class _Future:
         index = self._first.nodes.index
         at = np.array([index[node] for _, node in tasks if node in index], np.int64)
         if len(at):
+            # The columns belong to a snapshot, at first to the caller's.
             self._used, self._load = self._used.copy(), self._load.copy()
             np.add.at(self._used, at, sign * pod_set.request)
             np.add.at(self._load, at, sign * pod_set.request[[CPU, MEMORY]])

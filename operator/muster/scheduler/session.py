@@ -98,6 +98,8 @@ class Session:
         self.tight = False
         """The fullest node is best for the time being, whatever the plugins say."""
         self._tiers = tiers
+        # One log for placements, promises and evictions: what was evicted for a try goes back with
+        # it, and tries nest, as an inner mark lies behind the outer one.
         self._steps: list[_Step | _Eviction] = []
         self._fits: dict[tuple[int, bool, bool, bool], Fit] = {}
         self._barred: dict[int, Barred] = {}
@@ -168,6 +170,7 @@ class Session:
         """
         lasting, tight = not kept and self.lasting(tasks), tight or self.tight
         key = (tasks.pod_set.shape, future, tight, lasting)
+        # To work out a fit is as dear as all nodes; to refresh it, as those that were touched.
         fit = self._fits.get(key)
         if fit is None:
             codes, _ = self.barred(tasks.pod_set.shape)
@@ -241,6 +244,7 @@ class Session:
             yield
             whole = self.rules.ready(gang) or self.rules.pipelined(gang)
         finally:
+            # Behind an exception, too: a cycle that goes on must not find half a gang.
             if not whole:
                 self.undo(mark)
 
@@ -257,6 +261,7 @@ class Session:
             else:
                 self._apply(step, -1)
                 (step.gang.promises if step.promise else step.gang.placements).pop()
+            # The room is what it was then, so all that was remembered of that state holds again.
             self.room.state = step.state
 
     def _apply(self, step: _Step, sign: int) -> None:
@@ -351,6 +356,7 @@ class Session:
 
     def _charge(self, tasks: PodSetState, count: int, sign: int) -> None:
         if tasks.pod_set.charge:
+            # Both ways the tasks charged are the last ones; `taken` follows only after this.
             fresh = sign * tasks.fresh(tasks.taken - (count if sign < 0 else 0), count)
             for key, each in tasks.pod_set.charge.items():
                 self.charged[key] += fresh * each

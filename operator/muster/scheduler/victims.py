@@ -52,6 +52,7 @@ class Victims:
         holder = np.repeat(np.arange(len(counts)), counts)
         place = np.arange(len(holder)) - np.repeat(np.cumsum(counts) - counts, counts)
         extra = place >= (counts - self.surplus)[holder]
+        # A unit begins with each extra task, and one with all that is not extra.
         first = extra | (place == 0)
         self.unit: IntArray = np.cumsum(first) - 1
         """(M,)"""
@@ -181,5 +182,6 @@ class Victims:
         tasks = tasks[self.node[tasks] >= 0]
         nodes, place = np.unique(self.node[tasks], return_inverse=True)
         each = self.request[self.pod_set[tasks]]
+        # Column by column: bincount is many times faster than adding at rows.
         sums = [np.bincount(place, each[:, r], len(nodes)) for r in range(each.shape[1])]
         return nodes, np.stack(sums, axis=1).astype(np.int64)

@@ -34,6 +34,8 @@ def run(session: Session, gangs: Iterable[GangState], *, fair: bool = True) -> N
     """
     waiting = _candidates(session, gangs)
     later = _take_turns(session, waiting, fair=fair, polite=fair and len(waiting) > 1)
+    # Who was put off may have what the others left: room that nobody else can use is not kept free
+    # for the sake of shares.
     if later:
         _take_turns(session, by_queue(session, later), fair=fair, polite=False)
 
@@ -52,6 +54,8 @@ def _take_turns(
     while queues:
         _, name = heapq.heappop(queues)
         heap = waiting[name]
+        # Nothing comes back to a queue in this action, so no other gang of it can be due more.
+        # Each is looked at all the same, for the reason that is true for it.
         if fair and session.rules.overused(session.queues[name]):
             for _, gang in sorted(heap):
                 _overused(session, gang)
@@ -60,6 +64,8 @@ def _take_turns(
         if polite and _oversteps(session, gang) and _poorer(session, queues):
             later.append(gang)
         elif _advance(session, gang, alone=not heap and not queues):
+            # It has its minimum and comes again for extra tasks, after all who still wait for
+            # theirs.
             heapq.heappush(heap, (session.order(gang), gang))
         if heap:
             heapq.heappush(queues, entry(session, session.queues[name]))
@@ -119,6 +125,7 @@ def _start(session: Session, gang: GangState) -> bool:
     """Place what the gang lacks, or nothing; say whether it may start, now or soon."""
     if not _admitted(session, gang, gang.demand()):
         return False
+    # Sums come first: they decide most gangs for the price of a look at one column.
     short = _short(session, gang)
     if short is not None:
         _turn_down(session, gang, short, diagnosis.obstacles(session, short))
@@ -181,6 +188,8 @@ def _try_all(session: Session, gang: GangState) -> tuple[PodSetState, Obstacles]
         failure = failure or failed
         if gang.promised:
             break
+        # Where the sums do not suffice no order helps. While others are evicted the sums do not
+        # know of the room that this will free.
         if not session.room.evicting and diagnosis.shortage(session, gang.demand()):
             break
     return failure
@@ -214,6 +223,7 @@ def _extend(session: Session, gang: GangState, *, alone: bool) -> bool:
     """Place one task beyond the minimum, or all if nobody else waits."""
     tasks = _open(gang)[0]
     count = tasks.left if alone else 1
+    # What is too much all at once may be allowed in part.
     if count > 1 and _barrier(session, gang, [(tasks, count)]) is not None:
         count = 1
     if not _admitted(session, gang, [(tasks, count)]):

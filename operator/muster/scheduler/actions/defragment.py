@@ -95,6 +95,7 @@ def defragment(session: Session, arguments: Parsed) -> None:
     if past is None or not any(map(_is_fragmented, session.gangs)):
         return
     recent = [move for move in past if move.at > session.snapshot.now - HOUR]
+    # Else two gangs could send each other to and fro.
     pinned = {key for move in recent for key in (move.gang, move.claimant)}
     most: int = arguments.get("defragment.movesPerHour", MOVES_PER_HOUR)
     left = max(most - len(recent), 0)
@@ -136,6 +137,7 @@ def _help(session: Session, gang: GangState, limits: _Limits) -> Sequence[Move]:
     key = (__name__, gang.spec.queue, gang.spec.priority, demand, session.room.state)
     if key in session.memory:
         return ()
+    # What is kept for this gang must not keep it from the room that a move makes.
     until, own = session.room.until, session.holder is gang
     if own:
         session.room.until = None
@@ -167,9 +169,11 @@ def _find(
     size = len(units) + (0 if simple else len(session.snapshot.nodes.names))
     work = SIMPLE_WORK if simple else WORK
     trial = Counted(question, iter(range(max(work // max(size, 1), FEWEST))))
+    # Two questions spare the search: nobody needs to go, or not even all of them would do.
     if trial.fits(np.zeros_like(everything)) or not trial.fits(everything):
         return None
     useful = usefulness(session, gang)
+    # That the gang fits is looked up first: to place all who would move is much dearer.
     for chosen in options(victims, units, useful, trial, limits.most):
         moves = relocate(session, gang, chosen)
         if moves is not None:

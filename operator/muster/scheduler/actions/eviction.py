@@ -63,6 +63,7 @@ def claim(session: Session, gang: GangState, among: Among, hook: str) -> bool:
     rank = (hook, gang.spec.queue, gang.spec.priority)
     demand = tuple((tasks.pod_set.shape, count) for tasks, count in gang.demand())
     key = (rank, demand, session.room.state)
+    # `rank` alone: there is nobody to look at, and evictions only make them fewer.
     if rank in session.memory or key in session.memory:
         return False
     open_ = among(session, gang)
@@ -300,12 +301,15 @@ def choose(
 
     `useful` (U,): what part of the need each unit would free.
     """
+    # The cheapest set is as hard to find as to pack a knapsack. No order is right for all: many
+    # small ones, one with the best rate, or one large gang may be the least loss.
     best: tuple[Price, BoolArray] | None = None
     for order in _orders(victims, units, useful):
         going = _closed(victims, allowed(order))
         chosen = _enough(victims, going, trial)
         if chosen is None:
             continue
+        # From here on only subsets are asked for, so the nodes of all others need no second look.
         chosen = _needed(victims, chosen, trial.narrowed(chosen))
         offer = (price(victims, chosen), chosen)
         if best is None or offer[0] < best[0]:
@@ -365,6 +369,8 @@ def _enough(victims: Victims, order: IntArray, trial: Trial) -> BoolArray | None
     few, many = 0, len(order)
     if not many or not trial.fits(mark(victims, order)):
         return None
+    # As if more gone never did harm. Where pods must be near others it may: the caller tries again
+    # without those.
     while few + 1 < many:
         middle = (few + many) // 2
         if trial.fits(mark(victims, order[:middle])):
@@ -394,6 +400,7 @@ def _needed(victims: Victims, chosen: BoolArray, trial: Trial) -> BoolArray:
     chunks = [order]
     while chunks:
         chunk = chunks.pop()
+        # Halves at first: one trial for a chunk instead of one for each of its units.
         left = _without(victims, chosen, chunk)
         if (left != chosen).any() and trial.fits(left):
             chosen = left
@@ -431,6 +438,7 @@ def _search(
     while stack and tries > 0:
         depth, taken = stack.pop()
         chosen = mark(victims, np.array(taken, np.int64))
+        # These parts of a price never fall as more goes, so the branch cannot become cheaper.
         if price(victims, chosen)[:2] > best[0][:2]:
             continue
         tries -= 1

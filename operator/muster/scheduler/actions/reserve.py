@@ -70,10 +70,12 @@ class _Departures:
 
 def reserve(session: Session, gang: GangState, attempt: Attempt) -> None:
     """Keep room for the gang if that helps it, unless another has a reservation already."""
+    # One promise only: with one for every gang that waits hardly any could pass by.
     if session.holder is not None or gang.promised or gang.spec.admitted:
         return
     if gang.refusal is None or gang.refusal.reason not in REASONS:
         return
+    # Gangs that are alike would find the same, and each search places a gang many times over.
     tries = session.memory.setdefault("reserve", set())
     demand = tuple((tasks.pod_set.shape, count) for tasks, count in gang.demand())
     patience = session.snapshot.now >= gang.spec.drains_from
@@ -119,6 +121,7 @@ class _Search:
         gang.reserved, gang.eta = True, eta
         gang.blocked_by = self._departures.blockers(tenants, kept)
         for tasks in gang.tasks:
+            # So that its own tasks never count as lasting: the room is kept for them.
             tasks.ends = _ANY_TIME
 
     def _free(self, first: int, last: int, free: IntArray) -> IntArray:
@@ -180,6 +183,7 @@ class _Search:
         else the freest, which need to be kept free for the shortest time.
         """
         session, nodes = self._session, self._session.snapshot.nodes
+        # Tried where only this gang waits: what others want now is no reason to promise less.
         dream = session.imagine(self._gang, nodes.allocatable - free)
         dream.scorer = self._scorer(early=early)
         copy = dream.gangs[0]
