@@ -187,8 +187,11 @@ def test_a_changed_node_changes_what_suits():
     gang = make_gang(roles=[plain, choosy])
 
     def suits():
-        lots = freeze(columns, gang)
-        return [(lots.shapes[lot.shape].barred == 0).tolist() for lot in lots.gangs[0].lots]
+        frozen = freeze(columns, gang)
+        return [
+            (frozen.shapes[pod_set.shape].barred == 0).tolist()
+            for pod_set in frozen.gangs[0].pod_sets
+        ]
 
     assert suits() == [[True], [False]]
     first = parse_node(make_node())

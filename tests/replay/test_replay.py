@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What was decided before is decided again, byte for byte.
 
-Each line of `recorded/` is what `muster snapshot` writes: of the scenarios, the properties, the
+Each line of `recorded/` is what `muster snapshot` writes, of the scenarios, the properties, the
 oracle's clusters and of operators in stories. `muster simulate --replay` shows how the decisions of
 one line differ; where others are wanted, the line is written anew with them.
 """

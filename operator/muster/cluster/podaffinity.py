@@ -16,9 +16,9 @@ import numpy as np
 from muster.cluster import hostports, nodes
 from muster.cluster.nodes import NodeColumns
 from muster.cluster.pods import PodShape, PodUse
-from muster.cluster.selectors import PodAffinityTerm, Identity, Labels, Selection, chosen
+from muster.cluster.selectors import Identity, Labels, PodAffinityTerm, Selection, chosen
 from muster.scheduler.affinity import AffinityState
-from muster.scheduler.model import Bond, BoolArray, Gang, IntArray, Link, Lot
+from muster.scheduler.model import AffinityTerm, BoolArray, Gang, IntArray, Link, PodSet
 
 IDLE: Final = 64
 """How many questions that nobody asks at present are kept up to date."""
@@ -112,7 +112,7 @@ KEPT_AWAY: Final = "node(s) didn't satisfy existing pods anti-affinity rules"
 
 
 class PodAffinity:
-    """Makes the bonds of the shapes that wait."""
+    """Makes the terms of the shapes that wait."""
 
     def __init__(self, nodes: NodeColumns) -> None:
         self.counts: Final = TermCounts()
@@ -121,7 +121,7 @@ class PodAffinity:
         self._index: dict[tuple[str, str], list[PodAffinityTerm]] = {}
         self._loose: list[PodAffinityTerm] = []
         self._judged: dict[tuple[PodShape, PodAffinityTerm], BoolArray] = {}
-        self._bonds: dict[int, tuple[Bond, ...]] = {}
+        self._terms: dict[int, tuple[AffinityTerm, ...]] = {}
         self._asked = 0
 
     def put(self, use: PodUse, sign: int) -> None:
@@ -135,7 +135,7 @@ class PodAffinity:
 
     def matter(self, shapes: Iterable[PodShape]) -> bool:
         """Say whether any term concerns anybody at all."""
-        self._bonds = {}
+        self._terms = {}
         return bool(self.counts.holders) or any(shape.ties for shape in shapes)
 
     def index_terms(self, shapes: Iterable[PodShape]) -> None:
@@ -168,35 +168,35 @@ class PodAffinity:
         *,
         movable: bool = False,
     ) -> tuple[list[Gang], dict[int, PodShape]]:
-        """Make the bonds of all lots that wait, and give them shapes of their own if need be.
+        """Make the terms of all pod sets that wait, and give them shapes of their own if need be.
 
-        `shapes`: of the lots of each gang. `movable`: what may be moved is as what waits. Returns
-        the gangs, and the shapes of those lots by id.
+        `shapes`: of the pod sets of each gang. `movable`: what may be moved is as what waits.
+        Returns the gangs, and the shapes of those pod sets by id.
         """
         made, known = [], dict[int, tuple[PodShape, Profile]]()
         wanted: dict[int, PodShape] = {}
         paired = [
-            (gang, list(zip(gang.lots, own, strict=True)))
+            (gang, list(zip(gang.pod_sets, own, strict=True)))
             for gang, own in zip(gangs, shapes, strict=True)
         ]
-        self.index_terms(shape for _, own in paired for lot, shape in own if _waits(lot))
+        self.index_terms(shape for _, own in paired for pod_set, shape in own if _waits(pod_set))
         for gang, own in paired:
-            lots, changed = list(gang.lots), False
-            for i, (lot, shape) in enumerate(own):
+            pod_sets, changed = list(gang.pod_sets), False
+            for i, (pod_set, shape) in enumerate(own):
                 # What pods that run mean to those that wait counts if they are evicted.
-                if _waits(lot) or lot.held:
+                if _waits(pod_set) or pod_set.held:
                     profile = self.profile(shape.identity)
                     id_ = id_of(shape, profile)
                     known[id_] = shape, profile
-                    changed |= lot.shape != id_
-                    lots[i] = replace(lot, shape=id_) if lot.shape != id_ else lot
-                    if _waits(lot) or (movable and gang.movable):
+                    changed |= pod_set.shape != id_
+                    pod_sets[i] = replace(pod_set, shape=id_) if pod_set.shape != id_ else pod_set
+                    if _waits(pod_set) or (movable and gang.movable):
                         wanted[id_] = shape
-            made.append(replace(gang, lots=tuple(lots)) if changed else gang)
-        self._make_bonds(wanted, known, pods)
+            made.append(replace(gang, pod_sets=tuple(pod_sets)) if changed else gang)
+        self._make_terms(wanted, known, pods)
         return made, wanted
 
-    def _make_bonds(
+    def _make_terms(
         self,
         wanted: Iterable[int],
         known: Mapping[int, tuple[PodShape, Profile]],
@@ -213,14 +213,14 @@ class PodAffinity:
         for id_ in wanted:
             shape, profile = known[id_]
             own = self._own(shape, profile, meant, pods)
-            self._bonds[id_] = (*own, *self._kept_away(profile, owners))
+            self._terms[id_] = (*own, *self._kept_away(profile, owners))
         self.counts.forget(self._asked)
         if len(self._judged) > self._asked + IDLE:
             self._judged.clear()
 
-    def bonds(self, id_: int) -> tuple[Bond, ...]:
-        """Return the bonds of a shape that was resolved."""
-        return self._bonds.get(id_, ())
+    def terms(self, id_: int) -> tuple[AffinityTerm, ...]:
+        """Return the terms of a shape that was resolved."""
+        return self._terms.get(id_, ())
 
     def allow(self, node: str, shape: PodShape, pods: Iterable[PodUse]) -> bool:
         """Say whether the pods on the nodes let one of that shape go there at this moment."""
@@ -228,8 +228,8 @@ class PodAffinity:
             return True
         self.index_terms([shape])
         profile = self.profile(shape.identity)
-        bonds = (*self._own(shape, profile, {}, pods), *self._kept_away(profile, {}))
-        allowed = AffinityState({0: bonds}).open(0)
+        terms = (*self._own(shape, profile, {}, pods), *self._kept_away(profile, {}))
+        allowed = AffinityState({0: terms}).open(0)
         _, index, _ = self._nodes.order()
         return allowed is None or bool(allowed[index[node]])
 
@@ -239,8 +239,8 @@ class PodAffinity:
         profile: Profile,
         meant: Mapping[PodAffinityTerm, Sequence[int]],
         pods: Iterable[PodUse],
-    ) -> Iterator[Bond]:
-        """Yield the bonds that the shape's own terms make."""
+    ) -> Iterator[AffinityTerm]:
+        """Yield the terms that the shape's own terms make."""
         near = tuple(term for term in shape.ties if term.link is Link.NEAR)
         for term in shape.ties:
             # kube-scheduler counts a pod for required affinity only if it matches all terms of the
@@ -264,7 +264,7 @@ class PodAffinity:
                     going = counts - self._sum(answer, domain, size, counted) * (term.weight or 1)
                 # Shapes whose own placements in this cycle change the counts.
                 friends = set.intersection(*(set(meant.get(part, ())) for part in parts))
-            yield Bond(
+            yield AffinityTerm(
                 link=term.link,
                 domain=domain,
                 counts=counts,
@@ -283,8 +283,8 @@ class PodAffinity:
 
     def _kept_away(
         self, profile: Profile, owners: Mapping[PodAffinityTerm, Sequence[int]]
-    ) -> Iterator[Bond]:
-        """Yield the bonds that terms of other pods make."""
+    ) -> Iterator[AffinityTerm]:
+        """Yield the terms that terms of other pods make."""
         for term in profile:
             holders: Mapping[str, int] = self.counts.holders.get(term, {})
             # Anti-affinity is the one term that binds in both directions: it is asked of pods that
@@ -295,7 +295,7 @@ class PodAffinity:
                 adds = dict.fromkeys(owners.get(term, ()), 1)
                 leaving = self.counts.going.get(term)
                 going = None if leaving is None else self._sum(leaving, domain, size, None)
-                yield Bond(Link.APART, domain, counts, KEPT_AWAY, adds, going=going)
+                yield AffinityTerm(Link.APART, domain, counts, KEPT_AWAY, adds, going=going)
 
     def _domain(self, key: str) -> tuple[IntArray, int]:
         """Return (N,) the number of the label's value on each node, and how many there are."""
@@ -337,5 +337,5 @@ class PodAffinity:
         return sums
 
 
-def _waits(lot: Lot) -> bool:
-    return bool(lot.waiting or lot.returning)
+def _waits(pod_set: PodSet) -> bool:
+    return bool(pod_set.waiting or pod_set.returning)

@@ -10,7 +10,7 @@ from typing import Final
 from muster.api import names, podtemplate
 from muster.api.model import Json
 from muster.cluster import selectors
-from muster.cluster.selectors import PodAffinityTerm, Expression, Identity, Labels, expression
+from muster.cluster.selectors import Expression, Identity, Labels, PodAffinityTerm, expression
 from muster.scheduler.model import HostPort, Link
 
 Requests = tuple[tuple[str, int], ...]

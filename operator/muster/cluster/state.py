@@ -25,8 +25,8 @@ from muster.scheduler.model import (
     FloatArray,
     Gang,
     IntArray,
-    Lot,
     Nodes,
+    PodSet,
     Queue,
     Shape,
     Tenancy,
@@ -109,15 +109,15 @@ class _Known:
     request: FloatArray
     """(R,): allocated and wanted."""
     shapes: tuple[tuple[int, PodShape], ...]
-    """Of the lots with tasks that wait or return."""
+    """Of the pod sets with tasks that wait or return."""
 
     @property
     def movable(self) -> Iterator[tuple[int, PodShape]]:
-        """Those of the lots that might start again elsewhere."""
+        """Those of the pod sets that might start again elsewhere."""
         if self.gang.movable:
-            for lot, role in zip(self.gang.lots, self.source.roles, strict=True):
-                if lot.held:
-                    yield lot.shape, role.shape
+            for pod_set, role in zip(self.gang.pod_sets, self.source.roles, strict=True):
+                if pod_set.held:
+                    yield pod_set.shape, role.shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,22 +355,22 @@ class ClusterColumns:
             return known
         allocated = np.zeros(self._width, np.int64)
         request = np.zeros(self._width, np.float64)
-        lots, shapes = [], []
+        pod_sets, shapes = [], []
         ready = missing = 0
         for role in source.roles:
             vector = self._vocabulary.request(role.shape.requests)
-            lot = self._lot(role, vector)
-            wanted = len(lot.waiting) + len(lot.returning)
-            allocated += len(lot.held) * vector
+            pod_set = self._pod_set(role, vector)
+            wanted = len(pod_set.waiting) + len(pod_set.returning)
+            allocated += len(pod_set.held) * vector
             # In floats, as sums of what is merely wanted may go beyond 64 bits.
-            request += (len(lot.held) + wanted) * vector.astype(np.float64)
-            lots.append(lot)
-            ready += len(lot.held) + lot.succeeded
-            missing += wanted + lot.gated
+            request += (len(pod_set.held) + wanted) * vector.astype(np.float64)
+            pod_sets.append(pod_set)
+            ready += len(pod_set.held) + pod_set.succeeded
+            missing += wanted + pod_set.gated
             if wanted:
-                shapes.append((lot.shape, role.shape))
+                shapes.append((pod_set.shape, role.shape))
         gang = Gang(
-            lots=tuple(lots),
+            pod_sets=tuple(pod_sets),
             allocated=allocated,
             ready=ready,
             missing=missing,
@@ -392,10 +392,10 @@ class ClusterColumns:
             request + sign * known.request,
         )
 
-    def _lot(self, role: RoleInput, request: IntArray) -> Lot:
+    def _pod_set(self, role: RoleInput, request: IntArray) -> PodSet:
         shape = self._shape_id(role.shape, frozenset())
         same = {name: getattr(role, name) for name in _OF_ROLES}
-        return Lot(shape=shape, request=request, ports=role.shape.ports, **same)
+        return PodSet(shape=shape, request=request, ports=role.shape.ports, **same)
 
     def _shape_id(self, shape: PodShape, profile: Profile) -> int:
         id_ = self._shapes.get((shape, profile))
@@ -427,18 +427,18 @@ class ClusterColumns:
                 ports=source.ports,
                 unsupported=source.unsupported,
             )
-        bonds = self._affinity.bonds(id_)
+        terms = self._affinity.terms(id_)
         if source.stored:
             nodes = [self._nodes.views[name] for name in self._nodes.order()[0]]
             self._reach = self._reach or Reach(nodes)
             frozen = self.volumes.constrain(id_, frozen, source, nodes, self._reach)
-            bonds = (*bonds, *frozen.bonds)
+            terms = (*terms, *frozen.affinity)
         # What follows depends on pods that run, and is made anew each time; what is kept is good
         # until a node changes.
-        if not (source.ports or bonds):
+        if not (source.ports or terms):
             return frozen
         taken, ending = self._ports.taken(source.ports, index)
-        return replace(frozen, taken=taken, ending=ending, bonds=bonds)
+        return replace(frozen, taken=taken, ending=ending, affinity=terms)
 
     def _prune(self, wanted: Mapping[int, PodShape]) -> None:
         for id_ in list(self._rows)[: -len(wanted) - IDLE_SHAPES]:
@@ -447,7 +447,9 @@ class ClusterColumns:
         # Numbers are never given twice, so a shape that is dropped here and asked for again is new
         # to the scheduler: rarely, then, and all at once.
         if len(self._shapes) > 4 * (len(self._gangs) + IDLE_SHAPES):
-            living = {lot.shape for entry in self._gangs.values() for lot in entry.gang.lots}
+            living = {
+                pod_set.shape for entry in self._gangs.values() for pod_set in entry.gang.pod_sets
+            }
             living |= wanted.keys()
             self._shapes = {s: id_ for s, id_ in self._shapes.items() if id_ in living}
 
@@ -462,8 +464,10 @@ _AS_THEY_ARE: Final = {one.name for one in fields(GangInput)} - {
 
 def _claimants(gangs: Iterable[Gang], sources: Iterable[GangInput]) -> dict[int, PodShape]:
     """Return the shapes of pods that have claims, also of those that are on their nodes."""
-    pairs = (zip(g.lots, s.roles, strict=True) for g, s in zip(gangs, sources, strict=True))
-    return {lot.shape: r.shape for lots in pairs for lot, r in lots if r.shape.stored}
+    pairs = (zip(g.pod_sets, s.roles, strict=True) for g, s in zip(gangs, sources, strict=True))
+    return {
+        pod_set.shape: r.shape for pod_sets in pairs for pod_set, r in pod_sets if r.shape.stored
+    }
 
 
 def _sorted(amounts: Mapping[str, int] | None) -> Requests:

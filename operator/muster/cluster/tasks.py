@@ -64,7 +64,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class RoleInput:
-    """The tasks of one replica role, each with an index. Fields as in `model.Lot`."""
+    """The tasks of one replica role, each with an index. Fields as in `model.PodSet`."""
 
     role: str
     shape: PodShape

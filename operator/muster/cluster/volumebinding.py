@@ -28,7 +28,7 @@ from muster.cluster.storage import (
 )
 from muster.scheduler.model import (
     ENDLESS,
-    Bond,
+    AffinityTerm,
     CodeArray,
     Driver,
     IntArray,
@@ -275,7 +275,7 @@ class Volumes:
             refusal=self.refusal(shape),
             wants=wants,
             drivers=self._drivers.get(id_, ()),
-            bonds=tuple(self._alone(shape, len(nodes))),
+            affinity=tuple(self._alone(shape, len(nodes))),
         )
 
     def _barred(
@@ -367,13 +367,13 @@ class Volumes:
         of = self.classes.get(claim.storage_class)
         return of.topologies if of is not None and of.provisions else ()
 
-    def _alone(self, shape: PodShape, nodes: int) -> Iterator[Bond]:
+    def _alone(self, shape: PodShape, nodes: int) -> Iterator[AffinityTerm]:
         """Yield what keeps two pods with such a claim from being there at once, wherever."""
         for key in shape.claims:
             if key in self.claims and self.claims[key].alone:
                 users = self.users.get(key, {})
                 # One domain for the whole cluster: the claim is for one pod, wherever it is.
-                yield Bond(
+                yield AffinityTerm(
                     Link.APART,
                     np.zeros(nodes, np.int64),
                     np.array([len(users)]),
