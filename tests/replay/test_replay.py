@@ -2,7 +2,7 @@
 """What was decided before is decided again, byte for byte.
 
 Each line of `recorded/` is what `muster snapshot` writes, of the scenarios, the properties, the
-oracle's clusters and of operators in stories. `muster simulate --replay` shows how the decisions of
+oracle's clusters and of operators in stories. `muster simulate --replay` shows how decisions of
 one line differ; where others are wanted, the line is written anew with them.
 """
 
