@@ -79,7 +79,7 @@ PAINS = {
     ),
     "S15": (
         "stages that start one after another, against the minimum",
-        "gang/test_demand.py::test_minimum",
+        "gang/test_standing.py::test_minimum",
         "gang/test_notices.py::test_lowered_minimum",
     ),
     "S16": (

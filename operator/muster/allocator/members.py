@@ -26,6 +26,7 @@ from muster.cluster.podgroups import Member, Terms
 from muster.cluster.pods import PodShape
 from muster.cluster.tasks import TaskSet
 from muster.controller import policies
+from muster.gang import standing
 from muster.scheduler.model import Refusal
 from muster.store.store import Store
 
@@ -243,12 +244,12 @@ def job_facts(
         blank=blank,
         wanted=template.wanted,
         begins=job.created,
-        ready=tasks.ready(counted),
+        ready=standing.placed(counted),
         # What another scheduler places, and what comes late by design, breaks no gang.
-        need=gangs.minimum(job) - elsewhere - late,
+        need=gangs.minimum(job, late) - elsewhere,
         late=template.late,
         free=template.free,
-        was_whole=gangs.was_whole(job),
+        was_whole=standing.was_admitted(job),
         youngest=_youngest(counted),
         running_since=gangs.running_since(job),
         obstacle=template.obstacle,
@@ -344,7 +345,7 @@ def group_facts(
         wanted=frozenset(living),
         begins=min(pod.created for pod in pods.values()),
         remade=False,
-        ready=tasks.ready(pods.values()),
+        ready=standing.placed(pods.values()),
         need=terms.minimum,
         youngest=_youngest(pods.values()),
         owed=any(pod.nominated for pod in pods.values() if not pod.node),

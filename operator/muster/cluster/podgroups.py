@@ -16,10 +16,11 @@ from muster import frameworks
 from muster.api import edge, names
 from muster.api.model import GroupView, Json, PodView
 from muster.api.reasons import Reason
-from muster.cluster import pods, tasks
+from muster.cluster import pods
 from muster.cluster.gangs import GangInput, GangRules, amounts
 from muster.cluster.pods import PodShape, shape_of
 from muster.cluster.tasks import TaskSet
+from muster.gang import standing
 from muster.scheduler.model import UNLIMITED, Refusal
 
 OWN: Final = "PodGroup"
@@ -231,7 +232,7 @@ def _common(pod: PodView) -> Labels:
 
 def ready(members: Sequence[Member]) -> int:
     """Return how many pods have a node, or have succeeded."""
-    return tasks.ready(pod for pod, _ in members)
+    return standing.placed(pod for pod, _ in members)
 
 
 def phase(members: Sequence[Member], minimum: int) -> names.GroupPhase:

@@ -98,14 +98,6 @@ def selector(template: Json) -> Mapping[str, str]:
     return found
 
 
-def ready(pods: Iterable[PodView]) -> int:
-    """Return how many pods have a node and stay there, or have succeeded."""
-    return sum(
-        pod.phase == "Succeeded" or bool(pod.node and not pod.terminal and not pod.deleting)
-        for pod in pods
-    )
-
-
 def roles(
     sets: Iterable[TaskSet], pods: Pods, plan: Plan
 ) -> tuple[tuple[RoleInput, ...], Mapping[str, int]]:

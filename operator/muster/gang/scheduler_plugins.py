@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from muster.api import names
 from muster.api.model import Job, Replica
-from muster.gang import base, demand, reading
+from muster.gang import base, demand, reading, standing
 from muster.gang.model import Field, GroupApi, Link, Permission
 
 _GROUP, _VERSION = names.SCHEDULER_PLUGINS_API.split("/")
@@ -24,7 +24,7 @@ SCHEDULER_PLUGINS = base.GangBackend(
             "PodGroup",
             "podgroups",
             (
-                Field("minMember", demand.minimum_from_one, "minAvailable"),
+                Field("minMember", standing.minimum_from_one, "minAvailable"),
                 Field("minResources", demand.resources, "minResources"),
                 Field("scheduleTimeoutSeconds", demand.timeout, "scheduleTimeoutSeconds"),
             ),

@@ -6,7 +6,7 @@ from __future__ import annotations
 from muster.api import names
 from muster.api.model import GroupView, Job, Replica
 from muster.api.reasons import GangPhase, Reason
-from muster.gang import base, demand, reading
+from muster.gang import base, demand, reading, standing
 from muster.gang.model import Field, GroupApi, Link, Permission
 
 _GROUP, _VERSION = names.VOLCANO_API.split("/")
@@ -77,7 +77,7 @@ VOLCANO = base.GangBackend(
             "PodGroup",
             "podgroups",
             (
-                Field("minMember", demand.minimum, "minAvailable"),
+                Field("minMember", standing.minimum, "minAvailable"),
                 Field("minResources", demand.resources, "minResources"),
                 Field("queue", demand.queue, "queue", kept=True),
                 Field("priorityClassName", demand.priority_class, "priorityClass"),
