@@ -28,7 +28,7 @@ _ONCE_WHOLE: Final = frozenset({GangPhase.RUNNING, GangPhase.DEGRADED})
 
 
 def look_again(scope: Scope) -> float | None:
-    """Return when a foreign scheduler's silence is to be told, if that is still to come."""
+    """Return when a foreign scheduler's silence is to be reported, if that is still to come."""
     if scope.context.missing:
         return None
     return scope.backend.look_again(
@@ -39,7 +39,7 @@ def look_again(scope: Scope) -> float | None:
 def was_whole(scope: Scope) -> bool:
     """Say whether the gang has run before, so that missing members are replacements.
 
-    The condition Running does not tell: one running pod may be enough for it.
+    The condition Running does not show it: one running pod may be enough for it.
     """
     last = scope.job.status.gang
     return last is not None and last.state in _ONCE_WHOLE
@@ -65,6 +65,7 @@ def standing(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | No
         found = replace(found, state=GangPhase.PLACED)
     same = last is not None and last.reason == found.reason
     since = last.since if last and same else (found.since or scope.now)
+    # Whole seconds, as they are read back: a fraction would be a change in every pass.
     return replace(
         found,
         since=float(math.floor(since)) if found.reason and since is not None else None,
@@ -116,8 +117,8 @@ def _ready(counted: Mapping[str, ReplicaStatus]) -> int:
     return sum(replica.active + replica.succeeded for replica in counted.values())
 
 
-def _last_word(scope: Scope) -> Verdict | None:
-    """Return the last verdict, unless it told of an obstacle that is gone by now."""
+def _last_verdict(scope: Scope) -> Verdict | None:
+    """Return the last verdict, unless it was about an obstacle that is gone by now."""
     last = scope.job.status.gang
     return None if last is not None and last.reason in _OBSTACLES else last
 
@@ -127,11 +128,11 @@ def _scheduler(scope: Scope) -> str:
 
 
 def _foreign(scope: Scope) -> Verdict | None:
-    """Return what a foreign scheduler says; its last word holds until it says another."""
+    """Return what a foreign scheduler says; its last verdict holds until there is another."""
     found = scope.backend.verdict(
         scope.observed.group, scope.job, scope.facts, _members(scope), scope.now
     )
-    return found or _last_word(scope)
+    return found or _last_verdict(scope)
 
 
 def _members(scope: Scope) -> tuple[PodView, ...]:
@@ -140,32 +141,33 @@ def _members(scope: Scope) -> tuple[PodView, ...]:
 
 
 def _embedded(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | None:
-    """Return the allocator's latest word, overtaken by what the pods show."""
-    word = scope.observed.verdict or _last_word(scope)
+    """Return the allocator's latest verdict, overtaken by what the pods show."""
+    verdict = scope.observed.verdict or _last_verdict(scope)
     needed, total = max(1, scope.minimum), scope.job.total
     ready = _ready(counted)
     placed = _placed(scope)
-    if word is None:
+    if verdict is None:
         if not placed:
             return None
-        word = Verdict(_scheduler(scope), GangPhase.PLACED, names.flat(scope.job.name))
-    word = replace(word, min_member=scope.minimum, ready=ready)
+        verdict = Verdict(_scheduler(scope), GangPhase.PLACED, names.flat(scope.job.name))
+    verdict = replace(verdict, min_member=scope.minimum, ready=ready)
+    # Its pods may run on for as long as they get to end: that is not the gang's standing.
     if is_evicted(scope.observed.verdict):
-        return word
+        return verdict
     if ready >= needed:
-        return _calm(word, GangPhase.RUNNING, total, f"{ready}/{total} running")
-    stale = word.state in _ONCE_WHOLE
-    if stale or (ready and was_whole(scope) and word.state != GangPhase.RELEASED):
-        return _degraded(word, needed, total)
+        return _calm(verdict, GangPhase.RUNNING, total, f"{ready}/{total} running")
+    stale = verdict.state in _ONCE_WHOLE
+    if stale or (ready and was_whole(scope) and verdict.state != GangPhase.RELEASED):
+        return _degraded(verdict, needed, total)
     if placed >= needed:
-        return _calm(word, GangPhase.PLACED, placed, f"{placed}/{total} placed")
-    return word
+        return _calm(verdict, GangPhase.PLACED, placed, f"{placed}/{total} placed")
+    return verdict
 
 
-def is_evicted(word: Verdict | None) -> bool:
+def is_evicted(verdict: Verdict | None) -> bool:
     """Say whether the gang is made to go, so that another gets its room."""
-    preempted = word is not None and word.reason == Reason.PREEMPTED
-    return preempted and word is not None and word.state == GangPhase.RELEASED
+    preempted = verdict is not None and verdict.reason == Reason.PREEMPTED
+    return preempted and verdict is not None and verdict.state == GangPhase.RELEASED
 
 
 def _placed(scope: Scope) -> int:
@@ -173,26 +175,26 @@ def _placed(scope: Scope) -> int:
     return sum(bool(m.pod.node) and m.pod.phase != "Failed" for m in living)
 
 
-def _calm(word: Verdict, state: GangPhase, placed: int, summary: str) -> Verdict:
+def _calm(verdict: Verdict, state: GangPhase, placed: int, summary: str) -> Verdict:
     """Return the verdict on a gang that lacks nothing."""
     return Verdict(
-        scheduler=word.scheduler,
+        scheduler=verdict.scheduler,
         state=state,
-        pod_group=word.pod_group,
-        min_member=word.min_member,
+        pod_group=verdict.pod_group,
+        min_member=verdict.min_member,
         placed=placed,
-        ready=word.ready,
+        ready=verdict.ready,
         summary=summary,
     )
 
 
-def _degraded(word: Verdict, needed: int, total: int) -> Verdict:
-    message = f"{word.ready} of the {needed} pods that must run together run"
+def _degraded(verdict: Verdict, needed: int, total: int) -> Verdict:
+    message = f"{verdict.ready} of the {needed} pods that must run together run"
     return replace(
-        word,
+        verdict,
         state=GangPhase.DEGRADED,
-        placed=word.ready,
-        reason=word.reason or Reason.NOT_ENOUGH_TASKS,
-        message=word.message or message,
-        summary=f"{word.ready}/{total} running",
+        placed=verdict.ready,
+        reason=verdict.reason or Reason.NOT_ENOUGH_TASKS,
+        message=verdict.message or message,
+        summary=f"{verdict.ready}/{total} running",
     )

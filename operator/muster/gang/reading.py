@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A foreign scheduler's own words about a gang, made into a verdict."""
+"""What a foreign scheduler and the pods show of a gang, made into a verdict."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from muster.api.status import Verdict
 
 GROUP_GRACE = 30.0
 """Seconds that pods may wait without a group before it is reported missing."""
-FIRST_WORD = 10.0
-"""Seconds that a scheduler has for a new group before its silence is worth a word."""
+FIRST_REPORT = 10.0
+"""Seconds that a scheduler has for a new group before its silence is reported."""
 
 _SUMMARY_LENGTH = 120
 _ONCE_WHOLE = frozenset({GangPhase.RUNNING, GangPhase.DEGRADED})
@@ -42,8 +42,8 @@ class Tally:
     """Pods that run or have succeeded."""
     ready: int
     ran: bool
-    """The gang was whole before, by its last verdict; the job's condition Running does not tell,
-    since one running pod may be enough for it."""
+    """The gang was whole before, by its last verdict; the job's condition Running does not show
+    it, since one running pod may be enough for it."""
     waiting: Sequence[PodView]
     """Pending pods without a node, the oldest first."""
     now: float
@@ -141,9 +141,9 @@ def verdict(
 
 
 def look_again(group: GroupView | None, counts: Tally) -> float | None:
-    """Return when silence will have lasted long enough to be told; None if it never will."""
+    """Return when silence will have lasted long enough to be reported; None if it never will."""
     if group is not None:
-        at = group.created + FIRST_WORD
+        at = group.created + FIRST_REPORT
     elif counts.waiting:
         at = counts.waiting[0].created + GROUP_GRACE
     else:
@@ -161,6 +161,6 @@ def _missing(counts: Tally) -> Reading | None:
 def _summary(reading: Reading, counts: Tally) -> str:
     if reading.state in (GangPhase.RUNNING, GangPhase.DEGRADED):
         return f"{counts.running}/{counts.wanted} running"
-    told = reading.message or reading.reason
-    text = f"{counts.placed}/{counts.wanted} placed" + (f": {told}" if told else "")
+    why = reading.message or reading.reason
+    text = f"{counts.placed}/{counts.wanted} placed" + (f": {why}" if why else "")
     return text if len(text) <= _SUMMARY_LENGTH else f"{text[: _SUMMARY_LENGTH - 1]}…"

@@ -67,7 +67,7 @@ def up(wanted: Options, say: Say = lambda _: None) -> Cluster:
             if wanted.kubeconfig and existing.is_there(wanted.kubeconfig):
                 return _use(files, wanted, wanted.kubeconfig, say)
             return _bring_up(files, wanted, say)
-        except BaseException as error:
+        except BaseException as error:  # an interrupted start leaves nothing either
             try:
                 _sweep(files, say)
             except ClusterError as left:
@@ -258,9 +258,11 @@ def _load(files: Layout) -> Cluster | None:
 def _sweep(files: Layout, say: Say, *, forget: bool = False) -> None:
     """End what runs and remove what is there, for the holder of the cluster's lock."""
     there = existing.load(files)
+    # Before anything ends: if that cluster cannot be reached, all stays for the next try.
     reached = existing.reach(there, files, say) if there and not forget else None
     records = (files.home / "run").glob("*.pid")
     found = [one for path in records if (one := processes.read(path))]
+    # Without grace: etcd's data goes, too. The guard sweeps as well and must see the end of it.
     processes.stop([one for one in found if one.pid != os.getpid()], grace=0)
     if there and reached:
         ask(reached, functools.partial(existing.clear, there, say))

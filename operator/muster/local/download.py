@@ -203,6 +203,7 @@ def _index(url: str) -> bytes:
         except DownloadError as error:
             answers.append(error)
 
+    # A name look-up knows no time limit: only a thread can be left behind with it.
     thread = threading.Thread(target=read, daemon=True)
     thread.start()
     thread.join(2 * _REACH_SECONDS)

@@ -231,6 +231,7 @@ class Watch:
 
     async def _follow(self, api: ApiServer, path: str, read: Read) -> None:
         try:
+            # From the list's version on, so that nothing between list and watch is missed.
             listing = await api.get(path)
             for item in listing["items"]:
                 self._sights.put_nowait(read(self._now(), item))

@@ -106,6 +106,7 @@ class Layout:
 def held(path: Path, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Hold the lock at `path` while the body runs. Calls `waiting` if it is not free."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    # A file that its holder has removed is not the lock any more: FileLock takes the new one.
     lock = filelock.FileLock(path, mode=0o600)
     try:
         lock.acquire(blocking=False)
