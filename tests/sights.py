@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from muster.api.status import Condition, JobStatus, Verdict
 from muster.local.history import JobSight, PodSight, Sight
-from muster.local.picture import Node
+from muster.local.timeline import Node
 
 NODES = (Node("node-1", 4), Node("node-2", 4))
 

@@ -143,14 +143,14 @@ def _add_questions(subparsers: argparse._SubParsersAction[argparse.ArgumentParse
         "--cluster", default="live", metavar="FILE", help="a snapshot in place of the live cluster"
     )
     where.add_argument("-o", "--output", choices=("text", "json"), default="text")
-    told = subparsers.add_parser(
+    explain = subparsers.add_parser(
         "explain",
         parents=[where],
         help="say why a job waits, or where it runs",
         epilog="Code 0: placed, 1: it waits, 2: no such gang. Flags of `muster run` count.",
     )
-    told.add_argument("what", metavar="KIND/NAME")
-    told.set_defaults(run=_ask, ask=_explain)
+    explain.add_argument("what", metavar="KIND/NAME")
+    explain.set_defaults(run=_ask, ask=_explain)
     tried = subparsers.add_parser(
         "simulate",
         parents=[where],

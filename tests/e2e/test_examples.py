@@ -14,7 +14,7 @@ import yaml
 from harness import COUNTER, JOBS, Api, Json, Operator, add_nodes
 
 from muster.api.status import JobStatus
-from muster.local import history, show, watching
+from muster.local import demo, history
 from muster.local.handle import Cluster
 from muster.local.history import JobSight, Life, Sight, Stay
 
@@ -70,9 +70,9 @@ async def follow(api: Api, path: Path, turn: asyncio.Semaphore | None = None) ->
     `turn`: kubectl waits for it.
     """
     since = {kind: api.revision(kind) for kind in WATCHED}
-    watch = watching.Watching(api.cluster, api.namespace, time.monotonic())
+    watch = history.Watch(api.cluster, api.namespace, time.monotonic())
     async with watch:
-        played = show.Show(api.cluster, watch, namespace=api.namespace)
+        played = demo.Show(api.cluster, watch, namespace=api.namespace)
         async with turn or asyncio.Semaphore():
             await played.apply(path)
         await until(played, played.ended)
@@ -87,7 +87,7 @@ async def follow(api: Api, path: Path, turn: asyncio.Semaphore | None = None) ->
         return Past(played.seen, api, since)
 
 
-async def until(played: show.Show, done: Callable[[], bool]) -> None:
+async def until(played: demo.Show, done: Callable[[], bool]) -> None:
     """Listen until it is so."""
     assert await played.listen(done, SECONDS), played.unfinished()
 

@@ -17,7 +17,7 @@ from muster.cluster import nodes, pods, storage
 from muster.cluster.assemble import assemble
 from muster.cluster.state import ClusterColumns
 from muster.cluster.tasks import RoleInput
-from muster.local import build
+from muster.local import binaries
 from muster.scheduler import policy
 from muster.scheduler.session import Session
 
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.e2e
 @pytest.fixture(scope="module")
 def oracle():
     """Return what answers questions, if the control plane was built on this machine."""
-    program = build.folder() / "controlplane"
+    program = binaries.build_folder() / "controlplane"
     if not program.exists():
         pytest.skip("the control plane was downloaded, not built: kube-scheduler cannot be asked")
 

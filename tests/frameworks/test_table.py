@@ -92,7 +92,7 @@ TOY = Framework(
         port=7777,
         environment=lambda _job, _replica, _domain: NO_ENVIRONMENT,
     ),
-    life=Life(lambda job, counts, _pods, excused: master_worker.outcome(job, counts, excused)),
+    life=Life(master_worker.outcome),
     spec=Spec(options={"colour": "blue"}),
 )
 

@@ -8,7 +8,8 @@ import json
 import pytest
 
 from muster.frameworks import load
-from muster.frameworks.tensorflow import LONGEST_VARIABLE, TENSORFLOW
+from muster.frameworks.base import LONGEST_VARIABLE
+from muster.frameworks.tensorflow import TENSORFLOW
 from world import tfjob
 
 

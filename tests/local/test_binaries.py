@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs are looked for in order, and those of one version stay together."""
+"""The programs are found, or gotten: built once for each state of their sources."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from muster.local import binaries, build, components, download
+from muster.local import binaries, components, download
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    Fill = Callable[..., Path]
+Fill = Callable[..., Path]
 
 CORE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 ENVTEST = ("etcd", "kube-apiserver", "kubectl")
@@ -30,10 +30,10 @@ def fill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fill:
         raise download.DownloadError("no network")
 
     def no_build() -> Path:
-        raise build.BuildError("Go is missing")
+        raise binaries.BuildError("Go is missing")
 
     monkeypatch.setattr(download, "fetch", no_download)
-    monkeypatch.setattr(build, "build", no_build)
+    monkeypatch.setattr(binaries, "build", no_build)
 
     def make(name: str, *programs: str, version: str = "1.36.3") -> Path:
         folder = tmp_path / name
@@ -66,7 +66,7 @@ def test_an_assets_folder_without_api_server_is_left_with_a_word(
 
 def test_path_comes_before_the_cache(fill: Fill, monkeypatch: pytest.MonkeyPatch) -> None:
     """What somebody installed is meant to be used."""
-    fill("cache/muster/controlplane/v1.36.3/" + build.folder().name)
+    fill("cache/muster/controlplane/v1.36.3/" + binaries.build_folder().name)
     path = fill("path")
     monkeypatch.setenv("PATH", str(path))
     assert binaries.find()["etcd"] == [str(path / "etcd")]
@@ -75,7 +75,7 @@ def test_path_comes_before_the_cache(fill: Fill, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("kind", ["built", "downloaded"])
 def test_the_cache_comes_before_getting_anything(fill: Fill, kind: str) -> None:
     """Getting anything would fail here."""
-    where = {"built": build.folder(), "downloaded": download.folder("1.36.3")}[kind]
+    where = {"built": binaries.build_folder(), "downloaded": download.folder("1.36.3")}[kind]
     fill(f"cache/muster/controlplane/v1.36.3/{where.name}")
     assert binaries.find()["kwok"] == [str(where / "kwok")]
 
@@ -83,19 +83,19 @@ def test_the_cache_comes_before_getting_anything(fill: Fill, kind: str) -> None:
 def test_a_lone_kubectl_on_path_is_not_taken(fill: Fill, monkeypatch: pytest.MonkeyPatch) -> None:
     """Most machines have one, of whatever age."""
     monkeypatch.setenv("PATH", str(fill("path", "kubectl")))
-    fill(f"cache/muster/controlplane/v1.36.3/{build.folder().name}")
-    assert binaries.find()["kubectl"] == [str(build.folder() / "kubectl")]
+    fill(f"cache/muster/controlplane/v1.36.3/{binaries.build_folder().name}")
+    assert binaries.find()["kubectl"] == [str(binaries.build_folder() / "kubectl")]
 
 
 def test_the_core_is_taken_from_one_place(fill: Fill, monkeypatch: pytest.MonkeyPatch) -> None:
     """An API server here and a scheduler there would be of two versions."""
     one, two = fill("one", "kube-apiserver", "etcd"), fill("two", *CORE)
     monkeypatch.setenv("PATH", f"{one}:{two}")
-    fill(f"cache/muster/controlplane/v1.36.3/{build.folder().name}")
+    fill(f"cache/muster/controlplane/v1.36.3/{binaries.build_folder().name}")
     found = binaries.find()
     assert {found[name][0] for name in CORE} == {str(two / name) for name in CORE}
     assert found["etcd"] == [str(one / "etcd")]
-    assert found["kwok"] == [str(build.folder() / "kwok")]
+    assert found["kwok"] == [str(binaries.build_folder() / "kwok")]
 
 
 def test_another_version_on_path_is_passed_over(
@@ -132,8 +132,8 @@ def test_an_envtest_folder_that_cannot_be_completed_is_left_with_a_word(
 ) -> None:
     """Rather than mixing versions."""
     monkeypatch.setenv(binaries.ASSETS, str(fill("assets", *ENVTEST)))
-    fill(f"cache/muster/controlplane/v1.36.3/{build.folder().name}")
-    assert binaries.find()["etcd"] == [str(build.folder() / "etcd")]
+    fill(f"cache/muster/controlplane/v1.36.3/{binaries.build_folder().name}")
+    assert binaries.find()["etcd"] == [str(binaries.build_folder() / "etcd")]
     assert "KUBEBUILDER_ASSETS is not used: no kube-controller-manager" in capsys.readouterr().err
 
 
@@ -145,7 +145,7 @@ def test_what_can_be_downloaded_is_not_built(fill: Fill, monkeypatch: pytest.Mon
 
 def test_what_cannot_be_downloaded_is_built(fill: Fill, monkeypatch: pytest.MonkeyPatch) -> None:
     """And it is said why."""
-    monkeypatch.setattr(build, "build", lambda: fill("built"))
+    monkeypatch.setattr(binaries, "build", lambda: fill("built"))
     assert binaries.find()["etcd"][0].endswith("built/etcd")
 
 
@@ -177,3 +177,123 @@ def test_only_what_is_needed_is_gotten(fill: Fill, monkeypatch: pytest.MonkeyPat
     assert list(binaries.find(None, (components.KWOK,))) == ["kwok"]
     assert binaries.find(None, ()) == {}
     assert asked == [["kwok"]]
+
+
+# Stands for Go: counts its calls, takes a moment, and writes what -o names.
+GO = """#!/bin/sh
+echo "$@" >>"$CALLS"
+while [ "$1" != -o ]; do shift; done
+echo "k8s.io/api" >&2
+sleep 0.3
+[ -z "$WORDS" ] || { echo "$WORDS" >&2; exit 1; }
+printf '#!/bin/sh\\n' >"$2"; chmod +x "$2"
+"""
+
+
+@pytest.fixture
+def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put a stand-in for Go on PATH; give the file that lists its calls."""
+    program = tmp_path / "bin" / "go"
+    program.parent.mkdir()
+    program.write_text(GO)
+    program.chmod(0o755)
+    calls = tmp_path / "calls"
+    calls.touch()
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("CALLS", str(calls))
+    monkeypatch.delenv("WORDS", raising=False)
+    return calls
+
+
+def test_a_build_gives_a_program_for_each_component(go: Path) -> None:
+    """In the folder that was told before it was there."""
+    before = binaries.build_folder()
+    assert not before.exists()
+    assert binaries.build() == before
+    assert all(os.access(before / name, os.X_OK) for name in components.PROGRAMS)
+    assert "v1.36.3" in go.read_text()
+
+
+def test_a_build_is_done_once(go: Path) -> None:
+    """The second finds the first one's."""
+    binaries.build()
+    binaries.build()
+    assert len(go.read_text().splitlines()) == 1
+
+
+def test_two_at_once_build_once(go: Path) -> None:
+    """The second waits for the first and takes what it made."""
+    code = "from muster.local import binaries; print(binaries.build())"
+    with (
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as first,
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as second,
+    ):
+        said = [
+            str(one.communicate(timeout=60)[0].splitlines()[-1], "utf-8")
+            for one in (first, second)
+        ]
+    assert said == [str(binaries.build_folder())] * 2
+    assert len(go.read_text().splitlines()) == 1
+
+
+def test_what_a_killed_build_left_is_removed_by_the_next(go: Path) -> None:
+    """And never taken for a build."""
+    target = binaries.build_folder()
+    left = target.parent / f".{target.name}-left"
+    (left / "programs").mkdir(parents=True)
+    binaries.build()
+    assert [path.name for path in target.parent.iterdir() if path.is_dir()] == [target.name]
+
+
+def test_a_failed_build_leaves_nothing_and_says_why(
+    go: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reason, the cure, and Go's own words."""
+    words = "go: k8s.io/api@v0.36.3: Get x: dial tcp: lookup proxy: no such host"
+    monkeypatch.setenv("WORDS", words)
+    with pytest.raises(binaries.BuildError) as caught:
+        binaries.build()
+    assert "GOPROXY" in str(caught.value)
+    assert words in str(caught.value)
+    assert not binaries.build_folder().exists()
+
+
+def test_without_go_it_is_said_which_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The version is that of go.mod."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(binaries.BuildError, match=r"Go is missing: install Go 1\.\d+ or newer"):
+        binaries.build()
+
+
+@pytest.mark.parametrize(
+    ("output", "cure"),
+    [
+        ("go: go.mod requires go >= 1.26.0 (running go 1.19.8)", "this Go is too old"),
+        ("compile: writing output: no space left on device", "the disk is full"),
+        ("k8s.io/x: link: signal: killed", "memory ran out"),
+        ("Get https://proxy.example.com: i/o timeout", "no module proxy"),
+        ("verifying k8s.io/api: checksum mismatch", "other files than go.sum lists"),
+        ("main.go:1: syntax error", "the build failed"),
+    ],
+)
+def test_the_words_of_a_failed_build_are_explained(output: str, cure: str) -> None:
+    """With the words themselves below."""
+    told = binaries.explain(output)
+    assert cure in told
+    assert output in told
+
+
+def test_other_sources_are_another_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A changed file is never served by an old build."""
+    sources = tmp_path / "controlplane"
+    sources.mkdir()
+    for name in binaries._FILES:
+        (sources / name).write_text("go 1.26")
+    monkeypatch.setattr(binaries, "_module", lambda: sources)
+    before = binaries.build_folder()
+    (sources / "go.sum").write_text("changed")
+    assert binaries.build_folder() != before

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from muster.local import cluster, components, handle, layout, options, processes, stages
+from muster.local import cluster, components, handle, layout, nodes, options, processes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 LOCAL = [sys.executable, "-m", "muster.local"]
 ROOT = Path(__file__).parents[2]
-RUN, CODES, REFUSE = (stages.PREFIX + name for name in ("run-seconds", "exit-codes", "refuse"))
+RUN, CODES, REFUSE = (nodes.PREFIX + name for name in ("run-seconds", "exit-codes", "refuse"))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -248,7 +248,7 @@ def test_a_node_can_turn_a_pod_away(running: Cluster) -> None:
 
 def test_a_node_can_be_told_to_be_not_ready(running: Cluster) -> None:
     """It is tainted by Kubernetes then, and comes back when it is told no more."""
-    key = f"{stages.PREFIX}ready"
+    key = f"{nodes.PREFIX}ready"
     kubectl(running, "annotate", "node", "node-3", f"{key}=false")
     kubectl(running, "wait", "node/node-3", "--for=condition=Ready=false", "--timeout=60s")
     taint = "--for=jsonpath={.spec.taints[0].key}=node.kubernetes.io/not-ready"

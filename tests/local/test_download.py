@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Downloads, from a server on this machine, are used only if their checksum is right."""
+"""Official programs are downloaded and checked; long work shows that it goes on."""
 
 from __future__ import annotations
 
@@ -12,16 +12,13 @@ import socket
 import tarfile
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import yaml
 
 from muster.local import components, download, layout, nodes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 PLATFORM = f"linux-{nodes.architecture()}"
 FOLDER = PLATFORM.replace("-", "/")
@@ -229,3 +226,42 @@ def test_a_server_that_never_answers_is_given_up_in_seconds(
         with pytest.raises(download.DownloadError, match=r"timed out|no answer"):
             download.fetch(["etcd"], "1.36.2", exact=True, sources=sources)
         assert time.monotonic() - start < 5
+
+
+class Screen(io.StringIO):
+    """A stream that tells when it was written to, and may be a terminal."""
+
+    def __init__(self, *, terminal: bool) -> None:
+        super().__init__()
+        self.terminal = terminal
+        self.writes = threading.Semaphore(0)
+
+    def isatty(self) -> bool:
+        """Whether lines can be written over."""
+        return self.terminal
+
+    def flush(self) -> None:
+        """Count the write."""
+        self.writes.release()
+
+
+def test_a_log_gets_a_line_now_and_then() -> None:
+    """What is done, for how long, and how far it is."""
+    out = Screen(terminal=False)
+    with download.progress("building", lambda: "7 packages", out, seconds=0.01):
+        for _ in range(3):
+            assert out.writes.acquire(timeout=10)
+    lines = out.getvalue().splitlines()
+    assert lines[0] == "building"
+    assert lines[1] == "building: 0:00 7 packages"
+    assert len(lines) >= 4
+
+
+def test_a_terminal_has_its_line_written_over() -> None:
+    """And is left on a fresh line."""
+    out = Screen(terminal=True)
+    with download.progress("building", stream=out, seconds=0.01):
+        for _ in range(2):
+            assert out.writes.acquire(timeout=10)
+    assert "\r\x1b[Kbuilding: 0:00" in out.getvalue()
+    assert out.getvalue().endswith("\n")

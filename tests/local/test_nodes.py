@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Simulated nodes carry what real ones do."""
+"""Simulated nodes carry what real ones do, and kwok's stages are filled in."""
 
 from __future__ import annotations
+
+import re
+
+import yaml
 
 from muster.local import nodes, options
 
@@ -83,12 +87,12 @@ def test_a_node_with_the_not_ready_taint_is_not_ready() -> None:
 def test_among_real_nodes_a_simulated_one_keeps_off_all_who_do_not_ask_for_it() -> None:
     """By a taint, and by names, addresses and pod ranges that are nobody's; no load balancer."""
     taint = options.Taint("dedicated", "ml", "NoSchedule")
-    node = document(1, mark="x-123abc", taints=(taint,), labels={nodes.stages.MARK: "other"})
+    node = document(1, mark="x-123abc", taints=(taint,), labels={nodes.MARK: "other"})
     meta = node["metadata"]
     assert meta["name"] == meta["labels"]["kubernetes.io/hostname"] == "simulated-x-123abc-2"
-    assert meta["labels"][nodes.stages.MARK] == "x-123abc"
+    assert meta["labels"][nodes.MARK] == "x-123abc"
     assert "node.kubernetes.io/exclude-from-external-load-balancers" in meta["labels"]
-    assert meta["annotations"] == {nodes.stages.MARK: "x-123abc"}
+    assert meta["annotations"] == {nodes.MARK: "x-123abc"}
     assert node["spec"] == {
         "taints": [nodes.KEEP_OFF, {"key": "dedicated", "value": "ml", "effect": "NoSchedule"}]
     }
@@ -99,4 +103,51 @@ def test_the_longest_name_of_a_simulated_node_is_a_label_still() -> None:
     """Its hostname label has at most 63 characters."""
     mark = f"{'a' * 40}-123abc"
     assert len(nodes.name(options.MOST_NODES - 1, mark)) <= 63
-    assert len(nodes.stages.namespace(mark)) <= 63
+    assert len(nodes.namespace(mark)) <= 63
+
+
+def rendered(run_seconds: str) -> list[dict]:
+    """Documents as kwok reads them."""
+    return list(yaml.safe_load_all(nodes.render_stages(run_seconds)))
+
+
+def test_no_word_is_left_to_be_filled_in() -> None:
+    """A forgotten word would be a jq or template error in kwok's log only."""
+    assert not re.findall(r"@[A-Z_]+@", nodes.render_stages("5"))
+
+
+def test_every_document_is_a_stage_but_the_first() -> None:
+    """The first one configures kwok itself."""
+    kinds = [document["kind"] for document in rendered("5")]
+    assert kinds[0] == "KwokConfiguration"
+    assert set(kinds[1:]) == {"Stage"}
+
+
+def test_the_default_run_time_is_in_the_end_of_pods_only() -> None:
+    """Both ends, counted and not, wait for the same time."""
+    by_name = {one.get("metadata", {}).get("name"): one for one in rendered("7.25")}
+    having = {name for name, one in by_name.items() if "7.25" in str(one)}
+    assert having == {"pod-end", "pod-end-counted"}
+
+
+def test_a_pod_that_is_being_deleted_only_goes() -> None:
+    """Each other stage of pods leaves it alone, so that kwok never has to choose."""
+    for one in rendered("5")[1:]:
+        name, spec = one["metadata"]["name"], one["spec"]
+        if spec["resourceRef"]["kind"] != "Pod":
+            continue
+        deletion = [
+            rule["operator"]
+            for rule in spec["selector"]["matchExpressions"]
+            if rule["key"] == ".metadata.deletionTimestamp"
+        ]
+        assert deletion == ["Exists" if name == "pod-delete" else "DoesNotExist"], name
+
+
+def test_attempts_of_a_cluster_that_was_there_are_counted_apart() -> None:
+    """Somebody else's simulated pods in it may be counted as well."""
+    text = nodes.render_stages("5", "guest-1a2b3c")
+    assert text.count("muster-local-guest-1a2b3c") == nodes.render_stages("5").count(
+        "muster-local"
+    )
+    assert text.count("muster-local") == text.count("muster-local-guest-1a2b3c")

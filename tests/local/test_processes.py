@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from muster.local import locks, processes
+from muster.local import layout, processes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +39,7 @@ class Started:
 
     def start(self, name: str, argv: list[str]) -> processes.Identity | None:
         """Start it under the lock."""
-        with locks.held(self.lock):
+        with layout.held(self.lock):
             processes.start(argv, cwd=self.folder, log=self.log(name), record=self.record(name))
         return processes.read(self.record(name))
 
@@ -86,7 +86,7 @@ def test_the_lock_is_free_once_the_record_is_written(started: Started) -> None:
     """A component does not hold its cluster's lock for life."""
     started.start("a", SLEEP)
     waited = []
-    with locks.held(started.lock, lambda: waited.append(True)):
+    with layout.held(started.lock, lambda: waited.append(True)):
         pass
     assert processes.alive(processes.read(started.record("a")))
 
@@ -154,9 +154,9 @@ def test_who_starts_after_a_killed_starter_sees_all_it_started(tmp_path: Path) -
     """What a killed starter had not recorded does not become what it was to be."""
     mark = f"600.{os.getpid()}"
     code = (
-        "import sys; from pathlib import Path; from muster.local import locks, processes\n"
+        "import sys; from pathlib import Path; from muster.local import layout, processes\n"
         "here = Path(sys.argv[1])\n"
-        "with locks.held(here / 'lock'):\n"
+        "with layout.held(here / 'lock'):\n"
         "    for i in range(50):\n"
         "        processes.start(['sleep', sys.argv[2]], cwd=here, log=here / 'log',\n"
         "            record=here / f'{i}.pid')\n"
@@ -168,7 +168,7 @@ def test_who_starts_after_a_killed_starter_sees_all_it_started(tmp_path: Path) -
         for _ in range(5):
             starter.stdout.readline()
         starter.kill()
-    with locks.held(tmp_path / "lock"):
+    with layout.held(tmp_path / "lock"):
         found = [processes.read(path) for path in tmp_path.glob("*.pid")]
         processes.stop([one for one in found if one], grace=0)
     assert len(found) >= 5

@@ -26,7 +26,7 @@ class Backoff:
             return 0.0
         try:
             return min(self.first * self.factor ** (attempt - 1), self.last)
-        except OverflowError:
+        except OverflowError:  # a float's, after a thousand failures: the pause has long grown
             return self.last
 
     def __iter__(self) -> Iterator[float]:

@@ -65,7 +65,7 @@ def covers(there: Any, wanted: Any) -> bool:
     if isinstance(wanted, list):
         alike = isinstance(there, list) and len(there) == len(wanted)
         return alike and all(map(covers, there, wanted))
-    if wanted is False and there is None:
+    if wanted is False and there is None:  # Go leaves a false out when it writes JSON
         return True
     return bool(there == wanted) or _same_amount(there, wanted)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the API server is told of a kind of job; the table of kinds is `frameworks.FRAMEWORKS`."""
+"""What the API server knows of a kind of job; the table of kinds is `frameworks.FRAMEWORKS`."""
 
 from __future__ import annotations
 

@@ -37,6 +37,7 @@ def _running(spec: Json) -> Amounts:
     sidecars: Amounts = {}
     peak: Amounts = {}
     for container in spec.get("initContainers") or ():
+        # Sidecars that were started before it go on while an init container runs.
         step = _sum((sidecars, _container(container)))
         peak = _larger(peak, step)
         if container.get("restartPolicy") == "Always":

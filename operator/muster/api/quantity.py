@@ -64,6 +64,7 @@ def units(resource: str, quantity: str | float) -> int:
     if value < 0:
         raise ValueError(f'"{quantity}" is negative; an amount of {resource} is 0 or more')
     amount = value if in_bytes(resource) else value * 1000
+    # Up, as Kubernetes does: rounded down, a request for a part of the least would be none.
     return min(-(-amount.numerator // amount.denominator), LIMIT)
 
 

@@ -84,8 +84,8 @@ def _text(schema: Json, value: str, path: str) -> Iterator[Problem]:
     pattern = schema.get("pattern", "")
     if not re.search(pattern, value):
         known = "is not a quantity; write for example 500m, 2 or 16Gi"
-        told = known if pattern == quantity.PATTERN else f"must match {pattern}"
-        yield Problem(path, invalid(value, told))
+        detail = known if pattern == quantity.PATTERN else f"must match {pattern}"
+        yield Problem(path, invalid(value, detail))
     if len(value) > schema.get("maxLength", len(value)):
         detail = f"Too long: may not be more than {schema['maxLength']} characters"
         yield Problem(path, detail)

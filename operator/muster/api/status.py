@@ -76,11 +76,11 @@ _INT64: Final = Field(strict=True, json_schema_extra={"format": "int64"})
 _UNLESS_EMPTY: Final = Field(exclude_if=not_)
 _UNLESS_NONE: Final = Field(exclude_if=lambda value: value is None)
 
-Words = Annotated[str, _STRICT, _Else("")]
+Line = Annotated[str, _STRICT, _Else("")]
 """A text that is written also where it is empty."""
 Number = Annotated[int, _INT32, _Else(0)]
 """A count that is written also where it is 0."""
-Text = Annotated[Words, _UNLESS_EMPTY]
+Text = Annotated[Line, _UNLESS_EMPTY]
 Count = Annotated[Number, _UNLESS_EMPTY]
 Place = Annotated[int | None, _INT32, _Else(None), _UNLESS_NONE]
 Generation = Annotated[int | None, _INT64, _Else(None), _UNLESS_NONE]
@@ -115,8 +115,8 @@ class Condition:
 
     type: Name
     status: Annotated[str, _Known()]
-    reason: Words
-    message: Words
+    reason: Line
+    message: Line
     updated: Annotated[Stamp, Field(alias="lastUpdateTime")]
     transitioned: Annotated[Stamp, Field(alias="lastTransitionTime")]
 

@@ -22,29 +22,29 @@ def own(scope: Scope) -> tuple[BatchView, ...]:
     )
 
 
-def suspensions(scope: Scope, molds: Mapping[str, PodBuilder]) -> Iterator[Action]:
+def suspensions(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Action]:
     """Yield what holds them back; those that are not there are made so, if they may be early."""
     for batch in own(scope):
         if not batch.suspended:
             yield _patch(batch, {"spec": {"suspend": True}})
     late = scope.framework.gang.later(scope.job)
-    for mold in molds.values():
-        wanted = mold.replica.batch and mold.replica.type not in late
-        if wanted and mold.name(0) not in scope.roster.names and scope.refusal is None:
-            yield Create(mold.batch_job(suspend=True))
+    for builder in builders.values():
+        wanted = builder.replica.batch and builder.replica.type not in late
+        if wanted and builder.name(0) not in scope.roster.names and scope.refusal is None:
+            yield Create(builder.batch_job(suspend=True))
 
 
-def resumptions(scope: Scope, molds: Mapping[str, PodBuilder]) -> Iterator[Action]:
+def resumptions(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Action]:
     """Yield what lets those go that may have their pod now, as the template is by now."""
     held = {batch.name: batch for batch in own(scope) if batch.suspended}
-    for mold in molds.values():
-        batch = held.get(mold.name(0)) if mold.replica.batch else None
-        if batch is None or not pods.may_create_place(scope, mold, 0):
+    for builder in builders.values():
+        batch = held.get(builder.name(0)) if builder.replica.batch else None
+        if batch is None or not pods.may_create_place(scope, builder, 0):
             continue
         if batch.started:
             # Only one that has never started may change its template.
             yield _patch(batch, {"status": {"startTime": None}}, "status")
-        template = mold.batch_job()["spec"]["template"]
+        template = builder.batch_job()["spec"]["template"]
         spec = {key: template["spec"].get(key) for key in _DIRECTIVES}
         # A merge keeps what it does not name.
         spec["nodeSelector"] = dict.fromkeys(batch.selector) | (spec["nodeSelector"] or {})
@@ -57,7 +57,7 @@ def expiries(scope: Scope, going: Collection[str]) -> Iterator[Action]:
 
     `going`: uids of what is deleted anyway.
 
-    Not before the job's end is written: nobody could tell afterwards that they had done their
+    Not before the job's end is written: nothing would show afterwards that they had done their
     work, and an operator that was away meanwhile would have it done again.
     """
     ttl = scope.job.run_policy.ttl_seconds_after_finished

@@ -35,7 +35,7 @@ _WAITING: Final = frozenset(
         GangPhase.RELEASED,
     }
 )
-_WORDS: Final = (
+_STATES: Final = (
     (names.Condition.FAILED, names.JobState.FAILED),
     (names.Condition.SUCCEEDED, names.JobState.SUCCEEDED),
     (names.Condition.SUSPENDED, names.JobState.SUSPENDED),
@@ -84,7 +84,7 @@ def with_conditions(conditions: Conditions, new: Iterable[Condition]) -> Conditi
 
 
 def renewed(conditions: Conditions, type_: names.Condition, now: float) -> Conditions:
-    """Return the list with the condition, if it is there, told again at this time."""
+    """Return the list with the condition, if it is there, dated anew."""
     at = float(math.floor(now))
     return tuple(replace(c, updated=at) if c.type == type_ else c for c in conditions)
 
@@ -153,10 +153,10 @@ def selector(job: Job, framework: Framework, role: str) -> str:
 
 
 def state(status: JobStatus) -> names.JobState:
-    """Return the one word for people; Invalid and Blocked are decided elsewhere."""
-    word = next((word for type_, word in _WORDS if status.is_true(type_)), None)
-    if word is not None:
-        return word
+    """Return the state for people; Invalid and Blocked are decided elsewhere."""
+    found = next((shown for type_, shown in _STATES if status.is_true(type_)), None)
+    if found is not None:
+        return found
     return names.JobState.QUEUED if waits(status) else names.JobState.CREATED
 
 

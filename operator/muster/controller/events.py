@@ -18,7 +18,7 @@ from muster.controller.scope import Scope
 from muster.frameworks.base import container_name
 
 MOST_APART: Final = 32
-"""Up to so many objects get an event each, beyond it one event tells of them all."""
+"""Up to so many objects get an event each, beyond it one event stands for them all."""
 LONGEST: Final = 1024
 """Characters that the API server takes for an event's message."""
 _NORMAL: Final = "Normal"
@@ -59,7 +59,7 @@ def normal(reason: str, message: str, *, once: bool = False, transition: str = "
 
 
 def of_writes(actions: Iterable[Action]) -> Iterator[Emit]:
-    """Tell of the pods and services that a pass creates and deletes."""
+    """Yield the events of the pods and services that a pass creates and deletes."""
     made: defaultdict[str, list[str]] = defaultdict(list)
     gone: defaultdict[str, list[str]] = defaultdict(list)
     for action in actions:
@@ -81,19 +81,19 @@ def _together(form: str, listed: Sequence[str]) -> Iterator[str]:
 
 
 def of_transitions(before: JobStatus, after: JobStatus) -> Iterator[Emit]:
-    """Tell of the conditions that became true, and of a resumption.
+    """Yield the events of the conditions that became true, and of a resumption.
 
-    That it runs is told once, a restart by `of_restarts`, each time anew.
+    That it runs is recorded once, a restart by `of_restarts`, each time anew.
     """
     for condition in transitions(before.conditions, after.conditions):
         resumed = condition.type == names.Condition.SUSPENDED and condition.status == "False"
         failed = condition.type == names.Condition.RESTARTING
         preempted = condition.reason == Reason.PREEMPTED
-        told = condition.status == "True" and (preempted or not failed)
-        if told or resumed:
+        became = condition.status == "True" and (preempted or not failed)
+        if became or resumed:
             alarm = condition.type in _ALARMS
             once = condition.type == names.Condition.RUNNING
-            # A restart is counted with the event of its own that tells of it.
+            # A restart is counted with the event of its own.
             counted = "" if resumed or failed else condition.type
             yield (warning if alarm else normal)(
                 condition.reason, condition.message, once=once, transition=counted
@@ -101,12 +101,12 @@ def of_transitions(before: JobStatus, after: JobStatus) -> Iterator[Emit]:
 
 
 def of_gang(before: JobStatus, after: JobStatus) -> Iterator[Emit]:
-    """Tell once, for every change of reason, why the gang does not run.
+    """Yield once, for every change of reason, why the gang does not run.
 
     A member that is merely being replaced is no reason to alarm anybody.
     """
-    told, gang = before.gang.reason if before.gang else "", after.gang
-    if gang is None or gang.reason in ("", told):
+    known, gang = before.gang.reason if before.gang else "", after.gang
+    if gang is None or gang.reason in ("", known):
         return
     if is_alarming(gang):
         lost = gang.reason == Reason.GANG_NOT_ENFORCED
@@ -121,11 +121,11 @@ def is_alarming(gang: Verdict) -> bool:
 
 
 def of_exits(scope: Scope, counted: Mapping[str, ReplicaStatus], *, over: bool) -> Iterator[Emit]:
-    """Tell with which codes the framework's containers ended.
+    """Yield with which codes the framework's containers ended.
 
-    Level-triggered without memory: a role's ends are told when its counts of ended pods change,
-    so that an end may be told again beside a later one, but none is left out. A large job's
-    good ends are told together when the job is over.
+    Level-triggered without memory: a role's ends are recorded when its counts of ended pods
+    change, so that an end may be recorded again beside a later one, but none is left out. A
+    large job's good ends are recorded together when the job is over.
     """
     large = scope.job.total > MOST_APART
     whole = large and over
@@ -149,7 +149,7 @@ def _ends_changed(scope: Scope, counted: Mapping[str, ReplicaStatus], member: Me
 
 
 def of_restarts(scope: Scope) -> Iterator[Emit]:
-    """Tell of the failed pods whose replacement starts in this pass."""
+    """Yield the events of the failed pods whose replacement starts in this pass."""
     failed = scope.roster.having(PodFate.RESTARTS)
     if not failed:
         return
@@ -174,7 +174,7 @@ def restarting(job: str, type_: str) -> str:
 
 
 def of_notices(scope: Scope) -> Iterator[Emit]:
-    """Tell the author, once per generation, how the job was read."""
+    """Yield for the author, once per generation, how the job was read."""
     if not scope.fresh:
         return
     first = scope.job.status.observed_generation is None
@@ -182,21 +182,21 @@ def of_notices(scope: Scope) -> Iterator[Emit]:
         if first or notice.reason not in _ONCE_PER_JOB:
             yield Emit(notice.type, notice.reason, _cut(notice.message), once=True)
     wording = scope.framework.life.wording
-    told = wording.restart_policy_of or scope.framework.api.types
-    roles = (role for role in scope.job.replicas if role.type in told)
+    types = wording.restart_policy_of or scope.framework.api.types
+    roles = (role for role in scope.job.replicas if role.type in types)
     if any(role.template["spec"].get("restartPolicy") for role in roles):
         yield warning(wording.restart_policy, wording.restart_policy_text, once=True)
 
 
 def of_validation(scope: Scope, reason: str) -> Emit:
-    """Tell that the job must be mended."""
+    """Return the event that the job must be mended."""
     job, wording = scope.job, scope.framework.life.wording
     event = names.reason(job.kind, names.Suffix.FAILED_VALIDATION)
     return warning(wording.invalid_event or event, wording.of(wording.invalid, job, why=reason))
 
 
 def of_state(scope: Scope, after: JobStatus) -> Iterator[Emit]:
-    """Tell why the job is invalid or blocked, once."""
+    """Yield why the job is invalid or blocked, once."""
     if after.reason in ("", scope.job.status.reason):
         return
     if after.state == names.JobState.INVALID:
@@ -208,7 +208,7 @@ def of_state(scope: Scope, after: JobStatus) -> Iterator[Emit]:
 
 
 def of_refusal(scope: Scope) -> Iterator[Emit]:
-    """Tell why the server did not take an object."""
+    """Yield why the server did not take an object."""
     refusal = scope.refusal
     if refusal is not None:
         reason = _REFUSED.get(refusal.kind, f"FailedCreate{refusal.kind}")
@@ -216,20 +216,20 @@ def of_refusal(scope: Scope) -> Iterator[Emit]:
 
 
 def of_failed_deletion(action: Delete, error: str) -> Emit:
-    """Tell that the server did not delete an object, once of that object."""
+    """Return the event that the server did not delete an object, once of that object."""
     kind = "Job" if action.kind.endswith("Job") else action.kind
     reason = _KEPT.get(kind, f"FailedDelete{kind}")
     return warning(reason, f"Error deleting: {error}", once=True, about=action.uid)
 
 
 def of_abnormal_pods(scope: Scope) -> Iterator[Emit]:
-    """Tell why containers of living pods ended badly or do not start, or why a pod waits.
+    """Yield why containers of living pods ended badly or do not start, or why a pod waits.
 
     Of the first pods only: what is wrong with more of them is wrong with all.
     """
     living = (m.pod for m in scope.roster.having(PodFate.STAYS) if not m.pod.terminal)
-    told = (emit for pod in living for emit in _of_abnormal(scope, pod))
-    yield from islice(told, MOST_APART)
+    emits = (emit for pod in living for emit in _of_abnormal(scope, pod))
+    yield from islice(emits, MOST_APART)
 
 
 def _of_abnormal(scope: Scope, pod: PodView) -> Iterator[Emit]:
@@ -238,7 +238,7 @@ def _of_abnormal(scope: Scope, pod: PodView) -> Iterator[Emit]:
             text, about = _abnormal(pod.name, end), f"{pod.uid}/{end.container}"
             yield warning(end.reason or "Error", text, once=True, about=about)
     reason, message = pod.doubt
-    # The allocator tells of the pods that wait for it, once for the whole gang.
+    # The allocator reports the pods that wait for it, once for the whole gang.
     if message and not (scope.backend.embedded and pod.scheduler_name in scope.schedulers):
         text = f"Error pod {pod.name} condition message: {message}"
         yield warning(reason or names.Event.UNSCHEDULABLE, text, once=True, about=pod.uid)

@@ -244,6 +244,7 @@ def _fate(
 ) -> PodFate:
     if pod.deleting:
         return PodFate.GOES
+    # Before its phase: the others of a gang that restarts as a whole are counted while they run.
     if pod.uid in counted:
         return PodFate.COUNTED
     if pod.phase != "Failed" or replica.batch:
@@ -259,6 +260,7 @@ def _fate_of_failure(pod: PodView, replica: Replica, framework: Framework) -> Po
     if replica.restart_policy != names.RestartPolicy.EXIT_CODE:
         return PodFate.RESTARTS
     code = pod.exit_code(container_name(framework, replica))
+    # Without a code nobody knows that the program itself failed: a node that died leaves none.
     retryable = code is None or code >= FIRST_RETRYABLE
     return PodFate.RESTARTS if retryable else PodFate.PERMANENT
 

@@ -93,7 +93,7 @@ class Observed:
     """Pod name -> node, for the pods that may be created now; a pod mapped to "" is created
     unbound. None: the gang scheduler does not decide before creation, all may be created."""
     verdict: Verdict | None = None
-    """The embedded allocator's latest word on the gang, None if it has not looked yet."""
+    """The embedded allocator's latest verdict on the gang, None if it has not looked yet."""
     refusal: Refusal | None = None
     replacing: frozenset[str] = frozenset()
     """uids of pods that the scheduler ended (eviction, hold expired), not the program."""
@@ -146,9 +146,9 @@ class Emit:
     reason: str
     message: str
     once: bool = False
-    """Every pass may say it, but it is to be heard once."""
+    """Every pass may emit it, but it is to be recorded once."""
     about: str = ""
-    """What else than the job it is about; once is then once of that, in whatever words."""
+    """What else than the job it is about; once is then once of that, whatever the message."""
     group: GroupView | None = None
     """The job's group instead of the job; this is the first that is left out under load."""
     transition: str = ""

@@ -20,7 +20,7 @@ _DELETED: Final = names.Event.SUCCESSFUL_DELETE_POD_GROUP
 
 
 def ready_for_pods(scope: Scope) -> bool:
-    """Say whether the backend lets pods be created, as far as its API and its group tell."""
+    """Say whether the backend lets pods be created, as far as its API and its group show."""
     if scope.backend.apis and (scope.context.missing or of_another(scope)):
         return False
     return scope.backend.may_create_pods(scope.observed.group)
@@ -88,7 +88,7 @@ def _delete(group: GroupView) -> Delete:
 
 
 def announcement(scope: Scope, verdict: Verdict | None) -> Iterator[Patch | Emit]:
-    """Yield what tells the verdict on the group itself, where Muster is its scheduler."""
+    """Yield what publishes the verdict on the group itself, where Muster is its scheduler."""
     group = scope.observed.group
     if not scope.backend.embedded or verdict is None or group is None or group.deleting:
         return

@@ -113,39 +113,40 @@ def config_writes(scope: Scope) -> Iterator[Action]:
 
 def removals(scope: Scope) -> Iterator[Delete]:
     """Yield the deletions of pods that are not wanted, or are to be replaced."""
+    # One that RESTARTS stays until its restart is written: a crash in between loses no count.
     replaced = (member.pod for member in scope.roster.having(PodFate.COUNTED, PodFate.LOST))
     return deletions((*replaced, *scope.roster.surplus))
 
 
-def creations(scope: Scope, molds: Mapping[str, PodBuilder]) -> Iterator[Create]:
+def creations(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Create]:
     """Yield the missing pods that may be created now, in canonical order.
 
     A pod that leads numbered ones comes after them.
     """
     taken, places, late = scope.roster.names, scope.roster.places, _waiting(scope)
-    for role, mold in sorted(molds.items(), key=lambda item: _leads(item[1].replica)):
-        nodes = _nodes(scope, mold)
-        if mold.replica.type in late:
+    for role, builder in sorted(builders.items(), key=lambda item: _leads(item[1].replica)):
+        nodes = _nodes(scope, builder)
+        if builder.replica.type in late:
             continue
-        for index in range(mold.replica.replicas):
-            name = mold.name(index)
+        for index in range(builder.replica.replicas):
+            name = builder.name(index)
             if name in taken or (role, index) in places:
                 continue
             if nodes is None:
-                yield Create(mold.wanted(index))
+                yield Create(builder.wanted(index))
             elif name in nodes:
-                yield Create(mold.wanted(index, nodes[name]))
+                yield Create(builder.wanted(index, nodes[name]))
 
 
 def _leads(replica: Replica) -> bool:
     return not (replica.numbered or replica.batch)
 
 
-def may_create_place(scope: Scope, mold: PodBuilder, index: int) -> bool:
+def may_create_place(scope: Scope, builder: PodBuilder, index: int) -> bool:
     """Say whether the pod of that index may appear now, were it missing."""
-    nodes = _nodes(scope, mold)
-    placed = nodes is None or mold.name(index) in nodes
-    return placed and mold.replica.type not in _waiting(scope)
+    nodes = _nodes(scope, builder)
+    placed = nodes is None or builder.name(index) in nodes
+    return placed and builder.replica.type not in _waiting(scope)
 
 
 def _waiting(scope: Scope) -> frozenset[str]:
@@ -158,18 +159,18 @@ def _waiting(scope: Scope) -> frozenset[str]:
     return late if ready < sum(role.replicas for role in first) else frozenset()
 
 
-def _nodes(scope: Scope, mold: PodBuilder) -> Mapping[str, str] | None:
+def _nodes(scope: Scope, builder: PodBuilder) -> Mapping[str, str] | None:
     """Return the nodes of the pods that may be created; None: all may, without a node.
 
     Pods that name a scheduler which is not the allocator's are that scheduler's affair.
     """
-    if scope.backend.embedded and mold.scheduler in scope.schedulers:
+    if scope.backend.embedded and builder.scheduler in scope.schedulers:
         return scope.observed.placements or {}
     return None
 
 
 def service_writes(
-    scope: Scope, molds: Mapping[str, PodBuilder], fresh: Iterable[Create]
+    scope: Scope, builders: Mapping[str, PodBuilder], fresh: Iterable[Create]
 ) -> Iterator[Action]:
     """Yield the missing services of pods that exist or are being created, and the surplus."""
     if not scope.framework.pods.services:
@@ -177,12 +178,12 @@ def service_writes(
     pods = {pod.name for pod in scope.roster.own} | {c.doc["metadata"]["name"] for c in fresh}
     taken = {view.name for view in scope.observed.services}
     wanted: set[str] = set()
-    for mold in molds.values():
-        for index in range(mold.replica.replicas):
-            name = mold.name(index)
+    for builder in builders.values():
+        for index in range(builder.replica.replicas):
+            name = builder.name(index)
             wanted.add(name)
             if name in pods and name not in taken and scope.refusal is None:
-                yield Create(mold.service(index))
+                yield Create(builder.service(index))
     unwanted = (v for v in own(scope, scope.observed.services) if v.name not in wanted)
     yield from deletions(unwanted)
 
@@ -210,7 +211,7 @@ def end_of_configs(scope: Scope) -> Iterator[Delete]:
 
 
 def may_create(scope: Scope) -> bool:
-    """Say whether new pods may appear, as far as server, gang scheduler and back-off tell."""
+    """Say whether new pods may appear, as far as server, gang scheduler and back-off allow."""
     rested = scope.now >= (policies.restart_due(scope.job) or 0.0)
     return rested and scope.hindrance is None and podgroup.ready_for_pods(scope)
 

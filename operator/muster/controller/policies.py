@@ -61,7 +61,7 @@ def in_a_row(before: JobStatus, fresh: int, now: float) -> int:
 def restart_due(job: Job) -> float | None:
     """Return when a gang that restarts as a whole may be created again; None: at any time.
 
-    The pause counts from the last failure that the status tells.
+    The pause counts from the last failure in the status.
     """
     restarting = job.status.condition(names.Condition.RESTARTING)
     pause = RESTARTS.pause(job.status.restarts_in_a_row - 1)

@@ -39,11 +39,11 @@ from muster.controller.scope import Scope, scope_of
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend
 
-FIRST_WORD: float = 2.0
+FIRST_VERDICT: float = 2.0
 """Seconds that the allocator gets before a new job's first status is written without it."""
 BLOCKED_PAUSE: float = 5.0
-"""Seconds after which a job that somebody else's object blocks is looked at again; nobody tells
-of the end of an object that is not the job's."""
+"""Seconds after which a job that somebody else's object blocks is looked at again; nothing
+triggers the job at the end of an object that is not its own."""
 LEFTOVER_PAUSE: float = 1.0
 """Seconds after which it is looked at again if the object is about to go."""
 
@@ -128,8 +128,8 @@ def _kept(scope: Scope) -> Iterator[Action]:
     """Yield what a suspended job has all the same, where the kind wants that."""
     if not (scope.lacking or pods.conflict(scope)):
         yield from dependents.writes(scope, lasting=True)
-        molds = templates.pod_builders(scope.job, scope.framework, scope.backend, scope.context)
-        yield from batches.suspensions(scope, molds)
+        builders = templates.pod_builders(scope.job, scope.framework, scope.backend, scope.context)
+        yield from batches.suspensions(scope, builders)
 
 
 # 4. Running: deadline and backoff, group, config, pods, services, conditions.
@@ -149,18 +149,18 @@ def _running(scope: Scope) -> Iterator[Action]:
         yield from pods.removals(scope)
     else:
         yield from _children(scope)
-    yield from _said(scope)
-    told = (*events.of_restarts(scope), *exits, *events.of_state(scope, after))
-    silent = _awaits_first_word(scope)
+    yield from _current_events(scope)
+    emits = (*events.of_restarts(scope), *exits, *events.of_state(scope, after))
+    silent = _awaits_verdict(scope)
     if not silent:
         yield from podgroup.announcement(scope, after.gang)
-        yield from _status_writes(scope, after, told)
+        yield from _status_writes(scope, after, emits)
     yield from _earliest(
         policies.deadline(scope.job, scope.framework, after.start_time or scope.now),
         scope.retry,
         _rest(scope),
         gangstatus.look_again(scope),
-        scope.job.created + FIRST_WORD if silent else None,
+        scope.job.created + FIRST_VERDICT if silent else None,
         _after_others(scope, blocked=bool(obstacle)),
     )
 
@@ -172,24 +172,24 @@ def _children(scope: Scope) -> Iterator[Action]:
     its gangs start before anything is written about them.
     """
     late = scope.backend.embedded
-    group = () if _awaits_first_word(scope) else tuple(podgroup.writes(scope))
+    group = () if _awaits_verdict(scope) else tuple(podgroup.writes(scope))
     if pods.taken_down(scope):
         yield from group
         yield from _undo(scope)
         return
     yield from () if late else group
     yield from pods.adoptions(scope)
-    molds = templates.pod_builders(scope.job, scope.framework, scope.backend, scope.context)
+    builders = templates.pod_builders(scope.job, scope.framework, scope.backend, scope.context)
     yield from dependents.writes(scope)
     if pods.may_create(scope):
         yield from pods.config_writes(scope)
-        yield from batches.resumptions(scope, molds)
-    creates = list(pods.creations(scope, molds)) if pods.may_create(scope) else []
+        yield from batches.resumptions(scope, builders)
+    creates = list(pods.creations(scope, builders)) if pods.may_create(scope) else []
     writes = (
         *pods.removals(scope),
         *creates,
         *(group if late else ()),
-        *pods.service_writes(scope, molds, creates),
+        *pods.service_writes(scope, builders, creates),
         *dependents.autoscaler_writes(scope),
     )
     yield from (*writes, *events.of_writes(writes))
@@ -208,31 +208,31 @@ def _undo(scope: Scope) -> Iterator[Action]:
     yield from events.of_writes(deletes)
 
 
-def _said(scope: Scope) -> Iterator[Emit]:
-    """Yield what does not depend on the status; the recorder drops what was said lately."""
+def _current_events(scope: Scope) -> Iterator[Emit]:
+    """Yield what does not depend on the status; the recorder drops what was recorded lately."""
     yield from events.of_refusal(scope)
     yield from events.of_abnormal_pods(scope)
 
 
-def _awaits_first_word(scope: Scope) -> bool:
-    """Say whether a new job waits for what the allocator has to say about it."""
+def _awaits_verdict(scope: Scope) -> bool:
+    """Say whether a new job waits for the allocator's first verdict."""
     if scope.job.status.conditions or scope.roster.own or scope.context.missing:
         return False
     if scope.lacking or _latched(scope, scope.job.status) != scope.job.status:
         return False
-    young = scope.now < scope.job.created + FIRST_WORD
+    young = scope.now < scope.job.created + FIRST_VERDICT
     silent = scope.observed.verdict is None and not scope.observed.placements
     return young and scope.backend.embedded and silent
 
 
-def _status_writes(scope: Scope, after: JobStatus, told: Iterable[Emit]) -> Iterator[Action]:
+def _status_writes(scope: Scope, after: JobStatus, emits: Iterable[Emit]) -> Iterator[Action]:
     before, after = scope.job.status, _latched(scope, after)
     if after != before:
         yield SetStatus(status.write(after))
         yield from events.of_notices(scope)
         yield from events.of_transitions(before, after)
         yield from events.of_gang(before, after)
-        yield from told
+        yield from emits
 
 
 def _rest(scope: Scope) -> float | None:

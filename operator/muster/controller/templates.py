@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a job creates: its pods, their services, the config maps they refer to.
 
-What is common to a role is built once, in its `Mold`; documents share those parts and are never
-changed afterwards.
+What is common to a role is built once, in its `PodBuilder`; documents share those parts and are
+never changed afterwards.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def pod_builder(
 def pod_builders(
     job: Job, framework: Framework, backend: GangBackend, context: Context
 ) -> Mapping[str, PodBuilder]:
-    """Return the mold of every role, by role, in canonical order."""
+    """Return the builder of every role, by role, in canonical order."""
     return {r.role: pod_builder(job, framework, r, backend, context) for r in job.replicas}
 
 

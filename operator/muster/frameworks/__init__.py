@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules: one frozen value per framework; FRAMEWORKS is the table of kinds.
+"""What the kinds of jobs differ in: one frozen value per framework, and the table of kinds.
 
-A new kind is a module and a row: whoever asks about kinds asks the table, as it is here.
+Rule: differences are data. A new kind is a module and a row of FRAMEWORKS; whoever asks about
+kinds asks the table, no module knows another kind's, and nothing outside branches on a kind's
+name. Below is `api`; beside it, unknown to it, `gang`; above it `controller`, which reconciles
+all kinds alike.
 """
 
 from __future__ import annotations

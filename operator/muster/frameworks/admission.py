@@ -33,13 +33,13 @@ def review(
     job = load(framework, document, domain)
     if job.deleting:
         return Ruling()
-    told = tuple(notice.message for notice in job.notices if notice.type == "Warning")
+    warnings = tuple(notice.message for notice in job.notices if notice.type == "Warning")
     if before is None:
-        return Ruling(job.problems, told)
+        return Ruling(job.problems, warnings)
     old = load(framework, before, domain)
     kept = tuple(problem for problem in job.problems if problem in old.problems)
     new = tuple(problem for problem in job.problems if problem not in kept)
-    return Ruling((*_immutable(old, job), *new), (*map(str, kept), *told))
+    return Ruling((*_immutable(old, job), *new), (*map(str, kept), *warnings))
 
 
 def _immutable(old: Job, new: Job) -> tuple[Problem, ...]:

@@ -73,7 +73,7 @@ class Wording:
         "Restart policy in pod template will be overwritten by restart policy in replica spec"
     )
     restart_policy_of: tuple[str, ...] = ()
-    """The roles of which it is told; empty: all."""
+    """The roles for which it is recorded; empty: all."""
 
     def of(self, text: str, job: Job, **more: str) -> str:
         """Return one of these texts about a job."""
@@ -156,9 +156,9 @@ class Spec:
     """(spec, job) -> breaches in the kind's own words, in place of what is said of that field of
     all kinds."""
     first_breach: bool = False
-    """Is the first breach that `check` finds all that is told?"""
+    """Is the first breach that `check` finds all that is reported?"""
     notices: Callable[[Job], Sequence[Notice]] = _nothing
-    """What the author is to be told about how the job was read, beside what all kinds say."""
+    """Notices to the author about how the job was read, beside what all kinds say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +247,7 @@ class Framework:
     """
 
     api: Kind
-    """What the API server is told of it."""
+    """What the API server knows of it."""
     operator: Operator
     roles: Roles
     pods: Pods

@@ -3,46 +3,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Final
 
 from muster.api import jobs
 from muster.api.kinds import Kind
-from muster.api.model import Job, PodView, Replica
-from muster.api.status import ReplicaStatus
-from muster.frameworks import master_worker
-from muster.frameworks.base import (
-    Environment,
-    Framework,
-    Life,
-    Operator,
-    Outcome,
-    Pods,
-    Roles,
-    variable,
-)
+from muster.api.model import Job, Replica
+from muster.frameworks import base, master_worker
 
 
-def _environment(job: Job, _replica: Replica, _domain: str) -> Environment:
+def _environment(job: Job, _replica: Replica, _domain: str) -> base.Environment:
     common = (
         master_worker.UNBUFFERED,
-        variable("COORDINATOR_PORT", master_worker.port_of(JAX, job, master_worker.WORKER)),
-        variable("COORDINATOR_ADDRESS", master_worker.first_of(job, master_worker.WORKER)),
-        variable("NUM_PROCESSES", job.total),
+        base.variable("COORDINATOR_PORT", master_worker.port_of(JAX, job, master_worker.WORKER)),
+        base.variable("COORDINATOR_ADDRESS", master_worker.first_of(job, master_worker.WORKER)),
+        base.variable("NUM_PROCESSES", job.total),
     )
-    return Environment(entries=lambda index: (*common, variable("PROCESS_ID", index)))
+    return base.Environment(entries=lambda index: (*common, base.variable("PROCESS_ID", index)))
 
 
-def _outcome(
-    job: Job,
-    counts: Mapping[str, ReplicaStatus],
-    _pods: Sequence[PodView],
-    excused: frozenset[str],
-) -> Sequence[Outcome]:
-    return master_worker.outcome(job, counts, excused)
-
-
-JAX: Final = Framework(
+JAX: Final = base.Framework(
     api=Kind(
         name="JAXJob",
         plural="jaxjobs",
@@ -51,8 +30,8 @@ JAX: Final = Framework(
         types=(master_worker.WORKER,),
         scaled=master_worker.WORKER,
     ),
-    operator=Operator("jaxjob-controller", metric="jax"),
-    roles=Roles(restart_policy="Never", is_master=master_worker.master_or_first),
-    pods=Pods(container="jax", port_name="jaxjob-port", port=6666, environment=_environment),
-    life=Life(outcome=_outcome, selectors=True),
+    operator=base.Operator("jaxjob-controller", metric="jax"),
+    roles=base.Roles(restart_policy="Never", is_master=master_worker.master_or_first),
+    pods=base.Pods(container="jax", port_name="jaxjob-port", port=6666, environment=_environment),
+    life=base.Life(outcome=master_worker.outcome, selectors=True),
 )

@@ -44,8 +44,8 @@ def load(framework: Framework, document: object, domain: str = "") -> Job:
         notices=tuple(_overruled(overruled)),
     )
     found = tuple(_problems(framework, spec, job, domain))
-    told = () if found else framework.spec.notices(job)
-    return replace(job, problems=found, notices=(*job.notices, *told))
+    own = () if found else framework.spec.notices(job)
+    return replace(job, problems=found, notices=(*job.notices, *own))
 
 
 def fold(fields: Iterable[str], spec: Mapping[str, Any]) -> tuple[Json, tuple[str, ...]]:
@@ -68,10 +68,11 @@ def _problems(
     yield from own
     if own and framework.spec.first_breach:
         return
-    told = {problem.path for problem in own}
+    reported = {problem.path for problem in own}
     others = (*validation.of_name(job), *written, *validation.of_values(framework, job))
-    yield from (problem for problem in others if problem.path not in told)
+    yield from (problem for problem in others if problem.path not in reported)
     roles = spec.get(framework.spec_field)
+    # A kind's own rules may count on every role: one that could not be read is not in the job.
     if not own and isinstance(roles, dict) and len(roles) == len(job.replicas):
         yield from framework.spec.validate(job, domain)
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from muster.api import names
 from muster.api.edge import integer, mapping, sequence
 from muster.api.kinds import Rule
-from muster.api.model import Job, Json, Problem, Replica
+from muster.api.model import Job, Json, PodView, Problem, Replica
 from muster.api.status import ReplicaStatus
 from muster.frameworks import base
 from muster.frameworks.base import End, Framework, Outcome, first_failure, variable
@@ -50,6 +50,7 @@ def master_or_first(job: Job, replica: Replica, index: int) -> bool:
 def outcome(
     job: Job,
     counts: Mapping[str, ReplicaStatus],
+    _pods: Sequence[PodView],
     excused: frozenset[str],
     *,
     one_is_enough: bool = False,
@@ -61,6 +62,7 @@ def outcome(
     steps = tuple(_progress(job, counts, one_is_enough=one_is_enough))
     if any(step.end is End.SUCCEEDED for step in steps):
         return steps
+    # A failed pod whose successor runs is history: the role has all that it wants.
     whole = {
         r.type
         for r in job.replicas

@@ -6,11 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from muster.api import names
+from muster.api import jobs, names
 from muster.api.edge import integer, mapping, text
 from muster.api.kinds import Kind, Rule
 from muster.api.model import Job, Json, PodView, Replica
-from muster.api.mpi import MPIJobSpec
 
 LAUNCHER: Final = "Launcher"
 WORKER: Final = "Worker"
@@ -65,7 +64,7 @@ what it was: these hold for new jobs, and for the others the operator looks at w
 KIND: Final = Kind(
     name="MPIJob",
     plural="mpijobs",
-    spec=MPIJobSpec,
+    spec=jobs.MPIJobSpec,
     spec_field="mpiReplicaSpecs",
     types=TYPES,
     versions=(V1, V2BETA1),

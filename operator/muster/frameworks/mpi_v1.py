@@ -10,22 +10,7 @@ from muster.api import names
 from muster.api.edge import integer, mapping, sequence, text
 from muster.api.model import Job, Json, PodView, Problem, Replica
 from muster.api.status import ReplicaStatus
-from muster.frameworks import mpi, validation
-from muster.frameworks.base import (
-    Companion,
-    End,
-    Environment,
-    Framework,
-    Life,
-    Operator,
-    Outcome,
-    Pods,
-    Roles,
-    Spec,
-    Wording,
-    first_failure,
-    variable,
-)
+from muster.frameworks import base, mpi, validation
 from muster.frameworks.initcontainer import Waiting
 from muster.frameworks.mpi import LAUNCHER, WORKER
 
@@ -119,7 +104,10 @@ def _init_containers(job: Job, replica: Replica, waiting: Waiting) -> Sequence[J
             "name": "kubectl-delivery",
             "image": waiting.delivery_image,
             "imagePullPolicy": "IfNotPresent",
-            "env": [variable("TARGET_DIR", _KUBECTL_PATH), variable("NAMESPACE", job.namespace)],
+            "env": [
+                base.variable("TARGET_DIR", _KUBECTL_PATH),
+                base.variable("NAMESPACE", job.namespace),
+            ],
             "volumeMounts": [
                 {"name": _KUBECTL, "mountPath": _KUBECTL_PATH},
                 {"name": mpi.CONFIG, "mountPath": mpi.MOUNT},
@@ -129,20 +117,20 @@ def _init_containers(job: Job, replica: Replica, waiting: Waiting) -> Sequence[J
     )
 
 
-def _environment(job: Job, replica: Replica, _domain: str) -> Environment:
+def _environment(job: Job, replica: Replica, _domain: str) -> base.Environment:
     if replica.type != LAUNCHER:
-        return Environment(entries=lambda _index: ())
+        return base.Environment(entries=lambda _index: ())
     container = replica.template["spec"]["containers"][0]
     entries = [
-        variable("OMPI_MCA_plm_rsh_agent", _AGENT),
-        variable("OMPI_MCA_orte_default_hostfile", f"{mpi.MOUNT}/hostfile"),
+        base.variable("OMPI_MCA_plm_rsh_agent", _AGENT),
+        base.variable("OMPI_MCA_orte_default_hostfile", f"{mpi.MOUNT}/hostfile"),
     ]
     if not _on_gpu(job):
-        entries += (variable(name, "") for name in mpi.NO_GPU)
+        entries += (base.variable(name, "") for name in mpi.NO_GPU)
     there = {mapping(entry).get("name") for entry in sequence(container.get("env"))}
     intel = (("I_MPI_HYDRA_BOOTSTRAP", "rsh"), ("I_MPI_HYDRA_BOOTSTRAP_EXEC", _AGENT))
-    entries += (variable(name, value) for name, value in intel if name not in there)
-    return Environment(entries=lambda _index: entries, container=text(container.get("name")))
+    entries += (base.variable(name, value) for name, value in intel if name not in there)
+    return base.Environment(entries=lambda _index: entries, container=text(container.get("name")))
 
 
 def _outcome(
@@ -150,23 +138,25 @@ def _outcome(
     counts: Mapping[str, ReplicaStatus],
     pods: Sequence[PodView],
     excused: frozenset[str],
-) -> Sequence[Outcome]:
+) -> Sequence[base.Outcome]:
     """Return the conditions: the launcher decides; a lost worker is lost for the program.
 
     A failed pod is excused only while its exit code, or the whole gang, is given another try.
     """
     leads = counts.get(LAUNCHER, ReplicaStatus())
     if leads.succeeded:
-        return (Outcome(End.SUCCEEDED, f"MPIJob {job.name} is successfully completed."),)
-    runs = (Outcome(End.RUNNING, f"MPIJob {job.name} is running."),) if leads.active else ()
+        return (base.Outcome(base.End.SUCCEEDED, f"MPIJob {job.name} is successfully completed."),)
+    runs = (
+        (base.Outcome(base.End.RUNNING, f"MPIJob {job.name} is running."),) if leads.active else ()
+    )
     text_ = mpi.evicted(job, pods, names.EVICTED)
     if text_:
-        return (*runs, Outcome(End.FAILED, text_, mpi.EVICTED))
-    failed = first_failure(job, counts, _given_another_try(job, excused))
+        return (*runs, base.Outcome(base.End.FAILED, text_, mpi.EVICTED))
+    failed = base.first_failure(job, counts, _given_another_try(job, excused))
     if failed is None:
         return runs
     said = f"{counts[failed.type].failed} {failed.type} replica(s) failed."
-    return (*runs, Outcome(End.FAILED, f"MPIJob {job.name} is failed because {said}"))
+    return (*runs, base.Outcome(base.End.FAILED, f"MPIJob {job.name} is failed because {said}"))
 
 
 def _given_another_try(job: Job, excused: frozenset[str]) -> frozenset[str]:
@@ -196,9 +186,9 @@ def _breaches(roles: object) -> Iterator[str]:
         if type_ is None:
             yield f"MPIReplicaType is {key} but must be one of [Launcher Worker]"
         for container in map(mapping, containers):
-            for field, word in (("image", "Image"), ("name", "ImageName")):
+            for field, shown in (("image", "Image"), ("name", "ImageName")):
                 if not text(container.get(field)):
-                    start = f"MPIReplicaSpec is not valid: {word} is undefined in the container"
+                    start = f"MPIReplicaSpec is not valid: {shown} is undefined in the container"
                     yield f"{start} of {type_}"
         if type_ == LAUNCHER and integer(mapping(role).get("replicas")) not in (None, 1):
             yield "MPIReplicaSpec is not valid: There must be only 1 launcher replica"
@@ -206,10 +196,10 @@ def _breaches(roles: object) -> Iterator[str]:
         yield "MPIReplicaSpec is not valid: Master ReplicaSpec must be present"
 
 
-MPI_V1: Final = Framework(
+MPI_V1: Final = base.Framework(
     api=mpi.KIND,
     own_managers=(names.MANAGED_BY_TRAINING_OPERATOR, names.MANAGED_BY_MULTIKUEUE),
-    operator=Operator(
+    operator=base.Operator(
         "mpijob-controller",
         metric="mpi",
         permissions=(
@@ -221,13 +211,13 @@ MPI_V1: Final = Framework(
         ),
         component="mpi-v1",
     ),
-    roles=Roles(
+    roles=base.Roles(
         restart_policy="Never",
         is_master=lambda _job, role, _index: role.type == LAUNCHER,
         counts={WORKER: 0},
         unnumbered=frozenset({LAUNCHER}),
     ),
-    pods=Pods(
+    pods=base.Pods(
         container="",
         port_name="",
         port=9999,
@@ -235,22 +225,22 @@ MPI_V1: Final = Framework(
         template=_template,
         init_containers=_init_containers,
         companions=(
-            Companion(
+            base.Companion(
                 "v1", "ServiceAccount", ACCOUNT_SUFFIX, wanted=lambda job: not _account(job)
             ),
-            Companion("v1", "ConfigMap", mpi.CONFIG_SUFFIX, content=_config),
-            Companion(names.RBAC_API, "Role", ACCOUNT_SUFFIX, content=_rules),
-            Companion(
+            base.Companion("v1", "ConfigMap", mpi.CONFIG_SUFFIX, content=_config),
+            base.Companion(names.RBAC_API, "Role", ACCOUNT_SUFFIX, content=_rules),
+            base.Companion(
                 names.RBAC_API, "RoleBinding", ACCOUNT_SUFFIX, content=_subjects, fixed=_role_ref
             ),
         ),
         services=False,
     ),
-    life=Life(
+    life=base.Life(
         outcome=_outcome,
         selectors=True,
         latch={mpi.VERSION: mpi.V1},
-        wording=Wording(
+        wording=base.Wording(
             taken=(
                 'Resource "{other}" of MPIJobKind "{of}" already exists and is not managed by '
                 "MPIJob"
@@ -259,5 +249,7 @@ MPI_V1: Final = Framework(
             restart_policy_of=(LAUNCHER,),
         ),
     ),
-    spec=Spec(options={"slotsPerWorker": 1, "mainContainer": ""}, check=_check, first_breach=True),
+    spec=base.Spec(
+        options={"slotsPerWorker": 1, "mainContainer": ""}, check=_check, first_breach=True
+    ),
 )

@@ -10,22 +10,7 @@ from muster.api import names
 from muster.api.edge import mapping, sequence, text
 from muster.api.model import Job, Json, Notice, PodView, Problem, Replica
 from muster.api.status import ReplicaStatus
-from muster.frameworks import mpi
-from muster.frameworks.base import (
-    Companion,
-    End,
-    Environment,
-    Framework,
-    Gang,
-    Life,
-    Operator,
-    Outcome,
-    Pods,
-    Roles,
-    Spec,
-    Wording,
-    variable,
-)
+from muster.frameworks import base, mpi
 from muster.frameworks.mpi import LAUNCHER, WORKER
 
 PRIVATE_KEY: Final = "ssh-privatekey"
@@ -119,34 +104,34 @@ def _daemon(container: Json) -> Json:
 
 
 def _open_mpi(slots: int) -> Iterator[Json]:
-    yield variable("OMPI_MCA_orte_keep_fqdn_hostnames", "true")
-    yield variable("OMPI_MCA_orte_default_hostfile", _HOSTS)
-    yield variable("OMPI_MCA_plm_rsh_args", _ATTEMPTS)
-    yield variable("OMPI_MCA_orte_set_default_slots", slots)
+    yield base.variable("OMPI_MCA_orte_keep_fqdn_hostnames", "true")
+    yield base.variable("OMPI_MCA_orte_default_hostfile", _HOSTS)
+    yield base.variable("OMPI_MCA_plm_rsh_args", _ATTEMPTS)
+    yield base.variable("OMPI_MCA_orte_set_default_slots", slots)
 
 
 def _intel(slots: int) -> Iterator[Json]:
-    yield variable("I_MPI_HYDRA_HOST_FILE", _HOSTS)
-    yield variable("I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS", _ATTEMPTS)
-    yield variable("I_MPI_PERHOST", slots)
+    yield base.variable("I_MPI_HYDRA_HOST_FILE", _HOSTS)
+    yield base.variable("I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS", _ATTEMPTS)
+    yield base.variable("I_MPI_PERHOST", slots)
 
 
 def _mpich(_slots: int) -> Iterator[Json]:
-    yield variable("HYDRA_HOST_FILE", _HOSTS)
-    yield variable("HYDRA_LAUNCH_EXTRA_ARGS", _ATTEMPTS)
+    yield base.variable("HYDRA_HOST_FILE", _HOSTS)
+    yield base.variable("HYDRA_LAUNCH_EXTRA_ARGS", _ATTEMPTS)
 
 
 _ENVIRONMENTS: Final = {"OpenMPI": _open_mpi, "Intel": _intel, "MPICH": _mpich}
 
 
-def _environment(job: Job, replica: Replica, _domain: str) -> Environment:
-    entries = [variable("K_MPI_JOB_ROLE", replica.role)]
+def _environment(job: Job, replica: Replica, _domain: str) -> base.Environment:
+    entries = [base.variable("K_MPI_JOB_ROLE", replica.role)]
     if replica.type == LAUNCHER:
         entries += _ENVIRONMENTS[text(job.options[mpi.IMPLEMENTATION])](mpi.slots(job))
         if not _doubles(job):
-            entries += (variable(name, "") for name in mpi.NO_GPU)
+            entries += (base.variable(name, "") for name in mpi.NO_GPU)
     first: str = replica.template["spec"]["containers"][0].get("name") or ""
-    return Environment(entries=lambda _index: entries, container=first)
+    return base.Environment(entries=lambda _index: entries, container=first)
 
 
 def _batch_spec(job: Job) -> Json:
@@ -178,25 +163,29 @@ def _outcome(
     counts: Mapping[str, ReplicaStatus],
     pods: Sequence[PodView],
     _excused: frozenset[str],
-) -> Sequence[Outcome]:
+) -> Sequence[base.Outcome]:
     """Return the conditions: the launcher's end is the job's, unless workers were thrown out."""
     shown = f"MPIJob {job.namespace}/{job.name}"
     leads = next((pod for pod in pods if pod.role == LAUNCHER.lower()), None)
     if leads is not None and leads.phase == "Succeeded":
-        told = f"{shown} successfully completed."
-        return (Outcome(End.SUCCEEDED, told, at=leads.completed),)
+        message = f"{shown} successfully completed."
+        return (base.Outcome(base.End.SUCCEEDED, message, at=leads.completed),)
     if leads is not None and leads.phase == "Failed":
-        return (Outcome(End.FAILED, leads.message or f"{shown} has failed", leads.reason),)
+        return (
+            base.Outcome(base.End.FAILED, leads.message or f"{shown} has failed", leads.reason),
+        )
     text_ = mpi.evicted(job, pods, names.EVICTED)
     if text_:
-        return (Outcome(End.FAILED, text_, mpi.EVICTED),)
+        return (base.Outcome(base.End.FAILED, text_, mpi.EVICTED),)
     early = counts[WORKER].failed + counts[WORKER].succeeded if WORKER in counts else 0
     if early and _later(job) and (leads is None or leads.suspended):
         # Nothing would ever make the workers ready again that the launcher waits for.
-        told = f"{shown} has failed because {early} {WORKER} replica(s) ended before the launcher"
-        return (Outcome(End.FAILED, f"{told} that waits for them."),)
+        message = (
+            f"{shown} has failed because {early} {WORKER} replica(s) ended before the launcher"
+        )
+        return (base.Outcome(base.End.FAILED, f"{message} that waits for them."),)
     all_up = all(counts[role.type].active >= role.replicas for role in job.replicas)
-    return (Outcome(End.RUNNING, f"{shown} is running."),) if leads and all_up else ()
+    return (base.Outcome(base.End.RUNNING, f"{shown} is running."),) if leads and all_up else ()
 
 
 def _check(spec: Mapping[str, Any], job: Job) -> Sequence[Problem]:
@@ -261,7 +250,7 @@ def _of_options(job: Job) -> Iterator[Problem]:
     for field, known in _WORDS.items():
         value = job.options[field]
         if value not in known:
-            listed = ", ".join(f'"{word}"' for word in known)
+            listed = ", ".join(f'"{value}"' for value in known)
             yield Problem(
                 f"spec.{field}", f'Unsupported value: "{value}": supported values: {listed}'
             )
@@ -271,11 +260,11 @@ _WORDS: Final = {
     "launcherCreationPolicy": ("AtStartup", _WAIT),
     mpi.IMPLEMENTATION: ("Intel", "MPICH", "OpenMPI"),
 }
-MPI_V2BETA1: Final = Framework(
+MPI_V2BETA1: Final = base.Framework(
     api=mpi.KIND,
     own_version=mpi.V2BETA1,
     own_managers=(names.MANAGED_BY_MPI_OPERATOR, names.MANAGED_BY_MULTIKUEUE),
-    operator=Operator(
+    operator=base.Operator(
         "mpi-operator",
         metric="mpi",
         own_metrics="mpi_operator",
@@ -286,7 +275,7 @@ MPI_V2BETA1: Final = Framework(
         ),
         component="mpi",
     ),
-    roles=Roles(
+    roles=base.Roles(
         restart_policy="Never",
         is_master=lambda _job, _role, _index: False,
         restart_policies={LAUNCHER: "OnFailure"},
@@ -296,22 +285,22 @@ MPI_V2BETA1: Final = Framework(
         batch=frozenset({LAUNCHER}),
         batch_spec=_batch_spec,
     ),
-    pods=Pods(
+    pods=base.Pods(
         container="",
         port_name="",
         port=9999,
         environment=_environment,
         template=_template,
         companions=(
-            Companion(
+            base.Companion(
                 "v1",
                 "Service",
                 content=_service,
                 fixed=lambda _job: {"spec": {"clusterIP": "None"}},
                 lasting=True,
             ),
-            Companion("v1", "ConfigMap", mpi.CONFIG_SUFFIX, content=_config, lasting=True),
-            Companion(
+            base.Companion("v1", "ConfigMap", mpi.CONFIG_SUFFIX, content=_config, lasting=True),
+            base.Companion(
                 "v1",
                 "Secret",
                 KEYS_SUFFIX,
@@ -323,13 +312,13 @@ MPI_V2BETA1: Final = Framework(
         services=False,
         hostnames=True,
     ),
-    life=Life(
+    life=base.Life(
         outcome=_outcome,
         replaces=False,
         limits_itself=True,
         selectors=True,
         latch={mpi.VERSION: mpi.V2BETA1},
-        wording=Wording(
+        wording=base.Wording(
             created="{kind} {namespace}/{name} is created.",
             suspended="MPIJob suspended",
             stopped="{kind} {namespace}/{name} is suspended.",
@@ -343,10 +332,10 @@ MPI_V2BETA1: Final = Framework(
             ),
         ),
     ),
-    spec=Spec(
+    spec=base.Spec(
         options=mpi.KIND.defaults[mpi.V2BETA1],
         check=_check,
         notices=lambda job: tuple(_notices(job)),
     ),
-    gang=Gang(later=_later),
+    gang=base.Gang(later=_later),
 )

@@ -3,49 +3,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from muster.api import jobs, names
 from muster.api.kinds import Kind
-from muster.api.model import Job, Json, Notice, PodView, Problem, Replica
-from muster.api.status import ReplicaStatus
-from muster.frameworks import master_worker
-from muster.frameworks.base import (
-    Environment,
-    Framework,
-    Life,
-    Operator,
-    Outcome,
-    Pods,
-    Roles,
-    Spec,
-    variable,
-)
+from muster.api.model import Job, Json, Notice, Problem, Replica
+from muster.frameworks import base, master_worker
 from muster.frameworks.master_worker import MASTER, WORKER
 
 _OWN_ADDRESS: Final = "POD_IP_DUMMY"
 
 
-def _environment(job: Job, replica: Replica, _domain: str) -> Environment:
+def _environment(job: Job, replica: Replica, _domain: str) -> base.Environment:
     leading = WORKER if job.replica(MASTER) is None else MASTER
     port = master_worker.port_of(PADDLE, job, leading)
     common = (
         master_worker.UNBUFFERED,
-        variable("PADDLE_JOB_ID", names.flat(job.name)),
-        variable("PADDLE_NNODES", job.total),
+        base.variable("PADDLE_JOB_ID", names.flat(job.name)),
+        base.variable("PADDLE_NNODES", job.total),
     )
     # Its own name may not resolve yet when the first pod looks for itself.
     first = (*common, *_own(port), *_role(leading, replica))
-    other = variable("PADDLE_MASTER", f"{master_worker.first_of(job, leading)}:{port}")
+    other = base.variable("PADDLE_MASTER", f"{master_worker.first_of(job, leading)}:{port}")
     others = (*common, other, *_role(leading, replica))
     leads = replica.type == leading
-    return Environment(entries=lambda index: first if leads and not index else others)
+    return base.Environment(entries=lambda index: first if leads and not index else others)
 
 
 def _own(port: int) -> tuple[Json, ...]:
     source = {"fieldRef": {"fieldPath": "status.podIP"}}
-    address = variable("PADDLE_MASTER", f"$({_OWN_ADDRESS}):{port}")
+    address = base.variable("PADDLE_MASTER", f"$({_OWN_ADDRESS}):{port}")
     return {"name": _OWN_ADDRESS, "valueFrom": source}, address
 
 
@@ -53,16 +41,7 @@ def _role(leading: str, replica: Replica) -> Iterator[Json]:
     """Yield which part a pod has in a job with servers."""
     if leading == MASTER:
         server = replica.type == MASTER
-        yield variable("PADDLE_SERVER_NUM" if server else "PADDLE_TRAINER_NUM", 1)
-
-
-def _outcome(
-    job: Job,
-    counts: Mapping[str, ReplicaStatus],
-    _pods: Sequence[PodView],
-    excused: frozenset[str],
-) -> Sequence[Outcome]:
-    return master_worker.outcome(job, counts, excused)
+        yield base.variable("PADDLE_SERVER_NUM" if server else "PADDLE_TRAINER_NUM", 1)
 
 
 def _validate(job: Job, _domain: str) -> Sequence[Problem]:
@@ -75,7 +54,7 @@ def _notices(job: Job) -> Iterator[Notice]:
         yield Notice("Normal", names.Event.SCHEDULING_POLICY_IGNORED, text)
 
 
-PADDLE: Final = Framework(
+PADDLE: Final = base.Framework(
     api=Kind(
         name="PaddleJob",
         plural="paddlejobs",
@@ -85,17 +64,17 @@ PADDLE: Final = Framework(
         rules=(master_worker.MIN_UP_TO_MAX,),
         scaled=WORKER,
     ),
-    operator=Operator("paddlejob-controller", metric="paddle"),
-    roles=Roles(restart_policy="OnFailure", is_master=master_worker.master_only),
-    pods=Pods(
+    operator=base.Operator("paddlejob-controller", metric="paddle"),
+    roles=base.Roles(restart_policy="OnFailure", is_master=master_worker.master_only),
+    pods=base.Pods(
         container="paddle",
         container_shown='"paddle"',
         port_name="master",
         port=36543,
         environment=_environment,
     ),
-    life=Life(outcome=_outcome, selectors=True),
-    spec=Spec(
+    life=base.Life(outcome=master_worker.outcome, selectors=True),
+    spec=base.Spec(
         options={"elasticPolicy": None},
         validate=_validate,
         notices=lambda job: tuple(_notices(job)),

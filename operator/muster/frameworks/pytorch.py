@@ -12,23 +12,11 @@ from muster.api.edge import integer, mapping, sequence, text
 from muster.api.kinds import Kind, Rule
 from muster.api.model import Job, Json, Notice, PodView, Problem, Replica
 from muster.api.status import ReplicaStatus
-from muster.frameworks import initcontainer, master_worker
-from muster.frameworks.base import (
-    Environment,
-    Framework,
-    Gang,
-    Life,
-    Operator,
-    Outcome,
-    Pods,
-    Roles,
-    Spec,
-    variable,
-)
+from muster.frameworks import base, initcontainer, master_worker
 from muster.frameworks.initcontainer import Waiting
 from muster.frameworks.master_worker import MASTER, WORKER
 
-_WORDS: Final = ("auto", "cpu", "gpu")
+_PER_KIND: Final = ("auto", "cpu", "gpu")
 _BACKENDS: Final = ("c10d", "etcd", "etcd-v2")
 
 
@@ -39,23 +27,26 @@ def _processes(job: Job) -> str:
     return written or ("auto" if old is None else "")
 
 
-def _environment(job: Job, replica: Replica, _domain: str) -> Environment:
+def _environment(job: Job, replica: Replica, _domain: str) -> base.Environment:
     master, processes = job.replica(MASTER), _processes(job)
     size = job.total * (int(processes) if processes.isdecimal() else 1)
-    before = (master_worker.UNBUFFERED, *_meeting(job), variable("WORLD_SIZE", size))
+    before = (master_worker.UNBUFFERED, *_meeting(job), base.variable("WORLD_SIZE", size))
     after = (
-        *((variable("PET_NPROC_PER_NODE", processes),) if processes else ()),
+        *((base.variable("PET_NPROC_PER_NODE", processes),) if processes else ()),
         *_members(job),
     )
     if master is None:
-        return Environment(entries=lambda _index: (master_worker.UNBUFFERED, *after))
+        return base.Environment(entries=lambda _index: (master_worker.UNBUFFERED, *after))
     first = 0 if replica.type == MASTER else 1
 
     def entries(index: int) -> Sequence[Json]:
-        ranks = (variable("RANK", first + index), variable("PET_NODE_RANK", first + index))
+        ranks = (
+            base.variable("RANK", first + index),
+            base.variable("PET_NODE_RANK", first + index),
+        )
         return (*before, *ranks, *after)
 
-    return Environment(entries=entries)
+    return base.Environment(entries=entries)
 
 
 def _meeting(job: Job) -> Iterator[Json]:
@@ -65,21 +56,21 @@ def _meeting(job: Job) -> Iterator[Json]:
         master_worker.first_of(job, MASTER),
     )
     for name, value in (("MASTER_PORT", port), ("MASTER_ADDR", address)):
-        yield variable(name, value)
-        yield variable(f"PET_{name}", value)
+        yield base.variable(name, value)
+        yield base.variable(f"PET_{name}", value)
 
 
 def _members(job: Job) -> Iterator[Json]:
     policy = master_worker.elastic(job)
     if policy is None:
-        yield variable("PET_NNODES", job.total)
+        yield base.variable("PET_NNODES", job.total)
         return
     least, most = master_worker.span(job, policy)
     host = text(policy.get("rdzvHost")) or master_worker.first_of(job, WORKER)
     port = integer(policy.get("rdzvPort")) or master_worker.port_of(PYTORCH, job, WORKER)
-    yield variable("PET_RDZV_ENDPOINT", f"{host}:{port}")
-    yield variable("PET_RDZV_BACKEND", text(policy.get("rdzvBackend")) or "c10d")
-    yield variable("PET_NNODES", f"{least}:{most}")
+    yield base.variable("PET_RDZV_ENDPOINT", f"{host}:{port}")
+    yield base.variable("PET_RDZV_BACKEND", text(policy.get("rdzvBackend")) or "c10d")
+    yield base.variable("PET_NNODES", f"{least}:{most}")
     yield from _if_set(policy)
 
 
@@ -91,13 +82,13 @@ def _if_set(policy: Mapping[str, Any]) -> Iterator[Json]:
     )
     for name, field in named:
         if policy.get(field) is not None:
-            yield variable(name, policy[field])
+            yield base.variable(name, policy[field])
     settings = [mapping(item) for item in sequence(policy.get("rdzvConf"))]
     if settings:
         pairs = (f"{text(item.get('key'))}={text(item.get('value'))}" for item in settings)
-        yield variable("PET_RDZV_CONF", ",".join(pairs))
+        yield base.variable("PET_RDZV_CONF", ",".join(pairs))
     if policy.get("standalone") is True:
-        yield variable("PET_STANDALONE", "")
+        yield base.variable("PET_STANDALONE", "")
 
 
 def _init_containers(job: Job, replica: Replica, waiting: Waiting) -> Sequence[Json]:
@@ -110,11 +101,11 @@ def _init_containers(job: Job, replica: Replica, waiting: Waiting) -> Sequence[J
 def _outcome(
     job: Job,
     counts: Mapping[str, ReplicaStatus],
-    _pods: Sequence[PodView],
+    pods: Sequence[PodView],
     excused: frozenset[str],
-) -> Sequence[Outcome]:
+) -> Sequence[base.Outcome]:
     elastic = master_worker.elastic(job) is not None
-    return master_worker.outcome(job, counts, excused, one_is_enough=elastic)
+    return master_worker.outcome(job, counts, pods, excused, one_is_enough=elastic)
 
 
 def _minimum(job: Job) -> int | None:
@@ -154,8 +145,8 @@ def _one_number_of_processes(job: Job) -> Iterator[Problem]:
     if (master_worker.elastic(job) or {}).get("nProcPerNode") is not None:
         path = "spec.elasticPolicy.nProcPerNode"
         yield Problem(path, "Forbidden: must not be used with spec.nprocPerNode")
-    if not (text(written) in _WORDS or text(written).isdecimal()):
-        listed = ", ".join(f'"{word}"' for word in _WORDS)
+    if not (text(written) in _PER_KIND or text(written).isdecimal()):
+        listed = ", ".join(f'"{kind}"' for kind in _PER_KIND)
         shown = json.dumps(written)
         detail = f"Unsupported value: {shown}: supported values: {listed}, a number in quotes"
         yield Problem("spec.nprocPerNode", detail)
@@ -202,7 +193,7 @@ _RULES: Final = (
     ),
 )
 
-PYTORCH: Final = Framework(
+PYTORCH: Final = base.Framework(
     api=Kind(
         name="PyTorchJob",
         plural="pytorchjobs",
@@ -213,21 +204,21 @@ PYTORCH: Final = Framework(
         rules=_RULES,
         scaled=WORKER,
     ),
-    operator=Operator("pytorchjob-controller", metric="pytorch"),
-    roles=Roles(restart_policy="OnFailure", is_master=master_worker.master_or_first),
-    pods=Pods(
+    operator=base.Operator("pytorchjob-controller", metric="pytorch"),
+    roles=base.Roles(restart_policy="OnFailure", is_master=master_worker.master_or_first),
+    pods=base.Pods(
         container="pytorch",
         port_name="pytorchjob-port",
         port=23456,
         environment=_environment,
         init_containers=_init_containers,
     ),
-    life=Life(outcome=_outcome, selectors=True),
-    spec=Spec(
+    life=base.Life(outcome=_outcome, selectors=True),
+    spec=base.Spec(
         options={"nprocPerNode": None, "elasticPolicy": None},
         validate=_validate,
         notices=lambda job: tuple(_notices(job)),
     ),
-    gang=Gang(minimum=_minimum),
+    gang=base.Gang(minimum=_minimum),
     autoscaler=master_worker.autoscaler,
 )

@@ -11,22 +11,7 @@ from muster.api import jobs, names
 from muster.api.kinds import Kind
 from muster.api.model import Job, Json, PodView, Problem, Replica
 from muster.api.status import ReplicaStatus
-from muster.frameworks.base import (
-    LONGEST_VARIABLE,
-    NO_ENVIRONMENT,
-    SHARED_FROM,
-    End,
-    Environment,
-    Framework,
-    Life,
-    Operator,
-    Outcome,
-    Pods,
-    Roles,
-    Spec,
-    first_failure,
-    port_of,
-)
+from muster.frameworks import base
 
 _MASTERS: Final = ("Chief", "Master")
 _OLD_VERSIONS: Final = ("v1beta2", "v1beta1", "v1alpha2")
@@ -40,7 +25,9 @@ def _compact(value: object) -> str:
 def _address(job: Job, replica: Replica, domain: str) -> Callable[[int], str]:
     """Return index -> host and port of a role's pods."""
     start = f"{names.flat(job.name)}-{replica.role}-"
-    end = f".{job.namespace}.svc{'.' + domain if domain else ''}:{port_of(TENSORFLOW, replica)}"
+    end = (
+        f".{job.namespace}.svc{'.' + domain if domain else ''}:{base.port_of(TENSORFLOW, replica)}"
+    )
     return lambda index: f"{start}{index}{end}"
 
 
@@ -79,22 +66,22 @@ def _full(cluster: str, role: str, index: int) -> str:
     return f'{{"cluster":{cluster},"task":{_task(role, index)},"environment":"cloud"}}'
 
 
-def _environment(job: Job, replica: Replica, domain: str) -> Environment:
+def _environment(job: Job, replica: Replica, domain: str) -> base.Environment:
     if job.total == 1:
-        return NO_ENVIRONMENT
+        return base.NO_ENVIRONMENT
     if job.options["enableDynamicWorker"]:
-        return _told(_sparse(job, replica, domain))
-    if job.total <= SHARED_FROM:
+        return _with_config(_sparse(job, replica, domain))
+    if job.total <= base.SHARED_FROM:
         cluster = _cluster(job, domain)
-        return _told(lambda index: _full(cluster, replica.role, index))
+        return _with_config(lambda index: _full(cluster, replica.role, index))
     source = {"configMapKeyRef": {"name": _config_name(job), "key": names.TF_CLUSTER_KEY}}
     shared: Json = {"name": names.TF_CLUSTER_ENV, "valueFrom": source}
     reference = f"$({names.TF_CLUSTER_ENV})"
-    return _told(lambda index: _full(reference, replica.role, index), shared)
+    return _with_config(lambda index: _full(reference, replica.role, index), shared)
 
 
-def _told(value: Callable[[int], str], *before: Json) -> Environment:
-    return Environment(
+def _with_config(value: Callable[[int], str], *before: Json) -> base.Environment:
+    return base.Environment(
         entries=lambda index: (*before, {"name": "TF_CONFIG", "value": value(index)}),
         container=TENSORFLOW.pods.container,
     )
@@ -105,7 +92,7 @@ def _config_name(job: Job) -> str:
 
 
 def _shares_cluster(job: Job) -> bool:
-    return job.total > SHARED_FROM and not job.options["enableDynamicWorker"]
+    return job.total > base.SHARED_FROM and not job.options["enableDynamicWorker"]
 
 
 def _configs(job: Job, domain: str) -> Mapping[str, Mapping[str, str]]:
@@ -125,33 +112,33 @@ def _outcome(
     counts: Mapping[str, ReplicaStatus],
     pods: Sequence[PodView],
     excused: frozenset[str],
-) -> Sequence[Outcome]:
+) -> Sequence[base.Outcome]:
     steps = tuple(_progress(job, counts, pods))
-    if any(step.end is End.SUCCEEDED for step in steps):
+    if any(step.end is base.End.SUCCEEDED for step in steps):
         return steps
     ignored = frozenset({"Worker"}) if job.options["enableDynamicWorker"] else frozenset()
-    failed = first_failure(job, counts, excused | ignored)
+    failed = base.first_failure(job, counts, excused | ignored)
     if failed is None:
         return steps
     count = counts[failed.type].failed
     text = f"TFJob {job.namespace}/{job.name} has failed because {count} {failed.type} replica(s)"
-    return (*steps, Outcome(End.FAILED, f"{text} failed."))
+    return (*steps, base.Outcome(base.End.FAILED, f"{text} failed."))
 
 
 def _progress(
     job: Job, counts: Mapping[str, ReplicaStatus], pods: Sequence[PodView]
-) -> Iterator[Outcome]:
+) -> Iterator[base.Outcome]:
     """Yield what the deciding roles say: the chiefs if there are any, else the workers."""
     masters = [r for r in job.replicas if r.type in _MASTERS]
     for replica in masters or [r for r in job.replicas if r.type == "Worker"]:
         count = counts[replica.type]
         done = count.succeeded >= replica.replicas
         if done or (not masters and _first_worker_decides(job, pods)):
-            yield Outcome(
-                End.SUCCEEDED, f"TFJob {job.namespace}/{job.name} successfully completed."
+            yield base.Outcome(
+                base.End.SUCCEEDED, f"TFJob {job.namespace}/{job.name} successfully completed."
             )
         elif count.active:
-            yield Outcome(End.RUNNING, f"TFJob {job.namespace}/{job.name} is running.")
+            yield base.Outcome(base.End.RUNNING, f"TFJob {job.namespace}/{job.name} is running.")
 
 
 def _first_worker_decides(job: Job, pods: Sequence[PodView]) -> bool:
@@ -185,14 +172,14 @@ def _known_policy(job: Job) -> Iterator[Problem]:
 
 
 def _variable_fits(job: Job, domain: str) -> Iterator[Problem]:
-    if job.total <= SHARED_FROM:
+    if job.total <= base.SHARED_FROM:
         return
     longest = max(_longest(job, replica, domain) for replica in job.replicas if replica.replicas)
-    if longest > LONGEST_VARIABLE:
+    if longest > base.LONGEST_VARIABLE:
         yield Problem(
             f"spec.{TENSORFLOW.spec_field}",
             f"Invalid value: {job.total}: TF_CONFIG would take {longest} bytes and Linux allows "
-            f"{LONGEST_VARIABLE} for one environment variable; use fewer replicas or shorter "
+            f"{base.LONGEST_VARIABLE} for one environment variable; use fewer replicas or shorter "
             "names",
         )
 
@@ -206,7 +193,7 @@ def _longest(job: Job, replica: Replica, domain: str) -> int:
     return len(f"TF_CONFIG={value}") + 1
 
 
-TENSORFLOW: Final = Framework(
+TENSORFLOW: Final = base.Framework(
     api=Kind(
         name="TFJob",
         plural="tfjobs",
@@ -223,15 +210,17 @@ TENSORFLOW: Final = Framework(
             "backoffLimit",
         ),
     ),
-    operator=Operator("tfjob-controller", metric="tensorflow"),
-    roles=Roles(restart_policy="Never", is_master=_is_master),
-    pods=Pods(
+    operator=base.Operator("tfjob-controller", metric="tensorflow"),
+    roles=base.Roles(restart_policy="Never", is_master=_is_master),
+    pods=base.Pods(
         container="tensorflow",
         port_name="tfjob-port",
         port=2222,
         environment=_environment,
         configs=_configs,
     ),
-    life=Life(outcome=_outcome),
-    spec=Spec(options={"successPolicy": "", "enableDynamicWorker": False}, validate=_validate),
+    life=base.Life(outcome=_outcome),
+    spec=base.Spec(
+        options={"successPolicy": "", "enableDynamicWorker": False}, validate=_validate
+    ),
 )

@@ -35,7 +35,7 @@ def canonical(framework: Framework, key: object) -> str | None:
 
 def unsupported(path: str, value: str, supported: Iterable[str]) -> Problem:
     """Return the problem of a value outside its set."""
-    listed = ", ".join(f'"{word}"' for word in sorted(supported))
+    listed = ", ".join(f'"{one}"' for one in sorted(supported))
     return Problem(path, f'Unsupported value: "{value}": supported values: {listed}')
 
 

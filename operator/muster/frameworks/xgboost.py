@@ -10,20 +10,7 @@ from muster.api import jobs, names
 from muster.api.kinds import Kind, Rule
 from muster.api.model import Job, Json, PodView, Problem, Replica
 from muster.api.status import ReplicaStatus
-from muster.frameworks import master_worker
-from muster.frameworks.base import (
-    LONGEST_VARIABLE,
-    SHARED_FROM,
-    Environment,
-    Framework,
-    Life,
-    Operator,
-    Outcome,
-    Pods,
-    Roles,
-    Spec,
-    variable,
-)
+from muster.frameworks import base, master_worker
 from muster.frameworks.master_worker import MASTER, WORKER
 
 _ADDRESSES: Final = "WORKER_ADDRS"
@@ -34,27 +21,27 @@ def _addresses(job: Job) -> str:
     return ",".join(names.child(job.name, WORKER.lower(), i) for i in range(job.total - 1))
 
 
-def _environment(job: Job, replica: Replica, _domain: str) -> Environment:
+def _environment(job: Job, replica: Replica, _domain: str) -> base.Environment:
     masters = job.replica(MASTER)
     first = 0 if masters is None or replica.type == MASTER else masters.replicas
     before = (
-        variable("MASTER_PORT", master_worker.port_of(XGBOOST, job, MASTER)),
-        variable("MASTER_ADDR", master_worker.first_of(job, MASTER)),
-        variable("WORLD_SIZE", job.total),
+        base.variable("MASTER_PORT", master_worker.port_of(XGBOOST, job, MASTER)),
+        base.variable("MASTER_ADDR", master_worker.first_of(job, MASTER)),
+        base.variable("WORLD_SIZE", job.total),
     )
     after = (master_worker.UNBUFFERED, *_workers(job))
-    return Environment(entries=lambda i: (*before, variable("RANK", first + i), *after))
+    return base.Environment(entries=lambda i: (*before, base.variable("RANK", first + i), *after))
 
 
 def _workers(job: Job) -> tuple[Json, ...]:
-    """Return what tells of the workers, if there are any."""
+    """Return the variables that list the workers, if there are any."""
     if job.total <= 1:
         return ()
     source = {"name": _config_name(job), "key": names.XGBOOST_WORKERS_KEY}
     addresses: Json = {"name": _ADDRESSES, "valueFrom": {"configMapKeyRef": source}}
-    if job.total <= SHARED_FROM:
-        addresses = variable(_ADDRESSES, _addresses(job))
-    return variable("WORKER_PORT", master_worker.port_of(XGBOOST, job, WORKER)), addresses
+    if job.total <= base.SHARED_FROM:
+        addresses = base.variable(_ADDRESSES, _addresses(job))
+    return base.variable("WORKER_PORT", master_worker.port_of(XGBOOST, job, WORKER)), addresses
 
 
 def _config_name(job: Job) -> str:
@@ -62,7 +49,7 @@ def _config_name(job: Job) -> str:
 
 
 def _configs(job: Job, _domain: str) -> Mapping[str, Mapping[str, str]]:
-    if job.total <= SHARED_FROM:
+    if job.total <= base.SHARED_FROM:
         return {}
     return {_config_name(job): {names.XGBOOST_WORKERS_KEY: _addresses(job)}}
 
@@ -72,7 +59,7 @@ def _outcome(
     counts: Mapping[str, ReplicaStatus],
     _pods: Sequence[PodView],
     excused: frozenset[str],
-) -> Sequence[Outcome]:
+) -> Sequence[base.Outcome]:
     """Return the conditions: the master's success is the job's, any failed pod its failure.
 
     An end says first that the job ran, as its users know it.
@@ -98,19 +85,19 @@ def _has_master(job: Job) -> Iterator[Problem]:
 
 
 def _variable_fits(job: Job) -> Iterator[Problem]:
-    if job.total <= SHARED_FROM:
+    if job.total <= base.SHARED_FROM:
         return
     size = len(f"{_ADDRESSES}={_addresses(job)}") + 1
-    if size > LONGEST_VARIABLE:
+    if size > base.LONGEST_VARIABLE:
         yield Problem(
             f"spec.{XGBOOST.spec_field}",
             f"Invalid value: {job.total}: {_ADDRESSES} would take {size} bytes and Linux allows "
-            f"{LONGEST_VARIABLE} for one environment variable; use fewer replicas or a shorter "
-            "name",
+            f"{base.LONGEST_VARIABLE} for one environment variable; use fewer replicas or a "
+            "shorter name",
         )
 
 
-XGBOOST: Final = Framework(
+XGBOOST: Final = base.Framework(
     api=Kind(
         name="XGBoostJob",
         plural="xgboostjobs",
@@ -127,15 +114,15 @@ XGBOOST: Final = Framework(
             ),
         ),
     ),
-    operator=Operator("xgboostjob-controller", metric="xgboost"),
-    roles=Roles(restart_policy="Never", is_master=master_worker.master_only),
-    pods=Pods(
+    operator=base.Operator("xgboostjob-controller", metric="xgboost"),
+    roles=base.Roles(restart_policy="Never", is_master=master_worker.master_only),
+    pods=base.Pods(
         container="xgboost",
         port_name="xgboostjob-port",
         port=9999,
         environment=_environment,
         configs=_configs,
     ),
-    life=Life(outcome=_outcome),
-    spec=Spec(validate=_validate),
+    life=base.Life(outcome=_outcome),
+    spec=base.Spec(validate=_validate),
 )

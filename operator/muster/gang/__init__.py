@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules: what a gang backend is, and the table of backends.
+"""The schedulers that can start a job's pods together: one frozen value each, and their table.
 
-A backend answers three questions: the group document, the link from a pod to it, and whether
-pods may be created yet. Nothing outside this package branches on a backend's name.
+Rule: a backend answers three questions, the group document, the link from a pod to it, and
+whether pods may be created yet; nothing outside branches on its name, and it writes nothing
+itself. Below is `api`; beside it, unknown to it, `frameworks`; above it `controller` asks, and
+`kube` learns which permissions a backend needs.
 """
 
 from __future__ import annotations

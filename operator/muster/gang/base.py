@@ -49,7 +49,7 @@ class GangBackend:
     apis: tuple[GroupApi, ...] = ()
     """APIs that can hold the group, preferred first; one of them must be served."""
     queues: GroupApi | None = None
-    """The scheduler's queues: whether a gang's is there and open is told of a gang that waits."""
+    """The scheduler's queues: a gang may wait because its own is not there, or not open."""
     companions: tuple[str, ...] = ()
     """Kinds that must be served beside the group, under its own apiVersion."""
     cure: str = ""
@@ -113,7 +113,7 @@ class GangBackend:
         return Link(link.annotations, link.labels, spec)
 
     def may_create_pods(self, group: GroupView | None) -> bool:
-        """Say whether the backend lets new pods appear now, as far as its group tells.
+        """Say whether the backend lets new pods appear now, as far as its group shows.
 
         A group that is on its way out admits nobody: pods wait for its successor.
         """

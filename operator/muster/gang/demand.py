@@ -22,6 +22,7 @@ def resources(job: Job, facts: GangFacts) -> Json | None:
         return dict(asked) or None
     left = standing.minimum(job, facts)
     total: dict[str, int] = {}
+    # `sorted` keeps roles of equal priority in canonical order, so the answer is always the same.
     for replica in sorted(job.replicas, key=lambda r: -_priority(r, facts.priorities)):
         count = min(left, replica.replicas)
         left -= count

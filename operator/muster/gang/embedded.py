@@ -35,7 +35,7 @@ EMBEDDED = base.GangBackend(
         Permission("", "nodes", READ, everywhere=True),
         # Pods of all namespaces take room on the nodes.
         Permission("", "pods", READ, everywhere=True),
-        # A claim that waits for its first consumer gets a volume, or is told the node.
+        # A claim that waits for its first consumer gets a volume, or the annotation with its node.
         Permission("", "persistentvolumes", (*READ, "patch"), everywhere=True),
         Permission("", "persistentvolumeclaims", (*READ, "patch")),
         Permission("", "namespaces", READ, everywhere=True),

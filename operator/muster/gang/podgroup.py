@@ -48,39 +48,40 @@ def status(
     counts: Mapping[str, int],
     now: float,
 ) -> Json | None:
-    """Return a JSON merge patch of phase, counts and condition, None if all is told already.
+    """Return a JSON merge patch of phase, counts and condition, None if all is there already.
 
     `counts` are pods that run, have succeeded, have failed. A message alone is no news.
     """
     patch: Json = {}
     if group.phase != phase:
         patch["phase"] = str(phase)
-    numbers = {word: counts.get(word, 0) for word in (*group.counts, *counts)}
-    if numbers != {word: group.counts.get(word, 0) for word in numbers}:
+    numbers = {key: counts.get(key, 0) for key in (*group.counts, *counts)}
+    # Counts that are left out are 0: an empty status is no reason to write one.
+    if numbers != {key: group.counts.get(key, 0) for key in numbers}:
         patch |= numbers
-    said = None if verdict is None else difference(group, verdict, now)
-    if said is not None and verdict is not None and is_news(group, verdict.reason):
-        patch["conditions"] = said["status"]["conditions"]
+    change = None if verdict is None else difference(group, verdict, now)
+    if change is not None and verdict is not None and is_news(group, verdict.reason):
+        patch["conditions"] = change["status"]["conditions"]
     return {"status": patch} if patch else None
 
 
 def is_news(group: GroupView, reason: str) -> bool:
-    """Say whether the group's condition tells another reason."""
-    told = next((c for c in group.conditions if c.get("type") == names.UNSCHEDULABLE), {})
-    return bool(told.get("reason", SCHEDULED) != (reason or SCHEDULED))
+    """Say whether the group's condition has another reason."""
+    there = next((c for c in group.conditions if c.get("type") == names.UNSCHEDULABLE), {})
+    return bool(there.get("reason", SCHEDULED) != (reason or SCHEDULED))
 
 
 def difference(group: GroupView, verdict: Verdict, now: float) -> Json | None:
-    """Return a JSON merge patch of phase and condition, None if they tell the verdict already.
+    """Return a JSON merge patch of phase and condition, None if they show the verdict already.
 
-    They are told once for every change of reason, and of a gang that never waits not at all.
+    They change once for every change of reason, and of a gang that never waits not at all.
     """
-    told = next((c for c in group.conditions if c.get("type") == names.UNSCHEDULABLE), None)
-    if told is None and not verdict.reason:
+    there = next((c for c in group.conditions if c.get("type") == names.UNSCHEDULABLE), None)
+    if there is None and not verdict.reason:
         return None
     phase = _PHASES.get(verdict.state, names.GroupPhase.PENDING)
     reason = verdict.reason or SCHEDULED
-    if told and (told.get("reason"), group.phase) == (reason, phase):
+    if there and (there.get("reason"), group.phase) == (reason, phase):
         return None
     condition = {
         "type": names.UNSCHEDULABLE,

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import functools
+import json
 import os
 import random
+import shutil
 import socket
 import sys
 import time
@@ -21,13 +24,11 @@ from muster.local import (
     existing,
     kubeconfig,
     layout,
-    locks,
+    nodes,
     options,
     processes,
-    remains,
-    stages,
 )
-from muster.local.handle import LOOPBACK, Cluster, ClusterError, PortTakenError
+from muster.local.handle import LOOPBACK, Cluster, ClusterError, PortTakenError, ask
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,20 +56,20 @@ def up(wanted: Options, say: Say = lambda _: None) -> Cluster:
     done. ClusterError or binaries.BinariesError if there can be none; nothing is left then.
     """
     files = layout.Layout.of(options.parse_name(wanted.name))
-    with locks.held(files.lock, lambda: say(f"waiting: another start or stop of {files.name}")):
-        running = remains.load(files)
+    with layout.held(files.lock, lambda: say(f"waiting: another start or stop of {files.name}")):
+        running = _load(files)
         if running and all(running.pids().values()):
             _refuse_another(running, wanted.kubeconfig)
             say(f"{files.name} is up already; `muster local down` first to change it")
             return running
-        remains.sweep(files, say)
+        _sweep(files, say)
         try:
             if wanted.kubeconfig and existing.is_there(wanted.kubeconfig):
                 return _use(files, wanted, wanted.kubeconfig, say)
             return _bring_up(files, wanted, say)
-        except BaseException as error:
+        except BaseException as error:  # an interrupted start leaves nothing either
             try:
-                remains.sweep(files, say)
+                _sweep(files, say)
             except ClusterError as left:
                 raise ClusterError(f"{error}\n{left}") from error
             files.lock.unlink()
@@ -79,15 +80,22 @@ def down(name: str, say: Say = lambda _: None, *, forget: bool = False) -> bool:
     """End a cluster, whole or not, and remove its files; False if there was none.
 
     Out of one that was there before is taken what `up` put there, unless it is gone for good
-    and only to be forgotten here. `say` is told what has to stay there, and why.
+    and only to be forgotten here. `say` is told what has to stay there, and why. ClusterError
+    if it cannot be reached; all stays as it is then.
     """
     files = layout.Layout.of(options.parse_name(name))
-    return remains.remove(files, say, forget=forget)
+    if not files.home.exists() and not files.lock.exists():
+        return False
+    with layout.held(files.lock):
+        there = files.home.exists()
+        _sweep(files, say, forget=forget)
+        files.lock.unlink()
+    return there
 
 
 def find(name: str) -> Cluster | None:
     """Find the cluster of this name; None if none was brought up whole."""
-    return remains.load(layout.Layout.of(options.parse_name(name)))
+    return _load(layout.Layout.of(options.parse_name(name)))
 
 
 def names() -> list[str]:
@@ -192,7 +200,7 @@ def _authority(files: Layout) -> pki.Authority:
 
 
 def _prepare(files: Layout, wanted: Options, commands: dict[str, list[str]]) -> None:
-    files.stages.write_text(stages.render(wanted.run_seconds, wanted.mark))
+    files.stages.write_text(nodes.render_stages(wanted.run_seconds, wanted.mark))
     for name, command in commands.items():
         (files.bin / name).symlink_to(command[0])
 
@@ -234,3 +242,38 @@ def _start_guard(files: Layout) -> None:
         log=files.log(_GUARD),
         record=files.pid(_GUARD),
     )
+
+
+def _load(files: Layout) -> Cluster | None:
+    """Read the cluster recorded in `files`; None if none was brought up whole."""
+    try:
+        record = json.loads(files.record.read_text())
+        asked = options.restore(record["options"])
+        there = existing.load(files)
+        return Cluster(files, asked, record["port"], record["commands"], there)
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _sweep(files: Layout, say: Say, *, forget: bool = False) -> None:
+    """End what runs and remove what is there, for the holder of the cluster's lock."""
+    there = existing.load(files)
+    # Before anything ends: if that cluster cannot be reached, all stays for the next try.
+    reached = existing.reach(there, files, say) if there and not forget else None
+    records = (files.home / "run").glob("*.pid")
+    found = [one for path in records if (one := processes.read(path))]
+    # Without grace: etcd's data goes, too. The guard sweeps as well and must see the end of it.
+    processes.stop([one for one in found if one.pid != os.getpid()], grace=0)
+    if there and reached:
+        ask(reached, functools.partial(existing.clear, there, say))
+    running = _load(files)
+    if running and running.options.kubeconfig:
+        _remove_copy(running.options.kubeconfig, files.kubeconfig)
+    if files.home.exists():
+        shutil.rmtree(files.home)
+
+
+def _remove_copy(copy: Path, original: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        if copy.read_bytes() == original.read_bytes():
+            copy.unlink()

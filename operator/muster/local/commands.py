@@ -19,19 +19,18 @@ from muster.local import (
     layout,
     nodes,
     options,
-    stages,
 )
 
 T = TypeVar("T")
 
 _ANNOTATIONS = f"""what a pod on a simulated node does is told by annotations of it:
-  {stages.PREFIX}run-seconds: "2"       until it ends, or `forever`
-  {stages.PREFIX}exit-codes: "137,0"    how each attempt ends; the last repeats
-  {stages.PREFIX}refuse: OutOfcpu       its node turns it away for that reason
+  {nodes.PREFIX}run-seconds: "2"       until it ends, or `forever`
+  {nodes.PREFIX}exit-codes: "137,0"    how each attempt ends; the last repeats
+  {nodes.PREFIX}refuse: OutOfcpu       its node turns it away for that reason
 A list in run-seconds is for the attempts as well. Restarts in place count as attempts, and so
 do pods made anew under the same name by the same owner. Parameter servers, MPI workers and pods
 with restartPolicy Always run for ever unless they say otherwise. A node is NotReady while it has
-  {stages.PREFIX}ready: "false"
+  {nodes.PREFIX}ready: "false"
 """
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from muster.local import nodes, stages
+from muster.local import nodes
 from muster.local.handle import ApiError, ClusterError
 
 if TYPE_CHECKING:
@@ -80,14 +80,14 @@ def _documents(path: Path) -> list[Json]:
 
 
 async def _make_namespace(api: ApiServer, mark: str) -> None:
-    name = stages.namespace(mark)
+    name = nodes.namespace(mark)
     document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
     await api.create("/api/v1/namespaces", _marked(document, mark))
 
 
 def _marked(document: Json, mark: str) -> Json:
     meta = document["metadata"]
-    labels = {**meta.get("labels", {}), **({stages.MARK: mark} if mark else {})}
+    labels = {**meta.get("labels", {}), **({nodes.MARK: mark} if mark else {})}
     return {**document, "metadata": {**meta, "labels": labels}}
 
 
@@ -147,7 +147,7 @@ async def _nodes_ready(api: ApiServer, options: Options) -> bool:
 
 async def simulated(mark: str, api: ApiServer) -> list[Json]:
     """Read the simulated nodes; `mark` as in `options.Options`."""
-    query = {"labelSelector": f"{stages.MARK}={mark}"} if mark else {}
+    query = {"labelSelector": f"{nodes.MARK}={mark}"} if mark else {}
     return await api.items("/api/v1/nodes", **query)
 
 

@@ -1,38 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`muster demo`: real TFJobs as gangs on a local cluster, told as they happen, then drawn."""
+"""`muster demo`: real TFJobs as gangs on a local cluster, told as they happen, then drawn.
+
+`Show` applies files and listens until all jobs have ended; `Narrator` makes lines of what it
+sees.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
+import subprocess
 import sys
+import textwrap
 import time
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from muster.local import (
-    binaries,
-    chart,
-    cluster,
-    history,
-    layout,
-    options,
-    picture,
-    runner,
-    svg,
-    watching,
-)
+import yaml
+
+from muster.api.names import JobState
+from muster.local import binaries, cluster, history, layout, options, runner, svg, timeline
 from muster.local.handle import ClusterError
-from muster.local.show import Show, ShowError
+from muster.local.history import JobSight, PodSight
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from muster.local.chart import Paint
     from muster.local.handle import Cluster
-    from muster.local.history import Sight
+    from muster.local.history import Sight, Watch
     from muster.local.runner import Runner
+    from muster.local.timeline import Paint
 
     Say = Callable[[str], None]
 
@@ -49,7 +48,16 @@ _VERDICT_SECONDS = 10.0
 _SETTLE_SECONDS = 5.0
 _SHAPE = {"cpu": "8", "memory": "32Gi", history.GPU: str(GPUS), "pods": "110"}
 _HERE = Path(__file__).resolve()
-_ERRORS = (ShowError, ClusterError, binaries.BinariesError)
+ENDS = "local.muster.kubeflow.org/ends"
+"""Annotation of a job: the state that it is meant to come to, if that is not Succeeded."""
+
+_TICK_SECONDS = 1.0
+_TIME = 8
+_NAME = 14
+_STATE = 11
+# A job is created before it waits or runs; that it was, kubectl has said.
+_SILENT = ("", JobState.CREATED)
+_INDENT = _TIME + _NAME + _STATE
 
 
 def main(*, keep: bool = False, out: Path | None = None) -> int:
@@ -60,7 +68,7 @@ def main(*, keep: bool = False, out: Path | None = None) -> int:
     begun = time.monotonic()
     try:
         _show(keep=keep, out=out or _default_out())
-    except _ERRORS as error:
+    except (ShowError, ClusterError, binaries.BinariesError) as error:
         print(f"muster demo: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -110,9 +118,9 @@ def _cluster(*, keep: bool) -> Iterator[Cluster]:
 
 
 async def _play(where: Cluster, operator: Runner, examples: Path, out: Path) -> None:
-    paint = chart.coloured if _in_colour() else chart.plain
+    paint = timeline.coloured if _in_colour() else timeline.plain
     since = time.monotonic()
-    async with watching.Watching(where, "default", since) as watch:
+    async with history.Watch(where, "default", since) as watch:
         show = Show(where, watch, say=_say, check=operator.check, paint=paint)
         await _apply(show, examples, (FIRST,))
         if not await show.listen(lambda: show.waits(WAITS), _VERDICT_SECONDS):
@@ -135,9 +143,9 @@ async def _apply(show: Show, examples: Path, files: Sequence[str]) -> None:
 
 
 def _draw(seen: Sequence[Sight], out: Path, paint: Paint) -> None:
-    nodes = [picture.Node(f"node-{index + 1}", GPUS) for index in range(NODES)]
-    drawn = picture.arrange(seen, nodes)
-    _say(chart.render(drawn, paint))
+    nodes = [timeline.Node(f"node-{index + 1}", GPUS) for index in range(NODES)]
+    drawn = timeline.arrange(seen, nodes)
+    _say(timeline.render(drawn, paint))
     out.write_text(svg.render(drawn, "muster demo: who ran where, and when"))
     _say(f"The same as a picture: {_nearby(out)}")
 
@@ -185,3 +193,191 @@ def _in_colour() -> bool:
 
 def _say(text: str) -> None:
     print(text, flush=True)
+
+
+class ShowError(Exception):
+    """It does not end as it is meant to; the message says what is wrong."""
+
+
+def jobs(text: str) -> Mapping[str, str]:
+    """Return name -> state that it is meant to come to, for each job in a file's text."""
+    found: dict[str, str] = {}
+    for document in yaml.safe_load_all(text):
+        if document and document["kind"].endswith("Job"):
+            meta = document["metadata"]
+            found[meta["name"]] = (meta.get("annotations") or {}).get(ENDS, JobState.SUCCEEDED)
+    return found
+
+
+class Show:
+    """One namespace of a cluster on which an operator runs. `seen` is all that was heard."""
+
+    def __init__(
+        self,
+        where: Cluster,
+        watch: Watch,
+        *,
+        namespace: str = "default",
+        say: Say = lambda _: None,
+        check: Callable[[], None] = lambda: None,
+        paint: Paint = timeline.plain,
+    ) -> None:
+        """`say` gets each line; `check` is called every second and may raise."""
+        self.seen: list[Sight] = []
+        self.meant: dict[str, str] = {}
+        self._latest: dict[str, JobSight] = {}
+        self._where = where
+        self._watch = watch
+        self._namespace = namespace
+        self._say = say
+        self._check = check
+        self._narrator = Narrator(paint)
+
+    async def apply(self, path: Path, shown: str = "") -> None:
+        """Apply a file as a user does; ShowError with kubectl's words if it is refused."""
+        self._say(f"\n$ kubectl apply -f {shown or path}")
+        self.meant |= jobs(await asyncio.to_thread(path.read_text))
+        words = ("apply", "-n", self._namespace, "-f", str(path))
+        self._say(await asyncio.to_thread(self.kubectl, *words))
+
+    def kubectl(self, *words: str) -> str:
+        """Run kubectl and return what it printed; ShowError if it fails."""
+        done = subprocess.run(
+            [str(self._where.files.bin / "kubectl"), *words],
+            env={**os.environ, **self._where.env()},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise ShowError(f"kubectl {' '.join(words)}:\n{done.stderr.strip()}")
+        return done.stdout.strip()
+
+    async def listen(self, until: Callable[[], bool], seconds: float) -> bool:
+        """Listen until `until` is true, asked after each sight; False if it never was.
+
+        ShowError as soon as a job has ended otherwise than it was meant to.
+        """
+        deadline = time.monotonic() + seconds
+        while not until():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            sight = await self._watch.next(min(left, _TICK_SECONDS))
+            self._check()
+            if sight is not None:
+                self._hear(sight)
+        return True
+
+    def state(self, job: str) -> str:
+        """Return a job's state, empty while it has none."""
+        return self._latest[job].status.state if job in self._latest else ""
+
+    def waits(self, job: str) -> bool:
+        """Whether a job's gang waits and has said why."""
+        latest = self._latest.get(job)
+        gang = latest.status.gang if latest else None
+        return self.state(job) == JobState.QUEUED and gang is not None and bool(gang.reason)
+
+    def ended(self) -> bool:
+        """Whether every job is in the state that it is meant to come to."""
+        return all(self.state(job) == state for job, state in self.meant.items())
+
+    def settled(self) -> bool:
+        """Whether no pod is on a node any more."""
+        return all(stay.end is not None for stay in history.stays(self.seen))
+
+    def unfinished(self) -> str:
+        """Say which jobs are not in the state that they are meant to come to."""
+        return "; ".join(
+            f"{job} is {self.state(job) or 'without a state'}, not {state}"
+            for job, state in self.meant.items()
+            if self.state(job) != state
+        )
+
+    def _hear(self, sight: Sight) -> None:
+        self.seen.append(sight)
+        for line in self._narrator.hear(sight):
+            self._say(line)
+        if isinstance(sight, JobSight):
+            self._latest[sight.name] = sight
+            state, meant = sight.status.state, self.meant.get(sight.name)
+            if meant is not None and state in history.ENDED and state != meant:
+                raise ShowError(f"{sight.name} is {state}, not {meant}: {_why(sight)}")
+
+
+def _why(job: JobSight) -> str:
+    condition = job.status.condition(job.status.state)
+    return job.status.reason or (condition.message if condition else "no reason given")
+
+
+class Narrator:
+    """Hears of sights in their order, and tells of what is new in them."""
+
+    def __init__(self, paint: Paint = timeline.plain) -> None:
+        self._paint = paint
+        self._jobs: dict[str, JobSight] = {}
+        self._told: dict[str, tuple[str, str]] = {}
+        self._nodes: dict[str, dict[str, str]] = defaultdict(dict)
+        self._failed: dict[str, str] = {}
+
+    def hear(self, sight: Sight) -> tuple[str, ...]:
+        """Lines to be printed for a sight: none if it brings nothing new."""
+        if isinstance(sight, JobSight):
+            return tuple(self._of_job(sight))
+        return tuple(self._of_pod(sight)) if sight.job else ()
+
+    def _of_job(self, job: JobSight) -> Iterable[str]:
+        if job.gone:
+            return [self._line(job.at, job.name, "deleted", "")]
+        self._jobs[job.name] = job
+        state, words = job.status.state, _words(job)
+        last_state, last_words = self._told.get(job.name, ("", ""))
+        silent = state not in {JobState.QUEUED, JobState.INVALID, JobState.BLOCKED}
+        if state in _SILENT or (state == last_state and (silent or words == last_words)):
+            return []
+        self._told[job.name] = (state, words)
+        return [self._line(job.at, job.name, state, words)]
+
+    def _of_pod(self, pod: PodSight) -> Iterable[str]:
+        if pod.phase == "Failed" and pod.uid not in self._failed.values():
+            self._failed[pod.name] = pod.uid
+            code = "" if pod.exit_code is None else f" with exit code {pod.exit_code}"
+            yield self._line(pod.at, pod.job, "", f"{pod.name} on {pod.node} ended{code}")
+        if not pod.node or pod.gone:
+            return
+        if self._failed.get(pod.name, pod.uid) != pod.uid:
+            del self._failed[pod.name]
+            yield self._line(pod.at, pod.job, "", f"{pod.name} runs again, on {pod.node}")
+        nodes, known = self._nodes[pod.job], self._jobs.get(pod.job)
+        new = pod.name not in nodes
+        nodes[pod.name] = pod.node
+        if new and known is not None and len(nodes) == known.pods:
+            yield self._line(pod.at, pod.job, "", _where(nodes.values()))
+
+    def _line(self, at: float, job: str, state: str, words: str) -> str:
+        place = list(self._jobs).index(job) if job in self._jobs else 0
+        time, name = f"{at:5.1f} s ", f"{job:<{_NAME}.{_NAME - 1}}"
+        lines = textwrap.wrap(words, timeline.WIDTH - _INDENT, break_long_words=False) or [""]
+        text = f"\n{'':{_INDENT}}".join(lines)
+        return f"{time}{self._paint(name, place)}{state:<{_STATE}}{text}".rstrip()
+
+
+def _where(nodes: Iterable[str]) -> str:
+    counts = Counter(nodes)
+    places = ", ".join(f"{count} on {node}" for node, count in sorted(counts.items()))
+    total = counts.total()
+    return f"all {total} pods placed: {places}" if total > 1 else f"its pod is placed: {places}"
+
+
+def _words(job: JobSight) -> str:
+    """Return what the status says about its state: the gang's sentence while it waits."""
+    status = job.status
+    if status.state in {JobState.INVALID, JobState.BLOCKED}:
+        return status.reason
+    if status.state == JobState.QUEUED:
+        return "" if status.gang is None else status.gang.summary or status.gang.message
+    if status.state in history.ENDED or status.state == JobState.RESTARTING:
+        condition = status.condition(status.state)
+        return "" if condition is None else condition.message
+    return ""

@@ -11,27 +11,31 @@ import contextlib
 import hashlib
 import json
 import shutil
+import sys
 import tarfile
 import tempfile
 import threading
+import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 import yaml
 
-from muster.local import components, layout, locks, nodes, options, progress
+from muster.local import components, layout, nodes, options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 _ARCHIVED = (components.ETCD, components.API_SERVER, components.KUBECTL)
 _REACH_SECONDS = 4.0
 _READ_SECONDS = 30.0
 _CHUNK = 1 << 20
 _ALGORITHMS = {64: "sha256", 128: "sha512"}  # by hexadecimal digits
+_TERMINAL_SECONDS = 0.5  # a line that is written over
+_PLAIN_SECONDS = 10.0  # a line each in a log
 
 
 class DownloadError(Exception):
@@ -92,7 +96,7 @@ def fetch(
     archives = yaml.safe_load(_index(places.archives))["releases"]
     release = choose(archives, version, exact=exact)
     target = folder(release)
-    with locks.held(target.with_suffix(".lock")):
+    with layout.held(target.with_suffix(".lock")):
         target.mkdir(parents=True, exist_ok=True)
         wanted = [name for name in names if not (target / name).exists()]
         for item in _items(wanted, release, archives, places):
@@ -164,7 +168,7 @@ def _copy(item: Item, answer: BinaryIO, out: BinaryIO) -> str:
     if not algorithm:
         raise DownloadError(f"{item.digest!r}, given for {item.url}, is no checksum")
     digest = hashlib.new(algorithm)
-    with progress.shown(f"downloading {item.name}", lambda: f"{out.tell() >> 20} MiB"):
+    with progress(f"downloading {item.name}", lambda: f"{out.tell() >> 20} MiB"):
         while chunk := answer.read(_CHUNK):
             digest.update(chunk)
             out.write(chunk)
@@ -199,6 +203,7 @@ def _index(url: str) -> bytes:
         except DownloadError as error:
             answers.append(error)
 
+    # A name look-up knows no time limit: only a thread can be left behind with it.
     thread = threading.Thread(target=read, daemon=True)
     thread.start()
     thread.join(2 * _REACH_SECONDS)
@@ -229,3 +234,49 @@ def _platform() -> str:
 def _patch(version: str) -> tuple[int, ...]:
     numbers = version.lstrip("v").partition("-")[0].split(".")
     return tuple(int(number) for number in numbers)
+
+
+@contextlib.contextmanager
+def progress(
+    what: str,
+    detail: Callable[[], str] = lambda: "",
+    stream: TextIO | None = None,
+    *,
+    seconds: float | None = None,
+) -> Iterator[None]:
+    """Show `what`, the time since and `detail()` while the body runs, and once at its end.
+
+    On a terminal the line is written over; elsewhere it is repeated every `seconds`.
+    """
+    out = stream or sys.stderr
+    over = out.isatty()
+    start = time.monotonic()
+    ended = threading.Event()
+
+    def line() -> str:
+        past = int(time.monotonic() - start)
+        return f"{what}: {past // 60}:{past % 60:02} {detail()}".rstrip()
+
+    def show() -> None:
+        while not ended.wait(seconds or (_TERMINAL_SECONDS if over else _PLAIN_SECONDS)):
+            _write(out, line(), over=over)
+
+    print(what, file=out, flush=True)
+    thread = threading.Thread(target=show, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        _write(out, line(), over=over)
+        if over:
+            print(file=out)
+
+
+def _write(out: TextIO, line: str, *, over: bool) -> None:
+    if over:
+        out.write(f"\r\x1b[K{line}")
+    else:
+        out.write(f"{line}\n")
+    out.flush()

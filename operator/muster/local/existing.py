@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cluster that was there before `up`, found by a kubeconfig. Nothing is written to it here."""
+"""A cluster that was there before `up`, found by a kubeconfig, and how it is left as it was.
+
+All that `up` puts there bears its mark; `clear` takes out what bears it, and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from muster.local import kubeconfig
-from muster.local.handle import ApiError, ClusterError, CredentialsError, ask
+from muster.local import contents, kubeconfig, nodes
+from muster.local.handle import MANAGER, ApiError, ClusterError, CredentialsError, ask
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from muster.api.model import Json
     from muster.local.apiserver import ApiServer
     from muster.local.layout import Layout
     from muster.local.options import Options
+
+    Say = Callable[[str], None]
 
 _ITSELF = "/api/v1/namespaces/kube-system"
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -41,6 +47,8 @@ _OTHERWISE = (
     "name the kubeconfig of a cluster that runs, or a file that is not there: then a cluster of "
     "its own is brought up and its kubeconfig written there"
 )
+_ROUNDS = 5
+_GROUPS = "/apis/scheduling.incubator.k8s.io/v1alpha1/podgroups"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +110,7 @@ async def _look(file: Path, wanted: Options, api: ApiServer) -> tuple[str, str]:
     """Give the cluster's address and its own uid."""
     try:
         uid = await _identity(api)
-        lacking = await _lacking(api, nodes=bool(wanted.nodes))
+        lacking = await _lacking(api, simulated=bool(wanted.nodes))
     except ApiError as error:
         raise ClusterError(f"{file}: {_refusal(api, error)}; {_OTHERWISE}") from error
     if lacking:
@@ -113,7 +121,7 @@ async def _look(file: Path, wanted: Options, api: ApiServer) -> tuple[str, str]:
     return api.url, uid
 
 
-def reach(there: Existing, files: Layout, say: Callable[[str], None]) -> Path | None:
+def reach(there: Existing, files: Layout, say: Say) -> Path | None:
     """Find a kubeconfig that leads there; None if another cluster is there by now, which is said.
 
     ClusterError if it cannot be reached.
@@ -141,8 +149,8 @@ async def _identity(api: ApiServer) -> str:
     return str((await api.get(_ITSELF))["metadata"]["uid"])
 
 
-async def _lacking(api: ApiServer, *, nodes: bool) -> list[str]:
-    rights = (*_ALWAYS, *(_WITH_NODES if nodes else ()))
+async def _lacking(api: ApiServer, *, simulated: bool) -> list[str]:
+    rights = (*_ALWAYS, *(_WITH_NODES if simulated else ()))
     return [
         f"{verb} {resource}"
         for group, resource, verbs in rights
@@ -167,3 +175,84 @@ def _refusal(api: ApiServer, error: ApiError) -> str:
     if error.status in {401, 403}:
         return f"the cluster {api.url} refuses its user ({error})"
     return f"the cluster {api.url} cannot be reached ({error})"
+
+
+async def clear(there: Existing, say: Say, api: ApiServer) -> None:
+    """Remove simulated nodes with their pods, the namespace, the queue and unused CRDs.
+
+    What has to stay is said. ClusterError if the cluster refuses.
+    """
+    try:
+        if there.nodes:
+            await _clear_nodes(there, api)
+        await _clear_queue(there, api, say)
+        await _clear_crds(there, api, say)
+    except ApiError as error:
+        raise ClusterError(
+            f"not all could be taken out of the cluster of {there.file}, `down` again goes on: "
+            f"{error}"
+        ) from error
+
+
+async def _clear_nodes(there: Existing, api: ApiServer) -> None:
+    for node in await api.items("/api/v1/nodes", labelSelector=_selector(there)):
+        await api.delete(f"/api/v1/nodes/{node['metadata']['name']}", node, grace=0)
+    # No kubelet ends the pods, and a scheduler may have bound some more in the meantime.
+    for _ in range(_ROUNDS):
+        pods = await _pods(there, api)
+        if not pods:
+            break
+        for pod in pods:
+            meta = pod["metadata"]
+            path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}"
+            await api.delete(path, pod, grace=0)
+    for space in await api.items("/api/v1/namespaces", labelSelector=_selector(there)):
+        await api.delete(f"/api/v1/namespaces/{space['metadata']['name']}", space)
+
+
+def _selector(there: Existing) -> str:
+    return f"{nodes.MARK}={there.mark}"
+
+
+async def _pods(there: Existing, api: ApiServer) -> list[Json]:
+    prefix = nodes.name(0, there.mark).removesuffix("1")
+    found = await api.items("/api/v1/pods")
+    return [pod for pod in found if pod["spec"].get("nodeName", "").startswith(prefix)]
+
+
+async def _clear_queue(there: Existing, api: ApiServer, say: Say) -> None:
+    queue = await api.find(contents.DEFAULT_QUEUE)
+    if queue is None or queue["metadata"].get("labels", {}).get(nodes.MARK) != there.mark:
+        return
+    reason = _changed(queue) or await _in_use(api, _GROUPS, "PodGroup")
+    if reason:
+        say(f"the default Queue stays: {reason}")
+    else:
+        await api.delete(contents.DEFAULT_QUEUE, queue, unchanged=True)
+
+
+async def _clear_crds(there: Existing, api: ApiServer, say: Say) -> None:
+    for crd in await api.items(contents.CRDS, labelSelector=_selector(there)):
+        spec, name = crd["spec"], crd["metadata"]["name"]
+        version = next(one["name"] for one in spec["versions"] if one["served"])
+        path = f"/apis/{spec['group']}/{version}/{spec['names']['plural']}"
+        reason = _changed(crd) or await _in_use(api, path, spec["names"]["kind"])
+        if reason:
+            say(f"CRD {name} stays: {reason}")
+        else:
+            await api.delete(f"{contents.CRDS}/{name}", crd, unchanged=True)
+
+
+async def _in_use(api: ApiServer, path: str, kind: str) -> str:
+    found = await api.find(path, limit="1")
+    if not found or not found["items"]:
+        return ""
+    meta = found["items"][0]["metadata"]
+    return f"there is {kind} {'/'.join(filter(None, (meta.get('namespace'), meta['name'])))}"
+
+
+def _changed(document: Json) -> str:
+    """Who wrote to it besides; statuses do not count."""
+    entries = document["metadata"].get("managedFields", ())
+    others = {one["manager"] for one in entries if not one.get("subresource")} - {MANAGER}
+    return f"{', '.join(sorted(others))} changed it since" if others else ""

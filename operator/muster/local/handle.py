@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from muster.local import components, locks, processes
+from muster.local import components, layout, processes
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -104,7 +104,7 @@ class Cluster:
 
     def start(self, component: str) -> None:
         """Start a component that does not run. It may need a moment to be of use."""
-        with locks.held(self.files.lock):
+        with layout.held(self.files.lock):
             if self.pids()[component] is None:
                 self.launch(component)
 

@@ -1,22 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 """What was seen of jobs and pods, and what it comes to: who was where, from when to when.
 
-Functions of values: sights in the order in which they came, seconds since the beginning.
+`Watch` brings sights in as they come; all else are functions of sights in that order. Times
+are seconds since the beginning.
 """
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections import defaultdict
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
+from muster import frameworks
 from muster.api import names, status
 from muster.api.edge import mapping, sequence
 from muster.api.status import JobStatus
+from muster.local import apiserver
+from muster.local.handle import ApiError, ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from muster.local.apiserver import ApiServer
+    from muster.local.handle import Cluster
+
+    Read = Callable[..., "Sight"]
 
 GPU = "nvidia.com/gpu"
 ENDED = frozenset({names.JobState.SUCCEEDED, names.JobState.FAILED, names.JobState.INVALID})
@@ -175,3 +186,60 @@ def _exit_code(state: Mapping[str, Any]) -> int | None:
         if "exitCode" in ended:
             return int(ended["exitCode"])
     return None
+
+
+class Watch:
+    """Sights from the moment of entry on; their times are seconds since `since` (monotonic)."""
+
+    def __init__(self, where: Cluster, namespace: str, since: float) -> None:
+        self._where = where
+        self._since = since
+        self._sights: asyncio.Queue[Sight | Exception] = asyncio.Queue()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._sources: dict[str, Read] = {
+            f"/apis/{row.api_version}/namespaces/{namespace}/{row.plural}": job_sight
+            for row in frameworks.FRAMEWORKS.values()
+        }
+        self._sources[f"/api/v1/namespaces/{namespace}/pods"] = pod_sight
+
+    async def __aenter__(self) -> Self:
+        """Connect and begin to follow."""
+        self._stack = AsyncExitStack()
+        api = await self._stack.enter_async_context(apiserver.connected(self._where.access))
+        for path, read in self._sources.items():
+            self._tasks.append(asyncio.create_task(self._follow(api, path, read)))
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        """End the watches."""
+        # Closing waits for connections to close only while somebody uses them.
+        await self._stack.aclose()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def next(self, seconds: float) -> Sight | None:
+        """Wait for a sight, None if none comes in time; ClusterError if a watch broke off."""
+        try:
+            async with asyncio.timeout(seconds):
+                sight = await self._sights.get()
+        except TimeoutError:
+            return None
+        if isinstance(sight, Exception):
+            raise ClusterError(f"the watch broke off: {sight}") from sight
+        return sight
+
+    async def _follow(self, api: ApiServer, path: str, read: Read) -> None:
+        try:
+            # From the list's version on, so that nothing between list and watch is missed.
+            listing = await api.get(path)
+            for item in listing["items"]:
+                self._sights.put_nowait(read(self._now(), item))
+            async for event in api.follow(path, listing["metadata"]["resourceVersion"]):
+                gone = event["type"] == "DELETED"
+                self._sights.put_nowait(read(self._now(), event["object"], gone=gone))
+        except (ApiError, LookupError, ValueError) as error:
+            self._sights.put_nowait(error)
+
+    def _now(self) -> float:
+        return time.monotonic() - self._since

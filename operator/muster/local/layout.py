@@ -3,9 +3,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import filelock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 
 def state_root() -> Path:
@@ -93,3 +100,20 @@ class Layout:
         self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         for folder in ("logs", "run", "pki", "kubeconfigs", "bin"):
             (self.home / folder).mkdir(exist_ok=True)
+
+
+@contextlib.contextmanager
+def held(path: Path, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Hold the lock at `path` while the body runs. Calls `waiting` if it is not free."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # A file that its holder has removed is not the lock any more: FileLock takes the new one.
+    lock = filelock.FileLock(path, mode=0o600)
+    try:
+        lock.acquire(blocking=False)
+    except filelock.Timeout:
+        waiting()
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from muster.kube.client import BROKEN, ApiError, fetch
-from muster.local import cluster, kubeconfig, locks, processes
+from muster.local import cluster, kubeconfig, layout, processes
 from muster.local.handle import LOOPBACK, ClusterError
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def start(where: Cluster, manifests: Path, flags: Sequence[str] = ()) -> Runner:
         f"--health-probe-bind-address={LOOPBACK}:{made.health}",
         *flags,
     ]
-    with locks.held(where.files.lock):
+    with layout.held(where.files.lock):
         processes.start(
             argv,
             cwd=Path(__file__).parents[2],  # where Python finds the package, installed or not

@@ -7,13 +7,13 @@ import itertools
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
-from muster.local import chart
+from muster.local import timeline
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from muster.local.history import Life
-    from muster.local.picture import Bar, Board, Picture
+    from muster.local.timeline import Bar, Board, Picture
 
 COLOURS = ("#0072b2", "#d55e00", "#00845f", "#b0568a", "#5c6b7a", "#946300", "#6f4fd8", "#137c8b")
 """By place of the job: dark enough for white text, far apart also for the colour-blind."""
@@ -96,7 +96,7 @@ def _life(picture: Picture, life: Life, top: int) -> Iterator[str]:
     end = picture.end if life.end is None else life.end
     whole = end if life.whole is None else life.whole
     came, began, over = (_x(picture, at) for at in (life.came, whole, end))
-    words = chart.note(life)
+    words = timeline.note(life)
     yield f"<g><title>{escape(f'{life.job}: {words}')}</title>"
     yield _rect(came, top, began - came, height, 'fill="url(#wait)" stroke="#8c959f"')
     if life.whole is not None:

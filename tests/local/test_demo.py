@@ -1,17 +1,50 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is told of what is seen, line by line."""
+"""What the demo's files are meant to come to, and what is told of what is seen."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import sights
-from muster.local import chart
+from muster.local import demo, timeline
+from muster.local.demo import Narrator
 from muster.local.history import Sight
-from muster.local.story import Story
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_jobs_are_meant_to_succeed_unless_they_say_otherwise() -> None:
+    """Other documents, and empty ones, are no jobs."""
+    text = f"""
+kind: Queue
+metadata: {{name: research}}
+---
+---
+kind: TFJob
+metadata: {{name: good}}
+---
+kind: TFJob
+metadata: {{name: bad, annotations: {{{demo.ENDS}: Failed}}}}
+"""
+    assert demo.jobs(text) == {"good": "Succeeded", "bad": "Failed"}
+
+
+def test_the_demo_shows_examples_that_all_succeed() -> None:
+    """And one of them has the gang that waits."""
+    files = (demo.FIRST, *demo.THEN)
+    meant = {job: end for file in files for job, end in jobs_of(file).items()}
+    assert set(meant.values()) == {"Succeeded"}
+    assert demo.WAITS in jobs_of(demo.FIRST)
+
+
+def jobs_of(file: str) -> dict[str, str]:
+    """Read the jobs of an example."""
+    return dict(demo.jobs((ROOT / "examples" / file).read_text()))
 
 
 def told(*seen: Sight) -> list[str]:
     """All lines, with single blanks."""
-    story = Story()
+    story = Narrator()
     return [" ".join(line.split()) for sight in seen for line in story.hear(sight)]
 
 
@@ -68,7 +101,7 @@ def test_a_foreign_pod_is_no_part_of_the_story() -> None:
 def test_long_sentences_are_folded_under_themselves() -> None:
     """A terminal has a hundred columns."""
     words = " ".join(["insufficient"] * 8)
-    (line,) = Story().hear(sights.job(1.0, "a", "Queued", why=words))
+    (line,) = Narrator().hear(sights.job(1.0, "a", "Queued", why=words))
     first, second = line.splitlines()
-    assert len(first) <= chart.WIDTH
+    assert len(first) <= timeline.WIDTH
     assert second.index("insufficient") == first.index("insufficient")

@@ -4,15 +4,12 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import filelock
 import pytest
 
-from muster.local import locks
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from muster.local import layout
 
 
 def test_the_second_waits_for_the_first_and_says_so(tmp_path: Path) -> None:
@@ -21,10 +18,10 @@ def test_the_second_waits_for_the_first_and_says_so(tmp_path: Path) -> None:
     waits, order = threading.Event(), []
 
     def second() -> None:
-        with locks.held(path, waits.set):
+        with layout.held(path, waits.set):
             order.append("second")
 
-    with locks.held(path):
+    with layout.held(path):
         thread = threading.Thread(target=second)
         thread.start()
         assert waits.wait(10)
@@ -39,13 +36,13 @@ def test_a_removed_lock_is_not_held_by_two(tmp_path: Path) -> None:
     waits, got = threading.Event(), []
 
     def second() -> None:
-        with locks.held(path, waits.set):
+        with layout.held(path, waits.set):
             third = filelock.FileLock(path)
             with pytest.raises(filelock.Timeout):
                 third.acquire(blocking=False)
             got.append(path.exists())
 
-    with locks.held(path):
+    with layout.held(path):
         thread = threading.Thread(target=second)
         thread.start()
         assert waits.wait(10)

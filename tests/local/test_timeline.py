@@ -9,14 +9,14 @@ from xml.etree import ElementTree as ET
 import pytest
 
 import sights
-from muster.local import chart, picture, svg
+from muster.local import svg, timeline
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 def drawn(seen: list | None = None) -> str:
     """Draw what was seen, in text."""
-    return chart.render(picture.arrange(seen or sights.two_gangs(), sights.NODES))
+    return timeline.render(timeline.arrange(seen or sights.two_gangs(), sights.NODES))
 
 
 def row(text: str, label: str) -> str:
@@ -28,7 +28,7 @@ def row(text: str, label: str) -> str:
 def test_text_fits_a_terminal() -> None:
     """A hundred columns, only ASCII, no blanks at the ends."""
     lines = drawn().splitlines()
-    assert max(map(len, lines)) <= chart.WIDTH
+    assert max(map(len, lines)) <= timeline.WIDTH
     assert drawn().isascii()
     assert [line for line in lines if line != line.rstrip()] == []
 
@@ -75,7 +75,7 @@ def test_pods_side_by_side_take_lanes_of_their_own() -> None:
         ),
         sights.job(9.0, "a"),
     ]
-    board = picture.arrange(seen, sights.NODES).boards[0]
+    board = timeline.arrange(seen, sights.NODES).boards[0]
     assert [bar.lanes for bar in board.bars] == [(0,), (1, 2), (3,), (4,), (5,)]
     assert (board.gpus, board.others) == (4, 2)
 
@@ -87,7 +87,7 @@ def test_a_late_end_leaves_the_picture_whole() -> None:
         sights.pod(5.0, "b-worker-0", "node-1", gpus=4),
         sights.pod(5.1, "a-worker-0", "node-1", "Succeeded", gpus=4),
     ]
-    board = picture.arrange(seen, sights.NODES).boards[0]
+    board = timeline.arrange(seen, sights.NODES).boards[0]
     assert [bar.lanes for bar in board.bars] == [(0, 1, 2, 3), (0, 1, 2, 3)]
 
 
@@ -102,27 +102,27 @@ def test_a_late_end_leaves_the_picture_whole() -> None:
 )
 def test_ticks_are_round_and_few(end: float, wanted: tuple[int, ...]) -> None:
     """Steps that one counts in."""
-    assert picture.ticks(end) == wanted
+    assert timeline.ticks(end) == wanted
 
 
 def test_colour_is_only_added() -> None:
     """Without its escape sequences the coloured chart is the plain one."""
-    arranged = picture.arrange(sights.two_gangs(), sights.NODES)
-    painted = chart.render(arranged, chart.coloured)
-    assert re.sub(r"\x1b\[\d+m", "", painted) == chart.render(arranged)
+    arranged = timeline.arrange(sights.two_gangs(), sights.NODES)
+    painted = timeline.render(arranged, timeline.coloured)
+    assert re.sub(r"\x1b\[\d+m", "", painted) == timeline.render(arranged)
     assert "\x1b[32mA" in painted
 
 
 def test_nothing_seen_is_an_empty_picture() -> None:
     """Nodes alone."""
-    arranged = picture.arrange([], sights.NODES)
-    assert "node-2" in chart.render(arranged)
+    arranged = timeline.arrange([], sights.NODES)
+    assert "node-2" in timeline.render(arranged)
     ET.fromstring(svg.render(arranged, "nothing"))
 
 
 def shapes(seen: list, title: str = "t") -> tuple[ET.Element, list[str], list[ET.Element]]:
     """Return the root of the SVG, its texts, its rectangles."""
-    root = ET.fromstring(svg.render(picture.arrange(seen, sights.NODES), title))
+    root = ET.fromstring(svg.render(timeline.arrange(seen, sights.NODES), title))
     texts = [element.text or "" for element in root.iter(f"{SVG}text")]
     return root, texts, list(root.iter(f"{SVG}rect"))
 
