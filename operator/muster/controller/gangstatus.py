@@ -166,8 +166,8 @@ def _embedded(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | N
 
 def is_evicted(verdict: Verdict | None) -> bool:
     """Say whether the gang is made to go, so that another gets its room."""
-    preempted = verdict is not None and verdict.reason == Reason.PREEMPTED
-    return preempted and verdict is not None and verdict.state == GangPhase.RELEASED
+    evicted = (Reason.PREEMPTED, GangPhase.RELEASED)
+    return verdict is not None and (verdict.reason, verdict.state) == evicted
 
 
 def _placed(scope: Scope) -> int:
