@@ -144,9 +144,9 @@ def _named(amounts):
 
 def place_and_undo(session: Session) -> None:
     """Place the tasks of all gangs, as many as there is room for, and take all of it back."""
-    for job in session.jobs:
-        for tasks in job.tasks:
+    for gang in session.gangs:
+        for tasks in gang.tasks:
             picks = session.fit(tasks).choose(tasks.left)
             if picks.order:
-                session.place(job, tasks, picks)
+                session.place(gang, tasks, picks)
     session.undo(0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A gang as the allocator follows it, on a cache that is shown objects and a clock that stands."""
+"""A gang as the allocator follows it, on a store that is shown objects and a clock that stands."""
 
 from __future__ import annotations
 
@@ -10,6 +10,20 @@ from muster.allocator.gangs import GangTracker, Kind
 from muster.allocator.members import GangSettings
 from muster.allocator.tracker import Assumed, Wake
 from muster.cluster.gangs import GangRules
+
+
+class Shown:
+    """Shows objects to its `store`, each in its next version."""
+
+    version = 0
+
+    def put(self, document):
+        """Show an object; return it as it was put in."""
+        self.version += 1
+        metadata = {"uid": f"uid-{document['metadata']['name']}", **document["metadata"]}
+        document = {**document, "metadata": {**metadata, "resourceVersion": str(self.version)}}
+        self.store.put(document)
+        return document
 
 
 class Recorded:
@@ -31,14 +45,14 @@ class Recorded:
 class Following:
     """Follows one gang."""
 
-    def __init__(self, cache, members, key, scheduler, now, hold=120.0, expired="keep"):
+    def __init__(self, store, members, key, scheduler, now, hold=120.0, expired="keep"):
         """Begin at that time; `hold` and `expired` are the operator's flags."""
-        self.cache, self.key, self.now = cache, key, now
+        self.store, self.key, self.now = store, key, now
         self.settings = GangSettings(GangRules(frozenset({scheduler}), "default"), hold, expired)
         self.effects = Recorded()
-        kind = Kind(members(cache), lambda _key: None, lambda _key, _pods: None)
-        self.gangs = GangTracker(cache.columns, (kind,), self.effects)
-        cache.arrived = lambda pod: self.gangs.arrived(pod, self.now)
+        kind = Kind(members(store), lambda _key: None, lambda _key, _pods: None)
+        self.gangs = GangTracker(store.columns, (kind,), self.effects)
+        store.arrived = lambda pod: self.gangs.arrived(pod, self.now)
 
     @property
     def memory(self):
@@ -69,7 +83,7 @@ class Following:
 
     def assumed(self):
         """Return the assumed pods, which are the same as the room that is taken for them."""
-        taken = {name: node for (_, name), node in self.cache.columns.assumed.items()}
+        taken = {name: node for (_, name), node in self.store.columns.assumed.items()}
         assert taken == self.memory.nodes
         return taken
 

@@ -45,7 +45,7 @@ TARGETS = {
     "local-down",
     "clean",
 }
-WITHOUT_NOTICE = re.compile(r"(^|/)LICENSE$|\.(sum|mod|json|txt\.gz)$|/py\.typed$")
+WITHOUT_NOTICE = re.compile(r"(^|/)LICENSE$|\.(sum|mod|jsonl?|txt\.gz)$|/py\.typed$")
 
 
 def tracked() -> list[str]:

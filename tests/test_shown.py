@@ -44,7 +44,7 @@ PAINS = {
     "S5": (
         "large jobs starve behind small ones",
         "s5-drain-for-the-head",
-        "scheduler/test_starvation.py::test_ten_thousand_jobs",
+        "scheduler/actions/test_reserve.py::test_ten_thousand_jobs",
         "e2e/test_reservation.py::test_a_large_gang_beside_a_stream",
     ),
     "S6": ("small jobs are blocked behind a large head", "s6-small-pass-large"),
@@ -79,7 +79,7 @@ PAINS = {
     ),
     "S15": (
         "stages that start one after another, against the minimum",
-        "gang/test_demand.py::test_minimum",
+        "gang/test_standing.py::test_minimum",
         "gang/test_notices.py::test_lowered_minimum",
     ),
     "S16": (

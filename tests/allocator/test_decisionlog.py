@@ -18,53 +18,53 @@ MOVE = {"gang": "team/a", "placements": []}
 STARTS = make_gang(key="team/starts")
 
 
-def make_chronicle():
+def make_log():
     """Return one whose pods are called after role and index."""
     return DecisionLog(lambda: None, lambda _gang, role, index: f"{role}-{index}")
 
 
-def told(chronicle, gang=""):
-    """Return what it tells."""
-    return json.loads(chronicle.decisions(gang))
+def kept(log, gang=""):
+    """Return what it shows."""
+    return json.loads(log.decisions(gang))
 
 
 def test_only_news_is_kept():
-    """A wait is told once per reason, a start with its pods and their nodes."""
-    chronicle = make_chronicle()
+    """A wait is kept once per reason, a start with its pods and their nodes."""
+    log = make_log()
     decisions = tuple(run(gangs=[WAITS, STARTS]).values())
-    chronicle.decided(0.0, decisions)
-    chronicle.decided(1.0, [d for d in decisions if not d.placements])
-    first, second = told(chronicle)
+    log.decided(0.0, decisions)
+    log.decided(1.0, [d for d in decisions if not d.placements])
+    first, second = kept(log)
     assert (first["gang"], first["at"]) == ("team/starts", "1970-01-01T00:00:00Z")
     assert [(p["pod"], p["node"]) for p in first["placements"]] == [
         ("worker-0", "n1"),
         ("worker-1", "n1"),
     ]
     assert second["verdict"]["reason"] == "NoNodeLargeEnough"
-    assert told(chronicle, "team/waits") == [second]
-    assert told(chronicle, "team/other") == []
+    assert kept(log, "team/waits") == [second]
+    assert kept(log, "team/other") == []
 
 
 def test_another_proposal_is_news():
     """Who could be moved is kept, also while the reason stays the same."""
-    chronicle = make_chronicle()
+    log = make_log()
     (decision,) = run(gangs=[WAITS]).values()
-    chronicle.decided(0.0, [decision])
+    log.decided(0.0, [decision])
     for _ in range(2):
-        chronicle.decided(1.0, [replace(decision, moves=(Move("team/a", ()),))])
-    assert [entry.get("moves") for entry in told(chronicle)] == [None, [MOVE]]
+        log.decided(1.0, [replace(decision, moves=(Move("team/a", ()),))])
+    assert [entry.get("moves") for entry in kept(log)] == [None, [MOVE]]
 
 
 def test_an_hour_is_kept(monkeypatch):
     """And no more than so many decisions, the youngest."""
-    chronicle = make_chronicle()
+    log = make_log()
     (decision,) = run(gangs=[STARTS]).values()
     for at in (0.0, 3000.0, 4000.0):
-        chronicle.decided(at, [decision])
-    assert len(told(chronicle)) == 2
+        log.decided(at, [decision])
+    assert len(kept(log)) == 2
     monkeypatch.setattr(decisionlog, "KEPT", 1)
-    chronicle.decided(4001.0, [])
-    (left,) = told(chronicle)
+    log.decided(4001.0, [])
+    (left,) = kept(log)
     assert left["at"] == "1970-01-01T01:06:40Z"
 
 
@@ -72,17 +72,17 @@ def test_a_snapshot_is_taken_when_it_is_asked_for():
     """Of the next cycle; otherwise nothing is recorded."""
 
     async def story():
-        stirred = asyncio.Event()
-        chronicle = DecisionLog(stirred.set, lambda *_: "")
+        triggered = asyncio.Event()
+        log = DecisionLog(triggered.set, lambda *_: "")
         view, decisions = rich()
         asked = []
-        chronicle.begin(lambda: asked.append(1))
-        chronicle.decided(0.0, decisions)
+        log.begin(lambda: asked.append(1))
+        log.decided(0.0, decisions)
         assert asked == []
-        answer = asyncio.create_task(chronicle.pages["/debug/snapshot"]({}))
-        await stirred.wait()
-        chronicle.begin(lambda: view)
-        chronicle.decided(1.0, decisions)
+        answer = asyncio.create_task(log.pages["/debug/snapshot"]({}))
+        await triggered.wait()
+        log.begin(lambda: view)
+        log.decided(1.0, decisions)
         return await answer, (view, decisions)
 
     text, seen = asyncio.run(story())

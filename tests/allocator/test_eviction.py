@@ -29,16 +29,16 @@ class Story:
         """Begin with a budget that allows so many evictions at once."""
         self.version = 1
         backend, none = gang.EMBEDDED, lambda *_: None
-        self.cache = Store(backend, [FRAMEWORKS["TFJob"]])
+        self.store = Store(backend, [FRAMEWORKS["TFJob"]])
         self.put(tfjob(Worker=2), uid="job-uid")
         for name in (W0, W1):
             self.put_pod(name)
         budget = {"kind": "PodDisruptionBudget", "metadata": {"name": "b"}}
         self.put(budget | {"spec": {"selector": {}}, "status": {"disruptionsAllowed": allowed}})
-        self.following = Following(self.cache, JobMembers, MOVED, "muster", START)
+        self.following = Following(self.store, JobMembers, MOVED, "muster", START)
         self.following.look()
         self.evictions = Evictions(
-            self.following.gangs, self.cache.budgets, Metrics().cycles, none
+            self.following.gangs, self.store.budgets, Metrics().cycles, none
         )
 
     @property
@@ -68,7 +68,7 @@ class Story:
             "generation": 1,
             "creationTimestamp": edge.format_time(START),
         }
-        self.cache.put({**document, "metadata": {**given, **document["metadata"]}})
+        self.store.put({**document, "metadata": {**given, **document["metadata"]}})
 
     def carry_out(self, action, moves=()):
         """Evict both pods for another gang; return whether that was done."""
@@ -76,9 +76,9 @@ class Story:
         decision = Decision("TFJob/team/large", RESERVED, evictions=going, moves=moves)
         return self.evictions.carry_out(decision, START, 1.0)
 
-    def go_on(self, told=""):
-        """Return who is evicted when a cycle looks, with what the status tells of the gang."""
-        status = {"gang": {"state": told, "reason": "", "scheduler": "muster"}} if told else {}
+    def go_on(self, state=""):
+        """Return who is evicted when a cycle looks, with what the status says of the gang."""
+        status = {"gang": {"state": state, "reason": "", "scheduler": "muster"}} if state else {}
         self.version += 1
         metadata = {"uid": "job-uid", "resourceVersion": str(self.version)}
         document = tfjob(Worker=2)
@@ -98,7 +98,7 @@ def test_a_move_is_carried_out():
     assert story.memory.nominated == {W0: "n2", W1: "n3"}
     assert story.memory.released
     cause = "defragment: evicted for TFJob team/large"
-    assert story.go_on(told="Released") == [(W0, cause), (W1, cause)]
+    assert story.go_on(state="Released") == [(W0, cause), (W1, cause)]
 
 
 def test_a_pod_that_is_not_the_one_that_was_seen():

@@ -350,10 +350,6 @@ class TestCharges:
         assert step.input.roles[0].charge == self.CHARGES["worker"]
         return step.input.roles[0].absent, dict(step.input.pending)
 
-    def test_a_new_job(self):
-        """All of it is to be charged."""
-        assert self.charged() == ({0, 1, 2}, {})
-
     def test_pods_that_exist(self):
         """The quota counts them itself."""
         assert self.charged(worker(0), worker(1, node="n1")) == ({2}, {})
@@ -364,11 +360,6 @@ class TestCharges:
         job = make_job(replicas=[workers()], status=status("Running"))
         placed = {W0: "n1", W1: "n1"}
         assert self.charged(worker(0), job=job, placed=placed) == ({2}, {"team/few/pods": 1000})
-
-    def test_roles_without_a_quota(self):
-        """They stay as they are."""
-        step = look()
-        assert (step.input.roles[0].charge, step.input.pending) == ({}, {})
 
 
 class TestBroken:
@@ -407,40 +398,6 @@ class TestBroken:
         """The minimum decides."""
         job = make_job(replicas=[workers()], scheduling={"min_available": 1})
         assert see(worker(0, node="n1"), job=job).hold_until is None
-
-
-class TestVoid:
-    """Promises that nobody can keep any more."""
-
-    def void(self, *pods, job=None, lost=()):
-        """Return the names of the pods that are not assumed any more."""
-        job = job or make_job(replicas=[workers()], status=status("Running"))
-        facts = replace(facts_of(pods, job), lost=frozenset(lost))
-        nodes, shape = {W0: "n1", W1: "n2", W2: "n3"}, facts.tasks[0].shape
-        assumed = {place: Assumed(node, shape, 0.0) for place, node in nodes.items()}
-        memory = replace(tracker.begin(facts), assumed=assumed)
-        return sorted(assumed.keys() - tracker.step(memory, facts, 0.0).memory.assumed)
-
-    def test_none(self):
-        """Pods that are missing, unbound, failed or going keep their promise."""
-        assert not self.void(worker(0), worker(1, phase="Failed"), worker(2, deleting=True))
-
-    def test_a_node_that_has_gone(self):
-        """Nobody can be created there."""
-        assert self.void(lost={"n2"}) == [W1]
-
-    def test_a_pod_that_is_not_wanted_any_more(self):
-        """The job was made smaller."""
-        assert self.void(job=make_job(replicas=[workers(1)])) == [W1, W2]
-
-    def test_a_pod_that_has_done_its_work(self):
-        """It was never seen alive."""
-        assert self.void(worker(1, node="n2", phase="Succeeded")) == [W1]
-
-    def test_a_pod_that_its_node_turned_away(self):
-        """The room was not there after all."""
-        pod = worker(0, node="n1", phase="Failed", reason="OutOfcpu")
-        assert self.void(pod) == [W0]
 
 
 def test_a_queue():

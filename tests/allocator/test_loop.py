@@ -10,6 +10,7 @@ import time
 import pytest
 
 from builders_scheduler import make_gang, make_node, make_pod
+from following import Shown
 from muster import gang
 from muster.allocator import loop, pending, tracker
 from muster.allocator.loop import Loop, LoopSettings
@@ -38,21 +39,20 @@ class Silence:
         return write
 
 
-class Story:
-    """A loop that runs on a cache of two nodes; `meanwhile` happens while a cycle decides."""
+class Story(Shown):
+    """A loop that runs on a store of two nodes; `meanwhile` happens while a cycle decides."""
 
     def __init__(self):
         """Begin with nodes of two CPUs each, and the default queue."""
-        self.version = 0
         self.policy = policy.DEFAULT
         self.priorities = {}
         self.patience = math.inf
         self.meanwhile = []
         self._news = asyncio.Event()
-        callbacks = Callbacks(self._touched, self._stir)
-        self.cache = Store(gang.EMBEDDED, [FRAMEWORKS["TFJob"]], callbacks=callbacks)
+        callbacks = Callbacks(self._enqueue, self._trigger)
+        self.store = Store(gang.EMBEDDED, [FRAMEWORKS["TFJob"]], callbacks=callbacks)
         self.loop = Loop(
-            Silence(), self.cache, self._policy, self._settings, Metrics().cycles, self._touched
+            Silence(), self.store, self._policy, self._settings, Metrics().cycles, self._enqueue
         )
         for name in ("n1", "n2"):
             self.put({"kind": "Node", **make_node(name=name, cpu=2)})
@@ -73,20 +73,12 @@ class Story:
             self.meanwhile.pop(0)()
         return self.policy
 
-    def _stir(self):
+    def _trigger(self):
         if hasattr(self, "loop"):
-            self.loop.stir()
+            self.loop.trigger()
 
-    def _touched(self, _key):
+    def _enqueue(self, _key):
         self._news.set()
-
-    def put(self, document):
-        """Show an object in its next version."""
-        self.version += 1
-        metadata = {"uid": f"uid-{document['metadata']['name']}", **document["metadata"]}
-        document = {**document, "metadata": {**metadata, "resourceVersion": str(self.version)}}
-        self.cache.put(document)
-        return document
 
     def create(self, *, name="mnist", workers=4, **more):
         """Show a job whose workers take one CPU each."""
@@ -106,17 +98,17 @@ class Story:
 
     def placements(self, key=KEY):
         """Return what may be created of the job now."""
-        job = self.cache.jobs.get(key)
+        job = self.store.jobs.get(key)
         return {} if job is None else self.loop.placements(job)
 
     def verdict(self, key=KEY):
-        """Return the latest word on the gang's reason and summary."""
-        found = self.loop.verdict(self.cache.jobs.get(key))
+        """Return the gang's latest reason and summary."""
+        found = self.loop.verdict(self.store.jobs.get(key))
         return (found.reason, found.summary) if found else None
 
     def state(self, key=KEY):
-        """Return the latest word on how far the gang has come."""
-        found = self.loop.verdict(self.cache.jobs.get(key))
+        """Return the latest state: how far the gang has come."""
+        found = self.loop.verdict(self.store.jobs.get(key))
         return found and found.state
 
     def worker(self, job, name, node):
@@ -132,10 +124,10 @@ class Story:
     @property
     def promised(self):
         """The room that is taken for pods that are not there yet."""
-        return dict(self.cache.columns.assumed)
+        return dict(self.store.columns.assumed)
 
     async def until(self, question):
-        """Return once the answer is yes; it is asked after every word of the loop."""
+        """Return once the answer is yes; it is asked after every news of the loop."""
         async with asyncio.timeout(PATIENCE):
             while not question():
                 self._news.clear()
@@ -145,14 +137,14 @@ class Story:
         """Return what is promised when the next cycle has looked."""
         looked = asyncio.get_running_loop().create_future()
         self.meanwhile.append(lambda: looked.set_result(self.promised))
-        self.loop.stir()
+        self.loop.trigger()
         return await asyncio.wait_for(looked, PATIENCE)
 
 
 ONE_CPU = {"requests": {"cpu": "1"}}
 
 
-def tell(story):
+def play(story):
     """Run an asynchronous story with the loop running."""
 
     async def run():
@@ -176,12 +168,12 @@ def test_a_gang_that_fits_is_promised_whole():
         assert sorted(s.placements().values()) == ["n1", "n1", "n2", "n2"]
         assert len(s.promised) == 4
 
-    tell(story)
+    play(story)
 
 
 @pytest.mark.parametrize(
     "loss",
-    [lambda s: s.foreign(), lambda s: s.cache.gone("Node", "", "n2", "uid-n2")],
+    [lambda s: s.foreign(), lambda s: s.store.gone("Node", "", "n2", "uid-n2")],
     ids=["a-pod-came", "a-node-went"],
 )
 def test_room_that_goes_while_a_cycle_decides(loss):
@@ -194,7 +186,7 @@ def test_room_that_goes_while_a_cycle_decides(loss):
         assert not s.promised
         assert s.verdict()[0] in ("NotEnoughResources", "ExceedsCluster")
 
-    tell(story)
+    play(story)
 
 
 def test_room_that_goes_where_the_gang_does_not_need_it():
@@ -206,20 +198,20 @@ def test_room_that_goes_where_the_gang_does_not_need_it():
         await s.until(s.placements)
         assert len(s.promised) == 2
 
-    tell(story)
+    play(story)
 
 
 def test_a_job_that_goes_while_a_cycle_decides():
     """Its room is nobody's."""
 
     async def story(s):
-        s.meanwhile.append(lambda: s.cache.gone("TFJob", "team", "mnist", "uid-mnist"))
+        s.meanwhile.append(lambda: s.store.gone("TFJob", "team", "mnist", "uid-mnist"))
         s.create()
         s.create(name="other")
         await s.until(lambda: s.placements("TFJob/team/other"))
         assert {name for _, name in s.promised} == {f"other-worker-{i}" for i in range(4)}
 
-    tell(story)
+    play(story)
 
 
 def test_a_job_that_changes_while_a_cycle_decides():
@@ -231,7 +223,7 @@ def test_a_job_that_changes_while_a_cycle_decides():
         await s.until(s.placements)
         assert len(s.promised) == len(s.placements()) == 3
 
-    tell(story)
+    play(story)
 
 
 def test_a_job_that_goes_before_its_pods_were_created():
@@ -242,12 +234,12 @@ def test_a_job_that_goes_before_its_pods_were_created():
         await s.until(s.placements)
         s.create(name="other")
         await s.until(lambda: s.verdict("TFJob/team/other"))
-        s.cache.gone("TFJob", "team", "mnist", "uid-mnist")
+        s.store.gone("TFJob", "team", "mnist", "uid-mnist")
         await s.until(lambda: s.placements("TFJob/team/other"))
         assert len(s.promised) == 4
         assert {memory.uid for _, memory in s.loop.gangs} == {"uid-other"}
 
-    tell(story)
+    play(story)
 
 
 def test_the_end_of_a_refusal_is_an_event():
@@ -256,14 +248,14 @@ def test_the_end_of_a_refusal_is_an_event():
     async def story(s):
         s.create()
         await s.until(s.placements)
-        job, until = s.cache.jobs.get(KEY), time.time() + 0.3
-        s.cache.jobs.refuse(job, Refusal("Pod", "p", "Forbidden", "exceeded quota", until))
+        job, until = s.store.jobs.get(KEY), time.time() + 0.3
+        s.store.jobs.refuse(job, Refusal("Pod", "p", "Forbidden", "exceeded quota", until))
         assert not await s.promised_next()
         await s.until(s.placements)
         assert time.time() >= until
         assert len(s.promised) == 4
 
-    tell(story)
+    play(story)
 
 
 def test_pods_of_a_gang_that_waits_are_shown_by_and_by():
@@ -279,7 +271,7 @@ def test_pods_of_a_gang_that_waits_are_shown_by_and_by():
         assert set(s.placements().values()) == {""}
         assert not s.promised
 
-    tell(story)
+    play(story)
 
 
 def test_pods_behind_gates_need_no_promise():
@@ -293,7 +285,7 @@ def test_pods_behind_gates_need_no_promise():
         await s.until(lambda: set(s.placements().values()) == {""})
         await s.until(lambda: s.verdict() and s.verdict()[0] == "SchedulingGated")
 
-    tell(story)
+    play(story)
 
 
 def test_the_pods_of_another_scheduler():
@@ -307,12 +299,12 @@ def test_the_pods_of_another_scheduler():
         await s.until(lambda: s.verdict() == ("ForeignScheduler", "placed by other"))
         assert len(s.placements()) == 4
 
-    tell(story)
+    play(story)
 
 
-def test_nobody_is_evicted_before_it_is_told(monkeypatch):
+def test_nobody_is_evicted_before_it_is_written(monkeypatch):
     """First whose room it will be, then who leaves: each by the status of the job."""
-    monkeypatch.setattr(tracker, "TELLING", 600.0)
+    monkeypatch.setattr(tracker, "ANNOUNCING", 600.0)
 
     async def story(s):
         s.policy, s.priorities = policy.parse({"actions": "allocate, preempt"}), {"high": 10}
@@ -328,12 +320,12 @@ def test_nobody_is_evicted_before_it_is_told(monkeypatch):
         await s.promised_next()
         await s.promised_next()
         assert s.state(LOW) == "Placed"
-        told = {"gang": {"state": "Reserved", "reason": "", "scheduler": "muster"}}
-        s.put({**document, "status": told})
+        status = {"gang": {"state": "Reserved", "reason": "", "scheduler": "muster"}}
+        s.put({**document, "status": status})
         await s.until(lambda: s.state(LOW) == "Released")
-        assert [pod.deleting for pod in s.cache.own_pods("uid-low").values()] == [False] * 4
+        assert [pod.deleting for pod in s.store.own_pods("uid-low").values()] == [False] * 4
 
-    tell(story)
+    play(story)
 
 
 NOW = 1_700_000_000.0
@@ -387,6 +379,6 @@ def test_time_alone_makes_a_reservation():
         s.create()
         await s.until(lambda: s.state() == "Waiting")
         await s.until(lambda: s.state() == "Reserved")
-        assert time.time() >= s.cache.jobs.get(KEY).created + s.patience
+        assert time.time() >= s.store.jobs.get(KEY).created + s.patience
 
-    tell(story)
+    play(story)

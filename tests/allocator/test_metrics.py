@@ -196,7 +196,7 @@ def test_preemption_and_what_went_wrong(story):
     cycles.not_bound()
     cycles.failed()
     cycles.bound()
-    cycles.placed(0.001)
+    cycles.placed([0.001])
     cycles.carried_out(0.02)
     shown = story.shown
     assert shown["volcano_pod_preemption_victims"] == 2

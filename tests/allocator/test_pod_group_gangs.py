@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from builders_scheduler import make_node, make_pod
-from following import Following
+from following import Following, Shown
 from muster import gang
 from muster.allocator import tracker
 from muster.allocator.members import PodGroupMembers
@@ -24,27 +24,20 @@ CAUSE = Cause("preempt", "TFJob/team/large")
 MISSING = "members were missing for too long; it starts anew"
 
 
-class Story:
+class Story(Shown):
     """A gang of three pods on two nodes, as the allocator follows it."""
 
     def __init__(self, *, owner=OWNER, runs=True, **spec):
         """Begin with the whole gang running, or waiting; `spec` is its PodGroup's."""
-        self.version = 0
-        self.cache = Store(gang.EMBEDDED, [])
-        self.cache.groups.use(gang.EMBEDDED.apis[0])
+        self.store = Store(gang.EMBEDDED, [])
+        self.store.groups.use(gang.EMBEDDED.apis[0])
         self.owner = owner
         for name in ("n1", "n2"):
-            self.put("Node", make_node(name=name))
+            self.put({"kind": "Node", **make_node(name=name)})
         api = gang.EMBEDDED.apis[0]
         metadata = {"name": "g", "namespace": "team"}
-        self.put(
-            "PodGroup",
-            {
-                "apiVersion": api.api_version,
-                "metadata": metadata,
-                "spec": {"minMember": 3, **spec},
-            },
-        )
+        document = {"kind": "PodGroup", "apiVersion": api.api_version, "metadata": metadata}
+        self.put({**document, "spec": {"minMember": 3, **spec}})
         for name, node in (("a", "n1"), ("b", "n1"), ("c", "n2")):
             if runs:
                 self.pod(name, node)
@@ -56,7 +49,7 @@ class Story:
     def follow(self):
         """Begin to follow the gang, as a process that starts now."""
         self.following = Following(
-            self.cache, PodGroupMembers, KEY, "kube-batch", 0.0, HOLD, expired=""
+            self.store, PodGroupMembers, KEY, "kube-batch", 0.0, HOLD, expired=""
         )
 
     @property
@@ -64,24 +57,17 @@ class Story:
         """What is remembered."""
         return self.following.memory
 
-    def put(self, kind, document):
-        """Show an object in its next version."""
-        self.version += 1
-        metadata = {"uid": f"uid-{document['metadata']['name']}", **document["metadata"]}
-        version = {"resourceVersion": str(self.version)}
-        self.cache.put({**document, "kind": kind, "metadata": {**metadata, **version}})
-
     def pod(self, name, node, **more):
         """Show a member on a node."""
         document = make_pod(name=name, node=node, namespace="team", cpu=1, **more)
         document["spec"]["schedulerName"] = "kube-batch"
         document["metadata"]["annotations"] = {"scheduling.k8s.io/group-name": "g"}
         document["metadata"]["ownerReferences"] = [self.owner] if self.owner else []
-        self.put("Pod", document)
+        self.put({"kind": "Pod", **document})
 
     def lose(self, name):
         """Let a member be gone."""
-        self.cache.gone("Pod", "team", name, f"uid-{name}")
+        self.store.gone("Pod", "team", name, f"uid-{name}")
 
     def promise(self, now, **nodes):
         """Give members their nodes."""
@@ -133,7 +119,7 @@ def test_a_group_says_for_how_long_the_place_is_kept(spec, kept):
     ],
 )
 def test_what_happens_when_the_time_is_up(said, flag, gone):
-    """The group's word counts, then the flag; all that is left goes, or nothing."""
+    """What the group says counts, then the flag; all that is left goes, or nothing."""
     story = Story(**({"onHoldExpired": said} if said else {}))
     story.lose("c")
     assert story.going(10.0, flag) == []
@@ -147,10 +133,10 @@ def test_pods_that_nobody_makes_again_are_kept():
     story.lose("c")
     story.look(0.0)
     assert story.going(HOLD, "release") == []
-    told = Story(owner=None, onHoldExpired="release")
-    told.lose("c")
-    told.look(0.0)
-    assert told.going(HOLD) == ["a", "b"]
+    released = Story(owner=None, onHoldExpired="release")
+    released.lose("c")
+    released.look(0.0)
+    assert released.going(HOLD) == ["a", "b"]
 
 
 def test_a_gang_that_is_whole_has_all_the_time():
@@ -246,21 +232,6 @@ def test_new_pods_are_not_those_that_were_released():
     assert sorted(story.evicted()) == ["a", "b"]
 
 
-def test_a_gang_that_makes_room_as_a_whole_rests_for_a_period():
-    """As that of a job does, so that it does not come back before the other is there."""
-    story = Story()
-    story.following.give_back(["a", "b", "c"], Departure(CAUSE, 1.0))
-    assert story.evicted() == dict.fromkeys("abc", CAUSE)
-    assert story.look(0.0).refusal is NOT_NOW
-    assert story.memory.verdict.message == CAUSE.sentence
-    for name in "abc":
-        story.lose(name)
-    for name in "def":
-        story.pod(name, "", phase="Pending")
-    assert story.look(0.5).refusal is NOT_NOW
-    assert story.look(1.0).refusal is None
-
-
 def test_a_gang_that_makes_room_in_part():
     """What it gives back goes, the rest stays as it is."""
     story = Story()
@@ -270,13 +241,13 @@ def test_a_gang_that_makes_room_in_part():
     assert not story.memory.released
 
 
-def test_the_wait_of_a_gang_is_told_once():
+def test_the_wait_of_a_gang_is_measured_once():
     """With its last pod on a node, from when its first one was made; not for one found running."""
     found = Story()
     found.pod("a", "n1", phase="Running")
     assert not found.following.effects.of(Started)
     story = Story(runs=False)
-    created = story.cache.foreign.members(KEY)[0][0].created
+    created = story.store.foreign.members(KEY)[0][0].created
     story.look(created)
     story.promise(created, a="n1", b="n1", c="n2")
     story.following.now = created + 40.0
@@ -289,30 +260,11 @@ def test_the_wait_of_a_gang_is_told_once():
     assert not story.following.effects.of(Started)
 
 
-def test_the_first_retry_of_a_failed_binding_is_at_once():
-    """As with the pods of a job; after that the pauses grow."""
-    story = Story(runs=False)
-    for pauses in ([], [1.0], [2.0]):
-        story.following.now += 100.0
-        now = story.following.now
-        story.promise(now, a="n1", b="n1", c="n2")
-        story.look(now)
-        pod = story.cache.foreign.member(KEY, "a")
-        story.following.gangs.not_bound(pod, now)
-        gang = story.look(now)
-        role = gang.roles[0]
-        assert [at - now for at in story.following.wakes if at < now + 9] == pauses
-        assert list(role.returning) == ([0] if pauses else [])
-        # The others are under way, and come.
-        assert sorted(story.following.assumed()) == ["b", "c"]
-        story.following.set(assumed={}, binding=frozenset())
-
-
 def test_a_gang_of_which_nobody_could_be_bound_holds_nothing():
     """Half a promise is none."""
     story = Story(runs=False)
     story.promise(1.0, a="n1", b="n1", c="n2")
     for name in ("a", "b"):
-        story.following.gangs.not_bound(story.cache.foreign.member(KEY, name), 1.0)
+        story.following.gangs.not_bound(story.store.foreign.member(KEY, name), 1.0)
     assert len(story.look(1.0).roles[0].waiting) == 3
     assert not story.following.assumed()

@@ -197,12 +197,12 @@ def test_pods_are_marked_once_for_each_reason():
 
 
 def test_other_peoples_pods_are_waited_for_before_it_is_said_why():
-    """They come one by one; half of them would be told something else."""
+    """They come one by one; of half of them something else would be said."""
     facts = facts_of(pod("a"), remade=False)
     memory = started(facts, 10.0)
     step = tracker.accepted(memory, facts, Outcome(WAITS), 10.0)
-    assert (step.memory, step.effects) == (memory, (Wake(10.0 + tracker.SETTLING),))
-    later = tracker.accepted(memory, facts, Outcome(WAITS), 10.0 + tracker.SETTLING)
+    assert (step.memory, step.effects) == (memory, (Wake(10.0 + tracker.GATHERING),))
+    later = tracker.accepted(memory, facts, Outcome(WAITS), 10.0 + tracker.GATHERING)
     assert later.memory.verdict.reason == "NotEnoughResources"
 
 
@@ -219,21 +219,21 @@ def test_other_numbers_for_the_same_reason_are_published_later():
 
 
 @pytest.mark.parametrize(
-    ("remade", "told"),
+    ("remade", "written"),
     [(True, {"owed": True}), (False, {"pods": {"a": pod("a", nominated="n1"), "b": pod("b")}})],
     ids=["job", "pod-group"],
 )
-def test_evicting_for_a_gang_waits_until_it_is_written(remade, told):
+def test_evicting_for_a_gang_waits_until_it_is_written(remade, written):
     """On the job's status, or on the pods; if it never is, it goes on after a while."""
     facts = facts_of(pod("a"), pod("b"), remade=remade)
     reserved = Outcome(replace(WAITS, state="Reserved"), nominations={"a": "n1"})
     step, done = tracker.announced(started(facts), facts, reserved, 5.0)
     assert not done
-    assert Wake(5.0 + tracker.TELLING) in step.effects
+    assert Wake(5.0 + tracker.ANNOUNCING) in step.effects
     assert Publish() in step.effects
-    assert tracker.announced(step.memory, replace(facts, **told), reserved, 5.1)[1]
-    assert not tracker.announced(step.memory, facts, reserved, 4.9 + tracker.TELLING)[1]
-    assert tracker.announced(step.memory, facts, reserved, 5.0 + tracker.TELLING)[1]
+    assert tracker.announced(step.memory, replace(facts, **written), reserved, 5.1)[1]
+    assert not tracker.announced(step.memory, facts, reserved, 4.9 + tracker.ANNOUNCING)[1]
+    assert tracker.announced(step.memory, facts, reserved, 5.0 + tracker.ANNOUNCING)[1]
     # What was asked for then says nothing about the next time.
     other = tracker.accepted(step.memory, facts, Outcome(WAITS), 9.0).memory
     assert not tracker.announced(other, facts, reserved, 99.0)[1]

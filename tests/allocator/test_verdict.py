@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the allocator says of gangs, when it is news, and which pods a waiting gang shows."""
+"""What the allocator says of gangs, and when it is news."""
 
 from __future__ import annotations
 
@@ -17,12 +17,9 @@ from muster.allocator.verdict import (
     is_news,
     of_gang,
     released,
-    showable,
-    shows,
 )
 from muster.api.reasons import GangPhase, Reason
 from muster.api.status import Verdict
-from muster.scheduler.decision import Decision
 from muster.scheduler.decision import Verdict as Ruling
 
 PREEMPT = Cause("preempt", "TFJob/team/large")
@@ -105,13 +102,13 @@ def test_since_when(before, since):
 
 
 @pytest.mark.parametrize(
-    ("eta", "told"),
+    ("eta", "published"),
     [(1000.0, 1000.0), (1014.0, 1000.0), (990.0, 1000.0), (1016.0, 1016.0), (None, None)],
 )
-def test_a_time_of_start_that_drifts(eta, told):
-    """By little it stays what was told, so that nobody writes for a second's sake."""
+def test_a_time_of_start_that_drifts(eta, published):
+    """By little it stays what was published, so that nobody writes for a second's sake."""
     before = replace(WAITS, eta=1000.0)
-    assert dated(replace(WAITS, eta=eta), before, 99.0).eta == told
+    assert dated(replace(WAITS, eta=eta), before, 99.0).eta == published
     assert dated(replace(before, eta=eta), WAITS, 99.0).eta == eta
 
 
@@ -129,52 +126,3 @@ def test_what_is_news(change, news):
     """Another reason is; other numbers for the same reason can wait."""
     assert is_news(replace(WAITS, **change), WAITS) is news
     assert is_news(WAITS, None)
-
-
-def decides(key, *, blocked_by=(), reason=Reason.NOT_ENOUGH_RESOURCES):
-    """Return the decision on a gang that waits."""
-    ruling = Ruling(GangPhase.WAITING, reason, "", "", 1, 0, 0, 1, blocked_by=blocked_by)
-    return Decision(key, ruling)
-
-
-def test_who_may_show_pods_under_a_quota():
-    """None that it refuses, and of a namespace one at a time."""
-    decisions = [
-        decides("a/refused", blocked_by=("resourcequota/a/few",)),
-        decides("a/never", reason=Reason.EXCEEDS_RESOURCE_QUOTA),
-        decides("a/first"),
-        decides("a/second"),
-        decides("b/first", blocked_by=("queue/q",)),
-        decides("a/shown"),
-    ]
-    charged = {d.gang: d.gang[0] for d in decisions if d.gang != "a/shown"}
-    assert list(showable(decisions, charged)) == ["a/first", "b/first", "a/shown"]
-
-
-class TestShows:
-    """Pods of the head of the queue are created without a node, within the budget."""
-
-    HIDDEN = (("a", ["a0", "a1"]), ("b", ["b0", "b1"]), ("c", ["c0"]))
-
-    @pytest.mark.parametrize(
-        ("budget", "shown", "expected"),
-        [
-            (9, 0, {"a": 2, "b": 2, "c": 1}),
-            (5, 0, {"a": 2, "b": 2, "c": 1}),
-            (3, 0, {"a": 2}),
-            (9, 7, {"a": 2}),
-            (9, 8, {}),
-            (1, 0, {"a": 1}),
-            (2, 2, {}),
-            (2, 7, {}),
-            (0, 0, {}),
-        ],
-    )
-    def test_budget(self, budget, shown, expected):
-        """Nobody passes a gang that does not fit; one too large for any budget shows a part."""
-        granted = shows(self.HIDDEN, shown, budget)
-        assert {key: len(pods) for key, pods in granted.items()} == expected
-
-    def test_a_gang_that_shows_all_is_passed(self):
-        """The next one has its turn."""
-        assert shows([("a", []), *self.HIDDEN[2:]], 2, 3) == {"c": {"c0"}}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Terms of pods about each other, as bonds between shapes and as a check of one node."""
+"""Terms of pods about each other, as terms between shapes and as a check of one node."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from builders_scheduler import (
 )
 from muster.cluster import pods
 from muster.cluster.assemble import assemble
-from muster.cluster.podaffinity import IDLE, Census, Question
+from muster.cluster.podaffinity import IDLE, Question, TermCounts
 from muster.cluster.selectors import Identity, Selection
 from muster.scheduler.model import Link
 
@@ -36,11 +36,11 @@ def spread(**fields):
     return [{"topologyKey": "zone", "maxSkew": 1, **selector, **fields}]
 
 
-def bonds(columns, **fields):
-    """Return the bonds of one role of two such pods, named `app: a`."""
+def terms(columns, **fields):
+    """Return the terms of one role of two such pods, named `app: a`."""
     role = make_role(replicas=2, template=make_template(labels={"app": "a"}, **fields))
     snapshot = assemble(columns, [make_gang(roles=[role])], [make_queue()], 0.0)
-    return next(iter(snapshot.shapes.values())).bonds
+    return next(iter(snapshot.shapes.values())).affinity
 
 
 def pod(**fields):
@@ -62,9 +62,9 @@ def pod(**fields):
 )
 def test_pods_that_count(pods, counts):
     """Pods of the namespace with these labels, on nodes that are there."""
-    (bond,) = bonds(make_columns(nodes=NODES, pods=pods), affinity=affinity("podAffinity"))
-    assert (bond.link, bond.counts.tolist(), bond.itself) == (Link.NEAR, counts, 1)
-    assert bond.domain.tolist() == [0, 0, 1, 1]
+    (term,) = terms(make_columns(nodes=NODES, pods=pods), affinity=affinity("podAffinity"))
+    assert (term.link, term.counts.tolist(), term.itself) == (Link.NEAR, counts, 1)
+    assert term.domain.tolist() == [0, 0, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -89,8 +89,8 @@ def test_namespaces_and_label_keys(term, count):
     template = make_template(labels=labels, affinity=affinity("podAntiAffinity", **term))
     gang = make_gang(roles=[make_role(replicas=1, template=template)])
     snapshot = assemble(columns, [gang], [make_queue()], 0.0)
-    bond, *_ = next(iter(snapshot.shapes.values())).bonds
-    assert int(bond.counts.sum()) == count
+    term, *_ = next(iter(snapshot.shapes.values())).affinity
+    assert int(term.counts.sum()) == count
 
 
 def test_a_namespace_changes():
@@ -100,7 +100,7 @@ def test_a_namespace_changes():
     seen = []
     for labels in (None, {"kind": "prod"}, {"kind": "test"}):
         columns.space_changed("others", labels)
-        seen.append(int(bonds(columns, affinity=term)[0].counts.sum()))
+        seen.append(int(terms(columns, affinity=term)[0].counts.sum()))
     assert seen == [0, 1, 0]
 
 
@@ -126,17 +126,17 @@ def test_spread(fields, counts, counted):
     taint = {"key": "gpu", "effect": "NoSchedule"}
     nodes = [*NODES[:3], make_node(name="n3", labels={"zone": "b"}, taints=[taint])]
     pods = [pod(node="n0"), pod(name="b", node="n3"), pod(name="c", node="n1", deleting=True)]
-    (bond,) = bonds(
+    (term,) = terms(
         make_columns(nodes=nodes, pods=pods), topologySpreadConstraints=spread(**rest), **selector
     )
-    assert (bond.counts.tolist(), bond.counted.tolist()) == (counts, counted)
-    assert bond.itself == 1
+    assert (term.counts.tolist(), term.counted.tolist()) == (counts, counted)
+    assert term.itself == 1
 
 
 def test_soft_spread_is_no_bond():
     """A constraint that need not hold keeps nobody waiting."""
     soft = spread(whenUnsatisfiable="ScheduleAnyway")
-    assert bonds(make_columns(nodes=NODES), topologySpreadConstraints=soft) == ()
+    assert terms(make_columns(nodes=NODES), topologySpreadConstraints=soft) == ()
 
 
 def test_plain_roles_share_a_shape_whatever_they_are_called():
@@ -182,16 +182,16 @@ def test_assumed_pods_keep_others_away():
 
 def test_old_questions_are_forgotten():
     """A stream of jobs that all ask something else does not fill the memory."""
-    census = Census()
+    counts = TermCounts()
     for i in range(3 * IDLE):
         who = Selection(frozenset({f"ns{i}"}), None, ())
-        census.ask(Question((who,)), [])
-        census.forget(1)
-    assert len(census._answers) == IDLE + 1
+        counts.ask(Question((who,)), [])
+        counts.forget(1)
+    assert len(counts._answers) == IDLE + 1
 
 
 def test_unknown_namespaces_have_no_labels():
     """A namespace that has not been seen is matched by an empty selector alone."""
-    census, pod_ = Census(), Identity("team", {})
-    assert census.matches(Selection(frozenset(), (), ()), pod_)
-    assert not census.matches(Selection(frozenset(), None, ()), pod_)
+    counts, pod_ = TermCounts(), Identity("team", {})
+    assert counts.matches(Selection(frozenset(), (), ()), pod_)
+    assert not counts.matches(Selection(frozenset(), None, ()), pod_)

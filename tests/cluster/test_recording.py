@@ -28,8 +28,8 @@ def test_a_file_decides_the_same_again(chosen):
     """Byte for byte, and a file that is written again is the same file."""
     view, decisions = rich(chosen=chosen)
     text = recording.dump(view, decisions)
-    again, told = recording.load(text)
-    assert recording.told(again.decide()) == told == recording.told(decisions)
+    again, saved = recording.load(text)
+    assert recording.decisions_text(again.decide()) == saved == recording.decisions_text(decisions)
     assert recording.dump(again, again.decide()) == text
 
 
@@ -47,8 +47,8 @@ def test_any_view_decides_the_same_again(sizes, cpus):
             for i, size in enumerate(sizes)
         ],
     )
-    again, told = recording.load(recording.dump(view, decisions))
-    assert recording.told(again.decide()) == told
+    again, saved = recording.load(recording.dump(view, decisions))
+    assert recording.decisions_text(again.decide()) == saved
 
 
 def test_moves_are_decided_again():
@@ -64,8 +64,8 @@ def test_moves_are_decided_again():
         chosen=moving(),
     )
     assert [move.gang for move in decisions[0].moves] == ["team/a"]
-    again, told = recording.load(recording.dump(view, decisions))
-    assert recording.told(again.decide()) == told
+    again, saved = recording.load(recording.dump(view, decisions))
+    assert recording.decisions_text(again.decide()) == saved
     past = (PastMove("team/a", "team/x", 999.0),)
     later = replace(view, moves=past)
     again, _ = recording.load(recording.dump(later, later.decide()))
@@ -88,8 +88,8 @@ def test_quotas_are_decided_again():
     (waits,) = (d.verdict for d in decisions if d.gang == "team/b")
     assert "1 of 4 are left" in waits.message
     text = recording.dump(view, decisions)
-    again, told = recording.load(text)
-    assert recording.told(again.decide()) == told == recording.told(decisions)
+    again, saved = recording.load(text)
+    assert recording.decisions_text(again.decide()) == saved == recording.decisions_text(decisions)
     assert recording.dump(again, again.decide()) == text
     assert list(again.quota_views()) == [few]
     assert again.ranges == view.ranges

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where volumes let pods go, and which claims have to be told their node."""
+"""Where volumes let pods go, and which claims have to learn their node."""
 
 from __future__ import annotations
 
@@ -122,16 +122,16 @@ def test_one_pod_at_a_time():
 
 
 @pytest.mark.parametrize(
-    ("waiting", "told"),
+    ("waiting", "wanted"),
     [
         (claim(), [("data", "n0")]),
         (claim(**{storage.SELECTED_NODE: "n0"}), []),
         (claim(volume="pv-a"), []),
         (claim(of="now"), []),
     ],
-    ids=["waits", "told", "bound", "immediate"],
+    ids=["waits", "chosen", "bound", "immediate"],
 )
-def test_claims_are_told_their_node(waiting, told):
+def test_claims_learn_their_node(waiting, wanted):
     """Those that wait for their first consumer, once it has a node."""
     columns = make_columns(nodes=NODES)
     for view in (waiting, storage_class(), storage_class("now", mode="Immediate")):
@@ -139,7 +139,7 @@ def test_claims_are_told_their_node(waiting, told):
     shape = make_role(template=make_template(**MOUNTED)).shape
     assert list(columns.consumers()) == []
     columns.assume("team", "w", "n0", shape)
-    assert [(c.claim.name, c.node) for c in columns.consumers()] == told
+    assert [(c.claim.name, c.node) for c in columns.consumers()] == wanted
     columns.forget("team", "w")
     assert list(columns.consumers()) == []
 
@@ -289,10 +289,10 @@ def test_what_was_chosen_is_part_of_what_a_cycle_saw():
     assert [nodes_of(decision) for decision in decisions] == [{"worker-0": "n0"}]
     rules = GangRules(frozenset({"muster"}), "default")
     saw = recording.take(columns, gangs, queues, rules, snapshot, policy.DEFAULT)
-    again, told = recording.load(recording.dump(saw, decisions))
-    assert recording.told(again.decide()) == told
+    again, wanted = recording.load(recording.dump(saw, decisions))
+    assert recording.decisions_text(again.decide()) == wanted
     forgetful = dataclasses.replace(again, served=())
-    assert recording.told(forgetful.decide()) != told
+    assert recording.decisions_text(forgetful.decide()) != wanted
 
 
 def test_a_chosen_volume_that_somebody_else_got():
@@ -502,7 +502,7 @@ def test_why_a_volume_of_its_own_cannot_be(volumes, stored, reason, says):
     assert not columns.fits("n0", role.shape)
 
 
-def test_the_claim_of_a_pods_own_volume_is_told_the_node():
+def test_the_claim_of_a_pods_own_volume_learns_the_node():
     """Once the pod is seen there; the claim that a pod of that name had before is let be."""
     columns = make_columns(nodes=NODES)
     role = make_role(replicas=1, template=make_template(cpu=1, **scratch()))

@@ -203,7 +203,9 @@ def test_a_gang_of_which_a_pod_is_not_bound_gives_its_places_back(
 
 
 def _runs(pod: Json) -> bool:
-    return bool(pod["status"].get("phase") == "Running")
+    """Say whether it runs and is to stay: one that is being deleted runs on for a moment."""
+    going = "deletionTimestamp" in pod["metadata"]
+    return bool(pod["status"].get("phase") == "Running" and not going)
 
 
 @pytest.mark.parametrize("then", ["", "event 410", "event 500"])

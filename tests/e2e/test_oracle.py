@@ -68,14 +68,14 @@ def ours(asked):
     role = RoleInput("", pods.shape_of(asked["pod"]), waiting=(0,))
     snapshot = assemble(columns, [make_gang(roles=[role])], [make_queue()], 0.0)
     session = Session(snapshot, policy.DEFAULT.openers())
-    tasks = session.jobs[0].tasks[0]
+    tasks = session.gangs[0].tasks[0]
     free = session.fit(tasks).capacity > 0
     free &= tasks.shape.refusal is None
-    allowed = session.room.bonds.open(tasks.lot.shape)
+    allowed = session.room.affinity.open(tasks.pod_set.shape)
     marks = free if allowed is None else free & allowed
     # What is decided must be what is checked again before it is carried out.
     again = [columns.fits(name, role.shape) for name in snapshot.nodes.names]
-    suits = session.barred(tasks.lot.shape)[0] == 0
+    suits = session.barred(tasks.pod_set.shape)[0] == 0
     assert (marks == (np.array(again) & suits)).all()
     return dict(zip(snapshot.nodes.names, marks.tolist(), strict=True))
 

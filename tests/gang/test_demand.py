@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many pods a gang needs, and how much for them."""
+"""How much a gang asks for its pods."""
 
 import pytest
 
@@ -21,34 +21,6 @@ def gpu_job(**scheduling):
         ],
         scheduling=scheduling,
     )
-
-
-@pytest.mark.parametrize(
-    ("asked", "facts", "minimum"),
-    [
-        (None, FACTS, 5),
-        (3, FACTS, 3),
-        (0, FACTS, 0),
-        (10, FACTS, 10),
-        (None, GangFacts("op", minimum=2), 2),
-        (4, GangFacts("op", minimum=2), 4),
-        (5, GangFacts("op", minimum=4, later=1), 4),
-        (4, GangFacts("op", minimum=4, later=1), 4),
-        (3, GangFacts("op", minimum=4, later=1), 3),
-        (10, GangFacts("op", minimum=4, later=1), 10),
-    ],
-)
-def test_minimum(asked, facts, minimum):
-    """The user's word to the letter, else the kind's rule; pods of a later stage do not count.
-
-    Shows S15.
-    """
-    assert demand.minimum(gpu_job(min_available=asked), facts) == minimum
-
-
-def test_minimum_for_apis_that_take_no_zero():
-    """0 becomes 1 where the API demands it."""
-    assert demand.minimum_from_one(gpu_job(min_available=0), FACTS) == 1
 
 
 @pytest.mark.parametrize(

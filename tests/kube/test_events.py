@@ -18,7 +18,7 @@ def make_recorder():
     return EventRecorder(None)
 
 
-def test_what_is_to_be_heard_once_is_said_once_of_each_object():
+def test_what_is_to_be_recorded_once_is_recorded_once_of_each_object():
     """In the same words; other words, another reason and another job are news."""
     recorder = make_recorder()
     said = [
@@ -64,7 +64,7 @@ def test_more_than_the_backlog_is_dropped_and_counted():
 
 
 def test_what_others_tell_too_is_left_out_under_load():
-    """A thousand jobs that wait are told of before their groups are."""
+    """A thousand jobs that wait come before their groups."""
     recorder = make_recorder()
     assert recorder.emit(JOB, "Warning", "Unschedulable", "first", spare=True)
     for number in range(PLENTY):

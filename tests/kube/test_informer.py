@@ -21,7 +21,7 @@ class Script:
         """Remember what to answer."""
         self.page = {"metadata": {"resourceVersion": str(version)}, "items": list(items)}
         self.events = events
-        self.told = asyncio.Event()
+        self.shown = asyncio.Event()
 
     async def get(self, _path: str, **_params: str) -> Json:
         """Answer the list."""
@@ -31,7 +31,7 @@ class Script:
         """Tell the events, then nothing for ever."""
         for event in self.events:
             yield event
-        self.told.set()
+        self.shown.set()
         await asyncio.Event().wait()
 
 
@@ -50,7 +50,7 @@ def after(script: Script, *written: Json) -> dict[str, int]:
             lambda _before, _after: None,
         )
         task = asyncio.create_task(Informer(script, PODS, held).run())
-        await script.told.wait()
+        await script.shown.wait()
         for document in written:
             held.apply(document)
         task.cancel()

@@ -120,10 +120,10 @@ def test_a_long_pass_makes_room_for_short_ones() -> None:
     assert order.count("large") <= 4
 
 
-def test_trouble_of_the_world_is_told_in_a_line(
+def test_trouble_of_the_world_is_logged_in_a_line(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Also when several writes of a pass met it; what nobody expected is told in full."""
+    """Also when several writes of a pass met it; what nobody expected is logged in full."""
     monkeypatch.setattr(workqueue, "BACKOFF", Backoff(0.001, 300.0))
     errors = [ExceptionGroup("writes", [OSError("no route"), OSError("no route")]), ValueError()]
     done = asyncio.Event()

@@ -142,8 +142,8 @@ def test_undo_leaves_nothing_behind(cluster):
     def fits():
         return [
             session.fit(tasks, future=future).capacity.tolist()
-            for job in session.jobs
-            for tasks in job.tasks
+            for gang in session.gangs
+            for tasks in gang.tasks
             for future in (False, True)
         ]
 

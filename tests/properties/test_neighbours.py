@@ -114,13 +114,13 @@ def test_batch_is_pod_by_pod(cluster, count):
     snapshot = assemble(columns, gangs, [make_queue()], 0.0)
     together = Session(snapshot, policy.DEFAULT.openers())
     apart = Session(snapshot, policy.DEFAULT.openers())
-    batch = together.fit(together.jobs[0].tasks[0]).choose(count)
-    job, order = apart.jobs[0], []
+    batch = together.fit(together.gangs[0].tasks[0]).choose(count)
+    gang, order = apart.gangs[0], []
     for _ in range(count):
-        picks = apart.fit(job.tasks[0]).choose(1)
+        picks = apart.fit(gang.tasks[0]).choose(1)
         if not picks.order:
             break
-        apart.place(job, job.tasks[0], picks)
+        apart.place(gang, gang.tasks[0], picks)
         order += picks.order
     assert batch.order == order
 
@@ -133,9 +133,9 @@ def test_undo_leaves_nothing_behind(cluster):
 
     def where():
         found = {}
-        for job in session.jobs:
-            for tasks in job.tasks:
-                allowed = session.room.bonds.open(tasks.lot.shape)
+        for gang in session.gangs:
+            for tasks in gang.tasks:
+                allowed = session.room.affinity.open(tasks.pod_set.shape)
                 ranks = session.fit(tasks).rank.tolist()
                 found[id(tasks)] = (ranks, None if allowed is None else allowed.tolist())
         return found

@@ -256,14 +256,14 @@ def test_batch_is_pod_by_pod(parts, rules, count):
     """Choosing nodes for many equal tasks at once gives what one at a time gives."""
     snapshot = make_snapshot(**parts)
     together, apart = Session(snapshot, rules.openers()), Session(snapshot, rules.openers())
-    batch = together.fit(together.jobs[0].tasks[0]).choose(count)
-    job = apart.jobs[0]
+    batch = together.fit(together.gangs[0].tasks[0]).choose(count)
+    gang = apart.gangs[0]
     order = []
     for _ in range(count):
-        picks = apart.fit(job.tasks[0]).choose(1)
+        picks = apart.fit(gang.tasks[0]).choose(1)
         if not picks.order:
             break
-        apart.place(job, job.tasks[0], picks)
+        apart.place(gang, gang.tasks[0], picks)
         order += picks.order
     assert batch.order == order
     assert Counter(order) == dict(zip(batch.nodes.tolist(), batch.counts.tolist(), strict=True))
@@ -274,21 +274,21 @@ def test_undo_leaves_nothing_behind(parts, rules):
     """After placing and taking back, room, jobs and fits are as they were."""
     session = Session(make_snapshot(**parts), rules.openers())
     idle, load = session.room.idle.copy(), session.room.load.copy()
-    ranks = {id(t): session.fit(t).rank.copy() for job in session.jobs for t in job.tasks}
-    for job in session.jobs:
-        for tasks in job.tasks:
+    ranks = {id(t): session.fit(t).rank.copy() for gang in session.gangs for t in gang.tasks}
+    for gang in session.gangs:
+        for tasks in gang.tasks:
             picks = session.fit(tasks).choose(tasks.left)
             if picks.order:
-                session.place(job, tasks, picks)
-                session.promise(job, tasks, picks)
+                session.place(gang, tasks, picks)
+                session.promise(gang, tasks, picks)
     session.undo(0)
     assert (session.room.idle == idle).all()
     assert (session.room.load == load).all()
     assert not session.room.promised.any()
-    for job in session.jobs:
-        assert (job.ready, job.promised, job.placements) == (job.gang.ready, 0, [])
-        assert (job.allocated == job.gang.allocated).all()
-        for tasks in job.tasks:
+    for gang in session.gangs:
+        assert (gang.ready, gang.promised, gang.placements) == (gang.spec.ready, 0, [])
+        assert (gang.allocated == gang.spec.allocated).all()
+        for tasks in gang.tasks:
             assert (session.fit(tasks).rank == ranks[id(tasks)]).all()
 
 

@@ -17,7 +17,6 @@ from muster.allocator.tracker import (
     Assignment,
     Assumed,
     Bind,
-    Delete,
     Departure,
     Evict,
     GangFacts,
@@ -192,7 +191,7 @@ class Gang:
     def carry_out(self, step):
         """Let pods be gone that are to go."""
         for effect in step.effects:
-            if isinstance(effect, Evict | Delete):
+            if isinstance(effect, Evict):
                 self.pods.pop(effect.pod.name, None)
 
     def do(self, op, slot, seconds):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operator as a process: when it is told to end, its parts end."""
+"""The operator as a process: when it is to end, its parts end."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def test_watches_that_are_closed_from_within_are_no_error(
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
-def test_an_error_that_nobody_caught_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_that_nobody_caught_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """Of the same kind of generator, at the same moment."""
     left_open(1, "the disk is full")
     (error,) = [record for record in caplog.records if record.levelname == "ERROR"]

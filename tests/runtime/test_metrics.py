@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is counted of jobs: each transition once, by whatever reason it is told."""
+"""What is counted of jobs: each transition once, by whatever reason its event has."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def test_a_failure_counts_whatever_its_reason():
     made.launch()
     made.settle()
     made.close(end="Failed", failed=7, reason="BackoffLimitExceeded", message="too often")
-    told = [action for action in made.decide() if isinstance(action, Emit)]
-    counted = [(emit.transition, emit.reason) for emit in told if emit.transition]
+    emitted = [action for action in made.decide() if isinstance(action, Emit)]
+    counted = [(emit.transition, emit.reason) for emit in emitted if emit.transition]
     assert counted == [(names.Condition.FAILED, "BackoffLimitExceeded")]
 
 

@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the operator asks to be allowed, what the shipped roles grant, and how a gap is told."""
+"""What the operator asks to be allowed, what the shipped roles grant, how a gap is named,
+and what waits until it is closed.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 
 from muster import gang
+from muster.api import names
 from muster.frameworks import FRAMEWORKS, rows
+from muster.frameworks.mpi_v2beta1 import MPI_V2BETA1
 from muster.kube import access
 from muster.kube.access import Access
 from muster.runtime import permissions
@@ -152,3 +158,46 @@ def test_components_grant_what_single_kinds_need_and_no_more(row):
         for group, resource, verbs in row.operator.permissions
         for verb in verbs
     }
+
+
+class Slow:
+    """A collection whose first list takes until it is allowed to come in."""
+
+    def __init__(self) -> None:
+        self.synced = asyncio.Event()
+        self.running = asyncio.Event()
+
+    async def run(self) -> None:
+        """Follow it for ever."""
+        self.running.set()
+        await asyncio.Event().wait()
+
+
+def test_jobs_wait_until_their_batch_jobs_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launcher that runs is else taken for one that is gone, once the operator may see it."""
+    asked = iter([["no"], []])
+
+    async def missing(_kube: object, accesses: object) -> tuple[object, ...]:
+        return tuple(accesses) if next(asked) else ()
+
+    monkeypatch.setattr(access, "missing", missing)
+    monkeypatch.setattr(permissions, "PAUSE", 0.0)
+    jobs = Slow()
+    informers = SimpleNamespace(
+        store=SimpleNamespace(backend=gang.SCHEDULER_PLUGINS, frameworks={}),
+        grant=lambda kind: {names.BATCH_JOB: [jobs]}[kind],
+    )
+
+    async def story() -> None:
+        made = permissions.Grants(None, informers, [MPI_V2BETA1], ())
+        await made.look()
+        assert "mpi" in "".join(made.lacking.values())
+        following = asyncio.create_task(made.run())
+        await jobs.running.wait()
+        assert made.lacking
+        jobs.synced.set()
+        await asyncio.wait([following], timeout=0.1)
+        assert not made.lacking
+        following.cancel()
+
+    asyncio.run(asyncio.wait_for(story(), 10))

@@ -19,38 +19,38 @@ def session():
     return Session(make_snapshot(nodes=[make_node(cpu=3)], gangs=gangs), policy.DEFAULT.openers())
 
 
-def place(session, job, count):
-    """Give the next tasks of the job their nodes."""
-    session.place(job, job.tasks[0], session.fit(job.tasks[0]).choose(count))
+def place(session, gang, count):
+    """Give the next tasks of the gang their nodes."""
+    session.place(gang, gang.tasks[0], session.fit(gang.tasks[0]).choose(count))
 
 
 def test_whole_gang_stays(session):
     """What was placed in the block stays if the gang may start."""
-    job = session.jobs[0]
-    with session.all_or_nothing(job):
-        place(session, job, 2)
-    assert job.ready == 2
+    gang = session.gangs[0]
+    with session.all_or_nothing(gang):
+        place(session, gang, 2)
+    assert gang.ready == 2
     assert session.room.idle[0, CPU] == 1000
-    assert job.line.allocated[CPU] == 2000
+    assert gang.queue.allocated[CPU] == 2000
 
 
 def test_half_gang_goes(session):
     """What was placed in the block is taken back if the gang may not start."""
-    job = session.jobs[0]
-    with session.all_or_nothing(job):
-        place(session, job, 1)
-    assert (job.ready, job.placements) == (0, [])
+    gang = session.gangs[0]
+    with session.all_or_nothing(gang):
+        place(session, gang, 1)
+    assert (gang.ready, gang.placements) == (0, [])
     assert session.room.idle[0, CPU] == 3000
-    assert job.line.allocated[CPU] == 0
+    assert gang.queue.allocated[CPU] == 0
 
 
 def test_an_error_takes_back(session):
     """An error inside the block leaves nothing behind."""
-    job = session.jobs[0]
+    gang = session.gangs[0]
 
     def placing():
-        with session.all_or_nothing(job):
-            place(session, job, 2)
+        with session.all_or_nothing(gang):
+            place(session, gang, 2)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -60,7 +60,7 @@ def test_an_error_takes_back(session):
 
 def test_nested(session):
     """A failed inner gang leaves the outer one alone, a failed outer one takes the inner along."""
-    first, second = session.jobs
+    first, second = session.gangs
     with session.all_or_nothing(first):
         place(session, first, 1)
         with session.all_or_nothing(second):
@@ -75,11 +75,11 @@ def test_nested(session):
 
 def test_equal_state_after_undo(session):
     """The room's state number says that the room is as before, and never lies."""
-    job = session.jobs[0]
+    gang = session.gangs[0]
     before = session.room.state
-    place(session, job, 1)
+    place(session, gang, 1)
     inside = session.room.state
     session.undo(0)
     assert session.room.state == before
-    place(session, job, 2)
+    place(session, gang, 2)
     assert session.room.state not in (before, inside)

@@ -18,32 +18,27 @@ def apply(
     namespace: str,
     before: Mapping[str, Assumed],
     after: Mapping[str, Assumed],
-) -> None:
-    """Give back the room of pods that are not assumed any more, and take that of new ones."""
+    *,
+    if_fits: bool = False,
+) -> bool:
+    """Give back the room of pods that are not assumed any more, and take that of new ones.
+
+    `if_fits`: change nothing, and return False, if there is no room for one of the new pods.
+    """
     if before is after:
-        return
+        return True
+    held = dict(before)
     for place, it in before.items():
         if after.get(place) is not it:
             # Without effect on a pod that is there; one that a batch Job made has another name.
             columns.forget(namespace, place)
+            del held[place]
     for place, it in after.items():
         if before.get(place) is not it:
-            columns.assume(namespace, place, it.node, it.shape)
-
-
-def apply_if_fits(
-    columns: ClusterColumns,
-    namespace: str,
-    before: Mapping[str, Assumed],
-    after: Mapping[str, Assumed],
-) -> bool:
-    """Take the room of new pods one by one; none if one does not fit. Say whether it is done."""
-    made = dict(before)
-    for place, it in after.items():
-        if before.get(place) is not it:
-            if not columns.fits(it.node, it.shape):
-                apply(columns, namespace, made, before)
+            # One by one: pods of this gang may be after the same room.
+            if if_fits and not columns.fits(it.node, it.shape):
+                apply(columns, namespace, held, before)
                 return False
             columns.assume(namespace, place, it.node, it.shape)
-            made[place] = it
+            held[place] = it
     return True

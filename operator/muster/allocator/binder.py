@@ -24,43 +24,43 @@ log = logging.getLogger(__name__)
 
 
 class Binder:
-    """Writes in the background. `failed` hears of a pod that was not bound."""
+    """Writes in the background. `failed(pod)` is called for one that was not bound."""
 
     def __init__(
         self,
         kube: Kube,
-        cache: Store,
+        store: Store,
         metrics: CycleMetrics,
         recorder: EventRecorder,
         failed: Callable[[PodView], None],
     ) -> None:
-        self._kube, self._cache, self._metrics, self._failed = kube, cache, metrics, failed
+        self._kube, self._store, self._metrics, self._failed = kube, store, metrics, failed
         self._recorder = recorder
         self._tasks: set[asyncio.Task[None]] = set()
-        self._removing: set[str] = set()
+        self._under_way: set[str] = set()
+        """Pods by uid, and claims, that are not written once more at the same time."""
 
     def bind(self, pod: PodView, node: str) -> None:
         """Bind the pod to the node."""
         self._spawn(self._bind(pod, node))
 
-    def mark(self, pod: PodView, message: str, node: str | None = None) -> None:
+    def mark(self, pod: PodView, message: str, node: str | None, *, record: bool) -> None:
         """Say on the pod why it has no node, for people and for autoscalers.
 
         And which `node` is kept for it, an empty name for none; None leaves that as it is.
+        `record`: as an event, too.
         """
         self._spawn(self._mark(pod, message, node))
+        if record:
+            event = names.Event.FAILED_SCHEDULING
+            self._recorder.emit(pod_reference(pod), "Warning", event, message)
 
-    def remove(self, pod: PodView) -> None:
-        """Delete the pod; without effect while that is being done."""
-        if pod.uid not in self._removing:
-            self._removing.add(pod.uid)
-            self._spawn(self._remove(pod))
+    def evict(self, pod: PodView, cause: Cause | None) -> None:
+        """Evict the pod and say why, or, for no cause, just delete it.
 
-    def evict(self, pod: PodView, cause: Cause) -> None:
-        """Evict the pod and say why; without effect while that is being done."""
-        if pod.uid not in self._removing:
-            self._removing.add(pod.uid)
-            self._spawn(self._evict(pod, cause))
+        Without effect while that is being done.
+        """
+        self._once(pod.uid, self._delete(pod) if cause is None else self._evict(pod, cause))
 
     def serve(self, consumer: Consumer) -> None:
         """Give a claim that waited for its first consumer a volume, or the node to make one for.
@@ -69,24 +69,20 @@ class Binder:
         """
         claim = consumer.claim
         key = f"{claim.namespace}/{claim.name}"
-        if key in self._removing:
-            return
-        self._removing.add(key)
         path = CLAIMS.path(claim.namespace, claim.name)
         body: Json = {"metadata": {"annotations": {SELECTED_NODE: consumer.node}}}
         if consumer.volume is not None:
             path, body = VOLUMES.path(name=consumer.volume.name), _reserved(consumer.volume, claim)
-        self._spawn(self._serve(path, body, key))
+        self._once(key, self._serve(path, body, key))
 
     async def _serve(self, path: str, body: Json, key: str) -> None:
         try:
-            self._cache.put(await self._kube.patch(path, body, PriorityLevel.PLACEMENT))
+            self._store.put(await self._kube.patch(path, body, PriorityLevel.PLACEMENT))
         except NOT_WRITTEN as error:
             log.warning("claim %s did not get its volume: %s", key, error)
-        finally:
-            self._removing.discard(key)
 
     async def _bind(self, pod: PodView, node: str) -> None:
+        # The uid makes the server refuse a binding that was meant for a pod of that name before.
         body = {
             "apiVersion": "v1",
             "kind": "Binding",
@@ -114,10 +110,11 @@ class Binder:
         status: Json = {"conditions": [condition]}
         if node is not None:
             status["nominatedNodeName"] = node or None
+        # Conditions are merged by their type: those of the kubelet stay.
         body: Json = {"metadata": {"uid": pod.uid}, "status": status}
         path = PODS.path(pod.namespace, pod.name, "status")
         try:
-            self._cache.put(
+            self._store.put(
                 await self._kube.patch(path, body, PriorityLevel.STATUS, STRATEGIC_PATCH)
             )
         except NOT_WRITTEN as error:
@@ -126,7 +123,7 @@ class Binder:
     async def _evict(self, pod: PodView, cause: Cause) -> None:
         metadata = {"name": pod.name, "namespace": pod.namespace}
         options: Json = {"preconditions": {"uid": pod.uid}}
-        if (seconds := grace(self._cache, pod)) is not None:
+        if (seconds := grace(self._store, pod)) is not None:
             options["gracePeriodSeconds"] = seconds
         kind = {"apiVersion": "policy/v1", "kind": "Eviction"}
         body: Json = {**kind, "metadata": metadata, "deleteOptions": options}
@@ -136,44 +133,49 @@ class Binder:
         try:
             await self._kube.create(path, body, PriorityLevel.PLACEMENT)
         except ApiError as error:
-            if error.code == 404:
-                self._removing.discard(pod.uid)
-                return
-            # Nothing less would do, so a budget that forbids it is overridden in the end.
-            log.info("pod %s/%s is deleted: %s", pod.namespace, pod.name, error.message)
-            await self._remove(pod)
+            if error.code != 404:
+                # Nothing less would do, so a budget that forbids it is overridden in the end.
+                log.info("pod %s/%s is deleted: %s", pod.namespace, pod.name, error.message)
+                await self._delete(pod)
         except NOT_WRITTEN as error:
             log.warning("pod %s/%s was not evicted: %s", pod.namespace, pod.name, error)
-            self._removing.discard(pod.uid)
-        else:
-            self._removing.discard(pod.uid)
 
-    async def _remove(self, pod: PodView) -> None:
+    async def _delete(self, pod: PodView) -> None:
         path = PODS.path(pod.namespace, pod.name)
         try:
             left = await self._kube.delete(
-                path, pod.uid, PriorityLevel.PLACEMENT, grace=grace(self._cache, pod)
+                path, pod.uid, PriorityLevel.PLACEMENT, grace=grace(self._store, pod)
             )
         except NOT_WRITTEN as error:
             log.warning("pod %s/%s was not deleted: %s", pod.namespace, pod.name, error)
         else:
+            # The next cycle is to know that it goes, even if the watch has not said so by then.
             if left is not None and left.get("kind") == "Pod":
-                self._cache.put(left)
-        finally:
-            self._removing.discard(pod.uid)
+                self._store.put(left)
 
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+    def _once(self, key: str, write: Coroutine[None, None, None]) -> None:
+        """Write in the background, unless this is being written."""
+        if key in self._under_way:
+            # It was never begun; left open, Python would warn of it.
+            write.close()
+            return
+        self._under_way.add(key)
+        self._spawn(write).add_done_callback(lambda _: self._under_way.discard(key))
+
+    def _spawn(self, write: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(write)
+        # The event loop keeps no task alive that nobody else refers to.
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
 
-def grace(cache: Store, pod: PodView) -> int | None:
+def grace(store: Store, pod: PodView) -> int | None:
     """Return the seconds in which a pod has to end; None: as its template says.
 
     On a node that is gone no kubelet ends it, and it would be there for most of a minute.
     """
-    return 0 if pod.node and cache.knows_node(pod.node) is False else None
+    return 0 if pod.node and store.knows_node(pod.node) is False else None
 
 
 def _reserved(volume: VolumeView, claim: ClaimView) -> Json:
@@ -185,6 +187,7 @@ def _reserved(volume: VolumeView, claim: ClaimView) -> Json:
         "name": claim.name,
         "uid": claim.uid,
     }
+    # By its version: the volume controller may have given it to another claim meanwhile.
     metadata = {"resourceVersion": volume.version, "annotations": {BOUND_BY: "yes"}}
     return {"metadata": metadata, "spec": {"claimRef": reference}}
 
@@ -192,7 +195,7 @@ def _reserved(volume: VolumeView, claim: ClaimView) -> Json:
 def record_arrivals(recorder: EventRecorder, job: Job, pods: Sequence[PodView]) -> None:
     """Say of each pod where it is, of many in one sentence that is about their job.
 
-    As the rest of what is said of them, it is left out while much is still to be written.
+    As all events about them, it is left out while much is still to be written.
     """
     if len(pods) > MOST_APART:
         order = {name: place for place, name in enumerate(job.pod_names(job.replicas))}

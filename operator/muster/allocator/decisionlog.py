@@ -37,8 +37,8 @@ class _Entry:
 class DecisionLog:
     """Keeps decisions that are news: nodes given or taken, or another reason to wait."""
 
-    def __init__(self, stir: Callable[[], None], name_of: NameOf) -> None:
-        self._stir, self._name_of = stir, name_of
+    def __init__(self, trigger: Callable[[], None], name_of: NameOf) -> None:
+        self._trigger, self._name_of = trigger, name_of
         self._entries: deque[_Entry] = deque()
         self._placements = 0
         self._last: OrderedDict[str, tuple[object, ...]] = OrderedDict()
@@ -72,7 +72,7 @@ class DecisionLog:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[tuple[Recording, Sequence[Decision]]] = loop.create_future()
         self._asked.append(future)
-        self._stir()
+        self._trigger()
         async with asyncio.timeout(ANSWER_SECONDS):
             seen = await future
         return await asyncio.to_thread(recording.dump, *seen)
@@ -92,9 +92,9 @@ class DecisionLog:
     def _is_news(self, decision: Decision) -> bool:
         verdict = decision.verdict
         moves = tuple(move.gang for move in decision.moves)
-        word = (str(verdict.state), str(verdict.reason), verdict.placed, moves)
-        same = self._last.pop(decision.gang, None) == word
-        self._last[decision.gang] = word  # the last one is the youngest
+        summary = (str(verdict.state), str(verdict.reason), verdict.placed, moves)
+        same = self._last.pop(decision.gang, None) == summary
+        self._last[decision.gang] = summary  # the last one is the youngest
         if len(self._last) > 10 * KEPT:
             self._last.popitem(last=False)
         return bool(decision.placements or decision.evictions) or not same

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,6 +40,7 @@ class _Going:
             self.places[""] = None
             return
         pod, seen = self.now.pods.get(task[0]), self.then.pods.get(task[0])
+        # A successor of the same name may hold other room, or stand where it is of no use.
         same = pod is not None and seen is not None and pod.uid == seen.uid
         self.places[task[0]] = pod if same else None
 
@@ -63,6 +65,7 @@ class Evictions:
         """
         if self._is_announced(decision, now, pace) and self.carry_out(decision, now, period):
             return True
+        # The status that it waits for belongs to a pass, and triggers nothing by itself.
         self._wake(now + period)
         return False
 
@@ -84,19 +87,23 @@ class Evictions:
         """
         self._metrics.preempts(decision)
         going = self._going(decision, now)
+        # All or none: the room was reckoned with every one of them, and those that went for
+        # nothing would have lost their work.
         pods = [pod for group in going.values() for pod in group.places.values()]
         if any(pod is None or pod.deleting or pod.terminal for pod in pods):
             log.info("%s: what was to make room for it has changed", decision.gang)
             return False
+        # A preemption overrides budgets in the end, as the scheduler of Kubernetes does; a gang
+        # that is only moved for tidiness must not cost anybody his availability.
         if decision.moves and self._guarded(pod for pod in pods if pod is not None):
             log.info("%s: a disruption budget forbids to make room for it", decision.gang)
             return False
-        kept = self._kept(decision)
         for key, group in going.items():
-            cause = Cause(group.action, decision.gang)
-            departure = Departure(cause, now + period, kept.get(key, {}))
-            memory = self._gangs.memory(key)
-            if memory is not None and group.now is not None:
+            cause, memory = Cause(group.action, decision.gang), self._gangs.memory(key)
+            if memory is not None and group.then is not None and group.now is not None:
+                moves = (move.placements for move in decision.moves if move.gang == key)
+                nodes = group.then.nodes(itertools.chain.from_iterable(moves))
+                departure = Departure(cause, now + period, nodes)
                 leavers = frozenset(group.places)
                 step = tracker.giving_back(memory, group.now, leavers, departure, now)
                 self._gangs.take(key, step)
@@ -115,16 +122,6 @@ class Evictions:
                 found[key] = _Going(eviction.action, then, facts)
             found[key].add(eviction)
         return found
-
-    def _kept(self, decision: Decision) -> Mapping[str, Mapping[str, str]]:
-        """Return by gang, and place, the nodes where those go that are moved."""
-        kept: dict[str, Mapping[str, str]] = {}
-        for move in decision.moves:
-            then = self._gangs.facts_then(move.gang)
-            if then is not None:
-                found = ((then.task(p.role, p.index), p.node) for p in move.placements)
-                kept[move.gang] = {task[0]: node for task, node in found if task is not None}
-        return kept
 
     def _guarded(self, pods: Iterable[PodView]) -> bool:
         """Say whether any disruption budget is against evicting all of these at once."""

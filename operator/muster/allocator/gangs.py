@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """All gangs that are followed: one memory for each, and the room in the columns that goes with it.
 
-Every change of a memory comes through here. What it means for a gang, the pure `tracker` says;
-where its facts come from, `members`; what is to be done, `effects` does.
+Every change of a memory comes through here, so that the room that is taken is always that of the
+assumed pods that are remembered. What a change means for a gang, the pure `tracker` says; where
+its facts come from, `members`; what is to be done, `Effects` does.
 """
 
 from __future__ import annotations
@@ -17,11 +18,9 @@ from muster.allocator.members import GangSettings, Members
 from muster.allocator.metrics import CycleMetrics
 from muster.allocator.tracker import Effect, GangFacts, GangMemory, Step
 from muster.allocator.verdict import RELEASE
-from muster.api import names
 from muster.api.model import PodView
 from muster.cluster.gangs import GangInput
 from muster.cluster.state import ClusterColumns
-from muster.kube.events import EventRecorder, pod_reference
 from muster.scheduler.decision import Decision
 
 log = logging.getLogger(__name__)
@@ -58,9 +57,8 @@ class GangTracker:
                     self._kind_of[key] = kind
                     if (gang := self._look(key, now)) is not None:
                         found.append(gang)
-        for key in self._memories.keys() - living:
-            self._forget(key)
         for key in self._kind_of.keys() - living:
+            self._forget(key)
             del self._kind_of[key]
         return found
 
@@ -73,7 +71,7 @@ class GangTracker:
         return kind.members.facts(key, nodes, now)
 
     def facts_then(self, key: str) -> GangFacts | None:
-        """Return what the last cycle saw of a gang: in its words is what was decided."""
+        """Return what the last cycle saw of a gang: by its places is what was decided."""
         memory = self._memories.get(key)
         return self._then.get(key) or (None if memory is None else memory.facts)
 
@@ -82,6 +80,8 @@ class GangTracker:
         then, facts = self.facts_then(key), self.facts(key, now)
         if then is None or facts is None:
             return False
+        # Of a job all must be the same. Other people's gangs have no one source: of them each pod
+        # is compared when it is given its node.
         return (then.uid, then.source) == (facts.uid, facts.source)
 
     def accept(self, decision: Decision, now: float, seen: int, pace: float) -> bool:
@@ -98,9 +98,12 @@ class GangTracker:
         if step is None:
             return False
         before, after = memory.assumed, step.memory.assumed
+        # Of the decisions of one cycle none is in the way of another: only where something else
+        # has taken room meanwhile is it worth a look at each pod's node.
         if self._columns.changes != seen and before is not after:
-            if not assume.apply_if_fits(self._columns, _namespace(key), before, after):
+            if not assume.apply(self._columns, _namespace(key), before, after, if_fits=True):
                 return False
+            # The room is taken: `take` is not to take it again.
             self._memories[key] = replace(memory, assumed=after)
         self.take(key, step)
         return True
@@ -119,10 +122,6 @@ class GangTracker:
             self._memories[key] = memory
             assume.apply(self._columns, _namespace(key), held, memory.assumed)
 
-    def publish(self, key: str) -> None:
-        """Have written what is remembered of a gang."""
-        self._kind_of[key].publish(key)
-
     def arrived(self, pod: PodView, now: float) -> bool:
         """Take in that a pod has a node; say whether a cycle should look at its gang."""
         found = self._find(pod)
@@ -134,6 +133,7 @@ class GangTracker:
         if memory.assumed and not after.assumed:
             # The last one is there: what waited for that is not left to the next cycle.
             if memory.facts is not None:
+                # The look replaces the facts, by which a cycle under way is deciding.
                 self._then.setdefault(key, memory.facts)
             self._look(key, now)
         # The hold ends with it; that, too, is found by a cycle.
@@ -195,12 +195,10 @@ class Effects:
     def __init__(
         self,
         binder: Binder,
-        recorder: EventRecorder,
         metrics: CycleMetrics,
         wake: Callable[[float], None],
     ) -> None:
-        self._binder, self._recorder = binder, recorder
-        self._metrics, self._wake = metrics, wake
+        self._binder, self._metrics, self._wake = binder, metrics, wake
 
     def carry_out(self, key: str, kind: Kind, effects: Iterable[Effect]) -> None:
         """Do all of it, in order. Writes go on in the background."""
@@ -214,34 +212,20 @@ class Effects:
                     kind.record(key, pods)
                 case tracker.Warn(sentence):
                     log.warning("%s", sentence)
-                case tracker.Bind() | tracker.Evict() | tracker.Delete() | tracker.Mark():
-                    self._write(effect)
+                case tracker.Bind(pod, node):
+                    self._binder.bind(pod, node)
+                case tracker.Evict(pod, cause):
+                    self._binder.evict(pod, cause)
+                case tracker.Mark(pod, message, kept, record):
+                    self._binder.mark(pod, message, kept, record=record)
                 case _:
                     self._measure(effect)
-
-    def _write(self, effect: tracker.Bind | tracker.Evict | tracker.Delete | tracker.Mark) -> None:
-        match effect:
-            case tracker.Bind(pod, node):
-                self._binder.bind(pod, node)
-            case tracker.Evict(pod, cause):
-                self._binder.evict(pod, cause)
-            case tracker.Delete(pod):
-                self._binder.remove(pod)
-            case tracker.Mark(pod, message, kept, record):
-                self._binder.mark(pod, message, kept)
-                if record:
-                    event = names.Event.FAILED_SCHEDULING
-                    self._recorder.emit(pod_reference(pod), "Warning", event, message)
 
     def _measure(self, effect: Effect) -> None:
         match effect:
             case tracker.Started(seconds):
                 self._metrics.started(seconds)
             case tracker.Placed(waited):
-                for seconds in waited:
-                    self._metrics.placed(seconds)
-            case tracker.Release(count, cause) if cause == RELEASE:
-                # What goes for another gang is counted where that was decided.
+                self._metrics.placed(waited)
+            case tracker.Released(count):
                 self._metrics.evictions.labels(RELEASE.action).inc(count)
-            case _:
-                pass

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The embedded allocator at work: one cycle at a time, in a thread, when something changed."""
+"""The embedded allocator at work: one cycle at a time, in a thread, when something changed.
+
+Nothing that is decided is carried out on a gang that is not as the cycle saw it, and no room is
+given that somebody else has taken since. Who triggers while a cycle runs gets another one.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +46,8 @@ BACKOFF = Backoff(0.1, 30.0)
 BUSY_SHARE = 1.0
 """A cycle that took t seconds is followed by a pause of as long, at most a schedule period."""
 NEWS_PER_SECOND = 50
-"""Other numbers for the same reason are told after a second, or so late that all gangs together
-make so many writes."""
+"""Other numbers for the same reason are published a second later, or so late that all gangs
+together make so many writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,39 +73,39 @@ class Loop:
     def __init__(
         self,
         kube: Kube,
-        cache: Store,
+        store: Store,
         policy: Callable[[], Policy],
         settings: Callable[[], LoopSettings],
         metrics: CycleMetrics,
-        touched: Callable[[str], None],
+        enqueue: Callable[[str], None],
         recorder: EventRecorder | None = None,
     ) -> None:
-        self._cache, self._policy = cache, policy
+        self._store, self._policy = store, policy
         self._settings, self._metrics = settings, metrics
         self._recorder = recorder = recorder or EventRecorder(kube)
-        binder = self._binder = Binder(kube, cache, self._metrics, recorder, self._not_bound)
-        self.queue_status = QueueStatus(kube, cache)
-        self._group_status = GroupStatus(kube, cache, recorder)
+        binder = self._binder = Binder(kube, store, self._metrics, recorder, self._not_bound)
+        self.queue_status = QueueStatus(kube, store)
+        self._group_status = GroupStatus(kube, store, recorder)
         kinds = (
-            Kind(JobMembers(cache), touched, self._record_of_job),
-            Kind(PodGroupMembers(cache), self._group_status.enqueue, self._record_each),
+            Kind(JobMembers(store), enqueue, self._record_of_job),
+            Kind(PodGroupMembers(store), self._group_status.enqueue, self._record_each),
         )
-        effects = Effects(binder, recorder, self._metrics, self._wake)
-        self.gangs = GangTracker(cache.columns, kinds, effects)
-        self._evictions = Evictions(self.gangs, cache.budgets, self._metrics, self._wake)
-        self._showing = PendingPods(self.gangs, self._wake)
+        effects = Effects(binder, self._metrics, self._wake)
+        self.gangs = GangTracker(store.columns, kinds, effects)
+        self._evictions = Evictions(self.gangs, store.budgets, self._metrics, self._wake)
+        self._pending = PendingPods(self.gangs, self._wake)
         self._moves = Moves()
-        cache.arrived = self.arrived
-        cache.foreign.heard = self._group_status.enqueue
+        store.arrived = self.arrived
+        store.foreign.enqueue = self._group_status.enqueue
         self._metrics.shares = lambda: self.queue_status.shares
-        self.chronicle = DecisionLog(self.stir, self._pod_name)
+        self.decision_log = DecisionLog(self.trigger, self._pod_name)
         self._changed = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
         self._next = math.inf
         self._waiting = 0
         self.cycles = 0
 
-    def stir(self) -> None:
+    def trigger(self) -> None:
         """Ask for a cycle; many changes make one."""
         self._changed.set()
 
@@ -127,10 +131,11 @@ class Loop:
             group.create_task(self._run())
 
     async def _run(self) -> None:
-        """Run cycles. Raises nothing: a cycle that fails is told and tried again."""
+        """Run cycles. Raises nothing: a cycle that fails is logged and tried again."""
         failures = 0
         while True:
             await self._changed.wait()
+            # Before the look, not after it: what changes while a cycle decides asks for the next.
             self._changed.clear()
             started = time.monotonic()
             try:
@@ -141,7 +146,7 @@ class Loop:
                 log.exception("a scheduling cycle failed, again in %.1f s", pause)
                 self._metrics.failed()
                 await asyncio.sleep(pause)
-                self.stir()
+                self.trigger()
                 continue
             failures = 0
             took = time.monotonic() - started
@@ -153,25 +158,30 @@ class Loop:
         now, settings = time.time(), self._settings()
         self._next = math.inf
         inputs = self.gangs.inputs(settings.gangs, now)
-        columns, policy = self._cache.columns, self._policy()
+        columns, policy = self._store.columns, self._policy()
         snapshot = self._snapshot(inputs, policy, now)
+        # While a thread decides, the watches go on: whoever wants room after this number has
+        # changed looks whether it is still free.
         seen = columns.changes
-        queues = list(self._cache.queues.values())
-        self.chronicle.begin(
+        queues = list(self._store.queues.values())
+        self.decision_log.begin(
             lambda: recording.take(columns, inputs, queues, settings.rules, snapshot, policy)
         )
         decisions = await self._decide(snapshot, policy, now)
         held_back = {gang.key for gang in inputs if gang.refusal is NOT_NOW}
-        # A job that changed while the cycle was under way is looked at by the next one.
+        # A job that changed while the cycle decided may want other pods by now, of other roles or
+        # sizes: roles and indices of the decision would be read as places that they do not mean.
+        # It is left alone as a whole, as part of a gang is none; its change has triggered a cycle.
         decisions = tuple(
             d for d in decisions if d.gang not in held_back and self.gangs.is_as_seen(d.gang, now)
         )
         self._waiting = len(decisions)
         self.queue_status.cycle(snapshot, decisions)
         self._carry_out(decisions, now, seen)
+        # Behind the pods: only one that has come to its node says where its volume is to be.
         for consumer in columns.consumers():
             self._binder.serve(consumer)
-        self._showing.show(decisions, settings.pending_pods_budget, now)
+        self._pending.show(decisions, settings.pending_pods_budget, now)
         self._look_ahead(decisions, inputs, now)
         looked = snapshot.moves is not None
         self._wake(self._moves.next(decisions, policy, now, looked=looked))
@@ -179,9 +189,9 @@ class Loop:
         self._set_alarm()
 
     def _snapshot(self, inputs: Sequence[GangInput], policy: Policy, now: float) -> Snapshot:
-        started, queues = time.monotonic(), list(self._cache.queues.values())
+        started, queues = time.monotonic(), list(self._store.queues.values())
         asked = self._moves.asked(policy, now)
-        snapshot = assemble(self._cache.columns, inputs, queues, now, asked)
+        snapshot = assemble(self._store.columns, inputs, queues, now, asked)
         self._metrics.snapshot.observe(time.monotonic() - started)
         return snapshot
 
@@ -191,7 +201,7 @@ class Loop:
         started, watch = time.monotonic(), Stopwatch()
         decisions = await asyncio.to_thread(cycle.schedule, snapshot, policy, watch.around)
         self.cycles += 1
-        self.chronicle.decided(now, decisions)
+        self.decision_log.decided(now, decisions)
         self._metrics.cycle.observe(time.monotonic() - started)
         self._metrics.measured(watch)
         self._metrics.decided(decisions, snapshot)
@@ -204,13 +214,17 @@ class Loop:
         for decision in decisions:
             if decision.evictions:
                 if not self._evictions.make_room(decision, now, period, pace):
+                    # Not to be accepted either: its nodes are nominated for as long as others
+                    # are on their way out, and they are not.
                     continue
                 self._moves.made(decision, now)
                 moved.update(move.gang for move in decision.moves)
             if decision.gang in moved:
                 continue  # what else it wants is looked at from where it will be
             if not self.gangs.accept(decision, now, seen, pace):
-                self.stir()
+                # What stood in the way may have asked for no cycle: a pod that takes room lets
+                # nobody start.
+                self.trigger()
 
     def _look_ahead(
         self, decisions: Sequence[Decision], inputs: Sequence[GangInput], now: float
@@ -236,21 +250,21 @@ class Loop:
         self._alarm = None
         if self._next < math.inf:
             pause = max(SHORTEST_PAUSE, self._next - time.time())
-            self._alarm = asyncio.get_running_loop().call_later(pause, self.stir)
+            self._alarm = asyncio.get_running_loop().call_later(pause, self.trigger)
 
     # What happens to pods.
 
     def arrived(self, pod: PodView) -> None:
         """Take in that a pod has a node."""
         if self.gangs.arrived(pod, time.time()):
-            self.stir()
+            self.trigger()
 
     def _not_bound(self, pod: PodView) -> None:
         self.gangs.not_bound(pod, time.time())
-        self.stir()
+        self.trigger()
 
     def _record_of_job(self, key: str, pods: Sequence[PodView]) -> None:
-        job = self._cache.jobs.get(key)
+        job = self._store.jobs.get(key)
         if job is not None:
             binder.record_arrivals(self._recorder, job, pods)
 

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where gangs come from: what is known of a job's pods, or of other people's, as facts.
 
-The two kinds differ in who makes the pods, and in where it is written how a gang stands. That is
-told by the facts themselves; what follows from them is the tracker's, for both the same.
+The two kinds differ in who makes the pods, and in where it is written how a gang stands. The
+facts themselves say so; what follows from them is the tracker's, for both the same.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -26,6 +26,7 @@ from muster.cluster.podgroups import Member, Terms
 from muster.cluster.pods import PodShape
 from muster.cluster.tasks import TaskSet
 from muster.controller import policies
+from muster.gang import standing
 from muster.scheduler.model import Refusal
 from muster.store.store import Store
 
@@ -65,15 +66,26 @@ class Members(Protocol):
         """Return the place that the pod takes in its gang."""
 
 
+@dataclass(slots=True)
+class _Entry:
+    """The facts of a gang, and all that they were read from: while it is equal, they hold."""
+
+    source: tuple[object, ...]
+    facts: GangFacts | None
+    blocked_until: float
+    """By what was read, whatever the server refuses beside it."""
+
+
 class _Kind:
     """What both kinds have in common."""
 
-    def __init__(self, cache: Store) -> None:
-        self._cache = cache
+    def __init__(self, store: Store) -> None:
+        self._store = store
         self._settings = GangSettings(GangRules(frozenset(), ""))
         self._revisions = itertools.count(1)
         self._epoch = 0
         """Grows with every change of the settings."""
+        self._entries: dict[str, _Entry] = {}
 
     def begin(self, settings: GangSettings) -> None:
         """Take in by which settings facts are gathered from now on."""
@@ -83,16 +95,40 @@ class _Kind:
             self._settings = replace(settings, rules=rules)
             self._epoch += 1
 
+    def _kept(self, keys: Iterable[str]) -> Sequence[str]:
+        """Return the keys of all gangs there are; what is kept of others is dropped."""
+        found = list(keys)
+        for gone in self._entries.keys() - found:
+            del self._entries[gone]
+        return found
+
+    def _entry(
+        self, key: str, source: tuple[object, ...], read: Callable[[], GangFacts | None]
+    ) -> _Entry:
+        entry = self._entries.get(key)
+        if entry is None or entry.source != source:
+            facts = read()
+            until = 0.0 if facts is None else facts.blocked_until
+            entry = self._entries[key] = _Entry(source, facts, until)
+        return entry
+
     def _as_of_now(
-        self, facts: GangFacts, namespace: str, nodes: Collection[str], blocked_until: float
-    ) -> GangFacts:
+        self, entry: _Entry, namespace: str, nodes: Collection[str], refused_until: float
+    ) -> GangFacts | None:
         """Return the facts with those that change without a change of the gang."""
-        guarded = self._cache.budgets.forbid(namespace, facts.pods.values())
-        knows = self._cache.columns.knows
+        facts = entry.facts
+        if facts is None:
+            return None
+        blocked_until = max(entry.blocked_until, refused_until)
+        guarded = self._store.budgets.forbid(namespace, facts.pods.values())
+        knows = self._store.columns.knows
+        # Not part of what the facts are read from: of a thousand gangs a node that goes concerns
+        # those alone that were given it.
         lost = frozenset(node for node in nodes if not knows(node))
-        if (blocked_until, guarded, lost) == (facts.blocked_until, facts.guarded, facts.lost):
-            return facts
-        return replace(facts, blocked_until=blocked_until, guarded=guarded, lost=lost)
+        if (blocked_until, guarded, lost) != (facts.blocked_until, facts.guarded, facts.lost):
+            # Kept, so that as long as nothing changes the facts are the same object.
+            entry.facts = replace(facts, blocked_until=blocked_until, guarded=guarded, lost=lost)
+        return entry.facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,32 +146,23 @@ class Template:
     late: frozenset[str]
 
 
-@dataclass(slots=True)
-class _JobEntry:
-    job: Job
-    revision: int
-    template: Template
-    blocked_until: float
-    facts: GangFacts
-
-
 class JobMembers(_Kind):
     """Gangs of jobs: their pods are made by this operator, once they have their nodes."""
 
-    def __init__(self, cache: Store) -> None:
-        super().__init__(cache)
-        self._entries: dict[str, _JobEntry] = {}
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self._templates: dict[str, Template] = {}
 
     def gangs(self) -> Sequence[str]:
         """Return the keys of the jobs that are to run."""
-        found = [job.key for job in self._cache.jobs if gangs.wants_pods(job)]
-        for gone in self._entries.keys() - found:
-            del self._entries[gone]
+        found = self._kept(job.key for job in self._store.jobs if gangs.wants_pods(job))
+        for gone in self._templates.keys() - found:
+            del self._templates[gone]
         return found
 
     def key_of(self, pod: PodView) -> str:
         """Return the key of the pod's job, empty if it is none of ours."""
-        return self._cache.jobs.key_of(pod.owner_uid) or ""
+        return self._store.jobs.key_of(pod.owner_uid) or ""
 
     def place_of(self, pod: PodView) -> str:
         """Return the name by which the job wants it."""
@@ -143,36 +170,19 @@ class JobMembers(_Kind):
 
     def facts(self, key: str, nodes: Collection[str], now: float) -> GangFacts | None:
         """Return what is known of the gang of a job."""
-        job = self._cache.jobs.get(key)
+        job = self._store.jobs.get(key)
         if job is None:
             return None
-        of = (job.uid, job.generation, self._cache.quotas.version, self._epoch)
-        revision = self._cache.jobs.revision(job.uid)
-        entry = self._entries.get(key)
-        if (
-            entry is None
-            or entry.job is not job
-            or entry.revision != revision
-            or entry.template.of != of
-        ):
-            same = entry is not None and entry.template.of == of
-            template = entry.template if entry is not None and same else self._template(job, of)
-            facts = self._read(job, template)
-            entry = _JobEntry(job, revision, template, _blocked_until(job), facts)
-            self._entries[key] = entry
-        blocked_until = self._refused_until(entry, now)
-        entry.facts = self._as_of_now(entry.facts, job.namespace, nodes, blocked_until)
-        return entry.facts
-
-    def _refused_until(self, entry: _JobEntry, now: float) -> float:
-        """Return until when the job's pods cannot be created."""
-        refusal = self._cache.jobs.refusal(entry.job, now)
-        if refusal is None or not refusal.blocks_pods:
-            return entry.blocked_until
-        return max(entry.blocked_until, refusal.ends)
+        of = (job.uid, job.generation, self._store.quotas.version, self._epoch)
+        # The number comes first: it differs most often, and a job takes long to compare.
+        source = (self._store.jobs.revision(job.uid), of, job)
+        entry = self._entry(key, source, lambda: self._read(job, of))
+        refusal = self._store.jobs.refusal(job, now)
+        until = refusal.ends if refusal is not None and refusal.blocks_pods else 0.0
+        return self._as_of_now(entry, job.namespace, nodes, until)
 
     def _template(self, job: Job, of: tuple[str, int, int, int]) -> Template:
-        book, rules = self._cache.quotas, self._settings.rules
+        book, rules = self._store.quotas, self._settings.rules
         views, ranges = book.quotas(job.namespace), book.ranges(job.namespace)
         shapes = gangs.shapes_of(job, ranges)
         templates = {t.lower(): whole for t, whole in gangs.templates(job, ranges).items()}
@@ -190,11 +200,14 @@ class JobMembers(_Kind):
             late=gangs.late_names(job),
         )
 
-    def _read(self, job: Job, template: Template) -> GangFacts:
-        scheduler = self._cache.backend.scheduler_name
+    def _read(self, job: Job, of: tuple[str, int, int, int]) -> GangFacts:
+        template = self._templates.get(job.key)
+        if template is None or template.of != of:
+            template = self._templates[job.key] = self._template(job, of)
+        scheduler = self._store.backend.scheduler_name
         return job_facts(
             job,
-            dict(self._cache.own_pods(job.uid)),
+            dict(self._store.own_pods(job.uid)),
             template,
             self._settings,
             Verdict(scheduler, GangPhase.WAITING, names.flat(job.name), gangs.minimum(job)),
@@ -220,6 +233,7 @@ def job_facts(
     late = sum(place not in pods for place in template.late)
     gives_up = _gives_up(job, settings)
     timeout = float(job.run_policy.scheduling.schedule_timeout_seconds or 0) or None
+    blocked = job.status.state == names.JobState.BLOCKED
     return GangFacts(
         uid=job.uid,
         source=job,
@@ -230,11 +244,12 @@ def job_facts(
         blank=blank,
         wanted=template.wanted,
         begins=job.created,
-        ready=tasks.ready(counted),
-        need=gangs.minimum(job) - elsewhere - late,
+        ready=standing.placed(counted),
+        # What another scheduler places, and what comes late by design, breaks no gang.
+        need=gangs.minimum(job, late) - elsewhere,
         late=template.late,
         free=template.free,
-        was_whole=gangs.was_whole(job),
+        was_whole=standing.was_admitted(job),
         youngest=_youngest(counted),
         running_since=gangs.running_since(job),
         obstacle=template.obstacle,
@@ -249,14 +264,8 @@ def job_facts(
         gives_up=gives_up,
         gives_up_early=gives_up,
         lapse=f"its pods were not created within {timeout or PATIENCE:.0f} s",
+        blocked_until=math.inf if blocked else policies.restart_due(job) or 0.0,
     )
-
-
-def _blocked_until(job: Job) -> float:
-    """Return until when the job's own status forbids to create its pods."""
-    if job.status.state == names.JobState.BLOCKED:
-        return math.inf
-    return policies.restart_due(job) or 0.0
 
 
 def _gives_up(job: Job, settings: GangSettings) -> bool:
@@ -277,31 +286,16 @@ def _youngest(pods: Iterable[PodView]) -> float | None:
     return max((pod.created for pod in pods if pod.node and not pod.terminal), default=None)
 
 
-@dataclass(slots=True)
-class _GroupEntry:
-    revision: int
-    group: GroupView | None
-    epoch: int
-    facts: GangFacts | None
-
-
 class PodGroupMembers(_Kind):
     """Gangs of other people's pods: these exist before they are placed, and go their own ways."""
 
-    def __init__(self, cache: Store) -> None:
-        super().__init__(cache)
-        self._entries: dict[str, _GroupEntry] = {}
-
     def gangs(self) -> Sequence[str]:
         """Return the keys of all gangs of which there are pods."""
-        found = list(self._cache.foreign)
-        for gone in self._entries.keys() - found:
-            del self._entries[gone]
-        return found
+        return self._kept(self._store.foreign)
 
     def key_of(self, pod: PodView) -> str:
         """Return the key of the pod's gang, empty if it has none."""
-        return self._cache.foreign.key_of(pod)
+        return self._store.foreign.key_of(pod)
 
     def place_of(self, pod: PodView) -> str:
         """Return its own name, which no other pod will have."""
@@ -310,30 +304,19 @@ class PodGroupMembers(_Kind):
     def facts(self, key: str, nodes: Collection[str], now: float) -> GangFacts | None:
         """Return what is known of a gang of other people's pods. `now` decides nothing here."""
         del now
-        group = self._cache.group_of(key)
-        if group is not None and self._cache.is_of_job(group):
+        group = self._store.group_of(key)
+        if group is not None and self._store.is_of_job(group):
             return None  # its job knows better
-        revision = self._cache.foreign.revision(key)
-        entry = self._entries.get(key)
-        if (
-            entry is None
-            or entry.revision != revision
-            or entry.group is not group
-            or entry.epoch != self._epoch
-        ):
-            entry = _GroupEntry(revision, group, self._epoch, self._read(key, group))
-            self._entries[key] = entry
-        if entry.facts is not None:
-            namespace = key.split("/", 2)[1]
-            entry.facts = self._as_of_now(entry.facts, namespace, nodes, 0.0)
-        return entry.facts
+        source = (self._store.foreign.revision(key), self._epoch, group)
+        entry = self._entry(key, source, lambda: self._read(key, group))
+        return self._as_of_now(entry, key.split("/", 2)[1], nodes, 0.0)
 
     def _read(self, key: str, group: GroupView | None) -> GangFacts | None:
-        members = self._cache.foreign.members(key)
+        members = self._store.foreign.members(key)
         if all(pod.terminal for pod, _ in members):
             return None
         terms = podgroups.terms(key, members, group, self._settings.rules)
-        scheduler, name = self._cache.backend.scheduler_name, key.split("/", 2)[2]
+        scheduler, name = self._store.backend.scheduler_name, key.split("/", 2)[2]
         blank = Verdict(scheduler, GangPhase.WAITING, name, terms.minimum)
         return group_facts(key, members, terms, self._settings, blank, next(self._revisions))
 
@@ -362,7 +345,7 @@ def group_facts(
         wanted=frozenset(living),
         begins=min(pod.created for pod in pods.values()),
         remade=False,
-        ready=tasks.ready(pods.values()),
+        ready=standing.placed(pods.values()),
         need=terms.minimum,
         youngest=_youngest(pods.values()),
         owed=any(pod.nominated for pod in pods.values() if not pod.node),

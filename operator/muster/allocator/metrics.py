@@ -117,10 +117,9 @@ class CycleMetrics(Collector):
 
     # What happens.
 
-    def started(self, waited: float | None) -> None:
+    def started(self, waited: float) -> None:
         """Take note of a gang that is whole for the first time, after so many seconds."""
-        if waited is not None:
-            self.gang_wait.observe(waited)
+        self.gang_wait.observe(waited)
 
     def measured(self, watch: Stopwatch) -> None:
         """Take note of what the parts of a cycle took."""
@@ -154,9 +153,10 @@ class CycleMetrics(Collector):
         """Take note of a cycle, or of a binding, that failed."""
         self._attempts.labels(ERROR).inc()
 
-    def placed(self, waited: float) -> None:
-        """Take note of a pod that was given a node so many seconds after it was wanted."""
-        self._tasks.observe(max(0.0, waited) * 1e6)
+    def placed(self, waited: Iterable[float]) -> None:
+        """Take note of pods that were given nodes so many seconds after they were wanted."""
+        for seconds in waited:
+            self._tasks.observe(max(0.0, seconds) * 1e6)
 
     def bound(self) -> None:
         """Take note of a pod that was bound."""
@@ -175,7 +175,7 @@ class CycleMetrics(Collector):
             self._victims = victims
 
     def _measure(self, snapshot: Snapshot) -> None:
-        """Take note of the nodes whose pods ask for more than there is, and tell of new ones.
+        """Take note of the nodes whose pods ask for more than there is, and log new ones.
 
         That comes of others who place pods, or of a node that has become smaller. Such a node
         takes what asks for none of it.
@@ -257,15 +257,15 @@ class CycleMetrics(Collector):
 
     def _queues(self) -> Iterator[Metric]:
         shares = self.shares()
-        for word, text in (
+        for name, text in (
             ("deserved", "What a queue is due."),
             ("allocated", "What the gangs of a queue hold."),
             ("request", "What the gangs of a queue hold and want."),
         ):
-            family = GaugeMetricFamily(f"muster_queue_{word}", text, labels=["queue", "resource"])
-            for name, share in sorted(shares.items()):
-                for resource, amount in getattr(share, word).items():
-                    family.add_metric([name, resource], quantity.number(resource, amount))
+            family = GaugeMetricFamily(f"muster_queue_{name}", text, labels=["queue", "resource"])
+            for queue, share in sorted(shares.items()):
+                for resource, amount in getattr(share, name).items():
+                    family.add_metric([queue, resource], quantity.number(resource, amount))
             yield family
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pods of gangs that wait: within a budget they are there without a node.
+"""Pods of gangs that wait: those at the head of the queue are there without a node.
 
-Autoscalers go by such pods, and people look at them. Other people's pods are there anyway.
+Autoscalers go by such pods, and people look at them. There are never more of them than the budget
+says, none that a quota would refuse, and none of a gang that may start in a moment. Other people's
+pods are there anyway.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from muster.allocator import tracker, verdict
+from muster.allocator import tracker
 from muster.allocator.gangs import GangTracker
-from muster.allocator.tracker import GangFacts, GangMemory
+from muster.allocator.tracker import GangMemory
+from muster.api.reasons import Reason
 from muster.scheduler.decision import Decision
 
 PENDING_AFTER = 0.5
@@ -29,47 +32,39 @@ class PendingPods:
 
         `decisions`: what was decided in a cycle; `budget`: how many pods may stand without a node.
         """
-        waiting = [d for d in decisions if not d.placements and self._facts(d.gang) is not None]
-        if not waiting:
+        waiting = [d for d in decisions if not d.placements]
+        found = ((d.gang, self._gangs.memory(d.gang)) for d in waiting)
+        gangs = {key: it for key, it in found if it and it.facts and it.facts.remade}
+        if not gangs:
             return
         last = len(waiting) + 1
         ordered = sorted(waiting, key=lambda d: d.verdict.position or last)
         # All that stand without a node count, also those that are being bound and those of jobs
         # that changed during the cycle and are not among the waiting ones.
         shown = sum(_shown(memory) for _, memory in self._gangs)
-        charged = {key: key.split("/", 2)[1] for key in self._charged(ordered)}
-        wishes = self._wishes(verdict.showable(ordered, charged), now)
-        for key, places in verdict.shows(wishes, shown, budget).items():
-            memory = self._gangs.memory(key)
-            if memory is not None:
-                self._gangs.remember(key, tracker.shows(memory, places))
-                self._gangs.publish(key)
+        charged = {key: key.split("/", 2)[1] for key, memory in gangs.items() if memory.absent}
+        keys = showable((d for d in ordered if d.gang in gangs), charged)
+        for key, places in shows(self._wishes(keys, gangs, now), shown, budget).items():
+            self._gangs.take(key, tracker.shows(gangs[key], places))
 
-    def _facts(self, key: str) -> GangFacts | None:
-        """Return the facts of a gang whose pods are made by this operator."""
-        memory = self._gangs.memory(key)
-        facts = None if memory is None else memory.facts
-        return facts if facts is not None and facts.remade else None
-
-    def _charged(self, waiting: Sequence[Decision]) -> Iterator[str]:
-        for decision in waiting:
-            memory = self._gangs.memory(decision.gang)
-            if memory is not None and memory.absent:
-                yield decision.gang
-
-    def _wishes(self, keys: Iterable[str], now: float) -> Iterator[tuple[str, Sequence[str]]]:
+    def _wishes(
+        self, keys: Iterable[str], gangs: Mapping[str, GangMemory], now: float
+    ) -> Iterator[tuple[str, Sequence[str]]]:
         """Yield the gangs that have waited long enough, and the pods that they do not show."""
         for key in keys:
-            memory = self._gangs.memory(key)
-            if memory is None or memory.facts is None:
-                continue
+            memory = gangs[key]
             since = memory.verdict.since if memory.verdict and memory.verdict.since else now
             if now < since + PENDING_AFTER:
                 self._wake(since + PENDING_AFTER)
                 continue
-            there = memory.facts.pods
-            mine = (place for some in memory.facts.tasks for place in some.places.values())
-            yield key, [p for p in mine if p not in there and p not in memory.unbound]
+            there = memory.facts.pods if memory.facts is not None else {}
+            yield key, [p for p in _mine(memory) if p not in there and p not in memory.unbound]
+
+
+def _mine(memory: GangMemory) -> Iterator[str]:
+    """Yield the places of the gang's pods that are placed here."""
+    for some in memory.facts.tasks if memory.facts is not None else ():
+        yield from some.places.values()
 
 
 def _shown(memory: GangMemory) -> int:
@@ -85,3 +80,41 @@ def _shown(memory: GangMemory) -> int:
         else place in memory.unbound
         for place in mine
     )
+
+
+def showable(decisions: Iterable[Decision], charged: Mapping[str, str]) -> Iterator[str]:
+    """Yield the keys of the gangs whose pods a quota will not refuse.
+
+    `charged`: key -> namespace of those with pods that a quota is still to count. Of a namespace
+    only one of them at a time, so that the next is judged by what it leaves.
+    """
+    begun: set[str] = set()
+    for decision in decisions:
+        verdict, namespace = decision.verdict, charged.get(decision.gang)
+        by_quota = any(by.startswith("resourcequota/") for by in verdict.blocked_by)
+        if by_quota or verdict.reason is Reason.EXCEEDS_RESOURCE_QUOTA or namespace in begun:
+            continue
+        if namespace is not None:
+            begun.add(namespace)
+        yield decision.gang
+
+
+def shows(
+    wishes: Iterable[tuple[str, Sequence[str]]], shown: int, budget: int
+) -> Mapping[str, frozenset[str]]:
+    """Return by key the pods that may be created without a node, beside the `shown` ones.
+
+    `wishes` are (key, names of hidden pods) in the order of the queue; nobody passes a gang for
+    which the budget does not suffice. A gang larger than the whole budget shows as many pods as
+    that allows.
+    """
+    left = budget - shown
+    granted: dict[str, frozenset[str]] = {}
+    for key, hidden in wishes:
+        # Part of a gang helps no autoscaler, but one larger than any budget would never be seen.
+        if len(hidden) > left and (left < budget or not budget):
+            break
+        if hidden:
+            granted[key] = frozenset(hidden[:left])
+            left -= len(granted[key])
+    return granted

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class PolicyFile:
-    """Gives the policy in force; a change that is wrong is told and leaves the last good one.
+    """Gives the policy in force; a change that is wrong is logged and leaves the last good one.
 
     Raises PolicyError or OSError when it is made, if the file is not usable then.
     """

@@ -40,8 +40,8 @@ RETRY = 2.0
 class QueueStatus:
     """Follows the cycles and writes where the queues stand."""
 
-    def __init__(self, kube: Kube, cache: Store) -> None:
-        self._kube, self._cache = kube, cache
+    def __init__(self, kube: Kube, store: Store) -> None:
+        self._kube, self._store = kube, store
         self.shares: Mapping[str, Share] = {}
         """Of the queues, a moment ago."""
         self._latest: tuple[Snapshot, tuple[Decision, ...]] | None = None
@@ -63,7 +63,7 @@ class QueueStatus:
                 await asyncio.gather(*(self._write(name, share) for name, share in found.items()))
 
     async def _write(self, name: str, share: Share) -> None:
-        seen, wanted = self._cache.queue_status.get(name, {}), status(share)
+        seen, wanted = self._store.queue_status.get(name, {}), status(share)
         patch = edge.difference({key: seen[key] for key in wanted if key in seen}, wanted)
         if not patch:
             return
@@ -76,7 +76,7 @@ class QueueStatus:
             # The next cycle tries again, and if there is none, this.
             asyncio.get_running_loop().call_later(PAUSE, self._news.set)
         else:
-            self._cache.put(document)
+            self._store.put(document)
 
 
 def status(share: Share) -> Json:
@@ -97,8 +97,8 @@ def _texts(amounts: Mapping[str, int]) -> Json:
 class GroupStatus:
     """Writes where gangs of other people's pods stand."""
 
-    def __init__(self, kube: Kube, cache: Store, recorder: EventRecorder) -> None:
-        self._kube, self._cache, self._recorder = kube, cache, recorder
+    def __init__(self, kube: Kube, store: Store, recorder: EventRecorder) -> None:
+        self._kube, self._store, self._recorder = kube, store, recorder
         self._queued: set[str] = set()
         self._news = asyncio.Event()
 
@@ -117,12 +117,13 @@ class GroupStatus:
             await asyncio.gather(*(self._write(key, memory_of(key)) for key in keys))
 
     async def _write(self, key: str, memory: GangMemory | None) -> None:
-        group = self._cache.group_of(key)
+        group = self._store.group_of(key)
         if group is None or memory is None or memory.facts is None or group.deleting:
             return
-        if group.api_version != names.SCHEDULING_API or self._cache.is_of_job(group):
+        if group.api_version != names.SCHEDULING_API or self._store.is_of_job(group):
             return
-        members, least = self._cache.foreign.members(key), memory.facts.asks.min_member
+        # Until the next cycle the verdict on a gang whose last pod has come is that it waits.
+        members, least = self._store.foreign.members(key), memory.facts.asks.min_member
         whole = podgroups.ready(members) >= least
         verdict = _overtaken(memory.verdict) if whole else memory.verdict
         phase, counts = podgroups.phase(members, least), podgroups.counts(members)
@@ -131,7 +132,7 @@ class GroupStatus:
             return
         try:
             path = POD_GROUPS.path(group.namespace, group.name)
-            self._cache.put(await self._kube.patch(path, patch, PriorityLevel.STATUS))
+            self._store.put(await self._kube.patch(path, patch, PriorityLevel.STATUS))
         except NOT_WRITTEN as error:
             log.info("%s: its status was not written: %s", key, error)
             asyncio.get_running_loop().call_later(RETRY, self.enqueue, key)

@@ -4,7 +4,7 @@
 All of it are values. `step` looks at the facts anew and returns what is remembered from now on,
 the gang as the scheduler is to see it, and what is to be done; the other functions take in what
 was decided, or what has happened. Nobody here awaits, logs or reads a clock, so that every story
-of a gang can be told again. Times are seconds since the epoch.
+of a gang can be played again. Times are seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from muster.cluster.gangs import GangInput
 from muster.cluster.pods import PodShape
 from muster.cluster.tasks import Plan, TaskSet
 from muster.controller import jobpods
-from muster.scheduler.decision import Decision
+from muster.scheduler.decision import Decision, Placement
 from muster.scheduler.model import Refusal
 
 PATIENCE: Final = 120.0
@@ -31,12 +31,12 @@ PATIENCE: Final = 120.0
 
 scheduleTimeoutSeconds of the job or PodGroup overrules it."""
 REST: Final = 30.0
-TELLING: Final = 2.0
+ANNOUNCING: Final = 2.0
 """Seconds for which evicting waits until it is written whose room it will be, and who leaves."""
 REPEAT: Final = 2.0
 """Seconds after which a pod that is not going yet is evicted once more."""
-SETTLING: Final = 0.5
-"""Seconds without a new pod after which a gang that waits is told why: others make their pods
+GATHERING: Final = 0.5
+"""Seconds without a new pod after which it is published why a gang waits: others make their pods
 one by one."""
 FRESH_FOR: Final = 1.0
 """Seconds for which other numbers for the same reason are not published."""
@@ -87,7 +87,7 @@ class GangFacts:
     """Places of pods that may be created without a node at any time: gated, or placed by another
     scheduler."""
     was_whole: bool = False
-    """What is written of it tells of a gang that had all its nodes."""
+    """What is written of it is about a gang that had all its nodes."""
     youngest: float | None = None
     """When the last of those that hold a node was created; None: none does."""
     running_since: float | None = None
@@ -99,9 +99,9 @@ class GangFacts:
     written: Verdict | None = None
     """The verdict that can be read on the cluster."""
     owed: bool = False
-    """What is written tells that others make room for it."""
+    """What is written says that others make room for it."""
     released: bool = False
-    """What is written tells that its pods go, or there is nobody who would have to know it."""
+    """What is written says that its pods go, or there is nobody who would have to know it."""
     resumes: bool = False
     """An earlier process was taking away the pods that are there."""
     unplaced: Verdict | None = None
@@ -136,6 +136,11 @@ class GangFacts:
             if some.role == role and index in some.places:
                 return some.places[index], some.shape
         return None
+
+    def nodes(self, placements: Iterable[Placement]) -> Mapping[str, str]:
+        """Return place -> node for those of these tasks that there are."""
+        found = ((self.task(p.role, p.index), p.node) for p in placements)
+        return {task[0]: node for task, node in found if task is not None}
 
 
 # What is remembered.
@@ -176,13 +181,7 @@ class InputKey:
 
     revision: int
     guarded: bool
-    assumed: Mapping[str, Assumed]
-    previous: Mapping[str, str]
-    later: frozenset[str]
-    leaving: Mapping[str, Leaving]
-    nominated: Mapping[str, str]
-    unbound: frozenset[str] | None
-    """None: nobody counts them."""
+    plan: Plan
     placed_at: float | None
     was_whole: bool
     hold_until: float | None
@@ -280,14 +279,8 @@ class Evict:
     """Take a pod away, and say for whom."""
 
     pod: PodView
-    cause: Cause
-
-
-@dataclass(frozen=True, slots=True)
-class Delete:
-    """Take a pod away that will be made again."""
-
-    pod: PodView
+    cause: Cause | None
+    """None: for nobody, it is just deleted; it will be made again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,11 +322,10 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
-    """So many pods are to go, as the gang begins anew."""
+class Released:
+    """So many pods are evicted for nobody, as the gang begins anew."""
 
     count: int
-    cause: Cause | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,9 +335,7 @@ class Warn:
     sentence: str
 
 
-Effect = (
-    Wake | Bind | Evict | Delete | Mark | Publish | Arrived | Started | Placed | Release | Warn
-)
+Effect = Wake | Bind | Evict | Mark | Publish | Arrived | Started | Placed | Released | Warn
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,21 +408,23 @@ def step(memory: GangMemory, facts: GangFacts, now: float) -> Step:
         wakes = (Wake(memory.due),) if memory.due < math.inf else ()
         return Step(memory, memory.input, wakes)
     turn = _Turn(memory, facts, now)
+    # The order matters: room that has lost its sense is given back before it is judged who is
+    # there, that before the hold, and the input is made of what is left.
     _prune(turn)
     _drop_void(turn)
     _lapse(turn)
     _observe_presence(turn)
     hold_until = _hold_until(turn)
-    if hold_until is not None and now >= hold_until and _gives_up(turn):
-        turn.effects.append(Warn(f"{facts.asks.key}: {LATE}"))
-        _release(turn, Departure(facts.release_cause))
+    gives_up = facts.gives_up if turn.memory.was_whole else facts.gives_up_early
+    if hold_until is not None and now >= hold_until and gives_up:
+        _give_up(turn)
         hold_until = None
     barred = _bar(turn, hold_until)
     _make_input(turn, hold_until, barred=barred)
     _bind(turn)
     _evict(turn)
     _explain(turn, barred=barred)
-    # Facts are not compared field by field: which object it is tells whether they have changed.
+    # Facts are not compared field by field: which object it is shows whether they have changed.
     turn.memory = replace(turn.memory, facts=facts, due=turn.due)
     return turn.end()
 
@@ -440,15 +432,14 @@ def step(memory: GangMemory, facts: GangFacts, now: float) -> Step:
 def _prune(turn: _Turn) -> None:
     """Forget what was done to pods that are gone, and what was known of places not wanted."""
     memory, facts = turn.memory, turn.facts
+    # The pods are those of the last look: going through them again would be the larger part of a
+    # step that a timer asked for.
     if memory.facts is not None and facts.revision == memory.facts.revision:
         return
     if not facts.remade:
         growing = len(facts.pods) > memory.size
-        until = turn.now + SETTLING if growing else memory.growing_until
+        until = turn.now + GATHERING if growing else memory.growing_until
         turn.remember(size=len(facts.pods), growing_until=until)
-    done = memory.binding or memory.marked or memory.evicted or memory.leaving
-    if not (done or memory.previous or memory.retries or memory.unbound):
-        return
     stays = {place: pod.uid for place, pod in facts.pods.items() if _stays(pod)}
     uids = {pod.uid for pod in facts.pods.values()}
     wanted = facts.wanted
@@ -482,13 +473,11 @@ def _drop_void(turn: _Turn) -> None:
 
     The pod is not wanted any more, has done its work or was turned away, or its node is gone.
     """
-    facts, void = turn.facts, []
-    for place, it in turn.memory.assumed.items():
-        pod = facts.pods.get(place)
-        over = pod is not None and (pod.phase == "Succeeded" or jobpods.refused(pod))
-        if over or place not in facts.wanted or it.node in facts.lost:
-            void.append(place)
-    turn.forget(void)
+    assumed, facts = turn.memory.assumed, turn.facts
+    pods = ((place, facts.pods.get(place)) for place in assumed)
+    over = {p for p, it in pods if it and (it.phase == "Succeeded" or jobpods.refused(it))}
+    lost = {place for place, it in assumed.items() if it.node in facts.lost}
+    turn.forget(over | lost | (assumed.keys() - facts.wanted))
 
 
 def _lapse(turn: _Turn) -> None:
@@ -510,7 +499,7 @@ def _lapse(turn: _Turn) -> None:
 def _is_admitted(memory: GangMemory, facts: GangFacts) -> bool:
     """Say whether the gang was let in: a pod of it holds a node, or it was whole.
 
-    Not by what is written since: that tells of nodes that were given, before any pod has come.
+    Not by what is written since: that is about nodes that were given, before any pod has come.
     """
     return facts.youngest is not None or memory.was_whole
 
@@ -585,9 +574,12 @@ def _hold_until(turn: _Turn) -> float | None:
     return end
 
 
-def _gives_up(turn: _Turn) -> bool:
-    facts = turn.facts
-    return facts.gives_up if turn.memory.was_whole else facts.gives_up_early
+def _give_up(turn: _Turn) -> None:
+    """Begin anew: the missing members did not come in time."""
+    turn.effects.append(Warn(f"{turn.facts.asks.key}: {LATE}"))
+    _release(turn, Departure(turn.facts.release_cause))
+    if turn.facts.release_cause is not None:
+        turn.effects.append(Released(len(turn.memory.leaving)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -603,11 +595,9 @@ class Departure:
 
 def _release(turn: _Turn, departure: Departure) -> None:
     """Let the gang begin anew, without a claim on the room that it had."""
-    leaving = _all_leave(turn, departure.cause)
-    turn.effects.append(Release(len(leaving), departure.cause))
     turn.remember(
         released=True,
-        leaving=leaving,
+        leaving=_all_leave(turn, departure.cause),
         cause=departure.cause,
         nominated=departure.nodes,
         moving=bool(departure.nodes),
@@ -651,15 +641,19 @@ def _make_input(turn: _Turn, hold_until: float | None, *, barred: bool) -> None:
     memory = turn.memory
     for retry in memory.retries.values():
         turn.wake(retry.until)
+    plan = Plan(
+        assumed=memory.nodes,
+        previous=memory.previous,
+        later=frozenset(p for p, retry in memory.retries.items() if retry.until > turn.now),
+        leaving=memory.leaving.keys(),
+        nominated=memory.nominated,
+        # Only quotas ask for them: else nothing changes where pods are shown.
+        unbound=memory.unbound if facts.charged else (),
+    )
     key = InputKey(
         revision=facts.revision,
         guarded=facts.guarded,
-        assumed=memory.assumed,
-        previous=memory.previous,
-        later=frozenset(p for p, retry in memory.retries.items() if retry.until > turn.now),
-        leaving=memory.leaving,
-        nominated=memory.nominated,
-        unbound=memory.unbound if facts.charged else None,
+        plan=plan,
         placed_at=memory.placed_at,
         was_whole=memory.was_whole,
         hold_until=hold_until,
@@ -667,6 +661,7 @@ def _make_input(turn: _Turn, hold_until: float | None, *, barred: bool) -> None:
         moving=memory.moving,
         owed=memory.owed,
     )
+    # An equal key keeps the old input, and with it what the columns made of this gang.
     if key != memory.key:
         turn.remember(input=_input(facts, key), key=key)
 
@@ -675,8 +670,8 @@ def _drop_half(turn: _Turn) -> None:
     """Give back what is left of the room of a gang that could not start whole with it.
 
     Half a promise is none: it would only keep others waiting, of whom each might hold the other
-    half. But a pod whose binding is under way may be on its node by now, whoever is told that the
-    room is free; it comes, or the answer says that it does not.
+    half. But a pod whose binding is under way may be on its node by now, whoever takes the
+    room for free; it comes, or the answer says that it does not.
     """
     memory, facts = turn.memory, turn.facts
     if not memory.assumed or _is_admitted(memory, facts):
@@ -689,17 +684,11 @@ def _drop_half(turn: _Turn) -> None:
 
 def _input(facts: GangFacts, key: InputKey) -> GangInput:
     """Return the gang as the scheduler sees it."""
-    plan = Plan(
-        assumed={place: it.node for place, it in key.assumed.items()},
-        previous=key.previous,
-        later=key.later,
-        leaving=key.leaving,
-        nominated=key.nominated,
-        unbound=key.unbound or (),
-    )
-    roles, pending = tasks.roles(facts.tasks, facts.pods, plan)
+    roles, pending = tasks.roles(facts.tasks, facts.pods, key.plan)
     admitted = facts.youngest is not None or key.was_whole
     refusal = facts.asks.refusal
+    # A gang that runs keeps its claim: a quota that has become smaller lets its pods be replaced
+    # again some day, and the API server says it of each pod until then.
     if facts.obstacle is not None and not admitted:
         refusal, pending = facts.obstacle, {}
     return replace(
@@ -717,7 +706,7 @@ def _input(facts: GangFacts, key: InputKey) -> GangInput:
 
 
 def _since(facts: GangFacts, placed_at: float | None) -> float | None:
-    """Return since when the gang runs, as well as that can be told."""
+    """Return since when the gang runs, as well as that is known."""
     if facts.youngest is None:
         return placed_at
     if facts.running_since is not None:
@@ -749,32 +738,32 @@ def _evict(turn: _Turn) -> None:
     going = [(place, pod) for place, pod in found if pod is not None and _stays(pod)]
     if not going:
         return
-    if memory.released and not _is_written(turn, GangPhase.RELEASED, told=facts.released):
+    if memory.released and not _is_written(turn, GangPhase.RELEASED, seen=facts.released):
         return
     evicted = dict(memory.evicted)
     for place, pod in going:
+        # By uid: a successor of the same name is evicted at once.
         if now >= evicted.get(pod.uid, -math.inf) + REPEAT:
             evicted[pod.uid] = now
-            cause = memory.leaving[place].cause
-            turn.effects.append(Delete(pod) if cause is None else Evict(pod, cause))
+            turn.effects.append(Evict(pod, memory.leaving[place].cause))
         turn.wake(evicted[pod.uid] + REPEAT)
     turn.remember(evicted=evicted)
 
 
-def _is_written(turn: _Turn, state: str, *, told: bool) -> bool:
+def _is_written(turn: _Turn, state: str, *, seen: bool) -> bool:
     """Say whether that state can be read, so that a successor could go on from it.
 
     If it never can, the answer is yes after a while.
     """
-    if told:
+    if seen:
         turn.remember(asked=None)
         return True
     asked = turn.memory.asked
     if asked is None or asked[0] != state:
         asked = (state, turn.now)
         turn.remember(asked=asked)
-    turn.wake(asked[1] + TELLING)
-    return turn.now >= asked[1] + TELLING
+    turn.wake(asked[1] + ANNOUNCING)
+    return turn.now >= asked[1] + ANNOUNCING
 
 
 def _explain(turn: _Turn, *, barred: bool) -> None:
@@ -800,6 +789,8 @@ def _publish(turn: _Turn, verdict: Verdict, pace: float) -> None:
     if verdict == memory.verdict:
         return
     due = memory.published_at + pace
+    # Counts change with every pod that comes or goes anywhere; for each of ten thousand gangs that
+    # wait that would be a write.
     if turn.now < due and not is_news(verdict, memory.verdict):
         turn.wake(due)
         return
@@ -816,13 +807,14 @@ def arrived(memory: GangMemory, place: str, pod: PodView, now: float) -> GangMem
     if pod.uid in memory.binding:
         changes["binding"] = memory.binding - {pod.uid}
     if pod.uid in memory.marked:
-        changes["marked"] = {u: word for u, word in memory.marked.items() if u != pod.uid}
+        changes["marked"] = _without(memory.marked, pod.uid)
     if pod.terminal:
         if jobpods.refused(pod) and place in memory.previous:
             # Elsewhere it may be taken in: the node before is not asked for.
             changes["previous"] = _without(memory.previous, place)
             changes["retries"] = _paused(memory.retries, place, now)
     else:
+        # From here on the pod itself takes the room that was taken for it.
         if place in memory.assumed:
             changes["assumed"] = _without(memory.assumed, place)
         if place in memory.assumed or pod.uid in memory.binding:
@@ -830,6 +822,8 @@ def arrived(memory: GangMemory, place: str, pod: PodView, now: float) -> GangMem
         if not pod.deleting and memory.previous.get(place) != pod.node:
             changes["previous"] = {**memory.previous, place: pod.node}
         runs = pod.phase == "Running" and not pod.deleting
+        # Not as soon as it has a node: the kubelet may still turn it away. One that is evicted
+        # runs for a while, and is not to come back before its time.
         if runs and place in memory.retries and place not in memory.leaving:
             changes["retries"] = _without(memory.retries, place)
     return replace(memory, due=0.0, **changes) if changes else memory
@@ -846,9 +840,10 @@ def not_bound(memory: GangMemory, place: str, uid: str, now: float) -> GangMemor
     )
 
 
-def shows(memory: GangMemory, places: Iterable[str]) -> GangMemory:
+def shows(memory: GangMemory, places: Iterable[str]) -> Step:
     """Let pods be created without a node."""
-    return replace(memory, due=0.0, unbound=memory.unbound.union(places))
+    shown = replace(memory, due=0.0, unbound=memory.unbound.union(places))
+    return Step(shown, shown.input, (Publish(),))
 
 
 def _without(entries: Mapping[str, _T], name: str) -> Mapping[str, _T]:
@@ -857,6 +852,7 @@ def _without(entries: Mapping[str, _T], name: str) -> Mapping[str, _T]:
 
 def _paused(retries: Mapping[str, Retry], place: str, now: float) -> Mapping[str, Retry]:
     """Try another time: at once if it is the first, then after ever longer pauses."""
+    # The first time another node may do; a pod that fails on each is not to keep the cycles busy.
     count = (retries[place].count if place in retries else 0) + 1
     pause = min(FIRST_RETRY * 2.0 ** (count - 2), LAST_RETRY) if count > 1 else 0.0
     return {**retries, place: Retry(count, now + pause)}
@@ -888,20 +884,19 @@ class Outcome:
 
 
 def outcome(facts: GangFacts, decision: Decision) -> Outcome:
-    """Return a decision in the words of the gang, as it was when that was made."""
+    """Return a decision by the places of the gang, as they were when it was made."""
     found = ((facts.task(p.role, p.index), p.node) for p in decision.placements)
-    kept = ((facts.task(p.role, p.index), p.node) for p in decision.nominations)
-    blank = facts.blank
+    pods = facts.pods if decision.placements else {}
+    blank, uids = facts.blank, {place: pod.uid for place, pod in pods.items()}
     return Outcome(
         of_gang(blank.pod_group, blank.scheduler, decision.verdict),
-        tuple(_assignment(facts, *task, node) for task, node in found if task is not None),
-        {task[0]: node for task, node in kept if task is not None},
+        tuple(
+            Assignment(task[0], uids.get(task[0], ""), node, task[1])
+            for task, node in found
+            if task is not None
+        ),
+        facts.nodes(decision.nominations),
     )
-
-
-def _assignment(facts: GangFacts, place: str, shape: PodShape, node: str) -> Assignment:
-    pod = facts.pods.get(place)
-    return Assignment(place, "" if pod is None else pod.uid, node, shape)
 
 
 def accepted(
@@ -932,6 +927,7 @@ def _assume(turn: _Turn, assignments: Iterable[Assignment]) -> bool:
     made, waited = {}, []
     for it in assignments:
         pod = facts.pods.get(it.place)
+        # Half of the gang would be bound: nobody makes the pod that is missing again.
         if not facts.remade and (pod is None or pod.uid != it.uid or not _waits(pod)):
             return False
         if pod is not None and pod.node and not pod.terminal:
@@ -963,10 +959,10 @@ def _mark(turn: _Turn, outcome: Outcome) -> None:
     fresh = {}
     for place, pod in facts.pods.items():
         node = "" if facts.remade else outcome.nominations.get(place, "")
-        word = verdict.reason, node
-        if not _waits(pod) or pod.uid in memory.binding or memory.marked.get(pod.uid) == word:
+        mark = verdict.reason, node
+        if not _waits(pod) or pod.uid in memory.binding or memory.marked.get(pod.uid) == mark:
             continue
-        fresh[pod.uid] = word
+        fresh[pod.uid] = mark
         news = pod.message != verdict.message
         if facts.remade:
             turn.effects += [Mark(pod, verdict.message, None, record=False)] if news else ()
@@ -989,11 +985,11 @@ def announced(
     reserved = GangPhase.RESERVED
     if outcome.verdict.state != reserved:
         return turn.end(), True
-    told = facts.owed
+    seen = facts.owed
     if not facts.remade:
         pods = (facts.pods.get(place) for place in outcome.nominations)
-        told = all(pod is None or pod.nominated or not _waits(pod) for pod in pods)
-    if _is_written(turn, reserved, told=told):
+        seen = all(pod is None or pod.nominated or not _waits(pod) for pod in pods)
+    if _is_written(turn, reserved, seen=seen):
         return turn.end(), True
     _publish(turn, outcome.verdict, pace)
     _mark(turn, outcome)
@@ -1011,6 +1007,7 @@ def giving_back(
     turn = _Turn(memory, facts, now)
     pods = facts.pods
     staying = {place for place, pod in pods.items() if pod.node and not pod.terminal}
+    # One by one they would be made again one by one, each with a claim on its old node.
     if staying <= going | memory.leaving.keys():
         _release(turn, departure)
     else:

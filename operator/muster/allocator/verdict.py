@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a pod is evicted, in words for people."""
+"""What is published of a gang: where it stands, and for whom its pods are evicted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -11,7 +10,6 @@ from muster.api import quantity
 from muster.api.model import Job
 from muster.api.reasons import GangPhase, Reason
 from muster.api.status import Verdict
-from muster.scheduler.decision import Decision
 from muster.scheduler.decision import Verdict as Ruling
 
 LATE: Final = "members were missing for too long; it starts anew"
@@ -38,7 +36,7 @@ class Cause:
 RELEASE: Final = Cause("release")
 """A gang begins anew, as its members were not made whole in time."""
 ETA_SLACK: Final = 15.0
-"""Seconds by which a time of start may be wrong without being told anew."""
+"""Seconds by which a time of start may be wrong without being published anew."""
 
 
 def of_gang(pod_group: str, scheduler: str, ruling: Ruling) -> Verdict:
@@ -105,7 +103,7 @@ def foreign(job: Job, blank: Verdict) -> Verdict:
 def dated(verdict: Verdict, before: Verdict | None, now: float) -> Verdict:
     """Return the verdict with the time since which its reason holds.
 
-    A time of start that has moved by little stays what was told.
+    A time of start that has moved by little stays what was published.
     """
     if before is None:
         return replace(verdict, since=now)
@@ -120,42 +118,5 @@ def is_news(verdict: Verdict, before: Verdict | None) -> bool:
     """Say whether it is more than other numbers for what was said before."""
     if before is None:
         return True
-    told = (before.state, before.reason, before.placed, before.min_member)
-    return told != (verdict.state, verdict.reason, verdict.placed, verdict.min_member)
-
-
-def showable(decisions: Iterable[Decision], charged: Mapping[str, str]) -> Iterator[str]:
-    """Yield the keys of the gangs whose pods a quota will not refuse.
-
-    `charged`: key -> namespace of those with pods that a quota is still to count. Of a namespace
-    only one of them at a time, so that the next is judged by what it leaves.
-    """
-    begun: set[str] = set()
-    for decision in decisions:
-        verdict, namespace = decision.verdict, charged.get(decision.gang)
-        by_quota = any(by.startswith("resourcequota/") for by in verdict.blocked_by)
-        if by_quota or verdict.reason is Reason.EXCEEDS_RESOURCE_QUOTA or namespace in begun:
-            continue
-        if namespace is not None:
-            begun.add(namespace)
-        yield decision.gang
-
-
-def shows(
-    wishes: Iterable[tuple[str, Sequence[str]]], shown: int, budget: int
-) -> Mapping[str, frozenset[str]]:
-    """Return by key the pods that may be created without a node, beside the `shown` ones.
-
-    `wishes` are (key, names of hidden pods) in the order of the queue; nobody passes a gang for
-    which the budget does not suffice. A gang larger than the whole budget shows as many pods as
-    that allows.
-    """
-    left = budget - shown
-    granted: dict[str, frozenset[str]] = {}
-    for key, hidden in wishes:
-        if len(hidden) > left and (left < budget or not budget):
-            break
-        if hidden:
-            granted[key] = frozenset(hidden[:left])
-            left -= len(granted[key])
-    return granted
+    said = (before.state, before.reason, before.placed, before.min_member)
+    return said != (verdict.state, verdict.reason, verdict.placed, verdict.min_member)

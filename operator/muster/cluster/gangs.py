@@ -17,11 +17,8 @@ from muster.cluster.tasks import RoleInput, TaskSet
 from muster.controller import policies
 from muster.controller.templates import labels
 from muster.frameworks.initcontainer import Waiting
-from muster.gang import demand
+from muster.gang import GangFacts, demand, standing
 from muster.scheduler.model import UNLIMITED, Link, Refusal
-
-WHOLE = frozenset({"Placed", "Running", "Degraded"})
-"""States of `status.gang` that a gang only has after it was admitted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +88,7 @@ class GangRules:
     group_priority: bool = True
     """The PriorityClass of a group counts, beside those of its pods."""
     reservation_after: float = UNLIMITED
-    """Seconds after which nodes are kept free for a gang whose start nobody can foretell."""
+    """Seconds after which nodes are kept free for a gang whose start nobody can forecast."""
 
     @classmethod
     def of(cls, flags: Flags, priorities: Mapping[str, int]) -> GangRules:
@@ -129,12 +126,15 @@ def wants_pods(job: Job) -> bool:
     return policies.is_ours(job, frameworks.of(job)) and not over
 
 
-def minimum(job: Job) -> int:
-    """Return how many pods of the job must start together: by the user, else by its kind."""
-    asked = job.run_policy.scheduling.min_available
-    if asked is None:
-        asked = frameworks.of(job).gang.minimum(job)
-    return job.total if asked is None else asked
+def minimum(job: Job, later: int = 0) -> int:
+    """Return how many pods of the job must start together, as its controller says.
+
+    `later`: how many cannot exist yet. Without them it is how many must have room together: that
+    of a pod that is still to come is kept from the start.
+    """
+    framework = frameworks.of(job)
+    facts = GangFacts(framework.operator.name, framework.gang.minimum(job), later)
+    return standing.minimum(job, facts)
 
 
 def asks(job: Job, rules: GangRules, shapes: Mapping[str, PodShape]) -> GangInput:
@@ -196,7 +196,7 @@ def elsewhere(job: Job, rules: GangRules) -> int:
 def _movable(job: Job, replicas: Sequence[Replica], shapes: Mapping[str, PodShape]) -> bool:
     """Say whether the job may start again elsewhere: nothing ties its pods but room and labels."""
     own = [shapes[replica.type] for replica in replicas]
-    tied = any(tie.link is not Link.FOND for shape in own for tie in shape.ties)
+    tied = any(term.link is not Link.FOND for shape in own for term in shape.ties)
     bound = any(shape.stored or shape.node_name for shape in own)
     return restarts(job) and not (tied or bound or any(map(tasks.gated, replicas)))
 
@@ -228,7 +228,7 @@ def running_since(job: Job) -> float | None:
 
 
 def missing(gang: GangInput) -> int:
-    """Return how many pods the gang lacks to be whole; promised ones are not lacking."""
+    """Return how many pods the gang lacks to be placed; promised ones are not lacking."""
     there = sum(len(role.held) + role.succeeded for role in gang.roles)
     return max(0, gang.min_member - there)
 
@@ -280,11 +280,6 @@ def _whole(job: Job, replica: Replica) -> Json:
     spec = template.get("spec") or {}
     own = spec.get("initContainers") or ()
     return {**template, "spec": {**spec, "initContainers": [*own, *more]}}
-
-
-def was_whole(job: Job) -> bool:
-    """Say whether the status tells of a gang that had all its nodes."""
-    return job.status.gang is not None and job.status.gang.state in WHOLE
 
 
 def _priority_class(job: Job) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 from muster.api import quantity
 from muster.api.model import Json
 from muster.cluster.pods import PodShape, Requests, Taint, Term, Toleration
-from muster.cluster.selectors import Tie, meets
+from muster.cluster.selectors import PodAffinityTerm, meets
 from muster.scheduler.model import (
     BASE_RESOURCES,
     PODS,
@@ -92,7 +92,7 @@ _CORDON: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 
 
 def barrier(shape: PodShape, node: NodeView) -> str:
-    """Return why the node does not suit the shape, in kube-scheduler's words; empty if it does.
+    """Return why the node does not suit the shape, as kube-scheduler puts it; empty if it does.
 
     Resources and ports in use are not looked at.
     """
@@ -110,15 +110,15 @@ def barrier(shape: PodShape, node: NodeView) -> str:
     return next((_MISSING[t.link] for t in shape.ties if _lacks(t, node)), "")
 
 
-def counts(shape: PodShape, tie: Tie, node: NodeView) -> bool:
+def counts(shape: PodShape, term: PodAffinityTerm, node: NodeView) -> bool:
     """Say whether the policies of a spread constraint let pods on the node count."""
-    if tie.honours_affinity and not _selected(shape, node):
+    if term.honours_affinity and not _selected(shape, node):
         return False
-    return not tie.honours_taints or all(_tolerated(t, shape.tolerations) for t in node.taints)
+    return not term.honours_taints or all(_tolerated(t, shape.tolerations) for t in node.taints)
 
 
-def _lacks(tie: Tie, node: NodeView) -> bool:
-    return tie.link in _MISSING and tie.key not in node.labels
+def _lacks(term: PodAffinityTerm, node: NodeView) -> bool:
+    return term.link in _MISSING and term.key not in node.labels
 
 
 def preference(shape: PodShape, node: NodeView) -> float:
@@ -288,7 +288,7 @@ class ShapeRow:
         self._codes = {"": 0}
         self._alike: dict[_State, int] = {}
         self._plain = not (shape.selector or shape.affinity is not None or shape.node_name)
-        self._keys = tuple(dict.fromkeys(tie.key for tie in shape.ties))
+        self._keys = tuple(dict.fromkeys(term.key for term in shape.ties))
         for name, slot in nodes.slots.items():
             self._set(slot, nodes.views[name])
 

@@ -16,9 +16,9 @@ import numpy as np
 from muster.cluster import hostports, nodes
 from muster.cluster.nodes import NodeColumns
 from muster.cluster.pods import PodShape, PodUse
-from muster.cluster.selectors import Identity, Labels, Selection, Tie, chosen
+from muster.cluster.selectors import Identity, Labels, PodAffinityTerm, Selection, chosen
 from muster.scheduler.affinity import AffinityState
-from muster.scheduler.model import Bond, BoolArray, Gang, IntArray, Link, Lot
+from muster.scheduler.model import AffinityTerm, BoolArray, Gang, IntArray, Link, PodSet
 
 IDLE: Final = 64
 """How many questions that nobody asks at present are kept up to date."""
@@ -34,14 +34,14 @@ class Question:
 
 
 @dataclass(slots=True)
-class Census:
+class TermCounts:
     """Counts by node name."""
 
     spaces: dict[str, Labels] = field(default_factory=dict)
     """Namespace -> its labels."""
-    holders: dict[Tie, Counter[str]] = field(default_factory=dict)
+    holders: dict[PodAffinityTerm, Counter[str]] = field(default_factory=dict)
     """Term by which pods keep others away -> how many such pods a node has."""
-    going: dict[Tie, Counter[str]] = field(default_factory=dict)
+    going: dict[PodAffinityTerm, Counter[str]] = field(default_factory=dict)
     """As `holders`, of pods that are being deleted."""
     ending: int = 0
     """How many pods are being deleted."""
@@ -61,8 +61,8 @@ class Census:
         """Count a pod that came to its node (sign 1), or went (-1)."""
         self.ending += sign * use.deleting
         for table in (self.holders, self.going) if use.deleting else (self.holders,):
-            for tie in use.apart:
-                hostports.count(table, tie, use.node, sign)
+            for term in use.apart:
+                hostports.count(table, term, use.node, sign)
         for question, answer in self._answers.items():
             if self._counts(question, use):
                 answer[use.node] += sign
@@ -70,6 +70,8 @@ class Census:
     def ask(self, question: Question, pods: Iterable[PodUse]) -> Mapping[str, int]:
         """Return node -> how many of the pods count; `pods` is read for a new question only."""
         answer = self._answers.pop(question, None)
+        # Pods outnumber what changes between two cycles by far: `put` keeps the answer right from
+        # here on.
         if answer is None:
             answer = Counter(use.node for use in pods if self._counts(question, use))
         self._answers[question] = answer  # the last one is the youngest
@@ -86,6 +88,7 @@ class Census:
             self.spaces.pop(name, None)
         else:
             self.spaces[name] = labels
+        # Its pods are in or out of these answers all at once; to count anew is simpler and rare.
         for question in list(self._answers):
             if any(who.spaces for who in question.who):
                 del self._answers[question]
@@ -97,7 +100,7 @@ class Census:
         return all(self.matches(selection, identity) for selection in question.who)
 
 
-Profile = frozenset[Tie]
+Profile = frozenset[PodAffinityTerm]
 """The terms, of whatever pods, that are about the pods of a role."""
 TEXTS: Final = {
     Link.NEAR: nodes.NOT_NEAR,
@@ -108,22 +111,22 @@ TEXTS: Final = {
 KEPT_AWAY: Final = "node(s) didn't satisfy existing pods anti-affinity rules"
 
 
-class Neighbours:
-    """Makes the bonds of the shapes that wait."""
+class PodAffinity:
+    """Makes the terms of the shapes that wait."""
 
     def __init__(self, nodes: NodeColumns) -> None:
-        self.census: Final = Census()
+        self.counts: Final = TermCounts()
         self._nodes = nodes
         self._domains: dict[str, tuple[IntArray, int]] = {}
-        self._index: dict[tuple[str, str], list[Tie]] = {}
-        self._loose: list[Tie] = []
-        self._judged: dict[tuple[PodShape, Tie], BoolArray] = {}
-        self._bonds: dict[int, tuple[Bond, ...]] = {}
+        self._index: dict[tuple[str, str], list[PodAffinityTerm]] = {}
+        self._loose: list[PodAffinityTerm] = []
+        self._judged: dict[tuple[PodShape, PodAffinityTerm], BoolArray] = {}
+        self._terms: dict[int, tuple[AffinityTerm, ...]] = {}
         self._asked = 0
 
     def put(self, use: PodUse, sign: int) -> None:
         """Count a pod that came to its node (sign 1), or went (-1)."""
-        self.census.put(use, sign)
+        self.counts.put(use, sign)
 
     def nodes_changed(self) -> None:
         """Forget what depends on the labels and taints of nodes."""
@@ -132,29 +135,31 @@ class Neighbours:
 
     def matter(self, shapes: Iterable[PodShape]) -> bool:
         """Say whether any term concerns anybody at all."""
-        self._bonds = {}
-        return bool(self.census.holders) or any(shape.ties for shape in shapes)
+        self._terms = {}
+        return bool(self.counts.holders) or any(shape.ties for shape in shapes)
 
-    def hear(self, shapes: Iterable[PodShape]) -> None:
-        """Take in the terms of these shapes; those of pods on nodes are known."""
-        ties = {tie for shape in shapes for tie in shape.ties}
+    def index_terms(self, shapes: Iterable[PodShape]) -> None:
+        """Index the terms of these shapes, and of pods on nodes, by a label that they ask for."""
+        ties = {term for shape in shapes for term in shape.ties}
         self._index, self._loose = {}, []
-        for tie in [*ties, *(tie for tie in self.census.holders if tie not in ties)]:
-            equal = next((e for e in tie.who.pods or () if e.operator == "In"), None)
+        for term in [*ties, *(term for term in self.counts.holders if term not in ties)]:
+            # Nearly all terms ask for one value of one label: most pods are met with a look-up
+            # instead of one comparison per term.
+            equal = next((e for e in term.who.pods or () if e.operator == "In"), None)
             if equal is None:
-                self._loose.append(tie)
+                self._loose.append(term)
             else:
                 for value in equal.values:
-                    self._index.setdefault((equal.key, value), []).append(tie)
+                    self._index.setdefault((equal.key, value), []).append(term)
 
     def profile(self, identity: Identity) -> Profile:
         """Return the terms that are about such pods."""
         found = list(self._loose)
         for label in identity.labels.items():
             found += self._index.get(label, ())
-        return frozenset(tie for tie in found if self.census.matches(tie.who, identity))
+        return frozenset(term for term in found if self.counts.matches(term.who, identity))
 
-    def settle(
+    def resolve(
         self,
         gangs: Iterable[Gang],
         shapes: Iterable[Sequence[PodShape]],
@@ -163,68 +168,68 @@ class Neighbours:
         *,
         movable: bool = False,
     ) -> tuple[list[Gang], dict[int, PodShape]]:
-        """Make the bonds of all lots that wait, and give them shapes of their own if need be.
+        """Make the terms of all pod sets that wait, and give them shapes of their own if need be.
 
-        `shapes`: of the lots of each gang. `movable`: what may be moved is as what waits. Returns
-        the gangs, and the shapes of those lots by id.
+        `shapes`: of the pod sets of each gang. `movable`: what may be moved is as what waits.
+        Returns the gangs, and the shapes of those pod sets by id.
         """
         made, known = [], dict[int, tuple[PodShape, Profile]]()
         wanted: dict[int, PodShape] = {}
-        told = [
-            (gang, list(zip(gang.lots, own, strict=True)))
+        paired = [
+            (gang, list(zip(gang.pod_sets, own, strict=True)))
             for gang, own in zip(gangs, shapes, strict=True)
         ]
-        self.hear(shape for _, own in told for lot, shape in own if _waits(lot))
-        for gang, own in told:
-            lots, changed = list(gang.lots), False
-            for i, (lot, shape) in enumerate(own):
+        self.index_terms(shape for _, own in paired for pod_set, shape in own if _waits(pod_set))
+        for gang, own in paired:
+            pod_sets, changed = list(gang.pod_sets), False
+            for i, (pod_set, shape) in enumerate(own):
                 # What pods that run mean to those that wait counts if they are evicted.
-                if _waits(lot) or lot.held:
+                if _waits(pod_set) or pod_set.held:
                     profile = self.profile(shape.identity)
                     id_ = id_of(shape, profile)
                     known[id_] = shape, profile
-                    changed |= lot.shape != id_
-                    lots[i] = replace(lot, shape=id_) if lot.shape != id_ else lot
-                    if _waits(lot) or (movable and gang.movable):
+                    changed |= pod_set.shape != id_
+                    pod_sets[i] = replace(pod_set, shape=id_) if pod_set.shape != id_ else pod_set
+                    if _waits(pod_set) or (movable and gang.movable):
                         wanted[id_] = shape
-            made.append(replace(gang, lots=tuple(lots)) if changed else gang)
-        self._tie(wanted, known, pods)
+            made.append(replace(gang, pod_sets=tuple(pod_sets)) if changed else gang)
+        self._make_terms(wanted, known, pods)
         return made, wanted
 
-    def _tie(
+    def _make_terms(
         self,
         wanted: Iterable[int],
         known: Mapping[int, tuple[PodShape, Profile]],
         pods: Iterable[PodUse],
     ) -> None:
-        meant: dict[Tie, list[int]] = {}
-        owners: dict[Tie, list[int]] = {}
+        meant: dict[PodAffinityTerm, list[int]] = {}
+        owners: dict[PodAffinityTerm, list[int]] = {}
         for id_, (shape, profile) in known.items():
-            for tie in profile:
-                meant.setdefault(tie, []).append(id_)
-            for tie in shape.ties:
-                owners.setdefault(tie, []).append(id_)
+            for term in profile:
+                meant.setdefault(term, []).append(id_)
+            for term in shape.ties:
+                owners.setdefault(term, []).append(id_)
         self._asked = 0
         for id_ in wanted:
             shape, profile = known[id_]
             own = self._own(shape, profile, meant, pods)
-            self._bonds[id_] = (*own, *self._kept_away(profile, owners))
-        self.census.forget(self._asked)
+            self._terms[id_] = (*own, *self._kept_away(profile, owners))
+        self.counts.forget(self._asked)
         if len(self._judged) > self._asked + IDLE:
             self._judged.clear()
 
-    def bonds(self, id_: int) -> tuple[Bond, ...]:
-        """Return the bonds of a shape that was settled."""
-        return self._bonds.get(id_, ())
+    def terms(self, id_: int) -> tuple[AffinityTerm, ...]:
+        """Return the terms of a shape that was resolved."""
+        return self._terms.get(id_, ())
 
     def allow(self, node: str, shape: PodShape, pods: Iterable[PodUse]) -> bool:
         """Say whether the pods on the nodes let one of that shape go there at this moment."""
-        if not shape.ties and not self.census.holders:
+        if not shape.ties and not self.counts.holders:
             return True
-        self.hear([shape])
+        self.index_terms([shape])
         profile = self.profile(shape.identity)
-        bonds = (*self._own(shape, profile, {}, pods), *self._kept_away(profile, {}))
-        allowed = AffinityState({0: bonds}).open(0)
+        terms = (*self._own(shape, profile, {}, pods), *self._kept_away(profile, {}))
+        allowed = AffinityState({0: terms}).open(0)
         _, index, _ = self._nodes.order()
         return allowed is None or bool(allowed[index[node]])
 
@@ -232,57 +237,65 @@ class Neighbours:
         self,
         shape: PodShape,
         profile: Profile,
-        meant: Mapping[Tie, Sequence[int]],
+        meant: Mapping[PodAffinityTerm, Sequence[int]],
         pods: Iterable[PodUse],
-    ) -> Iterator[Bond]:
-        """Yield the bonds that the shape's own terms make."""
-        near = tuple(tie for tie in shape.ties if tie.link is Link.NEAR)
-        for tie in shape.ties:
-            parts = near if tie.link is Link.NEAR else (tie,)
+    ) -> Iterator[AffinityTerm]:
+        """Yield the terms that the shape's own terms make."""
+        near = tuple(term for term in shape.ties if term.link is Link.NEAR)
+        for term in shape.ties:
+            # kube-scheduler counts a pod for required affinity only if it matches all terms of the
+            # incoming pod, for the other kinds each term by itself.
+            parts = near if term.link is Link.NEAR else (term,)
             # As in kube-scheduler, an even spread over no labels sees the pod itself and no other.
-            alone = tie.link is Link.EVEN and not tie.who.pods
-            counted = self._counted(shape, tie) if tie.link is Link.EVEN else None
-            domain, size = self._domain(tie.key)
+            alone = term.link is Link.EVEN and not term.who.pods
+            counted = self._counted(shape, term) if term.link is Link.EVEN else None
+            domain, size = self._domain(term.key)
             counts = np.zeros(size, np.int64)
             going: IntArray | None = None
             friends: set[int] = set()
             if not alone:
                 who = tuple(part.who for part in parts)
-                staying = tie.link is Link.EVEN
+                staying = term.link is Link.EVEN
                 answer = self._ask(Question(who, staying=staying), pods)
-                counts = self._sum(answer, domain, size, counted) * (tie.weight or 1)
-                if self.census.ending and not staying:
+                counts = self._sum(answer, domain, size, counted) * (term.weight or 1)
+                if self.counts.ending and not staying:
                     answer = self._ask(Question(who, staying=True), pods)
-                    going = counts - self._sum(answer, domain, size, counted) * (tie.weight or 1)
+                    # What goes is what is missing among those that stay.
+                    going = counts - self._sum(answer, domain, size, counted) * (term.weight or 1)
+                # Shapes whose own placements in this cycle change the counts.
                 friends = set.intersection(*(set(meant.get(part, ())) for part in parts))
-            yield Bond(
-                link=tie.link,
+            yield AffinityTerm(
+                link=term.link,
                 domain=domain,
                 counts=counts,
-                text=TEXTS[tie.link],
-                adds=dict.fromkeys(friends, tie.weight or 1),
+                text=TEXTS[term.link],
+                adds=dict.fromkeys(friends, term.weight or 1),
                 itself=int(profile.issuperset(parts)),
                 counted=counted,
-                skew=tie.skew,
-                least_domains=tie.least_domains,
+                skew=term.skew,
+                least_domains=term.least_domains,
                 going=going,
             )
 
     def _ask(self, question: Question, pods: Iterable[PodUse]) -> Mapping[str, int]:
         self._asked += 1
-        return self.census.ask(question, pods)
+        return self.counts.ask(question, pods)
 
-    def _kept_away(self, profile: Profile, owners: Mapping[Tie, Sequence[int]]) -> Iterator[Bond]:
-        """Yield the bonds that terms of other pods make."""
-        for tie in profile:
-            holders: Mapping[str, int] = self.census.holders.get(tie, {})
-            if tie.link is Link.APART and (holders or owners.get(tie)):
-                domain, size = self._domain(tie.key)
+    def _kept_away(
+        self, profile: Profile, owners: Mapping[PodAffinityTerm, Sequence[int]]
+    ) -> Iterator[AffinityTerm]:
+        """Yield the terms that terms of other pods make."""
+        for term in profile:
+            holders: Mapping[str, int] = self.counts.holders.get(term, {})
+            # Anti-affinity is the one term that binds in both directions: it is asked of pods that
+            # run already, and of those that this cycle may place before.
+            if term.link is Link.APART and (holders or owners.get(term)):
+                domain, size = self._domain(term.key)
                 counts = self._sum(holders, domain, size, None)
-                adds = dict.fromkeys(owners.get(tie, ()), 1)
-                leaving = self.census.going.get(tie)
+                adds = dict.fromkeys(owners.get(term, ()), 1)
+                leaving = self.counts.going.get(term)
                 going = None if leaving is None else self._sum(leaving, domain, size, None)
-                yield Bond(Link.APART, domain, counts, KEPT_AWAY, adds, going=going)
+                yield AffinityTerm(Link.APART, domain, counts, KEPT_AWAY, adds, going=going)
 
     def _domain(self, key: str) -> tuple[IntArray, int]:
         """Return (N,) the number of the label's value on each node, and how many there are."""
@@ -295,17 +308,18 @@ class Neighbours:
             self._domains[key] = domain, max(len(numbers), 1)
         return self._domains[key]
 
-    def _counted(self, shape: PodShape, tie: Tie) -> BoolArray:
+    def _counted(self, shape: PodShape, term: PodAffinityTerm) -> BoolArray:
         """Return (N,) the nodes whose pods count for a spread constraint."""
+        # A node must have the labels of all of the pod's constraints, or it counts for none.
         others = (t for t in shape.ties if t.link is Link.EVEN)
         marks: BoolArray = np.logical_and.reduce([self._domain(t.key)[0] >= 0 for t in others])
         chosen = shape.selector or shape.affinity is not None
-        if not (tie.honours_taints or (tie.honours_affinity and chosen)):
+        if not (term.honours_taints or (term.honours_affinity and chosen)):
             return marks
-        key = (shape, tie)
+        key = (shape, term)
         if key not in self._judged:
             names, _, _ = self._nodes.order()
-            judged = [nodes.counts(shape, tie, self._nodes.views[name]) for name in names]
+            judged = [nodes.counts(shape, term, self._nodes.views[name]) for name in names]
             self._judged[key] = np.array(judged, np.bool_)
         marks &= self._judged[key]
         return marks
@@ -323,5 +337,5 @@ class Neighbours:
         return sums
 
 
-def _waits(lot: Lot) -> bool:
-    return bool(lot.waiting or lot.returning)
+def _waits(pod_set: PodSet) -> bool:
+    return bool(pod_set.waiting or pod_set.returning)

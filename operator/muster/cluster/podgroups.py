@@ -2,8 +2,8 @@
 """Pods that somebody else made: to which gang they belong, what it asks, and what it is of them.
 
 The first mark that a pod carries counts. Groups are matched within one namespace. A pod without
-a mark belongs to the gang of its controller, or is one of its own. Tasks of such a gang are told
-apart by their position among its pods, oldest first.
+a mark belongs to the gang of its controller, or is one of its own. Tasks of such a gang are
+numbered by their position among its pods, oldest first.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from muster import frameworks
 from muster.api import edge, names
 from muster.api.model import GroupView, Json, PodView
 from muster.api.reasons import Reason
-from muster.cluster import pods, tasks
+from muster.cluster import pods
 from muster.cluster.gangs import GangInput, GangRules, amounts
 from muster.cluster.pods import PodShape, shape_of
 from muster.cluster.tasks import TaskSet
+from muster.gang import standing
 from muster.scheduler.model import UNLIMITED, Refusal
 
 OWN: Final = "PodGroup"
@@ -155,7 +156,7 @@ def _controller(metadata: Json) -> Json:
 
 
 def _group(metadata: Json, owner: Json) -> tuple[str, str]:
-    """Return the key of the pod's gang, and the dialect that told it; empty: none."""
+    """Return the key of the pod's gang, and the dialect that names it; empty: none."""
     namespace = metadata.get("namespace", "")
     for dialect, where, mark in MARKS:
         name = edge.mapping(metadata.get(where)).get(mark)
@@ -167,11 +168,11 @@ def _group(metadata: Json, owner: Json) -> tuple[str, str]:
 
 def _minimum(metadata: Json, dialect: str) -> int:
     annotations, labels = (edge.mapping(metadata.get(w)) for w in ("annotations", "labels"))
-    said = {
+    marked = {
         LIGHTWEIGHT: labels.get(names.LIGHTWEIGHT_MIN_AVAILABLE),
         "": annotations.get(names.GROUP_MIN_MEMBER),
     }
-    text = edge.text(said.get(dialect))
+    text = edge.text(marked.get(dialect))
     return int(text) if text.isdecimal() and len(text) < 10 else 0
 
 
@@ -208,7 +209,7 @@ def asks(key: str, members: Sequence[Member], terms: Terms) -> GangInput:
 
 
 def task_sets(members: Sequence[Member]) -> tuple[TaskSet, ...]:
-    """Return the pods by what the scheduler cannot tell apart: shape, priority and labels."""
+    """Return the pods by what the scheduler does not distinguish: shape, priority and labels."""
     sets: dict[tuple[PodShape, int, Labels], dict[int, str]] = {}
     for index, (pod, ask) in enumerate(members):
         alike = sets.setdefault((ask.shape, ask.priority, _common(pod)), {})
@@ -225,13 +226,13 @@ def _critical(members: Sequence[Member]) -> bool:
 
 
 def _common(pod: PodView) -> Labels:
-    """Return the labels by which terms of other pods can tell the pods of a gang apart."""
+    """Return the labels by which terms of other pods can distinguish the pods of a gang."""
     return frozenset(item for item in pod.labels.items() if item[0] not in PER_POD)
 
 
 def ready(members: Sequence[Member]) -> int:
     """Return how many pods have a node, or have succeeded."""
-    return tasks.ready(pod for pod, _ in members)
+    return standing.placed(pod for pod, _ in members)
 
 
 def phase(members: Sequence[Member], minimum: int) -> names.GroupPhase:
@@ -245,5 +246,5 @@ def phase(members: Sequence[Member], minimum: int) -> names.GroupPhase:
 def counts(members: Sequence[Member]) -> Mapping[str, int]:
     """Return running, succeeded and failed pods, those of which there are any."""
     phases = [pod.phase for pod, _ in members if not pod.deleting or pod.terminal]
-    found = {word.lower(): phases.count(word) for word in ("Running", "Succeeded", "Failed")}
-    return {word: count for word, count in found.items() if count}
+    found = {name.lower(): phases.count(name) for name in ("Running", "Succeeded", "Failed")}
+    return {name: count for name, count in found.items() if count}

@@ -10,7 +10,7 @@ from typing import Final
 from muster.api import names, podtemplate
 from muster.api.model import Json
 from muster.cluster import selectors
-from muster.cluster.selectors import Expression, Identity, Labels, Tie, expression
+from muster.cluster.selectors import Expression, Identity, Labels, PodAffinityTerm, expression
 from muster.scheduler.model import HostPort, Link
 
 Requests = tuple[tuple[str, int], ...]
@@ -94,7 +94,7 @@ class PodUse:
     ports: frozenset[HostPort]
     deleting: bool
     labels: Labels = field(default_factory=dict)
-    apart: tuple[Tie, ...] = ()
+    apart: tuple[PodAffinityTerm, ...] = ()
     """Terms by which it keeps others away."""
     claims: tuple[tuple[str, str], ...] = ()
     """(namespace, name)"""
@@ -123,7 +123,7 @@ class PodShape:
     """(weight, term)"""
     tolerations: tuple[Toleration, ...] = ()
     node_name: str = ""
-    ties: tuple[Tie, ...] = ()
+    ties: tuple[PodAffinityTerm, ...] = ()
     claims: tuple[tuple[str, str], ...] = ()
     """(namespace, name) of the volume claims."""
     scratch: tuple[Scratch, ...] = ()
@@ -131,14 +131,14 @@ class PodShape:
     owned: tuple[tuple[tuple[str, str], str], ...] = ()
     """Those of the claims that must have been made for the pod, and its uid."""
     unsupported: str = ""
-    """A constraint that the scheduler does not know, in words."""
+    """A constraint that the scheduler does not know, as a message names it."""
     identity: Identity = field(default=NOBODY, compare=False)
     """How the terms of other pods see its pods. No part of the shape."""
 
     @property
-    def apart(self) -> tuple[Tie, ...]:
+    def apart(self) -> tuple[PodAffinityTerm, ...]:
         """The terms by which its pods keep others away."""
-        return tuple(tie for tie in self.ties if tie.link is Link.APART)
+        return tuple(one for one in self.ties if one.link is Link.APART)
 
     @property
     def stored(self) -> bool:
@@ -230,9 +230,9 @@ def _identity(metadata: Json, namespace: str, more: Labels) -> Identity:
     return Identity(metadata.get("namespace") or namespace, {**labels, **more} if more else labels)
 
 
-def _apart(spec: Json, metadata: Json) -> tuple[Tie, ...]:
+def _apart(spec: Json, metadata: Json) -> tuple[PodAffinityTerm, ...]:
     found = selectors.read(spec, _identity(metadata, "", {}))
-    return tuple(tie for tie in found if tie.link is Link.APART)
+    return tuple(one for one in found if one.link is Link.APART)
 
 
 def term(doc: Json) -> Term:
@@ -306,12 +306,12 @@ def _asked(name: str, spec: Json) -> Scratch:
     return Scratch(name, of, made=not given)
 
 
-def _unsupported(spec: Json, terms: Iterable[Tie]) -> str:
+def _unsupported(spec: Json, terms: Iterable[PodAffinityTerm]) -> str:
     if spec.get("resourceClaims"):
         return "resourceClaims"
     for volume in spec.get("volumes") or ():
         kind = next((kind for kind in UNSUPPORTED_VOLUMES if volume.get(kind)), "")
         if kind:
             return f"a volume of the kind {kind}"
-    keys = {e.key for tie in terms for e in tie.who.pods or ()}
+    keys = {e.key for one in terms for e in one.who.pods or ()}
     return next((f"a selector on the label {key}" for key in PER_POD if key in keys), "")

@@ -120,6 +120,7 @@ class QuotaBook:
         found = {key: quota for view in everything for key, quota in view.dimensions()}
         for amounts in pending:
             for key, amount in amounts.items():
+                # A quota may have gone since the amounts were worked out.
                 if key in found:
                     found[key] = replace(found[key], used=found[key].used + amount)
         return found
@@ -188,6 +189,8 @@ def charge(template: Json, quotas: Iterable[QuotaView]) -> Mapping[str, int]:
     `template`: with its defaults. Raises ValueError for a bad quantity.
     """
     spec = template.get("spec") or {}
+    # Limits are summed by the same rule as requests (sidecars, init containers, overhead), so
+    # they are put in the place of the requests and summed again.
     asked, allowed = podtemplate.requests(spec), podtemplate.requests(_limits(spec))
     taken: dict[str, int] = {}
     for quota in quotas:
@@ -261,6 +264,7 @@ def _taken(resource: str, asked: Mapping[str, int], allowed: Mapping[str, int]) 
 
 
 def _names(spec: Json, part: str, resource: str) -> bool:
+    # A limit stands for the request that is left out.
     parts = (part, "limits") if part == "requests" else (part,)
     holders = [spec] if (spec.get("resources") or {}).get(part) else spec.get("containers") or ()
     return all(
@@ -313,6 +317,7 @@ def _in_scope(scope: Scope, spec: Json) -> bool:
     if scope.name == "PriorityClass":
         return _of_class(spec, scope)
     known = _SCOPES.get(scope.name)
+    # A scope that is unknown here counts nothing: the API server judges the pods that it matches.
     return known is not None and known(spec)
 
 

@@ -6,6 +6,7 @@ The file is JSON with sorted keys; equal recordings have equal bytes.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -98,7 +99,7 @@ class Recording:
         """Return what is decided."""
         return cycle.schedule(self.snapshot(), self._chosen)
 
-    def foretell(self, keys: Collection[str]) -> Mapping[str, float]:
+    def forecast(self, keys: Collection[str]) -> Mapping[str, float]:
         """Return gang -> when it starts if nothing else comes, of those where that is known."""
         return forecast.forecast(self.snapshot(), self._chosen, keys)
 
@@ -147,7 +148,10 @@ def dump(recording: Recording, decisions: Sequence[Decision]) -> str:
 
 
 def load(text: str) -> tuple[Recording, str]:
-    """Return the recording and, as `told` writes them, its decisions. Raises UnreadableError."""
+    """Return the recording and its decisions, as `decisions_text` writes them.
+
+    Raises UnreadableError.
+    """
     try:
         whole = json.loads(text)
     except ValueError as error:
@@ -155,7 +159,7 @@ def load(text: str) -> tuple[Recording, str]:
     if not isinstance(whole, dict) or whole.get("format") != FORMAT:
         raise UnreadableError(f"not a snapshot of muster in the format {FORMAT}")
     try:
-        recording = TypeAdapter(Recording).validate_python(whole.get("saw"))
+        recording = _reader().validate_python(whole.get("saw"))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
@@ -163,7 +167,13 @@ def load(text: str) -> tuple[Recording, str]:
     return recording, _text(whole.get("decided"))
 
 
-def told(decisions: Sequence[Decision]) -> str:
+@functools.cache
+def _reader() -> TypeAdapter[Recording]:
+    # To make one takes longer than to read a file with it.
+    return TypeAdapter(Recording)
+
+
+def decisions_text(decisions: Sequence[Decision]) -> str:
     """Return decisions as JSON, for people too."""
     return _text(plain(decisions))
 
@@ -183,7 +193,7 @@ def plain(value: object) -> Any:
         return sorted(map(plain, value), key=json.dumps)
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [plain(item) for item in value]
-    # JSON has no word for it; the reader takes this one.
+    # JSON has no infinity; the reader takes this string for it.
     return "inf" if value == math.inf else value
 
 

@@ -43,7 +43,7 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True)
-class Tie:
+class PodAffinityTerm:
     """One term about other pods in the same domain, which is a value of a node label."""
 
     link: Link
@@ -67,7 +67,7 @@ class Identity:
     labels: Labels
 
 
-def read(spec: Json, identity: Identity) -> tuple[Tie, ...]:
+def read(spec: Json, identity: Identity) -> tuple[PodAffinityTerm, ...]:
     """Return the terms of a pod's spec, required ones first."""
     affinity = spec.get("affinity") or {}
     near, apart = affinity.get("podAffinity") or {}, affinity.get("podAntiAffinity") or {}
@@ -80,24 +80,24 @@ def read(spec: Json, identity: Identity) -> tuple[Tie, ...]:
     )
 
 
-def _required(link: Link, term: Json, identity: Identity) -> Tie:
-    return Tie(link, term.get("topologyKey", ""), _selection(term, identity))
+def _required(link: Link, term: Json, identity: Identity) -> PodAffinityTerm:
+    return PodAffinityTerm(link, term.get("topologyKey", ""), _selection(term, identity))
 
 
-def _preferred(terms: Iterable[Json], identity: Identity, sign: int) -> Iterator[Tie]:
+def _preferred(terms: Iterable[Json], identity: Identity, sign: int) -> Iterator[PodAffinityTerm]:
     for term in terms:
         inner = term.get("podAffinityTerm") or {}
         who = _selection(inner, identity)
         weight = sign * term.get("weight", 1)
-        yield Tie(Link.FOND, inner.get("topologyKey", ""), who, weight=weight)
+        yield PodAffinityTerm(Link.FOND, inner.get("topologyKey", ""), who, weight=weight)
 
 
-def _spread(constraints: Iterable[Json], identity: Identity) -> Iterator[Tie]:
+def _spread(constraints: Iterable[Json], identity: Identity) -> Iterator[PodAffinityTerm]:
     for constraint in constraints:
         if constraint.get("whenUnsatisfiable", "DoNotSchedule") != "DoNotSchedule":
             continue
         pods = selector(constraint.get("labelSelector"))
-        yield Tie(
+        yield PodAffinityTerm(
             Link.EVEN,
             constraint.get("topologyKey", ""),
             Selection(

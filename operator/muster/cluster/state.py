@@ -6,14 +6,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 
 from muster.cluster.gangs import GangInput, QueueInput
 from muster.cluster.hostports import HostPorts
 from muster.cluster.nodes import NodeColumns, NodeView, ShapeRow, Vocabulary
-from muster.cluster.podaffinity import Neighbours, Profile
+from muster.cluster.podaffinity import PodAffinity, Profile
 from muster.cluster.pods import PodShape, PodUse, Requests
 from muster.cluster.quota import QuotaBook
 from muster.cluster.storage import Consumer, Reach
@@ -25,24 +25,12 @@ from muster.scheduler.model import (
     FloatArray,
     Gang,
     IntArray,
-    Lot,
     Nodes,
+    PodSet,
     Queue,
     Shape,
     Tenancy,
 )
-
-
-class Role(Protocol):
-    """Tasks of one shape."""
-
-    @property
-    def shape(self) -> PodShape:
-        """What each takes."""
-
-    @property
-    def held(self) -> Sequence[tuple[int, str]]:
-        """(index, node) of those that have a node."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,13 +50,14 @@ class Tenants:
         self._last: Tenancy | None = None
 
     def freeze(
-        self, holders: Sequence[tuple[Gang, Sequence[Role]]], index: Mapping[str, int]
+        self, holders: Sequence[tuple[Gang, Sequence[RoleInput]]], index: Mapping[str, int]
     ) -> Tenancy:
         """Return what these gangs hold.
 
         `index`: node -> position; nodes that are not in it are left out. Gangs whose object is
         the one of last time cost nothing.
         """
+        # Positions shift when nodes come or go: `NodeColumns.order` makes a new index then only.
         if index is not self._index:
             self._rows, self._index, self._last = {}, index, None
         tenants = tuple(gang for gang, _ in holders)
@@ -78,7 +67,7 @@ class Tenants:
             self._last = self._joined(tenants, rows)
         return self._last
 
-    def _of(self, gang: Gang, roles: Sequence[Role]) -> _Rows:
+    def _of(self, gang: Gang, roles: Sequence[RoleInput]) -> _Rows:
         known = self._rows.get(gang.key)
         if known is not None and known.gang is gang:
             return known
@@ -120,15 +109,15 @@ class _Known:
     request: FloatArray
     """(R,): allocated and wanted."""
     shapes: tuple[tuple[int, PodShape], ...]
-    """Of the lots with tasks that wait or return."""
+    """Of the pod sets with tasks that wait or return."""
 
     @property
     def movable(self) -> Iterator[tuple[int, PodShape]]:
-        """Those of the lots that might start again elsewhere."""
+        """Those of the pod sets that might start again elsewhere."""
         if self.gang.movable:
-            for lot, role in zip(self.gang.lots, self.source.roles, strict=True):
-                if lot.held:
-                    yield lot.shape, role.shape
+            for pod_set, role in zip(self.gang.pod_sets, self.source.roles, strict=True):
+                if pod_set.held:
+                    yield pod_set.shape, role.shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +151,7 @@ class ClusterColumns:
         self.volumes = Volumes()
         self.quotas = QuotaBook()
         self._reach: Reach | None = None
-        self._neighbours = Neighbours(self._nodes)
+        self._affinity = PodAffinity(self._nodes)
         self._shapes: dict[tuple[PodShape, Profile], int] = {}
         self._last_shape = 0
         self._rows: dict[int, ShapeRow] = {}
@@ -176,7 +165,7 @@ class ClusterColumns:
         if before == after:
             return
         self.changes += 1
-        self._neighbours.nodes_changed()
+        self._affinity.nodes_changed()
         self._reach = None
         self._frozen.clear()
         if after is None:
@@ -204,7 +193,7 @@ class ClusterColumns:
 
     def space_changed(self, name: str, labels: Mapping[str, str] | None) -> None:
         """Take in the labels of a namespace; None: it is gone."""
-        self._neighbours.census.space_changed(name, labels)
+        self._affinity.counts.space_changed(name, labels)
 
     def assume(self, namespace: str, name: str, node: str, shape: PodShape) -> None:
         """Count a placement as used until the pod is seen on its node, or `forget`.
@@ -212,6 +201,7 @@ class ClusterColumns:
         Without effect if the pod is seen on a node already.
         """
         key = (namespace, name)
+        # The watch may have been faster than the answer to the write: then it is no assumption.
         if key in self._uses and key not in self.assumed:
             return
         self._put(shape.use(namespace, name, node))
@@ -239,7 +229,7 @@ class ClusterColumns:
             return False
         if not self.volumes.allow(shape, self._nodes.views[node]):
             return False
-        return self._neighbours.allow(node, shape, self._uses.values())
+        return self._affinity.allow(node, shape, self._uses.values())
 
     def consumers(self) -> Iterable[Consumer]:
         """Return the claims that are to get their volume, as a pod has come to its node."""
@@ -253,7 +243,7 @@ class ClusterColumns:
 
     def contents(self) -> tuple[list[NodeView], list[PodUse], Mapping[str, Mapping[str, str]]]:
         """Return all nodes, all that pods take of them, and the labels of namespaces."""
-        spaces = dict(self._neighbours.census.spaces)
+        spaces = dict(self._affinity.counts.spaces)
         return list(self._nodes.views.values()), list(self._uses.values()), spaces
 
     def freeze(
@@ -264,9 +254,11 @@ class ClusterColumns:
         Gangs whose object is the one of last time cost nothing. `movable`: what may be moved has
         its shapes, too.
         """
+        # First of all: a column that came later would not be in the vectors made before.
         self._learn(gangs, queues)
-        self.volumes.settle(self._nodes.views)
+        self.volumes.choose(self._nodes.views)
         known = [self._gang(gang) for gang in gangs]
+        # Every gang asked for is in the table by now: only one that has gone makes a difference.
         if len(known) != len(self._gangs):
             for key in self._gangs.keys() - {gang.key for gang in gangs}:
                 self._account(self._gangs.pop(key), -1)
@@ -274,11 +266,14 @@ class ClusterColumns:
         wanted = {id_: shape for entry in known for id_, shape in entry.shapes}
         if movable:
             wanted |= {id_: shape for entry in known for id_, shape in entry.movable}
-        if wanted and self._neighbours.matter(wanted.values()):
+        # Terms of pods about each other give equal templates different shapes, so it is known only
+        # now which shapes there are. Where no pod has a term, all of this is left out.
+        if wanted and self._affinity.matter(wanted.values()):
             shapes_of = [[role.shape for role in gang.roles] for gang in gangs]
-            made, wanted = self._neighbours.settle(
+            made, wanted = self._affinity.resolve(
                 made, shapes_of, self._shape_id, self._uses.values(), movable=movable
             )
+        # Holders count too: if they are evicted, their claims come free.
         users = _claimants(made, gangs) if any(s.stored for s in wanted.values()) else {}
         self.volumes.survey(users, self._nodes.order()[1])
         shapes = {id_: self._shape(id_, shape) for id_, shape in sorted(wanted.items())}
@@ -293,6 +288,7 @@ class ClusterColumns:
         )
 
     def _tenancy(self, known: Sequence[_Known]) -> Tenancy | None:
+        # Who holds what is asked only to make room for somebody.
         if not any(entry.gang.missing for entry in known):
             return None
         holders = [(e.gang, e.source.roles) for e in known if e.gang.allocated[PODS]]
@@ -308,7 +304,7 @@ class ClusterColumns:
         self._uses[key] = use
         self._residents.setdefault(use.node, {})[key] = use
         self._ports.put(use.node, use.ports, ending=use.deleting, sign=1)
-        self._neighbours.put(use, 1)
+        self._affinity.put(use, 1)
         self.volumes.put(use, 1)
         self._count(use, 1)
 
@@ -319,7 +315,7 @@ class ClusterColumns:
         if not residents:
             del self._residents[use.node]
         self._ports.put(use.node, use.ports, ending=use.deleting, sign=-1)
-        self._neighbours.put(use, -1)
+        self._affinity.put(use, -1)
         self.volumes.put(use, -1)
         self._count(use, -1)
 
@@ -337,6 +333,8 @@ class ClusterColumns:
     def _learn(self, gangs: Iterable[GangInput], queues: Iterable[QueueInput]) -> None:
         for gang in gangs:
             known = self._gangs.get(gang.key)
+            # By identity, not equality: inputs are frozen and made anew only on a change, and to
+            # compare ten thousand gangs field by field would cost more than the cycle.
             if known is None or known.source is not gang:
                 self._vocabulary.learn(_sorted(gang.min_resources))
                 for role in gang.roles:
@@ -357,27 +355,29 @@ class ClusterColumns:
             return known
         allocated = np.zeros(self._width, np.int64)
         request = np.zeros(self._width, np.float64)
-        lots, shapes = [], []
+        pod_sets, shapes = [], []
         ready = missing = 0
         for role in source.roles:
             vector = self._vocabulary.request(role.shape.requests)
-            lot = self._lot(role, vector)
-            wanted = len(lot.waiting) + len(lot.returning)
-            allocated += len(lot.held) * vector
-            request += (len(lot.held) + wanted) * vector.astype(np.float64)
-            lots.append(lot)
-            ready += len(lot.held) + lot.succeeded
-            missing += wanted + lot.gated
+            pod_set = self._pod_set(role, vector)
+            wanted = len(pod_set.waiting) + len(pod_set.returning)
+            allocated += len(pod_set.held) * vector
+            # In floats, as sums of what is merely wanted may go beyond 64 bits.
+            request += (len(pod_set.held) + wanted) * vector.astype(np.float64)
+            pod_sets.append(pod_set)
+            ready += len(pod_set.held) + pod_set.succeeded
+            missing += wanted + pod_set.gated
             if wanted:
-                shapes.append((lot.shape, role.shape))
+                shapes.append((pod_set.shape, role.shape))
         gang = Gang(
-            lots=tuple(lots),
+            pod_sets=tuple(pod_sets),
             allocated=allocated,
             ready=ready,
             missing=missing,
             min_resources=self._vocabulary.vector(_sorted(source.min_resources)),
             **{name: getattr(source, name) for name in _AS_THEY_ARE},
         )
+        # Sums by queue follow the differences, so that an idle gang costs a cycle nothing.
         if known is not None:
             self._account(known, -1)
         known = self._gangs[source.key] = _Known(source, gang, request, tuple(shapes))
@@ -392,10 +392,10 @@ class ClusterColumns:
             request + sign * known.request,
         )
 
-    def _lot(self, role: RoleInput, request: IntArray) -> Lot:
+    def _pod_set(self, role: RoleInput, request: IntArray) -> PodSet:
         shape = self._shape_id(role.shape, frozenset())
         same = {name: getattr(role, name) for name in _OF_ROLES}
-        return Lot(shape=shape, request=request, ports=role.shape.ports, **same)
+        return PodSet(shape=shape, request=request, ports=role.shape.ports, **same)
 
     def _shape_id(self, shape: PodShape, profile: Profile) -> int:
         id_ = self._shapes.get((shape, profile))
@@ -427,23 +427,29 @@ class ClusterColumns:
                 ports=source.ports,
                 unsupported=source.unsupported,
             )
-        bonds = self._neighbours.bonds(id_)
+        terms = self._affinity.terms(id_)
         if source.stored:
             nodes = [self._nodes.views[name] for name in self._nodes.order()[0]]
             self._reach = self._reach or Reach(nodes)
-            frozen = self.volumes.tie(id_, frozen, source, nodes, self._reach)
-            bonds = (*bonds, *frozen.bonds)
-        if not (source.ports or bonds):
+            frozen = self.volumes.constrain(id_, frozen, source, nodes, self._reach)
+            terms = (*terms, *frozen.affinity)
+        # What follows depends on pods that run, and is made anew each time; what is kept is good
+        # until a node changes.
+        if not (source.ports or terms):
             return frozen
         taken, ending = self._ports.taken(source.ports, index)
-        return replace(frozen, taken=taken, ending=ending, bonds=bonds)
+        return replace(frozen, taken=taken, ending=ending, affinity=terms)
 
     def _prune(self, wanted: Mapping[int, PodShape]) -> None:
         for id_ in list(self._rows)[: -len(wanted) - IDLE_SHAPES]:
             del self._rows[id_]
             self._frozen.pop(id_, None)
+        # Numbers are never given twice, so a shape that is dropped here and asked for again is new
+        # to the scheduler: rarely, then, and all at once.
         if len(self._shapes) > 4 * (len(self._gangs) + IDLE_SHAPES):
-            living = {lot.shape for entry in self._gangs.values() for lot in entry.gang.lots}
+            living = {
+                pod_set.shape for entry in self._gangs.values() for pod_set in entry.gang.pod_sets
+            }
             living |= wanted.keys()
             self._shapes = {s: id_ for s, id_ in self._shapes.items() if id_ in living}
 
@@ -458,8 +464,10 @@ _AS_THEY_ARE: Final = {one.name for one in fields(GangInput)} - {
 
 def _claimants(gangs: Iterable[Gang], sources: Iterable[GangInput]) -> dict[int, PodShape]:
     """Return the shapes of pods that have claims, also of those that are on their nodes."""
-    pairs = (zip(g.lots, s.roles, strict=True) for g, s in zip(gangs, sources, strict=True))
-    return {lot.shape: r.shape for lots in pairs for lot, r in lots if r.shape.stored}
+    pairs = (zip(g.pod_sets, s.roles, strict=True) for g, s in zip(gangs, sources, strict=True))
+    return {
+        pod_set.shape: r.shape for pod_sets in pairs for pod_set, r in pod_sets if r.shape.stored
+    }
 
 
 def _sorted(amounts: Mapping[str, int] | None) -> Requests:

@@ -56,7 +56,7 @@ class ClaimView:
     alone: bool
     """One pod at a time (ReadWriteOncePod)."""
     node: str
-    """For which it is to be provisioned; empty: not said yet."""
+    """For which it is to be provisioned; empty: not known yet."""
     uid: str = ""
     size: int = 0
     """In bytes, at least."""
@@ -223,7 +223,7 @@ def parse_class(doc: Json) -> ClassView:
         provisions=provisioner not in ("", _NOBODY),
         topologies=topologies or None,
         driver=_MOVED[provisioner][0] if provisioner in _MOVED else provisioner,
-        default=any(notes.get(word) == "true" for word in _DEFAULT),
+        default=any(notes.get(key) == "true" for key in _DEFAULT),
         created=doc["metadata"].get("creationTimestamp") or "",
     )
 

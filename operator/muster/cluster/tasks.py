@@ -2,7 +2,7 @@
 """The tasks of a gang by what the scheduler has to do with them, whoever makes their pods.
 
 A task has an index in its role, and a place: the name by which its pods, one after the other,
-are known. What differs between gangs is told by the values here, never asked for.
+are known. What differs between gangs stands in the values here, never behind a question.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class RoleInput:
-    """The tasks of one replica role, told apart by an index. Fields as in `model.Lot`."""
+    """The tasks of one replica role, each with an index. Fields as in `model.PodSet`."""
 
     role: str
     shape: PodShape
@@ -96,14 +96,6 @@ def selector(template: Json) -> Mapping[str, str]:
     """Return the node selector of a pod template."""
     found: Mapping[str, str] = (template.get("spec") or {}).get("nodeSelector") or {}
     return found
-
-
-def ready(pods: Iterable[PodView]) -> int:
-    """Return how many pods have a node and stay there, or have succeeded."""
-    return sum(
-        pod.phase == "Succeeded" or bool(pod.node and not pod.terminal and not pod.deleting)
-        for pod in pods
-    )
 
 
 def roles(

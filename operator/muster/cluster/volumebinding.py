@@ -28,7 +28,7 @@ from muster.cluster.storage import (
 )
 from muster.scheduler.model import (
     ENDLESS,
-    Bond,
+    AffinityTerm,
     CodeArray,
     Driver,
     IntArray,
@@ -79,6 +79,7 @@ class Limits:
 
     def full(self, node: str, wanted: Iterable[Volume], there: Iterable[Volume]) -> bool:
         """Say whether the node does not take the volumes that are wanted, with those there."""
+        # A volume that the node has already takes no further place.
         new = {volume for volume in wanted if node in self._most.get(volume[0], {})}
         if not new:
             return False
@@ -253,13 +254,15 @@ class Volumes:
         `shapes`: of pods that wait, and of those that could be evicted. `index`: positions of
         the nodes.
         """
+        # Limits count volumes, not pods: two shapes that share a volume take one place together.
+        # So the table of each driver is made over all shapes at once, and `constrain` reads it.
         self._claimants, self._drivers = shapes, {}
         if shapes and self.limits.views:
             volumes = {id_: list(map(self._attached, s.claims)) for id_, s in shapes.items()}
             own = {id_: list(map(self._maker, s.scratch)) for id_, s in shapes.items()}
             self._drivers = self.limits.drivers(volumes, own, self._seats(), index)
 
-    def tie(
+    def constrain(
         self, id_: int, frozen: Shape, shape: PodShape, nodes: Sequence[NodeView], reach: Reach
     ) -> Shape:
         """Return the frozen shape, surveyed before, with all that its volumes mean."""
@@ -272,7 +275,7 @@ class Volumes:
             refusal=self.refusal(shape),
             wants=wants,
             drivers=self._drivers.get(id_, ()),
-            bonds=tuple(self._alone(shape, len(nodes))),
+            affinity=tuple(self._alone(shape, len(nodes))),
         )
 
     def _barred(
@@ -281,6 +284,8 @@ class Volumes:
         """Return codes (N,) and texts, with the nodes that the volumes rule out added."""
         numbers = {text: i for i, text in enumerate(frozen.texts, 1)}
         codes = frozen.barred.copy()
+        # By the scheduler's own rules: whether claims can be served together is a matching, which
+        # no claim's answer alone shows.
         served = Stock({0: wants}).open(0)
         for i, node in enumerate(nodes):
             against = "" if codes[i] else self._against(shape, node)
@@ -308,8 +313,10 @@ class Volumes:
             )
         return tuple(found)
 
-    def settle(self, views: Mapping[str, NodeView]) -> None:
+    def choose(self, views: Mapping[str, NodeView]) -> None:
         """Choose the volumes of claims of which a pod has come to its node; `views` by name."""
+        # A choice stands until the binding is seen, or two cycles would choose two volumes. It
+        # falls with its users, its claim, or a volume that somebody else has taken.
         for key in list(self.chosen):
             claim, volume = self.claims.get(key), self.volumes.get(self.chosen[key])
             gone = self.chosen[key] and (
@@ -322,6 +329,7 @@ class Volumes:
             node = views.get(next(iter(users.values())))
             if claim is None or node is None or key in self.chosen or claim.node:
                 continue
+            # A successor of the same name waits until the old pod's claim has been collected.
             if not self._owned(key, claim):
                 continue
             if self._waits(claim):
@@ -348,6 +356,7 @@ class Volumes:
         """Return the volumes that the claim may get: its own, or the smallest first."""
         if claim not in self._options:
             fit = [volume for volume in self.volumes.values() if volume.suits(claim)]
+            # Where a volume's claimRef names the claim already, Kubernetes takes no other.
             own = [volume for volume in fit if volume.owner is not None]
             order = sorted(own or fit, key=lambda volume: (volume.size, volume.name))
             self._options[claim] = tuple(order[:1] if own else order)
@@ -358,12 +367,13 @@ class Volumes:
         of = self.classes.get(claim.storage_class)
         return of.topologies if of is not None and of.provisions else ()
 
-    def _alone(self, shape: PodShape, nodes: int) -> Iterator[Bond]:
+    def _alone(self, shape: PodShape, nodes: int) -> Iterator[AffinityTerm]:
         """Yield what keeps two pods with such a claim from being there at once, wherever."""
         for key in shape.claims:
             if key in self.claims and self.claims[key].alone:
                 users = self.users.get(key, {})
-                yield Bond(
+                # One domain for the whole cluster: the claim is for one pod, wherever it is.
+                yield AffinityTerm(
                     Link.APART,
                     np.zeros(nodes, np.int64),
                     np.array([len(users)]),
@@ -430,7 +440,7 @@ class Volumes:
 
     def consumers(self, views: Mapping[str, NodeView]) -> Iterator[Consumer]:
         """Yield the claims of which a pod has come to its node, and are to get their volume."""
-        self.settle(views)
+        self.choose(views)
         for key, name in self.chosen.items():
             claim = self.claims[key]
             if not self._owned(key, claim):

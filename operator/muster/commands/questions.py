@@ -68,7 +68,7 @@ async def snapshot(settings: Settings, source: str) -> Answer:
 def replay(file: str) -> Answer:
     """Return the decisions of a recording, made again; NO if they are not those it holds."""
     seen, told = recording.load(_read(file))
-    again = recording.told(seen.decide())
+    again = recording.decisions_text(seen.decide())
     if again != told:
         return Answer(again, NO, f"{file}: other decisions than those that it holds")
     return Answer(again)
@@ -91,9 +91,9 @@ async def explain(
     """Say where a gang stands: by its job, its PodGroup, its batch Job or one of its pods."""
     kind, _, name = what.partition("/")
     if cluster == LIVE:
-        cache, seen, home = await _live(settings)
+        store, seen, home = await _live(settings)
         place = namespace or home
-        key = _find(seen, kind, place, name) or _of_pods(cache, kind, place, name)
+        key = _find(seen, kind, place, name) or _of_pods(store, kind, place, name)
     else:
         seen, place = recording.load(_read(cluster))[0], namespace or "default"
         key = _find(seen, kind, place, name)
@@ -109,9 +109,9 @@ def _answer(
     found = {d.gang: d for d in decisions if d.gang in keys}
     code = YES if all(fits(found.get(key)) for key in keys) else NO
     if as_json:
-        return Answer(recording.told(list(found.values())), code)
+        return Answer(recording.decisions_text(list(found.values())), code)
     asked = open_questions(found.values())
-    foretold = seen.foretell(asked) if asked else {}
+    foretold = seen.forecast(asked) if asked else {}
     return Answer("".join(of_gang(seen, k, decisions, foretold) for k in keys), code)
 
 
@@ -126,11 +126,11 @@ def _find(seen: Recording, kind: str, namespace: str, name: str) -> str:
     return ""
 
 
-def _of_pods(cache: Store, kind: str, namespace: str, name: str) -> str:
+def _of_pods(store: Store, kind: str, namespace: str, name: str) -> str:
     """Return the key of the gang that has a pod of that name, or of that batch Job."""
     of_job = kind.lower() in ("job", "jobs")
-    for key in cache.foreign:
-        for pod, _ in cache.foreign.members(key):
+    for key in store.foreign:
+        for pod, _ in store.foreign.members(key):
             labels = (pod.labels.get(names.BATCH_JOB_NAME), pod.labels.get("job-name"))
             if pod.namespace == namespace and name in (labels if of_job else (pod.name,)):
                 return key

@@ -82,10 +82,10 @@ def problems(framework: Framework, document: Json, domain: str = "") -> Iterator
         return
     spec = _schema(framework.kind, version)
     found = tuple(schema.problems(spec, mapping(document.get("spec")), "spec"))
-    told = {problem.path for problem in found}
+    seen = {problem.path for problem in found}
     yield from found
     job = load(framework, document, domain)
-    yield from (problem for problem in job.problems if problem.path not in told)
+    yield from (problem for problem in job.problems if problem.path not in seen)
 
 
 @cache

@@ -32,44 +32,44 @@ def with_offers(
     was there under the same key is replaced. Raises OfferError.
     """
     rules, pods = recording.rules, dict[str, Json]()
-    cache = snapshot.empty_store(tuple(sorted(rules.scheduler_names)))
-    cache.priorities = dict(rules.priorities)
-    cache.groups.use(EMBEDDED.apis[0])
+    store = snapshot.empty_store(tuple(sorted(rules.scheduler_names)))
+    store.priorities = dict(rules.priorities)
+    store.groups.use(EMBEDDED.apis[0])
     for node in recording.nodes:
-        cache.columns.node_changed(None, node)
+        store.columns.node_changed(None, node)
     for view in recording.quota_views():
-        cache.quotas.quota_changed(None, view)
+        store.quotas.quota_changed(None, view)
     for limits in recording.ranges:
-        cache.quotas.limits_changed(None, limits)
+        store.quotas.limits_changed(None, limits)
     for document in documents:
         for stored in _stored(document, namespace, recording.now):
             if stored["kind"] == "Pod":
-                stored = _admitted(stored, cache)  # noqa: PLW2901 -- as the server has it
+                stored = _admitted(stored, store)  # noqa: PLW2901 -- as the server has it
                 pods[_place(stored)] = stored
-            cache.put(stored)
-    inputs = snapshot.inputs(cache, rules, 0.0, recording.now)
-    found = [_charged(gang, cache, pods) for gang in inputs]
+            store.put(stored)
+    inputs = snapshot.inputs(store, rules, 0.0, recording.now)
+    found = [_charged(gang, store, pods) for gang in inputs]
     keys = [gang.key for gang in found]
-    _check(cache.jobs, keys)
+    _check(store.jobs, keys)
     kept = [gang for gang in recording.gangs if gang.key not in keys]
     return dataclasses.replace(recording, gangs=(*kept, *found)), keys
 
 
-def _admitted(pod: Json, cache: Store) -> Json:
+def _admitted(pod: Json, store: Store) -> Json:
     """Return a new pod as the API server would take it: with its namespace's defaults."""
-    return quota.defaulted(pod, cache.quotas.ranges(pod["metadata"]["namespace"]))
+    return quota.defaulted(pod, store.quotas.ranges(pod["metadata"]["namespace"]))
 
 
-def _charged(gang: GangInput, cache: Store, pods: Mapping[str, Json]) -> GangInput:
+def _charged(gang: GangInput, store: Store, pods: Mapping[str, Json]) -> GangInput:
     """Return a gang of pods that nobody has created yet with what quotas and limits say of them.
 
     `pods`: documents by place. Those of a job are charged already.
     """
-    members = [pods[f"{pod.namespace}/{pod.name}"] for pod, _ in cache.foreign.members(gang.key)]
+    members = [pods[f"{pod.namespace}/{pod.name}"] for pod, _ in store.foreign.members(gang.key)]
     if not members:
         return gang
     space = members[0]["metadata"]["namespace"]
-    views, ranges = cache.quotas.quotas(space), cache.quotas.ranges(space)
+    views, ranges = store.quotas.quotas(space), store.quotas.ranges(space)
     reasons = (quota.obstacle(pod["metadata"]["name"], pod, views, ranges) for pod in members)
     refusal = gang.refusal or next(filter(None, reasons), None)
     charges = [quota.charge(pod, views) for pod in members]

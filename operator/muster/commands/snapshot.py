@@ -37,24 +37,24 @@ async def observe(
     `hold`: seconds for which the room of missing members is kept. Raises ApiError and connection
     errors.
     """
-    cache = empty_store(tuple(sorted(rules.scheduler_names)))
-    informers = Informers(kube, cache)
+    store = empty_store(tuple(sorted(rules.scheduler_names)))
+    informers = Informers(kube, store)
     await informers.read()
     try:
         await informers.read_granted(names.CSI_NODE)
     except ApiError as error:
         log.warning("how many volumes each node takes is not looked at: %s", error.message)
-    rules = dataclasses.replace(rules, priorities=cache.priorities)
-    found = list(inputs(cache, rules, hold, now))
-    queues = list(cache.queues.values())
+    rules = dataclasses.replace(rules, priorities=store.priorities)
+    found = list(inputs(store, rules, hold, now))
+    queues = list(store.queues.values())
     # Nobody knows what was moved before, so that all may be.
-    snapshot = assemble(cache.columns, found, queues, now, () if chosen.moves else None)
-    return cache, recording.take(cache.columns, found, queues, rules, snapshot, chosen)
+    snapshot = assemble(store.columns, found, queues, now, () if chosen.moves else None)
+    return store, recording.take(store.columns, found, queues, rules, snapshot, chosen)
 
 
-def inputs(cache: Store, rules: GangRules, hold: float, now: float) -> Iterator[GangInput]:
+def inputs(store: Store, rules: GangRules, hold: float, now: float) -> Iterator[GangInput]:
     """Yield all gangs of which something is to be placed, or has been."""
-    for members in (JobMembers(cache), PodGroupMembers(cache)):
+    for members in (JobMembers(store), PodGroupMembers(store)):
         members.begin(GangSettings(rules, hold))
         for key in sorted(members.gangs()):
             facts = members.facts(key, (), now)
@@ -62,7 +62,3 @@ def inputs(cache: Store, rules: GangRules, hold: float, now: float) -> Iterator[
                 found = tracker.step(tracker.begin(facts), facts, now).input
                 if found is not None:
                     yield found
-
-
-def _ignore(_news: object) -> None:
-    """Do nothing: nobody waits for a change."""

@@ -188,7 +188,7 @@ def running(scope: Scope) -> JobStatus:
         before,
         replicas=counted,
         restarts_in_a_row=_in_a_row(scope, before),
-        gang=gangstatus.standing(scope, counted),
+        gang=gangstatus.verdict(scope, counted),
         reason="",
         observed_generation=scope.job.generation,
     )

@@ -14,6 +14,7 @@ from muster.api.reasons import GangPhase, Reason
 from muster.api.status import ReplicaStatus, Verdict
 from muster.controller.jobpods import PodFate
 from muster.controller.scope import Scope
+from muster.gang import standing
 
 SUMMARY: Final = 120
 """Characters of a summary that still fit the column GANG."""
@@ -24,7 +25,6 @@ _OBSTACLES: Final = frozenset(
         Reason.GANG_SCHEDULER_MISSING,
     }
 )
-_ONCE_WHOLE: Final = frozenset({GangPhase.RUNNING, GangPhase.DEGRADED})
 
 
 def look_again(scope: Scope) -> float | None:
@@ -36,22 +36,18 @@ def look_again(scope: Scope) -> float | None:
     )
 
 
-def was_whole(scope: Scope) -> bool:
-    """Say whether the gang has run before, so that missing members are replacements.
-
-    The condition Running does not show it: one running pod may be enough for it.
-    """
-    last = scope.job.status.gang
-    return last is not None and last.state in _ONCE_WHOLE
+def has_run(scope: Scope) -> bool:
+    """Say whether the gang ran as a whole before, so that missing members are replacements."""
+    return standing.has_run(scope.job)
 
 
-def is_whole(scope: Scope) -> bool:
-    """Say whether enough pods exist for the gang."""
+def exists(scope: Scope) -> bool:
+    """Say whether enough pods exist for the gang, wherever they are."""
     there = sum(member.pod.phase != "Failed" for member in scope.roster.having(PodFate.STAYS))
-    return there >= max(1, scope.minimum)
+    return there >= standing.needed(scope.minimum)
 
 
-def standing(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | None:
+def verdict(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | None:
     """Return where the gang stands; None without a gang scheduler, or with nothing to say."""
     if not scope.backend.apis:
         return None
@@ -61,7 +57,7 @@ def standing(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | No
     )
     if found is None:
         return None
-    if found.state == GangPhase.RUNNING and at_first.facts.later and not was_whole(scope):
+    if found.state == GangPhase.RUNNING and at_first.facts.later and not has_run(scope):
         found = replace(found, state=GangPhase.PLACED)
     same = last is not None and last.reason == found.reason
     since = last.since if last and same else (found.since or scope.now)
@@ -80,7 +76,7 @@ def _at_first(scope: Scope) -> Scope:
     nothing by having fewer than it will need with them.
     """
     late = scope.framework.gang.later(scope.job)
-    if not late or was_whole(scope):
+    if not late or has_run(scope):
         return scope
     up = (m.replica.type for m in scope.roster.having(PodFate.STAYS) if m.pod.phase == "Running")
     return scope.before(late.difference(up))
@@ -88,7 +84,7 @@ def _at_first(scope: Scope) -> Scope:
 
 def _obstacle(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | None:
     """Return the verdict on a gang that the API server itself holds up."""
-    if is_whole(scope):
+    if exists(scope):
         return None
     reason, message = "", ""
     if scope.context.missing:
@@ -102,7 +98,7 @@ def _obstacle(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | N
     ready, total = _ready(counted), scope.job.total
     return Verdict(
         scheduler=_scheduler(scope),
-        state=GangPhase.DEGRADED if was_whole(scope) else GangPhase.WAITING,
+        state=GangPhase.DEGRADED if has_run(scope) else GangPhase.WAITING,
         pod_group=names.flat(scope.job.name),
         min_member=scope.minimum,
         placed=ready,
@@ -142,59 +138,54 @@ def _members(scope: Scope) -> tuple[PodView, ...]:
 
 def _embedded(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | None:
     """Return the allocator's latest verdict, overtaken by what the pods show."""
-    verdict = scope.observed.verdict or _last_verdict(scope)
-    needed, total = max(1, scope.minimum), scope.job.total
+    last = scope.observed.verdict or _last_verdict(scope)
+    needed, total = standing.needed(scope.minimum), scope.job.total
     ready = _ready(counted)
-    placed = _placed(scope)
-    if verdict is None:
+    placed = standing.placed(member.pod for member in scope.roster.having(PodFate.STAYS))
+    if last is None:
         if not placed:
             return None
-        verdict = Verdict(_scheduler(scope), GangPhase.PLACED, names.flat(scope.job.name))
-    verdict = replace(verdict, min_member=scope.minimum, ready=ready)
+        last = Verdict(_scheduler(scope), GangPhase.PLACED, names.flat(scope.job.name))
+    last = replace(last, min_member=scope.minimum, ready=ready)
     # Its pods may run on for as long as they get to end: that is not the gang's standing.
     if is_evicted(scope.observed.verdict):
-        return verdict
+        return last
     if ready >= needed:
-        return _calm(verdict, GangPhase.RUNNING, total, f"{ready}/{total} running")
-    stale = verdict.state in _ONCE_WHOLE
-    if stale or (ready and was_whole(scope) and verdict.state != GangPhase.RELEASED):
-        return _degraded(verdict, needed, total)
+        return _calm(last, GangPhase.RUNNING, total, f"{ready}/{total} running")
+    stale = standing.ran(last)
+    if stale or (ready and has_run(scope) and last.state != GangPhase.RELEASED):
+        return _degraded(last, needed, total)
     if placed >= needed:
-        return _calm(verdict, GangPhase.PLACED, placed, f"{placed}/{total} placed")
-    return verdict
+        return _calm(last, GangPhase.PLACED, placed, f"{placed}/{total} placed")
+    return last
 
 
-def is_evicted(verdict: Verdict | None) -> bool:
+def is_evicted(last: Verdict | None) -> bool:
     """Say whether the gang is made to go, so that another gets its room."""
     evicted = (Reason.PREEMPTED, GangPhase.RELEASED)
-    return verdict is not None and (verdict.reason, verdict.state) == evicted
+    return last is not None and (last.reason, last.state) == evicted
 
 
-def _placed(scope: Scope) -> int:
-    living = scope.roster.having(PodFate.STAYS)
-    return sum(bool(m.pod.node) and m.pod.phase != "Failed" for m in living)
-
-
-def _calm(verdict: Verdict, state: GangPhase, placed: int, summary: str) -> Verdict:
+def _calm(last: Verdict, state: GangPhase, placed: int, summary: str) -> Verdict:
     """Return the verdict on a gang that lacks nothing."""
     return Verdict(
-        scheduler=verdict.scheduler,
+        scheduler=last.scheduler,
         state=state,
-        pod_group=verdict.pod_group,
-        min_member=verdict.min_member,
+        pod_group=last.pod_group,
+        min_member=last.min_member,
         placed=placed,
-        ready=verdict.ready,
+        ready=last.ready,
         summary=summary,
     )
 
 
-def _degraded(verdict: Verdict, needed: int, total: int) -> Verdict:
-    message = f"{verdict.ready} of the {needed} pods that must run together run"
+def _degraded(last: Verdict, needed: int, total: int) -> Verdict:
+    message = f"{last.ready} of the {needed} pods that must run together run"
     return replace(
-        verdict,
+        last,
         state=GangPhase.DEGRADED,
-        placed=verdict.ready,
-        reason=verdict.reason or Reason.NOT_ENOUGH_TASKS,
-        message=verdict.message or message,
-        summary=f"{verdict.ready}/{total} running",
+        placed=last.ready,
+        reason=last.reason or Reason.NOT_ENOUGH_TASKS,
+        message=last.message or message,
+        summary=f"{last.ready}/{total} running",
     )

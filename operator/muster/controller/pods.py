@@ -221,6 +221,6 @@ def taken_down(scope: Scope) -> bool:
     return (
         scope.hindrance is not None
         and bool(scope.backend.apis)
-        and not gangstatus.is_whole(scope)
-        and not gangstatus.was_whole(scope)
+        and not gangstatus.exists(scope)
+        and not gangstatus.has_run(scope)
     )

@@ -10,7 +10,7 @@ from muster.api.model import Job
 from muster.controller.jobpods import JobPods, job_pods
 from muster.controller.model import Context, Observed, Refusal
 from muster.frameworks.base import Framework
-from muster.gang import GangBackend, GangFacts, demand
+from muster.gang import GangBackend, GangFacts, standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Scope:
     @property
     def minimum(self) -> int:
         """How many pods must run together."""
-        return demand.minimum(self.job, self.facts)
+        return standing.minimum(self.job, self.facts)
 
     @property
     def schedulers(self) -> tuple[str, ...]:
@@ -97,10 +97,7 @@ def scope_of(
 
 def _counting(facts: GangFacts, job: Job, framework: Framework, late: int) -> GangFacts:
     """Return the facts of a gang of which so many pods cannot exist yet."""
-    minimum = framework.gang.minimum(job)
-    if minimum is None and late:
-        minimum = job.total - late
-    return replace(facts, minimum=minimum, later=late)
+    return replace(facts, minimum=framework.gang.minimum(job), later=late)
 
 
 def _sorted(observed: Observed, framework: Framework) -> Observed:

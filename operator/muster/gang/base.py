@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from muster.api import names
 from muster.api.model import GroupView, Job, Json, Notice, PodView, Replica
 from muster.api.status import Verdict
-from muster.gang import demand, reading
+from muster.gang import demand, reading, standing
 from muster.gang.model import GangFacts, GroupApi, Link, Permission
 
 
@@ -158,7 +158,7 @@ class GangBackend:
         """
         if self.read is None:
             return None
-        least = demand.minimum(job, facts)
+        least = standing.minimum(job, facts)
         counts = reading.tally(job, pods, least, now, facts.queues)
         lost = any(not self.kept(job, pod) for pod in reading.living(job, pods))
         read = reading.not_enforced(self.unkept) if lost else self.read
@@ -175,7 +175,7 @@ class GangBackend:
         """Return when `verdict` may say more, though nothing has changed; None if never."""
         if self.read is None or (group is not None and self.admits(group)):
             return None
-        counts = reading.tally(job, pods, demand.minimum(job, facts), now)
+        counts = reading.tally(job, pods, standing.minimum(job, facts), now)
         return reading.look_again(group, counts)
 
 

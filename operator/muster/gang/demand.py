@@ -7,30 +7,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 
 from muster.api import names, podtemplate, quantity
 from muster.api.model import Job, Json, Notice, Replica
+from muster.gang import standing
 from muster.gang.model import GangFacts, Link
-
-
-def minimum(job: Job, facts: GangFacts) -> int:
-    """Return how many pods must start together.
-
-    The user's minAvailable holds to the letter, also when it is 0 or larger than the job; only
-    pods that cannot exist yet (`facts.later`) are taken off it.
-    """
-    asked = job.run_policy.scheduling.min_available
-    if asked is None:
-        return job.total if facts.minimum is None else facts.minimum
-    return job.total - facts.later if lowered(job, facts) else asked
-
-
-def lowered(job: Job, facts: GangFacts) -> bool:
-    """Say whether minAvailable counts pods that are created only after the others run."""
-    asked = job.run_policy.scheduling.min_available
-    return asked is not None and job.total - facts.later < asked <= job.total
-
-
-def minimum_from_one(job: Job, facts: GangFacts) -> int:
-    """Return `minimum`, for APIs that do not take 0."""
-    return max(1, minimum(job, facts))
 
 
 def resources(job: Job, facts: GangFacts) -> Json | None:
@@ -42,7 +20,7 @@ def resources(job: Job, facts: GangFacts) -> Json | None:
     asked = job.run_policy.scheduling.min_resources
     if asked is not None:
         return dict(asked) or None
-    left = minimum(job, facts)
+    left = standing.minimum(job, facts)
     total: dict[str, int] = {}
     # `sorted` keeps roles of equal priority in canonical order, so the answer is always the same.
     for replica in sorted(job.replicas, key=lambda r: -_priority(r, facts.priorities)):
@@ -169,8 +147,8 @@ def priority(job: Job, facts: GangFacts) -> Iterator[Notice]:
 
 def lowered_notices(job: Job, facts: GangFacts) -> Iterator[Notice]:
     """Say that minAvailable leaves out the pods that are created later."""
-    if lowered(job, facts):
-        asked, holds = job.run_policy.scheduling.min_available, minimum(job, facts)
+    if standing.lowered(job, facts):
+        asked, holds = job.run_policy.scheduling.min_available, standing.minimum(job, facts)
         text = (
             f"minAvailable {asked} counts pods that are created only when the others are ready; "
             f"it is {holds} until then"

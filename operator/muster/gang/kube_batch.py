@@ -8,7 +8,7 @@ import dataclasses
 from muster.api import names
 from muster.api.model import GroupView, Job, Json
 from muster.api.reasons import GangPhase, Reason
-from muster.gang import base, demand, reading
+from muster.gang import base, reading, standing
 from muster.gang.model import Field, GangFacts, GroupApi, Permission, Update
 from muster.gang.podgroup import MANAGE, MIN_MEMBER, PRIORITY, QUEUE, READ, group_api, mark
 
@@ -26,7 +26,7 @@ DISRUPTION_BUDGET = GroupApi(
     "v1",
     "PodDisruptionBudget",
     "poddisruptionbudgets",
-    (Field("minAvailable", demand.minimum, "minAvailable"), Field("selector", _selector)),
+    (Field("minAvailable", standing.minimum, "minAvailable"), Field("selector", _selector)),
     update=Update.REPLACE,
 )
 """What kube-batch took for a group before there were PodGroups."""

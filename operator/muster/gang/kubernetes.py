@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from muster.api import names
 from muster.api.model import GroupView, Job, Json, Notice, PodView, Replica
 from muster.api.reasons import GangPhase
-from muster.gang import base, demand, reading
+from muster.gang import base, demand, reading, standing
 from muster.gang.model import Field, GangFacts, GroupApi, Link, Permission, Update
 
 _GROUP = "scheduling.k8s.io"
@@ -18,7 +18,7 @@ MIXED_SCHEDULER_NAMES = "MixedSchedulerNames"
 
 
 def _policy(job: Job, facts: GangFacts) -> Json:
-    return {"gang": {"minCount": demand.minimum_from_one(job, facts)}}
+    return {"gang": {"minCount": standing.minimum_from_one(job, facts)}}
 
 
 def _template_ref(job: Job, _facts: GangFacts) -> Json:

@@ -11,12 +11,12 @@ from muster.api import edge, names
 from muster.api.model import GroupView, Job, Json, Replica
 from muster.api.reasons import GangPhase
 from muster.api.status import Verdict
-from muster.gang import demand
+from muster.gang import demand, standing
 from muster.gang.model import Field, GroupApi, Link
 
 READ = ("get", "list", "watch")
 MANAGE = (*READ, "create", "patch", "delete")
-MIN_MEMBER = Field("minMember", demand.minimum, "minAvailable")
+MIN_MEMBER = Field("minMember", standing.minimum, "minAvailable")
 QUEUE = Field("queue", demand.queue, "queue")
 PRIORITY = Field("priorityClassName", demand.priority_class, "priorityClass")
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from muster.api.model import GroupView, Job, PodView
 from muster.api.reasons import HOPELESS, GangPhase, Reason
 from muster.api.status import Verdict
+from muster.gang import standing
 
 GROUP_GRACE = 30.0
 """Seconds that pods may wait without a group before it is reported missing."""
@@ -16,7 +17,6 @@ FIRST_REPORT = 10.0
 """Seconds that a scheduler has for a new group before its silence is reported."""
 
 _SUMMARY_LENGTH = 120
-_ONCE_WHOLE = frozenset({GangPhase.RUNNING, GangPhase.DEGRADED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,12 @@ class Tally:
     wanted: int
     """Pods of the whole job."""
     placed: int
-    """Pods that have a node or have succeeded."""
+    """`standing.placed`"""
     running: int
-    """Pods that run or have succeeded."""
+    """`standing.running`"""
     ready: int
     ran: bool
-    """The gang was whole before, by its last verdict; the job's condition Running does not show
-    it, since one running pod may be enough for it."""
+    """`standing.has_run`"""
     waiting: Sequence[PodView]
     """Pending pods without a node, the oldest first."""
     now: float
@@ -57,22 +56,20 @@ Reader = Callable[[GroupView, Tally], Reading | None]
 def tally(
     job: Job,
     pods: Sequence[PodView],
-    needed: int,
+    least: int,
     now: float,
     queues: Mapping[str, str] | None = None,
 ) -> Tally:
     """Count the job's pods; those that are being deleted do not count."""
     live = living(job, pods)
-    done = sum(pod.phase == "Succeeded" for pod in live)
     waiting = (pod for pod in live if pod.phase == "Pending" and not pod.node)
-    last = job.status.gang
     return Tally(
-        needed=max(1, needed),
+        needed=standing.needed(least),
         wanted=job.total,
-        placed=done + sum(bool(pod.node) and not pod.terminal for pod in live),
-        running=done + sum(pod.phase == "Running" for pod in live),
+        placed=standing.placed(live),
+        running=standing.running(live),
         ready=sum(pod.ready for pod in live),
-        ran=last is not None and last.state in _ONCE_WHOLE,
+        ran=standing.has_run(job),
         waiting=sorted(waiting, key=lambda pod: (pod.created, pod.name)),
         now=now,
         queues=queues,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from muster.api import names
 from muster.api.model import Job, Replica
-from muster.gang import base, demand, reading
+from muster.gang import base, demand, reading, standing
 from muster.gang.model import Field, Link, Permission
 from muster.gang.podgroup import MANAGE, group_api
 
@@ -21,7 +21,7 @@ SCHEDULER_PLUGINS = base.GangBackend(
     apis=(
         group_api(
             names.SCHEDULER_PLUGINS_API,
-            Field("minMember", demand.minimum_from_one, "minAvailable"),
+            Field("minMember", standing.minimum_from_one, "minAvailable"),
             Field("minResources", demand.resources, "minResources"),
             Field("scheduleTimeoutSeconds", demand.timeout, "scheduleTimeoutSeconds"),
         ),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the operator must be allowed to do, asked of the API server before the first job suffers.
+"""Whether this account may do something, asked of the API server by SelfSubjectAccessReviews.
 
-Each permission is tried with a SelfSubjectAccessReview; what is missing is named in one line.
+What is missing is named in one line, with the roles that grant it.
 """
 
 from __future__ import annotations
@@ -105,13 +105,13 @@ async def wait(
     kube: Kube,
     accesses: Iterable[Access],
     overlay: str,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> None:
     """Return once everything is granted, or cannot be asked.
 
-    `tell` hears what is missing, each time it changes, and an empty string in the end.
+    `report` is called with what is missing, each time it changes, and with nothing in the end.
     """
-    said, left = "", tuple(accesses)
+    reported, left = "", tuple(accesses)
     while left:
         try:
             left = await missing(kube, left)
@@ -121,10 +121,10 @@ async def wait(
             break
         except (aiohttp.ClientError, TimeoutError) as error:
             problem = f"no answer from the API server: {type(error).__name__}: {error}"
-        if problem != said:
-            said = problem
-            tell(problem)
+        if problem != reported:
+            reported = problem
+            report(problem)
         if problem:
             await asyncio.sleep(RETRY_SECONDS)
-    if said:
-        tell("")
+    if reported:
+        report("")

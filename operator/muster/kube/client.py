@@ -7,6 +7,7 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
@@ -45,7 +46,7 @@ LEASE_PREFIX = "/apis/coordination.k8s.io/"
 class ApiError(Exception):
     """The API server answered with an error.
 
-    `code` is the HTTP status, `reason` the word of the server's Status object (`NotFound`,
+    `code` is the HTTP status, `reason` that of the server's Status object (`NotFound`,
     `AlreadyExists`, `Forbidden` …), `retry_after` the seconds it asked to wait, if it did.
     """
 
@@ -62,6 +63,7 @@ class ApiError(Exception):
         A conflict passes only for a creation (two at once met at a ResourceQuota); elsewhere
         it means that the object is not the one the request was made for.
         """
+        # Both come with codes that are retried, and each try costs the server the same again.
         if (self.code == 429 and BUDGET in self.message) or HOOK in self.message:
             return False
         return self.code in RETRIED or (method == "POST" and self.reason == "Conflict")
@@ -77,10 +79,20 @@ NOT_WRITTEN: Final = (ApiError, FencedError, *UNREACHABLE)
 """A write did not go through, for whatever reason outside of this process."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Request:
+    method: str
+    path: str
+    body: bytes | None
+    """None: a read."""
+    content_type: str
+    params: Mapping[str, str]
+
+
 class Kube:
     """One connection pool to one API server.
 
-    Reads go straight through; writes pass the gate in their order of urgency. A write that
+    Reads go straight through; writes pass `flow_control` in their order of urgency. A write that
     would leave after `lease_until` is refused with `FencedError`. What may pass is tried up to
     `attempts` times.
     """
@@ -99,7 +111,7 @@ class Kube:
         self.session = new_session()
         self.namespace = namespace
         """Namespace this process runs in, or that the kubeconfig's context names."""
-        self.gate = FlowControl(width)
+        self.flow_control = FlowControl(width)
         self._attempts = attempts
         self.lease_until = math.inf
         """`time.monotonic()` up to which this process is sure to be the leader."""
@@ -116,7 +128,7 @@ class Kube:
 
     async def get(self, path: str, **params: str) -> Json:
         """Read one document. Raises ApiError."""
-        return await self._retried("GET", path, None, "", params)
+        return await self._retried(_Request("GET", path, None, "", params))
 
     async def create(self, path: str, body: Json, urgency: PriorityLevel) -> Json:
         """Create the object and return it as stored. Raises ApiError, FencedError.
@@ -207,59 +219,57 @@ class Kube:
         urgency: PriorityLevel,
         params: Mapping[str, str] = EMPTY,
     ) -> Json:
-        async with self.gate.enter(urgency):
+        async with self.flow_control.enter(urgency):
+            request = _Request(method, path, to_json(body), content_type, params)
+            # The elector tries again at its own pace, and has a deadline that retries do not know.
             if urgency is PriorityLevel.LEADERSHIP:
-                return await self._send(method, path, to_json(body), content_type, params)
-            return await self._retried(method, path, to_json(body), content_type, params)
+                return await self._send(request)
+            return await self._retried(request)
 
-    async def _retried(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None,
-        content_type: str,
-        params: Mapping[str, str],
-    ) -> Json:
+    async def _retried(self, request: _Request) -> Json:
         # The usual case costs nothing of the retry machinery.
         try:
-            return await self._send(method, path, body, content_type, params)
+            return await self._send(request)
         except (ApiError, *BROKEN) as error:
-            if self._attempts == 1 or not self._passing(method, error):
+            if self._attempts == 1 or not self._passing(request.method, error):
                 raise
             await asyncio.sleep(_pause(error, 1))
         retrying = tenacity.AsyncRetrying(
-            retry=tenacity.retry_if_exception(lambda error: self._passing(method, error)),
+            retry=tenacity.retry_if_exception(lambda error: self._passing(request.method, error)),
             wait=lambda state: _pause(
                 state.outcome.exception() if state.outcome else None, state.attempt_number + 1
             ),
             stop=tenacity.stop_after_attempt(self._attempts - 1),
             reraise=True,
         )
-        result: Json = await retrying(self._send, method, path, body, content_type, params)
+        result: Json = await retrying(self._send, request)
         return result
 
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None,
-        content_type: str,
-        params: Mapping[str, str],
-    ) -> Json:
-        headers = {}
-        if body is not None:
+    async def _send(self, request: _Request) -> Json:
+        headers, method, path = {}, request.method, request.path
+        if request.body is not None:
+            # Here, after the queue and before each try: what waited may have outlived the lease.
             if time.monotonic() > self.lease_until and not path.startswith(LEASE_PREFIX):
                 raise FencedError(f"not the leader any more: {method} {path}")
-            headers["Content-Type"] = content_type
+            headers["Content-Type"] = request.content_type
             self.writes[method] = self.writes.get(method, 0) + 1
         try:
-            response, content = await self._exchange(method, path, body, headers, params)
+            async with self.session.request(
+                method,
+                self.host + path,
+                data=request.body,
+                headers=headers,
+                params=request.params or None,
+            ) as response:
+                content = await response.read()
         except BROKEN:
             self._broken = True
             raise
         if response.status in OUT:
             self._broken = True
         elif self._broken:
+            # The first answer after an outage. Failed passes pause for minutes by now, and the
+            # server may still be reading its roles: hurry those, and believe no 403 for a while.
             self._broken = False
             self._warm = time.monotonic() + WARMING
             self.recovered()
@@ -274,19 +284,6 @@ class Kube:
             early = error.code == 403 and NO_ROLE in error.message
             return error.passing(method) or (early and time.monotonic() < self._warm)
         return isinstance(error, BROKEN)
-
-    async def _exchange(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None,
-        headers: Mapping[str, str],
-        params: Mapping[str, str],
-    ) -> tuple[aiohttp.ClientResponse, bytes]:
-        async with self.session.request(
-            method, self.host + path, data=body, headers=headers, params=params or None
-        ) as response:
-            return response, await response.read()
 
 
 def _nothing() -> None:

@@ -29,14 +29,14 @@ COMPONENT = "muster"
 class EventRecorder:
     """Writes events in the background.
 
-    What is to be said once is not said again of an object within an hour, so a pass may repeat
-    itself freely. `dropped` counts what found no room.
+    What is to be recorded once is not recorded again of an object within an hour, so a pass may
+    repeat itself freely. `dropped` counts what found no room.
     """
 
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
         self._queue: asyncio.Queue[tuple[str, Json]] = asyncio.Queue(BACKLOG)
-        self._said: OrderedDict[tuple[str, str, str], float] = OrderedDict()
+        self._recorded: OrderedDict[tuple[str, str, str], float] = OrderedDict()
         self.dropped = 0
 
     def emit(
@@ -50,13 +50,13 @@ class EventRecorder:
         of: str = "",
         spare: bool = False,
     ) -> bool:
-        """Say it, unless it is to be said `once` and was. Returns whether it is said.
+        """Record an event, unless it is to be recorded `once` and was. Returns whether it is.
 
-        It is said once in these words; given `of`, once of that under this reason. What others
-        tell too is `spare`: it is left out while much is still to be written.
+        Once is by message; given `of`, by that under this reason. What other events show too is
+        `spare`: it is left out while much is still to be written.
         """
         metadata = about["metadata"]
-        if once and self._was_said((metadata.get("uid", ""), reason, of or message)):
+        if once and self._was_recorded((metadata.get("uid", ""), reason, of or message)):
             return False
         namespace = metadata.get("namespace", "default")
         if spare and self._queue.qsize() >= PLENTY:
@@ -68,13 +68,13 @@ class EventRecorder:
             self.dropped += 1
         return True
 
-    def _was_said(self, token: tuple[str, str, str]) -> bool:
+    def _was_recorded(self, token: tuple[str, str, str]) -> bool:
         now = time.monotonic()
-        if now - self._said.get(token, -MEMORY_SECONDS) < MEMORY_SECONDS:
+        if now - self._recorded.get(token, -MEMORY_SECONDS) < MEMORY_SECONDS:
             return True
-        self._said[token] = now
-        if len(self._said) > REMEMBERED:
-            self._said.popitem(last=False)
+        self._recorded[token] = now
+        if len(self._recorded) > REMEMBERED:
+            self._recorded.popitem(last=False)
         return False
 
     async def run(self) -> None:

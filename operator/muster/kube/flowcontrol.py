@@ -113,14 +113,14 @@ _Turn = tuple[asyncio.Future[None], float]
 
 
 class _Seat:
-    __slots__ = ("_gate", "_urgency")
+    __slots__ = ("_flow_control", "_urgency")
 
-    def __init__(self, gate: FlowControl, urgency: PriorityLevel) -> None:
-        self._gate = gate
+    def __init__(self, flow_control: FlowControl, urgency: PriorityLevel) -> None:
+        self._flow_control = flow_control
         self._urgency = urgency
 
     async def __aenter__(self) -> None:
-        await self._gate.acquire(self._urgency)
+        await self._flow_control.acquire(self._urgency)
 
     async def __aexit__(
         self,
@@ -128,4 +128,4 @@ class _Seat:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._gate.release(self._urgency)
+        self._flow_control.release(self._urgency)

@@ -40,7 +40,7 @@ class Informer:
         self.synced = asyncio.Event()
         """Set once the first list is in."""
         self.problem = ""
-        """Why the collection cannot be read at present, in the server's words."""
+        """Why the collection cannot be read at present, as the server puts it."""
         self._logged = ""
         self._kube = kube
         self._path = resource.path(namespace)
@@ -63,6 +63,7 @@ class Informer:
             # A server that answers lists but ends every watch is not to be read all the time.
             if clock() - started > BACKOFF.last:
                 failures, self._logged = 0, ""
+                # A revision that expired after a long watch needs a new list, and no pause.
                 if expired:
                     continue
             failures += 1
@@ -87,6 +88,7 @@ class Informer:
             if not token:
                 break
             params["continue"] = token
+        # All pages show the revision of the first one, so the watch begins where they end.
         version = str(page["metadata"]["resourceVersion"])
         self.collection.listed(self.namespace, seen, int(version))
         self.problem = ""
@@ -94,6 +96,9 @@ class Informer:
         return version
 
     async def _follow(self, version: str) -> None:
+        # The server ends every watch after a while; the next one resumes at the last version seen,
+        # without a list. Bookmarks keep that version young where little happens, so that it does
+        # not expire.
         while True:
             params = {
                 **self._params,

@@ -73,6 +73,7 @@ class LeaderElector:
 
     async def release(self) -> None:
         """Write nothing any more, and give the lease back so that a standby need not wait."""
+        # The fence first: a write that is still queued must not leave after the standby has begun.
         self._kube.lease_until = 0.0
         try:
             lease = await self._kube.get(f"{self._path}/{self._name}")
@@ -98,6 +99,8 @@ class LeaderElector:
         except (aiohttp.ClientError, TimeoutError) as error:
             log.warning("lease %s/%s: %s", self._namespace, self._name, error)
         else:
+            # From before the request: when the server wrote it is unknown, and the fence must fall
+            # before anybody else's clock can say that the lease has run out.
             self._kube.lease_until = started + self._timings.renew
             return True
         return False
@@ -123,6 +126,7 @@ class LeaderElector:
 
     def _expired(self, lease: Json) -> bool:
         version = lease["metadata"]["resourceVersion"]
+        # By our own clock since the last change that was seen: renewTime is of somebody else's.
         if version != self._seen[0]:
             self._seen = (version, time.monotonic())
         duration = float(lease["spec"].get("leaseDurationSeconds") or self._timings.duration)

@@ -36,7 +36,7 @@ class WorkQueue:
 
     `work` returns the seconds until the next pass at the latest, or None. An exception of a
     type in `quiet` ends the pass without another; one in `trouble` is no mistake of the program:
-    a line tells of it, where others are told with all that led to them.
+    it is logged in one line, others with their traceback.
     """
 
     def __init__(
@@ -66,6 +66,8 @@ class WorkQueue:
         if slot.running:
             slot.again = True
         elif not slot.queued:
+            # A large job asks again with the event of each of its pods: without a rest its passes
+            # would follow each other, and each holds the loop while small jobs wait.
             rest = slot.rest_until - asyncio.get_running_loop().time()
             if rest > 0:
                 self.add_after(key, rest)
@@ -77,6 +79,7 @@ class WorkQueue:
         loop = asyncio.get_running_loop()
         slot = self._slots.setdefault(key, _Slot())
         due = loop.time() + seconds
+        # One timer per key, the earliest: a pass derives everything anew and asks for its next.
         if slot.queued or (slot.timer is not None and slot.due <= due):
             return
         self._cancel(slot)
@@ -137,13 +140,13 @@ class WorkQueue:
                 after = await self._attempt(key, slot)
             finally:
                 slot.running = False
-            self._settle(key, slot, started, after)
+            self._finish(key, slot, started, after)
 
     async def _attempt(self, key: str, slot: _Slot) -> float | None:
         self.passes += 1
         try:
             after = await self._work(key)
-        except Exception as error:  # noqa: BLE001 -- told and repeated, whatever it is
+        except Exception as error:  # noqa: BLE001 -- logged and repeated, whatever it is
             return self._failed(key, slot, error)
         slot.failures = 0
         return after
@@ -165,10 +168,11 @@ class WorkQueue:
             causes[0],
             exc_info=None if known else error,
         )
+        # What came meanwhile must not shorten the back-off.
         slot.again = False
         return pause
 
-    def _settle(self, key: str, slot: _Slot, started: float, after: float | None) -> None:
+    def _finish(self, key: str, slot: _Slot, started: float, after: float | None) -> None:
         now = asyncio.get_running_loop().time()
         rest = min(max((now - started) * REST_FACTOR, SHORTEST_REST), LONGEST_REST)
         slot.rest_until = now + rest

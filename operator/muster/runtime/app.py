@@ -41,13 +41,13 @@ from muster.store.store import Callbacks, Store
 log = logging.getLogger(__name__)
 
 PASSES_AT_ONCE = 1024
-"""A pass mostly waits at the gate; one that waits to write services or prose must not keep
+"""A pass mostly waits in flow control; one that waits to write services or prose must not keep
 another from creating pods."""
 RELIST_PAUSE = 1.0
 """Seconds for all jobs of a list to come in before the audit that follows it."""
 SCHEDULER_OVERLAY = "scheduler"
 AUDIT_SECONDS = 300.0
-"""How often the list of jobs is compared with the server, for deletions that no watch told."""
+"""How often the list of jobs is compared with the server, for deletions that no watch showed."""
 
 
 class Operator:
@@ -57,6 +57,7 @@ class Operator:
         self.settings = settings
         self.waiting = waiting
         self.kube = connection
+        self.lock_namespace = settings.lock_namespace or connection.namespace
         self.backend = settings.backend
         self.frameworks = _enabled(settings)
         self.metrics = Metrics()
@@ -87,7 +88,7 @@ class Operator:
             if self.backend.embedded
             else None
         )
-        self.passes = Reconciler(
+        self.reconciler = Reconciler(
             connection,
             self.store,
             self.backend,
@@ -97,7 +98,7 @@ class Operator:
             self.loop,
         )
         self.metrics.launchers.find = self._launchers
-        self.admission = _admission(settings, connection)
+        self.endpoint = _endpoint(settings, connection)
         rows = [row for row in frameworks.rows() if row.kind in self.store.frameworks]
         self.grants = Grants(connection, self.informers, rows, settings.namespaces)
         self.problem = "starting"
@@ -108,12 +109,14 @@ class Operator:
         """Run until a signal, or until the lease is lost; return the exit code."""
         settings = self.settings
         self._take_signals()
+        # First of all: a process that waits for permissions or the lease must show why it is not
+        # ready.
         runners = await metrics.serve(
             self.metrics,
             settings.metrics_bind,
             settings.health_bind,
             self._unready,
-            {} if self.loop is None else self.loop.chronicle.pages,
+            {} if self.loop is None else self.loop.decision_log.pages,
         )
         code = await self._work() if await self._permitted() else 0
         for runner in runners:
@@ -128,9 +131,7 @@ class Operator:
     async def _permitted(self) -> bool:
         """Return True once this account may do all that is needed, False at a signal to stop."""
         settings = self.settings
-        leases = (
-            (settings.lock_namespace or self.kube.namespace) if settings.leader_elect else None
-        )
+        leases = self.lock_namespace if settings.leader_elect else None
         needed = permissions.needed(self.backend, self.frameworks, settings.namespaces, leases)
         overlay = SCHEDULER_OVERLAY if settings.alone else self.backend.name
         asking = asyncio.create_task(
@@ -158,6 +159,7 @@ class Operator:
         The work ends first, then the lease is given back, and Kopf may take its time.
         """
         leader, finish = self._leader(), asyncio.Event()
+        # Before any pass: a kind whose permissions are unknown counts as not permitted.
         await self.grants.look()
         # Alone there are no jobs to follow.
         following = self._follow_jobs(finish) if self.frameworks else finish.wait()
@@ -167,8 +169,8 @@ class Operator:
             asyncio.create_task(self.grants.run(), name="grants"),
             asyncio.create_task(self._lead(leader), name="work"),
         }
-        if self.admission is not None:
-            parts.add(asyncio.create_task(self.admission.run(), name="admission"))
+        if self.endpoint is not None:
+            parts.add(asyncio.create_task(self.endpoint.admission.run(), name="admission"))
         stopping = asyncio.create_task(self._stop.wait())
         everything = {*parts, source, stopping}
         done, _ = await asyncio.wait(everything, return_when=asyncio.FIRST_COMPLETED)
@@ -177,6 +179,7 @@ class Operator:
                 log.error("%s ended", task.get_name(), exc_info=error)
         for task in {*parts, stopping}:
             task.cancel()
+        # No pass is under way from here on, so the lease may go to somebody else.
         await asyncio.gather(*parts, stopping, return_exceptions=True)
         if leader is not None:
             await leader.release()
@@ -185,25 +188,26 @@ class Operator:
         return 0 if done == {stopping} else 1
 
     async def _follow_jobs(self, finish: asyncio.Event) -> None:
-        namespaces = self.settings.namespaces
         await handlers.run(
             self.kube,
             self.store,
             self.frameworks,
-            namespaces,
+            self.settings.namespaces,
             self._take_signals,
             self._relisted.set,
             finish,
-            _endpoint(self.settings, self.admission),
+            self.endpoint,
         )
 
     async def _lead(self, leader: LeaderElector | None) -> None:
         """Work while this process leads; returning means that it does not any more."""
+        # A standby follows everything too, so that it takes over with a full store.
         await self.informers.synced()
         # A standby is ready too: a rolling update waits for it before it stops the leader.
         self.problem = ""
         if leader is not None:
             await leader.acquire()
+            # Again: the jobs as the leader before left them, and what was granted meanwhile.
             await self.informers.synced()
         log.info("working: gang scheduler %s", self.backend.name)
         self.store.jobs.ended = self.metrics.ended
@@ -214,7 +218,7 @@ class Operator:
                 tasks.create_task(self._audit()),
             ]
             if self.loop is not None:
-                self.loop.stir()
+                self.loop.trigger()
                 running.append(tasks.create_task(self.loop.run()))
             if leader is not None:
                 await leader.hold()
@@ -234,7 +238,7 @@ class Operator:
             self.metrics.dropped_events.set(self.recorder.dropped)
 
     async def _pass(self, key: str) -> float | None:
-        after = await self.passes.run(key)
+        after = await self.reconciler.reconcile(key)
         if after is None and self.store.jobs.find(key) is None:
             self.queue.forget(key)
         return after
@@ -247,16 +251,17 @@ class Operator:
 
     def _trigger(self) -> None:
         if self.loop is not None:
-            self.loop.stir()
+            self.loop.trigger()
 
     def _leader(self) -> LeaderElector | None:
         settings = self.settings
         if not settings.leader_elect:
             return None
         identity = f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4().hex[:8]}"
-        namespace = settings.lock_namespace or self.kube.namespace
         timings = Timings(settings.lease_duration, settings.renew_deadline, settings.retry_period)
-        return LeaderElector(self.kube, namespace, settings.leader_election_id, identity, timings)
+        return LeaderElector(
+            self.kube, self.lock_namespace, settings.leader_election_id, identity, timings
+        )
 
     def _context(self) -> Context:
         api = self.store.groups.api
@@ -297,32 +302,19 @@ def _enabled(settings: Settings) -> tuple[Framework, ...]:
     return tuple(f for f in frameworks.FRAMEWORKS.values() if not kinds or f.kind.lower() in kinds)
 
 
-def _admission(settings: Settings, connection: Kube) -> webhook.Admission | None:
+def _endpoint(settings: Settings, connection: Kube) -> handlers.Endpoint | None:
+    """Return where the webhook is served, None if it is not."""
     if settings.admission_bind == "0":
         return None
     files = webhook.GivenFiles(settings.admission_cert, settings.admission_key)
-    return webhook.Admission(
+    admission = webhook.Admission(
         connection,
         settings.admission_configuration,
         settings.admission_lifetime,
         files if files.certificate else None,
     )
-
-
-def _endpoint(settings: Settings, admission: webhook.Admission | None) -> handlers.Endpoint | None:
-    if admission is None:
-        return None
     host, _, port = settings.admission_bind.rpartition(":")
-    files = admission.files
-    return handlers.Endpoint(
-        host.strip("[]"),
-        int(port),
-        admission.context,
-        files.certificate,
-        files.key,
-        admission.ready,
-        settings.cluster_domain,
-    )
+    return handlers.Endpoint(host.strip("[]"), int(port), admission, settings.cluster_domain)
 
 
 def _waiting(settings: Settings) -> Waiting:

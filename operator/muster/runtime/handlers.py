@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +18,7 @@ from muster.api.model import Json
 from muster.frameworks import admission
 from muster.frameworks.base import Framework
 from muster.kube.client import Kube
+from muster.runtime.webhook import Admission
 from muster.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -40,14 +40,10 @@ class Endpoint:
     host: str
     """Empty: on every address."""
     port: int
-    context: ssl.SSLContext
-    certificate: str
-    """File of the certificate that the context has already, and of its key."""
-    key: str
-    ready: asyncio.Event
-    """Set when there is a certificate."""
+    admission: Admission
+    """Keeps its certificate."""
     domain: str
-    """The cluster domain, which is part of what large jobs tell their pods."""
+    """The cluster domain, which is part of the addresses that large jobs give their pods."""
 
 
 def registry(
@@ -72,7 +68,7 @@ def registry(
 
     kopf.on.login(registry=made)(login)
     for framework in frameworks:
-        handler = functools.partial(_seen, store, relisted, framework.kind)
+        handler = functools.partial(_on_event, store, relisted, framework.kind)
         # on.event writes nothing on the user's objects: no finalizer, no annotation.
         kopf.on.event(
             names.GROUP,
@@ -89,7 +85,7 @@ def registry(
                 id=VALIDATE,
                 operations=["CREATE", "UPDATE"],
                 registry=made,
-            )(functools.partial(_judged, framework, endpoint.domain))
+            )(functools.partial(_validate, framework, endpoint.domain))
     return made
 
 
@@ -132,7 +128,7 @@ async def run(
 
 
 def uncaught(loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
-    """Tell of an error that no task has caught, but for one that is none.
+    """Log an error that no task has caught, but for one that is none.
 
     A loop that ends closes the generators that are left in any order. Kopf's watches are two, one
     within the other: where the inner one is closed first, the outer one misses it.
@@ -156,7 +152,7 @@ class _NoDiffs(kopf.DiffBaseStorage):
         return None
 
 
-async def _seen(
+async def _on_event(
     store: Store, relisted: Callable[[], None], kind: str, event: Json, **_: Any
 ) -> None:
     store.jobs.seen(kind, event["object"], gone=event["type"] == "DELETED")
@@ -167,20 +163,21 @@ async def _seen(
 async def _serve(
     endpoint: Endpoint, answer: kopf.WebhookFn
 ) -> AsyncIterator[kopf.WebhookClientConfig]:
-    await endpoint.ready.wait()
+    admission = endpoint.admission
+    await admission.ready.wait()
     server = kopf.WebhookServer(
         addr=endpoint.host or None,
         port=endpoint.port,
-        context=endpoint.context,
-        certfile=endpoint.certificate,
-        pkeyfile=endpoint.key,
+        context=admission.context,
+        certfile=admission.files.certificate,
+        pkeyfile=admission.files.key,
         file_check_interval=NEVER,
     )
     async for config in server(answer):
         yield config
 
 
-async def _judged(
+async def _validate(
     framework: Framework,
     domain: str,
     new: Mapping[str, Any],

@@ -24,7 +24,7 @@ TRANSITIONS = {
     "Restarting": "restarted",
 }
 DELETED = "deleted"
-OWN_WORDS = ("created", "successful", "failed")
+OWN_OUTCOMES = ("created", "successful", "failed")
 """What operators of one kind counted, without labels."""
 OBJECTS = {
     ("Pod", "created"): "created_pods",
@@ -35,12 +35,8 @@ OBJECTS = {
     ("Service", "created"): "succeeded_service_creation",
     ("Service", "refused"): "failed_service_creation",
 }
-
-
 Page = Callable[[Mapping[str, str]], Awaitable[str]]
 """Query parameters -> a JSON text. TimeoutError: there is none at present."""
-
-
 Launcher = tuple[str, str, str]
 """(prefix of the metric, name of the batch Job that starts a job's program, its namespace)"""
 
@@ -70,18 +66,21 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._jobs = {
-            word: Counter(
-                f"training_operator_jobs_{word}", f"Jobs {word}.", LABELS, registry=self.registry
+            outcome: Counter(
+                f"training_operator_jobs_{outcome}",
+                f"Jobs {outcome}.",
+                LABELS,
+                registry=self.registry,
             )
-            for word in (*TRANSITIONS.values(), DELETED)
+            for outcome in (*TRANSITIONS.values(), DELETED)
         }
         self._own = {
-            (prefix, word): Counter(
-                f"{prefix}_jobs_{word}", f"{row.kind}s {word}.", registry=self.registry
+            (prefix, outcome): Counter(
+                f"{prefix}_jobs_{outcome}", f"{row.kind}s {outcome}.", registry=self.registry
             )
             for row in frameworks.rows()
             if (prefix := row.operator.own_metrics)
-            for word in OWN_WORDS
+            for outcome in OWN_OUTCOMES
         }
         self.launchers = Launchers()
         self.registry.register(self.launchers)
@@ -94,31 +93,20 @@ class Metrics:
             "muster_events_dropped", "Events that were not written.", registry=self.registry
         )
 
-    def created(self, kind: str) -> None:
-        """Count an object that this process created."""
-        self._count(kind, "created")
-
-    def deleted(self, kind: str) -> None:
-        """Count an object that this process deleted."""
-        self._count(kind, "deleted")
-
-    def refused(self, kind: str) -> None:
-        """Count an object that the server would not take."""
-        self._count(kind, "refused")
-
     def became(self, job: Job, framework: Framework, condition: str) -> None:
         """Count that a condition of a job has become true."""
-        word = TRANSITIONS.get(condition)
-        if word is not None:
-            self._jobs[word].labels(job.namespace, framework.operator.metric).inc()
-            if (own := self._own.get((framework.operator.own_metrics, word))) is not None:
+        outcome = TRANSITIONS.get(condition)
+        if outcome is not None:
+            self._jobs[outcome].labels(job.namespace, framework.operator.metric).inc()
+            if (own := self._own.get((framework.operator.own_metrics, outcome))) is not None:
                 own.inc()
 
     def ended(self, framework: Framework, namespace: str) -> None:
         """Count a job that was deleted, by whomever."""
         self._jobs[DELETED].labels(namespace, framework.operator.metric).inc()
 
-    def _count(self, kind: str, verb: str) -> None:
+    def count(self, kind: str, verb: str) -> None:
+        """Count an object that this process created or deleted, or that the server refused."""
         counter = self._objects.get((kind, verb))
         if counter is not None:
             counter.inc()

@@ -1,18 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the operator must be allowed to do, asked of the API server before the first job suffers.
-
-Each permission is tried with a SelfSubjectAccessReview; what is missing is named in one line.
-"""
+"""What the operator is allowed to do, asked of the API server before the first job suffers."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from muster.api import names
+from muster.controller import permissions
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend, Permission
 from muster.kube import access
@@ -21,37 +18,7 @@ from muster.kube.client import BROKEN, ApiError, FencedError, Kube
 from muster.store.informers import Informers
 
 log = logging.getLogger(__name__)
-LIST_WATCH = ("list", "watch")
-READ = ("get", *LIST_WATCH)
-CHILDREN = (*READ, "create", "patch", "delete")
-EVERY_JOB = (
-    Permission("", "pods", CHILDREN),
-    Permission("", "services", CHILDREN),
-    Permission("", "configmaps", CHILDREN),
-    Permission("", "events", ("create",)),
-    Permission("scheduling.k8s.io", "priorityclasses", LIST_WATCH, everywhere=True),
-    # Kopf learns from these which kinds and namespaces there are.
-    Permission("apiextensions.k8s.io", "customresourcedefinitions", LIST_WATCH, everywhere=True),
-    Permission("", "namespaces", LIST_WATCH, everywhere=True),
-)
-"""What jobs of every kind need, under every gang backend."""
-ALONE = (
-    Permission("", "events", ("create",)),
-    Permission("", "pods", ("delete",)),
-    Permission("scheduling.k8s.io", "priorityclasses", LIST_WATCH, everywhere=True),
-)
-"""What a scheduler needs that no jobs belong to, beside its backend's."""
-AUTOSCALING = Permission("autoscaling", "horizontalpodautoscalers", CHILDREN)
 LEASE = Permission("coordination.k8s.io", "leases", ("get", "create", "update"))
-
-
-def of_kind(framework: Framework) -> tuple[Permission, ...]:
-    """Return what the jobs of one kind need for themselves."""
-    own = (
-        Permission(names.GROUP, framework.plural, (*READ, "delete")),
-        Permission(names.GROUP, f"{framework.plural}/status", ("patch",)),
-    )
-    return (*own, *((AUTOSCALING,) if framework.autoscaler else ()))
 
 
 def needed(
@@ -65,24 +32,10 @@ def needed(
     `namespaces` are those whose jobs are handled, none for all; `lease_namespace` is where the
     leader's Lease is, None without leader election.
     """
-    permissions = [*EVERY_JOB, *backend.permissions] if frameworks else [*_alone(backend)]
-    for framework in frameworks:
-        permissions += of_kind(framework)
-    found = accesses(permissions, namespaces)
+    found = accesses(permissions.needed(backend, frameworks), namespaces)
     if lease_namespace is not None:
         found += accesses_of(LEASE, (lease_namespace,))
     return tuple(dict.fromkeys(found))
-
-
-def _alone(backend: GangBackend) -> Iterator[Permission]:
-    """Yield what a scheduler needs without jobs: it makes no groups and takes none away."""
-    yield from ALONE
-    groups = {api.plural for api in backend.apis}
-    for permission in backend.permissions:
-        verbs = permission.verbs
-        if permission.resource in groups:
-            verbs = tuple(verb for verb in verbs if verb not in ("create", "delete"))
-        yield replace(permission, verbs=verbs)
 
 
 PAUSE: Final = 10.0
@@ -133,7 +86,11 @@ class Grants:
                     lacking, blind = await self._asked()
 
     async def _asked(self) -> tuple[Mapping[str, str], str]:
-        left = {row.operator.name: await self._row(row) for row in self._open()}
+        left = {
+            row.operator.name: await self._row(row)
+            for row in self._rows
+            if row.operator.name in self.lacking
+        }
         blind = self._blind
         if blind:
             component = "embedded" if self._store.frameworks else "scheduler"
@@ -142,15 +99,12 @@ class Grants:
             )
             if blind and blind != self._blind:
                 log.warning("how many volumes each node takes is not looked at: %s", blind)
-        return {name: said for name, said in left.items() if said}, blind
+        return {name: lacking for name, lacking in left.items() if lacking}, blind
 
     def _readable(self, lacking: Collection[str], blind: str) -> set[str]:
         batch = any(row.roles.batch for row in self._rows if row.operator.name not in lacking)
         limits = self._store.backend.embedded and not blind
         return {kind for kind, may in ((names.BATCH_JOB, batch), (names.CSI_NODE, limits)) if may}
-
-    def _open(self) -> list[Framework]:
-        return [row for row in self._rows if row.operator.name in self.lacking]
 
     async def _row(self, row: Framework) -> str:
         asked = [Permission(*permission) for permission in row.operator.permissions]

@@ -7,7 +7,7 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -15,39 +15,36 @@ from muster import frameworks
 from muster.allocator import binder
 from muster.api import edge, names
 from muster.api.backoff import Backoff
-from muster.api.model import BatchView, Job, Json, ObjectView
+from muster.api.model import Job, Json
 from muster.api.status import Verdict
-from muster.controller import events, reconcile, templates
+from muster.controller import events, reconcile
 from muster.controller.model import (
     Action,
     Context,
     Create,
     Delete,
     Emit,
-    Observed,
     Patch,
     Refusal,
     RequeueAfter,
     SetStatus,
 )
-from muster.frameworks.base import Framework
 from muster.gang import GangBackend
-from muster.kube import resources
 from muster.kube.client import ApiError, Kube
 from muster.kube.events import EventRecorder, job_reference, reference
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.resources import Resource
 from muster.runtime import materials
 from muster.runtime.metrics import Metrics
-from muster.store import ondemand, parse
+from muster.store import observe, parse
 from muster.store.ondemand import Companions, Strangers
 from muster.store.store import Store
 
 log = logging.getLogger(__name__)
 BACKOFF = Backoff(2.0, 60.0)
 REFUSED = frozenset({400, 403, 404, 422, 500})
-"""Answers that another try soon will not change; 500 is an admission webhook that fails."""
-"""Answers to a creation that say no to the object; 404: its API, or its namespace, is gone."""
+"""Answers to a creation that another try soon will not change. 404: its API, or its namespace, is
+gone; 500: an admission webhook fails."""
 SOON = 0.05
 URGENCY = {
     "Pod": PriorityLevel.PLACEMENT,
@@ -64,23 +61,23 @@ class Allocator(Protocol):
         """Return pod name -> node ("" = unbound) for the pods that may be created now."""
 
     def verdict(self, job: Job) -> Verdict | None:
-        """Return the latest word on the gang."""
+        """Return the latest verdict on the gang."""
 
 
 class Reconciler:
-    """Carries out passes; `run` is the work of the queue."""
+    """Carries out passes; `reconcile` is the work of the queue."""
 
     def __init__(
         self,
         kube: Kube,
-        cache: Store,
+        store: Store,
         backend: GangBackend,
         context: Callable[[], Context],
         recorder: EventRecorder,
         metrics: Metrics,
         allocator: Allocator | None,
     ) -> None:
-        self._kube, self._cache, self._backend = kube, cache, backend
+        self._kube, self._store, self._backend = kube, store, backend
         self._context = context
         self._recorder, self._metrics = recorder, metrics
         self._allocator = allocator
@@ -93,12 +90,12 @@ class Reconciler:
         )
         self._urgencies = {**URGENCY, **late}
 
-    async def run(self, key: str) -> float | None:
+    async def reconcile(self, key: str) -> float | None:
         """Do one pass; return the seconds until the next one at the latest.
 
         Raises ApiError and connection errors that outlasted the retries.
         """
-        job = self._cache.jobs.get(key)
+        job = self._store.jobs.get(key)
         if job is None:
             self._retries.pop(key, None)
             self._strangers.forget(key)
@@ -106,7 +103,13 @@ class Reconciler:
             return None
         await self._strangers.look(job)
         framework, context = frameworks.of(job), self._context()
-        observed = self._observe(job, framework)
+        observed = observe.observe(self._store, self._strangers, job, framework, time.time())
+        if self._allocator is not None:
+            observed = replace(
+                observed,
+                placements=self._allocator.placements(job),
+                verdict=self._allocator.verdict(job),
+            )
         over = job.status.finished or job.problems or framework.operator.name in context.lacking
         if framework.pods.companions and not over:
             there = await self._unwatched.look(job, framework)
@@ -118,43 +121,6 @@ class Reconciler:
         actions = reconcile.reconcile(observed, framework, self._backend, context)
         return await self._carry_out(job, actions)
 
-    def _observe(self, job: Job, framework: Framework) -> Observed:
-        cache, allocator = self._cache, self._allocator
-        pods = [wanted.name for wanted in templates.wanted_pods(job)]
-        configs = templates.config_names(job, framework)
-        scalers = (names.flat(job.name),) if framework.autoscaler else ()
-        return Observed(
-            job=job,
-            now=time.time(),
-            pods=(*cache.pods(job, pods), *self._strangers.pods(job, pods)),
-            services=self._children(job, "Service", pods),
-            configs=self._children(job, "ConfigMap", configs),
-            batches=self._batches(job, framework),
-            companions=tuple(self._companions(job, framework)),
-            autoscalers=self._children(job, names.AUTOSCALER, scalers),
-            group=cache.group(job),
-            placements=allocator.placements(job) if allocator else None,
-            verdict=allocator.verdict(job) if allocator else None,
-            refusal=cache.jobs.refusal(job, time.time()),
-        )
-
-    def _batches(self, job: Job, framework: Framework) -> tuple[BatchView, ...]:
-        roles = [role for role in job.replicas if role.batch] if framework.roles.batch else ()
-        found = self._children(job, names.BATCH_JOB, tuple(job.pod_names(roles))) if roles else ()
-        return tuple(view for view in found if isinstance(view, BatchView))
-
-    def _companions(self, job: Job, framework: Framework) -> Iterator[ObjectView]:
-        """Yield those of the job's companions that a watch shows."""
-        for part in framework.pods.companions:
-            if (part.api_version, part.kind) not in ondemand.RESOURCES:
-                name = part.name(job)
-                found = self._children(job, part.kind, (name,))
-                yield from (view for view in found if view.name == name)
-
-    def _children(self, job: Job, kind: str, wanted: Sequence[str]) -> tuple[ObjectView, ...]:
-        strangers = self._strangers.children(job, kind, wanted)
-        return (*self._cache.children.of(job, kind, wanted), *strangers)
-
     async def _carry_out(self, job: Job, actions: Sequence[Action]) -> float | None:
         """Do the actions in order; neighbours of one sort go out together.
 
@@ -165,7 +131,7 @@ class Reconciler:
         for (sort, _), run in itertools.groupby(actions, key=_sort):
             batch = list(run)
             if sort is Emit:
-                self._say(job, batch)
+                self._record(job, batch)
             elif sort is RequeueAfter:
                 again = min(a.at for a in batch if isinstance(a, RequeueAfter)) - time.time()
             elif sort is SetStatus:
@@ -204,7 +170,7 @@ class Reconciler:
     async def _create(self, job: Job, action: Create, refused: asyncio.Event) -> None:
         document = action.doc
         kind, metadata = document["kind"], document["metadata"]
-        resource = self._resource(document["apiVersion"], kind)
+        resource = observe.resource(self._store, document["apiVersion"], kind)
         urgency = self._urgencies.get(kind, PriorityLevel.GROUP)
         path = resource.path(metadata["namespace"])
         try:
@@ -221,11 +187,11 @@ class Reconciler:
                 raise
             refused.set()
         else:
-            self._metrics.created(kind)
+            self._metrics.count(kind, "created")
             self._take(job, stored)
 
     def _take(self, job: Job, document: Json) -> None:
-        self._cache.put(document)
+        self._store.put(document)
         self._unwatched.put(job, document)
 
     async def _own(self, job: Job, path: str, wanted: Json) -> bool:
@@ -253,30 +219,30 @@ class Reconciler:
         self._retries[job.key] = self._retries.get(job.key, 0) + 1
         pause = BACKOFF.pause(self._retries[job.key])
         kind, name = document["kind"], document["metadata"]["name"]
-        self._metrics.refused(kind)
+        self._metrics.count(kind, "refused")
         log.warning("%s: %s %s refused: %s", job.key, kind, name, error.message)
         refusal = Refusal(kind, name, error.reason, error.message, time.time() + pause)
-        self._cache.jobs.refuse(job, refusal)
+        self._store.jobs.refuse(job, refusal)
 
     async def _delete(self, job: Job, action: Delete) -> None:
-        resource = self._resource(action.api_version, action.kind)
+        resource = observe.resource(self._store, action.api_version, action.kind)
         path = resource.path(action.namespace, action.name)
-        pod = self._cache.pod(action.namespace, action.name) if action.kind == "Pod" else None
-        grace = None if pod is None else binder.grace(self._cache, pod)
+        pod = self._store.pod(action.namespace, action.name) if action.kind == "Pod" else None
+        grace = None if pod is None else binder.grace(self._store, pod)
         try:
             left = await self._kube.delete(path, action.uid, PriorityLevel.PLACEMENT, grace=grace)
         except ApiError as error:
-            self._say(job, [events.of_failed_deletion(action, error.message)])
+            self._record(job, [events.of_failed_deletion(action, error.message)])
             raise
         if left is None or left.get("kind") == "Status":
-            self._cache.gone(action.kind, action.namespace, action.name, action.uid)
+            self._store.gone(action.kind, action.namespace, action.name, action.uid)
         else:
-            self._cache.put(left)
+            self._store.put(left)
         if left is not None:
-            self._metrics.deleted(action.kind)
+            self._metrics.count(action.kind, "deleted")
 
     async def _patch(self, job: Job, action: Patch) -> None:
-        resource = self._resource(action.api_version, action.kind)
+        resource = observe.resource(self._store, action.api_version, action.kind)
         path = resource.path(action.namespace, action.name, action.subresource)
         try:
             self._take(job, await self._kube.patch(path, action.body, PriorityLevel.SUPPORT))
@@ -287,7 +253,7 @@ class Reconciler:
 
     async def _set_status(self, job: Job, action: Action) -> bool:
         assert isinstance(action, SetStatus)
-        document = self._cache.jobs.find(job.key)
+        document = self._store.jobs.find(job.key)
         if document is None or document["metadata"]["uid"] != job.uid:
             return False
         patch = edge.difference(document.get("status") or {}, action.status)
@@ -302,31 +268,31 @@ class Reconciler:
             )
         except ApiError as error:
             if error.code == 404:
-                self._cache.jobs.forget(job.key, job.uid)
+                self._store.jobs.forget(job.key, job.uid)
                 return False
             if error.code == 409:
                 await self._read_anew(job)
                 return False
             raise
-        self._cache.put(stored)
+        self._store.put(stored)
         return True
 
     async def _read_anew(self, job: Job) -> None:
         """Read the job, of which the watch has not shown the latest version."""
         try:
-            self._cache.put(await self._kube.get(self._path(job)))
+            self._store.put(await self._kube.get(self._path(job)))
         except ApiError as error:
             if error.code != 404:
                 raise
-            self._cache.jobs.forget(job.key, job.uid)
+            self._store.jobs.forget(job.key, job.uid)
 
     def _path(self, job: Job, subresource: str = "") -> str:
-        framework = self._cache.frameworks[job.kind]
+        framework = self._store.frameworks[job.kind]
         resource = Resource(names.GROUP, framework.version, framework.plural)
         return resource.path(job.namespace, job.name, subresource)
 
-    def _say(self, job: Job, batch: Sequence[Action]) -> None:
-        entry = self._cache.jobs.find(job.key)
+    def _record(self, job: Job, batch: Sequence[Action]) -> None:
+        entry = self._store.jobs.find(job.key)
         about = entry if entry is not None else job_reference(job)
         for action in batch:
             assert isinstance(action, Emit)
@@ -334,7 +300,7 @@ class Reconciler:
                 group = reference(action.group)
                 self._recorder.emit(group, action.type, action.reason, action.message, spare=True)
                 continue
-            said = self._recorder.emit(
+            recorded = self._recorder.emit(
                 about,
                 action.type,
                 action.reason,
@@ -342,24 +308,9 @@ class Reconciler:
                 once=action.once,
                 of=action.about,
             )
-            if said:
+            if recorded:
                 self._metrics.became(job, frameworks.of(job), action.transition)
                 log.info("%s: %s: %s", job.key, action.reason, action.message)
-
-    def _resource(self, api_version: str, kind: str) -> Resource:
-        known = resources.RESOURCES.get((api_version, kind)) or ondemand.RESOURCES.get(
-            (api_version, kind)
-        )
-        if known is not None:
-            return known
-        group, _, version = api_version.rpartition("/")
-        framework = self._cache.frameworks.get(kind)
-        if framework is not None:
-            return Resource(group, version, framework.plural)
-        for api in self._backend.apis:
-            if (api.api_version, api.kind) == (api_version, kind):
-                return Resource(group, version, api.plural)
-        return Resource(group, version, f"{kind.lower()}s")
 
 
 def _sort(action: Action) -> tuple[type, str]:

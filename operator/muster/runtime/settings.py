@@ -27,22 +27,28 @@ class FlagError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """One flag. Without a field it is accepted and has no effect."""
+    """One flag. Without a text and a field it is accepted and has no effect."""
 
     name: str
     text: str = ""
     """For the help; empty: it is listed there among those without effect."""
     field: str = ""
+    """Of the settings; empty: as the flag is called."""
     convert: Callable[[str], Any] = str
     """Raises ValueError with a sentence about the value."""
     switch: bool = False
     many: bool = False
     """May be given several times; the values are collected in order."""
 
+    @property
+    def target(self) -> str:
+        """The field that it sets, if it sets any."""
+        return self.field or (self.name.replace("-", "_") if self.text else "")
+
 
 @dataclass(slots=True)
 class GivenFlags:
-    """What the arguments said."""
+    """What the arguments come to."""
 
     values: dict[str, Any] = field(default_factory=dict)
     """By field; of a flag that is given twice the last value counts, unless it may be."""
@@ -63,7 +69,7 @@ def parse_flags(
     given = GivenFlags()
     for name, value in _pairs(arguments, known, prefixes):
         flag = known.get(name) or Flag(name)
-        if not flag.field:
+        if not flag.target:
             if f"--{name}" not in given.ignored:
                 given.ignored.append(f"--{name}")
             continue
@@ -77,9 +83,9 @@ def _put(given: GivenFlags, flag: Flag, value: str) -> None:
     except ValueError as error:
         raise FlagError(f"--{flag.name}={value}: {error}") from None
     if flag.many:
-        converted = (*given.values.get(flag.field, ()), converted)
-    given.values[flag.field] = converted
-    given.flags[flag.field] = f"--{flag.name}={value}"
+        converted = (*given.values.get(flag.target, ()), converted)
+    given.values[flag.target] = converted
+    given.flags[flag.target] = f"--{flag.name}={value}"
 
 
 def _pairs(
@@ -124,15 +130,12 @@ def _unknown(name: str, known: Mapping[str, Flag]) -> str:
     return f"unknown flag --{name}; {hint}"
 
 
-TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
-FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False"})
-
-
 def boolean(text: str) -> bool:
     """Read a switch as Go does."""
-    if text not in TRUE | FALSE:
+    true = text in {"1", "t", "T", "true", "TRUE", "True"}
+    if not true and text not in {"0", "f", "F", "false", "FALSE", "False"}:
         raise ValueError("write true or false")
-    return text in TRUE
+    return true
 
 
 def count(text: str) -> int:
@@ -150,12 +153,12 @@ def positive(text: str) -> int:
     return number
 
 
-def one_of(*words: str) -> Callable[[str], str]:
-    """Return a reader of exactly these words."""
+def one_of(*choices: str) -> Callable[[str], str]:
+    """Return a reader of exactly these."""
 
     def read(text: str) -> str:
-        if text not in words:
-            raise ValueError(f"write one of {', '.join(words)}")
+        if text not in choices:
+            raise ValueError(f"write one of {', '.join(choices)}")
         return text
 
     return read
@@ -308,35 +311,30 @@ GANG = (
     Flag("enable-gang-scheduling", "tf-operator's: kube-batch, or with =false none", "enabled",
          boolean, switch=True),
     Flag("kube-batch-object", "what holds kube-batch's group: auto, podgroup or pdb (auto)",
-         "kube_batch_object", one_of(*gangs.KUBE_BATCH_OBJECTS)),
+         convert=one_of(*gangs.KUBE_BATCH_OBJECTS)),
 )  # fmt: skip
 SCHEDULER = (
     Flag("scheduler-name", "pods that name it are placed by the embedded scheduler; repeatable "
          "(muster and kube-batch)", "scheduler_names", _named, many=True),
-    Flag("scheduler-conf", "policy file of the embedded scheduler", "scheduler_conf"),
-    Flag("schedule-period", "shortest time between two cycles (1s)", "schedule_period",
-         span),
-    Flag("default-queue", "queue of groups that name none (default)", "default_queue", _named),
-    Flag("priority-class", "a group's PriorityClass counts (true)", "priority_class",
-         boolean, switch=True),
-    Flag("pending-pods-budget", "unbound pods kept for waiting gangs (500)",
-         "pending_pods_budget", count),
-    Flag("member-hold", "how long the place of a lost member is held (2m)", "member_hold",
-         duration),
+    Flag("scheduler-conf", "policy file of the embedded scheduler"),
+    Flag("schedule-period", "shortest time between two cycles (1s)", convert=span),
+    Flag("default-queue", "queue of groups that name none (default)", convert=_named),
+    Flag("priority-class", "a group's PriorityClass counts (true)", convert=boolean, switch=True),
+    Flag("pending-pods-budget", "unbound pods kept for waiting gangs (500)", convert=count),
+    Flag("member-hold", "how long the place of a lost member is held (2m)", convert=duration),
     Flag("on-hold-expired", "then: release, restart or keep the gang (restart if the job allows "
-         "restarts, else keep)", "on_hold_expired", one_of("release", "restart", "keep")),
-    Flag("reservation-after", "how long a gang waits until nodes are kept free for it although "
-         "no estimate tells when there will be enough (10m)", "reservation_after", duration),
+         "restarts, else keep)", convert=one_of("release", "restart", "keep")),
+    Flag("reservation-after", "how long a gang waits until nodes are kept free for it although no "
+         "estimate tells when there will be enough (10m)", convert=duration),
     Flag("placement", "create: pods are created on their nodes; bind: they are bound afterwards "
-         "(create)", "placement", one_of("create", "bind")),
+         "(create)", convert=one_of("create", "bind")),
 )  # fmt: skip
 SCOPE = (
     Flag("namespace", "handle jobs of this namespace only; repeatable ($KUBEFLOW_NAMESPACE, all)",
          "namespaces", _namespaces, many=True),
     Flag("enable-scheme", "handle this kind of job only; repeatable (all)", "kinds", _kind,
          many=True),
-    Flag("cluster-domain", "DNS domain behind svc in addresses ($CUSTOM_CLUSTER_DOMAIN, none)",
-         "cluster_domain"),
+    Flag("cluster-domain", "DNS domain behind svc in addresses ($CUSTOM_CLUSTER_DOMAIN, none)"),
     Flag("pytorch-init-container-image", "image of the init container of PyTorchJob workers",
          "pytorch_init_image", _named),
     Flag("pytorch-init-container-max-tries", "how often it looks for the master (100)",
@@ -350,7 +348,7 @@ ADMISSION = (
     Flag("admission-bind-address", "where to serve the validating webhook, 0 for nowhere (0)",
          "admission_bind", address),
     Flag("admission-configuration", "ValidatingWebhookConfiguration that is told its certificate "
-         "(muster)", "admission_configuration", _named),
+         "(muster)", convert=_named),
     Flag("admission-certificate-lifetime", "how long a certificate is good; it is renewed after "
          "two thirds (168h)", "admission_lifetime", span),
     Flag("admission-cert-file", "certificate that somebody else makes, renews and publishes",
@@ -358,22 +356,21 @@ ADMISSION = (
     Flag("admission-key-file", "its key", "admission_key"),
 )  # fmt: skip
 PROCESS = (
-    Flag("kubeconfig", "kubeconfig file ($KUBECONFIG, in the cluster its own account)",
-         "kubeconfig"),
+    Flag("kubeconfig", "kubeconfig file ($KUBECONFIG, in the cluster its own account)"),
     Flag("kubeConfig", "the same", "kubeconfig"),
-    Flag("context", "context of the kubeconfig", "context"),
-    Flag("master", "address of the API server", "master"),
-    Flag("metrics-bind-address", "where to serve /metrics, 0 for nowhere (:8080)",
-         "metrics_bind", address),
+    Flag("context", "context of the kubeconfig"),
+    Flag("master", "address of the API server"),
+    Flag("metrics-bind-address", "where to serve /metrics, 0 for nowhere (:8080)", "metrics_bind",
+         address),
     Flag("listen-address", "the same, as kube-batch spells it", "metrics_bind", address),
     Flag("monitoring-port", "the same as a port, 0 for nowhere", "metrics_bind", _monitoring),
     Flag("health-probe-bind-address", "where to serve /healthz and /readyz (:8081)",
          "health_bind", address),
-    Flag("leader-elect", "run as one of several, of which one is active", "leader_elect",
-         boolean, switch=True),
-    Flag("leader-election-id", "name of the leader Lease (muster)", "leader_election_id", _named),
+    Flag("leader-elect", "run as one of several, of which one is active", convert=boolean,
+         switch=True),
+    Flag("leader-election-id", "name of the leader Lease (muster)", convert=_named),
     Flag("lock-namespace", "namespace of the leader Lease (the operator's own)",
-         "lock_namespace", _namespaces),
+         convert=_namespaces),
     Flag("lock-object-namespace", "the same, as kube-batch spells it", "lock_namespace",
          _namespaces),
     Flag("leader-elect-lease-duration", "others wait that long for a leader (12s)",
@@ -381,11 +378,10 @@ PROCESS = (
     Flag("leader-elect-renew-deadline", "a leader that cannot renew stops after (8s)",
          "renew_deadline", span),
     Flag("leader-elect-retry-period", "time between two tries (2s)", "retry_period", span),
-    Flag("concurrency", "requests to the API server under way at once (64)", "concurrency",
-         positive),
+    Flag("concurrency", "requests to the API server under way at once (64)", convert=positive),
     Flag("v", "verbosity of the log (0)", "verbosity", count),
     Flag("zap-log-level", "the same, as training-operator spells it", "verbosity", _log_level),
-    Flag("version", "print the version", "version", boolean, switch=True),
+    Flag("version", "print the version", convert=boolean, switch=True),
 )  # fmt: skip
 WITHOUT_EFFECT = (
     # Muster passes over jobs concurrently and writes in parallel; the number of workers that made
@@ -504,9 +500,6 @@ def usage(command: str = "run") -> str:
         lines += [f"  --{flag.name:<38} {flag.text}" for flag in section]
     accepted = [f"--{flag.name}" for flag in WITHOUT_EFFECT]
     accepted += [f"--{prefix}*" for prefix in PREFIXES]
-    lines += ["", "Accepted without effect:", *_wrapped(accepted)]
+    lines += ["", "Accepted without effect:"]
+    lines += ["  " + ", ".join(accepted[i : i + 4]) for i in range(0, len(accepted), 4)]
     return "\n".join(lines)
-
-
-def _wrapped(words: Sequence[str]) -> list[str]:
-    return ["  " + ", ".join(words[start : start + 4]) for start in range(0, len(words), 4)]

@@ -47,8 +47,6 @@ class Pair:
 
     certificate: bytes
     key: bytes
-    until: float
-    """End of its validity, in seconds since the epoch."""
 
 
 def self_signed(hosts: Sequence[str], now: float, lifetime: float) -> Pair:
@@ -56,7 +54,6 @@ def self_signed(hosts: Sequence[str], now: float, lifetime: float) -> Pair:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, NAME)])
     moment = dt.datetime.fromtimestamp(int(now), dt.UTC)
-    end = moment + dt.timedelta(seconds=lifetime)
     usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
     made = (
         x509.CertificateBuilder()
@@ -65,7 +62,7 @@ def self_signed(hosts: Sequence[str], now: float, lifetime: float) -> Pair:
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(moment - _SKEW)
-        .not_valid_after(end)
+        .not_valid_after(moment + dt.timedelta(seconds=lifetime))
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(usage, critical=False)
         .add_extension(x509.SubjectAlternativeName(list(map(_name, hosts))), critical=False)
@@ -78,7 +75,6 @@ def self_signed(hosts: Sequence[str], now: float, lifetime: float) -> Pair:
             serialization.PrivateFormat.PKCS8,
             serialization.NoEncryption(),
         ),
-        end.timestamp(),
     )
 
 
@@ -124,7 +120,6 @@ REREAD_SECONDS = 10.0
 """How often the configuration is looked at, which others may write too."""
 FOLLOW_SECONDS = 2.0
 """How often given files are looked at."""
-CONFLICT = 409
 OBSTACLES = {
     403: "the operator's account may not get and update it; apply manifests/components/webhook",
     404: "there is no such ValidatingWebhookConfiguration; apply manifests/components/webhook",
@@ -138,14 +133,6 @@ class GivenFiles:
 
     certificate: str
     key: str
-
-
-@dataclass(frozen=True, slots=True)
-class Files:
-    """What stands in them, PEM."""
-
-    certificate: bytes
-    key: bytes
 
 
 class Admission:
@@ -163,7 +150,7 @@ class Admission:
         connection on."""
         self.ready = asyncio.Event()
         """Set when there is a certificate."""
-        self._said = ""
+        self._reported = ""
 
     async def run(self) -> None:
         """Make, renew and publish without end."""
@@ -171,17 +158,17 @@ class Admission:
             try:
                 pause = await (self._follow(self._given) if self._given else self._renew())
             except ApiError as error:
-                self._tell(OBSTACLES.get(error.code, error.message))
-                pause = RETRY_SECONDS
+                pause = self._report(OBSTACLES.get(error.code, error.message))
             except (*BROKEN, OSError, ValueError) as error:
-                self._tell(f"{type(error).__name__}: {error}")
-                pause = RETRY_SECONDS
+                pause = self._report(f"{type(error).__name__}: {error}")
             await asyncio.sleep(pause)
 
-    def _tell(self, problem: str) -> None:
-        if problem != self._said:
-            self._said = problem
+    def _report(self, problem: str) -> float:
+        """Log a problem that is new; return the seconds until the next try."""
+        if problem != self._reported:
+            self._reported = problem
             log.warning("the webhook %s is not served as it should be: %s", self._name, problem)
+        return RETRY_SECONDS
 
     async def _follow(self, given: GivenFiles) -> float:
         """Take the given files into use if they have changed.
@@ -203,7 +190,7 @@ class Admission:
         configuration = await self._kube.get(self._path)
         pair = self_signed(tuple(hosts(configuration)), now, self._lifetime)
         await self._publish(pair.certificate)
-        await asyncio.to_thread(_write, self.files, Files(pair.certificate, pair.key))
+        await asyncio.to_thread(_write, self.files, pair)
         self._use()
         renewal = now + self._lifetime * 2 / 3
         while (left := renewal - time.time()) > 0:
@@ -213,9 +200,9 @@ class Admission:
 
     def _use(self) -> None:
         self.context.load_cert_chain(self.files.certificate, self.files.key)
-        if self._said or not self.ready.is_set():
+        if self._reported or not self.ready.is_set():
             log.info("the webhook %s is served", self._name)
-        self._said = ""
+        self._reported = ""
         self.ready.set()
 
     async def _publish(self, certificate: bytes) -> None:
@@ -228,7 +215,7 @@ class Admission:
             try:
                 await self._kube.replace(self._path, wanted, PriorityLevel.SUPPORT)
             except ApiError as error:
-                if error.code != CONFLICT:
+                if error.code != 409:
                     raise
             else:
                 return
@@ -267,11 +254,11 @@ def _server_context() -> ssl.SSLContext:
     return ssl.create_default_context(purpose=ssl.Purpose.CLIENT_AUTH)
 
 
-def _read(given: GivenFiles) -> Files:
-    return Files(Path(given.certificate).read_bytes(), Path(given.key).read_bytes())
+def _read(given: GivenFiles) -> Pair:
+    return Pair(Path(given.certificate).read_bytes(), Path(given.key).read_bytes())
 
 
-def _write(files: GivenFiles, pair: Files) -> None:
+def _write(files: GivenFiles, pair: Pair) -> None:
     Path(files.certificate).write_bytes(pair.certificate)
     key = Path(files.key)
     key.touch(mode=0o600)

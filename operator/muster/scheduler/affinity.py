@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What tasks mean to those that come after them: neighbours, spread, volumes they have taken.
 
-Letters in array shapes: N nodes, D domains of one bond.
+Letters in array shapes: N nodes, D domains of one term.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from muster.scheduler.model import (
-    Bond,
+    AffinityTerm,
     BoolArray,
     CodeArray,
     Driver,
@@ -27,9 +27,9 @@ from muster.scheduler.volumestate import NOT_SERVED, TOO_MANY, Attached, Stock
 
 @dataclass(slots=True, eq=False)
 class _Tally:
-    """A bond and what its domains hold by now."""
+    """A term and what its domains hold by now."""
 
-    bond: Bond
+    term: AffinityTerm
     counts: IntArray
     """(D,)"""
     going: IntArray
@@ -44,83 +44,84 @@ class _Tally:
     def here(self, *, future: bool = False) -> IntArray:
         """Return (N,) what the domain of each node holds; 0 without a domain."""
         counts = self.holds(future=future)
-        found: IntArray = np.where(self.bond.domain < 0, 0, counts[self.bond.domain])
+        found: IntArray = np.where(self.term.domain < 0, 0, counts[self.term.domain])
         return found
 
     def add(self, to: IntArray, nodes: IntArray, amounts: IntArray) -> None:
         """Add (M,) amounts to the domains of (M,) nodes, in one of the two (D,) columns."""
-        domain, counted = self.bond.domain[nodes], self.bond.counted
+        domain, counted = self.term.domain[nodes], self.term.counted
         real = domain >= 0 if counted is None else (domain >= 0) & counted[nodes]
         np.add.at(to, domain[real], amounts[real])
 
 
 class AffinityState:
-    """The tallies of all bonds of a snapshot; `version` of a shape changes with any of its own.
+    """The tallies of all terms of a snapshot; `version` of a shape changes with any of its own.
 
     `future` asks how it will be once the pods that are ending, or are to be evicted, have gone.
     """
 
     def __init__(
         self,
-        bonds: Mapping[int, tuple[Bond, ...]],
+        terms: Mapping[int, tuple[AffinityTerm, ...]],
         wants: Mapping[int, tuple[Want, ...]] | None = None,
         drivers: Iterable[Driver] = (),
     ) -> None:
         self.stock: Final = Stock(wants or {})
         self.attached: Final = Attached(drivers)
         self._tallies: Final[dict[int, tuple[_Tally, ...]]] = {}
-        self._heard: Final[dict[int, list[tuple[int, _Tally, int]]]] = {}
+        self._counted_by: Final[dict[int, list[tuple[int, _Tally, int]]]] = {}
         self._versions: Final[dict[int, int]] = {}
-        for key, own in bonds.items():
+        for key, own in terms.items():
             if own:
                 tallies = tuple(map(_tally, own))
                 self._tallies[key] = tallies
                 self._versions[key] = 0
                 for tally in tallies:
-                    for other, amount in tally.bond.adds.items():
-                        self._heard.setdefault(other, []).append((key, tally, amount))
+                    for other, amount in tally.term.adds.items():
+                        self._counted_by.setdefault(other, []).append((key, tally, amount))
 
     def version(self, shape: int) -> int:
-        """Return a number that grows when the shape's bonds may have changed."""
+        """Return a number that grows when the shape's terms may have changed."""
         own = self.stock.version if self.stock.knows(shape) else 0
         own += self.attached.version if self.attached.knows(shape) else 0
         return self._versions.get(shape, 0) + own
 
     def add(self, shape: int, nodes: IntArray, counts: IntArray) -> None:
         """Count (M,) tasks of the shape on (M,) nodes; negative counts take back."""
-        for owner, tally, amount in self._heard.get(shape, ()):
-            tally.add(tally.counts, nodes, counts * amount)
-            self._versions[owner] += 1
+        self._count(shape, nodes, counts, leaving=False)
         self.stock.add(shape, nodes, counts)
         self.attached.add(shape, nodes, counts)
 
     def leave(self, shape: int, nodes: IntArray, counts: IntArray) -> None:
         """Count (M,) tasks of the shape on (M,) nodes as going; negative counts take back."""
-        for owner, tally, amount in self._heard.get(shape, ()):
-            tally.add(tally.going, nodes, counts * amount)
-            self._versions[owner] += 1
+        self._count(shape, nodes, counts, leaving=True)
         self.attached.leave(shape, nodes, counts)
 
-    def hear(self, shape: int) -> bool:
+    def _count(self, shape: int, nodes: IntArray, counts: IntArray, *, leaving: bool) -> None:
+        for owner, tally, amount in self._counted_by.get(shape, ()):
+            tally.add(tally.going if leaving else tally.counts, nodes, counts * amount)
+            self._versions[owner] += 1
+
+    def is_counted(self, shape: int) -> bool:
         """Say whether tasks of the shape mean anything to others."""
-        return shape in self._heard or self.attached.knows(shape)
+        return shape in self._counted_by or self.attached.knows(shape)
 
     def rivals(self, shape: int) -> tuple[frozenset[int], frozenset[int]]:
         """Return the shapes that keep this one away where they are, and those it must be near."""
         links = {True: set[int](), False: set(self.attached.rivals(shape))}
         for tally in self._tallies.get(shape, ()):
-            if tally.bond.link is not Link.FOND:
-                links[tally.bond.link is Link.NEAR].update(tally.bond.adds)
+            if tally.term.link is not Link.FOND:
+                links[tally.term.link is Link.NEAR].update(tally.term.adds)
         return frozenset(links[False]), frozenset(links[True])
 
     def open(self, shape: int, *, future: bool = False) -> BoolArray | None:
-        """Return (N,) where the next task of the shape may go; None: it has no bonds."""
+        """Return (N,) where the next task of the shape may go; None: it has no terms."""
         tallies = self._tallies.get(shape, ())
         near = _near(tallies, future=future)
         served = self.stock.open(shape)
         marks = [each for each in (near, served) if each is not None]
-        strict = (tally for tally in tallies if tally.bond.link in _ALLOWED)
-        marks += [_ALLOWED[tally.bond.link](tally, future=future) for tally in strict]
+        strict = (tally for tally in tallies if tally.term.link in _ALLOWED)
+        marks += [_ALLOWED[tally.term.link](tally, future=future) for tally in strict]
         room = self.attached.room(shape, future=future)
         marks += [] if room is None else [room > 0]
         return _all(marks) if marks else None
@@ -128,10 +129,10 @@ class AffinityState:
     def apart(self, shape: int, *, future: bool = False) -> BoolArray | None:
         """Return (N,) where nothing is that must stay away, and no volume lacks; None: everywhere.
 
-        Unlike the other bonds, it cannot become true by placing more.
+        Unlike the other terms, it cannot become true by placing more.
         """
         tallies = self._tallies.get(shape, ())
-        marks = [_free(tally, future=future) for tally in tallies if tally.bond.link is Link.APART]
+        marks = [_free(tally, future=future) for tally in tallies if tally.term.link is Link.APART]
         served = self.stock.open(shape)
         marks += [] if served is None else [served]
         return _all(marks) if marks else None
@@ -140,7 +141,7 @@ class AffinityState:
         """Return (N,) 0 where the next task may go, else 1 + the position of the reason."""
         tallies, served = self._tallies.get(shape, ()), self.stock.open(shape)
         room = self.attached.room(shape)
-        columns = [*(tally.bond.domain for tally in tallies[:1]), served, room]
+        columns = [*(tally.term.domain for tally in tallies[:1]), served, room]
         known = next((column for column in columns if column is not None), None)
         if known is None:
             return None
@@ -148,11 +149,11 @@ class AffinityState:
         codes = np.zeros(len(known), np.int16)
         texts: list[str] = []
         for tally in tallies:
-            link = tally.bond.link
+            link = tally.term.link
             if link is Link.FOND:
                 continue
             allowed = _ALLOWED[link](tally, future=False) if link in _ALLOWED else near
-            texts.append(tally.bond.text)
+            texts.append(tally.term.text)
             if allowed is not None:
                 codes[(codes == 0) & ~allowed] = len(texts)
         if served is not None:
@@ -165,7 +166,7 @@ class AffinityState:
 
     def fond(self, shape: int) -> FloatArray | None:
         """Return (N,) how well the neighbours suit, 0 - 100; None: no such preference."""
-        tallies = [t for t in self._tallies.get(shape, ()) if t.bond.link is Link.FOND]
+        tallies = [t for t in self._tallies.get(shape, ()) if t.term.link is Link.FOND]
         if not tallies:
             return None
         total = np.sum([tally.here() for tally in tallies], axis=0)
@@ -174,30 +175,30 @@ class AffinityState:
         marks: FloatArray = (total - least) * scale
         return marks
 
-    def loose(self, shape: int, *, future: bool = False) -> tuple[Bond, ...]:
-        """Return the NEAR bonds that the first of several tasks is still free to settle."""
-        near = [t for t in self._tallies.get(shape, ()) if t.bond.link is Link.NEAR]
+    def loose(self, shape: int, *, future: bool = False) -> tuple[AffinityTerm, ...]:
+        """Return the NEAR terms that the first of several tasks is still free to choose."""
+        near = [t for t in self._tallies.get(shape, ()) if t.term.link is Link.NEAR]
         if not near or not _first(near, future=future):
             return ()
-        return tuple(tally.bond for tally in near)
+        return tuple(tally.term for tally in near)
 
 
-def _tally(bond: Bond) -> _Tally:
-    real = bond.domain >= 0
-    if bond.counted is not None:
-        real &= bond.counted
-    domains = np.unique(bond.domain[real]) if bond.link is Link.EVEN else np.array([], np.int64)
-    going = np.zeros_like(bond.counts) if bond.going is None else bond.going.copy()
-    return _Tally(bond, bond.counts.copy(), going, domains)
+def _tally(term: AffinityTerm) -> _Tally:
+    real = term.domain >= 0
+    if term.counted is not None:
+        real &= term.counted
+    domains = np.unique(term.domain[real]) if term.link is Link.EVEN else np.array([], np.int64)
+    going = np.zeros_like(term.counts) if term.going is None else term.going.copy()
+    return _Tally(term, term.counts.copy(), going, domains)
 
 
 def _near(tallies: tuple[_Tally, ...], *, future: bool) -> BoolArray | None:
-    """Return (N,) where all NEAR bonds hold; None if there are none."""
-    near = [tally for tally in tallies if tally.bond.link is Link.NEAR]
+    """Return (N,) where all NEAR terms hold; None if there are none."""
+    near = [tally for tally in tallies if tally.term.link is Link.NEAR]
     if not near:
         return None
     if _first(near, future=future):
-        marks = [tally.bond.domain >= 0 for tally in near]
+        marks = [tally.term.domain >= 0 for tally in near]
     else:
         marks = [tally.here(future=future) > 0 for tally in near]
     return _all(marks)
@@ -211,7 +212,7 @@ def _all(marks: list[BoolArray]) -> BoolArray:
 def _first(near: list[_Tally], *, future: bool) -> bool:
     """Say whether a task would be the first of pods that count for each other."""
     alone = not any(tally.holds(future=future).any() for tally in near)
-    return bool(near[0].bond.itself) and alone
+    return bool(near[0].term.itself) and alone
 
 
 def _free(tally: _Tally, *, future: bool) -> BoolArray:
@@ -220,10 +221,10 @@ def _free(tally: _Tally, *, future: bool) -> BoolArray:
 
 
 def _even(tally: _Tally, *, future: bool) -> BoolArray:
-    bond, domains = tally.bond, tally.domains
+    term, domains = tally.term, tally.domains
     counts, here = tally.holds(future=future), tally.here(future=future)
-    fewest = int(counts[domains].min()) if len(domains) >= bond.least_domains else 0
-    allowed: BoolArray = (bond.domain >= 0) & (here + bond.itself - fewest <= bond.skew)
+    fewest = int(counts[domains].min()) if len(domains) >= term.least_domains else 0
+    allowed: BoolArray = (term.domain >= 0) & (here + term.itself - fewest <= term.skew)
     return allowed
 
 

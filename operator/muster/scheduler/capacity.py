@@ -82,10 +82,10 @@ class Capacity:
     def __init__(self, nodes: Nodes, shapes: Mapping[int, Shape] | None = None) -> None:
         self.nodes: Final = nodes
         known = shapes or {}
-        bonds = {key: shape.bonds for key, shape in known.items()}
+        terms = {key: shape.affinity for key, shape in known.items()}
         wants = {key: shape.wants for key, shape in known.items()}
         drivers = {id(one): one for shape in known.values() for one in shape.drivers}
-        self.bonds: Final = AffinityState(bonds, wants, drivers.values())
+        self.affinity: Final = AffinityState(terms, wants, drivers.values())
         self.within: Mapping[int, BoolArray] = {}
         """Shape -> (N,) where its tasks may be placed for the time being; left out: everywhere."""
         self.idle = nodes.allocatable - nodes.used
@@ -134,6 +134,7 @@ class Capacity:
 
     def vacate(self, nodes: IntArray, amounts: IntArray) -> None:
         """Count (M, R) amounts on distinct nodes as about to come free; negative takes back."""
+        # Copied late: most cycles evict nobody, and the snapshot's column must stay as it is.
         if not self.evicting:
             self.ending = self.ending.copy()
         self.ending[nodes] += amounts
@@ -182,6 +183,8 @@ class Capacity:
         room.
         """
         if lasting:
+            # Two moments count: there must be room now, and beside what is kept at the time for
+            # which it is kept.
             then = self.idle[nodes] + self.ending[nodes] - self.promised[nodes]
             then += self.leaving[nodes] - self.kept[nodes]
             least: IntArray = np.minimum(self.free(nodes, future=future), then)
@@ -189,6 +192,8 @@ class Capacity:
         idle = self.idle[nodes]
         if not self.promises:
             return idle + self.ending[nodes] if future else idle
+        # Promises are kept from what is ending first. Only what that does not cover is missing
+        # now.
         debt = self.promised[nodes] - self.ending[nodes]
         return idle - debt if future else idle - np.maximum(debt, 0)
 
@@ -220,13 +225,14 @@ class Fit:
         self._columns = np.flatnonzero(shape.request)
         self._request = shape.request[self._columns]
         self._seen = len(room.touched)
-        self._version = room.bonds.version(shape_id)
+        self._version = room.affinity.version(shape_id)
         self._compute(np.arange(len(barred)))
 
     def refresh(self) -> Fit:
         """Follow what happened on the nodes since the last time."""
         touched = self._room.touched
-        version = self._room.bonds.version(self._id)
+        version = self._room.affinity.version(self._id)
+        # Neighbours count by domain: what happened on one node may matter on all.
         if version != self._version:
             self._version, self._seen = version, len(touched)
             self._compute(np.arange(len(self.barred)))
@@ -234,6 +240,8 @@ class Fit:
             news = touched[self._seen :]
             self._seen = len(touched)
             nodes = news[0] if len(news) == 1 else np.concatenate(news)
+            # A node stands there as often as it was touched; from some point on all of them cost
+            # less.
             if 2 * len(nodes) > len(self.barred):
                 nodes = np.arange(len(self.barred))
             self._compute(nodes)
@@ -254,11 +262,11 @@ class Fit:
             capacity[self._room.shut(self._id, self.shape, nodes, future=self._future)] = 0
         if not self.shape.tied:
             return capacity
-        bonds = self._room.bonds
-        apart = bonds.apart(self._id, future=self._future)
+        affinity = self._room.affinity
+        apart = affinity.apart(self._id, future=self._future)
         if apart is not None:
             capacity *= apart[nodes]
-        room = bonds.attached.room(self._id, future=self._future)
+        room = affinity.attached.room(self._id, future=self._future)
         return capacity if room is None else np.minimum(capacity, room[nodes])
 
     def score(self, nodes: IntArray, depth: IntArray) -> FloatArray:
@@ -270,7 +278,7 @@ class Fit:
 
         Equal ranks: the node that comes first by name. Shorter when the room ends.
         """
-        if self.shape.bonds or self.shape.wants:
+        if self.shape.affinity or self.shape.wants:
             return self._one_by_one(wanted)
         within = self._room.within.get(self._id)
         if within is None:
@@ -289,7 +297,7 @@ class Fit:
 
     def _one_by_one(self, wanted: int) -> Picks:
         """Choose where each task changes what the next one may do."""
-        bonds, rank, left = self._room.bonds, self.rank.copy(), self.capacity.copy()
+        affinity, rank, left = self._room.affinity, self.rank.copy(), self.capacity.copy()
         within = self._room.within.get(self._id)
         if within is not None:
             left[~within] = 0
@@ -297,7 +305,7 @@ class Fit:
         one = np.ones(1, np.int64)
         order: list[int] = []
         while len(order) < wanted:
-            allowed = bonds.open(self._id, future=self._future)
+            allowed = affinity.open(self._id, future=self._future)
             free = left > 0 if allowed is None else (left > 0) & allowed
             heads = best(np.where(free, rank, NOWHERE), 1)
             if not len(heads):
@@ -305,11 +313,13 @@ class Fit:
             order += heads.tolist()
             left[heads] -= 1
             depth[heads] += 1
-            bonds.add(self._id, heads, one)
-            changed = np.arange(len(left)) if bonds.fond(self._id) is not None else heads
+            # Taken back below: the choice must see what it has chosen, the cycle only what is
+            # placed.
+            affinity.add(self._id, heads, one)
+            changed = np.arange(len(left)) if affinity.fond(self._id) is not None else heads
             rank[changed] = self.score(changed, depth[changed])
         nodes = np.flatnonzero(depth)
-        bonds.add(self._id, nodes, -depth[nodes])
+        affinity.add(self._id, nodes, -depth[nodes])
         return Picks(order, nodes, depth[nodes])
 
     def _compute(self, nodes: IntArray) -> None:
@@ -319,6 +329,7 @@ class Fit:
         capacity[rank == NOWHERE] = 0
         self.capacity[nodes] = capacity
         self.rank[nodes] = rank
+        # After few changes the best are found without a look at all nodes.
         if len(nodes) < len(self.rank):
             self._best.change(nodes)
         else:

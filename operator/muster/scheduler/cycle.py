@@ -45,19 +45,19 @@ _WHOLE = Refusal(Reason.NONE, "")
 def decisions(session: Session) -> tuple[Decision, ...]:
     """Return what was decided: gangs with placements first, as placed, then those that wait."""
     started = set(map(id, session.started))
-    rest = sorted((j for j in session.jobs if id(j) not in started), key=session.order)
-    positions = _positions(job for job in rest if job.need)
+    rest = sorted((j for j in session.gangs if id(j) not in started), key=session.order)
+    positions = _positions(gang for gang in rest if gang.need)
     names = session.snapshot.nodes.names
     return tuple(
         Decision(
-            gang=job.gang.key,
-            verdict=_verdict(session, job, positions),
-            placements=job.placed(names) if id(job) in started else (),
-            evictions=session.evictions(job) if job.evicts else (),
-            nominations=job.nominations(names),
-            moves=job.moves,
+            gang=gang.spec.key,
+            verdict=_verdict(session, gang, positions),
+            placements=gang.placed(names) if id(gang) in started else (),
+            evictions=session.evictions(gang) if gang.evicts else (),
+            nominations=gang.nominations(names),
+            moves=gang.moves,
         )
-        for job in (*session.started, *rest)
+        for gang in (*session.started, *rest)
     )
 
 
@@ -65,58 +65,58 @@ def _positions(waiting: Iterable[GangState]) -> Mapping[str, int]:
     """Return key -> place in its queue, from 1."""
     places: Counter[str] = Counter()
     positions = {}
-    for job in waiting:
-        places[job.gang.queue] += 1
-        positions[job.gang.key] = places[job.gang.queue]
+    for gang in waiting:
+        places[gang.spec.queue] += 1
+        positions[gang.spec.key] = places[gang.spec.queue]
     return positions
 
 
-def _verdict(session: Session, job: GangState, positions: Mapping[str, int]) -> Verdict:
-    gang, state = job.gang, _state(session, job)
-    total = gang.ready + gang.missing
-    placed = gang.ready if state in (GangPhase.WAITING, GangPhase.RESERVED) else job.ready
-    refusal = _refusal(job)
+def _verdict(session: Session, gang: GangState, positions: Mapping[str, int]) -> Verdict:
+    spec, state = gang.spec, _state(session, gang)
+    total = spec.ready + spec.missing
+    placed = spec.ready if state in (GangPhase.WAITING, GangPhase.RESERVED) else gang.ready
+    refusal = _refusal(gang)
     message = summary = ""
     if refusal.reason:
-        lacking = min(job.need or job.left, total)
+        lacking = min(gang.need or gang.left, total)
         message = f"{lacking}/{total} tasks in gang unschedulable: {refusal.sentence}"
-        summary = f": {job.summary or refusal.sentence}"
-    goal = total if state in (GangPhase.RUNNING, GangPhase.PLACED) else gang.min_member
+        summary = f": {gang.summary or refusal.sentence}"
+    goal = total if state in (GangPhase.RUNNING, GangPhase.PLACED) else spec.min_member
     return Verdict(
         state=state,
         reason=refusal.reason,
         message=message,
         summary=f"{placed}/{goal} placed{summary}",
-        min_member=gang.min_member,
+        min_member=spec.min_member,
         placed=placed,
-        ready=gang.ready,
+        ready=spec.ready,
         total=total,
-        shortage=job.shortage,
-        position=positions.get(gang.key, 0),
-        eta=job.eta,
-        blocked_by=job.blocked_by,
+        shortage=gang.shortage,
+        position=positions.get(spec.key, 0),
+        eta=gang.eta,
+        blocked_by=gang.blocked_by,
         ever_possible=refusal.reason.ever_possible,
         ruled_out=refusal.nodes,
     )
 
 
-def _refusal(job: GangState) -> Refusal:
-    if not job.need and not job.left:
-        return _GATED if any(lot.gated for lot in job.gang.lots) else _WHOLE
-    if job.refusal is not None:
-        return job.refusal
-    if job.promised or any(lot.returning for lot in job.gang.lots):
+def _refusal(gang: GangState) -> Refusal:
+    if not gang.need and not gang.left:
+        return _GATED if any(pod_set.gated for pod_set in gang.spec.pod_sets) else _WHOLE
+    if gang.refusal is not None:
+        return gang.refusal
+    if gang.promised or any(pod_set.returning for pod_set in gang.spec.pod_sets):
         return _ENDING
     return _UNTRIED
 
 
-def _state(session: Session, job: GangState) -> GangPhase:
-    if not job.need:
-        return GangPhase.RUNNING if job.gang.ready >= job.gang.min_member else GangPhase.PLACED
-    if job.lost:
+def _state(session: Session, gang: GangState) -> GangPhase:
+    if not gang.need:
+        return GangPhase.RUNNING if gang.spec.ready >= gang.spec.min_member else GangPhase.PLACED
+    if gang.lost:
         return GangPhase.RELEASED
-    if job.gang.admitted:
+    if gang.spec.admitted:
         return GangPhase.DEGRADED
-    if job.reserved or (job.promised and session.rules.pipelined(job)):
+    if gang.reserved or (gang.promised and session.rules.pipelined(gang)):
         return GangPhase.RESERVED
     return GangPhase.WAITING

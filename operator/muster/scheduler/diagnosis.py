@@ -62,29 +62,26 @@ class _Empty:
 
 def obstacles(session: Session, tasks: PodSetState) -> Obstacles:
     """Return what keeps the next task from every node once those that fit are placed."""
-    key = ("obstacles", session.room.state, tasks.lot.shape)
-    if key not in session.memory:
-        session.memory[key] = _obstacles(session, tasks)
-    found: Obstacles = session.memory[key]
-    return found
+    key = ("obstacles", session.room.state, tasks.pod_set.shape)
+    return session.remember(key, lambda: _obstacles(session, tasks))
 
 
-def explain(session: Session, job: GangState, tasks: PodSetState, found: Obstacles) -> None:
-    """Refuse the job because of these tasks, which did not all fit."""
-    demand = job.demand()
+def explain(session: Session, gang: GangState, tasks: PodSetState, found: Obstacles) -> None:
+    """Refuse the gang because of these tasks, which did not all fit."""
+    demand = gang.demand()
     if not any(count for _, count in demand):
         demand = [(tasks, tasks.left)]
     short = shortage(session, demand)
     reason = _hopeless(session, demand)
     if reason is None:
         reason = Reason.NOT_ENOUGH_RESOURCES if short else Reason.FRAGMENTED
-    count = next((count for lot, count in demand if lot is tasks), 0) or tasks.left
+    count = next((count for pod_set, count in demand if pod_set is tasks), 0) or tasks.left
     if not short:
         lacking = max(count - int(session.fit(tasks, kept=True).capacity.sum()), 1)
         short = {r: lacking * _asked(session, tasks, r) for r in found.lacking}
     sentence = found.sentence(len(session.snapshot.nodes.names))
     refusal = Refusal(reason, sentence, found.counts)
-    job.refuse(refusal, _summary(session, tasks, count, reason, found), short)
+    gang.refuse(refusal, _summary(session, tasks, count, reason, found), short)
 
 
 def amount(resource: str, value: int) -> str:
@@ -98,14 +95,14 @@ def amount(resource: str, value: int) -> str:
 
 
 def _obstacles(session: Session, tasks: PodSetState) -> Obstacles:
-    codes, texts = session.barred(tasks.lot.shape)
+    codes, texts = session.barred(tasks.pod_set.shape)
     counts = np.bincount(codes, minlength=len(texts) + 1)[1:].tolist()
     barred = {text: count for text, count in zip(texts, counts, strict=True) if count}
     suits = np.flatnonzero(codes == 0)
     request = tasks.shape.request
     columns = np.flatnonzero(request)
     capacity = session.fit(tasks, kept=True).capacity[suits]
-    tied = session.room.bonds.barred(tasks.lot.shape)
+    tied = session.room.affinity.barred(tasks.pod_set.shape)
     if tied is not None:
         capacity = np.where(tied[0][suits] > 0, 0, capacity)
     free = session.room.free(suits)[:, columns] - capacity[:, None] * request[columns]
@@ -115,7 +112,7 @@ def _obstacles(session: Session, tasks: PodSetState) -> Obstacles:
         for code, text in enumerate(tied[1], 1):
             _count(barred, text, int(np.count_nonzero(tied[0][blocked] == code)))
         blocked = blocked[tied[0][blocked] == 0]
-    volumes = session.room.bonds.attached.room(tasks.lot.shape)
+    volumes = session.room.affinity.attached.room(tasks.pod_set.shape)
     if volumes is not None:
         full = session.fit(tasks, kept=True).capacity[blocked] >= volumes[blocked]
         _count(barred, TOO_MANY, int(np.count_nonzero(full)))
@@ -139,19 +136,19 @@ def _suiting(session: Session, demand: list[tuple[PodSetState, int]]) -> BoolArr
     """Return (N,) the nodes that suit any of the tasks."""
     suits = np.zeros(len(session.snapshot.nodes.names), np.bool_)
     for tasks, _ in demand:
-        suits |= session.barred(tasks.lot.shape)[0] == 0
+        suits |= session.barred(tasks.pod_set.shape)[0] == 0
     return suits
 
 
 def shortage(session: Session, demand: list[tuple[PodSetState, int]]) -> dict[str, int]:
     """Return resource -> how much more the nodes that suit would need to have free in all."""
-    shapes = tuple((tasks.lot.shape, count) for tasks, count in demand)
-    key = ("shortage", session.room.state, shapes)
-    if key not in session.memory:
+    shapes = tuple((tasks.pod_set.shape, count) for tasks, count in demand)
+
+    def short() -> dict[str, int]:
         free = np.maximum(session.room.free(_suiting(session, demand)), 0).sum(axis=0)
-        session.memory[key] = _excess(session, demand, free)
-    short: dict[str, int] = session.memory[key]
-    return short
+        return _excess(session, demand, free)
+
+    return session.remember(("shortage", session.room.state, shapes), short)
 
 
 def _excess(
@@ -168,21 +165,15 @@ def _excess(
 
 def _hopeless(session: Session, demand: list[tuple[PodSetState, int]]) -> Reason | None:
     """Return why the tasks would not fit if nothing ran, or None if they might."""
-    key = (
-        "hopeless",
-        tuple((t.lot.shape, count, t.coming, len(t.lot.held)) for t, count in demand),
-    )
-    if key not in session.memory:
-        session.memory[key] = _hopelessness(session, demand)
-    reason: Reason | None = session.memory[key]
-    return reason
+    parts = tuple((t.pod_set.shape, count, t.coming, len(t.pod_set.held)) for t, count in demand)
+    return session.remember(("hopeless", parts), lambda: _hopelessness(session, demand))
 
 
 def _hopelessness(session: Session, demand: list[tuple[PodSetState, int]]) -> Reason | None:
     missing = 0
     reason = None
     # What the gang holds already does not become free for the rest of it.
-    demand = [(tasks, count + len(tasks.lot.held)) for tasks, count in demand]
+    demand = [(tasks, count + len(tasks.pod_set.held)) for tasks, count in demand]
     for tasks, count in demand:
         empty = _empty(session, tasks)
         if empty.capacity < count and reason is None:
@@ -192,40 +183,39 @@ def _hopelessness(session: Session, demand: list[tuple[PodSetState, int]]) -> Re
             if not empty.matching:
                 reason = Reason.NO_MATCHING_NODE
         missing += max(count - empty.capacity, 0)
-        missing -= max(min(empty.capacity, tasks.coming + len(tasks.lot.held)) - count, 0)
+        missing -= max(min(empty.capacity, tasks.coming + len(tasks.pod_set.held)) - count, 0)
     if missing > 0:
         return reason
-    if any(tasks.coming + len(tasks.lot.held) > count for tasks, count in demand):
+    if any(tasks.coming + len(tasks.pod_set.held) > count for tasks, count in demand):
         return None  # other tasks of the gang could make up its minimum
     total = session.snapshot.nodes.allocatable[_suiting(session, demand)].sum(axis=0)
     return Reason.EXCEEDS_CLUSTER if _excess(session, demand, total) else None
 
 
 def _empty(session: Session, tasks: PodSetState) -> _Empty:
-    key = ("empty", tasks.lot.shape)
-    if key not in session.memory:
-        suits = session.barred(tasks.lot.shape)[0] == 0
+    shape = tasks.pod_set.shape
+
+    def empty() -> _Empty:
+        suits = session.barred(shape)[0] == 0
         columns = np.flatnonzero(tasks.shape.request)
         allocatable = session.snapshot.nodes.allocatable[suits][:, columns]
         capacity = (allocatable // tasks.shape.request[columns]).min(axis=1)
         if tasks.shape.ports:
             capacity = np.minimum(capacity, 1)
-        volumes = session.room.bonds.attached.empty(tasks.lot.shape)
+        volumes = session.room.affinity.attached.empty(shape)
         if volumes is not None:
             capacity = np.minimum(capacity, volumes[suits])
         most = min([int(capacity.sum()), *_apart(tasks, np.flatnonzero(suits)[capacity > 0])])
-        session.memory[key] = _Empty(
-            int(np.count_nonzero(suits)), int(np.count_nonzero(capacity)), most
-        )
-    empty: _Empty = session.memory[key]
-    return empty
+        return _Empty(int(np.count_nonzero(suits)), int(np.count_nonzero(capacity)), most)
+
+    return session.remember(("empty", shape), empty)
 
 
 def _apart(tasks: PodSetState, nodes: IntArray) -> Iterator[int]:
     """Yield how many tasks that keep away from each other the domains of these nodes can hold."""
-    for bond in tasks.shape.bonds:
-        if bond.link is Link.APART and bond.adds.get(tasks.lot.shape):
-            domains = bond.domain[nodes]
+    for term in tasks.shape.affinity:
+        if term.link is Link.APART and term.adds.get(tasks.pod_set.shape):
+            domains = term.domain[nodes]
             if (domains >= 0).all():
                 yield len(np.unique(domains))
 
@@ -236,9 +226,9 @@ def _summary(
     if reason is Reason.NO_MATCHING_NODE or not found.lacking:
         texts = sorted(found.texts.items(), key=lambda item: (-item[1], item[0]))
         return "; ".join(f"{nodes} {text}" for text, nodes in texts[:2]) or "there are no nodes"
-    resource, nodes = max(found.lacking.items(), key=_telling)
+    resource, nodes = max(found.lacking.items(), key=_prominence)
     column = session.snapshot.resources.index(resource)
-    suits = session.barred(tasks.lot.shape)[0] == 0
+    suits = session.barred(tasks.pod_set.shape)[0] == 0
     each = amount(resource, _asked(session, tasks, resource))
     if reason.ever_possible:
         free = int(session.room.free(suits)[:, column].max())
@@ -253,7 +243,7 @@ def _summary(
     return f"{nodes} {lack} {resource} (need {count}×{each}, {most})"  # noqa: RUF001
 
 
-def _telling(item: tuple[str, int]) -> tuple[int, bool, str]:
+def _prominence(item: tuple[str, int]) -> tuple[int, bool, str]:
     """Prefer what most nodes lack, then devices."""
     resource, nodes = item
     return nodes, resource not in BASE_RESOURCES, resource

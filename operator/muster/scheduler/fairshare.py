@@ -65,10 +65,10 @@ def _phase(gang: Gang, given: int) -> str:
 def _amount(snapshot: Snapshot, gang: Gang, given: Sequence[Placement]) -> FloatArray:
     tasks = {(placement.role, placement.index) for placement in given}
     amount = np.zeros(len(snapshot.resources))
-    for lot in gang.lots:
-        count = sum((lot.role, index) in tasks for index in lot.waiting)
+    for pod_set in gang.pod_sets:
+        count = sum((pod_set.role, index) in tasks for index in pod_set.waiting)
         if count:
-            amount += count * snapshot.shapes[lot.shape].request
+            amount += count * snapshot.shapes[pod_set.shape].request
     return amount
 
 

@@ -22,7 +22,7 @@ from muster.scheduler.model import (
     Gang,
     IntArray,
     Link,
-    Lot,
+    PodSet,
     Quota,
     Shape,
     Snapshot,
@@ -38,9 +38,9 @@ _Rows = tuple[IntArray, IntArray]
 
 
 def forecast(snapshot: Snapshot, policy: Policy, keys: Collection[str]) -> Mapping[str, float]:
-    """Return gang -> when it starts, of those for which that can be told.
+    """Return gang -> when it starts, of those for which that is known.
 
-    It can not where anybody would be evicted first, who then waits again, and where tasks wait
+    It is not where anybody would be evicted first, who then waits again, and where tasks wait
     whose ports, neighbours or volumes matter.
     """
     found: dict[str, float] = {}
@@ -50,6 +50,7 @@ def forecast(snapshot: Snapshot, policy: Policy, keys: Collection[str]) -> Mappi
     future = _Future(snapshot)
     for _ in range(min(CYCLES, LOOKS // max(len(waiting), 1))):
         decisions = schedule(future.snapshot(), policy)
+        # Who is evicted waits again, for how long nobody can know: no later time would be true.
         if any(decision.evictions for decision in decisions):
             break
         for decision in decisions:
@@ -63,14 +64,19 @@ def forecast(snapshot: Snapshot, policy: Policy, keys: Collection[str]) -> Mappi
 
 
 def _shapes(snapshot: Snapshot, gangs: Iterable[Gang]) -> Iterator[Shape]:
-    wanted = {lot.shape for gang in gangs for lot in gang.lots if lot.waiting or lot.returning}
+    wanted = {
+        pod_set.shape
+        for gang in gangs
+        for pod_set in gang.pod_sets
+        if pod_set.waiting or pod_set.returning
+    }
     return (snapshot.shapes[shape] for shape in wanted)
 
 
 def _is_particular(shape: Shape) -> bool:
     """Say whether it matters to a task who else is on a node."""
     alone = not (shape.ports or shape.wants or shape.drivers)
-    return not alone or any(bond.link is not Link.FOND for bond in shape.bonds)
+    return not alone or any(term.link is not Link.FOND for term in shape.affinity)
 
 
 class _Future:
@@ -112,9 +118,9 @@ class _Future:
         """Let the gang have the nodes that it was given."""
         gang = self._gangs[decision.gang]
         given = {(p.role, p.index): p.node for p in decision.placements}
-        lots = tuple(_with(lot, given, self.now) for lot in gang.lots)
+        pod_sets = tuple(_with(pod_set, given, self.now) for pod_set in gang.pod_sets)
         taken = np.zeros_like(gang.allocated)
-        for before, after in zip(gang.lots, lots, strict=True):
+        for before, after in zip(gang.pod_sets, pod_sets, strict=True):
             given_now = after.held[len(before.held) :]
             taken += len(given_now) * before.request
             self._count(before, given_now, 1)
@@ -123,7 +129,7 @@ class _Future:
             self._allocated[gang.queue] = self._allocated[gang.queue] + taken
         self._gangs[gang.key] = started = replace(
             gang,
-            lots=lots,
+            pod_sets=pod_sets,
             allocated=gang.allocated + taken,
             ready=gang.ready + len(given),
             missing=gang.missing - len(given),
@@ -144,42 +150,44 @@ class _Future:
         self.now = max(then, self.now)
         for key in [key for key, end in self._ends.items() if end <= self.now]:
             self._end(key)
-        self._settle()
+        self._clear()
         return True
 
     def _end(self, key: str) -> None:
         del self._ends[key]
         gang = self._gangs.pop(key)
-        for lot in gang.lots:
-            self._count(lot, (*lot.held, *lot.leaving), -1)
-            self._charge(lot, -len(lot.held))
+        for pod_set in gang.pod_sets:
+            self._count(pod_set, (*pod_set.held, *pod_set.leaving), -1)
+            self._charge(pod_set, -len(pod_set.held))
         if gang.queue in self._allocated:
             wanted = sum(
-                (len(lot.waiting) + len(lot.returning)) * lot.request for lot in gang.lots
+                (len(pod_set.waiting) + len(pod_set.returning)) * pod_set.request
+                for pod_set in gang.pod_sets
             )
             self._allocated[gang.queue] = self._allocated[gang.queue] - gang.allocated
             self._request[gang.queue] = self._request[gang.queue] - gang.allocated - wanted
 
-    def _settle(self) -> None:
+    def _clear(self) -> None:
         """Let the pods that were going be gone."""
         self._used = self._used - self._releasing
         self._releasing = np.zeros_like(self._releasing)
         for key, gang in self._gangs.items():
-            if any(lot.returning for lot in gang.lots):
-                for lot in gang.lots:
-                    self._count(lot, lot.leaving, -1)
-                self._gangs[key] = replace(gang, lots=tuple(map(_back, gang.lots)))
+            if any(pod_set.returning for pod_set in gang.pod_sets):
+                for pod_set in gang.pod_sets:
+                    self._count(pod_set, pod_set.leaving, -1)
+                self._gangs[key] = replace(gang, pod_sets=tuple(map(_back, gang.pod_sets)))
 
-    def _count(self, lot: Lot, tasks: Iterable[tuple[int, str]], sign: int) -> None:
+    def _count(self, pod_set: PodSet, tasks: Iterable[tuple[int, str]], sign: int) -> None:
         index = self._first.nodes.index
         at = np.array([index[node] for _, node in tasks if node in index], np.int64)
         if len(at):
+            # The columns belong to a snapshot, at first to the caller's.
             self._used, self._load = self._used.copy(), self._load.copy()
-            np.add.at(self._used, at, sign * lot.request)
-            np.add.at(self._load, at, sign * lot.request[[CPU, MEMORY]])
+            np.add.at(self._used, at, sign * pod_set.request)
+            np.add.at(self._load, at, sign * pod_set.request[[CPU, MEMORY]])
 
-    def _charge(self, lot: Lot, count: int) -> None:
-        for key, each in lot.charge.items():
+    def _charge(self, pod_set: PodSet, count: int) -> None:
+        for key, each in pod_set.charge.items():
             self._charged[key] = max(self._charged[key] + count * each, 0)
 
     def _quotas(self) -> Iterator[tuple[str, Quota]]:
@@ -188,26 +196,26 @@ class _Future:
 
 
 def _holds(gang: Gang) -> bool:
-    return any(lot.held for lot in gang.lots)
+    return any(pod_set.held for pod_set in gang.pod_sets)
 
 
-def _with(lot: Lot, given: Mapping[tuple[str, int], str], now: float) -> Lot:
-    """Return the lot with those of its tasks on nodes that were given one."""
-    placed = [(i, given[lot.role, i]) for i in lot.waiting if (lot.role, i) in given]
+def _with(pod_set: PodSet, given: Mapping[tuple[str, int], str], now: float) -> PodSet:
+    """Return the pod set with those of its tasks on nodes that were given one."""
+    placed = [(i, given[pod_set.role, i]) for i in pod_set.waiting if (pod_set.role, i) in given]
     taken = frozenset(i for i, _ in placed)
     return replace(
-        lot,
-        waiting=tuple(i for i in lot.waiting if i not in taken),
-        held=(*lot.held, *placed),
-        started=(*lot.started, *(now for _ in placed)) if lot.started else (),
-        absent=lot.absent - taken,
+        pod_set,
+        waiting=tuple(i for i in pod_set.waiting if i not in taken),
+        held=(*pod_set.held, *placed),
+        started=(*pod_set.started, *(now for _ in placed)) if pod_set.started else (),
+        absent=pod_set.absent - taken,
     )
 
 
-def _back(lot: Lot) -> Lot:
-    """Return the lot once the pods are gone for which its tasks wait."""
-    waiting = (*lot.waiting, *lot.returning)
-    return replace(lot, waiting=waiting, returning=(), leaving=())
+def _back(pod_set: PodSet) -> PodSet:
+    """Return the pod set once the pods are gone for which its tasks wait."""
+    waiting = (*pod_set.waiting, *pod_set.returning)
+    return replace(pod_set, waiting=waiting, returning=(), leaving=())
 
 
 def _tenancy(gangs: Iterable[Gang], rows: Mapping[str, _Rows], width: int) -> Tenancy:
@@ -224,7 +232,7 @@ def _tenancy(gangs: Iterable[Gang], rows: Mapping[str, _Rows], width: int) -> Te
 
 def _rows(gang: Gang, index: Mapping[str, int]) -> _Rows:
     """Return (D,) where the gang's tasks are, and (D, R) what each takes."""
-    counts = [sum(node in index for _, node in lot.held) for lot in gang.lots]
-    at = [index[node] for lot in gang.lots for _, node in lot.held if node in index]
-    requests = np.array([lot.request for lot in gang.lots])
+    counts = [sum(node in index for _, node in pod_set.held) for pod_set in gang.pod_sets]
+    at = [index[node] for pod_set in gang.pod_sets for _, node in pod_set.held if node in index]
+    requests = np.array([pod_set.request for pod_set in gang.pod_sets])
     return np.array(at, np.int64), np.repeat(requests, counts, axis=0)

@@ -14,14 +14,22 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from muster.scheduler.capacity import Scorer, Stack
-from muster.scheduler.model import BoolArray, CodeArray, FloatArray, IntArray, Lot, Refusal, Shape
+from muster.scheduler.model import (
+    BoolArray,
+    CodeArray,
+    FloatArray,
+    IntArray,
+    PodSet,
+    Refusal,
+    Shape,
+)
 from muster.scheduler.state import GangState, PodSetState, QueueState
 from muster.scheduler.victims import Victims
 
 T = TypeVar("T")
 
 Demand = Sequence[tuple[PodSetState, int]]
-"""How many tasks of each lot."""
+"""How many tasks of each pod set."""
 Order = tuple[float, ...]
 """Sort key, smaller first."""
 Barred = tuple[CodeArray, tuple[str, ...]]
@@ -32,7 +40,7 @@ Barred = tuple[CodeArray, tuple[str, ...]]
 class Claim:
     """Who wants room, and what might have to go for that."""
 
-    job: GangState
+    gang: GangState
     victims: Victims
     units: IntArray
     """(M,): positions in `victims`, in the order in which they would go."""
@@ -41,7 +49,7 @@ class Claim:
 
 
 Answers = IntArray
-"""(M,) of a claim: YES, NO (not by this plugin's word) or VETO."""
+"""(M,) of a claim: YES, NO (not as far as this plugin goes) or VETO."""
 YES, NO, VETO = 1, 0, -1
 
 
@@ -68,15 +76,15 @@ class Hooks:
     queue_order: Callable[[QueueState], float] | None = None
     """Smaller first. May depend on nothing that changes but the queue itself."""
     job_order: Callable[[GangState], float] | None = None
-    """Smaller first. May depend on nothing that changes but the job itself."""
-    task_order: Callable[[Lot], float] | None = None
+    """Smaller first. May depend on nothing that changes but the gang itself."""
+    task_order: Callable[[PodSet], float] | None = None
     """Smaller first."""
     valid: Callable[[GangState], Refusal | None] | None = None
     """Why the gang could not be whole even if there were room for all of it."""
     admissible: Callable[[GangState, FloatArray], Refusal | None] | None = None
     """Why the gang must not take (R,) this amount now, whatever is free."""
     affordable: Callable[[GangState, Demand], Refusal | None] | None = None
-    """Why so many more tasks of each lot must not have pods now."""
+    """Why so many more tasks of each pod set must not have pods now."""
     ready: Callable[[GangState], bool] | None = None
     """Whether it may start with what it has."""
     pipelined: Callable[[GangState], bool] | None = None
@@ -84,7 +92,7 @@ class Hooks:
     overused: Callable[[QueueState], bool] | None = None
     """Whether the queue holds its due already."""
     within: Callable[[GangState, FloatArray], bool] | None = None
-    """Whether the job's queue stays within its due when the job takes (R,) this amount more."""
+    """Whether the gang's queue stays within its due when the gang takes (R,) this amount more."""
     preemptable: Callable[[Claim], Answers] | None = None
     """Which units may be evicted for a gang of their own queue."""
     reclaimable: Callable[[Claim], Answers] | None = None
@@ -118,75 +126,75 @@ class Rules:
         }
         self._tiers = tiers
 
-    def queue_order(self, line: QueueState) -> Order:
+    def queue_order(self, queue: QueueState) -> Order:
         """Return the key of a queue; the first difference decides."""
-        return self._order("queue_order", line)
+        return self._order("queue_order", queue)
 
-    def job_order(self, job: GangState) -> Order:
-        """Return the key of a job; the first difference decides."""
-        return self._order("job_order", job)
+    def job_order(self, gang: GangState) -> Order:
+        """Return the key of a gang; the first difference decides."""
+        return self._order("job_order", gang)
 
-    def task_order(self, lot: Lot) -> Order:
-        """Return the key of a lot; the first difference decides."""
-        return self._order("task_order", lot)
+    def task_order(self, pod_set: PodSet) -> Order:
+        """Return the key of a pod set; the first difference decides."""
+        return self._order("task_order", pod_set)
 
-    def valid(self, job: GangState) -> Refusal | None:
+    def valid(self, gang: GangState) -> Refusal | None:
         """Return the first refusal."""
-        return self._first("valid", job)
+        return self._first("valid", gang)
 
-    def admissible(self, job: GangState, amount: FloatArray) -> Refusal | None:
+    def admissible(self, gang: GangState, amount: FloatArray) -> Refusal | None:
         """Return the first refusal."""
-        return self._first("admissible", job, amount)
+        return self._first("admissible", gang, amount)
 
-    def affordable(self, job: GangState, demand: Demand) -> Refusal | None:
+    def affordable(self, gang: GangState, demand: Demand) -> Refusal | None:
         """Return the first refusal."""
-        return self._first("affordable", job, demand)
+        return self._first("affordable", gang, demand)
 
-    def ready(self, job: GangState) -> bool:
+    def ready(self, gang: GangState) -> bool:
         """Say whether all agree."""
-        return all(answer(job) for answer in self._asked["ready"])
+        return all(answer(gang) for answer in self._asked["ready"])
 
-    def pipelined(self, job: GangState) -> bool:
+    def pipelined(self, gang: GangState) -> bool:
         """Say whether all agree."""
-        return all(answer(job) for answer in self._asked["pipelined"])
+        return all(answer(gang) for answer in self._asked["pipelined"])
 
-    def overused(self, line: QueueState) -> bool:
+    def overused(self, queue: QueueState) -> bool:
         """Say whether any plugin says so."""
-        return any(answer(line) for answer in self._asked["overused"])
+        return any(answer(queue) for answer in self._asked["overused"])
 
-    def within(self, job: GangState, amount: FloatArray) -> bool:
+    def within(self, gang: GangState, amount: FloatArray) -> bool:
         """Say whether all agree."""
-        return all(answer(job, amount) for answer in self._asked["within"])
+        return all(answer(gang, amount) for answer in self._asked["within"])
 
     def asks(self, name: str) -> bool:
         """Say whether any plugin answers this hook."""
         return bool(self._asked[name])
 
-    def evictable(self, name: str, job: GangState, victims: Victims, units: IntArray) -> IntArray:
+    def evictable(self, name: str, gang: GangState, victims: Victims, units: IntArray) -> IntArray:
         """Return those of the units that may go together, in their order.
 
         `name`: preemptable or reclaimable. Of a tier those count to which all plugins that answer
         say yes; the first tier that has any decides. A veto of any tier holds.
         """
         for together in (False, True):
-            units = units[self._may_go(name, Claim(job, victims, units, together))]
+            units = units[self._may_go(name, Claim(gang, victims, units, together))]
         return units
 
     def _may_go(self, name: str, claim: Claim) -> BoolArray:
         tiers = [[getattr(hooks, name) for hooks in tier] for tier in self._tiers]
         given = [[ask(claim) for ask in tier if ask is not None] for tier in tiers]
-        words = [np.stack(tier) for tier in given if tier]
+        answers = [np.stack(tier) for tier in given if tier]
         vetoed = np.zeros(len(claim.units), np.bool_)
-        for word in words:
-            vetoed |= (word == VETO).any(axis=0)
-        for word in words:
-            allowed: BoolArray = (word == YES).all(axis=0) & ~vetoed
+        for answer in answers:
+            vetoed |= (answer == VETO).any(axis=0)
+        for answer in answers:
+            allowed: BoolArray = (answer == YES).all(axis=0) & ~vetoed
             if allowed.any():
                 return allowed
         return np.zeros(len(claim.units), np.bool_)
 
     def feasible(self, shape: Shape) -> Barred:
-        """Return where the shape may go at all; the first plugin's reason is told."""
+        """Return where the shape may go at all; the first plugin's reason counts."""
         codes = np.zeros(len(shape.barred), np.int16)
         texts: tuple[str, ...] = ()
         for answer in self._asked["feasible"]:
@@ -210,9 +218,9 @@ class Rules:
 
         return total
 
-    def regions(self, job: GangState) -> Iterator[Within]:
+    def regions(self, gang: GangState) -> Iterator[Within]:
         """Yield where to try the gang, best first: at most ATTEMPTS combinations of answers."""
-        answers = (answer(job) for answer in self._asked["regions"])
+        answers = (answer(gang) for answer in self._asked["regions"])
         lists = [regions for regions in answers if regions is not None]
         if not lists:
             yield {}
@@ -222,15 +230,15 @@ class Rules:
         for chosen in itertools.islice(several, ATTEMPTS):
             within: dict[int, BoolArray] = {}
             for region in filter(None, chosen):
-                for tasks in job.tasks:
-                    key = tasks.lot.shape
+                for tasks in gang.tasks:
+                    key = tasks.pod_set.shape
                     if region.shapes is None or key in region.shapes:
                         within[key] = within.get(key, region.nodes) & region.nodes
             yield within
 
-    def cramped(self, job: GangState) -> Refusal | None:
+    def cramped(self, gang: GangState) -> Refusal | None:
         """Return the first refusal."""
-        return self._first("cramped", job)
+        return self._first("cramped", gang)
 
     def _order(self, name: str, subject: object) -> Order:
         return tuple(answer(subject) for answer in self._asked[name])

@@ -112,7 +112,7 @@ class Link(StrEnum):
     """How pods in one domain go together."""
 
     NEAR = "near"
-    """Only where there is one that counts, in the domain of every such bond; anywhere for the
+    """Only where there is one that counts, in the domain of every such term; anywhere for the
     first of pods that count for each other."""
     APART = "apart"
     """Only where there is none."""
@@ -123,7 +123,7 @@ class Link(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Bond:
+class AffinityTerm:
     """What pods in other places mean for the tasks of one shape.
 
     Nodes with the same value of some label are a domain. D: number of domains.
@@ -168,7 +168,7 @@ class Shape:
     """(N,): how many ports pods hold there that meet one of its own; None: none anywhere."""
     ending: IntArray | None = None
     """(N,): the part of `taken` that belongs to pods being deleted; None: nothing."""
-    bonds: tuple[Bond, ...] = ()
+    affinity: tuple[AffinityTerm, ...] = ()
     wants: tuple[Want, ...] = ()
     """In the order in which they are served."""
     drivers: tuple[Driver, ...] = ()
@@ -181,7 +181,7 @@ class Shape:
     @property
     def tied(self) -> bool:
         """Whether it matters to a task where others have gone."""
-        return bool(self.bonds or self.wants or self.drivers)
+        return bool(self.affinity or self.wants or self.drivers)
 
 
 def _nothing() -> IntArray:
@@ -189,12 +189,12 @@ def _nothing() -> IntArray:
 
 
 @dataclass(frozen=True, slots=True)
-class Lot:
-    """The tasks of one replica role: same shape, same priority, told apart by an index."""
+class PodSet:
+    """The tasks of one replica role: same shape, same priority, distinguished by an index."""
 
     role: str
     shape: int
-    """Key into `Snapshot.shapes`; of a lot whose tasks all have nodes what bonds know it by."""
+    """Key into `Snapshot.shapes`; where all tasks have nodes, what terms know them by."""
     priority: int = 0
     waiting: Sequence[int] = ()
     """Indices of tasks that want a node now; a `range` does."""
@@ -240,7 +240,7 @@ class Gang:
     created: float
     """A gang that is queued again keeps its age."""
     min_member: int
-    lots: tuple[Lot, ...]
+    pod_sets: tuple[PodSet, ...]
     """In the order of the roles."""
     allocated: IntArray
     """(R,): requests of the tasks that have a node."""
@@ -349,7 +349,7 @@ class Snapshot:
     """R names, beginning with BASE_RESOURCES."""
     nodes: Nodes
     shapes: Mapping[int, Shape]
-    """Of every lot with tasks that wait or return, and of those that may be moved."""
+    """Of every pod set with tasks that wait or return, and of those that may be moved."""
     gangs: tuple[Gang, ...]
     queues: Mapping[str, Queue]
     tenancy: Tenancy | None = None

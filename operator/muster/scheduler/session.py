@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -21,15 +21,16 @@ from muster.scheduler.model import (
     FloatArray,
     Gang,
     IntArray,
-    Lot,
+    PodSet,
     Shape,
     Snapshot,
 )
 from muster.scheduler.state import GangState, PodSetState, QueueState
 from muster.scheduler.victims import Victims
 
+T = TypeVar("T")
 JobOrder = tuple[Order, float, str, str]
-"""Sort key of a job: the plugins' word, then age, uid, key."""
+"""Sort key of a gang: the plugins' answers, then age, uid, key."""
 Opener = Callable[["Session"], Hooks]
 """Makes a plugin's answers for one session."""
 Around = Callable[[str, str], AbstractContextManager[object]]
@@ -46,7 +47,7 @@ def unwatched(_kind: str, _name: str) -> AbstractContextManager[object]:
 class _Step:
     """Tasks that were given nodes, as it has to be taken back."""
 
-    job: GangState
+    gang: GangState
     tasks: PodSetState
     picks: Picks
     promise: bool
@@ -59,7 +60,7 @@ class _Step:
 class _Eviction:
     """Units that were taken away, as it has to be taken back."""
 
-    job: GangState
+    gang: GangState
     chosen: BoolArray
     action: str
     state: int
@@ -80,7 +81,7 @@ class Session:
         )
         """(R,): what the usable nodes have."""
         self.total[PODS] = 0
-        self.lines: Final = {
+        self.queues: Final = {
             name: QueueState(queue, queue.allocated.copy())
             for name, queue in snapshot.queues.items()
         }
@@ -97,50 +98,61 @@ class Session:
         self.tight = False
         """The fullest node is best for the time being, whatever the plugins say."""
         self._tiers = tiers
+        # One log for placements, promises and evictions: what was evicted for a try goes back with
+        # it, and tries nest, as an inner mark lies behind the outer one.
         self._steps: list[_Step | _Eviction] = []
         self._fits: dict[tuple[int, bool, bool, bool], Fit] = {}
         self._barred: dict[int, Barred] = {}
         self.rules: Final = Rules([[opener(self) for opener in tier] for tier in tiers])
-        self.jobs: Final = [
-            self.job_of(gang)
+        self.gangs: Final = [
+            self.new_state(gang)
             for gang in snapshot.gangs
             if gang.missing or gang.ready < gang.min_member
         ]
         """The gangs that are not whole."""
-        self.asking: Sequence[GangState] = self.jobs
+        self.asking: Sequence[GangState] = self.gangs
         """Those of them for which others may be evicted at present."""
-        self._by_gang = {id(job.gang): job for job in self.jobs}
+        self._states = {id(gang.spec): gang for gang in self.gangs}
         self._leave()
 
     @cached_property
     def victims(self) -> Victims:
         """All tasks that have a node."""
         snapshot = self.snapshot
-        return Victims(snapshot.gangs, self._lots, snapshot.nodes, self.total, snapshot.now)
+        return Victims(snapshot.gangs, self._pod_sets, snapshot.nodes, self.total, snapshot.now)
 
     def state_of(self, gang: Gang) -> GangState:
         """Return the gang's state in this cycle, also of one that is whole."""
-        job = self._by_gang.get(id(gang))
-        if job is None:
-            job = self._by_gang[id(gang)] = self.job_of(gang)
-        return job
+        state = self._states.get(id(gang))
+        if state is None:
+            state = self._states[id(gang)] = self.new_state(gang)
+        return state
 
-    def job_of(self, gang: Gang) -> GangState:
+    def new_state(self, gang: Gang) -> GangState:
         """Return the state in which a gang begins a cycle."""
-        lots = [lot for lot in self._lots(gang) if lot.waiting or lot.returning]
+        pod_sets = [
+            pod_set for pod_set in self._pod_sets(gang) if pod_set.waiting or pod_set.returning
+        ]
         shapes, ends = self.snapshot.shapes, gang.ends(self.snapshot.now)
         return GangState(
-            gang=gang,
-            line=self.lines.get(gang.queue),
-            tasks=[PodSetState(lot, shapes[lot.shape], ends) for lot in lots],
+            spec=gang,
+            queue=self.queues.get(gang.queue),
+            tasks=[PodSetState(pod_set, shapes[pod_set.shape], ends) for pod_set in pod_sets],
             ready=gang.ready,
             allocated=gang.allocated.astype(np.float64),
         )
 
-    def order(self, job: GangState) -> JobOrder:
-        """Return the key by which jobs of one queue are compared."""
-        gang = job.gang
-        return self.rules.job_order(job), gang.created, gang.uid, gang.key
+    def order(self, gang: GangState) -> JobOrder:
+        """Return the key by which gangs of one queue are compared."""
+        spec = gang.spec
+        return self.rules.job_order(gang), spec.created, spec.uid, spec.key
+
+    def remember(self, key: Hashable, work: Callable[[], T]) -> T:
+        """Return what was worked out under that key in this cycle, or work it out."""
+        if key not in self.memory:
+            self.memory[key] = work()
+        found: T = self.memory[key]
+        return found
 
     def barred(self, shape_id: int) -> Barred:
         """Return which nodes do not suit a shape, and why."""
@@ -157,10 +169,11 @@ class Session:
         whatever the plugins say. `kept`: room that is kept for a reservation counts.
         """
         lasting, tight = not kept and self.lasting(tasks), tight or self.tight
-        key = (tasks.lot.shape, future, tight, lasting)
+        key = (tasks.pod_set.shape, future, tight, lasting)
+        # To work out a fit is as dear as all nodes; to refresh it, as those that were touched.
         fit = self._fits.get(key)
         if fit is None:
-            codes, _ = self.barred(tasks.lot.shape)
+            codes, _ = self.barred(tasks.pod_set.shape)
             scorer = self.scorer or self.rules.score(tasks.shape)
             if tight:
                 scorer = _fullest(tasks.shape)
@@ -170,10 +183,10 @@ class Session:
             self._fits[key] = fit
         return fit.refresh()
 
-    def choose(self, job: GangState, tasks: PodSetState, wanted: int) -> Picks:
+    def choose(self, gang: GangState, tasks: PodSetState, wanted: int) -> Picks:
         """Return nodes for up to `wanted` more tasks of a gang, in the first region with room."""
         picks = Picks([], np.array([], np.int64), np.array([], np.int64))
-        for within in self.rules.regions(job):
+        for within in self.rules.regions(gang):
             self.room.within = within
             picks = self.fit(tasks).choose(wanted)
             if picks.order:
@@ -185,52 +198,53 @@ class Session:
         """Say whether the tasks may not have what is kept for the reservation."""
         return self.room.until is not None and tasks.ends > self.room.until
 
-    def place(self, job: GangState, tasks: PodSetState, picks: Picks) -> None:
-        """Give the next tasks of the lot their nodes."""
-        job.placements.append((tasks, tasks.taken, picks.order))
+    def place(self, gang: GangState, tasks: PodSetState, picks: Picks) -> None:
+        """Give the next tasks of the pod set their nodes."""
+        gang.placements.append((tasks, tasks.taken, picks.order))
         lent = self.room.until is not None and not self.lasting(tasks)
-        self._apply(_Step(job, tasks, picks, promise=False, state=self.room.state, lent=lent), 1)
+        self._apply(_Step(gang, tasks, picks, promise=False, state=self.room.state, lent=lent), 1)
 
-    def promise(self, job: GangState, tasks: PodSetState, picks: Picks) -> None:
-        """Keep room for tasks of the lot on nodes where pods are ending."""
-        job.promises.append((tasks, picks.order))
-        self._apply(_Step(job, tasks, picks, promise=True, state=self.room.state, lent=False), 1)
+    def promise(self, gang: GangState, tasks: PodSetState, picks: Picks) -> None:
+        """Keep room for tasks of the pod set on nodes where pods are ending."""
+        gang.promises.append((tasks, picks.order))
+        self._apply(_Step(gang, tasks, picks, promise=True, state=self.room.state, lent=False), 1)
 
     def given(self) -> Iterator[tuple[GangState, PodSetState, IntArray, IntArray]]:
-        """Yield (job, tasks, nodes (M,), counts (M,)) for what has been placed in this cycle."""
+        """Yield (gang, tasks, nodes (M,), counts (M,)) for what has been placed in this cycle."""
         for step in self._steps:
             if isinstance(step, _Step) and not step.promise:
-                yield step.job, step.tasks, step.picks.nodes, step.picks.counts
+                yield step.gang, step.tasks, step.picks.nodes, step.picks.counts
 
-    def imagine(self, job: GangState, used: IntArray) -> Session:
+    def imagine(self, gang: GangState, used: IntArray) -> Session:
         """Return a session in which only this gang waits, and (N, R) is used of the nodes."""
         nothing = np.zeros_like(used)
         nodes = replace(self.snapshot.nodes, used=used, releasing=nothing)
-        return Session(replace(self.snapshot, nodes=nodes, gangs=(job.gang,)), self._tiers)
+        return Session(replace(self.snapshot, nodes=nodes, gangs=(gang.spec,)), self._tiers)
 
-    def evict(self, job: GangState, chosen: BoolArray, action: str) -> None:
-        """Take the (U,) chosen units of `victims` away, so that the job gets room."""
-        step = _Eviction(job, chosen, action, self.room.state)
+    def evict(self, gang: GangState, chosen: BoolArray, action: str) -> None:
+        """Take the (U,) chosen units of `victims` away, so that the gang gets room."""
+        step = _Eviction(gang, chosen, action, self.room.state)
         self._steps.append(step)
         self._take_away(step, 1)
 
-    def evictions(self, job: GangState) -> tuple[Eviction, ...]:
-        """Return what is to be evicted for the job."""
+    def evictions(self, gang: GangState) -> tuple[Eviction, ...]:
+        """Return what is to be evicted for the gang."""
         found: list[Eviction] = []
         for step in self._steps:
-            if isinstance(step, _Eviction) and step.job is job:
+            if isinstance(step, _Eviction) and step.gang is gang:
                 found += self._named(step)
         return tuple(found)
 
     @contextmanager
-    def all_or_nothing(self, job: GangState) -> Iterator[None]:
+    def all_or_nothing(self, gang: GangState) -> Iterator[None]:
         """Undo all that happens inside unless the gang may start, now or when pods have ended."""
         mark = len(self._steps)
         whole = False
         try:
             yield
-            whole = self.rules.ready(job) or self.rules.pipelined(job)
+            whole = self.rules.ready(gang) or self.rules.pipelined(gang)
         finally:
+            # Behind an exception, too: a cycle that goes on must not find half a gang.
             if not whole:
                 self.undo(mark)
 
@@ -246,32 +260,33 @@ class Session:
                 self._take_away(step, -1)
             else:
                 self._apply(step, -1)
-                (step.job.promises if step.promise else step.job.placements).pop()
+                (step.gang.promises if step.promise else step.gang.placements).pop()
+            # The room is what it was then, so all that was remembered of that state holds again.
             self.room.state = step.state
 
     def _apply(self, step: _Step, sign: int) -> None:
         if sign > 0:
             self._steps.append(step)
-        job, tasks, picks = step.job, step.tasks, step.picks
+        gang, tasks, picks = step.gang, step.tasks, step.picks
         shape = tasks.shape
         count = sign * len(picks.order)
         counts = picks.counts if sign > 0 else -picks.counts
         if step.promise:
             self.room.promise(picks.nodes, counts, shape)
             tasks.promised += count
-            job.promised += count
+            gang.promised += count
         else:
             self.room.take(picks.nodes, counts, shape)
             if step.lent:
                 self.room.lend(picks.nodes, counts, shape)
             self._charge(tasks, len(picks.order), sign)
             tasks.taken += count
-            job.ready += count
+            gang.ready += count
         amount = count * shape.request
-        job.allocated += amount
-        if job.line is not None:
-            job.line.allocated += amount
-        self.room.bonds.add(tasks.lot.shape, picks.nodes, counts)
+        gang.allocated += amount
+        if gang.queue is not None:
+            gang.queue.allocated += amount
+        self.room.affinity.add(tasks.pod_set.shape, picks.nodes, counts)
         if shape.ports:
             self._block(shape, picks.nodes, sign)
 
@@ -280,8 +295,8 @@ class Session:
         tasks = victims.tasks(chosen)
         nodes, amounts = victims.freed(tasks)
         self.room.vacate(nodes, sign * amounts)
-        for lot, where, counts in victims.by_lot(tasks, self._felt):
-            self._part(lot, where, sign * counts)
+        for pod_set, where, counts in victims.by_pod_set(tasks, self._felt):
+            self._part(pod_set, where, sign * counts)
         victims.evicted[chosen] = sign > 0
         for unit in np.flatnonzero(chosen).tolist():
             owner, amount = int(victims.gang[unit]), sign * victims.amount[unit]
@@ -289,62 +304,61 @@ class Session:
             victims.held[owner] -= amount
             if not victims.whole[unit]:
                 victims.surplus[owner] -= count
-            job = self.state_of(victims.gangs[owner])
-            job.ready -= count
-            job.lost += count
-            job.allocated -= amount
-            if job.line is not None:
-                job.line.allocated -= amount
+            gang = self.state_of(victims.gangs[owner])
+            gang.ready -= count
+            gang.lost += count
+            gang.allocated -= amount
+            if gang.queue is not None:
+                gang.queue.allocated -= amount
 
     def _named(self, step: _Eviction) -> Iterator[Eviction]:
         victims = self.victims
         tasks = victims.tasks(step.chosen)
-        starts = np.flatnonzero(np.diff(victims.lot, prepend=-1))
         owners = victims.gang[victims.unit[tasks]].tolist()
-        for task, lot, owner in zip(
-            tasks.tolist(), victims.lot[tasks].tolist(), owners, strict=True
-        ):
-            index, node = victims.lots[lot].held[task - int(starts[lot])]
-            yield Eviction(
-                victims.gangs[owner].key, victims.lots[lot].role, index, node, step.action
-            )
+        for (pod_set, place), owner in zip(victims.places(tasks), owners, strict=True):
+            index, node = pod_set.held[place]
+            yield Eviction(victims.gangs[owner].key, pod_set.role, index, node, step.action)
 
     def _leave(self) -> None:
         """Count the room of pods that are about to be taken away as of those that are ending."""
         index = self.snapshot.nodes.index
-        for job in self.jobs:
-            for lot in job.gang.lots:
-                for _, node in lot.leaving:
+        for gang in self.gangs:
+            for pod_set in gang.spec.pod_sets:
+                for _, node in pod_set.leaving:
                     if node in index:
                         at = np.array([index[node]])
-                        self.room.vacate(at, lot.request[None, :])
-                        self._part(lot, at, np.ones(1, np.int64))
+                        self.room.vacate(at, pod_set.request[None, :])
+                        self._part(pod_set, at, np.ones(1, np.int64))
 
     @cached_property
     def _felt(self) -> BoolArray:
-        """(L,): lots of which tasks keep others from nodes, or are looked for by them."""
-        marks = (self.room.bonds.hear(lot.shape) or self._met(lot) for lot in self.victims.lots)
-        return np.fromiter(marks, np.bool_, len(self.victims.lots))
+        """(L,): pod sets of which tasks keep others from nodes, or are looked for by them."""
+        marks = (
+            self.room.affinity.is_counted(pod_set.shape) or self._met(pod_set)
+            for pod_set in self.victims.pod_sets
+        )
+        return np.fromiter(marks, np.bool_, len(self.victims.pod_sets))
 
-    def _part(self, lot: Lot, nodes: IntArray, counts: IntArray) -> None:
-        """Count on it that (M,) tasks of the lot give up ports and neighbours on (M,) nodes."""
-        self.room.bonds.leave(lot.shape, nodes, counts)
-        for shape, ports in self._met(lot).items():
+    def _part(self, pod_set: PodSet, nodes: IntArray, counts: IntArray) -> None:
+        """Count on it that (M,) tasks give up ports and neighbours on (M,) nodes."""
+        self.room.affinity.leave(pod_set.shape, nodes, counts)
+        for shape, ports in self._met(pod_set).items():
             self.room.unblock(shape, nodes, counts * ports)
 
-    def _met(self, lot: Lot) -> dict[int, int]:
-        """Return shape -> how many of the lot's ports meet one that it wants."""
-        shapes = self.snapshot.shapes if lot.ports else {}
+    def _met(self, pod_set: PodSet) -> dict[int, int]:
+        """Return shape -> how many of the pod set's ports meet one that it wants."""
+        shapes = self.snapshot.shapes if pod_set.ports else {}
         counts = {
-            id_: sum(any(map(held.meets, shape.ports)) for held in lot.ports)
+            id_: sum(any(map(held.meets, shape.ports)) for held in pod_set.ports)
             for id_, shape in shapes.items()
         }
         return {id_: count for id_, count in counts.items() if count}
 
     def _charge(self, tasks: PodSetState, count: int, sign: int) -> None:
-        if tasks.lot.charge:
+        if tasks.pod_set.charge:
+            # Both ways the tasks charged are the last ones; `taken` follows only after this.
             fresh = sign * tasks.fresh(tasks.taken - (count if sign < 0 else 0), count)
-            for key, each in tasks.lot.charge.items():
+            for key, each in tasks.pod_set.charge.items():
                 self.charged[key] += fresh * each
 
     def _block(self, taken: Shape, nodes: IntArray, sign: int) -> None:
@@ -353,9 +367,13 @@ class Session:
             if any(port.meets(wanted) for port in taken.ports for wanted in shape.ports):
                 self.room.block(other, nodes, sign)
 
-    def _lots(self, gang: Gang) -> Sequence[Lot]:
-        """Return the lots of a gang in task order."""
-        return sorted(gang.lots, key=self.rules.task_order) if len(gang.lots) > 1 else gang.lots
+    def _pod_sets(self, gang: Gang) -> Sequence[PodSet]:
+        """Return the pod sets of a gang in task order."""
+        return (
+            sorted(gang.pod_sets, key=self.rules.task_order)
+            if len(gang.pod_sets) > 1
+            else gang.pod_sets
+        )
 
 
 def _fullest(shape: Shape) -> Scorer:

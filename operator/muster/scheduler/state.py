@@ -10,20 +10,20 @@ from typing import Final
 import numpy as np
 
 from muster.scheduler.decision import Move, Placement
-from muster.scheduler.model import PODS, UNLIMITED, FloatArray, Gang, Lot, Queue, Refusal, Shape
+from muster.scheduler.model import PODS, UNLIMITED, FloatArray, Gang, PodSet, Queue, Refusal, Shape
 
 
 class PodSetState:
-    """The tasks of one lot; the first `taken` of `waiting` have a node by now."""
+    """The tasks of one pod set; the first `taken` of `waiting` have a node by now."""
 
-    __slots__ = ("closed", "ends", "lot", "promised", "shape", "taken", "waiting")
+    __slots__ = ("closed", "ends", "pod_set", "promised", "shape", "taken", "waiting")
 
-    def __init__(self, lot: Lot, shape: Shape, ends: float = UNLIMITED) -> None:
-        self.lot: Final = lot
+    def __init__(self, pod_set: PodSet, shape: Shape, ends: float = UNLIMITED) -> None:
+        self.pod_set: Final = pod_set
         self.shape: Final = shape
         self.ends = ends
         """When they have left the nodes that they get now; UNLIMITED: nobody knows."""
-        self.waiting = lot.waiting
+        self.waiting = pod_set.waiting
         """Indices in the order in which they are given nodes."""
         self.taken = 0
         self.promised = 0
@@ -38,7 +38,7 @@ class PodSetState:
     @property
     def coming(self) -> int:
         """How many tasks want a node now or later and have neither one nor a promise."""
-        return self.left + len(self.lot.returning) - self.promised
+        return self.left + len(self.pod_set.returning) - self.promised
 
     @property
     def best_effort(self) -> bool:
@@ -47,7 +47,7 @@ class PodSetState:
 
     def fresh(self, first: int, count: int) -> int:
         """Return for how many of `count` tasks from `first` on a pod must be created."""
-        absent = self.lot.absent
+        absent = self.pod_set.absent
         return sum(index in absent for index in self.waiting[first : first + count])
 
     def amount(self, count: int) -> FloatArray:
@@ -59,7 +59,7 @@ class PodSetState:
 class QueueState:
     """A queue during a cycle."""
 
-    queue: Queue
+    spec: Queue
     allocated: FloatArray
     """(R,): promised room included."""
 
@@ -68,11 +68,11 @@ class QueueState:
 class GangState:
     """A gang during a cycle."""
 
-    gang: Gang
-    line: QueueState | None
+    spec: Gang
+    queue: QueueState | None
     """None if its queue does not exist."""
     tasks: Sequence[PodSetState]
-    """In task order; lots that have nothing to place are left out."""
+    """In task order; pod sets that have nothing to place are left out."""
     ready: int
     """Tasks with a node, those placed in this cycle included."""
     allocated: FloatArray
@@ -107,7 +107,7 @@ class GangState:
     @property
     def need(self) -> int:
         """How many tasks the gang lacks to be whole; 0 if it is."""
-        return max(self.gang.min_member + self.more - self.ready, 0)
+        return max(self.spec.min_member + self.more - self.ready, 0)
 
     @property
     def left(self) -> int:
@@ -154,9 +154,9 @@ class GangState:
         seen: dict[int, int] = {}
         for tasks, nodes in self.promises:
             first = seen.get(id(tasks), 0)
-            coming = [*tasks.waiting[tasks.taken :], *tasks.lot.returning]
+            coming = [*tasks.waiting[tasks.taken :], *tasks.pod_set.returning]
             kept += (
-                Placement(tasks.lot.role, index, names[node])
+                Placement(tasks.pod_set.role, index, names[node])
                 for index, node in zip(coming[first:], nodes, strict=False)
             )
             seen[id(tasks)] = first + len(nodes)
@@ -165,7 +165,7 @@ class GangState:
     def placed(self, names: Sequence[str]) -> tuple[Placement, ...]:
         """Return the placements made so far, in the order they were made."""
         return tuple(
-            Placement(tasks.lot.role, tasks.waiting[first + offset], names[node])
+            Placement(tasks.pod_set.role, tasks.waiting[first + offset], names[node])
             for tasks, first, nodes in self.placements
             for offset, node in enumerate(nodes)
         )

@@ -27,7 +27,7 @@ class TopK:
 
     def __init__(self, rank: FloatArray) -> None:
         self._rank = rank
-        """(N,): the caller's, who tells of every change."""
+        """(N,): the caller's, who reports every change."""
         self._at_hand = np.zeros(len(rank), np.bool_)
         self._last: tuple[float, int] | None = None
         """Rank and position of the last of those picked; None: they are to be picked anew."""

@@ -3,7 +3,7 @@
 
 A *unit* is one task above its gang's minimum, or all the tasks that make up the minimum, which
 go together and only with every task above it. Letters in array shapes: G gangs that have tasks
-on nodes, L lots of these, U units, M tasks, N nodes, R resources.
+on nodes, L pod sets of these, U units, M tasks, N nodes, R resources.
 """
 
 from __future__ import annotations
@@ -14,26 +14,28 @@ from typing import Final
 
 import numpy as np
 
-from muster.scheduler.model import BoolArray, FloatArray, Gang, IntArray, Lot, Nodes
+from muster.scheduler.model import BoolArray, FloatArray, Gang, IntArray, Nodes, PodSet
 
-Lots = Callable[[Gang], Sequence[Lot]]
-"""The lots of a gang in task order."""
+PodSets = Callable[[Gang], Sequence[PodSet]]
+"""The pod sets of a gang in task order."""
 
 
 class Victims:
     """Everything that has a node. What the gangs have left changes as units are evicted."""
 
     def __init__(
-        self, gangs: Iterable[Gang], lots: Lots, nodes: Nodes, total: FloatArray, now: float
+        self, gangs: Iterable[Gang], pod_sets: PodSets, nodes: Nodes, total: FloatArray, now: float
     ) -> None:
-        holders = (gang for gang in gangs if any(lot.held for lot in gang.lots))
+        holders = (gang for gang in gangs if any(pod_set.held for pod_set in gang.pod_sets))
         self.gangs: Final = tuple(sorted(holders, key=lambda gang: gang.key))
-        self.lots: Final = tuple(lot for g in self.gangs for lot in lots(g) if lot.held)
-        sizes = np.array([len(lot.held) for lot in self.lots], np.int64)
-        counts = [sum(len(lot.held) for lot in gang.lots) for gang in self.gangs]
-        self.lot: Final[IntArray] = np.repeat(np.arange(len(sizes)), sizes)
+        self.pod_sets: Final = tuple(
+            pod_set for g in self.gangs for pod_set in pod_sets(g) if pod_set.held
+        )
+        sizes = np.array([len(pod_set.held) for pod_set in self.pod_sets], np.int64)
+        counts = [sum(len(pod_set.held) for pod_set in gang.pod_sets) for gang in self.gangs]
+        self.pod_set: Final[IntArray] = np.repeat(np.arange(len(sizes)), sizes)
         """(M,)"""
-        held = [task for lot in self.lots for task in lot.held]
+        held = [task for pod_set in self.pod_sets for task in pod_set.held]
         known = nodes.index.get
         self.node: Final[IntArray] = np.array([known(node, -1) for _, node in held], np.int64)
         """(M,): -1 if the node is gone."""
@@ -50,6 +52,7 @@ class Victims:
         holder = np.repeat(np.arange(len(counts)), counts)
         place = np.arange(len(holder)) - np.repeat(np.cumsum(counts) - counts, counts)
         extra = place >= (counts - self.surplus)[holder]
+        # A unit begins with each extra task, and one with all that is not extra.
         first = extra | (place == 0)
         self.unit: IntArray = np.cumsum(first) - 1
         """(M,)"""
@@ -61,10 +64,10 @@ class Victims:
     def _measure(self, total: FloatArray, now: float) -> None:
         width = range(len(total))
         units, gangs = len(self.gang), len(self.gangs)
-        requests = [lot.request for lot in self.lots]
+        requests = [pod_set.request for pod_set in self.pod_sets]
         self.request: IntArray = np.array(requests, np.int64).reshape(-1, len(total))
         """(L, R): of one task."""
-        each = self.request[self.lot]
+        each = self.request[self.pod_set]
         sums = [np.bincount(self.unit, each[:, r], units) for r in width]
         self.amount: FloatArray = np.stack(sums, axis=1)
         """(U, R): what its tasks hold."""
@@ -74,7 +77,7 @@ class Victims:
         self.count: IntArray = np.bincount(self.unit, minlength=units)
         """(U,): its tasks."""
         share = (self.request / np.maximum(total, 1))[:, 1:].max(axis=1, initial=0)
-        work = np.maximum(now - self._starts(), 0) * share[self.lot]
+        work = np.maximum(now - self._starts(), 0) * share[self.pod_set]
         self.lost: FloatArray = np.bincount(self.unit, work, units).astype(np.float64)
         """(U,): seconds that its tasks have run, each second times the largest part of the
         cluster that the task holds of any resource."""
@@ -85,13 +88,13 @@ class Victims:
             [
                 g.created if g.started is None else g.started
                 for g in self.gangs
-                for lot in g.lots
-                if lot.held
+                for pod_set in g.pod_sets
+                if pod_set.held
             ]
         )
         starts: list[float] = []
-        for lot, age in zip(self.lots, created, strict=True):
-            starts += lot.started or (age,) * len(lot.held)
+        for pod_set, age in zip(self.pod_sets, created, strict=True):
+            starts += pod_set.started or (age,) * len(pod_set.held)
         return np.array(starts, np.float64)
 
     @cached_property
@@ -156,19 +159,29 @@ class Victims:
         """Return the positions of the tasks of the (U,) chosen units."""
         return np.flatnonzero(chosen[self.unit])
 
-    def by_lot(
+    def by_pod_set(
         self, tasks: IntArray, wanted: BoolArray
-    ) -> Iterator[tuple[Lot, IntArray, IntArray]]:
-        """Yield (lot, nodes, how many of these tasks are there) of the (L,) wanted lots."""
-        tasks = tasks[wanted[self.lot[tasks]] & (self.node[tasks] >= 0)]
-        for lot in np.unique(self.lot[tasks]).tolist():
-            nodes, counts = np.unique(self.node[tasks[self.lot[tasks] == lot]], return_counts=True)
-            yield self.lots[lot], nodes, counts
+    ) -> Iterator[tuple[PodSet, IntArray, IntArray]]:
+        """Yield (pod set, nodes, how many of these tasks are there) of the (L,) wanted ones."""
+        tasks = tasks[wanted[self.pod_set[tasks]] & (self.node[tasks] >= 0)]
+        for pod_set in np.unique(self.pod_set[tasks]).tolist():
+            nodes, counts = np.unique(
+                self.node[tasks[self.pod_set[tasks] == pod_set]], return_counts=True
+            )
+            yield self.pod_sets[pod_set], nodes, counts
+
+    def places(self, tasks: IntArray) -> Iterator[tuple[PodSet, int]]:
+        """Yield (pod set, place in its `held`) of these tasks."""
+        starts = np.flatnonzero(np.diff(self.pod_set, prepend=-1))
+        kinds = self.pod_set[tasks]
+        for kind, place in zip(kinds.tolist(), (tasks - starts[kinds]).tolist(), strict=True):
+            yield self.pod_sets[kind], place
 
     def freed(self, tasks: IntArray) -> tuple[IntArray, IntArray]:
         """Return the nodes of these tasks, each once, and (nodes, R) what they hold there."""
         tasks = tasks[self.node[tasks] >= 0]
         nodes, place = np.unique(self.node[tasks], return_inverse=True)
-        each = self.request[self.lot[tasks]]
+        each = self.request[self.pod_set[tasks]]
+        # Column by column: bincount is many times faster than adding at rows.
         sums = [np.bincount(place, each[:, r], len(nodes)) for r in range(each.shape[1])]
         return nodes, np.stack(sums, axis=1).astype(np.int64)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from muster.api.model import BatchView, Job, ObjectView, PodView
@@ -37,8 +37,7 @@ class Children:
         """
         own = self._pods_of.get(job.uid, {})
         taken = (self._pods.get((job.namespace, name)) for name in wanted if name not in own)
-        made = (p for m in self.makers(job.uid) for p in self._pods_of.get(m, {}).values())
-        return (*own.values(), *made, *(pod for pod in taken if pod is not None))
+        return (*own.values(), *self._made(job.uid), *(pod for pod in taken if pod is not None))
 
     def pod(self, namespace: str, name: str) -> PodView | None:
         """Return the pod of that name, whoever it belongs to."""
@@ -49,12 +48,15 @@ class Children:
 
         Of those that a batch Job of the job's has made on one place it is the newest.
         """
-        own, makers = self._pods_of.get(uid, {}), self.makers(uid)
-        if not makers:
-            return own
-        made = [pod for maker in makers for pod in self._pods_of.get(maker, {}).values()]
-        newest = sorted(made, key=lambda pod: (not pod.terminal, pod.created))
-        return {**own, **{pod.place: replace(pod, owner_uid=uid) for pod in newest}}
+        own = self._pods_of.get(uid, {})
+        # The last one stays: of those that a retry leaves behind, the one that is not at its end.
+        made = sorted(self._made(uid), key=lambda pod: (not pod.terminal, pod.created))
+        return {**own, **{p.place: replace(p, owner_uid=uid) for p in made}} if made else own
+
+    def _made(self, uid: str) -> Iterator[PodView]:
+        """Yield the pods that batch Jobs have made for the job."""
+        for maker in self.makers(uid):
+            yield from self._pods_of.get(maker, {}).values()
 
     def owner(self, uid: str) -> str:
         """Return the job for which the owner of a pod makes it; itself if it is no maker."""
@@ -66,6 +68,7 @@ class Children:
 
     def of(self, job: Job, kind: str, wanted: Iterable[str]) -> tuple[ObjectView, ...]:
         """Return those of one kind that the job controls, and others with a name it wants."""
+        # A finished job has taken the end in; what is kept of it would hide that it is gone.
         past = {} if job.status.finished else self._past.get(job.uid, {})
         there: Mapping[tuple[str, str], ObjectView] = self._of.get(job.uid, {})
         if past:
@@ -79,6 +82,8 @@ class Children:
         if before is not None and (
             after is None or after.uid != before.uid or after.owner_uid != before.owner_uid
         ):
+            # Also where the name stays: a pod may be made anew or change hands between two looks,
+            # and the old owner would keep what is not his.
             self._unlink(before)
             self._pods.pop((before.namespace, before.name), None)
         if after is not None:
@@ -103,6 +108,7 @@ class Children:
             self._all[after.kind, after.namespace, after.name] = after
             self._of.setdefault(after.owner_uid, {})[after.kind, after.name] = after
         elif isinstance(before, BatchView) and before.end:
+            # Swept here, as nobody says when a job goes: it is no more than jobs have batch Jobs.
             self._past = {uid: kept for uid, kept in self._past.items() if self._is_job(uid)}
             self._past.setdefault(before.owner_uid, {})[before.kind, before.name] = before
         if before != after:
@@ -111,6 +117,7 @@ class Children:
     def _makes(self, before: ObjectView | None, after: ObjectView | None) -> None:
         for batch in (before, after):
             if isinstance(batch, BatchView):
+                # Taken out and put back: its owner may have changed with the object.
                 others = tuple(m for m in self.makers(batch.owner_uid) if m != batch.uid)
                 self._owner.pop(batch.uid, None)
                 self._makers.pop(batch.owner_uid, None)

@@ -81,6 +81,8 @@ class Informers:
 
         The batch Jobs that make pods for jobs, or how many volumes each node takes.
         """
+        # Returned, not run: the account may be given the permission at any time, and who asks for
+        # it must wait until these are synced before anything counts on what they show.
         if kind == names.CSI_NODE:
             made = self._each(kind, resources.CSI_NODES, {})
         else:
@@ -105,6 +107,7 @@ class Informers:
             await informer.synced.wait()
         for groups in self._groups:
             await groups.synced()
+        # A copy: more may be granted while this waits.
         for informers in list(self._granted.values()):
             for informer in informers:
                 await informer.synced.wait()
@@ -220,6 +223,8 @@ class GroupInformers:
         try:
             while True:
                 await asyncio.sleep(DISCOVERY_PAUSE)
+                # Asked for only then: discovery of a healthy API every few seconds is a waste, and
+                # a broken connection alone is no reason to forget all groups.
                 broken = any(informer.problem for informer in self._informers)
                 if broken and await self._find() != api:
                     return

@@ -50,6 +50,7 @@ class Jobs:
         key = f"{kind}/{metadata['namespace']}/{metadata['name']}"
         version = int(metadata["resourceVersion"])
         known = self._jobs.get(key)
+        # Events, lists and answers to writes overtake each other.
         if known is not None and known.version > version:
             return
         if gone:
@@ -154,6 +155,7 @@ class Jobs:
             metadata = entry.document["metadata"]
             in_scope = namespace in ("", metadata["namespace"])
             same = entry.framework.kind == framework.kind and in_scope
+            # One that was created after the list was made is not in it, and is there.
             if same and metadata["uid"] not in found and entry.version <= version:
                 self.forget(key, metadata["uid"])
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 from muster.api import names
 from muster.api.model import Job, Json, ObjectView, PodView
@@ -21,6 +21,7 @@ from muster.store import parse
 
 FRESH_FOR: Final = 60.0
 """Seconds that a companion which was found is believed to be there."""
+_View = TypeVar("_View", PodView, ObjectView)
 _RBAC: Final = "rbac.authorization.k8s.io"
 RESOURCES: Final[Mapping[tuple[str, str], Resource]] = {
     ("v1", "Secret"): Resource("", "v1", "secrets"),
@@ -116,14 +117,12 @@ class Strangers:
     def pods(self, job: Job, wanted: Iterable[str]) -> tuple[PodView, ...]:
         """Return the pods among them that have one of these names."""
         met = self._met.get(job.key, {}).values()
-        found = {view.name: view for view in met if isinstance(view, PodView)}
-        return tuple(found[name] for name in wanted if name in found) if found else ()
+        return _named((view for view in met if isinstance(view, PodView)), wanted)
 
     def children(self, job: Job, kind: str, wanted: Iterable[str]) -> tuple[ObjectView, ...]:
         """Return those of another kind that have one of these names."""
         met = self._met.get(job.key, {}).values()
-        found = {v.name: v for v in met if isinstance(v, ObjectView) and v.kind == kind}
-        return tuple(found[name] for name in wanted if name in found) if found else ()
+        return _named((v for v in met if isinstance(v, ObjectView) and v.kind == kind), wanted)
 
     def forget(self, key: str) -> None:
         """Drop what is kept of a job that is gone."""
@@ -134,3 +133,9 @@ class Strangers:
         met.pop(path, None)
         if not met:
             self._met.pop(key, None)
+
+
+def _named(views: Iterable[_View], wanted: Iterable[str]) -> tuple[_View, ...]:
+    found = {view.name: view for view in views}
+    # Nearly always there is none, and a large job wants many names.
+    return tuple(found[name] for name in wanted if name in found) if found else ()

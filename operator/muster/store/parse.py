@@ -11,7 +11,7 @@ from typing import Any
 
 from muster.api import names
 from muster.api.model import BatchView, ContainerEnd, GroupView, Json, ObjectView, PodView
-from muster.cluster import podgroups, pods
+from muster.cluster import podgroups, pods, tasks
 from muster.cluster.podgroups import Ask, Member
 from muster.cluster.pods import PodUse
 from muster.gang import GangBackend
@@ -43,12 +43,27 @@ def epoch(text: str) -> float:
         return 0.0
 
 
+def _controller(metadata: Json) -> Json:
+    """Return the reference to the controller owner, empty if there is none."""
+    references: Iterable[Json] = metadata.get("ownerReferences") or ()
+    return next((each for each in references if each.get("controller")), {})
+
+
 def controller_of(metadata: Json) -> str:
     """Return the uid of the controller owner, or an empty string."""
-    for reference in metadata.get("ownerReferences") or ():
-        if reference.get("controller"):
-            return str(reference.get("uid", ""))
-    return ""
+    return str(_controller(metadata).get("uid", ""))
+
+
+def _identity(metadata: Json) -> dict[str, Any]:
+    """Return which object it is and whose, in the fields that all views have."""
+    return {
+        "namespace": metadata.get("namespace", ""),
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "owner_uid": controller_of(metadata),
+        "deleting": "deletionTimestamp" in metadata,
+        "labels": metadata.get("labels") or {},
+    }
 
 
 def pod(document: Json) -> PodView:
@@ -95,10 +110,8 @@ def name_and_labels(document: Json) -> tuple[str, Mapping[str, str]]:
 
 def _maker(metadata: Json) -> str:
     """Return the name of the batch Job that made the pod, or an empty string."""
-    for reference in metadata.get("ownerReferences") or ():
-        if reference.get("controller") and reference.get("kind") == names.BATCH_JOB:
-            return str(reference.get("name", ""))
-    return ""
+    owner = _controller(metadata)
+    return str(owner.get("name", "")) if owner.get("kind") == names.BATCH_JOB else ""
 
 
 def child_of(kind: str) -> Callable[[Json], ObjectView]:
@@ -114,12 +127,7 @@ def child(kind: str, document: Json) -> ObjectView:
     scaler = kind == names.AUTOSCALER
     return ObjectView(
         kind=kind,
-        namespace=metadata.get("namespace", ""),
-        name=metadata["name"],
-        uid=metadata["uid"],
-        owner_uid=controller_of(metadata),
-        deleting="deletionTimestamp" in metadata,
-        labels=metadata.get("labels") or {},
+        **_identity(metadata),
         data=document.get("data") or {},
         spec=(document.get("spec") or {}) if scaler else {},
         content=_content(kind, document),
@@ -145,12 +153,7 @@ def batch(document: Json) -> BatchView:
     end: Json = next((c for c in ends if c.get("type") in ("Complete", "Failed")), {})
     return BatchView(
         kind=names.BATCH_JOB,
-        namespace=metadata.get("namespace", ""),
-        name=metadata["name"],
-        uid=metadata["uid"],
-        owner_uid=controller_of(metadata),
-        deleting="deletionTimestamp" in metadata,
-        labels=metadata.get("labels") or {},
+        **_identity(metadata),
         api_version=names.BATCH_API,
         suspended=bool(spec.get("suspend")),
         started="startTime" in status,
@@ -161,12 +164,8 @@ def batch(document: Json) -> BatchView:
         message=end.get("message") or "",
         completed=epoch(status["completionTime"]) if status.get("completionTime") else None,
         ttl=spec.get("ttlSecondsAfterFinished"),
-        selector=_node_selector(spec.get("template") or {}),
+        selector=tasks.selector(spec.get("template") or {}),
     )
-
-
-def _node_selector(template: Json) -> Mapping[str, str]:
-    return (template.get("spec") or {}).get("nodeSelector") or {}
 
 
 def group_of(api_version: str, kind: str) -> Callable[[Json], GroupView]:
@@ -181,16 +180,11 @@ def group(api_version: str, kind: str, document: Json) -> GroupView:
     return GroupView(
         api_version=api_version,
         kind=kind,
-        namespace=metadata.get("namespace", ""),
-        name=metadata["name"],
-        uid=metadata["uid"],
-        owner_uid=controller_of(metadata),
-        deleting="deletionTimestamp" in metadata,
+        **_identity(metadata),
         spec=document.get("spec") or {},
         phase=status.get("phase") or "",
         conditions=tuple(status.get("conditions") or ()),
         annotations=metadata.get("annotations") or {},
-        labels=metadata.get("labels") or {},
         created=epoch(metadata.get("creationTimestamp") or ""),
         counts={key: status[key] for key in COUNTS if status.get(key)},
     )
@@ -201,14 +195,8 @@ def _is_true(conditions: Iterable[Json], kind: str) -> bool:
 
 
 def _unscheduled(conditions: Iterable[Json]) -> str:
-    return next(
-        (
-            c.get("message") or ""
-            for c in conditions
-            if c.get("type") == "PodScheduled" and c.get("status") == "False"
-        ),
-        "",
-    )
+    found = (c for c in conditions if c.get("type") == "PodScheduled")
+    return next((c.get("message") or "" for c in found if c.get("status") == "False"), "")
 
 
 def _doubt(conditions: Iterable[Json]) -> tuple[str, str]:

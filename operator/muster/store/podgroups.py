@@ -19,10 +19,10 @@ from muster.store.parse import group_of
 
 
 class ForeignPods:
-    """The members of each gang. `heard(key)` is told of every change of one."""
+    """The members of each gang. Every change of one calls `enqueue(key)`."""
 
-    def __init__(self, heard: Callable[[str], None]) -> None:
-        self.heard = heard
+    def __init__(self, enqueue: Callable[[str], None]) -> None:
+        self.enqueue = enqueue
         self._members: dict[str, dict[str, Member]] = {}
         self._key_of: dict[tuple[str, str], str] = {}
         self._revisions: dict[str, int] = {}
@@ -56,7 +56,7 @@ class ForeignPods:
             # One count for all: a gang that ends and comes back begins with no number it had.
             self._changes += 1
             self._revisions[key] = self._changes
-            self.heard(key)
+            self.enqueue(key)
 
     def changed(self, before: Member | None, after: Member | None) -> None:
         """Take in that a pod came (before None), changed, or went (after None)."""

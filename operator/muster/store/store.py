@@ -7,7 +7,7 @@ answered. Everything here lives in the event loop's thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -127,21 +127,20 @@ class Store:
         kind = document.get("kind", "")
         if kind in self.frameworks:
             self.jobs.seen(kind, document)
-            return
-        for collection in (self.collections.get(kind), self.groups.of_kind(kind)):
-            if collection is not None:
-                collection.apply(document)
+        for collection in self._kept(kind):
+            collection.apply(document)
 
     def gone(self, kind: str, namespace: str, name: str, uid: str) -> None:
         """Take in that an object is not there any more, as a write has shown."""
         if kind in self.frameworks:
             self.jobs.forget(f"{kind}/{namespace}/{name}", uid)
-            return
-        for collection in (self.collections.get(kind), self.groups.of_kind(kind)):
-            if collection is not None:
-                collection.discard(namespace, name, uid)
+        for collection in self._kept(kind):
+            collection.discard(namespace, name, uid)
 
     # What is kept, by kind.
+
+    def _kept(self, kind: str) -> Iterator[Collection[Any]]:
+        yield from filter(None, (self.collections.get(kind), self.groups.of_kind(kind)))
 
     def _of_jobs(self) -> dict[str, Collection[Any]]:
         # A gang inside the cluster may be of any namespace, and so are the pods on its nodes.

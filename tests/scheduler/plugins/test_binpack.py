@@ -24,7 +24,7 @@ def ranks(*, arguments=SEED, role=None, **parts):
     """Return the rank of each node for the next task of the role."""
     gang = make_gang(roles=[role or make_role(replicas=1, gpu=1)])
     session = open_session(arguments=arguments, gangs=[gang], **parts)
-    return session.fit(session.jobs[0].tasks[0]).rank.tolist()
+    return session.fit(session.gangs[0].tasks[0]).rank.tolist()
 
 
 TWO = [make_node(name="n1", cpu=8, gpu=4), make_node(name="n2", cpu=8, gpu=4)]
@@ -34,12 +34,12 @@ def test_seed_scenario_step_by_step():
     """One PS and four workers on two empty nodes: the scores of the contract, all on one."""
     roles = [make_role(role="ps", replicas=1, cpu=1), make_role(replicas=4, gpu=1)]
     session = open_session(arguments=SEED, nodes=TWO, gangs=[make_gang(roles=roles)])
-    (job,) = session.jobs
+    (gang,) = session.gangs
     steps = []
-    for tasks in job.tasks:
+    for tasks in gang.tasks:
         while tasks.left:
             steps.append(session.fit(tasks).rank.tolist())
-            session.place(job, tasks, session.fit(tasks).choose(1))
+            session.place(gang, tasks, session.fit(tasks).choose(1))
     assert steps == [
         [6.25, 6.25],
         [18.75, 12.5],
@@ -47,7 +47,7 @@ def test_seed_scenario_step_by_step():
         [43.75, 12.5],
         [56.25, 12.5],
     ]
-    assert {placement.node for placement in job.placed(("n1", "n2"))} == {"n1"}
+    assert {placement.node for placement in gang.placed(("n1", "n2"))} == {"n1"}
 
 
 def test_weight_scales():

@@ -27,9 +27,9 @@ def ask(name, hook, gangs, *, together=False, queues=None, claimant=None, order=
     rules = policy.parse({"tiers": [{"plugins": [{"name": name}]}]})
     session = Session(snapshot, rules.openers())
     (opened,) = [opener(session) for tier in rules.openers() for opener in tier]
-    job = next(job for job in session.jobs if job.gang.key == waits.key)
+    gang = next(gang for gang in session.gangs if gang.spec.key == waits.key)
     units = np.arange(len(session.victims.gang)) if order is None else np.array(order)
-    return getattr(opened, hook)(Claim(job, session.victims, units, together)).tolist()
+    return getattr(opened, hook)(Claim(gang, session.victims, units, together)).tolist()
 
 
 def test_priority():
@@ -59,13 +59,13 @@ def test_gang_counts_what_has_gone():
         gangs=[*gangs, make_gang(key="team/zz", roles=[make_role(replicas=1, cpu=1)])],
     )
     session = Session(snapshot, policy.DEFAULT.openers())
-    (job,) = session.jobs
+    (gang,) = session.gangs
     victims = session.victims
     assert (victims.surplus.tolist(), victims.whole.tolist()) == ([2], [True, False, False])
-    session.evict(job, np.array([False, True, True]), "preempt")
+    session.evict(gang, np.array([False, True, True]), "preempt")
     assert victims.surplus.tolist() == [0]
     rules = Rules([[Hooks(preemptable=session.rules._asked["preemptable"][1])]])
-    left = rules.evictable("preemptable", job, victims, np.array([0, 1, 2]))
+    left = rules.evictable("preemptable", gang, victims, np.array([0, 1, 2]))
     assert left.tolist() == [0]
     session.undo(0)
     assert victims.surplus.tolist() == [2]

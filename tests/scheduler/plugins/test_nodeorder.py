@@ -23,7 +23,7 @@ def rank(*, arguments, nodes=NODES, pods=(), **fields):
     rules = policy.parse({"tiers": [{"plugins": plugins}]})
     gang = make_gang(roles=[make_role(replicas=1, **fields)])
     session = Session(make_snapshot(nodes=nodes, pods=pods, gangs=[gang]), rules.openers())
-    return [round(value, 6) for value in session.fit(session.jobs[0].tasks[0]).rank.tolist()]
+    return [round(value, 6) for value in session.fit(session.gangs[0].tasks[0]).rank.tolist()]
 
 
 @pytest.mark.parametrize(

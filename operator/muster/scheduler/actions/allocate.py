@@ -24,18 +24,20 @@ Waiting = dict[str, list[tuple[JobOrder, GangState]]]
 
 def allocate(session: Session) -> None:
     """Place gangs that ask for resources."""
-    run(session, [job for job in session.jobs if not job.best_effort])
+    run(session, [gang for gang in session.gangs if not gang.best_effort])
 
 
-def run(session: Session, jobs: Iterable[GangState], *, fair: bool = True) -> None:
+def run(session: Session, gangs: Iterable[GangState], *, fair: bool = True) -> None:
     """Place these gangs, and after their minimum their extra tasks one by one.
 
     `fair`: a queue that holds its due is passed over.
     """
-    waiting = _candidates(session, jobs)
+    waiting = _candidates(session, gangs)
     later = _take_turns(session, waiting, fair=fair, polite=fair and len(waiting) > 1)
+    # Who was put off may have what the others left: room that nobody else can use is not kept free
+    # for the sake of shares.
     if later:
-        _take_turns(session, _by_queue(session, later), fair=fair, polite=False)
+        _take_turns(session, by_queue(session, later), fair=fair, polite=False)
 
 
 def _take_turns(
@@ -47,300 +49,314 @@ def _take_turns(
     be tried whose queue is below its own; those are returned.
     """
     later: list[GangState] = []
-    lines = [_entry(session, session.lines[name]) for name in waiting]
-    heapq.heapify(lines)
-    while lines:
-        _, name = heapq.heappop(lines)
+    queues = [entry(session, session.queues[name]) for name in waiting]
+    heapq.heapify(queues)
+    while queues:
+        _, name = heapq.heappop(queues)
         heap = waiting[name]
-        if fair and session.rules.overused(session.lines[name]):
-            for _, job in sorted(heap):
-                _overused(session, job)
+        # Nothing comes back to a queue in this action, so no other gang of it can be due more.
+        # Each is looked at all the same, for the reason that is true for it.
+        if fair and session.rules.overused(session.queues[name]):
+            for _, gang in sorted(heap):
+                _overused(session, gang)
             continue
-        _, job = heapq.heappop(heap)
-        if polite and _oversteps(session, job) and _poorer(session, lines):
-            later.append(job)
-        elif _advance(session, job, alone=not heap and not lines):
-            heapq.heappush(heap, (session.order(job), job))
+        _, gang = heapq.heappop(heap)
+        if polite and _oversteps(session, gang) and _poorer(session, queues):
+            later.append(gang)
+        elif _advance(session, gang, alone=not heap and not queues):
+            # It has its minimum and comes again for extra tasks, after all who still wait for
+            # theirs.
+            heapq.heappush(heap, (session.order(gang), gang))
         if heap:
-            heapq.heappush(lines, _entry(session, session.lines[name]))
+            heapq.heappush(queues, entry(session, session.queues[name]))
     return later
 
 
-def _oversteps(session: Session, job: GangState) -> bool:
+def _oversteps(session: Session, gang: GangState) -> bool:
     """Say whether the next thing that the gang would take is more than its queue is due."""
-    amount = _open(job)[0].amount(1) if session.rules.ready(job) else job.lacking()
-    return not session.rules.within(job, amount)
+    amount = _open(gang)[0].amount(1) if session.rules.ready(gang) else gang.lacking()
+    return not session.rules.within(gang, amount)
 
 
-def _poorer(session: Session, lines: Iterable[tuple[Order, str]]) -> bool:
+def _poorer(session: Session, queues: Iterable[tuple[Order, str]]) -> bool:
     """Say whether any of these queues holds less than its due."""
-    return any(not session.rules.overused(session.lines[name]) for _, name in lines)
+    return any(not session.rules.overused(session.queues[name]) for _, name in queues)
 
 
-def _candidates(session: Session, jobs: Iterable[GangState]) -> Waiting:
+def _candidates(session: Session, gangs: Iterable[GangState]) -> Waiting:
     """Return the gangs that can be tried; refuse the others."""
     found: list[GangState] = []
-    for job in jobs:
-        if job.promised or job.lost or (job.protected and job.need):
+    for gang in gangs:
+        if gang.promised or gang.lost or (gang.protected and gang.need):
             continue
-        if not _open(job) and session.rules.ready(job):
+        if not _open(gang) and session.rules.ready(gang):
             continue
-        refusal = unfit(session, job)
+        refusal = unfit(session, gang)
         if refusal is not None:
-            job.refuse(refusal)
+            gang.refuse(refusal)
         else:
-            found.append(job)
-    return _by_queue(session, found)
+            found.append(gang)
+    return by_queue(session, found)
 
 
-def _by_queue(session: Session, jobs: Iterable[GangState]) -> Waiting:
+def by_queue(session: Session, gangs: Iterable[GangState]) -> Waiting:
+    """Return the gangs by queue, the best first."""
     waiting: Waiting = {}
-    for job in jobs:
-        waiting.setdefault(job.gang.queue, []).append((session.order(job), job))
+    for gang in gangs:
+        waiting.setdefault(gang.spec.queue, []).append((session.order(gang), gang))
     for heap in waiting.values():
         heapq.heapify(heap)
     return waiting
 
 
-def _entry(session: Session, line: QueueState) -> tuple[Order, str]:
-    return session.rules.queue_order(line), line.queue.name
+def entry(session: Session, queue: QueueState) -> tuple[Order, str]:
+    """Return what a heap of queues holds of one, so that the best comes first."""
+    return session.rules.queue_order(queue), queue.spec.name
 
 
-def _advance(session: Session, job: GangState, *, alone: bool) -> bool:
+def _advance(session: Session, gang: GangState, *, alone: bool) -> bool:
     """Place the gang's minimum, or extra tasks of it; say whether it wants another turn."""
-    if session.rules.ready(job):
-        return _extend(session, job, alone=alone)
-    return _start(session, job) and job.left > 0 and session.rules.ready(job)
+    if session.rules.ready(gang):
+        return _extend(session, gang, alone=alone)
+    return _start(session, gang) and gang.left > 0 and session.rules.ready(gang)
 
 
-def _start(session: Session, job: GangState) -> bool:
+def _start(session: Session, gang: GangState) -> bool:
     """Place what the gang lacks, or nothing; say whether it may start, now or soon."""
-    if not _admitted(session, job, job.demand()):
+    if not _admitted(session, gang, gang.demand()):
         return False
-    short = _short(session, job)
+    # Sums come first: they decide most gangs for the price of a look at one column.
+    short = _short(session, gang)
     if short is not None:
-        _turn_down(session, job, short, diagnosis.obstacles(session, short))
+        _turn_down(session, gang, short, diagnosis.obstacles(session, short))
         return False
-    failure = attempt(session, job)
-    if session.rules.ready(job):
-        session.started.append(job)
+    failure = attempt(session, gang)
+    if session.rules.ready(gang):
+        session.started.append(gang)
         return True
     if failure is not None:
-        _turn_down(session, job, *failure)
-    elif not job.promised and (cramped := session.rules.cramped(job)) is not None:
-        job.refuse(cramped)
-        reserve.reserve(session, job, attempt)
-    return bool(job.promised)
+        _turn_down(session, gang, *failure)
+    elif not gang.promised and (cramped := session.rules.cramped(gang)) is not None:
+        gang.refuse(cramped)
+        reserve.reserve(session, gang, attempt)
+    return bool(gang.promised)
 
 
-def attempt(session: Session, job: GangState) -> tuple[PodSetState, Obstacles] | None:
+def attempt(session: Session, gang: GangState) -> tuple[PodSetState, Obstacles] | None:
     """Place what the gang lacks, now or soon, or nothing; return what did not fit, and why.
 
     Nothing is returned, too, of a gang that did not fit into any region.
     """
     failure = None
-    for within in session.rules.regions(job):
+    for within in session.rules.regions(gang):
         session.room.within = within
-        failed = _attempt_here(session, job)
+        failed = _attempt_here(session, gang)
         session.room.within = {}
-        if failed is None or job.promised:
+        if failed is None or gang.promised:
             return failed
         if not within:
             failure = failed
     return failure
 
 
-def _attempt_here(session: Session, job: GangState) -> tuple[PodSetState, Obstacles] | None:
+def _attempt_here(session: Session, gang: GangState) -> tuple[PodSetState, Obstacles] | None:
     """Try to place what the gang lacks, at last with a domain for each role that keeps to one."""
-    failure = _try_all(session, job)
-    if failure is None or job.promised:
+    failure = _try_all(session, gang)
+    if failure is None or gang.promised:
         return failure
     outer = session.room.within
-    for homes in placement.homes(session, job):
+    for homes in placement.homes(session, gang):
         session.room.within = {
             **outer,
             **{shape: nodes & outer.get(shape, True) for shape, nodes in homes.items()},
         }
-        failed = _try_all(session, job)
+        failed = _try_all(session, gang)
         session.room.within = outer
-        if failed is None or job.promised:
+        if failed is None or gang.promised:
             return failed
-    return None if placement.place(session, job) else failure
+    return None if placement.place(session, gang) else failure
 
 
-def _try_all(session: Session, job: GangState) -> tuple[PodSetState, Obstacles] | None:
+def _try_all(session: Session, gang: GangState) -> tuple[PodSetState, Obstacles] | None:
     """Try one way after the other to place what the gang lacks."""
     failure = None
-    for order, tight in STRATEGIES if len(job.tasks) > 1 else STRATEGIES[:1]:
-        with session.all_or_nothing(job):
-            failed = _fill(session, job, order(session, job), tight=tight)
-        if session.rules.ready(job):
+    for order, tight in STRATEGIES if len(gang.tasks) > 1 else STRATEGIES[:1]:
+        with session.all_or_nothing(gang):
+            failed = _fill(session, gang, order(session, gang), tight=tight)
+        if session.rules.ready(gang):
             return None
         failure = failure or failed
-        if job.promised:
+        if gang.promised:
             break
-        if not session.room.evicting and diagnosis.shortage(session, job.demand()):
+        # Where the sums do not suffice no order helps. While others are evicted the sums do not
+        # know of the room that this will free.
+        if not session.room.evicting and diagnosis.shortage(session, gang.demand()):
             break
     return failure
 
 
-def _turn_down(session: Session, job: GangState, tasks: PodSetState, found: Obstacles) -> None:
+def _turn_down(session: Session, gang: GangState, tasks: PodSetState, found: Obstacles) -> None:
     """Say why the tasks did not all fit, and keep room for the first gang that time can help."""
     holder = session.holder
-    if holder is not None and any(map(session.lasting, job.tasks)) and _fits_but_for(session, job):
-        sentence = f"the free room is kept for {holder.gang.key}, which comes first"
-        job.refuse(
-            Refusal(Reason.WAITING_FOR_RESERVATION, sentence, blocked_by=(holder.gang.key,))
+    if (
+        holder is not None
+        and any(map(session.lasting, gang.tasks))
+        and _fits_but_for(session, gang)
+    ):
+        sentence = f"the free room is kept for {holder.spec.key}, which comes first"
+        gang.refuse(
+            Refusal(Reason.WAITING_FOR_RESERVATION, sentence, blocked_by=(holder.spec.key,))
         )
         return
-    diagnosis.explain(session, job, tasks, found)
-    reserve.reserve(session, job, attempt)
+    diagnosis.explain(session, gang, tasks, found)
+    reserve.reserve(session, gang, attempt)
 
 
-def _fits_but_for(session: Session, job: GangState) -> bool:
+def _fits_but_for(session: Session, gang: GangState) -> bool:
     """Say whether only the reservation is in the way of the gang, or of its extra tasks."""
-    if job.need:
-        return _short(session, job, kept=True) is None
-    return any(session.fit(tasks, kept=True).capacity.any() for tasks in _open(job))
+    if gang.need:
+        return _short(session, gang, kept=True) is None
+    return any(session.fit(tasks, kept=True).capacity.any() for tasks in _open(gang))
 
 
-def _extend(session: Session, job: GangState, *, alone: bool) -> bool:
+def _extend(session: Session, gang: GangState, *, alone: bool) -> bool:
     """Place one task beyond the minimum, or all if nobody else waits."""
-    tasks = _open(job)[0]
+    tasks = _open(gang)[0]
     count = tasks.left if alone else 1
-    if count > 1 and _barrier(session, job, [(tasks, count)]) is not None:
+    # What is too much all at once may be allowed in part.
+    if count > 1 and _barrier(session, gang, [(tasks, count)]) is not None:
         count = 1
-    if not _admitted(session, job, [(tasks, count)]):
+    if not _admitted(session, gang, [(tasks, count)]):
         return False
-    picks = session.choose(job, tasks, count)
+    picks = session.choose(gang, tasks, count)
     if picks.order:
-        if not job.placements:
-            session.started.append(job)
-        session.place(job, tasks, picks)
+        if not gang.placements:
+            session.started.append(gang)
+        session.place(gang, tasks, picks)
     if len(picks.order) < count:
-        _turn_down(session, job, tasks, diagnosis.obstacles(session, tasks))
+        _turn_down(session, gang, tasks, diagnosis.obstacles(session, tasks))
         tasks.closed = True
-    return bool(_open(job))
+    return bool(_open(gang))
 
 
-def _open(job: GangState) -> list[PodSetState]:
+def _open(gang: GangState) -> list[PodSetState]:
     """Return the tasks of which more may find room."""
-    return [tasks for tasks in job.tasks if tasks.left and not tasks.closed]
+    return [tasks for tasks in gang.tasks if tasks.left and not tasks.closed]
 
 
 def _fill(
-    session: Session, job: GangState, order: Sequence[PodSetState], *, tight: bool
+    session: Session, gang: GangState, order: Sequence[PodSetState], *, tight: bool
 ) -> tuple[PodSetState, Obstacles] | None:
     """Place as many tasks as the gang lacks; return the first that did not all fit, and why."""
     failed = None
     # A role that has to be near another one comes after it, wherever it stands.
     tied = any(tasks.shape.tied for tasks in order)
     for tasks in [*order, *order] if tied else order:
-        wanted = min(job.need, tasks.left)
+        wanted = min(gang.need, tasks.left)
         # Other tasks than those the gang was admitted with may come to stand in for them.
-        if not wanted or not _admitted(session, job, [(tasks, wanted)]):
+        if not wanted or not _admitted(session, gang, [(tasks, wanted)]):
             continue
         picks = session.fit(tasks, tight=tight).choose(wanted)
         if picks.order:
-            session.place(job, tasks, picks)
+            session.place(gang, tasks, picks)
         if len(picks.order) < wanted and failed is None:
             failed = (tasks, diagnosis.obstacles(session, tasks))
     for tasks in [*order, *order] if tied else order:
-        wanted = min(job.need - job.promised, tasks.coming)
-        if wanted <= 0 or not _admitted(session, job, [(tasks, wanted)]):
+        wanted = min(gang.need - gang.promised, tasks.coming)
+        if wanted <= 0 or not _admitted(session, gang, [(tasks, wanted)]):
             continue
         picks = session.fit(tasks, future=session.room.releasing).choose(wanted)
         if picks.order:
-            session.promise(job, tasks, picks)
+            session.promise(gang, tasks, picks)
     return failed
 
 
-def _admitted(session: Session, job: GangState, demand: Demand) -> bool:
-    refusal = _barrier(session, job, demand)
+def _admitted(session: Session, gang: GangState, demand: Demand) -> bool:
+    refusal = _barrier(session, gang, demand)
     if refusal is not None:
-        job.refuse(refusal)
+        gang.refuse(refusal)
     return refusal is None
 
 
-def _barrier(session: Session, job: GangState, demand: Demand) -> Refusal | None:
+def _barrier(session: Session, gang: GangState, demand: Demand) -> Refusal | None:
     """Return why so many of these tasks must not be placed, whatever is free."""
     amount = sum((tasks.amount(count) for tasks, count in demand), np.zeros(len(session.total)))
     rules = session.rules
-    return rules.admissible(job, amount) or rules.affordable(job, demand)
+    return rules.admissible(gang, amount) or rules.affordable(gang, demand)
 
 
-def _short(session: Session, job: GangState, *, kept: bool = False) -> PodSetState | None:
+def _short(session: Session, gang: GangState, *, kept: bool = False) -> PodSetState | None:
     """Return tasks for which there is too little room even without the rest of the gang.
 
     `kept`: what is kept for a reservation counts as room.
     """
     possible = 0
     first = None
-    for tasks, count in job.demand():
+    for tasks, count in gang.demand():
         fit = session.fit(tasks, future=session.room.releasing, kept=kept)
         capacity = int(fit.capacity.sum())
         possible += min(capacity, tasks.coming)
         if capacity < count and first is None:
             first = tasks
-    return first if possible < job.need else None
+    return first if possible < gang.need else None
 
 
-def unfit(session: Session, job: GangState) -> Refusal | None:
+def unfit(session: Session, gang: GangState) -> Refusal | None:
     """Return what keeps the gang from being tried at all."""
-    gang = job.gang
-    if gang.refusal is not None:
-        return gang.refusal
-    for tasks in job.tasks:
+    spec = gang.spec
+    if spec.refusal is not None:
+        return spec.refusal
+    for tasks in gang.tasks:
         if tasks.shape.refusal is not None:
             return tasks.shape.refusal
         if tasks.shape.unsupported:
-            sentence = f"{tasks.lot.role or 'a pod'} uses {tasks.shape.unsupported}"
+            sentence = f"{tasks.pod_set.role or 'a pod'} uses {tasks.shape.unsupported}"
             return Refusal(
                 Reason.UNSUPPORTED_CONSTRAINT, f"{sentence}, which is not supported yet"
             )
-    if job.line is None:
-        return Refusal(Reason.QUEUE_NOT_FOUND, f'queue "{gang.queue}" does not exist')
-    short = (gang.min_resources > session.total).nonzero()[0].tolist()
+    if gang.queue is None:
+        return Refusal(Reason.QUEUE_NOT_FOUND, f'queue "{spec.queue}" does not exist')
+    short = (spec.min_resources > session.total).nonzero()[0].tolist()
     for column in short:
         if column != PODS:
             name = session.snapshot.resources[column]
-            least = diagnosis.amount(name, int(gang.min_resources[column]))
+            least = diagnosis.amount(name, int(spec.min_resources[column]))
             total = diagnosis.amount(name, int(session.total[column]))
             return Refusal(
                 Reason.EXCEEDS_CLUSTER,
                 f"minResources asks for {least} {name}, the usable nodes have {total}",
             )
-    return session.rules.valid(job)
+    return session.rules.valid(gang)
 
 
-def _overused(session: Session, job: GangState) -> None:
+def _overused(session: Session, gang: GangState) -> None:
     """Say that the queue holds its due, unless there would be no room anyway."""
-    short = _short(session, job)
-    if session.rules.ready(job):
-        extras = [tasks for tasks in job.tasks if tasks.left]
+    short = _short(session, gang)
+    if session.rules.ready(gang):
+        extras = [tasks for tasks in gang.tasks if tasks.left]
         full = all(not session.fit(tasks).capacity.any() for tasks in extras)
         short = extras[0] if full else None
     if short is not None:
-        _turn_down(session, job, short, diagnosis.obstacles(session, short))
+        _turn_down(session, gang, short, diagnosis.obstacles(session, short))
         return
-    sentence = f'queue "{job.gang.queue}" holds its share of the cluster'
-    job.refuse(Refusal(Reason.QUEUE_OVERUSED, sentence, blocked_by=(f"queue/{job.gang.queue}",)))
+    sentence = f'queue "{gang.spec.queue}" holds its share of the cluster'
+    gang.refuse(Refusal(Reason.QUEUE_OVERUSED, sentence, blocked_by=(f"queue/{gang.spec.queue}",)))
 
 
-def _given(_session: Session, job: GangState) -> Sequence[PodSetState]:
-    return job.tasks
+def _given(_session: Session, gang: GangState) -> Sequence[PodSetState]:
+    return gang.tasks
 
 
-def _largest_first(session: Session, job: GangState) -> Sequence[PodSetState]:
-    return sorted(job.tasks, key=lambda tasks: max(_shares(session, tasks)), reverse=True)
+def _largest_first(session: Session, gang: GangState) -> Sequence[PodSetState]:
+    return sorted(gang.tasks, key=lambda tasks: max(_shares(session, tasks)), reverse=True)
 
 
-def _most_first(session: Session, job: GangState) -> Sequence[PodSetState]:
-    return sorted(job.tasks, key=lambda tasks: sum(_shares(session, tasks)), reverse=True)
+def _most_first(session: Session, gang: GangState) -> Sequence[PodSetState]:
+    return sorted(gang.tasks, key=lambda tasks: sum(_shares(session, tasks)), reverse=True)
 
 
-def _smallest_first(session: Session, job: GangState) -> Sequence[PodSetState]:
-    return _largest_first(session, job)[::-1]
+def _smallest_first(session: Session, gang: GangState) -> Sequence[PodSetState]:
+    return _largest_first(session, gang)[::-1]
 
 
 def _shares(session: Session, tasks: PodSetState) -> list[float]:

@@ -10,4 +10,4 @@ from muster.scheduler.session import Session
 def backfill(session: Session) -> None:
     """Place the gangs whose remaining tasks are all BestEffort."""
     # They take nothing that queues share.
-    run(session, [job for job in session.jobs if job.best_effort], fair=False)
+    run(session, [gang for gang in session.gangs if gang.best_effort], fair=False)

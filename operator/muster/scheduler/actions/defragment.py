@@ -8,6 +8,7 @@ work lost is least. A gang that was moved, or got room by a move, is left alone 
 
 from __future__ import annotations
 
+import heapq
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,14 +17,28 @@ from typing import Any, Final
 import numpy as np
 
 from muster.api.reasons import Reason
-from muster.scheduler.actions.eviction import mark, others, seal, starving, usefulness
-from muster.scheduler.actions.options import options, promising
-from muster.scheduler.actions.trial import Counted, Purse, Slots, relocate, trial_of
+from muster.scheduler.actions.allocate import attempt
+from muster.scheduler.actions.eviction import (
+    FEW,
+    Price,
+    Slots,
+    Trial,
+    choose,
+    mark,
+    others,
+    price,
+    seal,
+    starving,
+    trial_of,
+    usefulness,
+    with_gang,
+)
 from muster.scheduler.arguments import Parsed
 from muster.scheduler.decision import Move
-from muster.scheduler.model import UNLIMITED, BoolArray, Gang, Link, Lot
+from muster.scheduler.model import UNLIMITED, BoolArray, FloatArray, Gang, IntArray, Link, PodSet
 from muster.scheduler.session import Session
-from muster.scheduler.state import GangState
+from muster.scheduler.state import GangState, PodSetState
+from muster.scheduler.victims import Victims
 
 HOUR: Final = 3600.0
 LOOKS: Final = 4
@@ -77,19 +92,20 @@ class _Limits:
 def defragment(session: Session, arguments: Parsed) -> None:
     """Move gangs, or say which could be moved, for the first that are Fragmented."""
     past = session.snapshot.moves
-    if past is None or not any(map(_is_fragmented, session.jobs)):
+    if past is None or not any(map(_is_fragmented, session.gangs)):
         return
     recent = [move for move in past if move.at > session.snapshot.now - HOUR]
+    # Else two gangs could send each other to and fro.
     pinned = {key for move in recent for key in (move.gang, move.claimant)}
     most: int = arguments.get("defragment.movesPerHour", MOVES_PER_HOUR)
     left = max(most - len(recent), 0)
     if arguments.get("defragment.mode") == "propose":
         left = 0
-    for job in _asking(session):
-        moves = _help(session, job, _Limits(left, left or most, pinned))
+    for gang in _asking(session):
+        moves = _help(session, gang, _Limits(left, left or most, pinned))
         left -= len(moves)
         if moves:
-            pinned |= {job.gang.key, *(move.gang for move in moves)}
+            pinned |= {gang.spec.key, *(move.gang for move in moves)}
 
 
 def _asking(session: Session) -> Iterator[GangState]:
@@ -97,106 +113,385 @@ def _asking(session: Session) -> Iterator[GangState]:
 
     Where very much runs these are the first one, and of the others each in its turn.
     """
-    waiting = (job for job in starving(session, fair=True) if _is_fragmented(job))
+    waiting = (gang for gang in starving(session, fair=True) if _is_fragmented(gang))
     first = itertools.islice(waiting, LOOKS)
     if len(session.victims.gang) <= MANY:
         yield from first
         return
-    jobs = list(first)
-    yield from jobs[:1]
-    if later := jobs[1:]:
+    gangs = list(first)
+    yield from gangs[:1]
+    if later := gangs[1:]:
         yield later[int(session.snapshot.now / TURN) % len(later)]
 
 
-def _is_fragmented(job: GangState) -> bool:
-    fragmented = job.refusal is not None and job.refusal.reason is Reason.FRAGMENTED
+def _is_fragmented(gang: GangState) -> bool:
+    fragmented = gang.refusal is not None and gang.refusal.reason is Reason.FRAGMENTED
     # Where pods must be near others, nobody knows where that is once those have moved.
-    bonds = (bond.link for tasks in job.tasks for bond in tasks.shape.bonds)
-    return fragmented and job.need > 0 and not {Link.NEAR, Link.EVEN} & set(bonds)
+    terms = (term.link for tasks in gang.tasks for term in tasks.shape.affinity)
+    return fragmented and gang.need > 0 and not {Link.NEAR, Link.EVEN} & set(terms)
 
 
-def _help(session: Session, job: GangState, limits: _Limits) -> Sequence[Move]:
-    """Move for the gang what is needed and can be, or tell of it; return what is moved."""
-    demand = tuple((tasks.lot.shape, count) for tasks, count in job.demand())
-    key = (__name__, job.gang.queue, job.gang.priority, demand, session.room.state)
+def _help(session: Session, gang: GangState, limits: _Limits) -> Sequence[Move]:
+    """Move for the gang what is needed and can be, or propose it; return what is moved."""
+    demand = tuple((tasks.pod_set.shape, count) for tasks, count in gang.demand())
+    key = (__name__, gang.spec.queue, gang.spec.priority, demand, session.room.state)
     if key in session.memory:
         return ()
-    until, own = session.room.until, session.holder is job
+    # What is kept for this gang must not keep it from the room that a move makes.
+    until, own = session.room.until, session.holder is gang
     if own:
         session.room.until = None
-    mark, word = session.mark(), (job.refusal, job.summary, job.shortage, job.blocked_by)
-    found = _find(session, job, limits)
+    mark, before = session.mark(), (gang.refusal, gang.summary, gang.shortage, gang.blocked_by)
+    found = _find(session, gang, limits)
     if found is not None and limits.left:
-        chosen, job.moves = found
+        chosen, gang.moves = found
         session.holder = None if own else session.holder
-        job.refusal, job.summary, job.shortage, job.blocked_by = None, "", {}, ()
-        seal(session, job, chosen)
-        return job.moves
+        gang.refusal, gang.summary, gang.shortage, gang.blocked_by = None, "", {}, ()
+        seal(session, gang, chosen)
+        return gang.moves
     session.undo(mark)
     session.memory[key], session.room.until = True, until
-    job.refusal, job.summary, job.shortage, job.blocked_by = word
+    gang.refusal, gang.summary, gang.shortage, gang.blocked_by = before
     if found is not None:
-        _tell(job, found[1])
+        _propose(gang, found[1])
     return ()
 
 
 def _find(
-    session: Session, job: GangState, limits: _Limits
+    session: Session, gang: GangState, limits: _Limits
 ) -> tuple[BoolArray, tuple[Move, ...]] | None:
     """Return (U,) what goes, and where to, with that done on the session; None: nothing helps."""
     victims = session.victims
-    units = promising(session, job, _movable(session, job, limits.pinned), limits.most)
+    units = promising(session, gang, _movable(session, gang, limits.pinned), limits.most)
     everything = mark(victims, units)
-    question = trial_of(session, job)
+    question = trial_of(session, gang)
     simple = isinstance(question, Slots)
     size = len(units) + (0 if simple else len(session.snapshot.nodes.names))
     work = SIMPLE_WORK if simple else WORK
-    trial = Counted(question, Purse(max(work // max(size, 1), FEWEST)))
+    trial = Counted(question, iter(range(max(work // max(size, 1), FEWEST))))
+    # Two questions spare the search: nobody needs to go, or not even all of them would do.
     if trial.fits(np.zeros_like(everything)) or not trial.fits(everything):
         return None
-    useful = usefulness(session, job)
+    useful = usefulness(session, gang)
+    # That the gang fits is looked up first: to place all who would move is much dearer.
     for chosen in options(victims, units, useful, trial, limits.most):
-        moves = relocate(session, job, chosen)
+        moves = relocate(session, gang, chosen)
         if moves is not None:
             return chosen, moves
     return None
 
 
-def _movable(session: Session, job: GangState, pinned: Collection[str]) -> BoolArray:
+def _movable(session: Session, gang: GangState, pinned: Collection[str]) -> BoolArray:
     """Return (U,) what might go elsewhere for the gang."""
     victims = session.victims
-    busy = {id(other.gang) for other in session.jobs if other.placements or other.promised}
-    if "settled" not in session.memory:
-        marks = (_is_settled(session, gang) for gang in victims.gangs)
-        session.memory["settled"] = np.fromiter(marks, np.bool_, len(victims.gangs))
+    busy = {id(other.spec) for other in session.gangs if other.placements or other.promised}
+    can_move = session.remember(
+        "movable",
+        lambda: np.array([_can_move(session, other) for other in victims.gangs], np.bool_),
+    )
     able = np.array([g.key not in pinned and id(g) not in busy for g in victims.gangs], np.bool_)
-    able &= session.memory["settled"]
+    able &= can_move
     gone = np.zeros(len(able), np.bool_)
     gone[victims.gang[victims.node_lost | victims.evicted]] = True
-    movable: BoolArray = (able & ~gone)[victims.gang] & others(session, job)
-    movable &= ~victims.critical & ~victims.guarded & (victims.priority <= job.gang.priority)
+    movable: BoolArray = (able & ~gone)[victims.gang] & others(session, gang)
+    movable &= ~victims.critical & ~victims.guarded & (victims.priority <= gang.spec.priority)
     return movable
 
 
-def _is_settled(session: Session, gang: Gang) -> bool:
+def _can_move(session: Session, gang: Gang) -> bool:
     """Say whether the gang runs, whole, and could do so elsewhere."""
     if not gang.movable or gang.refusal is not None or gang.ready < gang.min_member:
         return False
-    return all(_runs(session, lot) for lot in gang.lots)
+    return all(_runs(session, pod_set) for pod_set in gang.pod_sets)
 
 
-def _runs(session: Session, lot: Lot) -> bool:
-    if lot.returning or lot.leaving or any(start == UNLIMITED for start in lot.started):
+def _runs(session: Session, pod_set: PodSet) -> bool:
+    if (
+        pod_set.returning
+        or pod_set.leaving
+        or any(start == UNLIMITED for start in pod_set.started)
+    ):
         return False
-    return not lot.held or lot.shape in session.snapshot.shapes
+    return not pod_set.held or pod_set.shape in session.snapshot.shapes
 
 
-def _tell(job: GangState, moves: tuple[Move, ...]) -> None:
+def _propose(gang: GangState, moves: tuple[Move, ...]) -> None:
     """Add to the reason why the gang waits what could be done."""
-    assert job.refusal is not None
+    assert gang.refusal is not None
     keys = [move.gang for move in moves]
     named = ", ".join(keys[:NAMED]) + (f" and {len(keys) - NAMED} more" if keys[NAMED:] else "")
     text = f"moving {named} would make room"
-    job.moves = moves
-    job.refusal = replace(job.refusal, sentence=f"{job.refusal.sentence}; {text}")
-    job.summary = f"{job.summary}; {text}"
+    gang.moves = moves
+    gang.refusal = replace(gang.refusal, sentence=f"{gang.refusal.sentence}; {text}")
+    gang.summary = f"{gang.summary}; {text}"
+
+
+WIDE: Final = 256
+"""Up to so many units are looked at without a choice, and about so many are chosen."""
+SPARE: Final = 2
+"""For each task of the gang at least so many nodes are looked at."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Shares:
+    """What each gang holds on each node, of what may go."""
+
+    node: IntArray
+    """(K,)"""
+    amount: FloatArray
+    """(K, R)"""
+    cost: FloatArray
+    """(K,): the work that is lost with it."""
+
+
+def promising(session: Session, gang: GangState, movable: BoolArray, most: int) -> IntArray:
+    """Return the positions of those (U,) movable units that may help, about WIDE of them.
+
+    Left out are units on nodes where another task would fit only if more than `most` gangs went
+    from there, and of the rest those where that would cost most.
+    """
+    victims = session.victims
+    units = np.flatnonzero(movable)
+    if len(units) <= WIDE:
+        return units
+    tasks = victims.tasks(movable)
+    tasks = tasks[victims.node[tasks] >= 0]
+    shares, held = _shares(victims, tasks), np.bincount(victims.node[tasks])
+    kept = np.zeros(len(session.snapshot.nodes.names), np.bool_)
+    for pod_set in gang.tasks:
+        nodes = _nodes(session, pod_set, shares, most)
+        filled = int(np.searchsorted(np.cumsum(held[nodes]), WIDE // len(gang.tasks)))
+        kept[nodes[: max(filled, SPARE * min(gang.need, pod_set.left))]] = True
+    gangs = np.zeros(len(victims.gangs), np.bool_)
+    gangs[victims.gang[victims.unit[tasks[kept[victims.node[tasks]]]]]] = True
+    return units[gangs[victims.gang[units]]]
+
+
+def _shares(victims: Victims, tasks: IntArray) -> _Shares:
+    units = victims.unit[tasks]
+    # A unit that lies on many nodes is lost as a whole for each of them.
+    keys, first = np.unique(victims.node[tasks] * len(victims.gang) + units, return_index=True)
+    pairs, place = np.unique(
+        (keys // len(victims.gang)) * len(victims.gangs) + victims.gang[units[first]],
+        return_inverse=True,
+    )
+    cost = np.bincount(place, victims.lost[units[first]], len(pairs)).astype(np.float64)
+    where = victims.node[tasks] * len(victims.gangs) + victims.gang[units]
+    rows = np.searchsorted(pairs, where)
+    each = victims.request[victims.pod_set[tasks]].astype(np.float64)
+    sums = [np.bincount(rows, each[:, r], len(pairs)) for r in range(each.shape[1])]
+    return _Shares(pairs // len(victims.gangs), np.stack(sums, axis=1), cost)
+
+
+def _nodes(session: Session, tasks: PodSetState, shares: _Shares, most: int) -> IntArray:
+    """Return the nodes on which one more task might come to fit, the cheapest first."""
+    nodes = session.snapshot.nodes
+    fit = session.fit(tasks, future=True)
+    free = session.room.free(
+        np.arange(len(nodes.names)), future=True, lasting=session.lasting(tasks)
+    )
+    count, cost = np.zeros(len(free)), np.zeros(len(free))
+    for column in np.flatnonzero(tasks.shape.request).tolist():
+        lack = tasks.shape.request[column] * (fit.capacity + 1) - free[:, column]
+        amount = shares.amount[:, column]
+        ones = np.ones(len(amount))
+        np.maximum(count, _least(shares.node, lack, amount, ones), out=count)
+        np.maximum(cost, _least(shares.node, lack, amount, shares.cost), out=cost)
+    held = np.zeros(len(free), np.bool_)
+    held[shares.node] = True
+    found = np.flatnonzero((fit.barred == 0) & held & (count <= most))
+    cheapest: IntArray = found[np.lexsort((found, count[found], cost[found]))]
+    return cheapest
+
+
+def _least(node: IntArray, lack: IntArray, amount: FloatArray, price: FloatArray) -> FloatArray:
+    """Return (N,) about what has to be paid on each node to get what it lacks; infinity: never.
+
+    Exact where all prices are the same.
+    """
+    order = np.lexsort((price / np.maximum(amount, 1e-9), node))
+    node, amount, price = node[order], amount[order], price[order]
+    starts = np.flatnonzero(np.diff(node, prepend=-1))
+    place = np.repeat(starts, np.diff(np.append(starts, len(node))))
+    got, paid = np.cumsum(amount), np.cumsum(price)
+    got, paid = got - (got - amount)[place], paid - (paid - price)[place]
+    least = np.full(len(lack), np.inf)
+    enough = np.flatnonzero(got >= lack[node])[::-1]
+    least[node[enough]] = paid[enough]
+    least[lack <= 0] = 0
+    return least
+
+
+class Counted:
+    """A question that is answered so many times; then it is no."""
+
+    def __init__(self, trial: Trial, left: Iterator[int]) -> None:
+        self._trial, self._left = trial, left
+
+    def fits(self, chosen: BoolArray) -> bool:
+        """Say whether the gang fits without the (U,) chosen units, until answers run out."""
+        return next(self._left, None) is not None and self._trial.fits(chosen)
+
+    def narrowed(self, chosen: BoolArray) -> Trial:
+        """Return the same question; its answers count as those of this one."""
+        return Counted(self._trial.narrowed(chosen), self._left)
+
+
+TRIES: Final = 400
+"""How many sets of few units are looked at."""
+SEARCHES: Final = 12
+"""How many sets of many units are looked for."""
+TOO_MANY: Final = 2
+"""Where so many times as many gangs would have to go as may, other sets are not much better."""
+
+
+def options(
+    victims: Victims, units: IntArray, useful: FloatArray, trial: Trial, most: int
+) -> Iterator[BoolArray]:
+    """Yield (U,) sets of these units, of at most so many gangs, for which the trial fits.
+
+    `useful` (U,): what part of the gang's need each unit would free. Of few units all sets come,
+    also those with units that are not needed: these may have to make room for the others.
+    """
+    if len(units) <= FEW:
+        found = _all(victims, units, trial)
+    else:
+        found = _needed(victims, units[useful[units] > 0], useful, trial, most)
+    return (chosen for chosen in found if len(np.unique(victims.gang[chosen])) <= most)
+
+
+def _all(victims: Victims, units: IntArray, trial: Trial) -> Iterator[BoolArray]:
+    """Yield sets by price, until so many have been looked at."""
+    lost = with_gang(victims, victims.lost)[units]
+    order = units[np.lexsort((units, -victims.created[units], lost))]
+    heap: list[tuple[Price, tuple[int, ...]]] = []
+
+    def push(places: tuple[int, ...]) -> None:
+        if places[-1] < len(order):
+            cost = price(victims, mark(victims, order[list(places)]))
+            heapq.heappush(heap, (cost, places))
+
+    push((0,))
+    for _ in range(TRIES):
+        if not heap:
+            return
+        _, places = heapq.heappop(heap)
+        *before, last = places
+        # Every set comes once: of its last unit either the next one comes instead, or as well.
+        push((*before, last + 1))
+        push((*places, last + 1))
+        chosen = mark(victims, order[list(places)])
+        if not _is_twice(victims, order[list(places)]) and trial.fits(chosen):
+            yield chosen
+
+
+def _is_twice(victims: Victims, units: IntArray) -> bool:
+    """Say whether a unit goes with the end of its gang as well as by itself."""
+    ends = victims.gang[units[victims.whole[units]]]
+    return bool(np.isin(victims.gang[units[~victims.whole[units]]], ends).any())
+
+
+def _needed(
+    victims: Victims, units: IntArray, useful: FloatArray, trial: Trial, most: int
+) -> Iterator[BoolArray]:
+    """Yield sets of which nothing can stay; the next ones do without one gang of those before."""
+    heap: list[tuple[Price, tuple[int, ...], BoolArray]] = []
+    seen: set[tuple[int, ...]] = set()
+    left = SEARCHES
+
+    def look(spared: tuple[int, ...]) -> None:
+        nonlocal left
+        rest = units[~np.isin(victims.gang[units], spared)]
+        if spared in seen or not left or not len(rest):
+            return
+        seen.add(spared)
+        left -= 1
+        chosen = choose(victims, rest, useful, trial, lambda order: order)
+        if chosen is not None:
+            heapq.heappush(heap, (price(victims, chosen), spared, chosen))
+
+    look(())
+    while heap:
+        _, spared, chosen = heapq.heappop(heap)
+        yield chosen
+        gangs = np.unique(victims.gang[chosen]).tolist()
+        for gang in gangs if len(gangs) <= TOO_MANY * most else ():
+            look(tuple(sorted((*spared, gang))))
+
+
+ACTION: Final = "defragment"
+WAYS: Final = ((True, False), (True, True), (False, True))
+"""Ways to place them, tried until one works: (the claimant first, fullest nodes first)."""
+
+
+def relocate(session: Session, gang: GangState, chosen: BoolArray) -> tuple[Move, ...] | None:
+    """Take the (U,) chosen units away, and keep room for the gang and for each of them.
+
+    Returns where those go that must; None, and nothing is changed, if anybody would lose by it.
+    """
+    for first, tight in WAYS:
+        mark = session.mark()
+        session.evict(gang, chosen, ACTION)
+        # The large ones first, they find a place less easily.
+        moved = sorted(_again(session, chosen), key=_size)
+        session.tight = tight
+        order = [gang, *moved] if first else [*moved, gang]
+        fit = all(_fits(session, each) for each in order)
+        session.tight = False
+        if fit:
+            names = session.snapshot.nodes.names
+            return tuple(Move(each.spec.key, each.kept(names)) for each in moved)
+        session.undo(mark)
+    return None
+
+
+def _fits(session: Session, gang: GangState) -> bool:
+    attempt(session, gang)
+    return gang.need <= gang.promised
+
+
+def _size(gang: GangState) -> tuple[float, str]:
+    return -float(gang.lacking().sum()), gang.spec.key
+
+
+def _again(session: Session, chosen: BoolArray) -> list[GangState]:
+    """Return the gangs of these units as they are when they want nodes once more."""
+    victims = session.victims
+    going: dict[int, list[int]] = {}
+    for pod_set, place in victims.places(victims.tasks(chosen)):
+        going.setdefault(id(pod_set), []).append(place)
+    owners = np.unique(victims.gang[chosen]).tolist()
+    return [
+        session.new_state(_without(victims.gangs[i], going, victims.held[i].astype(np.int64)))
+        for i in owners
+    ]
+
+
+def _without(gang: Gang, going: dict[int, list[int]], allocated: IntArray) -> Gang:
+    """Return the gang when those of its tasks have gone, by pod set, and are all it waits for."""
+    count = sum(len(going.get(id(pod_set), ())) for pod_set in gang.pod_sets)
+    return replace(
+        gang,
+        pod_sets=tuple(_left(pod_set, going.get(id(pod_set), [])) for pod_set in gang.pod_sets),
+        min_member=gang.ready,
+        ready=gang.ready - count,
+        missing=count,
+        allocated=allocated,
+        started=None,
+    )
+
+
+def _left(pod_set: PodSet, places: list[int]) -> PodSet:
+    """Return what the pod set is without the tasks at these places of `held`."""
+    gone = frozenset(places)
+    stays = [task for place, task in enumerate(pod_set.held) if place not in gone]
+    return PodSet(
+        role=pod_set.role,
+        shape=pod_set.shape,
+        priority=pod_set.priority,
+        waiting=tuple(pod_set.held[place][0] for place in places),
+        held=tuple(stays),
+        succeeded=pod_set.succeeded,
+        request=pod_set.request,
+        ports=pod_set.ports,
+    )

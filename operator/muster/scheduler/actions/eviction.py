@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
 from muster.api.reasons import Reason
-from muster.scheduler.actions.allocate import attempt, unfit
-from muster.scheduler.actions.trial import Trial, trial_of
+from muster.scheduler.actions.allocate import attempt, by_queue, entry, unfit
 from muster.scheduler.model import PODS, SLOT, BoolArray, FloatArray, HostPort, IntArray, Refusal
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState
@@ -31,161 +30,259 @@ def starving(session: Session, *, fair: bool = False, extras: bool = False) -> I
 
     `fair`: none of a queue that holds its due. `extras`: those that want more than that.
     """
-    waiting: dict[str, list[GangState]] = {}
-    for job in session.asking:
-        taken = job.promised or job.lost or job.protected
-        wants = job.left and not job.need if extras else job.need
-        if not wants or taken or unfit(session, job) is not None:
+    found: list[GangState] = []
+    for gang in session.asking:
+        taken = gang.promised or gang.lost or gang.protected
+        wants = gang.left and not gang.need if extras else gang.need
+        if not wants or taken or unfit(session, gang) is not None:
             continue
         # Who may not have pods by a quota need not have room.
-        demand = [(job.tasks[0], 1)] if extras else job.demand()
-        if session.rules.affordable(job, demand) is None:
-            waiting.setdefault(job.gang.queue, []).append(job)
-    heap = [(session.rules.queue_order(session.lines[name]), name) for name in waiting]
+        demand = [(gang.tasks[0], 1)] if extras else gang.demand()
+        if session.rules.affordable(gang, demand) is None:
+            found.append(gang)
+    waiting = by_queue(session, found)
+    heap = [entry(session, session.queues[name]) for name in waiting]
     heapq.heapify(heap)
-    for jobs in waiting.values():
-        jobs.sort(key=session.order, reverse=True)
     while heap:
         _, name = heapq.heappop(heap)
-        line = session.lines[name]
-        if fair and session.rules.overused(line):
+        queue = session.queues[name]
+        if fair and session.rules.overused(queue):
             continue
-        yield waiting[name].pop()
+        yield heapq.heappop(waiting[name])[1]
+        # Only now: what was done for that gang may have changed where its queue stands.
         if waiting[name]:
-            heapq.heappush(heap, (session.rules.queue_order(line), name))
+            heapq.heappush(heap, entry(session, queue))
 
 
-def claim(session: Session, job: GangState, among: Among, hook: str) -> bool:
+def claim(session: Session, gang: GangState, among: Among, hook: str) -> bool:
     """Evict of these units what has to go for the gang, if anything; say whether it gets in.
 
     `hook`: `preemptable` or `reclaimable`. Gangs that are alike are looked at once, as long as
     nothing has changed.
     """
-    rank = (hook, job.gang.queue, job.gang.priority)
-    demand = tuple((tasks.lot.shape, count) for tasks, count in job.demand())
+    rank = (hook, gang.spec.queue, gang.spec.priority)
+    demand = tuple((tasks.pod_set.shape, count) for tasks, count in gang.demand())
     key = (rank, demand, session.room.state)
+    # `rank` alone: there is nobody to look at, and evictions only make them fewer.
     if rank in session.memory or key in session.memory:
         return False
-    open_ = among(session, job)
+    open_ = among(session, gang)
     if not open_.any():
         session.memory[rank] = True
         return False
-    reason = (job.refusal, job.summary, job.shortage, job.blocked_by)
-    chosen = _choice(session, job, open_, hook)
+    reason = (gang.refusal, gang.summary, gang.shortage, gang.blocked_by)
+    chosen = _choice(session, gang, open_, hook)
     found = (
         chosen is not None
-        and _is_fair(session, job, chosen)
-        and _carry_out(session, job, chosen, hook)
+        and _is_fair(session, gang, chosen)
+        and _carry_out(session, gang, chosen, hook)
     )
     if found:
-        job.refusal, job.summary, job.shortage, job.blocked_by = None, "", {}, ()
+        gang.refusal, gang.summary, gang.shortage, gang.blocked_by = None, "", {}, ()
     else:
         session.memory[key] = True
-        job.refusal, job.summary, job.shortage, job.blocked_by = reason
+        gang.refusal, gang.summary, gang.shortage, gang.blocked_by = reason
     return found
 
 
-def _choice(session: Session, job: GangState, open_: BoolArray, hook: str) -> BoolArray | None:
+def _choice(session: Session, gang: GangState, open_: BoolArray, hook: str) -> BoolArray | None:
     """Return (U,) what is to go; None: it would not help, or is not needed."""
-    victims, useful = session.victims, usefulness(session, job)
+    victims, useful = session.victims, usefulness(session, gang)
     units = np.flatnonzero(open_ & (useful > 0))
-    trial = trial_of(session, job)
+    trial = trial_of(session, gang)
     if not len(units) or trial.fits(np.zeros(len(open_), np.bool_)):
         return None
 
     def allowed(order: IntArray) -> IntArray:
-        return session.rules.evictable(hook, job, victims, order)
+        return session.rules.evictable(hook, gang, victims, order)
 
     found = choose(victims, units, useful, trial, allowed)
-    if found is None and len(others := units[~_friends(session, job)[units]]) < len(units):
+    if found is None and len(others := units[~_friends(session, gang)[units]]) < len(units):
         # With too many gone there is nobody left to be near to.
         found = choose(victims, others, useful, trial, allowed)
     return found
 
 
-def _is_fair(session: Session, job: GangState, chosen: BoolArray) -> bool:
+def _is_fair(session: Session, gang: GangState, chosen: BoolArray) -> bool:
     """Say whether the queue stays within its due, or grows while no other waits for its own."""
-    victims, line = session.victims, job.line
-    own = [i for i, gang in enumerate(victims.gangs) if gang.queue == job.gang.queue]
+    victims, queue = session.victims, gang.queue
+    own = [i for i, other in enumerate(victims.gangs) if other.queue == gang.spec.queue]
     freed = victims.amount[chosen & np.isin(victims.gang, own)].sum(axis=0)
-    if session.rules.within(job, job.lacking() - freed):
+    if session.rules.within(gang, gang.lacking() - freed):
         return True
-    waiting = {other.gang.queue for other in session.jobs if other.need and other.line is not line}
-    lines = (session.lines.get(name) for name in waiting)
-    return all(other is None or session.rules.overused(other) for other in lines)
+    waiting = {
+        other.spec.queue for other in session.gangs if other.need and other.queue is not queue
+    }
+    queues = (session.queues.get(name) for name in waiting)
+    return all(other is None or session.rules.overused(other) for other in queues)
 
 
-def others(session: Session, job: GangState) -> BoolArray:
+def others(session: Session, gang: GangState) -> BoolArray:
     """Return (U,) what is there of other gangs, those whose members are being replaced aside."""
     victims = session.victims
-    marks: BoolArray = ~victims.evicted & ~victims.own(job.gang)
-    for other in session.jobs:
+    marks: BoolArray = ~victims.evicted & ~victims.own(gang.spec)
+    for other in session.gangs:
         if other.protected and other.need:
-            marks &= ~victims.own(other.gang)
+            marks &= ~victims.own(other.spec)
     return marks
 
 
-def usefulness(session: Session, job: GangState) -> FloatArray:
+def usefulness(session: Session, gang: GangState) -> FloatArray:
     """Return (U,) what part of the gang's need each unit would free where the gang may go."""
-    victims, lacking = session.victims, job.lacking()
+    victims, lacking = session.victims, gang.lacking()
     suits = np.zeros(len(session.snapshot.nodes.names) + 1, np.bool_)
-    for tasks in job.tasks:
-        suits[:-1] |= session.barred(tasks.lot.shape)[0] == 0
+    for tasks in gang.tasks:
+        suits[:-1] |= session.barred(tasks.pod_set.shape)[0] == 0
     full = bool((session.room.free(suits[:-1])[:, PODS] < SLOT).any())
     columns = [c for c in np.flatnonzero(lacking > 0).tolist() if c != PODS or full]
     weights = np.zeros(len(lacking))
     weights[columns] = 1 / lacking[columns]
-    each = (victims.request @ weights)[victims.lot] * suits[victims.node]
+    each = (victims.request @ weights)[victims.pod_set] * suits[victims.node]
     parts: FloatArray = np.bincount(victims.unit, each, len(victims.gang)).astype(np.float64)
-    parts[_in_the_way(session, job, suits)] += 1
+    parts[_in_the_way(session, gang, suits)] += 1
     return parts
 
 
-def _in_the_way(session: Session, job: GangState, suits: BoolArray) -> IntArray:
+def _in_the_way(session: Session, gang: GangState, suits: BoolArray) -> IntArray:
     """Return the units that keep the gang away by their ports, or by being where they are."""
     victims = session.victims
-    rivals = [session.room.bonds.rivals(tasks.lot.shape)[0] for tasks in job.tasks]
-    wanted = frozenset[HostPort]().union(*(tasks.shape.ports for tasks in job.tasks))
+    rivals = [session.room.affinity.rivals(tasks.pod_set.shape)[0] for tasks in gang.tasks]
+    wanted = frozenset[HostPort]().union(*(tasks.shape.ports for tasks in gang.tasks))
     if not wanted and not any(map(len, rivals)):
         return np.zeros(0, np.int64)
-    bonds = np.array([any(lot.shape in r for r in rivals) for lot in victims.lots], np.bool_)
+    terms = np.array(
+        [any(pod_set.shape in r for r in rivals) for pod_set in victims.pod_sets], np.bool_
+    )
     ports = np.array(
-        [any(held.meets(one) for held in lot.ports for one in wanted) for lot in victims.lots],
+        [
+            any(held.meets(one) for held in pod_set.ports for one in wanted)
+            for pod_set in victims.pod_sets
+        ],
         np.bool_,
     )
-    tasks = bonds[victims.lot] | (ports[victims.lot] & suits[victims.node])
+    tasks = terms[victims.pod_set] | (ports[victims.pod_set] & suits[victims.node])
     return np.unique(victims.unit[tasks])
 
 
-def _friends(session: Session, job: GangState) -> BoolArray:
+def _friends(session: Session, gang: GangState) -> BoolArray:
     """Return (U,) the units that the gang has to be near."""
     victims, marks = session.victims, np.zeros(len(session.victims.gang), np.bool_)
-    friends = [session.room.bonds.rivals(tasks.lot.shape)[1] for tasks in job.tasks]
-    lots = [i for i, lot in enumerate(victims.lots) if any(lot.shape in f for f in friends)]
-    marks[victims.unit[np.isin(victims.lot, lots)]] = True
+    friends = [session.room.affinity.rivals(tasks.pod_set.shape)[1] for tasks in gang.tasks]
+    pod_sets = [
+        i for i, pod_set in enumerate(victims.pod_sets) if any(pod_set.shape in f for f in friends)
+    ]
+    marks[victims.unit[np.isin(victims.pod_set, pod_sets)]] = True
     return marks
 
 
-def _carry_out(session: Session, job: GangState, chosen: BoolArray, hook: str) -> bool:
+def _carry_out(session: Session, gang: GangState, chosen: BoolArray, hook: str) -> bool:
     mark = session.mark()
-    session.evict(job, chosen, ACTION[hook])
-    attempt(session, job)
-    if job.need > job.promised:
+    session.evict(gang, chosen, ACTION[hook])
+    attempt(session, gang)
+    if gang.need > gang.promised:
         session.undo(mark)
         return False
-    seal(session, job, chosen)
+    seal(session, gang, chosen)
     return True
 
 
-def seal(session: Session, job: GangState, chosen: BoolArray) -> None:
+def seal(session: Session, gang: GangState, chosen: BoolArray) -> None:
     """Let it stand that the (U,) chosen units go for the gang."""
-    if session.rules.ready(job) and job.placements and job not in session.started:
-        session.started.append(job)
-    job.evicts, job.reserved, job.eta = True, False, None
+    if session.rules.ready(gang) and gang.placements and gang not in session.started:
+        session.started.append(gang)
+    gang.evicts, gang.reserved, gang.eta = True, False, None
     victims = session.victims
     for owner in np.unique(victims.gang[chosen & victims.whole]).tolist():
         lost = session.state_of(victims.gangs[owner])
-        lost.refusal = Refusal(Reason.PREEMPTED, f"evicted for {job.gang.key}")
+        lost.refusal = Refusal(Reason.PREEMPTED, f"evicted for {gang.spec.key}")
+
+
+class Trial(Protocol):
+    """One gang's question, asked many times."""
+
+    def fits(self, chosen: BoolArray) -> bool:
+        """Say whether the gang fits without the (U,) chosen units."""
+
+    def narrowed(self, chosen: BoolArray) -> Trial:
+        """Return the same question for (U,) chosen units and fewer, answered faster."""
+
+
+def trial_of(session: Session, gang: GangState) -> Trial:
+    """Return the question for what the gang lacks."""
+    confined = session.rules.cramped(gang) is not None
+    alone = len(gang.tasks) == 1 and not (gang.tasks[0].shape.tied or gang.tasks[0].shape.ports)
+    if alone and not confined:
+        return Slots(session, gang, np.ones(len(session.victims.gang), np.bool_))
+    return Rehearsal(session, gang)
+
+
+class Rehearsal:
+    """Several roles, ports or neighbours: it is tried on the session and taken back."""
+
+    def __init__(self, session: Session, gang: GangState) -> None:
+        self._session, self._gang = session, gang
+
+    def fits(self, chosen: BoolArray) -> bool:
+        """Say whether the gang can be placed."""
+        session, gang = self._session, self._gang
+        mark = session.mark()
+        if chosen.any():
+            session.evict(gang, chosen, "")
+        attempt(session, gang)
+        whole = gang.need <= gang.promised
+        session.undo(mark)
+        return whole
+
+    def narrowed(self, _chosen: BoolArray) -> Trial:
+        """Return the question itself."""
+        return self
+
+
+class Slots:
+    """One role: the capacities of the nodes just add up."""
+
+    def __init__(self, session: Session, gang: GangState, chosen: BoolArray) -> None:
+        (tasks,) = gang.tasks
+        victims = session.victims
+        members = victims.tasks(chosen)
+        members = members[victims.node[members] >= 0]
+        self._session, self._gang = session, gang
+        self._unit: Final = victims.unit[members]
+        self._fit: Final = session.fit(tasks, future=True)
+        self._nodes, self._place = np.unique(victims.node[members], return_inverse=True)
+        lasting = session.lasting(tasks)
+        self._free: Final = session.room.free(self._nodes, future=True, lasting=lasting)
+        self._columns: Final = np.flatnonzero(tasks.shape.request).tolist()
+        self._requests: Final = victims.request[victims.pod_set[members]].astype(np.float64)
+        capacity = self._fit.capacity
+        self._wanted: Final = gang.need - int(capacity.sum() - capacity[self._nodes].sum())
+        self._lacking: Final[FloatArray] = gang.lacking()
+        self._limited: Final = session.rules.admissible(gang, self._lacking) is not None
+
+    def fits(self, chosen: BoolArray) -> bool:
+        """Say whether there are as many slots as the gang lacks tasks, and it may have them."""
+        if self._limited and not self._admissible(chosen):
+            return False
+        members = chosen[self._unit]
+        place, free = self._place[members], self._free.copy()
+        for column in self._columns:
+            freed = np.bincount(place, self._requests[members, column], len(free))
+            free[:, column] += freed.astype(np.int64)
+        return int(self._fit.hold(self._nodes, free).sum()) >= self._wanted
+
+    def narrowed(self, chosen: BoolArray) -> Trial:
+        """Return the question on the nodes of these units only."""
+        return Slots(self._session, self._gang, chosen)
+
+    def _admissible(self, chosen: BoolArray) -> bool:
+        """Say whether the queue's limits allow the gang once these are gone."""
+        victims, queue = self._session.victims, self._gang.spec.queue
+        if queue in victims.queues:
+            mine = chosen & (victims.queue == victims.queues.index(queue))
+            freed = victims.amount[mine].sum(axis=0)
+        else:
+            freed = np.zeros_like(self._lacking)
+        return self._session.rules.admissible(self._gang, self._lacking - freed) is None
 
 
 FEW: Final = 16
@@ -204,12 +301,15 @@ def choose(
 
     `useful` (U,): what part of the need each unit would free.
     """
+    # The cheapest set is as hard to find as to pack a knapsack. No order is right for all: many
+    # small ones, one with the best rate, or one large gang may be the least loss.
     best: tuple[Price, BoolArray] | None = None
     for order in _orders(victims, units, useful):
         going = _closed(victims, allowed(order))
         chosen = _enough(victims, going, trial)
         if chosen is None:
             continue
+        # From here on only subsets are asked for, so the nodes of all others need no second look.
         chosen = _needed(victims, chosen, trial.narrowed(chosen))
         offer = (price(victims, chosen), chosen)
         if best is None or offer[0] < best[0]:
@@ -269,6 +369,8 @@ def _enough(victims: Victims, order: IntArray, trial: Trial) -> BoolArray | None
     few, many = 0, len(order)
     if not many or not trial.fits(mark(victims, order)):
         return None
+    # As if more gone never did harm. Where pods must be near others it may: the caller tries again
+    # without those.
     while few + 1 < many:
         middle = (few + many) // 2
         if trial.fits(mark(victims, order[:middle])):
@@ -298,6 +400,7 @@ def _needed(victims: Victims, chosen: BoolArray, trial: Trial) -> BoolArray:
     chunks = [order]
     while chunks:
         chunk = chunks.pop()
+        # Halves at first: one trial for a chunk instead of one for each of its units.
         left = _without(victims, chosen, chunk)
         if (left != chosen).any() and trial.fits(left):
             chosen = left
@@ -335,6 +438,7 @@ def _search(
     while stack and tries > 0:
         depth, taken = stack.pop()
         chosen = mark(victims, np.array(taken, np.int64))
+        # These parts of a price never fall as more goes, so the branch cannot become cheaper.
         if price(victims, chosen)[:2] > best[0][:2]:
             continue
         tries -= 1

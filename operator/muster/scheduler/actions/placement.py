@@ -22,23 +22,23 @@ TRIES: Final = 16
 """How many combinations of domains are tried for one gang."""
 
 
-def homes(session: Session, job: GangState) -> Iterator[Mapping[int, BoolArray]]:
+def homes(session: Session, gang: GangState) -> Iterator[Mapping[int, BoolArray]]:
     """Yield, shape by shape, (N,) the nodes of a domain that has room for all of its tasks.
 
-    The first task of such a role settles where the others go, and its node may be the best for
+    The first task of such a role decides where the others go, and its node may be the best for
     it alone. Nothing is yielded of a gang whose roles are free to go anywhere.
     """
-    found = [options for tasks in job.tasks if (options := _options(session, job, tasks))]
+    found = [options for tasks in gang.tasks if (options := _options(session, gang, tasks))]
     if found:
         combinations = itertools.islice(itertools.product(*found), TRIES)
         yield from (dict(combination) for combination in combinations)
 
 
-def _options(session: Session, job: GangState, tasks: PodSetState) -> list[tuple[int, BoolArray]]:
+def _options(session: Session, gang: GangState, tasks: PodSetState) -> list[tuple[int, BoolArray]]:
     """Return the domains in which the role fits whole, the smallest room first."""
-    shape, wanted = tasks.lot.shape, min(job.need, tasks.left)
+    shape, wanted = tasks.pod_set.shape, min(gang.need, tasks.left)
     future = session.room.releasing
-    loose = session.room.bonds.loose(shape, future=future)
+    loose = session.room.affinity.loose(shape, future=future)
     if wanted < 1:
         return []
     if not loose:
@@ -52,7 +52,7 @@ def _options(session: Session, job: GangState, tasks: PodSetState) -> list[tuple
 
 def _stores(session: Session, tasks: PodSetState, wanted: int) -> list[tuple[int, BoolArray]]:
     """Return where the volumes can be had at each of which the role fits whole."""
-    shape, choices = tasks.lot.shape, session.room.bonds.stock.choices(tasks.lot.shape)
+    shape, choices = tasks.pod_set.shape, session.room.affinity.stock.choices(tasks.pod_set.shape)
     capacity = session.fit(tasks, future=session.room.releasing).capacity
     return [(shape, reach) for reach in choices if capacity[reach].sum() >= wanted]
 
@@ -63,16 +63,16 @@ STEPS, ALL_STEPS = 500, 2000
 """How many ways to spread a role are tried for one gang, and in a cycle."""
 
 
-def place(session: Session, job: GangState) -> bool:
+def place(session: Session, gang: GangState) -> bool:
     """Place what the gang lacks if there is any way to, else nothing; say whether it is placed."""
-    demand = [(tasks, count) for tasks, count in job.demand() if count]
+    demand = [(tasks, count) for tasks, count in gang.demand() if count]
     if len(demand) < 2 or any(count > tasks.left for tasks, count in demand):
         return False
     left = session.memory.setdefault(__name__, iter(range(ALL_STEPS)))
-    return _spread(session, job, demand, itertools.islice(left, STEPS))
+    return _spread(session, gang, demand, itertools.islice(left, STEPS))
 
 
-def _spread(session: Session, job: GangState, demand: Demand, steps: Iterator[int]) -> bool:
+def _spread(session: Session, gang: GangState, demand: Demand, steps: Iterator[int]) -> bool:
     """Place the first role in every way that leaves room for each of the others, then those."""
     if not demand:
         return True
@@ -90,8 +90,8 @@ def _spread(session: Session, job: GangState, demand: Demand, steps: Iterator[in
         if tasks.shape.tied and not _legal(session, tasks, order):
             continue
         mark = session.mark()
-        session.place(job, tasks, Picks(order, nodes[used], counts[used]))
-        if _spread(session, job, others, steps):
+        session.place(gang, tasks, Picks(order, nodes[used], counts[used]))
+        if _spread(session, gang, others, steps):
             return True
         session.undo(mark)
     return False
@@ -100,7 +100,7 @@ def _spread(session: Session, job: GangState, demand: Demand, steps: Iterator[in
 def _capacity(session: Session, tasks: PodSetState) -> IntArray:
     """Return (N,) how many tasks fit where the gang may be placed at present."""
     capacity = session.fit(tasks).capacity
-    within = session.room.within.get(tasks.lot.shape)
+    within = session.room.within.get(tasks.pod_set.shape)
     return capacity if within is None else capacity * within
 
 
@@ -119,14 +119,14 @@ def _splits(count: int, limits: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 def _legal(session: Session, tasks: PodSetState, order: Sequence[int]) -> bool:
     """Say whether each task, one after the other, suits the pods that are there by then."""
-    bonds, shape, one = session.room.bonds, tasks.lot.shape, np.ones(1, np.int64)
+    affinity, shape, one = session.room.affinity, tasks.pod_set.shape, np.ones(1, np.int64)
     added = 0
     for node in order:
-        allowed = bonds.open(shape)
+        allowed = affinity.open(shape)
         if allowed is not None and not allowed[node]:
             break
-        bonds.add(shape, np.array([node]), one)
+        affinity.add(shape, np.array([node]), one)
         added += 1
     for node in order[:added]:
-        bonds.add(shape, np.array([node]), -one)
+        affinity.add(shape, np.array([node]), -one)
     return added == len(order)

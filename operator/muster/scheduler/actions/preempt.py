@@ -20,55 +20,60 @@ def preempt(session: Session) -> None:
     """Evict lower priorities for higher ones of the same queue."""
     if not session.rules.asks(HOOK):
         return
-    for job in starving(session):
-        claim(session, job, _lesser, HOOK)
-    for job in sorted(session.asking, key=session.order):
-        if session.rules.ready(job) and not (job.promised or job.lost):
-            for tasks in job.tasks:
-                _inside(session, job, tasks)
+    for gang in starving(session):
+        claim(session, gang, _lesser, HOOK)
+    for gang in sorted(session.asking, key=session.order):
+        if session.rules.ready(gang) and not (gang.promised or gang.lost):
+            for tasks in gang.tasks:
+                _inside(session, gang, tasks)
 
 
-def _lesser(session: Session, job: GangState) -> BoolArray:
+def _lesser(session: Session, gang: GangState) -> BoolArray:
     """Return (U,) what ranks below the gang: lower priorities, and extras of its own one.
 
     Extras never evict anybody, so that two gangs of one priority cannot do so in turn.
     """
-    victims, gang = session.victims, job.gang
-    lower = victims.priority < gang.priority
-    equal = (victims.priority == gang.priority) & ~victims.whole
-    if gang.queue not in victims.queues:
+    victims, spec = session.victims, gang.spec
+    lower = victims.priority < spec.priority
+    equal = (victims.priority == spec.priority) & ~victims.whole
+    if spec.queue not in victims.queues:
         return np.zeros(len(victims.gang), np.bool_)
-    mine = victims.queue == victims.queues.index(gang.queue)
-    marks: BoolArray = mine & (lower | equal) & others(session, job)
+    mine = victims.queue == victims.queues.index(spec.queue)
+    marks: BoolArray = mine & (lower | equal) & others(session, gang)
     return marks
 
 
-def _inside(session: Session, job: GangState, tasks: PodSetState) -> None:
+def _inside(session: Session, gang: GangState, tasks: PodSetState) -> None:
     """Let tasks of the gang take the room of its own extras of lower priority, one by one."""
-    lower = any(lot.held and lot.priority < tasks.lot.priority for lot in job.gang.lots)
+    lower = any(
+        pod_set.held and pod_set.priority < tasks.pod_set.priority
+        for pod_set in gang.spec.pod_sets
+    )
     if not (lower and tasks.left) or session.fit(tasks).capacity.any():
         return
-    for unit in _own_extras(session, job, tasks).tolist():
+    for unit in _own_extras(session, gang, tasks).tolist():
         if tasks.promised >= tasks.left:
             return
         mark, chosen = session.mark(), np.zeros(len(session.victims.gang), np.bool_)
         chosen[unit] = True
-        session.evict(job, chosen, ACTION[HOOK])
+        session.evict(gang, chosen, ACTION[HOOK])
         picks = session.fit(tasks, future=True).choose(1)
         if picks.order:
-            session.promise(job, tasks, picks)
-            job.evicts = True
+            session.promise(gang, tasks, picks)
+            gang.evicts = True
         else:
             session.undo(mark)
 
 
-def _own_extras(session: Session, job: GangState, tasks: PodSetState) -> IntArray:
+def _own_extras(session: Session, gang: GangState, tasks: PodSetState) -> IntArray:
     """Return the units of the gang above its minimum that rank below the tasks, last first."""
     victims = session.victims
-    units = np.flatnonzero(victims.own(job.gang) & ~victims.whole & ~victims.evicted)
+    units = np.flatnonzero(victims.own(gang.spec) & ~victims.whole & ~victims.evicted)
     first = np.searchsorted(victims.unit, units)
-    ranks = np.array([victims.lots[lot].priority for lot in victims.lot[first].tolist()])
+    ranks = np.array(
+        [victims.pod_sets[pod_set].priority for pod_set in victims.pod_set[first].tolist()]
+    )
     if not len(units):
         return units
-    below = units[ranks < tasks.lot.priority][::-1]
-    return session.rules.evictable(HOOK, job, victims, below)
+    below = units[ranks < tasks.pod_set.priority][::-1]
+    return session.rules.evictable(HOOK, gang, victims, below)

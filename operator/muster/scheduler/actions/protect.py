@@ -22,66 +22,69 @@ from muster.scheduler.state import GangState, PodSetState
 def protect(session: Session) -> None:
     """Make the admitted gangs whole again as far as that is possible, and hold the rest."""
     now = session.snapshot.now
-    jobs = [
-        job
-        for job in session.jobs
-        if job.gang.admitted and (job.gang.hold_until is None or now < job.gang.hold_until)
+    gangs = [
+        gang
+        for gang in session.gangs
+        if gang.spec.admitted and (gang.spec.hold_until is None or now < gang.spec.hold_until)
     ]
-    jobs = [job for job in jobs if job.need and job.gang.refusal is None]
-    jobs.sort(key=session.order)
-    for job in jobs:
-        job.protected = True
-        _go_home(session, job)
-    for job in jobs:
-        _go_elsewhere(session, job)
-    for job in jobs:
-        _hold(session, job)
-        if job.placements:
-            session.started.append(job)
+    gangs = [gang for gang in gangs if gang.need and gang.spec.refusal is None]
+    gangs.sort(key=session.order)
+    for gang in gangs:
+        gang.protected = True
+        _go_home(session, gang)
+    for gang in gangs:
+        _go_elsewhere(session, gang)
+    for gang in gangs:
+        _hold(session, gang)
+        if gang.placements:
+            session.started.append(gang)
 
 
-def _go_home(session: Session, job: GangState) -> None:
+def _go_home(session: Session, gang: GangState) -> None:
     """Place members on the node they had, and keep that room for those still to be replaced."""
-    for tasks in job.tasks:
-        homes = welcome(session, tasks, homes_of(session, tasks, tasks.waiting))
+    for tasks in gang.tasks:
+        homes = welcome(session, tasks, positions(session, tasks.pod_set.previous, tasks.waiting))
         capacity = session.fit(tasks).capacity
-        order, picks = sort_out(homes, capacity, job.need - job.promised)
+        order, picks = sort_out(homes, capacity, gang.need - gang.promised)
         if picks.order:
             tasks.waiting = [tasks.waiting[i] for i in order]
-            session.place(job, tasks, picks)
-        homes = homes_of(session, tasks, tasks.lot.returning)
-        suits = session.barred(tasks.lot.shape)[0] == 0
-        _, picks = sort_out(homes, suits * len(homes), job.need - job.promised)
-        if picks.order:
-            session.promise(job, tasks, picks)
+            session.place(gang, tasks, picks)
+        _keep_home(session, gang, tasks, tasks.pod_set.returning)
 
 
-def _go_elsewhere(session: Session, job: GangState) -> None:
-    for tasks in job.tasks:
-        wanted = min(job.need - job.promised, tasks.left)
+def _keep_home(
+    session: Session, gang: GangState, tasks: PodSetState, indices: Sequence[int]
+) -> None:
+    """Keep the room of these members on the node they had, whether it is free or not."""
+    homes = positions(session, tasks.pod_set.previous, indices)
+    suits = session.barred(tasks.pod_set.shape)[0] == 0
+    _, picks = sort_out(homes, suits * len(homes), gang.need - gang.promised)
+    if picks.order:
+        session.promise(gang, tasks, picks)
+
+
+def _go_elsewhere(session: Session, gang: GangState) -> None:
+    for tasks in gang.tasks:
+        wanted = min(gang.need - gang.promised, tasks.left)
         if wanted <= 0:
             continue
-        picks = session.choose(job, tasks, wanted)
+        picks = session.choose(gang, tasks, wanted)
         if picks.order:
-            session.place(job, tasks, picks)
+            session.place(gang, tasks, picks)
         if len(picks.order) < wanted:
-            diagnosis.explain(session, job, tasks, diagnosis.obstacles(session, tasks))
+            diagnosis.explain(session, gang, tasks, diagnosis.obstacles(session, tasks))
 
 
-def _hold(session: Session, job: GangState) -> None:
+def _hold(session: Session, gang: GangState) -> None:
     """Keep room for members that could not be placed: home, then soon free, then the nearest."""
-    for tasks in job.tasks:
-        homes = homes_of(session, tasks, tasks.waiting[tasks.taken :])
-        suits = session.barred(tasks.lot.shape)[0] == 0
-        _, picks = sort_out(homes, suits * len(homes), job.need - job.promised)
-        if picks.order:
-            session.promise(job, tasks, picks)
+    for tasks in gang.tasks:
+        _keep_home(session, gang, tasks, tasks.waiting[tasks.taken :])
         for choose in (_soon, _nearest):
-            wanted = min(job.need - job.promised, tasks.coming)
+            wanted = min(gang.need - gang.promised, tasks.coming)
             if wanted > 0:
                 picks = choose(session, tasks, wanted)
                 if picks.order:
-                    session.promise(job, tasks, picks)
+                    session.promise(gang, tasks, picks)
 
 
 def _soon(session: Session, tasks: PodSetState, wanted: int) -> Picks:
@@ -93,7 +96,7 @@ def _nearest(session: Session, tasks: PodSetState, wanted: int) -> Picks:
     columns = np.flatnonzero(tasks.shape.request)
     request = tasks.shape.request[columns]
     allocatable = session.snapshot.nodes.allocatable[:, columns]
-    large = (session.barred(tasks.lot.shape)[0] == 0) & (allocatable >= request).all(axis=1)
+    large = (session.barred(tasks.pod_set.shape)[0] == 0) & (allocatable >= request).all(axis=1)
     nodes = np.flatnonzero(large)
     if not len(nodes):
         return Picks([], nodes, nodes)
@@ -101,11 +104,6 @@ def _nearest(session: Session, tasks: PodSetState, wanted: int) -> Picks:
     lack = (np.maximum(request - free, 0) / np.maximum(allocatable[nodes], 1)).max(axis=1)
     nearest = nodes[np.argsort(lack, kind="stable")[:wanted]]
     return Picks(nearest.tolist(), nearest, np.ones(len(nearest), np.int64))
-
-
-def homes_of(session: Session, tasks: PodSetState, indices: Sequence[int]) -> list[int]:
-    """Return for each task the node it had, -1 where that is not known or has gone."""
-    return positions(session, tasks.lot.previous, indices)
 
 
 def positions(session: Session, nodes: Mapping[int, str], indices: Sequence[int]) -> list[int]:
@@ -118,19 +116,19 @@ def welcome(
     session: Session, tasks: PodSetState, homes: list[int], *, future: bool = False
 ) -> list[int]:
     """Return the homes, -1 for those where pods near or far forbid it, now or in the end."""
-    bonds, shape, one = session.room.bonds, tasks.lot.shape, np.ones(1, np.int64)
+    affinity, shape, one = session.room.affinity, tasks.pod_set.shape, np.ones(1, np.int64)
     left = list(homes)
     taken: list[int] = []
     for i, node in enumerate(homes):
-        allowed = bonds.open(shape, future=future) if node >= 0 else None
+        allowed = affinity.open(shape, future=future) if node >= 0 else None
         if allowed is not None:
             if allowed[node]:
                 taken.append(node)
-                bonds.add(shape, np.array([node]), one)
+                affinity.add(shape, np.array([node]), one)
             else:
                 left[i] = -1
     for node in taken:
-        bonds.add(shape, np.array([node]), -one)
+        affinity.add(shape, np.array([node]), -one)
     return left
 
 
@@ -158,61 +156,61 @@ Evict = Callable[[Session, Parsed], None]
 def keep(session: Session) -> None:
     """Place those whose room is free by now, whole, and hold the room of the others."""
     waiting = [
-        job
-        for job in session.jobs
-        if (job.gang.refusal is None or job.gang.moving)
-        and not job.protected
-        and (job.gang.owed or any(lot.nominated for lot in job.gang.lots))
+        gang
+        for gang in session.gangs
+        if (gang.spec.refusal is None or gang.spec.moving)
+        and not gang.protected
+        and (gang.spec.owed or any(pod_set.nominated for pod_set in gang.spec.pod_sets))
     ]
-    for job in sorted(waiting, key=session.order):
-        with session.all_or_nothing(job):
-            if session.rules.admissible(job, job.lacking()) is None:
-                _return(session, job)
-        job.evicts = job.promised > 0
-        if session.rules.ready(job) and job.placements:
-            session.started.append(job)
+    for gang in sorted(waiting, key=session.order):
+        with session.all_or_nothing(gang):
+            if session.rules.admissible(gang, gang.lacking()) is None:
+                _return(session, gang)
+        gang.evicts = gang.promised > 0
+        if session.rules.ready(gang) and gang.placements:
+            session.started.append(gang)
 
 
 def resume(session: Session, evicting: Iterable[Evict]) -> None:
     """Evict what is still in the way of gangs to which room is owed, by these actions."""
-    owed = [job for job in session.jobs if job.gang.owed and job.need and not job.promised]
+    owed = [gang for gang in session.gangs if gang.spec.owed and gang.need and not gang.promised]
     if owed:
         session.asking = owed
         for action in evicting:
             action(session, {})
-        session.asking = session.jobs
+        session.asking = session.gangs
 
 
-def _return(session: Session, job: GangState) -> None:
-    if job.gang.owed:
-        attempt(session, job)
+def _return(session: Session, gang: GangState) -> None:
+    if gang.spec.owed:
+        attempt(session, gang)
         return
-    for tasks in job.tasks:
-        if tasks.lot.nominated:
-            if job.gang.refusal is None:
-                _put_back(session, job, tasks)
-            _reserve(session, job, tasks)
+    for tasks in gang.tasks:
+        if tasks.pod_set.nominated:
+            if gang.spec.refusal is None:
+                _put_back(session, gang, tasks)
+            _reserve(session, gang, tasks)
     # What is kept may be gone, or not be enough any more: other room is as good.
-    for tasks in job.tasks:
-        wanted = min(job.need - job.promised, tasks.coming)
+    for tasks in gang.tasks:
+        wanted = min(gang.need - gang.promised, tasks.coming)
         if wanted > 0:
             picks = session.fit(tasks, future=True).choose(wanted)
             if picks.order:
-                session.promise(job, tasks, picks)
+                session.promise(gang, tasks, picks)
 
 
-def _put_back(session: Session, job: GangState, tasks: PodSetState) -> None:
-    nodes = welcome(session, tasks, positions(session, tasks.lot.nominated, tasks.waiting))
+def _put_back(session: Session, gang: GangState, tasks: PodSetState) -> None:
+    nodes = welcome(session, tasks, positions(session, tasks.pod_set.nominated, tasks.waiting))
     order, picks = sort_out(nodes, session.fit(tasks).capacity, len(nodes))
     if picks.order:
         tasks.waiting = [tasks.waiting[i] for i in order]
-        session.place(job, tasks, picks)
+        session.place(gang, tasks, picks)
 
 
-def _reserve(session: Session, job: GangState, tasks: PodSetState) -> None:
-    coming = [*tasks.waiting[tasks.taken :], *tasks.lot.returning]
-    homes = positions(session, tasks.lot.nominated, coming)
+def _reserve(session: Session, gang: GangState, tasks: PodSetState) -> None:
+    coming = [*tasks.waiting[tasks.taken :], *tasks.pod_set.returning]
+    homes = positions(session, tasks.pod_set.nominated, coming)
     nodes = welcome(session, tasks, homes, future=True)
     _, picks = sort_out(nodes, session.fit(tasks, future=True).capacity, len(nodes))
     if picks.order:
-        session.promise(job, tasks, picks)
+        session.promise(gang, tasks, picks)

@@ -17,30 +17,30 @@ def reclaim(session: Session) -> None:
     rules = session.rules
     if not (rules.asks("within") and rules.asks("reclaimable")):
         return
-    for job in starving(session, fair=True):
-        if rules.within(job, job.lacking()):
-            claim(session, job, _foreign, "reclaimable")
-    for job in starving(session, fair=True, extras=True):
-        _more(session, job)
+    for gang in starving(session, fair=True):
+        if rules.within(gang, gang.lacking()):
+            claim(session, gang, _foreign, "reclaimable")
+    for gang in starving(session, fair=True, extras=True):
+        _more(session, gang)
 
 
-def _more(session: Session, job: GangState) -> None:
+def _more(session: Session, gang: GangState) -> None:
     """Evict for as many tasks beyond the gang's minimum as its queue is due and can get."""
-    surplus, count = job.ready - job.gang.min_member, job.left
-    job.more = surplus + count
-    while count and not session.rules.within(job, job.lacking()):
+    surplus, count = gang.ready - gang.spec.min_member, gang.left
+    gang.more = surplus + count
+    while count and not session.rules.within(gang, gang.lacking()):
         count -= 1
-        job.more = surplus + count
-    while count and not claim(session, job, _foreign, "reclaimable"):
+        gang.more = surplus + count
+    while count and not claim(session, gang, _foreign, "reclaimable"):
         count //= 2
-        job.more = surplus + count
-    job.more = 0
+        gang.more = surplus + count
+    gang.more = 0
 
 
-def _foreign(session: Session, job: GangState) -> BoolArray:
+def _foreign(session: Session, gang: GangState) -> BoolArray:
     """Return (U,) what is there of other queues and has no higher priority."""
-    victims, gang = session.victims, job.gang
-    marks = (victims.priority <= gang.priority) & others(session, job)
-    if gang.queue in victims.queues:
-        marks &= victims.queue != victims.queues.index(gang.queue)
+    victims, spec = session.victims, gang.spec
+    marks = (victims.priority <= spec.priority) & others(session, gang)
+    if spec.queue in victims.queues:
+        marks &= victims.queue != victims.queues.index(spec.queue)
     return marks

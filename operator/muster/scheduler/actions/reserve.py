@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from muster.scheduler.model import PODS, UNLIMITED, BoolArray, FloatArray, IntAr
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState
 
+Found = TypeVar("Found")
 Attempt = Callable[[Session, GangState], Any]
 """Places the gang in that session if it can."""
 
@@ -67,36 +68,38 @@ class _Departures:
         return tuple(found)
 
 
-def reserve(session: Session, job: GangState, attempt: Attempt) -> None:
+def reserve(session: Session, gang: GangState, attempt: Attempt) -> None:
     """Keep room for the gang if that helps it, unless another has a reservation already."""
-    if session.holder is not None or job.promised or job.gang.admitted:
+    # One promise only: with one for every gang that waits hardly any could pass by.
+    if session.holder is not None or gang.promised or gang.spec.admitted:
         return
-    if job.refusal is None or job.refusal.reason not in REASONS:
+    if gang.refusal is None or gang.refusal.reason not in REASONS:
         return
+    # Gangs that are alike would find the same, and each search places a gang many times over.
     tries = session.memory.setdefault("reserve", set())
-    demand = tuple((tasks.lot.shape, count) for tasks, count in job.demand())
-    patience = session.snapshot.now >= job.gang.drains_from
+    demand = tuple((tasks.pod_set.shape, count) for tasks, count in gang.demand())
+    patience = session.snapshot.now >= gang.spec.drains_from
     if len(tries) == TRIES or (demand, patience) in tries:
         return
     tries.add((demand, patience))
     departures = _departures(session)
     if departures is not None:
-        _Search(session, job, attempt, departures).run(patience=patience)
+        _Search(session, gang, attempt, departures).run(patience=patience)
 
 
 class _Search:
     """Looks for the room of one gang."""
 
     def __init__(
-        self, session: Session, job: GangState, attempt: Attempt, departures: _Departures
+        self, session: Session, gang: GangState, attempt: Attempt, departures: _Departures
     ) -> None:
-        self._session, self._job, self._attempt = session, job, attempt
+        self._session, self._gang, self._attempt = session, gang, attempt
         self._departures = departures
         room = session.room
         self._now = room.idle + room.ending - room.promised
 
     def run(self, *, patience: bool) -> None:
-        """Keep the room, by a time if one can be told, else if patience is at its end."""
+        """Keep the room, by a time if one is known, else if patience is at its end."""
         ends = self._departures.ends
         known, everybody = int(np.searchsorted(ends, UNLIMITED)), len(ends)
         found = self._first(known)
@@ -113,11 +116,12 @@ class _Search:
                 self._hold(everybody, kept_free, None)
 
     def _hold(self, tenants: int, kept: IntArray, eta: float | None) -> None:
-        job = self._job
-        self._session.holder = job
-        job.reserved, job.eta = True, eta
-        job.blocked_by = self._departures.blockers(tenants, kept)
-        for tasks in job.tasks:
+        gang = self._gang
+        self._session.holder = gang
+        gang.reserved, gang.eta = True, eta
+        gang.blocked_by = self._departures.blockers(tenants, kept)
+        for tasks in gang.tasks:
+            # So that its own tasks never count as lasting: the room is kept for them.
             tasks.ends = _ANY_TIME
 
     def _free(self, first: int, last: int, free: IntArray) -> IntArray:
@@ -127,51 +131,50 @@ class _Search:
 
     def _first(self, known: int) -> tuple[int, IntArray, IntArray] | None:
         """Return the fewest tenants that must leave, what is free then, and what to keep."""
-        low, free_low = 0, self._now
-        high, free = known, self._free(0, known, self._now)
-        if not known or not self._may_fit(free):
+        possible = self._fewest(0, known, self._now, lambda free: self._may_fit(free) or None)
+        if not known or possible is None:
             return None
-        while high - low > 1:
-            middle = (low + high) // 2
-            later = self._free(low, middle, free_low)
-            if self._may_fit(later):
-                high, free = middle, later
-            else:
-                low, free_low = middle, later
-        # Those that end at the same time leave together.
         ends = self._departures.ends
-        same = int(np.searchsorted(ends, ends[high - 1], "right"))
-        free = self._free(high, same, free)
+        # Those that end at the same time leave together.
+        same = int(np.searchsorted(ends, ends[possible[0] - 1], "right"))
+        free = self._free(possible[0], same, possible[1])
         kept = self._kept(free, early=True)
-        return self._later(same, known, free) if kept is None else (same, free, kept)
+        if kept is not None:
+            return same, free, kept
+        # Sums are not everything: from here on each step places the gang, which is dear.
+        return self._fewest(same, known, free, lambda free: self._kept(free, early=True))
 
-    def _later(
-        self, low: int, high: int, free_low: IntArray
-    ) -> tuple[int, IntArray, IntArray] | None:
-        """Go on from where the gang might fit to where it does: sums are not everything."""
+    def _fewest(
+        self, low: int, high: int, free_low: IntArray, test: Callable[[IntArray], Found | None]
+    ) -> tuple[int, IntArray, Found] | None:
+        """Return the fewest tenants with whose room the test finds anything, that room, and that.
+
+        More than `low` of them, `high` at the most. The test finds the more, the more is free.
+        """
         free = self._free(low, high, free_low)
-        kept = self._kept(free, early=True)
-        if kept is None:
+        found = test(free)
+        if found is None:
             return None
         while high - low > 1:
             middle = (low + high) // 2
+            # What left up to `low` is summed already: each step adds up half of the one before.
             later = self._free(low, middle, free_low)
-            sooner = self._kept(later, early=True)
+            sooner = test(later)
             if sooner is not None:
-                high, free, kept = middle, later, sooner
+                high, free, found = middle, later, sooner
             else:
                 low, free_low = middle, later
-        return high, free, kept
+        return high, free, found
 
     def _may_fit(self, free: IntArray) -> bool:
-        """Say whether each lot has room enough, the others apart."""
+        """Say whether each pod set has room enough, the others apart."""
         possible = 0
-        for tasks in self._job.tasks:
-            suits = self._session.barred(tasks.lot.shape)[0] == 0
+        for tasks in self._gang.tasks:
+            suits = self._session.barred(tasks.pod_set.shape)[0] == 0
             columns = np.flatnonzero(tasks.shape.request)
             capacity = (free[:, columns] // tasks.shape.request[columns]).min(axis=1)
             possible += min(int(np.maximum(capacity, 0)[suits].sum()), tasks.coming)
-        return possible >= self._job.need
+        return possible >= self._gang.need
 
     def _kept(self, free: IntArray, *, early: bool) -> IntArray | None:
         """Return (N, R) the room that the gang takes when so much is free; None if it has none.
@@ -180,9 +183,10 @@ class _Search:
         else the freest, which need to be kept free for the shortest time.
         """
         session, nodes = self._session, self._session.snapshot.nodes
-        dream = session.imagine(self._job, nodes.allocatable - free)
+        # Tried where only this gang waits: what others want now is no reason to promise less.
+        dream = session.imagine(self._gang, nodes.allocatable - free)
         dream.scorer = self._scorer(early=early)
-        copy = dream.jobs[0]
+        copy = dream.gangs[0]
         self._attempt(dream, copy)
         if not dream.rules.ready(copy):
             return None
@@ -192,7 +196,7 @@ class _Search:
         return kept
 
     def _scorer(self, *, early: bool) -> Callable[[Stack], FloatArray]:
-        columns = np.flatnonzero(self._job.lacking()[PODS + 1 :]) + PODS + 1
+        columns = np.flatnonzero(self._gang.lacking()[PODS + 1 :]) + PODS + 1
         total = np.maximum(self._session.snapshot.nodes.allocatable[:, columns], 1)
         share = (self._now[:, columns] / total).min(axis=1, initial=1.0)
         ranks = -share if early else share
@@ -206,9 +210,9 @@ def _departures(session: Session) -> _Departures | None:
     ends = [gang.ends(now) for gang in tenancy.gangs]
     owners = [gang.key for gang in tenancy.gangs]
     lengths, nodes, amounts = [np.diff(tenancy.bounds)], [tenancy.nodes], [tenancy.amounts]
-    for job, tasks, where, counts in session.given():
+    for gang, tasks, where, counts in session.given():
         ends.append(tasks.ends)
-        owners.append(job.gang.key)
+        owners.append(gang.spec.key)
         lengths.append(np.array([len(where)]))
         nodes.append(where)
         amounts.append(counts[:, None] * tasks.shape.request)

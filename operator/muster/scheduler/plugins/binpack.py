@@ -57,7 +57,7 @@ ARGUMENTS: Final[Mapping[str, Callable[[str], Any]]] = {
 
 
 def answer(session: Session, parsed: Parsed) -> Hooks:
-    """Score by the weights; every extended resource (a name with "/") has 1 unless told."""
+    """Score by the weights; every extended resource (a name with "/") has 1 unless given."""
     named = {name: _weight(name, parsed) for name in session.snapshot.resources}
     columns = np.array([i for i, w in enumerate(named.values()) if w], np.int64)
     weights = np.array([w for w in named.values() if w])

@@ -21,14 +21,14 @@ EQUAL: Final = 1e-6
 
 
 def answer(session: Session, _arguments: Parsed) -> Hooks:
-    """Order jobs by share; let go what leaves its gang a larger share than the claimant's."""
+    """Order gangs by share; let go what leaves its gang a larger share than the claimant's."""
     columns = np.flatnonzero(session.total)
     total = session.total[columns]
 
-    def share(job: GangState) -> float:
-        if not job.ready and not job.promised:
+    def share(gang: GangState) -> float:
+        if not gang.ready and not gang.promised:
             return 0.0
-        return float((job.allocated[columns] / total).max(initial=0))
+        return float((gang.allocated[columns] / total).max(initial=0))
 
     def shares(amounts: FloatArray) -> FloatArray:
         largest: FloatArray = (amounts[:, columns] / total).max(axis=1, initial=0)
@@ -41,7 +41,7 @@ def answer(session: Session, _arguments: Parsed) -> Hooks:
         if claim.together:
             left -= victims.before(gangs, amounts)
         left[victims.whole[claim.units]] = 0
-        own = float(shares((claim.job.allocated + claim.job.lacking())[None, :])[0])
+        own = float(shares((claim.gang.allocated + claim.gang.lacking())[None, :])[0])
         return np.where(own <= shares(left) + EQUAL, YES, NO)
 
     return Hooks(job_order=share, preemptable=preemptable)

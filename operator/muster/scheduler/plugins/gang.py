@@ -19,10 +19,10 @@ from muster.scheduler.state import GangState
 def answer(_session: Session, _arguments: Parsed) -> Hooks:
     """Answer by `min_member`."""
     return Hooks(
-        job_order=lambda job: float(_ready(job)),
+        job_order=lambda gang: float(_ready(gang)),
         valid=_valid,
         ready=_ready,
-        pipelined=lambda job: job.ready + job.promised >= job.gang.min_member,
+        pipelined=lambda gang: gang.ready + gang.promised >= gang.spec.min_member,
         preemptable=_evictable,
         reclaimable=_evictable,
     )
@@ -35,14 +35,14 @@ def _evictable(claim: Claim) -> Answers:
     return np.where(single & (before >= victims.surplus[gangs]), VETO, YES)
 
 
-def _ready(job: GangState) -> bool:
-    return job.ready >= job.gang.min_member
+def _ready(gang: GangState) -> bool:
+    return gang.ready >= gang.spec.min_member
 
 
-def _valid(job: GangState) -> Refusal | None:
-    minimum = job.gang.min_member
-    gated = sum(lot.gated for lot in job.gang.lots)
-    wanted = job.gang.ready + job.gang.missing
+def _valid(gang: GangState) -> Refusal | None:
+    minimum = gang.spec.min_member
+    gated = sum(pod_set.gated for pod_set in gang.spec.pod_sets)
+    wanted = gang.spec.ready + gang.spec.missing
     if wanted - gated >= minimum:
         return None
     if wanted >= minimum:

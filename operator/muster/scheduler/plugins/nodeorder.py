@@ -47,7 +47,7 @@ def answer(session: Session, parsed: Parsed) -> Hooks:
     def score(shape: Shape) -> Scorer | None:
         preferred, affinity = shape.preferred, weights["nodeaffinity.weight"]
         more = [] if preferred is None or not affinity else [_fixed(affinity * preferred)]
-        if weights["podaffinity.weight"] and any(b.link is Link.FOND for b in shape.bonds):
+        if weights["podaffinity.weight"] and any(b.link is Link.FOND for b in shape.affinity):
             more.append(_neighbours(session, shape, weights["podaffinity.weight"]))
         if not more:
             return load if least or most or balanced else None
@@ -65,7 +65,7 @@ def _neighbours(session: Session, shape: Shape, weight: float) -> Scorer:
     key = next(k for k, known in session.snapshot.shapes.items() if known is shape)
 
     def score(stack: Stack) -> FloatArray:
-        marks = session.room.bonds.fond(key)
+        marks = session.room.affinity.fond(key)
         return np.zeros(len(stack.nodes)) if marks is None else weight * marks[stack.nodes]
 
     return score

@@ -11,7 +11,7 @@ import numpy as np
 from muster.scheduler import arguments
 from muster.scheduler.arguments import Parsed
 from muster.scheduler.hooks import ATTEMPTS, Barred, Hooks, Region
-from muster.scheduler.model import Bond, Shape
+from muster.scheduler.model import AffinityTerm, Shape
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState, PodSetState
 
@@ -38,29 +38,29 @@ def answer(session: Session, parsed: Parsed) -> Hooks:
             codes = np.where(strained, len(texts), codes).astype(np.int16)
         return codes, texts
 
-    return Hooks(feasible=feasible, regions=lambda job: _regions(session, job))
+    return Hooks(feasible=feasible, regions=lambda gang: _regions(session, gang))
 
 
-def _regions(session: Session, job: GangState) -> Sequence[Region | None] | None:
-    """Return the domains in which a gang whose members must be near each other may settle.
+def _regions(session: Session, gang: GangState) -> Sequence[Region | None] | None:
+    """Return the domains in which a gang whose members must be near each other may gather.
 
-    The first of them settles it, so it must not go where the others have no room.
+    The first of them decides it, so it must not go where the others have no room.
     """
-    free: dict[int, tuple[Bond, list[PodSetState]]] = {}
+    free: dict[int, tuple[AffinityTerm, list[PodSetState]]] = {}
     future = session.room.releasing
-    for tasks in job.tasks:
-        for bond in session.room.bonds.loose(tasks.lot.shape, future=future)[:1]:
-            free.setdefault(id(bond.domain), (bond, []))[1].append(tasks)
+    for tasks in gang.tasks:
+        for term in session.room.affinity.loose(tasks.pod_set.shape, future=future)[:1]:
+            free.setdefault(id(term.domain), (term, []))[1].append(tasks)
     if not free:
         return None
-    bond, members = max(free.values(), key=lambda item: item[0].domain.max())
-    real = bond.domain >= 0
-    wanted = dict(zip(map(id, job.tasks), (count for _, count in job.demand()), strict=True))
-    room = np.full(len(bond.counts), np.inf)
+    term, members = max(free.values(), key=lambda item: item[0].domain.max())
+    real = term.domain >= 0
+    wanted = dict(zip(map(id, gang.tasks), (count for _, count in gang.demand()), strict=True))
+    room = np.full(len(term.counts), np.inf)
     for tasks in members:
         capacity = session.fit(tasks, future=future).capacity
-        sums = np.bincount(bond.domain[real], capacity[real], len(bond.counts))
+        sums = np.bincount(term.domain[real], capacity[real], len(term.counts))
         room = np.minimum(room, sums - wanted[id(tasks)])
-    shapes = frozenset(tasks.lot.shape for tasks in members)
+    shapes = frozenset(tasks.pod_set.shape for tasks in members)
     order = [int(d) for d in np.argsort(room, kind="stable") if room[d] >= 0]
-    return [*(Region(bond.domain == d, shapes) for d in order[:ATTEMPTS]), None]
+    return [*(Region(term.domain == d, shapes) for d in order[:ATTEMPTS]), None]

@@ -11,18 +11,18 @@ from muster.scheduler.session import Session
 
 
 def answer(_session: Session, _arguments: Parsed) -> Hooks:
-    """Order jobs by their group's priority, tasks by their pods'; without one it is 0."""
+    """Order gangs by their group's priority, tasks by their pods'; without one it is 0."""
     return Hooks(
-        job_order=lambda job: -job.gang.priority,
-        task_order=lambda lot: -lot.priority,
+        job_order=lambda gang: -gang.spec.priority,
+        task_order=lambda pod_set: -pod_set.priority,
         preemptable=_preemptable,
     )
 
 
 def _preemptable(claim: Claim) -> Answers:
     """Let lower priorities go, and never a higher one."""
-    gang, victims = claim.job.gang, claim.victims
-    words = np.sign(gang.priority - victims.priority[claim.units]).astype(np.int64)
+    spec, victims = claim.gang.spec, claim.victims
+    answers = np.sign(spec.priority - victims.priority[claim.units]).astype(np.int64)
     # Within a gang the priorities of the roles decide, at which the action looks.
-    words[victims.own(gang)[claim.units]] = YES
-    return words
+    answers[victims.own(spec)[claim.units]] = YES
+    return answers

@@ -28,33 +28,33 @@ def answer(session: Session, _arguments: Parsed) -> Hooks:
     queues = list(session.snapshot.queues.values())
     due = dict(zip((queue.name for queue in queues), deserved(queues, session.total), strict=True))
 
-    def share(line: QueueState) -> float:
-        return _share(line.allocated, due[line.queue.name])
+    def share(queue: QueueState) -> float:
+        return _share(queue.allocated, due[queue.spec.name])
 
-    def overused(line: QueueState) -> bool:
-        lacks = line.queue.request > line.allocated
+    def overused(queue: QueueState) -> bool:
+        lacks = queue.spec.request > queue.allocated
         lacks[PODS] = False
-        held, owed = line.allocated[lacks], due[line.queue.name][lacks]
+        held, owed = queue.allocated[lacks], due[queue.spec.name][lacks]
         return bool(held.any() and (held >= owed).all())
 
     bounded = {queue.name for queue in queues if (queue.capability < UNLIMITED).any()}
 
-    def admissible(job: GangState, amount: FloatArray) -> Refusal | None:
-        return _admissible(job, amount) if job.gang.queue in bounded else None
+    def admissible(gang: GangState, amount: FloatArray) -> Refusal | None:
+        return _admissible(gang, amount) if gang.spec.queue in bounded else None
 
-    def within(job: GangState, amount: FloatArray) -> bool:
-        if job.line is None:
+    def within(gang: GangState, amount: FloatArray) -> bool:
+        if gang.queue is None:
             return False
         wanted = amount > 0
         wanted[PODS] = False
-        owed = due[job.line.queue.name] * (1 + EXACT)
-        return bool((job.line.allocated + amount <= owed)[wanted].all())
+        owed = due[gang.queue.spec.name] * (1 + EXACT)
+        return bool((gang.queue.allocated + amount <= owed)[wanted].all())
 
     def reclaimable(claim: Claim) -> Answers:
-        columns = np.flatnonzero(claim.job.lacking() > 0)
+        columns = np.flatnonzero(claim.gang.lacking() > 0)
         columns = columns[columns != PODS]
         names = claim.victims.queues
-        spare = [_spare(session.lines.get(name), due.get(name), columns) for name in names]
+        spare = [_spare(session.queues.get(name), due.get(name), columns) for name in names]
         return _over(claim, spare, columns)
 
     return Hooks(
@@ -66,11 +66,11 @@ def answer(session: Session, _arguments: Parsed) -> Hooks:
     )
 
 
-def _spare(line: QueueState | None, due: FloatArray | None, columns: IntArray) -> list[float]:
+def _spare(queue: QueueState | None, due: FloatArray | None, columns: IntArray) -> list[float]:
     """Return what a queue holds above its due; nothing of one that does not exist."""
-    if line is None or due is None:
+    if queue is None or due is None:
         return [0.0] * len(columns)
-    spare: list[float] = (line.allocated[columns] - due[columns] * (1 - EXACT)).tolist()
+    spare: list[float] = (queue.allocated[columns] - due[columns] * (1 - EXACT)).tolist()
     return spare
 
 
@@ -83,15 +83,15 @@ def _over(claim: Claim, spare: Sequence[list[float]], columns: IntArray) -> Answ
     victims = claim.victims
     queues = victims.queue[claim.units].astype(np.int64).tolist()
     amounts = victims.amount[claim.units][:, columns].tolist()
-    words = np.full(len(queues), VETO)
+    answers = np.full(len(queues), VETO)
     for i, (queue, amount) in enumerate(zip(queues, amounts, strict=True)):
         left = spare[queue]
         takes = [have >= take for have, take in zip(left, amount, strict=True) if take]
         if any(takes):
-            words[i] = YES
+            answers[i] = YES
             if claim.together:
                 left[:] = [have - take for have, take in zip(left, amount, strict=True)]
-    return words
+    return answers
 
 
 def deserved(queues: Sequence[Queue], total: FloatArray) -> FloatArray:
@@ -126,18 +126,18 @@ def _share(allocated: FloatArray, due: FloatArray) -> float:
     return float((allocated[held] / due[held]).max(initial=0))
 
 
-def _admissible(job: GangState, amount: FloatArray) -> Refusal | None:
-    if job.line is None:
+def _admissible(gang: GangState, amount: FloatArray) -> Refusal | None:
+    if gang.queue is None:
         return None
-    queue = job.line.queue
+    queue = gang.queue.spec
     limited = queue.capability < UNLIMITED
     if not limited.any():
         return None
     limited &= amount > 0
-    if (job.allocated + amount > queue.capability)[limited].any():
+    if (gang.allocated + amount > queue.capability)[limited].any():
         text = f'the gang asks for more than the capability of queue "{queue.name}"'
         return Refusal(Reason.EXCEEDS_QUEUE_CAPABILITY, text)
-    if (job.line.allocated + amount > queue.capability)[limited].any():
+    if (gang.queue.allocated + amount > queue.capability)[limited].any():
         text = f'queue "{queue.name}" would exceed its capability'
         return Refusal(Reason.QUEUE_OVERUSED, text)
     return None

@@ -21,28 +21,28 @@ def answer(session: Session, _arguments: Parsed) -> Hooks:
     """Keep to what is left of each quota; gangs of one cycle share it."""
     quotas = session.snapshot.quotas
 
-    def affordable(job: GangState, demand: Demand) -> Refusal | None:
+    def affordable(gang: GangState, demand: Demand) -> Refusal | None:
         wanted: Counter[str] = Counter()
         for tasks, count in demand:
-            fresh = tasks.fresh(tasks.taken, count) if tasks.lot.charge else 0
-            for key, each in tasks.lot.charge.items():
+            fresh = tasks.fresh(tasks.taken, count) if tasks.pod_set.charge else 0
+            for key, each in tasks.pod_set.charge.items():
                 wanted[key] += fresh * each
         for key, amount in wanted.items():
             quota = quotas.get(key)
             if quota is not None and amount > quota.hard - quota.used - session.charged[key]:
                 left = max(quota.hard - quota.used - session.charged[key], 0)
-                return _refusal(job, key, quota, amount, left)
+                return _refusal(gang, key, quota, amount, left)
         return None
 
     return Hooks(affordable=affordable) if quotas else Hooks()
 
 
-def _refusal(job: GangState, key: str, quota: Quota, amount: int, left: int) -> Refusal:
+def _refusal(gang: GangState, key: str, quota: Quota, amount: int, left: int) -> Refusal:
     unit = quota.resource.removeprefix("requests.").removeprefix("limits.")
     asks, has, whole = (diagnosis.amount(unit, n) for n in (amount, left, quota.hard))
     by = (f"resourcequota/{quota.name}",)
     name = quota.name.rpartition("/")[2]
-    held = sum(len(lot.held) * lot.charge.get(key, 0) for lot in job.gang.lots)
+    held = sum(len(pod_set.held) * pod_set.charge.get(key, 0) for pod_set in gang.spec.pod_sets)
     if held + amount > quota.hard:
         sentence = (
             f'the gang takes {asks} {quota.resource}, resource quota "{name}" allows {whole}'

@@ -33,13 +33,9 @@ def _levels(text: str) -> tuple[str, ...]:
     return levels
 
 
-def _level(text: str) -> str:
-    return text.strip()
-
-
 ARGUMENTS: Final[Mapping[str, Callable[[str], Any]]] = {
     "topology.levels": _levels,
-    "topology.required": _level,
+    "topology.required": str.strip,
 }
 
 
@@ -78,31 +74,31 @@ def answer(session: Session, parsed: Parsed) -> Hooks:
     if required:
         levels = levels[: labels.index(required) + 1]
 
-    def cramped(_job: GangState) -> Refusal | None:
+    def cramped(_gang: GangState) -> Refusal | None:
         text = f'no single domain of the node label "{required}" has room for the whole gang'
         return Refusal(Reason.FRAGMENTED, text) if required else None
 
-    def valid(job: GangState) -> Refusal | None:
-        if not required or not job.need or _home(session, job).any():
+    def valid(gang: GangState) -> Refusal | None:
+        if not required or not gang.need or _home(session, gang).any():
             return None
-        full = _share(job, levels[-1], lambda tasks: _empty(session, tasks.lot.shape))
+        full = _share(gang, levels[-1], lambda tasks: _empty(session, tasks.pod_set.shape))
         if (full >= 1).any():
             return None
         text = f'no domain of the node label "{required}" could hold the whole gang, even empty'
         return Refusal(Reason.EXCEEDS_CLUSTER, text)
 
-    def regions(job: GangState) -> Iterator[Region | None]:
-        return _regions(session, levels, job, across=not required)
+    def regions(gang: GangState) -> Iterator[Region | None]:
+        return _regions(session, levels, gang, across=not required)
 
     return Hooks(regions=regions, cramped=cramped, valid=valid)
 
 
 def _regions(
-    session: Session, levels: Sequence[_Level], job: GangState, *, across: bool
+    session: Session, levels: Sequence[_Level], gang: GangState, *, across: bool
 ) -> Iterator[Region | None]:
     """Yield where to try the gang; `across`: it need not lie in one domain."""
-    home = _home(session, job)
-    found = _around(levels, home) if home.any() else _fitting(session, levels, job, across=across)
+    home = _home(session, gang)
+    found = _around(levels, home) if home.any() else _fitting(session, levels, gang, across=across)
     yield from map(Region, found)
     if across:
         yield None
@@ -117,15 +113,15 @@ def _read(session: Session, label: str) -> _Level:
     return _Level(label, domain, max(len(found), 1))
 
 
-def _home(session: Session, job: GangState) -> BoolArray:
+def _home(session: Session, gang: GangState) -> BoolArray:
     """Return (N,) the nodes on which the gang has members."""
     index = session.snapshot.nodes.index
     home = np.zeros(len(index), np.bool_)
-    for lot in job.gang.lots:
-        for _, node in lot.held:
+    for pod_set in gang.spec.pod_sets:
+        for _, node in pod_set.held:
             if node in index:
                 home[index[node]] = True
-    for _, _, nodes in job.placements:
+    for _, _, nodes in gang.placements:
         home[nodes] = True
     return home
 
@@ -137,7 +133,7 @@ def _around(levels: Sequence[_Level], home: BoolArray) -> Iterator[BoolArray]:
 
 
 def _fitting(
-    session: Session, levels: Sequence[_Level], job: GangState, *, across: bool
+    session: Session, levels: Sequence[_Level], gang: GangState, *, across: bool
 ) -> Iterator[BoolArray]:
     """Yield where the gang may fit: in one domain, or in few narrow ones within a wider one.
 
@@ -145,13 +141,13 @@ def _fitting(
     """
     # The next ones are asked for when the first were tried, which leaves its marks on a fit.
     capacity = {
-        tasks.lot.shape: session.fit(tasks, future=session.room.releasing).capacity.copy()
-        for tasks in job.tasks
+        tasks.pod_set.shape: session.fit(tasks, future=session.room.releasing).capacity.copy()
+        for tasks in gang.tasks
     }
     everywhere = np.ones(len(levels[0].domain), np.bool_)
 
     def share(level: _Level, nodes: BoolArray) -> FloatArray:
-        return _share(job, level, lambda tasks: capacity[tasks.lot.shape] * nodes)
+        return _share(gang, level, lambda tasks: capacity[tasks.pod_set.shape] * nodes)
 
     for i, level in enumerate(levels):
         held = share(level, everywhere)
@@ -185,14 +181,14 @@ def _few(
 
 
 def _share(
-    job: GangState, level: _Level, capacity: Callable[[PodSetState], IntArray]
+    gang: GangState, level: _Level, capacity: Callable[[PodSetState], IntArray]
 ) -> FloatArray:
     """Return (D,) what part of the gang each domain has room for, 1 or more: all of it.
 
     An upper bound: tasks of different roles may be after the same room.
     """
     parts = np.full(level.size, np.inf)
-    for tasks, count in job.demand():
+    for tasks, count in gang.demand():
         if count:
             parts = np.minimum(parts, level.sums(capacity(tasks)) / count)
     return parts

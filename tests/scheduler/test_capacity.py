@@ -21,7 +21,7 @@ def test_choose_fills_up_to_capacity():
     role = make_role(replicas=9, cpu=2)
     session = open_session(nodes=[make_node(cpu=5), make_node(name="n2", cpu=4)],
                            gangs=[make_gang(roles=[role])])  # fmt: skip
-    fit = session.fit(session.jobs[0].tasks[0])
+    fit = session.fit(session.gangs[0].tasks[0])
     assert fit.capacity.tolist() == [2, 2]
     picks = fit.choose(9)
     assert sorted(picks.order) == [0, 0, 1, 1]
@@ -35,9 +35,9 @@ def test_fit_follows_what_others_take():
         make_gang(key="team/b", roles=[make_role(replicas=4, cpu=1)]),
     ]
     session = open_session(nodes=[make_node(cpu=4)], gangs=gangs)
-    (first,), (second,) = (job.tasks for job in session.jobs)
+    (first,), (second,) = (gang.tasks for gang in session.gangs)
     assert session.fit(second).capacity.tolist() == [4]
-    session.place(session.jobs[0], first, session.fit(first).choose(1))
+    session.place(session.gangs[0], first, session.fit(first).choose(1))
     assert session.fit(second).capacity.tolist() == [1]
 
 
@@ -46,13 +46,13 @@ def test_promise_uses_ending_pods_first():
     pod = make_pod(cpu=2, deleting=True)
     gang = make_gang(roles=[make_role(replicas=3, cpu=1)])
     session = open_session(nodes=[make_node(cpu=4)], pods=[pod], gangs=[gang])
-    (tasks,) = session.jobs[0].tasks
+    (tasks,) = session.gangs[0].tasks
     whole = np.array([0])
     assert session.room.free(whole)[0, CPU] == 2000
     assert session.room.free(whole, future=True)[0, CPU] == 4000
-    session.promise(session.jobs[0], tasks, session.fit(tasks, future=True).choose(2))
+    session.promise(session.gangs[0], tasks, session.fit(tasks, future=True).choose(2))
     assert session.room.free(whole)[0, CPU] == 2000
-    session.promise(session.jobs[0], tasks, session.fit(tasks, future=True).choose(1))
+    session.promise(session.gangs[0], tasks, session.fit(tasks, future=True).choose(1))
     assert session.room.free(whole)[0, CPU] == 1000
     assert session.room.free(whole, future=True)[0, CPU] == 1000
 
@@ -62,7 +62,7 @@ def test_a_task_without_a_request_fits_where_that_resource_is_overdrawn():
     pods = [make_pod(cpu=9)]
     roles = [make_role(replicas=1, memory="1Gi"), make_role(role="ps", replicas=1, cpu=1)]
     session = open_session(nodes=[make_node(cpu=8)], pods=pods, gangs=[make_gang(roles=roles)])
-    free, busy = session.jobs[0].tasks
+    free, busy = session.gangs[0].tasks
     assert session.fit(free).capacity.tolist() == [32]
     assert session.fit(busy).capacity.tolist() == [0]
 
@@ -76,6 +76,6 @@ def test_a_promise_elsewhere_does_not_free_what_is_ending():
     gang = make_gang(roles=[make_role(replicas=1, cpu=1)])
     nodes = [make_node(name=name, cpu=4) for name in ("n1", "n2")]
     session = open_session(nodes=nodes, pods=pods, gangs=[gang])
-    (tasks,) = session.jobs[0].tasks
-    session.promise(session.jobs[0], tasks, session.fit(tasks).choose(1))
+    (tasks,) = session.gangs[0].tasks
+    session.promise(session.gangs[0], tasks, session.fit(tasks).choose(1))
     assert session.room.free(np.array([0, 1]))[:, CPU].tolist() == [0, 3000]

@@ -10,7 +10,7 @@ import pytest
 
 from builders_scheduler import make_gang, make_node, make_pod, make_role, make_snapshot
 from muster.scheduler import cycle
-from muster.scheduler.actions import options, trial
+from muster.scheduler.actions import eviction
 from muster.scheduler.session import Session
 from seen import moving
 
@@ -56,8 +56,8 @@ def promising(snapshot, most):
     session = Session(snapshot, POLICY.openers())
     victims = session.victims
     movable = np.ones(len(victims.gang), np.bool_)
-    (job,) = session.jobs
-    units = options.promising(session, job, movable, most)
+    (gang,) = session.gangs
+    units = defragment.promising(session, gang, movable, most)
     return {victims.gangs[victims.gang[unit]].key[5:9] for unit in units.tolist()}
 
 
@@ -69,7 +69,7 @@ def test_of_few_units_all_are_looked_at():
 def test_of_many_units_those_on_the_cheapest_nodes():
     """Those that ran for the shortest time; about as many as are looked at without a choice."""
     found = promising(pieces(waits("a", 4)), 6)
-    assert found == {f"r{i:03}" for i in range(options.WIDE // 5)}
+    assert found == {f"r{i:03}" for i in range(defragment.WIDE // 5)}
 
 
 def test_nodes_from_which_too_many_would_have_to_go():
@@ -103,7 +103,7 @@ def test_the_move_is_found_among_very_many(roles, cheap):
 
 @pytest.mark.parametrize(
     ("roles", "kind", "work"),
-    [((16,), trial.Slots, "SIMPLE_WORK"), ((16, 12), trial.Rehearsal, "WORK")],
+    [((16,), eviction.Slots, "SIMPLE_WORK"), ((16, 12), eviction.Rehearsal, "WORK")],
 )
 def test_no_more_than_so_many_sets_are_tried(monkeypatch, roles, kind, work):
     """Counted, not timed: as many as the work allows for so many units and nodes."""
@@ -120,13 +120,13 @@ def test_each_has_its_turn_where_very_much_runs(monkeypatch):
     """The first gang in every cycle, of the others one after the other."""
     looked = []
     monkeypatch.setattr(
-        defragment, "_help", lambda _session, job, _limits: looked.append(job) or ()
+        defragment, "_help", lambda _session, gang, _limits: looked.append(gang) or ()
     )
     monkeypatch.setattr(defragment, "MANY", 499)
     for turn in range(3):
         several = [waits(name, 4 + i) for i, name in enumerate("abcd")]
         cycle.schedule(pieces(*several, now=NOW + turn * defragment.TURN), POLICY)
-    assert [job.gang.key for job in looked] == [
+    assert [gang.spec.key for gang in looked] == [
         *("team/a", "team/d"),
         *("team/a", "team/b"),
         *("team/a", "team/c"),
@@ -134,4 +134,4 @@ def test_each_has_its_turn_where_very_much_runs(monkeypatch):
     monkeypatch.setattr(defragment, "MANY", 500)
     looked.clear()
     cycle.schedule(pieces(*several), POLICY)
-    assert [job.gang.key for job in looked] == [f"team/{name}" for name in "abcd"]
+    assert [gang.spec.key for gang in looked] == [f"team/{name}" for name in "abcd"]

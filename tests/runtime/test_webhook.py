@@ -47,7 +47,7 @@ def test_a_certificate_names_its_hosts_and_its_end():
     assert names.get_values_for_type(x509.DNSName) == [HOSTS[0]]
     assert [str(ip) for ip in names.get_values_for_type(x509.IPAddress)] == list(HOSTS[1:])
     assert certificate.not_valid_before_utc.timestamp() < NOW
-    assert certificate.not_valid_after_utc.timestamp() == made.until == NOW + DAY
+    assert certificate.not_valid_after_utc.timestamp() == NOW + DAY
 
 
 def test_a_server_can_use_it_and_a_client_trust_it(tmp_path):
@@ -158,15 +158,15 @@ def test_given_files_that_do_not_belong_together_are_never_served(tmp_path, monk
             while True:
                 if await ready():
                     return
-                await asyncio.sleep(0.01)  # a server tells nobody what it serves
+                await asyncio.sleep(0.01)  # a server has no event for what it serves
 
-    async def said():
+    async def reported():
         return "is not served as it should be" in caplog.text
 
     async def story():
         followed, old, new = Followed(tmp_path), pair(time.time()), pair(time.time())
         following = asyncio.create_task(followed.admission.run())
-        await until(said)  # there are no files yet
+        await until(reported)  # there are no files yet
         assert not followed.admission.ready.is_set()
         followed.give(old.certificate, old.key)
         await followed.admission.ready.wait()
@@ -174,7 +174,7 @@ def test_given_files_that_do_not_belong_together_are_never_served(tmp_path, monk
 
         caplog.clear()
         followed.give(new.certificate, old.key)
-        await until(said)
+        await until(reported)
         assert await followed.shown() == old.certificate.strip()
 
         async def renewed():

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When a gang is whole, was whole, or is broken: what these words mean, here and nowhere else.
+
+A gang passes three lines, and "whole" alone does not say which. Each counts pods against the same
+minimum:
+
+- it *exists* once the API server has taken its pods: what a refusal half-way is measured by;
+- it is *placed* once they have their nodes: it was admitted, its room is its own;
+- it *runs* once they run together: what is missing from now on is a replacement.
+
+The first line is the controller's alone. The other two can be asked of pods (`placed`, `running`)
+and of what the job's status tells of the past (`was_admitted`, `has_run`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from muster.api.model import Job, PodView
+from muster.api.reasons import GangPhase
+from muster.api.status import Verdict
+from muster.gang.model import GangFacts
+
+_ADMITTED: Final = frozenset({GangPhase.PLACED, GangPhase.RUNNING, GangPhase.DEGRADED})
+_RAN: Final = _ADMITTED - {GangPhase.PLACED}
+
+
+def minimum(job: Job, facts: GangFacts) -> int:
+    """Return how many pods must start together, and stay together.
+
+    The user's minAvailable holds to the letter, also when it is 0 or larger than the job, else
+    the rule of the job's kind, else every pod. Pods that cannot exist yet (`facts.later`) are
+    taken off a number that counts them, and off no other.
+    """
+    there = job.total - facts.later
+    asked = job.run_policy.scheduling.min_available
+    if asked is None:
+        return there if facts.minimum is None else facts.minimum
+    return there if lowered(job, facts) else asked
+
+
+def lowered(job: Job, facts: GangFacts) -> bool:
+    """Say whether minAvailable counts pods that are created only after the others run."""
+    asked = job.run_policy.scheduling.min_available
+    return asked is not None and job.total - facts.later < asked <= job.total
+
+
+def minimum_from_one(job: Job, facts: GangFacts) -> int:
+    """Return `minimum`, for APIs that do not take 0."""
+    return needed(minimum(job, facts))
+
+
+def needed(least: int) -> int:
+    """Return how many pods are looked for: of no pods nobody would say that they run."""
+    return max(1, least)
+
+
+def has_node(pod: PodView) -> bool:
+    """Say whether a pod holds room on a node."""
+    return bool(pod.node) and not pod.terminal
+
+
+def is_placed(pod: PodView) -> bool:
+    """Say whether a pod fills its place: it has a node to stay on, or has done its work."""
+    return pod.phase == "Succeeded" or (has_node(pod) and not pod.deleting)
+
+
+def placed(pods: Iterable[PodView]) -> int:
+    """Return how many of the pods are placed."""
+    return sum(map(is_placed, pods))
+
+
+def running(pods: Iterable[PodView]) -> int:
+    """Return how many of the pods run, or have done their work."""
+    return sum(pod.phase in ("Running", "Succeeded") for pod in pods)
+
+
+def is_admitted(pods: Iterable[PodView]) -> bool:
+    """Say whether a gang has been let in, as far as its pods show: one of them has a node."""
+    return any(map(has_node, pods))
+
+
+def was_admitted(job: Job) -> bool:
+    """Say whether the gang had all its nodes, by the job's status.
+
+    Members that are missing from such a gang come first, and their room is kept for them.
+    """
+    return job.status.gang is not None and job.status.gang.state in _ADMITTED
+
+
+def has_run(job: Job) -> bool:
+    """Say whether the gang ran as a whole, by the job's status.
+
+    Members that are missing from such a gang are replaced one by one; any other is undone whole
+    where it cannot be whole. The condition Running does not tell: one pod may be enough for it.
+    """
+    return ran(job.status.gang)
+
+
+def ran(verdict: Verdict | None) -> bool:
+    """Say the same by any verdict on the gang."""
+    return verdict is not None and verdict.state in _RAN
+
+
+def is_broken(pods: Iterable[PodView], least: int) -> bool:
+    """Say whether a gang that was admitted lacks members, whatever is promised to them."""
+    return placed(pods) < least

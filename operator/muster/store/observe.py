@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of one job and all that belongs to it, as the controller core wants to see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from muster.api import names
+from muster.api.model import BatchView, Job, ObjectView
+from muster.controller import templates
+from muster.controller.model import Observed
+from muster.frameworks.base import Framework
+from muster.kube import resources
+from muster.kube.resources import Resource
+from muster.store import ondemand
+from muster.store.ondemand import Strangers
+from muster.store.store import Store
+
+
+def observe(
+    store: Store, strangers: Strangers, job: Job, framework: Framework, now: float
+) -> Observed:
+    """Return what the watches show, and the strangers that hold names which the job wants.
+
+    Without companions that nobody watches, and without what an allocator knows of the gang.
+    """
+
+    def children(kind: str, wanted: Sequence[str]) -> tuple[ObjectView, ...]:
+        found = store.children.of(job, kind, wanted)
+        return (*found, *strangers.children(job, kind, wanted))
+
+    def companions() -> Iterator[ObjectView]:
+        for part in framework.pods.companions:
+            if (part.api_version, part.kind) not in ondemand.RESOURCES:
+                name = part.name(job)
+                yield from (v for v in children(part.kind, (name,)) if v.name == name)
+
+    pods = [wanted.name for wanted in templates.wanted_pods(job)]
+    roles = [role for role in job.replicas if role.batch] if framework.roles.batch else ()
+    batches = children(names.BATCH_JOB, tuple(job.pod_names(roles))) if roles else ()
+    scalers = (names.flat(job.name),) if framework.autoscaler else ()
+    return Observed(
+        job=job,
+        now=now,
+        pods=(*store.pods(job, pods), *strangers.pods(job, pods)),
+        services=children("Service", pods),
+        configs=children("ConfigMap", templates.config_names(job, framework)),
+        batches=tuple(view for view in batches if isinstance(view, BatchView)),
+        companions=tuple(companions()),
+        autoscalers=children(names.AUTOSCALER, scalers),
+        group=store.group(job),
+        refusal=store.jobs.refusal(job, now),
+    )
+
+
+def resource(store: Store, api_version: str, kind: str) -> Resource:
+    """Return where objects that a job is made of live, the job itself included."""
+    key = (api_version, kind)
+    known = resources.RESOURCES.get(key) or ondemand.RESOURCES.get(key)
+    if known is not None:
+        return known
+    group, _, version = api_version.rpartition("/")
+    framework = store.frameworks.get(kind)
+    if framework is not None:
+        return Resource(group, version, framework.plural)
+    rows = (api for api in store.backend.apis if (api.api_version, api.kind) == key)
+    plural = next((api.plural for api in rows), f"{kind.lower()}s")
+    return Resource(group, version, plural)

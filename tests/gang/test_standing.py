@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When a gang is whole, was whole, or is broken."""
+
+import pytest
+
+from builders import make_job, make_pod, make_replica
+from muster.api.reasons import GangPhase
+from muster.api.status import JobStatus, Verdict
+from muster.gang import standing
+from muster.gang.model import GangFacts
+
+FACTS = GangFacts(operator_name="op")
+LATER = GangFacts(operator_name="op", later=1)
+
+
+def five(**scheduling):
+    """Return a job of one PS and four workers."""
+    replicas = [make_replica(type="PS"), make_replica(replicas=4)]
+    return make_job(replicas=replicas, scheduling=scheduling)
+
+
+@pytest.mark.parametrize(
+    ("asked", "facts", "minimum"),
+    [
+        (None, FACTS, 5),
+        (3, FACTS, 3),
+        (0, FACTS, 0),
+        (10, FACTS, 10),
+        (None, GangFacts("op", minimum=2), 2),
+        (4, GangFacts("op", minimum=2), 4),
+        (None, LATER, 4),
+        (5, LATER, 4),
+        (4, LATER, 4),
+        (3, LATER, 3),
+        (10, LATER, 10),
+    ],
+)
+def test_minimum(asked, facts, minimum):
+    """The user's word to the letter, else the kind's rule; pods of a later stage do not count.
+
+    Shows S15.
+    """
+    assert standing.minimum(five(min_available=asked), facts) == minimum
+
+
+def test_minimum_for_apis_that_take_no_zero():
+    """0 becomes 1 where the API demands it."""
+    assert standing.minimum_from_one(five(min_available=0), FACTS) == 1
+
+
+@pytest.mark.parametrize(
+    ("state", "admitted", "ran"),
+    [
+        (GangPhase.WAITING, False, False),
+        (GangPhase.QUEUED, False, False),
+        (GangPhase.RESERVED, False, False),
+        (GangPhase.PLACED, True, False),
+        (GangPhase.RUNNING, True, True),
+        (GangPhase.DEGRADED, True, True),
+        (GangPhase.RELEASED, False, False),
+    ],
+)
+def test_what_the_status_tells_of_the_past(state, admitted, ran):
+    """A gang that was given its nodes need not have run; one that was released is as new."""
+    job = make_job(status=JobStatus(gang=Verdict("muster", state)))
+    assert (standing.was_admitted(job), standing.has_run(job)) == (admitted, ran)
+
+
+def test_a_job_without_a_verdict_has_no_past():
+    """Nobody has looked at it yet."""
+    assert (standing.was_admitted(make_job()), standing.has_run(make_job())) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("pod", "placed", "running", "admitted"),
+    [
+        ({"phase": "Pending"}, False, False, False),
+        ({"phase": "Pending", "node": "n1"}, True, False, True),
+        ({"phase": "Running", "node": "n1"}, True, True, True),
+        ({"phase": "Running", "node": "n1", "deleting": True}, False, True, True),
+        ({"phase": "Succeeded", "node": "n1"}, True, True, False),
+        ({"phase": "Succeeded"}, True, True, False),
+        ({"phase": "Failed", "node": "n1"}, False, False, False),
+    ],
+)
+def test_what_a_pod_shows(pod, placed, running, admitted):
+    """One that has done its work is missed by nobody; one that goes still holds its room."""
+    pods = [make_pod(**pod)]
+    assert (standing.placed(pods), standing.running(pods)) == (placed, running)
+    assert standing.is_admitted(pods) == admitted
+    assert standing.is_broken(pods, 1) != placed
