@@ -81,7 +81,7 @@ async def follow(api: Api, path: Path, turn: asyncio.Semaphore | None = None) ->
             words = ("-n", api.namespace, *RESUME, RESUMED)
             await asyncio.to_thread(played.kubectl, *words)
             await until(played, played.ended)
-        await until(played, played.settled)
+        await until(played, played.drained)
         brief = set(of_limited_time(path))
         await until(played, lambda: brief <= {s.name for s in played.seen if gone(s)})
         return Past(played.seen, api, since)

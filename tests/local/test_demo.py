@@ -44,8 +44,8 @@ def jobs_of(file: str) -> dict[str, str]:
 
 def told(*seen: Sight) -> list[str]:
     """All lines, with single blanks."""
-    story = Narrator()
-    return [" ".join(line.split()) for sight in seen for line in story.hear(sight)]
+    narrator = Narrator()
+    return [" ".join(line.split()) for sight in seen for line in narrator.lines(sight)]
 
 
 def test_two_gangs() -> None:
@@ -101,7 +101,7 @@ def test_a_foreign_pod_is_no_part_of_the_story() -> None:
 def test_long_sentences_are_folded_under_themselves() -> None:
     """A terminal has a hundred columns."""
     words = " ".join(["insufficient"] * 8)
-    (line,) = Narrator().hear(sights.job(1.0, "a", "Queued", why=words))
+    (line,) = Narrator().lines(sights.job(1.0, "a", "Queued", why=words))
     first, second = line.splitlines()
     assert len(first) <= timeline.WIDTH
     assert second.index("insufficient") == first.index("insufficient")

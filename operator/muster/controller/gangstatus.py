@@ -28,7 +28,7 @@ _OBSTACLES: Final = frozenset(
 
 
 def look_again(scope: Scope) -> float | None:
-    """Return when a foreign scheduler's silence is to be told, if that is still to come."""
+    """Return when a foreign scheduler's silence is to be reported, if that is still to come."""
     if scope.context.missing:
         return None
     return scope.backend.look_again(
@@ -61,6 +61,7 @@ def verdict(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | Non
         found = replace(found, state=GangPhase.PLACED)
     same = last is not None and last.reason == found.reason
     since = last.since if last and same else (found.since or scope.now)
+    # Whole seconds, as they are read back: a fraction would be a change in every pass.
     return replace(
         found,
         since=float(math.floor(since)) if found.reason and since is not None else None,
@@ -112,8 +113,8 @@ def _ready(counted: Mapping[str, ReplicaStatus]) -> int:
     return sum(replica.active + replica.succeeded for replica in counted.values())
 
 
-def _last_word(scope: Scope) -> Verdict | None:
-    """Return the last verdict, unless it told of an obstacle that is gone by now."""
+def _last_verdict(scope: Scope) -> Verdict | None:
+    """Return the last verdict, unless it was about an obstacle that is gone by now."""
     last = scope.job.status.gang
     return None if last is not None and last.reason in _OBSTACLES else last
 
@@ -123,11 +124,11 @@ def _scheduler(scope: Scope) -> str:
 
 
 def _foreign(scope: Scope) -> Verdict | None:
-    """Return what a foreign scheduler says; its last word holds until it says another."""
+    """Return what a foreign scheduler says; its last verdict holds until there is another."""
     found = scope.backend.verdict(
         scope.observed.group, scope.job, scope.facts, _members(scope), scope.now
     )
-    return found or _last_word(scope)
+    return found or _last_verdict(scope)
 
 
 def _members(scope: Scope) -> tuple[PodView, ...]:
@@ -136,54 +137,55 @@ def _members(scope: Scope) -> tuple[PodView, ...]:
 
 
 def _embedded(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | None:
-    """Return the allocator's latest word, overtaken by what the pods show."""
-    word = scope.observed.verdict or _last_word(scope)
+    """Return the allocator's latest verdict, overtaken by what the pods show."""
+    last = scope.observed.verdict or _last_verdict(scope)
     needed, total = standing.needed(scope.minimum), scope.job.total
     ready = _ready(counted)
     placed = standing.placed(member.pod for member in scope.roster.having(PodFate.STAYS))
-    if word is None:
+    if last is None:
         if not placed:
             return None
-        word = Verdict(_scheduler(scope), GangPhase.PLACED, names.flat(scope.job.name))
-    word = replace(word, min_member=scope.minimum, ready=ready)
+        last = Verdict(_scheduler(scope), GangPhase.PLACED, names.flat(scope.job.name))
+    last = replace(last, min_member=scope.minimum, ready=ready)
+    # Its pods may run on for as long as they get to end: that is not the gang's standing.
     if is_evicted(scope.observed.verdict):
-        return word
+        return last
     if ready >= needed:
-        return _calm(word, GangPhase.RUNNING, total, f"{ready}/{total} running")
-    stale = standing.ran(word)
-    if stale or (ready and has_run(scope) and word.state != GangPhase.RELEASED):
-        return _degraded(word, needed, total)
+        return _calm(last, GangPhase.RUNNING, total, f"{ready}/{total} running")
+    stale = standing.ran(last)
+    if stale or (ready and has_run(scope) and last.state != GangPhase.RELEASED):
+        return _degraded(last, needed, total)
     if placed >= needed:
-        return _calm(word, GangPhase.PLACED, placed, f"{placed}/{total} placed")
-    return word
+        return _calm(last, GangPhase.PLACED, placed, f"{placed}/{total} placed")
+    return last
 
 
-def is_evicted(word: Verdict | None) -> bool:
+def is_evicted(last: Verdict | None) -> bool:
     """Say whether the gang is made to go, so that another gets its room."""
-    preempted = word is not None and word.reason == Reason.PREEMPTED
-    return preempted and word is not None and word.state == GangPhase.RELEASED
+    evicted = (Reason.PREEMPTED, GangPhase.RELEASED)
+    return last is not None and (last.reason, last.state) == evicted
 
 
-def _calm(word: Verdict, state: GangPhase, placed: int, summary: str) -> Verdict:
+def _calm(last: Verdict, state: GangPhase, placed: int, summary: str) -> Verdict:
     """Return the verdict on a gang that lacks nothing."""
     return Verdict(
-        scheduler=word.scheduler,
+        scheduler=last.scheduler,
         state=state,
-        pod_group=word.pod_group,
-        min_member=word.min_member,
+        pod_group=last.pod_group,
+        min_member=last.min_member,
         placed=placed,
-        ready=word.ready,
+        ready=last.ready,
         summary=summary,
     )
 
 
-def _degraded(word: Verdict, needed: int, total: int) -> Verdict:
-    message = f"{word.ready} of the {needed} pods that must run together run"
+def _degraded(last: Verdict, needed: int, total: int) -> Verdict:
+    message = f"{last.ready} of the {needed} pods that must run together run"
     return replace(
-        word,
+        last,
         state=GangPhase.DEGRADED,
-        placed=word.ready,
-        reason=word.reason or Reason.NOT_ENOUGH_TASKS,
-        message=word.message or message,
-        summary=f"{word.ready}/{total} running",
+        placed=last.ready,
+        reason=last.reason or Reason.NOT_ENOUGH_TASKS,
+        message=last.message or message,
+        summary=f"{last.ready}/{total} running",
     )

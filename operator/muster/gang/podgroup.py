@@ -67,7 +67,7 @@ def status(
 
 def is_news(group: GroupView, reason: str) -> bool:
     """Say whether the group's condition has another reason."""
-    there = next((c for c in group.conditions if c.get("type") == names.UNSCHEDULABLE), {})
+    there = _unschedulable(group) or {}
     return bool(there.get("reason", SCHEDULED) != (reason or SCHEDULED))
 
 
@@ -76,7 +76,7 @@ def difference(group: GroupView, verdict: Verdict, now: float) -> Json | None:
 
     They change once for every change of reason, and of a gang that never waits not at all.
     """
-    there = next((c for c in group.conditions if c.get("type") == names.UNSCHEDULABLE), None)
+    there = _unschedulable(group)
     if there is None and not verdict.reason:
         return None
     phase = _PHASES.get(verdict.state, names.GroupPhase.PENDING)
@@ -92,6 +92,10 @@ def difference(group: GroupView, verdict: Verdict, now: float) -> Json | None:
         "message": verdict.message or verdict.summary,
     }
     return {"status": {"phase": str(phase), "conditions": [*_others(group), condition]}}
+
+
+def _unschedulable(group: GroupView) -> Mapping[str, Any] | None:
+    return next((c for c in group.conditions if c.get("type") == names.UNSCHEDULABLE), None)
 
 
 def _others(group: GroupView) -> list[Mapping[str, Any]]:

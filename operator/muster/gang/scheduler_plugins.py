@@ -6,9 +6,10 @@ from __future__ import annotations
 from muster.api import names
 from muster.api.model import Job, Replica
 from muster.gang import base, demand, reading, standing
-from muster.gang.model import Field, GroupApi, Link, Permission
+from muster.gang.model import Field, Link, Permission
+from muster.gang.podgroup import MANAGE, group_api
 
-_GROUP, _VERSION = names.SCHEDULER_PLUGINS_API.split("/")
+_GROUP = names.SCHEDULER_PLUGINS_API.partition("/")[0]
 
 
 def _mark(job: Job, _replica: Replica) -> Link:
@@ -18,25 +19,18 @@ def _mark(job: Job, _replica: Replica) -> Link:
 SCHEDULER_PLUGINS = base.GangBackend(
     name="scheduler-plugins",
     apis=(
-        GroupApi(
-            _GROUP,
-            _VERSION,
-            "PodGroup",
-            "podgroups",
-            (
-                Field("minMember", standing.minimum_from_one, "minAvailable"),
-                Field("minResources", demand.resources, "minResources"),
-                Field("scheduleTimeoutSeconds", demand.timeout, "scheduleTimeoutSeconds"),
-            ),
+        group_api(
+            names.SCHEDULER_PLUGINS_API,
+            Field("minMember", standing.minimum_from_one, "minAvailable"),
+            Field("minResources", demand.resources, "minResources"),
+            Field("scheduleTimeoutSeconds", demand.timeout, "scheduleTimeoutSeconds"),
         ),
     ),
     cure=(
         f"PodGroup of {names.SCHEDULER_PLUGINS_API} comes with scheduler-plugins: install its "
         "CRDs, or choose another --gang-scheduler-name"
     ),
-    permissions=(
-        Permission(_GROUP, "podgroups", ("get", "list", "watch", "create", "patch", "delete")),
-    ),
+    permissions=(Permission(_GROUP, "podgroups", MANAGE),),
     mark=_mark,
     # Its controller's PodGroup status counts same-named groups of all namespaces, so the pods
     # are the better witness.

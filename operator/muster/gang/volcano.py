@@ -6,8 +6,9 @@ from __future__ import annotations
 from muster.api import names
 from muster.api.model import GroupView, Job, Replica
 from muster.api.reasons import GangPhase, Reason
-from muster.gang import base, demand, reading, standing
+from muster.gang import base, demand, reading
 from muster.gang.model import Field, GroupApi, Link, Permission
+from muster.gang.podgroup import MANAGE, MIN_MEMBER, PRIORITY, READ, group_api
 
 _GROUP, _VERSION = names.VOLCANO_API.split("/")
 _WAITING = ("", "Pending")
@@ -55,13 +56,13 @@ def _closed(queue: str, counts: reading.Tally) -> reading.Reading | None:
 
 
 def _not_admitted(reason: str, message: str) -> reading.Reading:
-    overused = any(word in message.lower() for word in _OVERUSED)
-    told = Reason.QUEUE_OVERUSED if overused else reason or Reason.NOT_ADMITTED
-    return reading.Reading(GangPhase.QUEUED, told, message or _SILENCE)
+    overused = any(sign in message.lower() for sign in _OVERUSED)
+    shown = Reason.QUEUE_OVERUSED if overused else reason or Reason.NOT_ADMITTED
+    return reading.Reading(GangPhase.QUEUED, shown, message or _SILENCE)
 
 
 def _silence(group: GroupView, counts: reading.Tally) -> reading.Reading:
-    if counts.now - group.created < reading.FIRST_WORD:
+    if counts.now - group.created < reading.FIRST_REPORT:
         return reading.Reading(GangPhase.QUEUED)
     return reading.Reading(GangPhase.QUEUED, Reason.NOT_ADMITTED, _SILENCE)
 
@@ -71,17 +72,12 @@ VOLCANO = base.GangBackend(
     scheduler_name=names.VOLCANO_SCHEDULER,
     scheduler_names=(names.VOLCANO_SCHEDULER,),
     apis=(
-        GroupApi(
-            _GROUP,
-            _VERSION,
-            "PodGroup",
-            "podgroups",
-            (
-                Field("minMember", standing.minimum, "minAvailable"),
-                Field("minResources", demand.resources, "minResources"),
-                Field("queue", demand.queue, "queue", kept=True),
-                Field("priorityClassName", demand.priority_class, "priorityClass"),
-            ),
+        group_api(
+            names.VOLCANO_API,
+            MIN_MEMBER,
+            Field("minResources", demand.resources, "minResources"),
+            Field("queue", demand.queue, "queue", kept=True),
+            PRIORITY,
         ),
     ),
     queues=GroupApi(_GROUP, _VERSION, "Queue", "queues"),
@@ -90,8 +86,8 @@ VOLCANO = base.GangBackend(
         "--gang-scheduler-name"
     ),
     permissions=(
-        Permission(_GROUP, "podgroups", ("get", "list", "watch", "create", "patch", "delete")),
-        Permission(_GROUP, "queues", ("get", "list", "watch"), everywhere=True),
+        Permission(_GROUP, "podgroups", MANAGE),
+        Permission(_GROUP, "queues", READ, everywhere=True),
     ),
     mark=_mark,
     admits=_admits,

@@ -94,8 +94,8 @@ class ApiServer:
             while (event := await _answer(anext(events, None))) is not None:
                 found = event["object"]
                 if event["type"] == "ERROR":
-                    words = found.get("message", "an error without a message")
-                    raise ApiError(int(found.get("code", 0)), words)
+                    message = found.get("message", "an error without a message")
+                    raise ApiError(int(found.get("code", 0)), message)
                 version = found["metadata"]["resourceVersion"]
                 if event["type"] != "BOOKMARK":
                     yield event
@@ -136,5 +136,5 @@ async def _answer(request: Awaitable[T]) -> T:
         return await request
     except kube.ApiError as error:
         raise ApiError(error.code, error.message) from error
-    except kube.BROKEN as error:  # some have no words of their own
+    except kube.BROKEN as error:  # some have no message of their own
         raise ApiError(0, str(error) or type(error).__name__) from error

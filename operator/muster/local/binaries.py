@@ -43,7 +43,7 @@ _VARIABLES = {
 _LDFLAGS = " ".join(["-s -w", *(f"-X {name}={value}" for name, value in _VARIABLES.items())])
 _GO_FLAGS = ("-trimpath", "-buildvcs=false", "-mod=readonly", f"-ldflags={_LDFLAGS}")
 
-# What the words of a failed build mean; the first that is found is told.
+# What the output of a failed build means; the first that is found is shown.
 _CURES = (
     (r"requires go >=", "this Go is too old: install {go} or newer from https://go.dev/dl/"),
     (r"no space left on device", "the disk is full: a first build needs about 6 GiB"),
@@ -230,8 +230,8 @@ def _run_go(argv: list[str]) -> None:
 
 
 def explain(output: str) -> str:
-    """Tell what a failed build's output means, what to do about it, and its last lines."""
-    cure = next((cure for words, cure in _CURES if re.search(words, output)), "the build failed")
+    """Explain what a failed build's output means, what to do about it, and its last lines."""
+    cure = next((cure for sign, cure in _CURES if re.search(sign, output)), "the build failed")
     tail = "\n".join(output.splitlines()[-5:])
     return f"{cure.format(go=_go_wanted())}\n{tail}"
 

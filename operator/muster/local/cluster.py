@@ -52,7 +52,7 @@ def up(wanted: Options, say: Say = lambda _: None) -> Cluster:
 
     If `wanted.kubeconfig` is there, its cluster is used: nothing of a control plane is started.
     One that is up already is answered as it is. The remains of one that was not brought up
-    whole, or has lost a component, are removed first. `say` is told of each part that is
+    whole, or has lost a component, are removed first. `say` gets a line for each part that is
     done. ClusterError or binaries.BinariesError if there can be none; nothing is left then.
     """
     files = layout.Layout.of(options.parse_name(wanted.name))
@@ -80,7 +80,7 @@ def down(name: str, say: Say = lambda _: None, *, forget: bool = False) -> bool:
     """End a cluster, whole or not, and remove its files; False if there was none.
 
     Out of one that was there before is taken what `up` put there, unless it is gone for good
-    and only to be forgotten here. `say` is told what has to stay there, and why. ClusterError
+    and only to be forgotten here. `say` gets what has to stay there, and why. ClusterError
     if it cannot be reached; all stays as it is then.
     """
     files = layout.Layout.of(options.parse_name(name))

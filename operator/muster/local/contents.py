@@ -41,7 +41,7 @@ async def install(
 ) -> None:
     """Fill the API server and wait until all of it can be used.
 
-    `done` is told of each part; `check` is called while waiting and may raise.
+    `done` is called with each part; `check` is called while waiting and may raise.
     """
     if not options.mark or options.count:
         await _make_namespace(api, options.mark)

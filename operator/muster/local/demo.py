@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`muster demo`: real TFJobs as gangs on a local cluster, told as they happen, then drawn.
+"""`muster demo`: real TFJobs as gangs on a local cluster, shown as they happen, then drawn.
 
 `Show` applies files and listens until all jobs have ended; `Narrator` makes lines of what it
 sees.
@@ -45,7 +45,7 @@ FIRST = "tfjob-gang-waits.yaml"
 WAITS = "second"
 THEN = ("tfjob-ps-worker-gpu.yaml", "tfjob-exit-code.yaml", "tfjob-simple.yaml")
 _VERDICT_SECONDS = 10.0
-_SETTLE_SECONDS = 5.0
+_DRAIN_SECONDS = 5.0
 _SHAPE = {"cpu": "8", "memory": "32Gi", history.GPU: str(GPUS), "pods": "110"}
 _HERE = Path(__file__).resolve()
 ENDS = "local.muster.kubeflow.org/ends"
@@ -132,7 +132,7 @@ async def _play(where: Cluster, operator: Runner, examples: Path, out: Path) -> 
         await _apply(show, examples, THEN)
         if not await show.listen(show.ended, LIMIT_SECONDS):
             raise ShowError(f"after {LIMIT_SECONDS:.0f} s {show.unfinished()}")
-        await show.listen(show.settled, _SETTLE_SECONDS)
+        await show.listen(show.drained, _DRAIN_SECONDS)
         _say(f"\n$ kubectl get tfjobs\n{show.kubectl('get', 'tfjobs')}\n")
     _draw(show.seen, out, paint)
 
@@ -210,7 +210,7 @@ def jobs(text: str) -> Mapping[str, str]:
 
 
 class Show:
-    """One namespace of a cluster on which an operator runs. `seen` is all that was heard."""
+    """One namespace of a cluster on which an operator runs. `seen` is every sight so far."""
 
     def __init__(
         self,
@@ -234,23 +234,23 @@ class Show:
         self._narrator = Narrator(paint)
 
     async def apply(self, path: Path, shown: str = "") -> None:
-        """Apply a file as a user does; ShowError with kubectl's words if it is refused."""
+        """Apply a file as a user does; ShowError with kubectl's message if it is refused."""
         self._say(f"\n$ kubectl apply -f {shown or path}")
         self.meant |= jobs(await asyncio.to_thread(path.read_text))
-        words = ("apply", "-n", self._namespace, "-f", str(path))
-        self._say(await asyncio.to_thread(self.kubectl, *words))
+        apply = ("apply", "-n", self._namespace, "-f", str(path))
+        self._say(await asyncio.to_thread(self.kubectl, *apply))
 
-    def kubectl(self, *words: str) -> str:
+    def kubectl(self, *args: str) -> str:
         """Run kubectl and return what it printed; ShowError if it fails."""
         done = subprocess.run(
-            [str(self._where.files.bin / "kubectl"), *words],
+            [str(self._where.files.bin / "kubectl"), *args],
             env={**os.environ, **self._where.env()},
             capture_output=True,
             text=True,
             check=False,
         )
         if done.returncode:
-            raise ShowError(f"kubectl {' '.join(words)}:\n{done.stderr.strip()}")
+            raise ShowError(f"kubectl {' '.join(args)}:\n{done.stderr.strip()}")
         return done.stdout.strip()
 
     async def listen(self, until: Callable[[], bool], seconds: float) -> bool:
@@ -266,7 +266,7 @@ class Show:
             sight = await self._watch.next(min(left, _TICK_SECONDS))
             self._check()
             if sight is not None:
-                self._hear(sight)
+                self._record(sight)
         return True
 
     def state(self, job: str) -> str:
@@ -283,7 +283,7 @@ class Show:
         """Whether every job is in the state that it is meant to come to."""
         return all(self.state(job) == state for job, state in self.meant.items())
 
-    def settled(self) -> bool:
+    def drained(self) -> bool:
         """Whether no pod is on a node any more."""
         return all(stay.end is not None for stay in history.stays(self.seen))
 
@@ -295,9 +295,9 @@ class Show:
             if self.state(job) != state
         )
 
-    def _hear(self, sight: Sight) -> None:
+    def _record(self, sight: Sight) -> None:
         self.seen.append(sight)
-        for line in self._narrator.hear(sight):
+        for line in self._narrator.lines(sight):
             self._say(line)
         if isinstance(sight, JobSight):
             self._latest[sight.name] = sight
@@ -312,16 +312,16 @@ def _why(job: JobSight) -> str:
 
 
 class Narrator:
-    """Hears of sights in their order, and tells of what is new in them."""
+    """Takes sights in their order, and gives the lines of what is new in them."""
 
     def __init__(self, paint: Paint = timeline.plain) -> None:
         self._paint = paint
         self._jobs: dict[str, JobSight] = {}
-        self._told: dict[str, tuple[str, str]] = {}
+        self._shown: dict[str, tuple[str, str]] = {}
         self._nodes: dict[str, dict[str, str]] = defaultdict(dict)
         self._failed: dict[str, str] = {}
 
-    def hear(self, sight: Sight) -> tuple[str, ...]:
+    def lines(self, sight: Sight) -> tuple[str, ...]:
         """Lines to be printed for a sight: none if it brings nothing new."""
         if isinstance(sight, JobSight):
             return tuple(self._of_job(sight))
@@ -331,13 +331,13 @@ class Narrator:
         if job.gone:
             return [self._line(job.at, job.name, "deleted", "")]
         self._jobs[job.name] = job
-        state, words = job.status.state, _words(job)
-        last_state, last_words = self._told.get(job.name, ("", ""))
+        state, why = job.status.state, _explanation(job)
+        last_state, last_why = self._shown.get(job.name, ("", ""))
         silent = state not in {JobState.QUEUED, JobState.INVALID, JobState.BLOCKED}
-        if state in _SILENT or (state == last_state and (silent or words == last_words)):
+        if state in _SILENT or (state == last_state and (silent or why == last_why)):
             return []
-        self._told[job.name] = (state, words)
-        return [self._line(job.at, job.name, state, words)]
+        self._shown[job.name] = (state, why)
+        return [self._line(job.at, job.name, state, why)]
 
     def _of_pod(self, pod: PodSight) -> Iterable[str]:
         if pod.phase == "Failed" and pod.uid not in self._failed.values():
@@ -370,7 +370,7 @@ def _where(nodes: Iterable[str]) -> str:
     return f"all {total} pods placed: {places}" if total > 1 else f"its pod is placed: {places}"
 
 
-def _words(job: JobSight) -> str:
+def _explanation(job: JobSight) -> str:
     """Return what the status says about its state: the gang's sentence while it waits."""
     status = job.status
     if status.state in {JobState.INVALID, JobState.BLOCKED}:

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cluster that runs: what is known of it, and its components one by one."""
+"""A cluster that runs: what is known of it, and its components one by one.
+
+Apart from `cluster`, which brings one up by what `existing` and `contents` do: these ask it.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +30,13 @@ START_SECONDS = 90.0
 MANAGER = "muster-local"
 """Under this name an API server notes what this package wrote."""
 
-_LAST_WORDS = 8  # lines
+_TAIL = 8  # lines
 
 T = TypeVar("T")
 
 
 class ClusterError(Exception):
-    """A cluster could not be brought up; the message says why, with the component's words."""
+    """A cluster could not be brought up; the message says why, with the end of a log."""
 
 
 class ApiError(ClusterError):
@@ -132,8 +135,8 @@ class Cluster:
             while not await api.ready():
                 self.check(components.ETCD, components.API_SERVER)
                 if time.monotonic() > deadline:
-                    words = self.last_words(components.API_SERVER)
-                    raise ClusterError(f"the API server is not ready in {seconds:.0f} s:\n{words}")
+                    log = self.log_tail(components.API_SERVER)
+                    raise ClusterError(f"the API server is not ready in {seconds:.0f} s:\n{log}")
                 await asyncio.sleep(0.05)
 
         self.ask(wait)
@@ -143,18 +146,18 @@ class Cluster:
         pids = self.pids()
         for name in names or self.components:
             if pids[name] is None:
-                words = self.last_words(name)
-                taken = name == components.API_SERVER and "address already in use" in words
+                log = self.log_tail(name)
+                taken = name == components.API_SERVER and "address already in use" in log
                 kind = PortTakenError if taken else ClusterError
-                raise kind(f"{name} ended. Its last words:\n{words}")
+                raise kind(f"{name} ended. Its last words:\n{log}")
 
-    def last_words(self, component: str) -> str:
+    def log_tail(self, component: str) -> str:
         """End of a component's log."""
         try:
             log = self.files.log(component).read_text(errors="replace")
         except FileNotFoundError:
             return "(none)"
-        return "\n".join(log.splitlines()[-_LAST_WORDS:])
+        return "\n".join(log.splitlines()[-_TAIL:])
 
     def save(self) -> None:
         """Record the cluster as one that was brought up whole."""

@@ -24,7 +24,7 @@ MARK = f"{PREFIX}cluster"
 """Label and annotation of what is put into a cluster that was there before."""
 _NAMESPACE = "muster-local"
 
-# jq. Pods that serve others until they are told to stop, unless they say otherwise: parameter
+# jq. Pods that serve others until they are stopped, unless they say otherwise: parameter
 # servers, MPI workers (an SSH server), and whatever the kubelet would start again for ever.
 _SERVES = (
     '(.metadata.labels["training.kubeflow.org/replica-type"] == "ps"'
@@ -200,7 +200,7 @@ def render_stages(run_seconds: str, mark: str = "") -> str:
 
 
 def _fill(value: Json, run_seconds: str, mark: str) -> Json:
-    words = {
+    meanings = {
         "@COUNTER@": _COUNTER,
         "@ATTEMPT@": _ATTEMPT,
         "@MANY@": _MANY,
@@ -216,8 +216,8 @@ def _fill(value: Json, run_seconds: str, mark: str) -> Json:
         if isinstance(part, list):
             return [fill(inner) for inner in part]
         if isinstance(part, str):
-            for word, meaning in words.items():
-                part = part.replace(word, meaning)
+            for placeholder, meaning in meanings.items():
+                part = part.replace(placeholder, meaning)
         return part
 
     return {key: fill(part) for key, part in value.items()}

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A certificate authority for one cluster, and the identities it vouches for."""
+"""A certificate authority for one cluster, and the identities it vouches for.
+
+Apart from `kubeconfig`, which every command reads: cryptography is slow to import.
+"""
 
 from __future__ import annotations
 

@@ -72,14 +72,14 @@ def start(argv: Sequence[str], *, cwd: Path, log: Path, record: Path) -> None:
     log.parent.mkdir(parents=True, exist_ok=True)
     record.unlink(missing_ok=True)
     writing = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    word, say = os.pipe()
+    go, starter = os.pipe()
     try:
         pid = os.posix_spawn(
             "/bin/sh",
             ["sh", "-c", _BECOME, "sh", str(cwd), *argv],
             os.environ,
             file_actions=[
-                (os.POSIX_SPAWN_DUP2, word, 0),
+                (os.POSIX_SPAWN_DUP2, go, 0),
                 (os.POSIX_SPAWN_OPEN, 1, str(log), writing, 0o600),
                 (os.POSIX_SPAWN_DUP2, 1, 2),
             ],
@@ -88,10 +88,10 @@ def start(argv: Sequence[str], *, cwd: Path, log: Path, record: Path) -> None:
         one = of(pid)
         if one:
             record.write_text(f"{one.pid} {one.birth}")
-            os.write(say, b"go\n")
+            os.write(starter, b"go\n")
     finally:
-        os.close(word)
-        os.close(say)
+        os.close(go)
+        os.close(starter)
 
 
 def send(identity: Identity, number: signal.Signals) -> bool:

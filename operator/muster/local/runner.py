@@ -36,7 +36,7 @@ _NAMESPACE = "muster-system"
 _ACCOUNT = f"/api/v1/namespaces/{_NAMESPACE}/serviceaccounts/muster"
 _TOKEN_SECONDS = 7 * 24 * 3600
 _PROBE_SECONDS = 2.0
-_LAST_WORDS = 12  # lines
+_TAIL = 12  # lines
 # Of an overlay, all but the Deployment: its part is played by the process.
 _INSTALLED = {
     "Namespace": "/api/v1/namespaces",
@@ -66,14 +66,14 @@ class Runner:
         return processes.alive(processes.read(self.where.files.pid(NAME)))
 
     def check(self) -> None:
-        """Raise ClusterError with its last words if it has ended."""
+        """Raise ClusterError with the end of its output if it has ended."""
         if not self.alive():
-            raise ClusterError(f"the operator ended. Its last words:\n{self.last_words()}")
+            raise ClusterError(f"the operator ended. Its last words:\n{self.log_tail()}")
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         """End of its output."""
         lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
-        return "\n".join(lines[-_LAST_WORDS:]) or "(none)"
+        return "\n".join(lines[-_TAIL:]) or "(none)"
 
     def wait_ready(self, seconds: float = READY_SECONDS) -> None:
         """Wait until it calls itself ready; ClusterError if it ends or takes too long."""
@@ -83,8 +83,7 @@ class Runner:
             if time.monotonic() > deadline:
                 reason = answer or "it does not answer"
                 raise ClusterError(
-                    f"the operator is not ready in {seconds:.0f} s ({reason}):\n"
-                    f"{self.last_words()}"
+                    f"the operator is not ready in {seconds:.0f} s ({reason}):\n{self.log_tail()}"
                 )
             time.sleep(0.05)
 
