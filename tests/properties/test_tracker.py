@@ -30,6 +30,7 @@ from muster.cluster.gangs import GangInput, GangRules
 from muster.cluster.podgroups import Ask, Terms
 from muster.cluster.state import ClusterColumns
 from muster.cluster.tasks import TaskSet
+from muster.gang import standing
 
 SIZE, MINIMUM, HOLD, PATIENCE = 4, 3, 10.0, 25.0
 SHAPE = pods.PodShape((("cpu", 1000),))
@@ -106,7 +107,7 @@ class Gang:
             wanted=every if self.remade else living,
             begins=0.0,
             remade=self.remade,
-            ready=members.tasks.ready(self.pods.values()),
+            ready=standing.placed(self.pods.values()),
             need=MINIMUM,
             youngest=max((pod.created for pod in there), default=None),
             released=True,

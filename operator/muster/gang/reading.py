@@ -13,7 +13,7 @@ from muster.gang import standing
 
 GROUP_GRACE = 30.0
 """Seconds that pods may wait without a group before it is reported missing."""
-FIRST_WORD = 10.0
+FIRST_REPORT = 10.0
 """Seconds that a scheduler has for a new group before its silence is worth a word."""
 
 _SUMMARY_LENGTH = 120
@@ -140,7 +140,7 @@ def verdict(
 def look_again(group: GroupView | None, counts: Tally) -> float | None:
     """Return when silence will have lasted long enough to be told; None if it never will."""
     if group is not None:
-        at = group.created + FIRST_WORD
+        at = group.created + FIRST_REPORT
     elif counts.waiting:
         at = counts.waiting[0].created + GROUP_GRACE
     else:
