@@ -206,6 +206,8 @@ class Passes:
             elif error.reason == "AlreadyExists":
                 at = resource.path(metadata["namespace"], metadata["name"])
                 if await self._own(job, at, document):
+                    if error.unsure:  # the answer to an earlier attempt was lost
+                        self._metrics.created(kind)
                     return
             elif error.code not in REFUSED:
                 raise
