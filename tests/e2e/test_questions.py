@@ -39,7 +39,7 @@ def run(api: Api, *words: str) -> subprocess.CompletedProcess[str]:
     return done
 
 
-def test_a_gang_that_waits_explains_itself(api: Api, module_operator: Operator) -> None:
+def test_a_gang_that_waits_explains_itself(api: Api, operator: Operator) -> None:
     """What is short, which nodes are out, who holds it; placed and impossible told apart (S21)."""
     add_nodes(api, {"cpu": "4"})
     api.create(tfjob("first", workers=3, run="forever"))
@@ -69,7 +69,7 @@ def test_a_gang_that_waits_explains_itself(api: Api, module_operator: Operator) 
 
 
 def test_a_job_is_tried_before_it_is_submitted(
-    api: Api, module_operator: Operator, tmp_path: Path
+    api: Api, operator: Operator, tmp_path: Path
 ) -> None:
     """Live and on a snapshot; where it would go, or why not; nothing is written."""
     add_nodes(api, {"cpu": "4"}, {"cpu": "4"})
@@ -97,7 +97,7 @@ def test_a_job_is_tried_before_it_is_submitted(
 
 
 def test_what_the_allocator_saw_decides_the_same_again(
-    api: Api, module_operator: Operator, tmp_path: Path
+    api: Api, operator: Operator, tmp_path: Path
 ) -> None:
     """Its snapshot is replayed byte for byte; its decisions can be read."""
     add_nodes(api, {"cpu": "4"})
@@ -105,7 +105,7 @@ def test_what_the_allocator_saw_decides_the_same_again(
     api.wait_pods(3, "Running", "first")
     api.create(tfjob("second", workers=4, run="forever"))
     wait_reason(api, "second", "NotEnoughResources")
-    address = f"http://127.0.0.1:{module_operator.metrics}"
+    address = f"http://127.0.0.1:{operator.metrics}"
     code, text = ask(api, "snapshot", "--from", address)
     assert code == 0
     saved = tmp_path / "saw.json"
