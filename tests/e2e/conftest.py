@@ -35,7 +35,9 @@ def operators(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operators]:
 def local_cluster(operators: Operators) -> Iterator[Cluster]:
     """Start a control plane without nodes: each test brings those it needs."""
     name = f"e2e-{os.getpid()}"
-    made = cluster.up(options.Options(name=name, nodes=0, tied=True, run_seconds="1"))
+    made = cluster.up(
+        options.Options(name=name, nodes=0, tied=True, run_seconds="1", endpoints=False)
+    )
     yield made
     operators.stop()
     cluster.down(name)
