@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import stock
 import yaml
 from gangs import wait_reason
 from harness import Api, Operator, add_nodes, tfjob
@@ -20,26 +20,34 @@ pytestmark = pytest.mark.e2e
 SEEDS = Path(__file__).parents[1] / "seeds"
 
 
-def ask(api: Api, *words: str) -> tuple[int, str]:
-    """Return the exit code of a muster command, and what it printed."""
-    done = run(api, *words)
-    return done.returncode, done.stdout or done.stderr
+Run = Callable[..., subprocess.CompletedProcess[str]]
+Ask = Callable[..., tuple[int, str]]
 
 
-def run(api: Api, *words: str) -> subprocess.CompletedProcess[str]:
-    """Return a muster command that is done."""
-    done = subprocess.run(
-        [sys.executable, "-m", "muster", *words],
-        env={**os.environ, **api.cluster.env()},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "Traceback" not in done.stderr, done.stderr
-    return done
+@pytest.fixture
+def run(api: Api, tmp_path: Path) -> Run:
+    """Give what runs muster commands on the cluster."""
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        done = stock.run(words, tmp_path, api.cluster.env())
+        assert "Traceback" not in done.stderr, done.stderr
+        return done
+
+    return run
 
 
-def test_a_gang_that_waits_explains_itself(api: Api, operator: Operator) -> None:
+@pytest.fixture
+def ask(run: Run) -> Ask:
+    """Give what returns a muster command's exit code, and what it printed."""
+
+    def ask(*words: str) -> tuple[int, str]:
+        done = run(*words)
+        return done.returncode, done.stdout or done.stderr
+
+    return ask
+
+
+def test_a_gang_that_waits_explains_itself(api: Api, operator: Operator, ask: Ask) -> None:
     """What is short, which nodes are out, who holds it; placed and impossible told apart (S21)."""
     add_nodes(api, {"cpu": "4"})
     api.create(tfjob("first", workers=3, run="forever"))
@@ -47,7 +55,7 @@ def test_a_gang_that_waits_explains_itself(api: Api, operator: Operator) -> None
     api.create(tfjob("second", workers=4, run="forever"))
     wait_reason(api, "second", "NotEnoughResources")
     where = ("-n", api.namespace)
-    code, text = ask(api, "explain", "tfjob/second", *where)
+    code, text = ask("explain", "tfjob/second", *where)
     assert code == 1
     lines = text.splitlines()
     assert lines[0].endswith("/second: waiting, not now: NotEnoughResources")
@@ -55,28 +63,28 @@ def test_a_gang_that_waits_explains_itself(api: Api, operator: Operator) -> None
     assert "  1 of 1 nodes: insufficient cpu" in lines
     assert f"  3 cpu held by TFJob/{api.namespace}/first" in lines
     assert "  position 1 in queue default" in lines
-    code, text = ask(api, "explain", "TFJob/first", *where)
+    code, text = ask("explain", "TFJob/first", *where)
     assert (code, len(text.splitlines())) == (0, 2)
     assert "placed, 3 pods on nodes" in text
     assert "node-1: first-worker-0, first-worker-1, first-worker-2" in text
-    code, text = ask(api, "explain", "tfjob/nobody", *where)
+    code, text = ask("explain", "tfjob/nobody", *where)
     assert code == 2
     api.create(tfjob("huge", workers=1, resources={"cpu": "9"}))
     wait_reason(api, "huge", "NoNodeLargeEnough")
-    code, text = ask(api, "explain", "tfjob/huge", *where)
+    code, text = ask("explain", "tfjob/huge", *where)
     assert code == 1
     assert "impossible as things are: NoNodeLargeEnough" in text
 
 
 def test_a_job_is_tried_before_it_is_submitted(
-    api: Api, operator: Operator, tmp_path: Path
+    api: Api, operator: Operator, run: Run, ask: Ask, tmp_path: Path
 ) -> None:
     """Live and on a snapshot; where it would go, or why not; nothing is written."""
     add_nodes(api, {"cpu": "4"}, {"cpu": "4"})
     api.create(tfjob("first", workers=3, run="forever"))
     api.wait_pods(3, "Running", "first")
     saved = tmp_path / "cluster.json"
-    snapshot = run(api, "snapshot")
+    snapshot = run("snapshot")
     saved.write_text(snapshot.stdout)
     assert snapshot.returncode == 0
     assert "--from=URL" in snapshot.stderr
@@ -84,11 +92,11 @@ def test_a_job_is_tried_before_it_is_submitted(
     since = api.revision("Pod")
     for workers, fits in ((5, 0), (6, 1)):
         file.write_text(yaml.safe_dump(tfjob("mnist", workers=workers)))
-        live = ask(api, "simulate", "-f", str(file), "-n", api.namespace)
-        again = ask(api, "simulate", "-f", str(file), "-n", api.namespace, "--cluster", str(saved))
+        live = ask("simulate", "-f", str(file), "-n", api.namespace)
+        again = ask("simulate", "-f", str(file), "-n", api.namespace, "--cluster", str(saved))
         assert live == again
         assert live[0] == fits, live[1]
-    code, text = ask(api, "simulate", "-f", str(SEEDS / "job-qj-1.yaml"), "-o", "json")
+    code, text = ask("simulate", "-f", str(SEEDS / "job-qj-1.yaml"), "-o", "json")
     (decision,) = json.loads(text)
     assert (code, decision["gang"]) == (1, "PodGroup/default/qj-1")
     assert decision["verdict"]["reason"] == "NotEnoughResources"
@@ -97,7 +105,7 @@ def test_a_job_is_tried_before_it_is_submitted(
 
 
 def test_what_the_allocator_saw_decides_the_same_again(
-    api: Api, operator: Operator, tmp_path: Path
+    api: Api, operator: Operator, ask: Ask, tmp_path: Path
 ) -> None:
     """Its snapshot is replayed byte for byte; its decisions can be read."""
     add_nodes(api, {"cpu": "4"})
@@ -106,18 +114,18 @@ def test_what_the_allocator_saw_decides_the_same_again(
     api.create(tfjob("second", workers=4, run="forever"))
     wait_reason(api, "second", "NotEnoughResources")
     address = f"http://127.0.0.1:{operator.metrics}"
-    code, text = ask(api, "snapshot", "--from", address)
+    code, text = ask("snapshot", "--from", address)
     assert code == 0
     saved = tmp_path / "saw.json"
     saved.write_text(text)
-    code, text = ask(api, "simulate", "--replay", str(saved))
+    code, text = ask("simulate", "--replay", str(saved))
     assert code == 0
     told = json.loads(text)
     assert told == json.loads(saved.read_text())["decided"]
     assert [d["gang"] for d in told] == [f"TFJob/{api.namespace}/second"]
     changed = saved.read_text().replace('"NotEnoughResources"', '"Fragmented"')
     saved.write_text(changed)
-    assert ask(api, "simulate", "--replay", str(saved))[0] == 1
+    assert ask("simulate", "--replay", str(saved))[0] == 1
 
     query = f"?gang=TFJob/{api.namespace}/first"
     with urllib.request.urlopen(f"{address}/debug/decisions{query}") as answer:
