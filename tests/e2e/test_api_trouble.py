@@ -3,16 +3,15 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections import Counter
 from collections.abc import Iterator
-from datetime import datetime
 
 import faults
 import pytest
 from gangs import wait_unschedulable
 from harness import Api, Json, Operator, StartOperator, add_nodes, condition, tfjob
+from statuses import counted, created_pods, of, seconds
 
 from muster.local.handle import Cluster
 
@@ -51,33 +50,10 @@ def proxied(proxy: faults.Proxy, start_operator: StartOperator) -> Operator:
     return start_operator(through=proxy)
 
 
-def counted(job: Json, field: str, role: str = "Worker") -> int:
-    """Return a number of a role's status."""
-    return int(job.get("status", {}).get("replicaStatuses", {}).get(role, {}).get(field, 0))
-
-
-def of(job: Json, kind: str) -> Json:
-    """Return one condition."""
-    found: Json = next(c for c in job["status"]["conditions"] if c["type"] == kind)
-    return found
-
-
-def seconds(text: str) -> float:
-    """Return an RFC 3339 time as seconds since the epoch."""
-    return datetime.fromisoformat(text).timestamp()
-
-
 def births(api: Api, since: str) -> Counter[str]:
     """Return how many pods of each name there have been since then."""
     uids = {(p["metadata"]["name"], p["metadata"]["uid"]) for p in api.history("Pod", since)}
     return Counter(name for name, _ in uids)
-
-
-def created_pods(operator: Operator) -> int:
-    """Return how many pods the operator says it has created."""
-    found = re.search(r"^created_pods_total (\S+)$", operator.scrape(), re.MULTILINE)
-    assert found is not None
-    return int(float(found[1]))
 
 
 def no_idle_writes(api: Api, since: str) -> None:
