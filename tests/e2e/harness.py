@@ -617,8 +617,8 @@ class StartOperator(Protocol):
     ) -> Operator:
         """Give one with the shipped roles of an overlay, that reaches its server `through`.
 
-        It may have worked for other stories under the same flags before, unless it is the second
-        of a story, or is to be `fresh`, or to be looked at before it is `ready`.
+        It may have worked for other stories under the same flags before, and may do so later,
+        unless it is one of several, or is to be `fresh`, or looked at before it is `ready`.
         """
 
 
@@ -661,9 +661,9 @@ class Operators:
             fresh: bool = False,
             through: Proxy | None = None,
         ) -> Operator:
-            key = (cluster.server, overlay, flags, through)
+            key = () if fresh else (cluster.server, overlay, flags, through)
             kept = self._kept
-            if kept and kept[0] == key and kept[1].fit and ready and not (fresh or given):
+            if kept and kept[0] == key and kept[1].fit and ready and not given:
                 self._kept = None
                 kept[1].begin()
                 given.append(kept)
@@ -692,7 +692,7 @@ class Operators:
         with ExitStack() as ends:
             for _, made in given:
                 ends.callback(made.check_log)
-            if len(given) == 1 and on and given[0][1].fit:
+            if len(given) == 1 and on and given[0][0] and given[0][1].fit:
                 (self._kept,) = given
             else:
                 for _, made in given:

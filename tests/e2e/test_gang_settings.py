@@ -3,15 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from gangs import holders, moments, unschedulable, wait_reason
-from harness import Api, Json, Operator, add_nodes, condition, node_of, of_job, tfjob, verdict
+from harness import Api, Json, StartOperator, add_nodes, condition, node_of, of_job, tfjob, verdict
 
 pytestmark = pytest.mark.e2e
-
-StartOperator = Callable[..., Operator]
 
 
 def wait_marked(api: Api, count: int) -> None:

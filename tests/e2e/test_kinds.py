@@ -6,16 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from harness import (
-    Api,
-    Json,
-    condition,
-    condition_types,
-    node_of,
-    nothing_left,
-    of_job,
-    phase_of,
-)
+from harness import Api, Json, condition, condition_types, node_of, nothing_left, of_job, phase_of
 from kinds import BATCH, LAUNCHED, active, called, finish, job, size
 
 from muster.api import kinds

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from harness import Api, Json, Operator, add_nodes, condition, nothing_left
+from harness import Api, Json, StartOperator, add_nodes, condition, nothing_left
 from kinds import job
 
 from sorts import SORTS
@@ -35,7 +35,7 @@ def story(index: int) -> tuple[str, str]:
 
 
 def test_every_job_comes_to_its_right_end_and_leaves_nothing(
-    api: Api, start_operator: Callable[..., Operator]
+    api: Api, start_operator: StartOperator
 ) -> None:
     """Whatever its sort and its fate, and though the operator was killed twice."""
     add_nodes(api, *[{"cpu": "64"}] * NODES)

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
-from harness import Api, Json, Operator, add_nodes, tfjob, verdict
+from harness import Api, Json, Operator, StartOperator, add_nodes, tfjob, verdict
 from schedulers import group, no_group, pods
 
 from muster.local import cluster, options
@@ -15,7 +15,6 @@ from muster.local.handle import Cluster
 
 pytestmark = pytest.mark.e2e
 
-StartOperator = Callable[..., Operator]
 GROUPS = "/apis/scheduling.k8s.io/v1alpha2/namespaces/{ns}/podgroups"
 WORKLOADS = "/apis/scheduling.k8s.io/v1alpha2/namespaces/{ns}/workloads"
 

@@ -3,18 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from gangs import unschedulable, unschedulable_condition, wait_group
-from harness import Api, Json, Operator, add_nodes, node_of, phase_of
+from harness import Api, Json, Operator, StartOperator, add_nodes, node_of, phase_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
-StartOperator = Callable[..., Operator]
 SEEDS = Path(__file__).parents[1] / "seeds"
 EXAMPLES = Path(__file__).parents[2] / "examples" / "scheduler"
 EVICTING = Path(__file__).parents[2] / "examples" / "policies" / "preempt.yaml"
