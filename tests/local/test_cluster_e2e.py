@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from harness import Api
 
 from muster.local import cluster, components, handle, layout, options, processes, stages
 
@@ -108,14 +109,25 @@ def pod(name: str, policy: str, annotations: dict[str, str] | None = None, **spe
 
 def create(made: Cluster, document: str) -> None:
     """Create an object."""
-    kubectl(made, "create", "-f", "-", stdin=document)
+    Api(made, "default").create(json.loads(document))
 
 
 def end_of(made: Cluster, name: str, phase: str) -> dict[str, Any]:
     """Wait for the pod to end in this phase; its status."""
-    wanted = f"--for=jsonpath={{.status.phase}}={phase}"
-    kubectl(made, "wait", f"pod/{name}", wanted, "--timeout=60s")
-    return json.loads(kubectl(made, "get", "pod", name, "-o", "json"))["status"]
+
+    def ended(pods: dict[str, Any]) -> dict[str, Any]:
+        status: dict[str, Any] = pods.get(name, {}).get("status", {})
+        return status if status.get("phase") == phase else {}
+
+    found: dict[str, Any] = Api(made, "default").wait("Pod", ended, seconds=60)
+    return found
+
+
+def delete(made: Cluster, kind: str, name: str, wait_for: str = "") -> None:
+    """Delete an object and wait until it is gone, and the pod that goes with it."""
+    api = Api(made, "default")
+    api.delete(kind, name)
+    api.wait("Pod", lambda pods: not {name, wait_for} & set(pods), seconds=60)
 
 
 def exit_codes(status: dict[str, Any]) -> list[int]:
@@ -216,7 +228,7 @@ def test_pods_made_anew_go_through_the_exit_codes(running: Cluster) -> None:
     for phase in ("Failed", "Failed", "Succeeded", "Succeeded"):
         create(running, pod("anew", "Never", {RUN: "0.2", CODES: "130, 2,0"}))
         seen += exit_codes(end_of(running, "anew", phase))
-        kubectl(running, "delete", "pod", "anew")
+        delete(running, "Pod", "anew")
     assert seen == [130, 2, 0, 0]
 
 
@@ -234,7 +246,7 @@ def test_pods_of_different_owners_are_counted_apart(running: Cluster) -> None:
                 }
             ),
         )
-        uid = kubectl(running, "get", "configmap", "owner", "-o", "jsonpath={.metadata.uid}")
+        uid = Api(running, "default").get("ConfigMap", "owner")["metadata"]["uid"]
         owned = json.loads(pod("owned", "Never", {RUN: "0.2", CODES: "3,0"}))
         owned["metadata"]["ownerReferences"] = [
             {
@@ -247,8 +259,7 @@ def test_pods_of_different_owners_are_counted_apart(running: Cluster) -> None:
         ]
         create(running, json.dumps(owned))
         seen += exit_codes(end_of(running, "owned", "Failed"))
-        kubectl(running, "delete", "configmap", "owner")
-        kubectl(running, "wait", "pod/owned", "--for=delete", "--timeout=60s")
+        delete(running, "ConfigMap", "owner", "owned")
     assert seen == [3, 3]
 
 
