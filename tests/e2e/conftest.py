@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from harness import Api, Operator, Operators, StartOperator, add_nodes, own_namespace
 
-from muster.local import cluster, options
+from muster.local import cluster, components, options
 from muster.local.handle import Cluster
 
 FAILED = pytest.StashKey[bool]()
@@ -38,6 +38,9 @@ def local_cluster(operators: Operators) -> Iterator[Cluster]:
     made = cluster.up(
         options.Options(name=name, nodes=0, tied=True, run_seconds="1", endpoints=False)
     )
+    # The garbage collector looks for new kinds every half minute only: it begins with the CRDs.
+    made.stop(components.CONTROLLER_MANAGER, grace=0)
+    made.start(components.CONTROLLER_MANAGER)
     yield made
     operators.stop()
     cluster.down(name)
