@@ -7,16 +7,18 @@ BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	"$$p" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' \
 	>/dev/null 2>&1 && { echo "$$p"; break; }; done)
-# The stories mostly wait; each process of the tests has a cluster of its own.
-E2E_AT_ONCE ?= 4
+# The stories wait half of their time; each process of the tests has a cluster of its own.
+E2E_AT_ONCE ?= 3
 UNIT_AT_ONCE ?= 2
 PYTEST_ARGS ?=
 # Looking for stories in the other files as well would take each process a while.
 STORIES ?= $(sort $(shell grep -lrE 'mark\.e2e' --include='test_*.py' tests))
 # Half of the time of an API server in a story would go into collecting its garbage, and there are
 # more of them than cores.
-TELL = GOGC=400 GOMAXPROCS=1 $(BIN)/python -m pytest $(STORIES) $(PYTEST_ARGS)
-AT_ONCE = --dist loadfile --no-loadscope-reorder -n
+E2E = GOGC=400 GOMAXPROCS=1 $(BIN)/python -m pytest $(STORIES) -m e2e $(PYTEST_ARGS) \
+	--dist loadfile --no-loadscope-reorder -n $(E2E_AT_ONCE)
+# What `make test` takes a sample of.
+WHOLE = MUSTER_ORACLE_PAIRS=10000 MUSTER_MIXED_JOBS=200
 BENCH_ARGS ?=
 # `make constraints UPGRADE=` adds what is new in pyproject.toml and leaves all other pins alone.
 UPGRADE ?= --upgrade
@@ -63,16 +65,13 @@ test: unit e2e ## run all tests: the fast ones first, then those on a real API s
 unit: install ## run the tests that need no cluster
 	$(BIN)/python -m pytest -m "not e2e" -n $(UNIT_AT_ONCE) $(PYTEST_ARGS)
 
-nightly: install ## run the property tests with thousands of cases each
+nightly: controlplane ## run what `make test` takes a sample of: thousands of cases each
 	$(BIN)/python -m pytest tests/properties --hypothesis-profile=nightly --timeout=0 $(PYTEST_ARGS)
+	@$(WHOLE) $(E2E) -k 'test_oracle or test_mixed'
 
 e2e: controlplane ## run the tests on a real API server
-# Some hold to the second: they mostly wait, and two of them leave each other time. A story that
-# fails beside others is told once more alone, and its failure stays in the output.
-	@$(TELL) -m "e2e and not punctual" $(AT_ONCE) $(E2E_AT_ONCE); beside=$$?; \
-	$(TELL) -m "e2e and punctual" $(AT_ONCE) 2; alone=$$?; \
-	test "$$beside$$alone" = 00 || \
-		$(TELL) -m e2e --last-failed --last-failed-no-failures none
+# A story that fails beside others is told once more alone, and its failure stays in the output.
+	@$(E2E) || $(E2E) --last-failed --last-failed-no-failures none -n 0
 
 check: install ## lint, format, types, import contracts, generated files: what CI runs
 	@$(MAKE) --no-print-directory --keep-going --jobs 2 lint format types imports crds-fresh

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many cases Hypothesis draws, and what is run first.
+"""How many cases Hypothesis draws, what is run first, and what is run beside nothing else.
 
 `pytest --hypothesis-profile=nightly` draws thousands of cases.
 """
 
 from __future__ import annotations
+
+import fcntl
+from collections import Counter
+from typing import IO
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -22,4 +26,51 @@ settings.load_profile("quick")
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put long files first, so that no process has one left when the others are done."""
-    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+    tests = Counter(item.path for item in items)
+    # Whoever gets a file of one test gets the next one with it.
+    items.sort(key=lambda i: (has(i, "punctual") and 1000 - tests[i.path], not has(i, "long")))
+
+
+class Turn:
+    """What a process holds while it has stories that may be late: others wait with those that
+    may not, until nobody holds it any more.
+    """
+
+    def __init__(self) -> None:
+        self._file: IO[str] | None = None
+        self._quiet = False
+
+    def take(self, item: pytest.Item) -> None:
+        """Wait until it is the turn of this story."""
+        if self._file is None:
+            self._file = (item.config.cache.mkdir("stories") / "turn").open("w")
+            fcntl.flock(self._file, fcntl.LOCK_SH)
+        if has(item, "punctual") and not self._quiet:
+            for step in (fcntl.LOCK_UN, fcntl.LOCK_EX, fcntl.LOCK_UN):
+                fcntl.flock(self._file, step)
+            self._quiet = True
+
+    def end(self) -> None:
+        """Have no more stories."""
+        if self._file is not None:
+            self._file.close()
+
+
+TURN = Turn()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Begin a punctual story when all processes are done with those that are not."""
+    if has(item, "e2e"):
+        TURN.take(item)
+
+
+def pytest_sessionfinish() -> None:
+    """Let the others have their turn."""
+    TURN.end()
+
+
+def has(item: pytest.Item, mark: str) -> bool:
+    """Say whether a test bears that mark."""
+    return item.get_closest_marker(mark) is not None

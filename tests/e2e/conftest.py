@@ -1,29 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One cluster for all stories; a namespace, nodes and an operator for each."""
+"""One cluster for all stories; a namespace and nodes for each, an operator for those alike."""
 
 from __future__ import annotations
 
-import itertools
 import os
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
-from harness import Api, Operator, account_config, add_nodes, own_namespace
+from harness import Api, Operator, Operators, StartOperator, add_nodes, own_namespace
 
-from muster.local import cluster, options
+from muster.local import cluster, components, options
 from muster.local.handle import Cluster
 
-StartOperator = Callable[..., Operator]
+FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Remember whether a story has failed, for those who clear up after it."""
+    report = yield
+    item.stash[FAILED] = report.failed or item.stash.get(FAILED, False)
+    return report
 
 
 @pytest.fixture(scope="session")
-def local_cluster() -> Iterator[Cluster]:
+def operators(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operators]:
+    """Give what starts operators, one beside the other only where a story wants it."""
+    made = Operators(tmp_path_factory.mktemp("operators"))
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="session")
+def local_cluster(operators: Operators) -> Iterator[Cluster]:
     """Start a control plane without nodes: each test brings those it needs."""
     name = f"e2e-{os.getpid()}"
-    made = cluster.up(options.Options(name=name, nodes=0, tied=True, run_seconds="1"))
+    made = cluster.up(
+        options.Options(name=name, nodes=0, tied=True, run_seconds="1", endpoints=False)
+    )
+    # The garbage collector looks for new kinds every half minute only: it begins with the CRDs.
+    made.stop(components.CONTROLLER_MANAGER, grace=0)
+    made.start(components.CONTROLLER_MANAGER)
     yield made
+    operators.stop()
     cluster.down(name)
 
 
@@ -37,51 +56,33 @@ def api(local_cluster: Cluster) -> Iterator[Api]:
 
 
 @pytest.fixture
-def start_operator(local_cluster: Cluster, tmp_path: Path) -> Iterator[StartOperator]:
-    """Give a function that starts an operator under the shipped roles of an overlay."""
-    numbers = itertools.count()
-    with ExitStack() as running:
-
-        def start(*flags: str, overlay: str = "embedded", ready: bool = True) -> Operator:
-            config = account_config(local_cluster, tmp_path, overlay)
-            made = Operator(config, tmp_path / f"operator-{next(numbers)}.log", flags)
-            made.command = "scheduler" if overlay == "scheduler" else "run"
-            return running.enter_context(made.working(ready=ready))
-
+def start_operator(
+    local_cluster: Cluster, operators: Operators, request: pytest.FixtureRequest
+) -> Iterator[StartOperator]:
+    """Give a function that gives operators under the shipped roles of an overlay."""
+    story = request.node
+    with operators.lending(local_cluster, lambda: not story.stash.get(FAILED, True)) as start:
         yield start
 
 
 @pytest.fixture
 def operator(start_operator: StartOperator) -> Operator:
-    """Start an operator with the embedded allocator."""
+    """Give an operator with the embedded allocator; each story brings its own nodes."""
     return start_operator()
 
 
 @pytest.fixture(scope="module")
-def module_operator(
-    local_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Operator]:
-    """Give all stories of a module one operator; each brings its own nodes."""
-    folder = tmp_path_factory.mktemp("operator")
-    config = account_config(local_cluster, folder, "embedded")
-    with Operator(config, folder / "operator.log", ()).working() as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
 def shared_operator(
-    local_cluster: Cluster,
-    tmp_path_factory: pytest.TempPathFactory,
-    request: pytest.FixtureRequest,
+    local_cluster: Cluster, operators: Operators, request: pytest.FixtureRequest
 ) -> Iterator[Operator]:
     """Give all stories of a module that do not mind each other one operator, and ample nodes.
 
     It has the roles of the overlay that the module names as OVERLAY, else of `embedded`.
     """
-    folder = tmp_path_factory.mktemp("operator")
-    config = account_config(local_cluster, folder, getattr(request.module, "OVERLAY", "embedded"))
+    overlay = getattr(request.module, "OVERLAY", "embedded")
     admin = Api(local_cluster, "default")
-    with Operator(config, folder / "operator.log", ()).working() as made:
+    with operators.lending(local_cluster, lambda: True) as start:
+        made = start(overlay=overlay)
         nodes = add_nodes(admin, *[{"cpu": "64"}] * 3, prefix="ample")
         yield made
     for name in nodes:

@@ -19,11 +19,11 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol
 
 import stock
 import urllib3
@@ -109,7 +109,8 @@ class Api:
             headers={"Content-Type": kind},
             timeout=30.0,
         )
-        document: Json = json.loads(answer.data) if answer.data else {}
+        is_json = answer.headers.get("Content-Type", "").startswith("application/json")
+        document: Json = json.loads(answer.data) if is_json else {}
         if answer.status == 429 and "Retry-After" in answer.headers:
             time.sleep(float(answer.headers["Retry-After"]))  # the server asks for it
             return self.send(method, path, body, kind)
@@ -382,7 +383,11 @@ def own_namespace(cluster: Cluster, prefix: str) -> Iterator[Api]:
     made.wait("ServiceAccount", lambda found: "default" in found)
     yield made
     for kind in (*JOBS, "Job", "Pod", "Service", "PodGroup"):
-        made.send("DELETE", made.path(kind), {"gracePeriodSeconds": 0})
+        try:
+            made.send("DELETE", made.path(kind), {"gracePeriodSeconds": 0})
+        except Refused as error:
+            if error.code != 404:  # nobody serves that kind there
+                raise
 
 
 def nothing_left(api: Api) -> None:
@@ -500,6 +505,8 @@ class Operator:
     command: str = "run"
     outage: bool = False
     """Whether its server restarts, which then knows nobody's roles for a moment."""
+    _looked_at: int = 0
+    """How much of its log other stories have answered for."""
 
     def start(self, *, ready: bool = True) -> None:
         """Start the process; return when it is ready to work."""
@@ -514,21 +521,6 @@ class Operator:
         self.process = stock.start(words, self.log)
         if ready:
             self.wait_ready()
-
-    @contextmanager
-    def working(self, *, ready: bool = True) -> Iterator[Self]:
-        """Run the process for as long as the block lasts, then look at what it has logged.
-
-        It ends with the block whatever happens: one that is left over would work on beside
-        those of later stories.
-        """
-        try:
-            self.start(ready=ready)
-            yield self
-        finally:
-            self.stop()
-            print(f"--- {self.command} {' '.join(self.flags)}\n{self.log.read_text()[-8000:]}")
-        self.check_log()
 
     def wait_ready(self, seconds: float = PATIENCE) -> None:
         """Return when /readyz says yes."""
@@ -562,14 +554,29 @@ class Operator:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics}/metrics") as answer:
             return str(answer.read().decode())
 
+    def begin(self) -> None:
+        """Leave what is in the log so far to those who have had it logged."""
+        self._looked_at = self.log.stat().st_size
+
     def check_log(self) -> None:
         """Fail if something went wrong inside, or if the operator tried what it may not do."""
-        text = self.log.read_text()
+        text = self._logged()
+        print(f"--- {self.command} {' '.join(self.flags)}\n{text[-8000:]}")
         assert "Traceback" not in text, text[-8000:]
         refused = FORBIDDEN.findall(text)
         if self.outage:
             refused = [line for line in refused if TRIED_AGAIN not in line]
         assert not refused, refused[:5]
+
+    def _logged(self) -> str:
+        with self.log.open(encoding="utf-8") as file:
+            file.seek(self._looked_at)
+            return file.read()
+
+    @property
+    def fit(self) -> bool:
+        """Whether another story may have it."""
+        return self.running and not self.outage and self.readiness() == "ok"
 
     @property
     def running(self) -> bool:
@@ -609,6 +616,101 @@ class Operator:
             yield
         finally:
             os.kill(self.process.pid, signal.SIGCONT)
+
+
+class StartOperator(Protocol):
+    """Gives an operator that is under way."""
+
+    def __call__(
+        self,
+        *flags: str,
+        overlay: str = "embedded",
+        ready: bool = True,
+        fresh: bool = False,
+        through: Proxy | None = None,
+    ) -> Operator:
+        """Give one with the shipped roles of an overlay, that reaches its server `through`.
+
+        It may have worked for other stories under the same flags before, and may do so later,
+        unless it is one of several, or is to be `fresh`, or looked at before it is `ready`.
+        """
+
+
+class Proxy(Protocol):
+    """Stands before an API server."""
+
+    def config(self, kubeconfig: Path) -> Path:
+        """Return a copy of a kubeconfig that leads there."""
+
+
+class Operators:
+    """All operators of this process. One works on for the next story that wants it so."""
+
+    def __init__(self, folder: Path) -> None:
+        """Write their files there."""
+        self._folder = folder
+        self._numbers = itertools.count()
+        self._kept: tuple[object, Operator] | None = None
+
+    def stop(self) -> None:
+        """End the one that nobody uses at present."""
+        kept, self._kept = self._kept, None
+        if kept:
+            kept[1].stop()
+            kept[1].check_log()
+
+    @contextmanager
+    def lending(self, cluster: Cluster, well: Callable[[], bool]) -> Iterator[StartOperator]:
+        """Give a function that gives operators for as long as the block lasts.
+
+        Then what they have logged is looked at. A single one works on if all went `well`; others
+        end with the block whatever happens: they would work beside those of later stories.
+        """
+        given: list[tuple[object, Operator]] = []
+
+        def start(
+            *flags: str,
+            overlay: str = "embedded",
+            ready: bool = True,
+            fresh: bool = False,
+            through: Proxy | None = None,
+        ) -> Operator:
+            key = () if fresh else (cluster.server, overlay, flags, through)
+            kept = self._kept
+            if kept and kept[0] == key and kept[1].fit and ready and not given:
+                self._kept = None
+                kept[1].begin()
+                given.append(kept)
+                return kept[1]
+            self.stop()
+            made = self._new(cluster, flags, overlay, through)
+            given.append((key, made))
+            made.start(ready=ready)
+            return made
+
+        try:
+            yield start
+        finally:
+            self._end(given, on=well())
+
+    def _new(
+        self, cluster: Cluster, flags: Sequence[str], overlay: str, through: Proxy | None
+    ) -> Operator:
+        config = account_config(cluster, self._folder, overlay)
+        log = self._folder / f"operator-{next(self._numbers)}.log"
+        made = Operator(through.config(config) if through else config, log, flags)
+        made.command = "scheduler" if overlay == "scheduler" else "run"
+        return made
+
+    def _end(self, given: list[tuple[object, Operator]], *, on: bool) -> None:
+        with ExitStack() as ends:
+            for _, made in given:
+                ends.callback(made.check_log)
+            if len(given) == 1 and on and given[0][0] and given[0][1].fit:
+                (self._kept,) = given
+            else:
+                for _, made in given:
+                    ends.callback(made.stop)
 
 
 def account_config(cluster: Cluster, folder: Path, overlay: str) -> Path:

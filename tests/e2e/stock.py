@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators forked from a process that has read their code already, which takes a second each."""
+"""Muster's commands forked from a process that has read their code, which takes a second each."""
 
 from __future__ import annotations
 
 import functools
 import multiprocessing
 import os
+import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -20,9 +21,28 @@ STOCK = "frozen"
 
 def start(words: Sequence[str], log: Path) -> ForkServerProcess:
     """Start `muster WORDS`; what it prints goes to the end of the log."""
+    return _start(words, log, log, {})
+
+
+def run(
+    words: Sequence[str], folder: Path, env: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Return `muster WORDS` once it is done; its output is kept in files of that folder."""
+    out, err = folder / "stdout", folder / "stderr"
+    for file in (out, err):
+        file.unlink(missing_ok=True)
+    process = _start(words, out, err, env)
+    process.join()
+    assert process.exitcode is not None
+    return subprocess.CompletedProcess(words, process.exitcode, out.read_text(), err.read_text())
+
+
+def _start(
+    words: Sequence[str], out: Path, err: Path, env: Mapping[str, str]
+) -> ForkServerProcess:
     _read()
     context = multiprocessing.get_context("forkserver")
-    process = context.Process(target=_run, args=(tuple(words), log))
+    process = context.Process(target=_run, args=(tuple(words), out, err, dict(env)))
     process.start()
     return process
 
@@ -36,10 +56,11 @@ def _read() -> None:
         forkserver.ensure_running()
 
 
-def _run(words: Sequence[str], log: Path) -> None:
-    with log.open("ab") as file:
-        os.dup2(file.fileno(), sys.stdout.fileno())
-        os.dup2(file.fileno(), sys.stderr.fileno())
+def _run(words: Sequence[str], out: Path, err: Path, env: Mapping[str, str]) -> None:
+    for path, stream in ((out, sys.stdout), (err, sys.stderr)):
+        with path.open("ab") as file:
+            os.dup2(file.fileno(), stream.fileno())
+    os.environ.update(env)
     assert STOCK in sys.modules, "the server of forks could not read it, and says nothing of it"
     sys.argv = ["muster", *words]
     sys.exit(cli.main())

@@ -6,11 +6,11 @@ The schedulers themselves are not there; the tests say what they would write.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import Api, Json, Operator, Refused, add_nodes, tfjob, verdict
+from harness import Api, Json, Refused, StartOperator, add_nodes, tfjob, verdict
 from schedulers import (
     BUDGETS,
     CRDS,
@@ -32,23 +32,22 @@ from schedulers import (
 )
 
 from muster import gang
+from muster.local.handle import Cluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
-StartOperator = Callable[..., Operator]
 
-
-@pytest.fixture
-def volcano(api: Api) -> Iterator[None]:
+@pytest.fixture(scope="module")
+def volcano(local_cluster: Cluster) -> Iterator[None]:
     """Serve Volcano's PodGroup."""
-    with installed(api, "volcano"):
+    with installed(Api(local_cluster, "default"), "volcano"):
         yield
 
 
-@pytest.fixture
-def scheduler_plugins(api: Api) -> Iterator[None]:
+@pytest.fixture(scope="module")
+def scheduler_plugins(local_cluster: Cluster) -> Iterator[None]:
     """Serve the PodGroup of scheduler-plugins."""
-    with installed(api, "scheduler-plugins"):
+    with installed(Api(local_cluster, "default"), "scheduler-plugins"):
         yield
 
 
@@ -149,12 +148,12 @@ def test_volcano_admits_first_then_pods_come_at_once(
 
 
 def test_a_volcano_queue_that_is_missing_or_closed_is_told(
-    api: Api, start_operator: StartOperator
+    api: Api, volcano: None, start_operator: StartOperator
 ) -> None:
     """Volcano itself would say nothing; the job hears of it as soon as the queue opens."""
     queues = "/apis/scheduling.volcano.sh/v1beta1/queues"
-    with installed(api, "volcano-queues"), installed(api, "volcano"):
-        start_operator("--gang-scheduler-name=volcano", overlay="volcano")
+    with installed(api, "volcano-queues"):
+        start_operator("--gang-scheduler-name=volcano", overlay="volcano", fresh=True)
         api.create(tfjob("mnist", schedulingPolicy={"queue": "research"}))
         told = api.wait_job("mnist", lambda j: verdict(j).get("reason") == "QueueNotFound")
         assert verdict(told)["message"] == 'Volcano has no queue "research"'
@@ -321,31 +320,6 @@ def budget(job: Json, minimum: int) -> Json:
     return {**document, "kind": "PodDisruptionBudget", "spec": spec}
 
 
-def test_kube_batch_gets_a_disruption_budget_if_asked(
-    api: Api, start_operator: StartOperator, tmp_path: Path
-) -> None:
-    """The way of the old days; it is replaced on scaling, and deleted with the job's end."""
-    start_operator(
-        "--enable-gang-scheduling=true", "--kube-batch-object=pdb", overlay="kube-batch"
-    )
-    (node,) = add_nodes(api, {"cpu": "8"})
-    job = applied(api, tmp_path, tfjob("mnist", workers=2, run="1"))
-    first = group(api, BUDGETS, "mnist")
-    assert written(first) == budget(job, 2)
-    assert api.find("PodGroup", "mnist") is None
-    for pod in pods(api, "mnist", 2):
-        assert pod["metadata"]["annotations"][GROUP_NAME] == "mnist"
-        assert pod["spec"]["schedulerName"] == "kube-batch"
-    api.patch("TFJob", "mnist", {"spec": {"tfReplicaSpecs": {"Worker": {"replicas": 3}}}})
-    second = group(api, BUDGETS, "mnist", lambda g: g["spec"]["minAvailable"] == 3)
-    assert second["metadata"]["uid"] != first["metadata"]["uid"]
-    bind(api, pods(api, "mnist", 3), node)
-    api.wait_condition("mnist", "Succeeded")
-    no_group(api, BUDGETS, "mnist")
-    (told,) = api.wait("Event", lambda found: events_of(found, "SuccessfulDeletePdb"))
-    assert told["message"] == "Deleted PodDisruptionBudget: mnist"
-
-
 def events_of(found: dict[str, Json], reason: str) -> list[Json]:
     """Return the events of that reason."""
     return [event for event in found.values() if event["reason"] == reason]
@@ -354,23 +328,35 @@ def events_of(found: dict[str, Json], reason: str) -> list[Json]:
 def test_kube_batch_without_its_api_gets_a_disruption_budget(
     api: Api, no_own_group: None, start_operator: StartOperator, tmp_path: Path
 ) -> None:
-    """`auto` falls back where PodGroup is not served; suspending deletes the budget too."""
-    start_operator("--gang-scheduler-name=kube-batch", overlay="kube-batch")
-    job = applied(api, tmp_path, tfjob("mnist", workers=2))
-    assert written(group(api, BUDGETS, "mnist")) == budget(job, 2)
-    pods(api, "mnist", 2)
+    """The way of the old days, to which `auto` falls back where PodGroup is not served.
+
+    The budget is replaced on scaling, and goes with a suspension and with the job's end.
+    """
+    start_operator("--gang-scheduler-name=kube-batch", overlay="kube-batch", fresh=True)
+    (node,) = add_nodes(api, {"cpu": "8"})
+    job = applied(api, tmp_path, tfjob("mnist", workers=2, run="1"))
+    first = group(api, BUDGETS, "mnist")
+    assert written(first) == budget(job, 2)
+    for pod in pods(api, "mnist", 2):
+        assert pod["metadata"]["annotations"][GROUP_NAME] == "mnist"
+        assert pod["spec"]["schedulerName"] == "kube-batch"
     api.patch("TFJob", "mnist", {"spec": {"runPolicy": {"suspend": True}}})
     no_group(api, BUDGETS, "mnist")
     api.patch("TFJob", "mnist", {"spec": {"runPolicy": {"suspend": False}}})
-    group(api, BUDGETS, "mnist")
+    first = group(api, BUDGETS, "mnist")
+    api.patch("TFJob", "mnist", {"spec": {"tfReplicaSpecs": {"Worker": {"replicas": 3}}}})
+    second = group(api, BUDGETS, "mnist", lambda g: g["spec"]["minAvailable"] == 3)
+    assert second["metadata"]["uid"] != first["metadata"]["uid"]
+    bind(api, pods(api, "mnist", 3), node)
+    api.wait_condition("mnist", "Succeeded")
+    no_group(api, BUDGETS, "mnist")
+    (told, *_) = api.wait("Event", lambda found: events_of(found, "SuccessfulDeletePdb"))
+    assert told["message"] == "Deleted PodDisruptionBudget: mnist"
 
 
-@pytest.mark.parametrize("value", ["none", ""])
-def test_without_gangs_nothing_but_pods(
-    api: Api, value: str, start_operator: StartOperator
-) -> None:
+def test_without_gangs_nothing_but_pods(api: Api, start_operator: StartOperator) -> None:
     """No group, no link, no scheduler's name, no verdict: the cluster's scheduler does it."""
-    start_operator(f"--gang-scheduler-name={value}", overlay="none")
+    start_operator("--gang-scheduler-name=none", overlay="none")
     add_nodes(api, {"cpu": "8"})
     api.create(tfjob("mnist", workers=2, run="1"))
     job = api.wait_condition("mnist", "Succeeded")
@@ -382,11 +368,15 @@ def test_without_gangs_nothing_but_pods(
         assert GROUP_NAME not in pod["metadata"].get("annotations", {})
 
 
-def test_a_missing_api_is_told_and_waited_for(api: Api, start_operator: StartOperator) -> None:
+def test_a_missing_api_is_told_and_waited_for(
+    api: Api, volcano: None, start_operator: StartOperator
+) -> None:
     """In /readyz, the log, an event and the job; everything goes on by itself when it appears.
 
     Shows S13.
     """
+    file = CRDS / "volcano.yaml"
+    remove(api, file)
     operator = start_operator("--gang-scheduler-name=volcano", overlay="volcano", ready=False)
     said = operator.wait_unready("scheduling.volcano.sh/v1beta1")
     assert gang.VOLCANO.cure in said
@@ -394,33 +384,29 @@ def test_a_missing_api_is_told_and_waited_for(api: Api, start_operator: StartOpe
     api.create(tfjob("early", workers=2))
     told_missing(api, "early")
     assert api.pods() == []
-    file = CRDS / "volcano.yaml"
     install(api, file)
-    try:
-        operator.wait_ready()
-        group(api, VOLCANO, "early")
-        api.wait_job("early", lambda j: verdict(j).get("state") == "Queued")
-        api.patch(VOLCANO, "early", {"status": {"phase": "Inqueue"}})
-        before = pods(api, "early", 2)
+    operator.wait_ready()
+    group(api, VOLCANO, "early")
+    api.wait_job("early", lambda j: verdict(j).get("state") == "Queued")
+    api.patch(VOLCANO, "early", {"status": {"phase": "Inqueue"}})
+    before = pods(api, "early", 2)
 
-        remove(api, file)
-        operator.wait_unready("scheduling.volcano.sh/v1beta1")
-        api.create(tfjob("late", workers=1))
-        told_missing(api, "late")
-        api.patch("TFJob", "early", {"spec": {"tfReplicaSpecs": {"Worker": {"replicas": 3}}}})
-        told_missing(api, "early")
-        kept = {pod["metadata"]["uid"] for pod in api.pods()}
-        assert kept == {pod["metadata"]["uid"] for pod in before}
+    remove(api, file)
+    operator.wait_unready("scheduling.volcano.sh/v1beta1")
+    api.create(tfjob("late", workers=1))
+    told_missing(api, "late")
+    api.patch("TFJob", "early", {"spec": {"tfReplicaSpecs": {"Worker": {"replicas": 3}}}})
+    told_missing(api, "early")
+    kept = {pod["metadata"]["uid"] for pod in api.pods()}
+    assert kept == {pod["metadata"]["uid"] for pod in before}
 
-        install(api, file)
-        operator.wait_ready()
-        assert group(api, VOLCANO, "late")["spec"]["minMember"] == 1
-        assert group(api, VOLCANO, "early")["spec"]["minMember"] == 3
-        for name, count in (("late", 1), ("early", 3)):
-            api.patch(VOLCANO, name, {"status": {"phase": "Inqueue"}})
-            pods(api, name, count)
-    finally:
-        remove(api, file)
+    install(api, file)
+    operator.wait_ready()
+    assert group(api, VOLCANO, "late")["spec"]["minMember"] == 1
+    assert group(api, VOLCANO, "early")["spec"]["minMember"] == 3
+    for name, count in (("late", 1), ("early", 3)):
+        api.patch(VOLCANO, name, {"status": {"phase": "Inqueue"}})
+        pods(api, name, count)
 
 
 def told_missing(api: Api, name: str) -> None:

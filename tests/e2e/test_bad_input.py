@@ -6,7 +6,6 @@ from __future__ import annotations
 import copy
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from harness import COUNTER, Api, Json, condition, condition_types, tfjob
@@ -70,63 +69,24 @@ def without_container() -> tuple[Json, Json]:
     return bad, good
 
 
-def without_image() -> tuple[Json, Json]:
-    """Return a job without an image, and the job mended."""
-    good = tfjob("bad", run="0")
-    bad = copy.deepcopy(good)
-    del container(bad)["image"]
-    return bad, good
+REASON = (
+    "spec.tfReplicaSpecs[Worker].template.spec.containers: Required value: "
+    "must have at least one container with name tensorflow"
+)
 
 
-def two_chiefs() -> tuple[Json, Json]:
-    """Return a job with a Chief and a Master, and the job mended."""
-    good = tfjob("bad", run="0", chief=True)
-    bad = copy.deepcopy(good)
-    bad["spec"]["tfReplicaSpecs"]["Master"] = bad["spec"]["tfReplicaSpecs"]["Chief"]
-    return bad, good
+def test_what_the_schema_cannot_catch_is_told_once_and_can_be_mended(shared_api: Api) -> None:
+    """Invalid with the reason, one Warning, no children, no retries; an edit heals it.
 
-
-def with_a_long_name() -> tuple[Json, Json]:
-    """Return a job whose eleventh worker's name is too long, and the job with ten."""
-    good = tfjob("b" * 54, workers=10, run="0", resources=MINUTE)
-    bad = copy.deepcopy(good)
-    bad["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] = 11
-    return bad, good
-
-
-WORKERS = "spec.tfReplicaSpecs[Worker].template.spec.containers"
-MISTAKES = [
-    (
-        without_container,
-        f"{WORKERS}: Required value: must have at least one container with name tensorflow",
-    ),
-    (without_image, f"{WORKERS}[0].image: Required value: must be required"),
-    (
-        two_chiefs,
-        "spec.tfReplicaSpecs: Forbidden: must not have more than 1 Chief or Master role",
-    ),
-    (
-        with_a_long_name,
-        (
-            f'metadata.name: Invalid value: "{"b" * 54}": will not able to create pod and service '
-            f'with invalid DNS label "{"b" * 54}-worker-10": must be no more than 63 characters'
-        ),
-    ),
-]
-
-
-@pytest.mark.parametrize(("mistake", "reason"), MISTAKES, ids=lambda m: getattr(m, "__name__", ""))
-def test_what_the_schema_cannot_catch_is_told_once_and_can_be_mended(
-    shared_api: Api, mistake: Any, reason: str
-) -> None:
-    """Invalid with the reason, one Warning, no children, no retries; an edit heals it."""
+    All mistakes of this kind, and their words, are in tests/corpus.
+    """
     api = shared_api
-    bad, good = mistake()
+    bad, good = without_container()
     name = api.create(bad)["metadata"]["name"]
     job = api.wait_job(name, lambda j: j.get("status", {}).get("state") == "Invalid")
-    assert job["status"]["reason"] == reason
+    assert job["status"]["reason"] == REASON
     assert not children(api)
-    assert told(api, "TFJobFailedValidation") == [f"TFJob failed validation because {reason}"]
+    assert told(api, "TFJobFailedValidation") == [f"TFJob failed validation because {REASON}"]
     version = job["metadata"]["resourceVersion"]
     other_life(api)
     assert api.get("TFJob", name)["metadata"]["resourceVersion"] == version
@@ -145,23 +105,12 @@ def test_what_the_schema_cannot_catch_is_told_once_and_can_be_mended(
     assert condition_types(job)[0] == ("Created", "True")
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"runPolicy": {"cleanPodPolcy": "All"}}, 'unknown field "spec.runPolicy.cleanPodPolcy"'),
-        ({"successPolicy": "all"}, 'supported values: "", "AllWorkers"'),
-        ({"runPolicy": {"backoffLimit": -1}}, "should be greater than or equal to 0"),
-    ],
-)
-def test_what_the_schema_catches_is_said_at_apply(
-    shared_api: Api, tmp_path: Path, change: Json, said: str
-) -> None:
-    """The answer names the field and what to write."""
+def test_what_the_schema_catches_is_said_at_apply(shared_api: Api, tmp_path: Path) -> None:
+    """The answer names the field; what the server says of other mistakes is told in test_crds."""
     file = tmp_path / "job.yaml"
-    file.write_text(json.dumps(tfjob("typo", spec=change)))
-    assert said in shared_api.kubectl(
-        "apply", "-n", shared_api.namespace, "-f", str(file), check=False
-    )
+    file.write_text(json.dumps(tfjob("typo", spec={"runPolicy": {"cleanPodPolcy": "All"}})))
+    said = shared_api.kubectl("apply", "-n", shared_api.namespace, "-f", str(file), check=False)
+    assert 'unknown field "spec.runPolicy.cleanPodPolcy"' in said
     assert not shared_api.list("TFJob")
 
 
@@ -193,45 +142,61 @@ def test_a_template_that_the_server_refuses_is_invalid_until_it_is_edited(shared
     assert "reason" not in api.get("TFJob", "refused")["status"]
 
 
+TAKEN = {
+    "Pod": "pod-worker-1",
+    "Service": "service-worker-1",
+    "PodGroup": "podgroup",
+    "ConfigMap": "configmap-tf-config",
+}
+"""Kind of an object of somebody else -> its name, which a job needs; `pod` is the first job's."""
+
+
 def foreign(kind: str) -> Json:
-    """Return an object of somebody else under a name that the job `taken` needs."""
+    """Return an object of somebody else."""
     spec: Json = {
         "Pod": {"containers": [{"name": "x", "image": "x"}], "nodeName": "ample-1"},
         "Service": {"ports": [{"port": 80}]},
         "PodGroup": {"minMember": 1},
     }.get(kind, {})
-    name = {"PodGroup": "taken", "ConfigMap": "taken-tf-config"}.get(kind, "taken-worker-1")
     version = "scheduling.incubator.k8s.io/v1alpha1" if kind == "PodGroup" else "v1"
-    made: Json = {"apiVersion": version, "kind": kind, "metadata": {"name": name}}
+    made: Json = {"apiVersion": version, "kind": kind, "metadata": {"name": TAKEN[kind]}}
     return {**made, "spec": spec} if spec else {**made, "data": {"mine": "yes"}}
 
 
-@pytest.mark.parametrize("kind", ["Pod", "Service", "PodGroup", "ConfigMap"])
-def test_a_name_that_is_taken_blocks_the_job_until_it_is_free(shared_api: Api, kind: str) -> None:
+def test_a_name_that_is_taken_blocks_the_job_until_it_is_free(shared_api: Api) -> None:
     """Somebody else's object is not touched; once it is gone the job goes on by itself."""
     api = shared_api
-    theirs = api.create(foreign(kind))
-    name = theirs["metadata"]["name"]
-    api.create(tfjob("taken", workers=33, run="forever", resources=MINUTE))
-    job = api.wait_job("taken", lambda j: j.get("status", {}).get("state") == "Blocked")
-    text = f'Resource "{name}" of Kind "{kind}" already exists and is not managed by TFJob'
-    assert job["status"]["reason"] == text
-    assert told(api, "ErrResourceExists") == [text]
+    theirs = {kind: api.create(foreign(kind)) for kind in TAKEN}
+    for kind in TAKEN:
+        workers = 33 if kind == "ConfigMap" else 2
+        api.create(tfjob(kind.lower(), workers=workers, run="forever", resources=MINUTE))
+    texts = {
+        kind: f'Resource "{name}" of Kind "{kind}" already exists and is not managed by TFJob'
+        for kind, name in TAKEN.items()
+    }
+    for kind, text in texts.items():
+        job = api.wait_job(kind.lower(), lambda j: j.get("status", {}).get("state") == "Blocked")
+        assert job["status"]["reason"] == text
+    assert sorted(told(api, "ErrResourceExists", len(TAKEN))) == sorted(texts.values())
     other_life(api)
-    left = api.get(kind, name)
-    assert left["metadata"]["uid"] == theirs["metadata"]["uid"]
-    assert "ownerReferences" not in left["metadata"]
-    assert left.get("data") == theirs.get("data")
-    assert OPERATOR not in left["metadata"].get("labels", {})
-    assert len(told(api, "ErrResourceExists")) == 1
-    api.delete(kind, name, grace=0)
-    job = api.wait_job("taken", lambda j: j["status"]["state"] == "Running")
-    assert "reason" not in job["status"]
-    api.wait_pods(33, "Running", "taken")
-    api.wait("Service", lambda found: len(found) == 33)
-    owned = [api.get(kind, name), *api.pods("taken")]
-    owners = {o["metadata"]["ownerReferences"][0]["uid"] for o in owned}
-    assert owners == {job["metadata"]["uid"]}
+    for kind, name in TAKEN.items():
+        left = api.get(kind, name)
+        assert left["metadata"]["uid"] == theirs[kind]["metadata"]["uid"]
+        assert "ownerReferences" not in left["metadata"]
+        assert left.get("data") == theirs[kind].get("data")
+        assert OPERATOR not in left["metadata"].get("labels", {})
+    assert len(told(api, "ErrResourceExists")) == len(TAKEN)
+    for kind, name in TAKEN.items():
+        api.delete(kind, name, grace=0)
+    for kind, name in TAKEN.items():
+        job = api.wait_job(kind.lower(), lambda j: j["status"]["state"] == "Running")
+        assert "reason" not in job["status"]
+        workers = 33 if kind == "ConfigMap" else 2
+        pods = api.wait_pods(workers, "Running", kind.lower())
+        owned = [api.get(kind, name), *pods]
+        owners = {o["metadata"]["ownerReferences"][0]["uid"] for o in owned}
+        assert owners == {job["metadata"]["uid"]}
+    api.wait("Service", lambda found: len(found) == 33 + 3 * 2)
 
 
 def test_a_matching_pod_without_owner_is_adopted(shared_api: Api) -> None:

@@ -3,16 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
-from harness import Api, Operator, add_nodes, node_of, tfjob
+from harness import Api, StartOperator, add_nodes, node_of, tfjob
 
 pytestmark = pytest.mark.e2e
 
-StartOperator = Callable[..., Operator]
 
 SEEDS = Path(__file__).parents[1] / "seeds"
 POLICIES = Path(__file__).parents[2] / "examples" / "policies"

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 
 import pytest
-from harness import Api, Json, Operator, add_nodes, condition, node_of, phase_of, tfjob
+from harness import Api, Json, StartOperator, add_nodes, condition, node_of, phase_of, tfjob
 
 pytestmark = pytest.mark.e2e
 
@@ -37,7 +37,7 @@ def overcommitted(pods: Mapping[str, Json]) -> Iterator[str]:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_five_crashes_while_twenty_jobs_start(
-    api: Api, start_operator: Callable[..., Operator], seed: int
+    api: Api, start_operator: StartOperator, seed: int
 ) -> None:
     """All jobs succeed, no pod is made twice, no gang starts by half, no node is overfull.
 

@@ -3,16 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from gangs import moments
-from harness import Api, Json, Operator, add_nodes, condition, node_of, tfjob, verdict
+from harness import Api, Json, StartOperator, add_nodes, condition, node_of, tfjob, verdict
 
 pytestmark = pytest.mark.e2e
 
-StartOperator = Callable[..., Operator]
 POLICY = """
 actions: "allocate, backfill, defragment"
 configurations: [{{name: defragment, arguments: {{defragment.mode: {mode}}}}}]

@@ -14,7 +14,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from muster.local import cluster, processes
+from muster.local import cluster, processes, runner
+from muster.local.handle import ClusterError
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 400
@@ -79,6 +80,7 @@ def test_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         tells_its_story(text)
         shows_its_pictures(out)
         can_be_looked_at(text, state, tmp_path)
+        knows_when_its_operator_dies()
     finally:
         cluster.down("demo")
     assert nothing_remains(state)
@@ -132,48 +134,29 @@ def can_be_looked_at(text: str, state: Path, cwd: Path) -> None:
     assert "muster local down --name demo" in words
 
 
+def knows_when_its_operator_dies() -> None:
+    """Check that it would have ended: what becomes of a demo then is told in tests/local."""
+    kept = cluster.find("demo")
+    assert kept is not None
+    operator = runner.Runner(kept, health=0, metrics=0)
+    operator.check()
+    process = processes.read(kept.files.pid(runner.NAME))
+    assert process is not None
+    assert processes.send(process, signal.SIGKILL)
+    assert processes.wait_gone([process], seconds=30) == []
+    with pytest.raises(ClusterError, match=r"the operator ended\. Its last words"):
+        operator.check()
+
+
 def test_an_interrupted_demo_cleans_up(tmp_path: Path) -> None:
-    """Ctrl-C in the middle: a word, exit code 130, no process, no file."""
+    """Ctrl-C while its cluster comes up: a word, exit code 130, no process, no file."""
     state = tmp_path / "state"
     process = start("--out", str(tmp_path / "demo.svg"), state=state, cwd=tmp_path)
     assert process.stdout is not None
-    for line in process.stdout:
-        if "Queued" in line:
-            break
+    assert any("API server\n" in line and " s  " in line for line in process.stdout)
     process.send_signal(signal.SIGINT)
     rest, _ = process.communicate(timeout=60)
     assert process.returncode == 130, rest
     assert rest.endswith("muster demo: interrupted\n")
     assert nothing_remains(state)
     assert not (tmp_path / "demo.svg").exists()
-
-
-def test_an_operator_that_dies_ends_the_demo(tmp_path: Path) -> None:
-    """Exit code 1 and the reason; its log outlives the cluster."""
-    state = tmp_path / "state"
-    process = start("--out", str(tmp_path / "demo.svg"), state=state, cwd=tmp_path)
-    assert process.stdout is not None
-    for line in process.stdout:
-        if "Queued" in line:
-            break
-    (record,) = state.rglob("muster.pid")
-    operator = processes.read(record)
-    assert operator is not None
-    assert processes.send(operator, signal.SIGKILL)
-    rest, _ = process.communicate(timeout=60)
-    assert process.returncode == 1, rest
-    assert "muster demo: the operator ended." in rest
-    assert "working: gang scheduler embedded" in (tmp_path / "demo.log").read_text()
-    assert nothing_remains(state)
-
-
-def test_a_failed_demo_says_why(tmp_path: Path) -> None:
-    """A picture that cannot be written, found out at the start: nothing is brought up."""
-    (tmp_path / "file").touch()
-    out = tmp_path / "file" / "demo.svg"
-    process = start("--out", str(out), state=tmp_path / "state", cwd=tmp_path)
-    text, _ = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert text.startswith(f"muster demo: {out} cannot be written: ")
-    assert len(text.splitlines()) == 1
-    assert nothing_remains(tmp_path / "state")

@@ -7,11 +7,12 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 import yaml
-from harness import COUNTER, JOBS, Api, Json, Operator, add_nodes
+from harness import Api, Json, Operator, add_nodes, own_namespace
 
 from muster.api.status import JobStatus
 from muster.local import demo, history
@@ -359,17 +360,10 @@ def beside(
 ) -> Iterator[Mapping[str, Past | BaseException]]:
     """Give what was seen of the examples that do not mind each other."""
     paths = [path for path in EXAMPLES if path.stem not in ALONE]
-    places = {path: Api(local_cluster, f"example-{next(COUNTER)}") for path in paths}
-    for api in places.values():
-        name = {"name": api.namespace}
-        api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": name})
-    for api in places.values():
-        api.wait("ServiceAccount", lambda found: "default" in found)
-    yield asyncio.run(follow_all(places))
-    for api in places.values():
-        for kind in (*JOBS, "Pod"):
-            api.send("DELETE", api.path(kind), {"gracePeriodSeconds": 0})
-        api.delete("Namespace", api.namespace)
+    with ExitStack() as spaces:
+        enter = spaces.enter_context
+        places = {path: enter(own_namespace(local_cluster, "example")) for path in paths}
+        yield asyncio.run(follow_all(places))
 
 
 @pytest.mark.parametrize("name", [p.stem for p in EXAMPLES if p.stem not in ALONE])

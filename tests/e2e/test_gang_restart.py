@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
-from harness import Api, Json, Operator, add_nodes, phase_of, tfjob
+from harness import Api, Json, StartOperator, add_nodes, phase_of, tfjob
 
 from muster.api.edge import parse_time
 
@@ -60,7 +58,7 @@ def test_one_failed_member_restarts_all_and_counts_once(api: Api) -> None:
 
 
 def test_the_count_survives_the_operator_and_the_pauses_grow(
-    api: Api, start_operator: Callable[..., Operator]
+    api: Api, start_operator: StartOperator
 ) -> None:
     """Killed after the first failure, the operator goes on counting: the third one is the end."""
     add_nodes(api, {"cpu": "4"})

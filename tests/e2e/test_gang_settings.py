@@ -3,15 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from gangs import holders, moments, unschedulable, wait_reason
-from harness import Api, Json, Operator, add_nodes, condition, node_of, of_job, tfjob, verdict
+from harness import Api, Json, StartOperator, add_nodes, condition, node_of, of_job, tfjob, verdict
 
 pytestmark = pytest.mark.e2e
-
-StartOperator = Callable[..., Operator]
 
 
 def wait_marked(api: Api, count: int) -> None:
@@ -145,3 +141,28 @@ def test_a_gang_that_cannot_be_made_whole_begins_anew(
     assert not holders(api.pods(), "gang")
     add_nodes(api, {"cpu": "4"}, prefix="more")
     api.wait_pods(4, "Running", "gang")
+
+
+def test_nodes_are_drained_for_a_gang_that_nobody_can_foretell(
+    api: Api, start_operator: StartOperator
+) -> None:
+    """Without estimates it passes nobody and is passed, until it has waited long enough."""
+    start_operator("--reservation-after=4s")
+    add_nodes(api, {"cpu": "4"}, {"cpu": "4"})
+    for name in ("a", "b"):
+        api.create(tfjob(name, workers=1, resources={"cpu": "2"}, run="8"))
+    api.wait_pods(2, "Running")
+    api.create(tfjob("large", workers=2, resources={"cpu": "4"}, run="1"))
+    api.wait_job("large", lambda j: verdict(j).get("reason") == "NotEnoughResources")
+    api.create(tfjob("early", workers=1, run="2"))
+    api.wait_pods(1, "Running", "early")
+    said = verdict(api.wait_job("large", lambda j: verdict(j).get("state") == "Reserved"))
+    assert "eta" not in said
+    assert said["position"] == 1
+    api.create(tfjob("late", workers=1, run="1"))
+    late = verdict(api.wait_job("late", lambda j: verdict(j).get("reason")))
+    assert late["reason"] == "WaitingForReservation"
+    assert late["blockedBy"] == [f"TFJob/{api.namespace}/large"]
+    assert f"kept for TFJob/{api.namespace}/large" in late["message"]
+    api.wait_condition("large", "Succeeded")
+    api.wait_condition("late", "Succeeded")

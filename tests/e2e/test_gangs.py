@@ -32,7 +32,7 @@ from harness import (
 pytestmark = pytest.mark.e2e
 
 
-def test_n_pods_with_room_for_fewer_wait_together(api: Api, module_operator: Operator) -> None:
+def test_n_pods_with_room_for_fewer_wait_together(api: Api, operator: Operator) -> None:
     """Four pods, room for two: all four wait and say why; a node comes: all four run.
 
     Shows S10, U15, U16, M1.
@@ -68,18 +68,18 @@ def test_n_pods_with_room_for_fewer_wait_together(api: Api, module_operator: Ope
     assert len(api.history("Pod", since)) == 2 * 4
     assert not api.events("FailedScheduling")
     lacking = f'volcano_unschedule_task_count{{job_id="{api.namespace}/mnist"}}'
-    assert f"{lacking} 4.0" in module_operator.scrape()
+    assert f"{lacking} 4.0" in operator.scrape()
 
     add_nodes(api, {"cpu": "2"}, prefix="more")
     api.wait_pods(4, "Running", "mnist")
     assert {p["metadata"]["uid"] for p in api.pods()} == {p["metadata"]["uid"] for p in pods}
     api.wait_job("mnist", lambda j: verdict(j).get("state") == "Running")
     assert wait_group(api, "mnist", "False")["status"]["phase"] == "Running"
-    assert lacking not in module_operator.scrape()
+    assert lacking not in operator.scrape()
     assert len(api.events("Unschedulable")) == 2
 
 
-def test_two_gangs_of_sixty_percent(api: Api, module_operator: Operator) -> None:
+def test_two_gangs_of_sixty_percent(api: Api, operator: Operator) -> None:
     """One runs whole while the other holds nothing; then it follows (S18, M4)."""
     add_nodes(api, {"cpu": "5"}, {"cpu": "5"})
     since, names = api.revision("Pod"), ("one", "two")
@@ -124,7 +124,7 @@ def test_two_gangs_of_sixty_percent(api: Api, module_operator: Operator) -> None
     ids=["too-large", "no-such-device", "no-such-node", "too-many"],
 )
 def test_what_can_never_fit_is_told(
-    api: Api, module_operator: Operator, asked: Mapping[str, Any], reason: str, why: str
+    api: Api, operator: Operator, asked: Mapping[str, Any], reason: str, why: str
 ) -> None:
     """An empty cluster would not do either, and the verdict says so (S11)."""
     add_nodes(api, {"cpu": "4"})
@@ -135,7 +135,7 @@ def test_what_can_never_fit_is_told(
     assert wait_group(api, "dream", "True")["status"]["phase"] == "Pending"
 
 
-def test_a_queue_that_does_not_exist_yet(api: Api, module_operator: Operator) -> None:
+def test_a_queue_that_does_not_exist_yet(api: Api, operator: Operator) -> None:
     """The job says which queue is missing, and starts when somebody makes it."""
     add_nodes(api, {"cpu": "4"})
     api.create(tfjob("early", run="1", schedulingPolicy={"queue": "not-there-yet"}))
@@ -150,7 +150,7 @@ def test_a_queue_that_does_not_exist_yet(api: Api, module_operator: Operator) ->
         api.delete("Queue", "not-there-yet")
 
 
-def test_the_higher_priority_goes_first(api: Api, module_operator: Operator) -> None:
+def test_the_higher_priority_goes_first(api: Api, operator: Operator) -> None:
     """Of two jobs that wait for the same room the later, more urgent one gets it (U8)."""
     add_nodes(api, {"cpu": "2"})
     for name, value in (("urgent", 1000), ("idle", 1)):
@@ -181,7 +181,7 @@ def test_the_higher_priority_goes_first(api: Api, module_operator: Operator) -> 
             api.delete("PriorityClass", name)
 
 
-def test_pods_behind_gates_are_waited_for(api: Api, module_operator: Operator) -> None:
+def test_pods_behind_gates_are_waited_for(api: Api, operator: Operator) -> None:
     """They exist with their gates; once these are taken away the gang is bound whole."""
     add_nodes(api, {"cpu": "4"})
     gates = {"schedulingGates": [{"name": "example.com/licence"}]}
@@ -197,7 +197,7 @@ def test_pods_behind_gates_are_waited_for(api: Api, module_operator: Operator) -
     api.wait_pods(2, "Running", "gated")
 
 
-def test_a_job_of_two_schedulers(api: Api, module_operator: Operator) -> None:
+def test_a_job_of_two_schedulers(api: Api, operator: Operator) -> None:
     """Pods whose template names another scheduler are its affair; the others are a gang."""
     add_nodes(api, {"cpu": "2"})
     job = tfjob("mixed", workers=4, ps=1, run="forever")
@@ -215,14 +215,14 @@ def test_a_job_of_two_schedulers(api: Api, module_operator: Operator) -> None:
     assert schedulers["mixed-worker-0"] == "muster"
 
 
-def test_a_job_of_another_scheduler(api: Api, module_operator: Operator) -> None:
+def test_a_job_of_another_scheduler(api: Api, operator: Operator) -> None:
     """It runs, and its verdict says that nobody holds it together."""
     add_nodes(api, {"cpu": "4"})
     api.create(tfjob("foreign", run="forever", template={"schedulerName": "default-scheduler"}))
     api.wait_pods(2, "Running", "foreign")
 
 
-def test_a_pod_that_its_node_turns_away(api: Api, module_operator: Operator) -> None:
+def test_a_pod_that_its_node_turns_away(api: Api, operator: Operator) -> None:
     """A lost race: the pod is replaced, and neither restarts nor backoffLimit know of it."""
     add_nodes(api, {"cpu": "2"}, {"cpu": "2"})
     job = tfjob("raced", run="forever", restart_policy="OnFailure", backoffLimit=1)
@@ -245,7 +245,7 @@ def test_a_pod_that_its_node_turns_away(api: Api, module_operator: Operator) -> 
     assert not found["status"]["replicaStatuses"]["Worker"].get("restarts")
 
 
-def test_nodes_that_are_closed(api: Api, module_operator: Operator) -> None:
+def test_nodes_that_are_closed(api: Api, operator: Operator) -> None:
     """Cordoned and tainted nodes count as no room, and are counted apart in the message."""
     add_nodes(api, {"cpu": "4"}, {"cpu": "4"})
     api.kubectl("cordon", "node-1")
@@ -260,7 +260,7 @@ def test_nodes_that_are_closed(api: Api, module_operator: Operator) -> None:
     assert {node_of(p) for p in pods} == {"node-2"}
 
 
-def test_more_members_asked_for_than_there_are(api: Api, module_operator: Operator) -> None:
+def test_more_members_asked_for_than_there_are(api: Api, operator: Operator) -> None:
     """A minimum above the number of pods is legal and waits; lowering it lets the job run."""
     add_nodes(api, {"cpu": "8"})
     api.create(tfjob("short", workers=2, run="forever", schedulingPolicy={"minAvailable": 3}))
@@ -272,7 +272,7 @@ def test_more_members_asked_for_than_there_are(api: Api, module_operator: Operat
     api.wait_pods(2, "Running", "short")
 
 
-def test_an_elastic_job_starts_small_and_grows(api: Api, module_operator: Operator) -> None:
+def test_an_elastic_job_starts_small_and_grows(api: Api, operator: Operator) -> None:
     """Its minimum starts; the others join when there is room."""
     add_nodes(api, {"cpu": "3"})
     api.create(tfjob("elastic", workers=5, run="forever", schedulingPolicy={"minAvailable": 2}))

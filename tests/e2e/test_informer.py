@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real API server's collection and its informer, through lost connections and history."""
+"""A real API server's collection and its informer, through lost connections.
+
+Lost history is told in test_api_trouble.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -18,7 +21,6 @@ from muster.kube.collection import Collection
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.informer import Informer
 from muster.kube.resources import Resource
-from muster.local.handle import Cluster
 
 pytestmark = pytest.mark.e2e
 
@@ -225,57 +227,6 @@ def test_a_deleted_name_that_was_taken_anew_meanwhile(api: Api) -> None:
             await copy.shows()
 
     tell(api, story)
-
-
-class Delayed:
-    """A connection with a gap between the first list and the first watch."""
-
-    def __init__(self, kube: Kube, gap: Callable[[], Coroutine[None, None, None]]) -> None:
-        """Let `gap` happen there."""
-        self.get = kube.get
-        self._kube, self._gap = kube, gap
-        self.answers: list[Json] = []
-        self.watches = 0
-
-    async def watch(self, path: str, params: Mapping[str, str]) -> AsyncIterator[Json]:
-        """Yield the events of one watch."""
-        self.watches += 1
-        if self.watches == 1:
-            await self._gap()
-        async for event in self._kube.watch(path, params):
-            self.answers.append(event)
-            yield event
-
-
-def restart(cluster: Cluster) -> None:
-    """Restart the API server, which forgets what it could tell watches."""
-    cluster.stop("kube-apiserver")
-    cluster.start("kube-apiserver")
-    cluster.wait_ready()
-
-
-def test_history_that_the_server_has_forgotten(api: Api) -> None:
-    """410: everything is read again, and deletions in the gap are noticed."""
-
-    async def story(kube: Kube, _wire: Wire, server: Server) -> None:
-        async def gap() -> None:
-            await server.delete("goes")
-            await server.put("comes", "1")
-            await asyncio.to_thread(restart, api.cluster)
-
-        for name in ("stays", "goes"):
-            await server.put(name, "1")
-        delayed = Delayed(kube, gap)
-        async with following(Copy(delayed, api.namespace)) as copy:
-            await copy.shows(stays="1", comes="1")
-            error = delayed.answers[0]
-            assert (error["type"], error["object"]["code"]) == ("ERROR", 410)
-            await server.delete("stays")
-            await copy.shows(comes="1")
-            assert delayed.watches == 2
-
-    tell(api, story)
-    api.cluster.check()
 
 
 def test_own_writes_are_known_at_once_and_not_undone(api: Api) -> None:

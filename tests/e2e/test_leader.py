@@ -3,29 +3,18 @@
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Callable
 
 import pytest
-from harness import Api, Json, Operator, add_nodes, tfjob
+from harness import Api, Json, StartOperator, add_nodes, tfjob
+from statuses import created_pods
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long]
-
-StartOperator = Callable[..., Operator]
+pytestmark = [pytest.mark.e2e, pytest.mark.punctual]
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/muster-system/leases"
-CREATED_PODS = re.compile(r"^created_pods_total (\S+)$", re.MULTILINE)
 TAKEOVER_SECONDS = 15.0
 HANDOVER_SECONDS = 5.0
 """The lease has no event that a standby may watch: it looks every 2 s."""
-
-
-def created_pods(operator: Operator) -> int:
-    """Return how many pods this process has created, by its own count."""
-    found = CREATED_PODS.search(operator.scrape())
-    assert found is not None
-    return int(float(found[1]))
 
 
 def holder(api: Api) -> str:
@@ -49,11 +38,10 @@ def first_pod(api: Api, job: str) -> float:
     return time.monotonic()
 
 
-@pytest.mark.punctual
 def test_one_leads_and_another_takes_over(api: Api, start_operator: StartOperator) -> None:
     """Only the leader writes; a killed one is followed within 15 s, a stopped one at once."""
     add_nodes(api, {"cpu": "16"})
-    first = start_operator("--leader-elect")
+    first = start_operator("--leader-elect", fresh=True)
     run_one(api, "alone")
     leader = holder(api)
     assert leader
@@ -86,22 +74,3 @@ def test_one_leads_and_another_takes_over(api: Api, start_operator: StartOperato
     job = api.wait_condition("through", "Succeeded")
     assert job["status"]["replicaStatuses"]["Worker"] == {"succeeded": 2}
     assert created_pods(third) == 2
-
-
-def test_a_leader_that_was_frozen_writes_nothing_afterwards(
-    api: Api, start_operator: StartOperator
-) -> None:
-    """Stopped without its knowing until another leads: it ends itself when it wakes."""
-    add_nodes(api, {"cpu": "16"})
-    first = start_operator("--leader-elect")
-    run_one(api, "early")
-    second = start_operator("--leader-elect")
-    with first.frozen():
-        api.create(tfjob("meanwhile", workers=2, run="5"))
-        first_pod(api, "meanwhile")
-        assert "leading as" in second.log.read_text()
-    assert first.ended() == 1
-    assert "lost the lease" in first.log.read_text()
-    api.wait_condition("meanwhile", "Succeeded")
-    assert created_pods(second) == 2
-    assert len(api.pods("meanwhile")) == 2

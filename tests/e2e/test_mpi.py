@@ -10,19 +10,8 @@ import base64
 from collections.abc import Iterator
 
 import pytest
-from harness import (
-    Api,
-    Operator,
-    account_config,
-    add_nodes,
-    condition,
-    node_of,
-    own_namespace,
-    verdict,
-)
+from harness import Api, Operator, StartOperator, add_nodes, condition, node_of, verdict
 from mpi import mpijob
-
-from muster.local.handle import Cluster
 
 pytestmark = pytest.mark.e2e
 
@@ -30,25 +19,18 @@ VERSIONS = ("v1", "v2beta1")
 KIND = "MPIJob"
 
 
-@pytest.fixture(scope="module")
-def mpi_operator(
-    local_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Operator]:
-    """Give the stories one operator that may serve MPIJobs."""
-    folder = tmp_path_factory.mktemp("operator")
-    config = account_config(local_cluster, folder, "mpi")
-    with Operator(config, folder / "operator.log", ()).working() as made:
-        yield made
+@pytest.fixture
+def mpi_operator(start_operator: StartOperator) -> Iterator[Operator]:
+    """Give an operator that may serve MPIJobs."""
+    made = start_operator(overlay="mpi")
+    yield made
     assert "PRIVATE KEY" not in made.log.read_text()
 
 
 @pytest.fixture
-def place(local_cluster: Cluster, mpi_operator: Operator) -> Iterator[Api]:
-    """Give a namespace of its own, without nodes; its jobs are gone afterwards."""
-    with own_namespace(local_cluster, "mpi") as made:
-        yield made
-    made.wait("Pod", lambda pods: not pods or None, what="no pods left")
-    made.send("DELETE", made.path("Node"))
+def place(api: Api, mpi_operator: Operator) -> Api:
+    """Give a namespace of its own, without nodes."""
+    return api
 
 
 def counters(operator: Operator) -> dict[str, float]:

@@ -3,16 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness import OPERATOR_NAMESPACE, ROLES, Api, Operator, add_nodes, install_roles, tfjob
+from harness import OPERATOR_NAMESPACE, ROLES, Api, StartOperator, add_nodes, install_roles, tfjob
 from mpi import mpijob
 
 pytestmark = pytest.mark.e2e
 
-StartOperator = Callable[..., Operator]
 KIND = "MPIJob"
 
 

@@ -4,10 +4,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
-from harness import Api, Json, Operator, add_nodes, tfjob, verdict
+from harness import (
+    ROOT,
+    Api,
+    Json,
+    Operator,
+    Operators,
+    StartOperator,
+    add_nodes,
+    tfjob,
+    verdict,
+)
 from schedulers import group, no_group, pods
 
 from muster.local import cluster, options
@@ -15,24 +25,31 @@ from muster.local.handle import Cluster
 
 pytestmark = pytest.mark.e2e
 
-StartOperator = Callable[..., Operator]
 GROUPS = "/apis/scheduling.k8s.io/v1alpha2/namespaces/{ns}/podgroups"
 WORKLOADS = "/apis/scheduling.k8s.io/v1alpha2/namespaces/{ns}/workloads"
 
 
 @pytest.fixture(scope="module")
-def local_cluster() -> Iterator[Cluster]:
-    """Start a control plane with the alpha feature switched on."""
+def local_cluster(
+    operators: Operators, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
+    """Start a control plane with the alpha feature switched on, for TFJobs."""
     name = f"e2e-native-{os.getpid()}"
-    asked = options.Options(name=name, nodes=0, tied=True, run_seconds="1", native_gangs=True)
+    crds = tmp_path_factory.mktemp("crds")
+    (crds / "tfjobs.yaml").symlink_to(ROOT / "crds" / "kubeflow.org_tfjobs.yaml")
+    asked = options.Options(
+        name=name, nodes=0, tied=True, run_seconds="1", native_gangs=True, crds=crds
+    )
     yield cluster.up(asked)
+    operators.stop()
     cluster.down(name)
 
 
 @pytest.fixture
 def native(start_operator: StartOperator) -> Operator:
     """Start an operator that hands its gangs to the cluster's scheduler."""
-    return start_operator("--gang-scheduler-name=kubernetes", overlay="kubernetes")
+    flags = ("--gang-scheduler-name=kubernetes", "--enable-scheme=tfjob")
+    return start_operator(*flags, overlay="kubernetes")
 
 
 def least(made: Json) -> int:

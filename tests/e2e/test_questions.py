@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import stock
 import yaml
-from asking import ask, run
 from gangs import wait_reason
 from harness import Api, Operator, add_nodes, tfjob, verdict
 
@@ -18,7 +20,34 @@ pytestmark = pytest.mark.e2e
 SEEDS = Path(__file__).parents[1] / "seeds"
 
 
-def test_a_gang_that_waits_explains_itself(api: Api, module_operator: Operator) -> None:
+Run = Callable[..., subprocess.CompletedProcess[str]]
+Ask = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def run(api: Api, tmp_path: Path) -> Run:
+    """Give what runs muster commands on the cluster."""
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        done = stock.run(words, tmp_path, api.cluster.env())
+        assert "Traceback" not in done.stderr, done.stderr
+        return done
+
+    return run
+
+
+@pytest.fixture
+def ask(run: Run) -> Ask:
+    """Give what returns a muster command's exit code, and what it printed."""
+
+    def ask(*words: str) -> tuple[int, str]:
+        done = run(*words)
+        return done.returncode, done.stdout or done.stderr
+
+    return ask
+
+
+def test_a_gang_that_waits_explains_itself(api: Api, operator: Operator, ask: Ask) -> None:
     """What is short, which nodes are out, who holds it; placed and impossible told apart (S21)."""
     add_nodes(api, {"cpu": "4"})
     api.create(tfjob("first", workers=3, run="forever"))
@@ -26,7 +55,7 @@ def test_a_gang_that_waits_explains_itself(api: Api, module_operator: Operator) 
     api.create(tfjob("second", workers=4, run="forever"))
     wait_reason(api, "second", "NotEnoughResources")
     where = ("-n", api.namespace)
-    code, text = ask(api, "explain", "tfjob/second", *where)
+    code, text = ask("explain", "tfjob/second", *where)
     assert code == 1
     lines = text.splitlines()
     assert lines[0].endswith("/second: waiting, not now: NotEnoughResources")
@@ -34,28 +63,28 @@ def test_a_gang_that_waits_explains_itself(api: Api, module_operator: Operator) 
     assert "  1 of 1 nodes: insufficient cpu" in lines
     assert f"  3 cpu held by TFJob/{api.namespace}/first" in lines
     assert "  position 1 in queue default" in lines
-    code, text = ask(api, "explain", "TFJob/first", *where)
+    code, text = ask("explain", "TFJob/first", *where)
     assert (code, len(text.splitlines())) == (0, 2)
     assert "placed, 3 pods on nodes" in text
     assert "node-1: first-worker-0, first-worker-1, first-worker-2" in text
-    code, text = ask(api, "explain", "tfjob/nobody", *where)
+    code, text = ask("explain", "tfjob/nobody", *where)
     assert code == 2
     api.create(tfjob("huge", workers=1, resources={"cpu": "9"}))
     wait_reason(api, "huge", "NoNodeLargeEnough")
-    code, text = ask(api, "explain", "tfjob/huge", *where)
+    code, text = ask("explain", "tfjob/huge", *where)
     assert code == 1
     assert "impossible as things are: NoNodeLargeEnough" in text
 
 
 def test_a_job_is_tried_before_it_is_submitted(
-    api: Api, module_operator: Operator, tmp_path: Path
+    api: Api, operator: Operator, run: Run, ask: Ask, tmp_path: Path
 ) -> None:
     """Live and on a snapshot; where it would go, or why not; nothing is written."""
     add_nodes(api, {"cpu": "4"}, {"cpu": "4"})
     api.create(tfjob("first", workers=3, run="forever"))
     api.wait_pods(3, "Running", "first")
     saved = tmp_path / "cluster.json"
-    snapshot = run(api, "snapshot")
+    snapshot = run("snapshot")
     saved.write_text(snapshot.stdout)
     assert snapshot.returncode == 0
     assert "--from=URL" in snapshot.stderr
@@ -63,11 +92,11 @@ def test_a_job_is_tried_before_it_is_submitted(
     since = api.revision("Pod")
     for workers, fits in ((5, 0), (6, 1)):
         file.write_text(yaml.safe_dump(tfjob("mnist", workers=workers)))
-        live = ask(api, "simulate", "-f", str(file), "-n", api.namespace)
-        again = ask(api, "simulate", "-f", str(file), "-n", api.namespace, "--cluster", str(saved))
+        live = ask("simulate", "-f", str(file), "-n", api.namespace)
+        again = ask("simulate", "-f", str(file), "-n", api.namespace, "--cluster", str(saved))
         assert live == again
         assert live[0] == fits, live[1]
-    code, text = ask(api, "simulate", "-f", str(SEEDS / "job-qj-1.yaml"), "-o", "json")
+    code, text = ask("simulate", "-f", str(SEEDS / "job-qj-1.yaml"), "-o", "json")
     (decision,) = json.loads(text)
     assert (code, decision["gang"]) == (1, "PodGroup/default/qj-1")
     assert decision["verdict"]["reason"] == "NotEnoughResources"
@@ -76,7 +105,7 @@ def test_a_job_is_tried_before_it_is_submitted(
 
 
 def test_a_quota_is_counted_as_the_operator_counts_it(
-    api: Api, module_operator: Operator, tmp_path: Path
+    api: Api, operator: Operator, ask: Ask, run: Run, tmp_path: Path
 ) -> None:
     """Before the job is submitted, while it waits, and of a snapshot."""
     add_nodes(api, {"cpu": "8"})
@@ -86,21 +115,21 @@ def test_a_quota_is_counted_as_the_operator_counts_it(
     api.wait_pods(3, "Running", "first")
     file, saved, where = tmp_path / "job.yaml", tmp_path / "saw.json", ("-n", api.namespace)
     file.write_text(yaml.safe_dump(tfjob("second", workers=3)))
-    answers = [ask(api, "simulate", "-f", str(file), *where)]
+    answers = [ask("simulate", "-f", str(file), *where)]
     api.create(tfjob("second", workers=3))
     waits = api.wait_job("second", lambda j: verdict(j).get("blockedBy"), what="second is told")
-    answers.append(ask(api, "explain", "tfjob/second", *where))
-    saved.write_text(run(api, "snapshot").stdout)
-    answers.append(ask(api, "explain", "tfjob/second", *where, "--cluster", str(saved)))
+    answers.append(ask("explain", "tfjob/second", *where))
+    saved.write_text(run("snapshot").stdout)
+    answers.append(ask("explain", "tfjob/second", *where, "--cluster", str(saved)))
     for code, text in answers:
         assert code == 1, text
         assert verdict(waits)["message"].startswith(text.splitlines()[1].strip())
         assert f"  behind resourcequota/{api.namespace}/few" in text.splitlines()
-    assert ask(api, "simulate", "--replay", str(saved))[0] == 0
+    assert ask("simulate", "--replay", str(saved))[0] == 0
 
 
 def test_what_the_allocator_saw_decides_the_same_again(
-    api: Api, module_operator: Operator, tmp_path: Path
+    api: Api, operator: Operator, ask: Ask, tmp_path: Path
 ) -> None:
     """Its snapshot is replayed byte for byte; its decisions can be read."""
     add_nodes(api, {"cpu": "4"})
@@ -108,19 +137,19 @@ def test_what_the_allocator_saw_decides_the_same_again(
     api.wait_pods(3, "Running", "first")
     api.create(tfjob("second", workers=4, run="forever"))
     wait_reason(api, "second", "NotEnoughResources")
-    address = f"http://127.0.0.1:{module_operator.metrics}"
-    code, text = ask(api, "snapshot", "--from", address)
+    address = f"http://127.0.0.1:{operator.metrics}"
+    code, text = ask("snapshot", "--from", address)
     assert code == 0
     saved = tmp_path / "saw.json"
     saved.write_text(text)
-    code, text = ask(api, "simulate", "--replay", str(saved))
+    code, text = ask("simulate", "--replay", str(saved))
     assert code == 0
     told = json.loads(text)
     assert told == json.loads(saved.read_text())["decided"]
     assert [d["gang"] for d in told] == [f"TFJob/{api.namespace}/second"]
     changed = saved.read_text().replace('"NotEnoughResources"', '"Fragmented"')
     saved.write_text(changed)
-    assert ask(api, "simulate", "--replay", str(saved))[0] == 1
+    assert ask("simulate", "--replay", str(saved))[0] == 1
 
     query = f"?gang=TFJob/{api.namespace}/first"
     with urllib.request.urlopen(f"{address}/debug/decisions{query}") as answer:

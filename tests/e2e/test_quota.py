@@ -12,7 +12,7 @@ pytestmark = pytest.mark.e2e
 QUOTA = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}}
 
 
-def test_quota_for_one_of_two_jobs(api: Api, module_operator: Operator) -> None:
+def test_quota_for_one_of_two_jobs(api: Api, operator: Operator) -> None:
     """One runs whole; the other waits whole, without a pod, and follows (U2)."""
     add_nodes(api, {"cpu": "8"})
     api.create({**QUOTA, "spec": {"hard": {"pods": "4"}}})
@@ -35,7 +35,7 @@ def test_quota_for_one_of_two_jobs(api: Api, module_operator: Operator) -> None:
     assert not api.events("FailedCreatePod")
 
 
-def test_a_quota_that_is_raised(api: Api, module_operator: Operator) -> None:
+def test_a_quota_that_is_raised(api: Api, operator: Operator) -> None:
     """Above the quota nothing but another quota helps; with that the gang starts at once."""
     add_nodes(api, {"cpu": "8"})
     api.create({**QUOTA, "spec": {"hard": {"requests.cpu": "2"}}})
@@ -48,7 +48,7 @@ def test_a_quota_that_is_raised(api: Api, module_operator: Operator) -> None:
     api.wait_condition("large", "Succeeded")
 
 
-def test_a_limit_range(api: Api, module_operator: Operator) -> None:
+def test_a_limit_range(api: Api, operator: Operator) -> None:
     """Its defaults count when nodes are chosen; what it forbids is told before a pod exists."""
     add_nodes(api, {"cpu": "3"}, {"cpu": "3"})
     limits = {"type": "Container", "defaultRequest": {"cpu": "2"}, "default": {"cpu": "2"}}

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from harness import (
@@ -11,7 +11,7 @@ from harness import (
     ROLES,
     Api,
     Json,
-    Operator,
+    StartOperator,
     add_nodes,
     node_of,
     phase_of,
@@ -23,7 +23,6 @@ from muster.local.handle import Cluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
-StartOperator = Callable[..., Operator]
 
 CLUSTER_ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"

@@ -3,20 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from gangs import unschedulable, unschedulable_condition, wait_group
-from harness import Api, Json, Operator, account_config, add_nodes, node_of, phase_of
-
-from muster.local.handle import Cluster
+from harness import Api, Json, Operator, StartOperator, add_nodes, node_of, phase_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
-StartOperator = Callable[..., Operator]
 SEEDS = Path(__file__).parents[1] / "seeds"
 EXAMPLES = Path(__file__).parents[2] / "examples" / "scheduler"
 EVICTING = Path(__file__).parents[2] / "examples" / "policies" / "preempt.yaml"
@@ -38,21 +35,17 @@ tiers:
 
 
 @pytest.fixture(scope="module")
-def scheduler(
-    local_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Operator]:
-    """Give all stories of the module one scheduler, under the roles of its overlay.
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give the file of the scheduler's policy, which it reads while it runs."""
+    made: Path = tmp_path_factory.mktemp("scheduler") / "policy.yaml"
+    made.write_text(POLICY)
+    return made
 
-    Its policy file is `policy.yaml` beside its log.
-    """
-    folder = tmp_path_factory.mktemp("scheduler")
-    config = account_config(local_cluster, folder, "scheduler")
-    policy = folder / "policy.yaml"
-    policy.write_text(POLICY)
-    flags = (f"--scheduler-conf={policy}",)
-    made = Operator(config, folder / "scheduler.log", flags, command="scheduler")
-    with made.working():
-        yield made
+
+@pytest.fixture
+def scheduler(start_operator: StartOperator, policy: Path) -> Operator:
+    """Give the stories a scheduler, under the roles of its overlay."""
+    return start_operator(f"--scheduler-conf={policy}", overlay="scheduler")
 
 
 def pod_group(name: str, least: int, **spec: Any) -> Json:
@@ -190,9 +183,7 @@ def test_a_policy_that_is_wrong_is_named(start_operator: StartOperator, tmp_path
     assert 'did you mean "gang"?' in line
 
 
-def test_missing_permissions_are_one_clear_error(
-    api: Api, start_operator: StartOperator, local_cluster: Cluster
-) -> None:
+def test_missing_permissions_are_one_clear_error(api: Api, start_operator: StartOperator) -> None:
     """The tutorial's FAQ: what may not be listed is named at once; nothing crashes or repeats.
 
     Shows S13.
@@ -424,9 +415,8 @@ def test_a_disruption_budget_makes_a_gang(api: Api, scheduler: Operator) -> None
 
 
 @pytest.fixture
-def evicting(api: Api, scheduler: Operator) -> Iterator[None]:
+def evicting(api: Api, policy: Path) -> Iterator[None]:
     """Let the scheduler make room for others while a story lasts, and give two priorities."""
-    policy = scheduler.log.parent / "policy.yaml"
     policy.write_text(EVICTING.read_text())
     classes = {"alone-high": 1000, "alone-low": 10}
     kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}

@@ -12,17 +12,15 @@ from pathlib import Path
 import pytest
 import schedulers
 import yaml
-from harness import Api, Json, Operator, Refused, add_nodes, node_of, verdict
+from harness import Api, Json, Operator, Refused, StartOperator, add_nodes, node_of, verdict
 from schedulers import GROUP_NAME, SCHEDULER_PLUGINS, VOLCANO
 
 from muster.local.handle import Cluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
-StartOperator = Callable[..., Operator]
 
 SEEDS = Path(__file__).parents[1] / "seeds"
-POLICY = Path(__file__).parents[2] / "examples" / "policies" / "binpack.yaml"
 ALPHA = "tfjob-v1alpha2-kube-batch.yaml"
 PODGROUP = "tfjob-v1beta1-podgroup.yaml"
 ON_VOLCANO = "tfjob-v1beta1-volcano.yaml"
@@ -33,7 +31,6 @@ GPU_NODE = {"cpu": "8", "nvidia.com/gpu": "4"}
 OTHER_SCHEDULER = "SetPodTemplateSchedulerName"
 RESTART_POLICY = "SetPodTemplateRestartPolicy"
 WARNED_OF = frozenset({OTHER_SCHEDULER, RESTART_POLICY, "GroupNameOverwritten"})
-MPI_OPERATOR = ("-alsologtostderr", "--lock-namespace=mpi-operator")
 ONE_OF_EACH = {"cpu": "1", "nvidia.com/gpu": "1"}
 
 
@@ -232,17 +229,10 @@ def check_warnings(api: Api, seed: Seed, *more: str) -> None:
     assert warned({e["metadata"]["name"]: e for e in api.events()}) == wanted
 
 
+OLD = ("--alsologtostderr", "-v=1", "--enable-gang-scheduling=true")
 UNDER_THEIR_FLAGS = [
-    pytest.param(
-        ALPHA, ("--enable-gang-scheduling=true",), KUBE_BATCH, "kube-batch", id="kubeflow-0.3"
-    ),
-    pytest.param(
-        PODGROUP,
-        ("--alsologtostderr", "-v=1", "--enable-gang-scheduling=true"),
-        KUBE_BATCH,
-        "kube-batch",
-        id="kube-batch-faq",
-    ),
+    pytest.param(ALPHA, OLD, KUBE_BATCH, "kube-batch", id="kubeflow-0.3"),
+    pytest.param(PODGROUP, OLD, KUBE_BATCH, "kube-batch", id="kube-batch-faq"),
     pytest.param(
         ON_VOLCANO,
         ("--enable-gang-scheduling=true", "--gang-scheduler-name=volcano"),
@@ -251,29 +241,8 @@ UNDER_THEIR_FLAGS = [
         id="volcano",
     ),
     pytest.param(
-        ON_VOLCANO,
-        ("--gang-scheduling=volcano", *MPI_OPERATOR),
-        ON_VOLCANO_API,
-        "volcano",
-        id="volcano-as-mpi-operator-says-it",
-    ),
-    pytest.param(
         SIMPLE,
-        ("--gang-scheduler-name=scheduler-plugins",),
-        COSCHEDULING,
-        "default-scheduler",
-        id="scheduler-plugins",
-    ),
-    pytest.param(
-        SIMPLE,
-        ("--gang-scheduling=scheduler-plugins-scheduler", *MPI_OPERATOR),
-        COSCHEDULING,
-        "scheduler-plugins-scheduler",
-        id="scheduler-plugins-as-second-scheduler",
-    ),
-    pytest.param(
-        SIMPLE,
-        ("--gang-scheduling=default-scheduler", *MPI_OPERATOR),
+        ("--gang-scheduling=default-scheduler", "-alsologtostderr", "--lock-namespace=mpi"),
         COSCHEDULING,
         "default-scheduler",
         id="scheduler-plugins-as-default-scheduler",
@@ -314,16 +283,14 @@ def test_under_the_flags_of_its_document(
     [
         (ALPHA, ["worker-0"]),
         (PODGROUP, ["worker-0", "worker-1"]),
-        (ON_VOLCANO, ["worker-0"]),
         (BINPACK, ["ps-0", "worker-0", "worker-1", "worker-2", "worker-3"]),
     ],
 )
 def test_the_embedded_scheduler_runs_it(
-    api: Api, start_operator: StartOperator, file: str, left: list[str]
+    api: Api, operator: Operator, file: str, left: list[str]
 ) -> None:
     """The whole gang waits for its GPUs, then runs to Succeeded; clean-up is the version's."""
     seed = BY_FILE[file]
-    start_operator(*([f"--scheduler-conf={POLICY}"] if file == BINPACK else []))
     add_nodes(api, {"cpu": "8"}, prefix="bare")
     api.apply_file(SEEDS / file)
     waiting = api.wait_job(seed.name, lambda job: verdict(job).get("reason"))
@@ -340,14 +307,13 @@ def test_the_embedded_scheduler_runs_it(
 
 
 def test_the_embedded_scheduler_leaves_the_scheduler_that_a_job_names(
-    api: Api, kubeflow: Api, start_operator: StartOperator
+    api: Api, kubeflow: Api, operator: Operator
 ) -> None:
     """`scheduler-plugins-scheduler` is somebody else: pods are made for it, and a warning says so.
 
     Group and link are there all the same.
     """
     seed = BY_FILE[SIMPLE]
-    start_operator()
     add_nodes(api, GPU_NODE)
     kubeflow.apply_file(SEEDS / SIMPLE)
     check_group(kubeflow, seed, EMBEDDED)

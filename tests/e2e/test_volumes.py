@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 from harness import Api, Json, Refused, add_nodes, node_of, tfjob, verdict
 
-pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("module_operator")]
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("operator")]
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 

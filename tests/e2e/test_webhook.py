@@ -8,7 +8,7 @@ import copy
 import os
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,8 +18,8 @@ from harness import (
     ROOT,
     Api,
     Json,
-    Operator,
     Refused,
+    StartOperator,
     add_nodes,
     free_port,
     manifests_alone,
@@ -30,7 +30,6 @@ from muster.local import pki
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
-StartOperator = Callable[..., Operator]
 COMPONENT = ROOT / "manifests" / "components" / "webhook"
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 TWO = "spec.tfReplicaSpecs: Forbidden: must not have more than 1 Chief or Master role"

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from harness import Api
 
 from muster.local import cluster, components, handle, layout, nodes, options, processes
 
@@ -51,9 +53,22 @@ def no_crds(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def running(state: Path) -> Iterator[Cluster]:
+def few_crds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a folder with some of the CRDs, since each takes the API server a while."""
+    folder = tmp_path_factory.mktemp("few")
+    for name in ("scheduling.incubator.k8s.io_queues", "scheduling.incubator.k8s.io_podgroups"):
+        (folder / f"{name}.yaml").symlink_to(ROOT / "crds" / f"{name}.yaml")
+    for name in ("jaxjobs", "xgboostjobs"):
+        (folder / f"{name}.yaml").symlink_to(ROOT / "crds" / f"kubeflow.org_{name}.yaml")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def running(state: Path, few_crds: Path) -> Iterator[Cluster]:
     """Bring up a cluster for the tests that only look; pods run for a second by default."""
-    made = cluster.up(options.Options(name="shared", nodes=3, run_seconds="1", tied=True))
+    made = cluster.up(
+        options.Options(name="shared", nodes=3, run_seconds="1", crds=few_crds, tied=True)
+    )
     assert made.files.home.is_relative_to(state)
     yield made
     made_home = made.files.home
@@ -94,14 +109,25 @@ def pod(name: str, policy: str, annotations: dict[str, str] | None = None, **spe
 
 def create(made: Cluster, document: str) -> None:
     """Create an object."""
-    kubectl(made, "create", "-f", "-", stdin=document)
+    Api(made, "default").create(json.loads(document))
 
 
 def end_of(made: Cluster, name: str, phase: str) -> dict[str, Any]:
     """Wait for the pod to end in this phase; its status."""
-    wanted = f"--for=jsonpath={{.status.phase}}={phase}"
-    kubectl(made, "wait", f"pod/{name}", wanted, "--timeout=60s")
-    return json.loads(kubectl(made, "get", "pod", name, "-o", "json"))["status"]
+
+    def ended(pods: dict[str, Any]) -> dict[str, Any]:
+        status: dict[str, Any] = pods.get(name, {}).get("status", {})
+        return status if status.get("phase") == phase else {}
+
+    found: dict[str, Any] = Api(made, "default").wait("Pod", ended, seconds=60)
+    return found
+
+
+def delete(made: Cluster, kind: str, name: str, wait_for: str = "") -> None:
+    """Delete an object and wait until it is gone, and the pod that goes with it."""
+    api = Api(made, "default")
+    api.delete(kind, name)
+    api.wait("Pod", lambda pods: not {name, wait_for} & set(pods), seconds=60)
 
 
 def exit_codes(status: dict[str, Any]) -> list[int]:
@@ -132,7 +158,7 @@ def test_nodes_are_ready_and_carry_what_real_ones_do(running: Cluster) -> None:
 def test_crds_and_the_default_queue_are_there(running: Cluster) -> None:
     """They can be used as soon as `up` is done."""
     assert "default" in kubectl(running, "get", "queues.scheduling.incubator.k8s.io")
-    assert kubectl(running, "get", "tfjobs.kubeflow.org", "-A") == ""
+    assert kubectl(running, "get", "jaxjobs.kubeflow.org", "-A") == ""
 
 
 def test_who_is_not_authenticated_may_read_nothing(running: Cluster) -> None:
@@ -202,7 +228,7 @@ def test_pods_made_anew_go_through_the_exit_codes(running: Cluster) -> None:
     for phase in ("Failed", "Failed", "Succeeded", "Succeeded"):
         create(running, pod("anew", "Never", {RUN: "0.2", CODES: "130, 2,0"}))
         seen += exit_codes(end_of(running, "anew", phase))
-        kubectl(running, "delete", "pod", "anew")
+        delete(running, "Pod", "anew")
     assert seen == [130, 2, 0, 0]
 
 
@@ -220,7 +246,7 @@ def test_pods_of_different_owners_are_counted_apart(running: Cluster) -> None:
                 }
             ),
         )
-        uid = kubectl(running, "get", "configmap", "owner", "-o", "jsonpath={.metadata.uid}")
+        uid = Api(running, "default").get("ConfigMap", "owner")["metadata"]["uid"]
         owned = json.loads(pod("owned", "Never", {RUN: "0.2", CODES: "3,0"}))
         owned["metadata"]["ownerReferences"] = [
             {
@@ -233,8 +259,7 @@ def test_pods_of_different_owners_are_counted_apart(running: Cluster) -> None:
         ]
         create(running, json.dumps(owned))
         seen += exit_codes(end_of(running, "owned", "Failed"))
-        kubectl(running, "delete", "configmap", "owner")
-        kubectl(running, "wait", "pod/owned", "--for=delete", "--timeout=60s")
+        delete(running, "ConfigMap", "owner", "owned")
     assert seen == [3, 3]
 
 
@@ -290,70 +315,109 @@ def test_a_cluster_that_is_up_is_answered_as_it_is(running: Cluster) -> None:
     assert "is up already" in said[0]
 
 
-def test_another_cluster_stands_beside_the_first(running: Cluster, no_crds: Path) -> None:
-    """Of another shape; one going down leaves the other alone."""
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Name where somebody wants the kubeconfig of their cluster."""
+    made: Path = tmp_path_factory.mktemp("copy") / "deep" / "kubeconfig"
+    return made
+
+
+@pytest.fixture(scope="module")
+def there(state: Path, no_crds: Path, copy: Path) -> Iterator[Cluster]:
+    """Bring up what stands for somebody's cluster: it has nothing of Muster's, and no kwok.
+
+    The port that it was to have was snatched away: nobody can hold one between looking at it
+    and listening on it.
+    """
     asked = options.Options(
-        name="beside",
+        name="there",
         nodes=2,
         shapes=(options.parse_shape("cpu=1,memory=1Gi"), options.parse_shape("cpu=2,memory=2Gi")),
         labels={"rack": "7"},
         taints=(options.Taint("dedicated", "ml", "NoSchedule"),),
+        kubeconfig=copy,
         kwok=False,
         scheduler=False,
         crds=no_crds,
         tied=True,
     )
-    beside = cluster.up(asked)
-    assert cluster.names() == ["beside", "shared"]
-    assert beside.port != running.port
-    assert set(beside.pids()) == {"etcd", "kube-apiserver", "kube-controller-manager"}
+    with socket.create_server(("127.0.0.1", 0)) as snatched, pytest.MonkeyPatch.context() as patch:
+        taken, free = snatched.getsockname()[1], cluster.free_port()
+        ports = iter([taken, free])
+        patch.setattr(cluster, "free_port", lambda: next(ports))
+        made = cluster.up(asked)
+    assert made.port == free
+    assert made.files.home.is_relative_to(state)
+    yield made
+    cluster.down("there")
+
+
+def test_another_cluster_stands_beside_the_first(running: Cluster, there: Cluster) -> None:
+    """Of another shape, and on a port of its own."""
+    assert cluster.names() == ["shared", "there"]
+    assert there.port != running.port
+    assert set(there.pids()) == {"etcd", "kube-apiserver", "kube-controller-manager"}
     cpus = "jsonpath={.items[*].status.allocatable.cpu}"
-    assert kubectl(beside, "get", "nodes", "-l", "rack=7", "-o", cpus) == "1 2"
-    assert "dedicated" in kubectl(beside, "get", "nodes", "-o", "jsonpath={..taints[*].key}")
+    assert kubectl(there, "get", "nodes", "-l", "rack=7", "-o", cpus) == "1 2"
+    assert "dedicated" in kubectl(there, "get", "nodes", "-o", "jsonpath={..taints[*].key}")
     assert len(json.loads(kubectl(running, "get", "nodes", "-o", "json"))["items"]) == 3
-    cluster.down("beside")
-    assert cluster.names() == ["shared"]
-    assert all(running.pids().values())
-    running.check()
 
 
-def test_a_port_that_is_snatched_away_is_given_up_for_another(
-    no_crds: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nobody can hold a port between looking at it and listening on it."""
-    import socket
-
-    real = cluster.free_port
-    with socket.create_server(("127.0.0.1", 0)) as snatched:
-        ports = iter([snatched.getsockname()[1], real()])
-        monkeypatch.setattr(cluster, "free_port", lambda: next(ports))
-        made = cluster.up(options.Options(name="port", nodes=0, crds=no_crds, tied=True))
-        assert made.port != snatched.getsockname()[1]
-        cluster.down("port")
-
-
-@pytest.mark.parametrize("part", ["API server", "ready"])
-def test_a_killed_start_is_recovered_by_the_next(part: str, state: Path, no_crds: Path) -> None:
-    """Whatever it had started is ended, and a whole cluster comes up."""
-    root = state / "muster" / "local" / "killed"
-    _kill_start_after(part, no_crds)
-    assert left_processes(root)
-    cluster.up(options.Options(name="killed", nodes=1, crds=no_crds))
-    status = subprocess.run(
-        [*LOCAL, "status", "--name", "killed"], capture_output=True, text=True, check=True
+def test_the_commands_tell_what_there_is(there: Cluster, copy: Path) -> None:
+    """`env` for the shell, `logs`, and a kubeconfig where it was wanted."""
+    script = f'eval "$({" ".join(LOCAL)} env --name there)"; kubectl version; kubectl get ns'
+    shell = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
+    assert "Server Version: v1." in shell.stdout
+    assert "muster-local" in shell.stdout
+    logs = subprocess.run(
+        [*LOCAL, "logs", "kube-apiserver", "--name", "there"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    assert status.stdout.count("running, pid") == len(components.SERVERS)
-    subprocess.run([*LOCAL, "down", "--name", "killed"], check=True, timeout=60)
-    assert left_processes(root) == []
-    assert not root.exists()
-    assert not root.with_name("killed.lock").exists()
+    assert f"127.0.0.1:{there.port}" in logs.stdout
+    assert copy.read_text() == there.kubeconfig.read_text()
 
 
 def test_a_killed_start_is_cleared_away_by_down(state: Path, no_crds: Path) -> None:
     """Without a start in between."""
     root = state / "muster" / "local" / "killed"
     _kill_start_after("API server", no_crds)
+    assert left_processes(root)
     subprocess.run([*LOCAL, "down", "--name", "killed"], check=True, timeout=60)
+    assert left_processes(root) == []
+    assert not root.exists()
+    assert not root.with_name("killed.lock").exists()
+
+
+def test_a_killed_start_is_recovered_by_the_next(state: Path, no_crds: Path) -> None:
+    """Whatever it had started is ended, and a whole cluster comes up.
+
+    That one is tied to a process, and ends with it, however it ends; its files are gone too.
+    """
+    root = state / "muster" / "local" / "killed"
+    _kill_start_after("ready", no_crds)
+    left = left_processes(root)
+    assert left
+    code = (
+        "import sys; from pathlib import Path; from muster.local import cluster, options\n"
+        "asked = options.Options(name='killed', nodes=1, crds=Path(sys.argv[1]), tied=True)\n"
+        "cluster.up(asked); print('up', flush=True); sys.stdin.read()\n"
+    )
+    argv = [sys.executable, "-c", code, str(no_crds)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as it:
+        assert it.stdout is not None
+        assert it.stdout.readline() == "up\n"
+        status = subprocess.run(
+            [*LOCAL, "status", "--name", "killed"], capture_output=True, text=True, check=True
+        )
+        assert status.stdout.count("running, pid") == len(components.SERVERS)
+        found = [processes.read(path) for path in (root / "run").glob("*.pid")]
+        started = [one for one in found if one]
+        assert len(started) == len(components.SERVERS) + 1  # and the guard
+        assert len(left_processes(root)) == len(started)
+        it.kill()
+    assert processes.wait_gone(started, seconds=60) == []
     assert left_processes(root) == []
     assert not root.exists()
 
@@ -371,47 +435,6 @@ def _kill_start_after(part: str, no_crds: Path) -> None:
         starter.send_signal(signal.SIGKILL)
 
 
-def test_a_tied_cluster_ends_with_its_process(no_crds: Path) -> None:
-    """However that process ends; its files are gone too."""
-    code = (
-        "import sys; from pathlib import Path; from muster.local import cluster, options\n"
-        "cluster.up(options.Options(name='tied', nodes=0, crds=Path(sys.argv[1]), tied=True))\n"
-        "print('up', flush=True); sys.stdin.read()\n"
-    )
-    argv = [sys.executable, "-c", code, str(no_crds)]
-    files = layout.Layout.of("tied")
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as it:
-        assert it.stdout is not None
-        assert it.stdout.readline() == "up\n"
-        found = [processes.read(path) for path in (files.home / "run").glob("*.pid")]
-        it.kill()
-    started = [one for one in found if one]
-    assert len(started) == len(components.SERVERS) + 1  # and the guard
-    assert processes.wait_gone(started, seconds=60) == []
-    assert not files.home.exists()
-
-
-def test_the_commands_tell_what_there_is(no_crds: Path, tmp_path: Path) -> None:
-    """`env` for the shell, `logs`, and a kubeconfig where it was wanted, for as long."""
-    copy = tmp_path / "deep" / "kubeconfig"
-    asked = options.Options(name="told", nodes=0, crds=no_crds, kubeconfig=copy, tied=True)
-    made = cluster.up(asked)
-    script = f'eval "$({" ".join(LOCAL)} env --name told)"; kubectl version; kubectl get ns'
-    shell = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
-    assert "Server Version: v1." in shell.stdout
-    assert "muster-local" in shell.stdout
-    logs = subprocess.run(
-        [*LOCAL, "logs", "kube-apiserver", "--name", "told"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert f"127.0.0.1:{made.port}" in logs.stdout
-    assert copy.read_text() == made.kubeconfig.read_text()
-    cluster.down("told")
-    assert not copy.exists()
-
-
 def test_a_start_that_fails_says_why_and_leaves_nothing(tmp_path: Path, state: Path) -> None:
     """A CRD that the API server refuses, say."""
     crd = {
@@ -425,18 +448,6 @@ def test_a_start_that_fails_says_why_and_leaves_nothing(tmp_path: Path, state: P
     root = state / "muster" / "local" / "bad"
     assert not root.exists()
     assert left_processes(root) == []
-
-
-@pytest.fixture(scope="module")
-def there(state: Path, no_crds: Path) -> Iterator[Cluster]:
-    """Bring up what stands for somebody's cluster: it has nothing of Muster's, and no kwok."""
-    asked = options.Options(
-        name="there", nodes=1, kwok=False, scheduler=False, crds=no_crds, tied=True
-    )
-    made = cluster.up(asked)
-    assert made.files.home.is_relative_to(state)
-    yield made
-    cluster.down("there")
 
 
 @pytest.fixture
@@ -458,17 +469,6 @@ def names_of(made: Cluster, kind: str) -> set[str]:
     """Names of all objects of a kind that are not being deleted."""
     items = json.loads(kubectl(made, "get", kind, "-A", "-o", "json"))["items"]
     return {one["metadata"]["name"] for one in items if "deletionTimestamp" not in one["metadata"]}
-
-
-@pytest.fixture(scope="module")
-def few_crds(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a folder with some of the CRDs, since each takes the API server a while."""
-    folder = tmp_path_factory.mktemp("few")
-    for name in ("scheduling.incubator.k8s.io_queues", "scheduling.incubator.k8s.io_podgroups"):
-        (folder / f"{name}.yaml").symlink_to(ROOT / "crds" / f"{name}.yaml")
-    for name in ("jaxjobs", "xgboostjobs"):
-        (folder / f"{name}.yaml").symlink_to(ROOT / "crds" / f"kubeflow.org_{name}.yaml")
-    return folder
 
 
 def test_a_cluster_that_was_there_is_given_what_it_lacks_and_left_as_it_was(
@@ -601,29 +601,34 @@ def tied_to_itself(
         yield it, started
 
 
-def test_a_cluster_that_is_gone_can_be_forgotten(no_crds: Path, tmp_path: Path) -> None:
-    """`down` says that it cannot reach it, and keeps what it knows until it is told. What was
-    tied to a process ends with it here, whatever became of the cluster.
-    """
-    file = tmp_path / "config"
-    asked = options.Options(name="brief", nodes=0, crds=no_crds, kubeconfig=file, tied=True)
-    cluster.up(asked)
-    cluster.up(options.Options(name="guest", crds=no_crds, kubeconfig=file))
-    with tied_to_itself(file, no_crds) as (starter, started):
-        cluster.down("brief")
-        starter.kill()
-    assert processes.wait_gone(started, seconds=60) == []
-    assert "tied" not in cluster.names()
-    refused = local("down", "--name", "guest")
-    assert refused.returncode == 1
-    assert f"the cluster of {file} cannot be reached" in refused.stderr
-    assert "down --name guest --forget" in refused.stderr
-    assert local("down", "--name", "guest", "--forget").returncode == 0
-    assert "guest" not in cluster.names()
-
-
 def test_a_cluster_that_is_up_is_not_taken_for_another(running: Cluster, theirs: Path) -> None:
     """Nor another kubeconfig's cluster for it."""
     with pytest.raises(handle.ClusterError, match=r"shared is up already.* a --name"):
         cluster.up(options.Options(name="shared", kubeconfig=theirs))
     assert all(running.pids().values())
+
+
+def test_a_cluster_that_is_gone_can_be_forgotten(
+    running: Cluster, there: Cluster, copy: Path, no_crds: Path
+) -> None:
+    """`down` says that it cannot reach it, and keeps what it knows until it is told. What was
+    tied to a process ends with it here, whatever became of the cluster; another stays as it is.
+
+    Nobody has somebody's cluster after this story.
+    """
+    cluster.up(options.Options(name="guest", crds=no_crds, kubeconfig=copy))
+    with tied_to_itself(copy, no_crds) as (starter, started):
+        cluster.down("there")
+        starter.kill()
+    assert not copy.exists()
+    assert not any(there.pids().values())
+    assert processes.wait_gone(started, seconds=60) == []
+    assert "tied" not in cluster.names()
+    refused = local("down", "--name", "guest")
+    assert refused.returncode == 1
+    assert f"the cluster of {copy} cannot be reached" in refused.stderr
+    assert "down --name guest --forget" in refused.stderr
+    assert local("down", "--name", "guest", "--forget").returncode == 0
+    assert cluster.names() == ["shared"]
+    assert all(running.pids().values())
+    running.check()

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the README says about installing works, command by command, on an empty API server."""
+"""What docs/migration.md says about installing works, command by command, on an API server that
+had another operator before; what the README says of an empty one is told in test_readme.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -17,7 +20,22 @@ from muster.local import cluster, options
 
 ROOT = Path(__file__).parent.parent.parent
 OVERLAYS = sorted(path.name for path in (ROOT / "manifests" / "overlays").iterdir())
-EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
+GUIDE = (ROOT / "docs" / "migration.md").read_text()
+SECTIONS = dict(re.findall(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", GUIDE, re.MULTILINE | re.DOTALL))
+BLOCKS = {
+    title: re.findall(r"```sh\n(.*?)```", text, re.DOTALL) for title, text in SECTIONS.items()
+}
+BEFORE = {
+    "From training-operator": [("kubeflow", "training-operator")],
+    "From mpi-operator": [("mpi-operator", "mpi-operator")],
+    "From tf-operator with kube-batch": [
+        ("kubeflow", "tf-job-operator"),
+        ("kube-system", "kube-batch"),
+    ],
+}
+"""Section -> the Deployments (namespace, name) that were there."""
+INSTALL = 3
+"""So many commands, the last ones of each section, install Muster."""
 
 RUN = ["run", "--leader-elect"]
 ARGUMENTS = {
@@ -43,20 +61,35 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[cluster.Cluster]
 
 @pytest.fixture(scope="module")
 def installed(empty: cluster.Cluster) -> cluster.Cluster:
-    """Run the README's commands on it."""
-    text = (ROOT / "README.md").read_text().split("## Install on a cluster")[1]
-    block = re.search(r"```sh\n(.*?)```", text, re.DOTALL)
-    assert block is not None
-    run(empty, ["sh", "-ec", block[1]])
+    """Follow the guide where all those operators are: its last commands are the same for all."""
+    for section, deployments in BEFORE.items():
+        for namespace, name in deployments:
+            put(empty, namespace, name)
+        shell(empty, "\n".join(commands(section)[:-INSTALL]))
+    (last,) = {tuple(commands(section)[-INSTALL:]) for section in BEFORE}
+    shell(empty, "\n".join(last))
     return empty
+
+
+def commands(section: str) -> list[str]:
+    """Return the commands of a section."""
+    (block,) = BLOCKS[section]
+    return str(block).splitlines()
+
+
+def shell(where: cluster.Cluster, text: str) -> str:
+    """Run commands in the repository's root, as a user does; fail if one of them fails."""
+    return run(where, ["sh", "-ec", text]).stdout
 
 
 def kubectl(where: cluster.Cluster, *words: str) -> str:
     """Run kubectl in the repository's root; its output. Fails if it does, or warns."""
-    return run(where, ["kubectl", *words])
+    answer = run(where, ["kubectl", *words])
+    assert "Warning" not in answer.stderr, answer.stderr
+    return answer.stdout
 
 
-def run(where: cluster.Cluster, command: list[str]) -> str:
+def run(where: cluster.Cluster, command: list[str]) -> subprocess.CompletedProcess[str]:
     """Run a command for which `where` is the cluster that kubectl speaks to."""
     answer = subprocess.run(
         command,
@@ -67,31 +100,77 @@ def run(where: cluster.Cluster, command: list[str]) -> str:
         check=False,
     )
     assert answer.returncode == 0, f"{command}\n{answer.stdout}{answer.stderr}"
-    assert "Warning" not in answer.stderr, answer.stderr
-    return answer.stdout
+    return answer
 
 
-def test_readme_installs_from_nothing(installed: cluster.Cluster) -> None:
-    """The Deployment and the default queue are there; a second time changes nothing."""
+def deployment(namespace: str, name: str) -> dict[str, Any]:
+    """Return the Deployment of another operator."""
+    labels = {"app": name}
+    container = {"name": name, "image": f"{name}:1", "command": ["/manager"]}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+        },
+    }
+
+
+def put(where: cluster.Cluster, namespace: str, name: str) -> None:
+    """Put another operator there, with the webhook of training-operator."""
+    shell(where, f"kubectl get namespace {namespace} || kubectl create namespace {namespace}")
+    path = f"/apis/apps/v1/namespaces/{namespace}/deployments"
+    where.ask(lambda api: api.create(path, deployment(namespace, name)))
+    if name == "training-operator":
+        config = {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": "validator.training-operator.kubeflow.org"},
+        }
+        plural = "validatingwebhookconfigurations"
+        admission = f"/apis/admissionregistration.k8s.io/v1/{plural}"
+        where.ask(lambda api: api.create(admission, config))
+
+
+def test_every_block_of_the_guide_is_run_here() -> None:
+    """None is added without a test."""
+    assert {title for title, blocks in BLOCKS.items() if blocks} == {*BEFORE, "Back again"}
+    assert all(len(blocks) <= 1 for blocks in BLOCKS.values())
+
+
+def test_other_operators_are_replaced(installed: cluster.Cluster) -> None:
+    """They are stopped; the Deployment and the default queue are there, and jobs can be applied.
+
+    A second time changes nothing.
+    """
+    for namespace, name in (each for section in BEFORE.values() for each in section):
+        path = f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}"
+        found = installed.ask(lambda api, path=path: api.get(path))
+        assert found["spec"]["replicas"] == 0
     assert kubectl(installed, "get", "queue", "default", "-o", "name")
     assert kubectl(installed, "get", "deployment", "muster", "-n", "muster-system", "-o", "name")
-    again = kubectl(installed, "apply", "-k", "manifests/overlays/embedded")
+    again = shell(installed, commands("From training-operator")[-1])
     assert {line.rsplit(" ", 1)[1] for line in again.splitlines()} == {"unchanged"}
+    kubectl(installed, "apply", "-f", "examples/tfjob-simple.yaml")
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
-def test_overlay_is_accepted(installed: cluster.Cluster, overlay: str, tmp_path: Path) -> None:
+def test_every_overlay_is_accepted(installed: cluster.Cluster, tmp_path: Path) -> None:
     """The API server takes every document, and the flag of the overlay is the last argument."""
-    rendered = kubectl(
-        installed, "kustomize", str(manifests_alone(tmp_path) / "overlays" / overlay)
-    )
-    (tmp_path / "all.yaml").write_text(rendered)
-    kubectl(installed, "apply", "--dry-run=server", "-f", str(tmp_path / "all.yaml"))
-    documents = yaml.safe_load_all(rendered)
-    (deployment,) = (document for document in documents if document["kind"] == "Deployment")
-    arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
-    wanted = ARGUMENTS.get(overlay) or [*RUN, f"--gang-scheduler-name={overlay}"]
-    assert arguments == wanted
+    folder = tmp_path / "rendered"
+    folder.mkdir()
+    for overlay in OVERLAYS:
+        manifests = manifests_alone(tmp_path) / "overlays" / overlay
+        rendered = kubectl(installed, "kustomize", str(manifests))
+        (folder / f"{overlay}.yaml").write_text(rendered)
+        documents = yaml.safe_load_all(rendered)
+        (found,) = (document for document in documents if document["kind"] == "Deployment")
+        arguments = found["spec"]["template"]["spec"]["containers"][0]["args"]
+        wanted = ARGUMENTS.get(overlay) or [*RUN, f"--gang-scheduler-name={overlay}"]
+        assert arguments == wanted, overlay
+    kubectl(installed, "apply", "--dry-run=server", "-f", str(folder))
 
 
 def test_with_cert_manager_the_operator_gets_files_and_no_right_to_publish(
@@ -179,7 +258,11 @@ def attributes(verb: str, resource: str, namespace: str) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-def test_example_is_accepted(installed: cluster.Cluster, example: Path) -> None:
-    """Every field is known to the schemas: `kubectl apply` is strict about them."""
-    kubectl(installed, "apply", "-f", str(example.relative_to(ROOT)))
+def test_the_other_operator_comes_back(installed: cluster.Cluster) -> None:
+    """Its jobs are there; nobody has Muster after this story."""
+    (back,) = BLOCKS["Back again"]
+    shell(installed, back)
+    assert "muster" not in kubectl(
+        installed, "get", "deployments", "-n", "muster-system", "-o", "name"
+    )
+    assert "simple" in kubectl(installed, "get", "tfjobs", "-o", "name")

@@ -20,6 +20,7 @@ from muster.api.model import Json
 from muster.kube.flowcontrol import FlowControl, PriorityLevel
 
 RETRIED = frozenset({429, 500, 502, 503, 504})
+FAILED = RETRIED - {429}
 OUT = frozenset({502, 503, 504})
 """The server, or what stands before it, says that it cannot serve at present."""
 MERGE_PATCH = "application/merge-patch+json"
@@ -48,6 +49,7 @@ class ApiError(Exception):
 
     `code` is the HTTP status, `reason` that of the server's Status object (`NotFound`,
     `AlreadyExists`, `Forbidden` …), `retry_after` the seconds it asked to wait, if it did.
+    `unsure`: the request was sent before, and may have been carried out then.
     """
 
     def __init__(self, code: int, reason: str, message: str, retry_after: float | None) -> None:
@@ -56,6 +58,7 @@ class ApiError(Exception):
         self.reason = reason
         self.message = message
         self.retry_after = retry_after
+        self.unsure = False
 
     def passing(self, method: str) -> bool:
         """Say whether the same request may succeed a moment later.
@@ -233,7 +236,19 @@ class Kube:
         except (ApiError, *BROKEN) as error:
             if self._attempts == 1 or not self._passing(request.method, error):
                 raise
+            unsure = _unsure(error)
             await asyncio.sleep(_pause(error, 1))
+
+        async def again() -> Json:
+            nonlocal unsure
+            try:
+                return await self._send(request)
+            except (ApiError, *BROKEN) as error:
+                if isinstance(error, ApiError):
+                    error.unsure = unsure
+                unsure |= _unsure(error)
+                raise
+
         retrying = tenacity.AsyncRetrying(
             retry=tenacity.retry_if_exception(lambda error: self._passing(request.method, error)),
             wait=lambda state: _pause(
@@ -242,7 +257,7 @@ class Kube:
             stop=tenacity.stop_after_attempt(self._attempts - 1),
             reraise=True,
         )
-        result: Json = await retrying(self._send, request)
+        result: Json = await retrying(again)
         return result
 
     async def _send(self, request: _Request) -> Json:
@@ -288,6 +303,11 @@ class Kube:
 
 def _nothing() -> None:
     return
+
+
+def _unsure(error: BaseException) -> bool:
+    """Say whether the server may have carried the request out all the same."""
+    return not isinstance(error, ApiError) or error.code in FAILED
 
 
 async def fetch(url: str) -> str:

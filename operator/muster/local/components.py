@@ -33,6 +33,7 @@ _ISSUER = "https://kubernetes.default.svc.cluster.local"
 _SERVICES = "10.96.0.0/12"
 _PODS = "10.128.0.0/9"
 _NATIVE_GANGS = "GenericWorkload=true,GangScheduling=true"
+_ENDPOINTS = ("endpoints", "endpointslice", "endpointslice-mirroring")
 _GUESTS = "198.19.0.0/16"  # set apart for benchmarks: no real network has it
 
 
@@ -111,6 +112,8 @@ def _api_server(layout: Layout, port: int, options: Options) -> list[str]:
 def _controller_manager(layout: Layout, options: Options) -> list[str]:
     # Nobody renews the leases of nodes when kwok is not there; they are to stay Ready.
     off = [] if options.kwok else ["-node-lifecycle-controller"]
+    if not options.endpoints:
+        off += [f"-{name}-controller" for name in _ENDPOINTS]
     return [
         f"--kubeconfig={layout.kubeconfig_of(CONTROLLER_MANAGER)}",
         f"--authentication-kubeconfig={layout.kubeconfig_of(CONTROLLER_MANAGER)}",

@@ -56,6 +56,7 @@ class Options:
     `nodes`: None is `DEFAULT_NODES` in a cluster of its own, none in one that was there before.
     `kubeconfig`: of a cluster that is to be used; where no file is, the new cluster's is written.
     `native_gangs`: Kubernetes' own gangs are switched on, an alpha feature.
+    `endpoints`: Services get theirs. Nobody can be reached there: it may be saved.
     `mark`: set by `up`, marks all that is put into a cluster that was there before.
     `crds`: folder of the CRDs to install; by default those that come with Muster.
     """
@@ -73,6 +74,7 @@ class Options:
     run_seconds: str = DEFAULT_RUN_SECONDS
     tied: bool = False
     native_gangs: bool = False
+    endpoints: bool = True
     mark: str = ""
 
     @property

@@ -182,6 +182,8 @@ class Reconciler:
             elif error.reason == "AlreadyExists":
                 at = resource.path(metadata["namespace"], metadata["name"])
                 if await self._own(job, at, document):
+                    if error.unsure:  # the answer to an earlier attempt was lost
+                        self._metrics.count(kind, "created")
                     return
             elif error.code not in REFUSED:
                 raise
