@@ -158,6 +158,8 @@ def test_every_command_works_as_it_stands(own: Cluster, shell: Shell, tmp_path: 
             if command == INSTALL:
                 config = account_config(own, tmp_path, "embedded")
                 operator = Operator(config, tmp_path / "operator.log", ())
-                running.enter_context(operator.working())
+                running.callback(operator.check_log)
+                running.callback(operator.stop)
+                operator.start()
         done, said = shell.run("kubectl wait tfjob/simple --for=condition=Succeeded --timeout=60s")
         assert done == 0, said
