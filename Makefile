@@ -18,11 +18,12 @@ STORIES ?= $(sort $(shell grep -lrE 'mark\.e2e' --include='test_*.py' tests))
 TELL = GOGC=400 GOMAXPROCS=1 $(BIN)/python -m pytest $(STORIES) $(PYTEST_ARGS)
 AT_ONCE = --dist loadfile --no-loadscope-reorder -n
 BENCH_ARGS ?=
+MUTANTS_ARGS ?=
 CLUSTER ?= muster
 NODES ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help install controlplane demo test unit nightly e2e check lint format types \
+.PHONY: help install controlplane demo test unit nightly mutants e2e check lint format types \
 	imports crds crds-fresh bench local-up local-down constraints clean
 
 help: ## print the targets
@@ -63,6 +64,9 @@ unit: install ## run the tests that need no cluster
 
 nightly: install ## run the property tests with thousands of cases each
 	$(BIN)/python -m pytest tests/properties --hypothesis-profile=nightly --timeout=0 $(PYTEST_ARGS)
+
+mutants: install ## plant 40 faults, one by one, and count those that the unit tests catch
+	@$(BIN)/python tests/mutants $(MUTANTS_ARGS)
 
 e2e: controlplane ## run the tests on a real API server
 # Some hold to the second: they mostly wait, and two of them leave each other time. A story that
