@@ -22,7 +22,11 @@ class Ruling:
 
 
 def review(
-    framework: Framework, document: object, before: object = None, domain: str = ""
+    framework: Framework,
+    document: object,
+    before: object = None,
+    domain: str = "",
+    home: str = "",
 ) -> Ruling:
     """Return what is to be said of a new version of a job; `before` is the old one, if any.
 
@@ -30,13 +34,13 @@ def review(
     well does not forbid the new one: a job stays writable when the rules grow, and nothing keeps
     a job that is being deleted. Never raises.
     """
-    job = load(framework, document, domain)
+    job = load(framework, document, domain, home)
     if job.deleting:
         return Ruling()
     warnings = tuple(notice.message for notice in job.notices if notice.type == "Warning")
     if before is None:
         return Ruling(job.problems, warnings)
-    old = load(framework, before, domain)
+    old = load(framework, before, domain, home)
     kept = tuple(problem for problem in job.problems if problem in old.problems)
     new = tuple(problem for problem in job.problems if problem not in kept)
     return Ruling((*_immutable(old, job), *new), (*map(str, kept), *warnings))

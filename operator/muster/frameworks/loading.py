@@ -14,11 +14,14 @@ from muster.frameworks import validation
 from muster.frameworks.base import Framework
 
 
-def load(framework: Framework, document: object, domain: str = "") -> Job:
+def load(
+    framework: Framework, document: object, domain: str = "", home: str = ""
+) -> Job:
     """Return the job that a document of this kind describes, by the rules that are its own.
 
     Never raises: what is wrong with it stands in `problems`, and what cannot be read is left
-    out. `domain` is the operator's cluster domain.
+    out. `domain` is the operator's cluster domain, `home` its own namespace, in which no job may
+    be; empty where it runs in none.
     """
     raw = mapping(document)
     framework = framework.chosen(raw)
@@ -43,7 +46,7 @@ def load(framework: Framework, document: object, domain: str = "") -> Job:
         status=status.read(raw.get("status")),
         notices=tuple(_overruled(overruled)),
     )
-    found = tuple(_problems(framework, spec, job, domain))
+    found = (*_out_of_place(job, home), *_problems(framework, spec, job, domain))
     own = () if found else framework.spec.notices(job)
     return replace(job, problems=found, notices=(*job.notices, *own))
 
@@ -75,6 +78,13 @@ def _problems(
     # A kind's own rules may count on every role: one that could not be read is not in the job.
     if not own and isinstance(roles, dict) and len(roles) == len(job.replicas):
         yield from framework.spec.validate(job, domain)
+
+
+def _out_of_place(job: Job, home: str) -> Iterator[Problem]:
+    # Its pods could run under the operator's own account, and so do what they like everywhere.
+    if home and job.namespace == home:
+        said = f"Forbidden: {home} is the operator's own namespace; use another one for jobs"
+        yield Problem("metadata.namespace", said)
 
 
 def _overruled(fields: Iterable[str]) -> Iterator[Notice]:
