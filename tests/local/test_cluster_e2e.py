@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
-LOCAL = [sys.executable, "-m", "muster.local"]
+LOCAL = [sys.executable, "-m", "muster", "local"]
 ROOT = Path(__file__).parents[2]
 RUN, CODES, REFUSE = (nodes.PREFIX + name for name in ("run-seconds", "exit-codes", "refuse"))
 
