@@ -9,7 +9,7 @@ import pytest
 
 from mpijobs import mpijob
 from muster.frameworks import FRAMEWORKS
-from muster.frameworks.admission import Ruling, review
+from muster.frameworks.loading import Ruling, review
 from world import of_kind, tfjob
 
 TF = FRAMEWORKS["TFJob"]

@@ -24,8 +24,8 @@ from muster.kube.events import EventRecorder, reference
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.resources import QUEUES, Resource
 from muster.scheduler.decision import Decision
-from muster.scheduler.fairshare import Share, shares
 from muster.scheduler.model import Snapshot
+from muster.scheduler.plugins.proportion import Share, shares
 from muster.store.store import Store
 
 log = logging.getLogger(__name__)

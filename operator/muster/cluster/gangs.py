@@ -16,7 +16,7 @@ from muster.cluster.quota import LimitView
 from muster.cluster.tasks import RoleInput, TaskSet
 from muster.controller import policies
 from muster.controller.templates import labels
-from muster.frameworks.initcontainer import Waiting
+from muster.frameworks.base import Waiting
 from muster.gang import GangFacts, demand, standing
 from muster.scheduler.model import UNLIMITED, Link, Refusal
 

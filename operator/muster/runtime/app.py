@@ -20,9 +20,8 @@ from muster.allocator.loop import Loop, LoopSettings
 from muster.api import names
 from muster.cluster.gangs import GangRules
 from muster.controller.model import Context
-from muster.frameworks import initcontainer
-from muster.frameworks.base import Framework
-from muster.frameworks.initcontainer import Waiting
+from muster.frameworks import base
+from muster.frameworks.base import Framework, Waiting
 from muster.kube import access
 from muster.kube.auth import ConfigurationError, connect
 from muster.kube.client import BROKEN, ApiError, FencedError, Kube
@@ -338,7 +337,7 @@ def _waiting(settings: Settings) -> Waiting:
         settings.mpi_delivery_image,
     )
     try:
-        initcontainer.containers("init", waiting, "master")
+        base.init_containers("init", waiting, "master")
     except ValueError as error:
         raise ConfigurationError(f"{settings.pytorch_init_template}: {error}") from error
     return waiting

@@ -15,7 +15,7 @@ import kopf
 from muster.api import names
 from muster.api.backoff import Backoff
 from muster.api.model import Json
-from muster.frameworks import admission
+from muster.frameworks import loading
 from muster.frameworks.base import Framework
 from muster.kube.client import Kube
 from muster.runtime.webhook import Admission
@@ -189,7 +189,7 @@ async def _validate(
     **_: Any,
 ) -> None:
     before = dict(old) if old is not None else None
-    ruling = admission.review(framework, dict(new), before, domain, home)
+    ruling = loading.review(framework, dict(new), before, domain, home)
     warnings.extend(ruling.warnings)
     if ruling.problems:
         raise kopf.AdmissionError("; ".join(map(str, ruling.problems)), code=422)
