@@ -92,7 +92,7 @@ def test_garbage_is_refused_and_does_not_raise():
 
 
 def test_a_job_in_the_operators_own_namespace():
-    """Its pods could name the operator's account as theirs; without a webhook its status says so."""
+    """Its pods could name the operator's account as theirs."""
     said = "metadata.namespace: Forbidden: team is the operator's own namespace"
     (problem,) = review(TF, tfjob(), home="team").problems
     assert str(problem).startswith(said)

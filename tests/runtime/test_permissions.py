@@ -68,7 +68,9 @@ def test_shipped_roles_are_enough_and_no_more(backend):
     roles = granted(*files, *([component] if component.exists() else []))
     everything = set().union(*roles.values())
     asked = [*needed(backend, lease=("muster-system", "muster")), *optional(backend)]
-    beyond = {(resource, verb) for resource, verb in everything if resource.endswith("/finalizers")}
+    beyond = {
+        (resource, verb) for resource, verb in everything if resource.endswith("/finalizers")
+    }
     assert {(a.resource, a.verb) for a in asked} == everything - beyond
     wide = set().union(*(rules for name, rules in roles.items() if name.endswith("-cluster")))
     beyond = {(a.resource, a.verb) for a in needed(backend, ["team"]) if not a.namespace}

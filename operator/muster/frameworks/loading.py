@@ -16,9 +16,7 @@ from muster.api.model import Job, Json, Notice, Problem, Replica, RunPolicy, Sch
 from muster.frameworks.base import Framework
 
 
-def load(
-    framework: Framework, document: object, domain: str = "", home: str = ""
-) -> Job:
+def load(framework: Framework, document: object, domain: str = "", home: str = "") -> Job:
     """Return the job that a document of this kind describes, by the rules that are its own.
 
     Never raises: what is wrong with it stands in `problems`, and what cannot be read is left

@@ -319,7 +319,9 @@ def _endpoint(settings: Settings, connection: Kube) -> handlers.Endpoint | None:
         files if files.certificate else None,
     )
     host, _, port = settings.admission_bind.rpartition(":")
-    return handlers.Endpoint(host.strip("[]"), int(port), admission, settings.cluster_domain, settings.home)
+    return handlers.Endpoint(
+        host.strip("[]"), int(port), admission, settings.cluster_domain, settings.home
+    )
 
 
 def _waiting(settings: Settings) -> Waiting:
