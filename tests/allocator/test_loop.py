@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from builders import reference
 from builders_scheduler import make_gang, make_node, make_pod
 from following import Shown
 from muster import gang
@@ -118,7 +119,7 @@ class Story(Shown):
         pod["metadata"] |= {
             "creationTimestamp": edge.format_time(time.time()),
             "labels": {"training.kubeflow.org/replica-type": "worker"},
-            "ownerReferences": [{"uid": f"uid-{job}", "controller": True}],
+            "ownerReferences": [reference(uid=f"uid-{job}", name=job)],
         }
         self.put({"kind": "Pod", **pod})
 
@@ -342,7 +343,9 @@ def test_nobody_is_evicted_before_it_is_written(monkeypatch):
         status = {"gang": {"state": "Reserved", "reason": "", "scheduler": "muster"}}
         s.put({**document, "status": status})
         await s.until(lambda: s.state(LOW) == "Released")
-        assert [pod.deleting for pod in s.store.own_pods("uid-low").values()] == [False] * 4
+        assert [
+            pod.deleting for pod in s.store.own_pods(s.store.jobs.get("TFJob/team/low")).values()
+        ] == [False] * 4
 
     play(story)
 
