@@ -757,7 +757,7 @@ def install_roles(api: Api, overlay: str) -> None:
     for document in sorted([*made, *documents], key=lambda d: d["kind"] != "Namespace"):
         found = document["metadata"]
         path = f"{_place(document['kind'], found.get('namespace', ''))}/{found['name']}"
-        query = "?fieldManager=tests&force=true"
+        query = "?fieldManager=kubectl&force=true"  # who applies the overlay is no stranger
         api.send("PATCH", path + query, document, "application/apply-patch+yaml")
 
 
