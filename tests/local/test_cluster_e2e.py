@@ -162,8 +162,9 @@ def test_crds_and_the_default_queue_are_there(running: Cluster) -> None:
 
 
 def test_who_is_not_authenticated_may_read_nothing(running: Cluster) -> None:
-    """RBAC is on, and an unknown user has no role."""
-    trust = ssl.create_default_context(cafile=str(running.files.pki / "ca.crt"))
+    """RBAC is on, an unknown user has no role, and the strictest client accepts the server."""
+    trust = ssl.create_default_context(cafile=str(running.files.certificate))
+    trust.verify_flags |= ssl.VERIFY_X509_STRICT
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(f"{running.server}/api/v1/nodes", context=trust)
     with refused.value:
@@ -591,7 +592,7 @@ def tied_to_itself(
         "print('up', flush=True); sys.stdin.read()\n"
     )
     argv = [sys.executable, "-c", code, str(no_crds), str(file)]
-    home = layout.Layout.of("tied").home
+    home = layout.Layout("tied").home
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as it:
         assert it.stdout is not None
         assert it.stdout.readline() == "up\n"

@@ -257,7 +257,7 @@ def _env(args: argparse.Namespace) -> int:
 
 def _logs(args: argparse.Namespace) -> int:
     name = _meant(args)
-    path = layout.Layout.of(name).log(args.component)
+    path = layout.Layout(name).log(args.component)
     if not path.exists():
         raise cluster.ClusterError(f"{name} has no {args.component}")
     sys.stdout.write(path.read_text(errors="replace"))
