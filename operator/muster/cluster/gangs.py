@@ -246,12 +246,6 @@ def restarts(job: Job) -> bool:
     return all(r.restart_policy != names.RestartPolicy.NEVER for r in job.replicas)
 
 
-def of(replicas: Iterable[Replica], pods: Iterable[PodView]) -> Iterator[PodView]:
-    """Yield those of the pods that belong to one of these roles."""
-    roles = {replica.role for replica in replicas}
-    return (pod for pod in pods if pod.role in roles)
-
-
 def templates(job: Job, ranges: Sequence[LimitView] = ()) -> dict[str, Json]:
     """Return the template of each role as its pods will be created, by type.
 
