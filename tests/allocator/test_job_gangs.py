@@ -252,10 +252,10 @@ class TestRefusals:
         assert story.look(10).refusal is None
 
     def test_a_refused_template(self, story):
-        """Only an edit helps, so that no time is set."""
+        """An edit helps at once, before it is tried again."""
         refuse(story, reason="Invalid")
-        assert story.look(1000).refusal is NOT_NOW
-        assert not story.wakes
+        assert story.look(1).refusal is NOT_NOW
+        assert START + 10 in story.wakes
         story.edit(replicas=2)
         assert story.look().refusal is None
 

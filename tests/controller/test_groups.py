@@ -386,18 +386,17 @@ class TestRefusal:
         world.now = START + 5
         assert len(world.settle().names("Service")) == 2
 
-    def test_an_invalid_template_is_not_tried_again(self):
-        """Invalid with the server's words, nothing left behind, no timer."""
+    def test_an_invalid_template_is_tried_again_when_the_time_is_up(self):
+        """Invalid with the server's words, nothing left behind: it may be a policy that says so."""
         text = 'Pod "mnist-worker-1" is invalid: spec.containers[0].ports: Invalid value: 99999'
         world = self.half(message=text, reason="Invalid").settle()
         assert not world.names()
         assert world.status["state"] == "Invalid"
         assert world.status["reason"] == text
         assert world.reasons().count("TFJobFailedValidation") == 1
-        world.now += 3600
+        assert world.requeue == START + 5
         assert not [a for a in world.decide() if isinstance(a, Create | SetStatus)]
-        world.edit()
-        del world.extra["refusal"]
+        world.now = START + 5
         world.settle()
         assert len(world.names()) == 2
         assert world.status["state"] == "Created"
@@ -424,7 +423,7 @@ def test_a_running_job_whose_new_template_is_invalid_goes_on_counting():
     world.settle()
     assert world.names() == ["mnist-worker-0"]
     assert (world.status["state"], world.counts()) == ("Invalid", (1, 0, 0))
-    assert world.requeue is None
+    assert world.requeue == START + 5
     world.end("mnist-worker-0")
     assert world.settle().status["state"] == "Succeeded"
 

@@ -178,7 +178,7 @@ class JobMembers(_Kind):
         source = (self._store.jobs.revision(job.uid), of, job)
         entry = self._entry(key, source, lambda: self._read(job, of))
         refusal = self._store.jobs.refusal(job, now)
-        until = refusal.ends if refusal is not None and refusal.blocks_pods else 0.0
+        until = refusal.until if refusal is not None and refusal.blocks_pods else 0.0
         return self._as_of_now(entry, job.namespace, nodes, until)
 
     def _template(self, job: Job, of: tuple[str, int, int, int]) -> Template:

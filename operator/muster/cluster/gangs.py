@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from muster import frameworks
 from muster.api import names, quantity
-from muster.api.model import Job, Json, PodView, Replica
+from muster.api.model import Job, Json, Replica
 from muster.cluster import quota, tasks
 from muster.cluster.pods import PodShape, shape_of
 from muster.cluster.quota import LimitView

@@ -184,9 +184,7 @@ def _sort_others(
     for pod in others:
         if is_leftover(observed, framework, pod):
             leftovers.append(pod)
-        elif is_orphan(observed.job, framework, pod) and _is_wanted(
-            observed.job, framework, pod
-        ):
+        elif is_orphan(observed.job, framework, pod) and _is_wanted(observed.job, framework, pod):
             orphans.append(pod)
         else:
             foreign.append(pod)
