@@ -387,7 +387,7 @@ class TestRefusal:
         assert len(world.settle().names("Service")) == 2
 
     def test_an_invalid_template_is_tried_again_when_the_time_is_up(self):
-        """Invalid with the server's words, nothing left behind: it may be a policy that says so."""
+        """Invalid with the server's words, nothing left behind: a policy may have said so."""
         text = 'Pod "mnist-worker-1" is invalid: spec.containers[0].ports: Invalid value: 99999'
         world = self.half(message=text, reason="Invalid").settle()
         assert not world.names()

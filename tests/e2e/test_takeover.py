@@ -117,7 +117,10 @@ class Flight:
         """Return once it has its state, and what belongs to it our label."""
         running = "Running"
         self.api.wait_job(
-            "mnist", lambda job: job["status"].get("state") == running, of=self.sort, what=self.name
+            "mnist",
+            lambda job: job["status"].get("state") == running,
+            of=self.sort,
+            what=self.name,
         )
         for kind in LABELLED:
             self.api.wait(kind, all_ours, what=f"{kind} of {self.name} labelled")

@@ -19,7 +19,8 @@ from muster.frameworks.base import Framework
 def of_invalid(observed: Observed, framework: Framework) -> Job:
     """Return the job with roles as its pods show them, where its spec is wrong about them."""
     job = observed.job
-    own = [on_its_place(job, framework, pod) for pod in observed.pods if pod.owner_uid == job.uid]
+    mine = (pod for pod in observed.pods if pod.owner == job.as_owner)
+    own = [on_its_place(job, framework, pod) for pod in mine]
     replicas = tuple(_roles(job, framework, own))
     return replace(job, replicas=replicas, run_policy=_possible(job.run_policy))
 

@@ -30,7 +30,7 @@ def ready_for_pods(scope: Scope) -> bool:
 def of_another(scope: Scope) -> GroupView | None:
     """Return the group under the job's name that is neither the job's nor to be used by it."""
     group = scope.observed.group
-    if group is None or group.owner_uid == scope.job.uid or is_lent(scope, group):
+    if group is None or scope.owns(group) or is_lent(scope, group):
         return None
     return group
 
@@ -38,7 +38,7 @@ def of_another(scope: Scope) -> GroupView | None:
 def is_lent(scope: Scope, group: GroupView) -> bool:
     """Say whether somebody made the group by hand for the job, which uses it and leaves it."""
     labelled = is_orphan(scope.job, scope.framework, group)
-    return group.kind == "PodGroup" and not (group.owner_uid or labelled or group.deleting)
+    return group.kind == "PodGroup" and not (group.owner or labelled or group.deleting)
 
 
 def is_patched(scope: Scope, group: GroupView) -> bool:
@@ -78,7 +78,7 @@ def _update(scope: Scope, group: GroupView, difference: Mapping[str, object]) ->
 def removal(scope: Scope) -> Iterator[Action]:
     """Yield the group's deletion, if there is one of ours."""
     group = scope.observed.group
-    if group and group.owner_uid == scope.job.uid and not group.deleting:
+    if group and scope.owns(group) and not group.deleting:
         yield _delete(group)
 
 

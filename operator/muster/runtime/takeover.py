@@ -15,7 +15,7 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from muster import frameworks
-from muster.api import names
+from muster.api import names, owner
 from muster.api.model import Job, Json
 from muster.controller.templates import labels
 from muster.gang import Update
@@ -23,7 +23,7 @@ from muster.kube import resources
 from muster.kube.client import BROKEN, ApiError, Kube
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.resources import Resource
-from muster.store import informers, parse
+from muster.store import informers
 from muster.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -76,14 +76,14 @@ class Takeover:
 
     async def _sweep(self, kind: str, resource: Resource, namespace: str) -> None:
         api_version = "/".join(filter(None, (resource.group, resource.version)))
-        async with asyncio.TaskGroup() as tasks:
-            async for item in self._bare(resource.path(namespace)):
-                key = self._store.jobs.key_of(parse.controller_of(item["metadata"]))
-                job = None if key is None else self._store.jobs.get(key)
-                if job is not None:
-                    document = {"apiVersion": api_version, "kind": kind, **item}
-                    path = resource.path(namespace, item["metadata"]["name"])
-                    tasks.create_task(self.label(job, path, document))
+        found = []
+        async for item in self._bare(resource.path(namespace)):
+            key = self._store.jobs.key_of(owner.controller(item["metadata"]))
+            job = None if key is None else self._store.jobs.get(key)
+            if job is not None:
+                path = resource.path(namespace, item["metadata"]["name"])
+                found.append((job, path, {"apiVersion": api_version, "kind": kind, **item}))
+        await asyncio.gather(*(self.label(*one) for one in found))
 
     async def _bare(self, path: str) -> AsyncIterator[Json]:
         params = dict(_BARE)
