@@ -219,7 +219,7 @@ def _critical(job: Job) -> bool:
 
 def _duration(job: Job) -> float:
     limit = job.run_policy.active_deadline_seconds
-    # The clock of the deadline starts with the job's first pass, at about this moment.
+    # The clock of the deadline starts when the gang is admitted, at about this moment.
     least = limit if limit is not None and job.status.start_time is None else UNLIMITED
     return min(demand.estimate(job) or UNLIMITED, least)
 
