@@ -73,14 +73,17 @@ class Story(Shown):
         """The job as it is at present."""
         return self.store.jobs.get(KEY)
 
-    def pod(self, name, *, node="n1", phase="Running", uid="", reason="", going=False):
+    def pod(
+        self, name, *, node="n1", phase="Running", uid="", reason="", going=False, labels=None
+    ):
         """Show a pod of the job."""
         metadata = {
             "name": name,
             "namespace": "team",
             "uid": uid or f"uid-{name}",
             "creationTimestamp": edge.format_time(START),
-            "labels": {
+            "labels": labels
+            or {
                 "training.kubeflow.org/replica-type": "worker",
                 "training.kubeflow.org/replica-index": name[-1],
             },
@@ -253,10 +256,10 @@ class TestRefusals:
         assert story.look(10).refusal is None
 
     def test_a_refused_template(self, story):
-        """Only an edit helps, so that no time is set."""
+        """An edit helps at once, before it is tried again."""
         refuse(story, reason="Invalid")
-        assert story.look(1000).refusal is NOT_NOW
-        assert not story.wakes
+        assert story.look(1).refusal is NOT_NOW
+        assert START + 10 in story.wakes
         story.edit(replicas=2)
         assert story.look().refusal is None
 
@@ -325,6 +328,22 @@ class TestHold:
         assert not running.wakes
 
 
+def test_pods_of_an_operator_before_count(story):
+    """Their labels are others, and the status knows no gang: they are whole, and nothing else."""
+    ran = {"type": "Running", "status": "True", "reason": "TFJobRunning", "message": ""}
+    times = dict.fromkeys(("lastUpdateTime", "lastTransitionTime"), "2024-01-01T00:00:00Z")
+    story.document["status"] = {"conditions": [{**ran, **times}]}
+    story.put(story.document)
+    for name, node in ALL:
+        story.pod(name, node=node, labels={"tf-replica-type": "worker"})
+    story.follow(START + 100)
+    gang = story.look()
+    assert story.memory.was_whole
+    assert gang.hold_until is None
+    assert gang.admitted
+    assert not gang.roles[0].waiting
+
+
 @pytest.fixture
 def restarting(running):
     """Return a story whose three workers run, of a job that begins anew when its hold ends."""
@@ -352,6 +371,19 @@ class TestRelease:
         restarting.gone(W0)
         restarting.pod(W0, uid="second")
         restarting.look(HOLD)
+        assert not restarting.memory.released
+
+    def test_not_while_the_job_is_blocked(self, restarting):
+        """Nothing that goes could be made again; its hold begins when it may be."""
+        restarting.document["status"] = {"state": "Blocked", "gang": {"state": "Running"}}
+        restarting.put(restarting.document)
+        restarting.gone(W0)
+        restarting.look()
+        restarting.look(10 * HOLD)
+        assert not restarting.memory.released
+        restarting.document["status"]["state"] = "Running"
+        restarting.put(restarting.document)
+        assert restarting.look().hold_until == restarting.now + HOLD
         assert not restarting.memory.released
 
     def test_it_begins_anew_when_all_is_gone(self, restarting):

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from muster import gang
+from muster.api.edge import format_time
 from muster.api.status import Verdict
 from muster.controller.model import Context, Create, Delete, Patch, Refusal, SetStatus
 from world import START, World, tfjob, unbound
@@ -386,18 +387,17 @@ class TestRefusal:
         world.now = START + 5
         assert len(world.settle().names("Service")) == 2
 
-    def test_an_invalid_template_is_not_tried_again(self):
-        """Invalid with the server's words, nothing left behind, no timer."""
+    def test_an_invalid_template_is_tried_again_when_the_time_is_up(self):
+        """Invalid with the server's words, nothing left behind: a policy may have said so."""
         text = 'Pod "mnist-worker-1" is invalid: spec.containers[0].ports: Invalid value: 99999'
         world = self.half(message=text, reason="Invalid").settle()
         assert not world.names()
         assert world.status["state"] == "Invalid"
         assert world.status["reason"] == text
         assert world.reasons().count("TFJobFailedValidation") == 1
-        world.now += 3600
+        assert world.requeue == START + 5
         assert not [a for a in world.decide() if isinstance(a, Create | SetStatus)]
-        world.edit()
-        del world.extra["refusal"]
+        world.now = START + 5
         world.settle()
         assert len(world.names()) == 2
         assert world.status["state"] == "Created"
@@ -424,7 +424,7 @@ def test_a_running_job_whose_new_template_is_invalid_goes_on_counting():
     world.settle()
     assert world.names() == ["mnist-worker-0"]
     assert (world.status["state"], world.counts()) == ("Invalid", (1, 0, 0))
-    assert world.requeue is None
+    assert world.requeue == START + 5
     world.end("mnist-worker-0")
     assert world.settle().status["state"] == "Succeeded"
 
@@ -618,3 +618,120 @@ def test_deletions_carry_the_uid():
     world.edit(runPolicy={"suspend": True})
     uids = {o["metadata"]["uid"] for o in world.objects.values()}
     assert {a.uid for a in world.step() if isinstance(a, Delete)} == uids
+
+
+class TestGroupsMadeByHand:
+    """Somebody made the PodGroup of the job's name beforehand, as kube-batch's users had to."""
+
+    def lent(self, backend):
+        """Return a world with such a group, of one member, that belongs to nobody."""
+        world = World(tfjob(Worker=2), backend=backend, verdict=WAITS)
+        meta = {"name": "mnist", "namespace": "team", "uid": "uid-by-hand", "labels": {"a": "b"}}
+        spec = {"minMember": 1, "priorityClassName": "high", "more": "of the user's"}
+        api = backend.api().api_version
+        document = {"apiVersion": api, "kind": "PodGroup", "metadata": meta, "spec": spec}
+        world.objects["PodGroup", "mnist"] = {**document, "status": {"phase": "Inqueue"}}
+        return world
+
+    @pytest.mark.parametrize("backend", [gang.EMBEDDED, gang.VOLCANO, gang.SCHEDULER_PLUGINS])
+    def test_it_is_used(self, backend):
+        """The pods name it, and what the job says of its gang stands in it."""
+        world = self.lent(backend)
+        world.extra["placements"] = NODES
+        world.settle()
+        assert world.names() == ["mnist-worker-0", "mnist-worker-1"]
+        assert world.status["state"] != "Blocked"
+        group = world.objects["PodGroup", "mnist"]
+        assert group["metadata"]["uid"] == "uid-by-hand"
+        assert "ownerReferences" not in group["metadata"]
+        assert (group["spec"]["minMember"], group["spec"]["more"]) == (2, "of the user's")
+
+    @pytest.mark.parametrize("backend", [gang.EMBEDDED, gang.VOLCANO])
+    def test_it_stays_when_the_job_is_over(self, backend):
+        """Whose it is takes it away."""
+        world = self.lent(backend)
+        world.extra["placements"] = NODES
+        world.settle()
+        for name in world.names():
+            world.end(name)
+        assert world.settle().status["state"] == "Succeeded"
+        assert world.names("PodGroup") == ["mnist"]
+
+    def test_one_that_cannot_change_is_used_as_it_is(self):
+        """Deleting it to make another would take it from its owner."""
+        world = self.lent(gang.KUBERNETES)
+        world.settle()
+        assert world.names() == ["mnist-worker-0", "mnist-worker-1"]
+        assert world.objects["PodGroup", "mnist"]["spec"]["minMember"] == 1
+
+    def test_a_budget_of_that_name_is_no_group(self):
+        """Anybody may guard his pods with one."""
+        backend = gang.KUBE_BATCH_OBJECTS["pdb"]
+        world = self.lent(backend)
+        found = world.objects.pop(("PodGroup", "mnist"))
+        world.objects["PodGroup", "mnist"] = {**found, "kind": "PodDisruptionBudget"}
+        assert world.settle().status["state"] == "Blocked"
+
+
+class TestTheStart:
+    """A gang's time is what it had its nodes for."""
+
+    def waiting(self, backend, **policy):
+        """Return a gang that has waited for an hour, a deadline of a minute ahead of it."""
+        limited = tfjob(Worker=2, policy={"activeDeadlineSeconds": 60, **policy})
+        world = World(limited, backend=backend, verdict=WAITS, placements={}).settle()
+        world.now += 3600
+        return world.settle()
+
+    @pytest.mark.parametrize(
+        "backend", [gang.EMBEDDED, gang.VOLCANO, gang.KUBE_BATCH, gang.SCHEDULER_PLUGINS]
+    )
+    def test_waiting_does_not_count(self, backend):
+        """The deadline begins when the first pod has its node."""
+        world = self.waiting(backend)
+        assert "startTime" not in world.status
+        assert "Failed T" not in world.conditions
+        world.extra["placements"] = NODES
+        if ("PodGroup", "mnist") in world.objects:
+            world.objects["PodGroup", "mnist"]["status"] = {"phase": "Running"}
+        world.settle()
+        for name in world.names():
+            world.pod(name)["spec"]["nodeName"] = "n0"
+        world.settle()
+        assert world.status["startTime"] == format_time(START + 3600)
+        assert world.requeue == START + 3660
+        world.now += 60
+        assert world.settle().status["state"] == "Failed"
+
+    def test_without_gangs_it_is_the_first_look(self):
+        """Nothing is waited for that anybody could tell."""
+        world = World(tfjob(Worker=2)).settle()
+        assert world.status["startTime"] == format_time(START)
+
+    def test_a_resumed_gang_starts_when_it_is_admitted_again(self):
+        """Its old pods, which still go, are no start."""
+        world = self.waiting(gang.EMBEDDED)
+        world.extra["placements"] = NODES
+        world.settle()
+        world.start()
+        world.settle()
+        world.edit(runPolicy={"suspend": True, "activeDeadlineSeconds": 60})
+        world.settle()
+        world.edit(runPolicy={"activeDeadlineSeconds": 60})
+        world.extra["placements"] = {}
+        world.settle()
+        assert "startTime" not in world.status
+        world.reap()
+        world.now += 600
+        world.extra["placements"] = NODES
+        world.settle()
+        assert world.status["startTime"] == format_time(START + 4200)
+
+    def test_a_pod_that_ended_before_anybody_looked_is_a_start(self):
+        """Some programs are that short."""
+        world = embedded(placements=NODES, verdict=PLACED)
+        world.step()
+        for name in world.names():
+            del world.pod(name)["spec"]["nodeName"]
+            world.end(name)
+        assert world.settle().status["startTime"]

@@ -178,7 +178,7 @@ class JobMembers(_Kind):
         source = (self._store.jobs.revision(key), of, job)
         entry = self._entry(key, source, lambda: self._read(job, of))
         refusal = self._store.jobs.refusal(job, now)
-        until = refusal.ends if refusal is not None and refusal.blocks_pods else 0.0
+        until = refusal.until if refusal is not None and refusal.blocks_pods else 0.0
         return self._as_of_now(entry, job.namespace, nodes, until)
 
     def _template(self, job: Job, of: tuple[str, int, int, int]) -> Template:
@@ -226,9 +226,9 @@ def job_facts(
     """Return what is known of the gang of a job; `pods` are its own by place."""
     rules, written = settings.rules, job.status.gang
     here = template.tasks
-    counted = list(
-        gangs.of(gangs.placed_here(job, rules), pods.values()) if here else pods.values()
-    )
+    # By place: pods of an operator before this one lack labels of ours.
+    places = gangs.names_of(job, gangs.placed_here(job, rules)) if here else list(pods)
+    counted = [pods[place] for place in places if place in pods]
     elsewhere = gangs.elsewhere(job, rules) if here else 0
     late = sum(place not in pods for place in template.late)
     gives_up = _gives_up(job, settings)

@@ -119,7 +119,7 @@ class GangFacts:
     lapse: str = ""
     """What is said when pods did not come to their nodes: in how many seconds."""
     blocked_until: float = 0.0
-    """Until when its pods cannot be created."""
+    """Until when its pods cannot be created; infinite: nobody knows."""
     guarded: bool = False
     """A disruption budget forbids to evict it as a whole."""
     lost: frozenset[str] = _NONE
@@ -560,7 +560,9 @@ def _hold_until(turn: _Turn) -> float | None:
     memory, facts = turn.memory, turn.facts
     lacks = facts.ready < facts.need and _is_admitted(memory, facts)
     starts = not memory.was_whole and facts.ready + len(memory.assumed) >= facts.need
-    if memory.released or not facts.tasks or not lacks:
+    # Of a gang that nobody may look after nothing would be made again, so nothing is given up.
+    halted = facts.blocked_until == math.inf
+    if memory.released or halted or not facts.tasks or not lacks:
         turn.remember(broken_since=None)
         return None
     if memory.broken_since is None:

@@ -237,7 +237,9 @@ def _scale(kind: Kind) -> Json:
 
 
 def _job_root(kind: Kind, version: str) -> Json:
-    return {**_root(job_spec(kind, version), job_status()), "required": ["spec"]}
+    root = {**_root(job_spec(kind, version), job_status()), "required": ["spec"]}
+    kept = [_ratcheted(rule)[-1] for rule in kind.changes]
+    return {**root, **({"x-kubernetes-validations": kept} if kept else {})}
 
 
 def _pod_group() -> Json:

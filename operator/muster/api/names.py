@@ -35,6 +35,16 @@ REPLICA_INDEX: Final = "training.kubeflow.org/replica-index"
 JOB_ROLE: Final = "training.kubeflow.org/job-role"
 JOB_ROLE_MASTER: Final = "master"
 APP: Final = "app"
+TYPES_OF_OLD: Final = (
+    "replica-type",
+    "tf-replica-type",
+    "pytorch-replica-type",
+    "mpi-job-role",
+    "mpi_role_type",
+    JOB_ROLE,
+)
+"""Labels by which operators before this one said the role of a pod."""
+INDICES_OF_OLD: Final = ("replica-index", "tf-replica-index", "pytorch-replica-index")
 
 # Links between a pod and its group.
 GROUP_NAME: Final = "scheduling.k8s.io/group-name"

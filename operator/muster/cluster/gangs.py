@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from muster import frameworks
 from muster.api import names, quantity
-from muster.api.model import Job, Json, PodView, Replica
+from muster.api.model import Job, Json, Replica
 from muster.cluster import quota, tasks
 from muster.cluster.pods import PodShape, shape_of
 from muster.cluster.quota import LimitView
@@ -219,7 +219,7 @@ def _critical(job: Job) -> bool:
 
 def _duration(job: Job) -> float:
     limit = job.run_policy.active_deadline_seconds
-    # The clock of the deadline starts with the job's first pass, at about this moment.
+    # The clock of the deadline starts when the gang is admitted, at about this moment.
     least = limit if limit is not None and job.status.start_time is None else UNLIMITED
     return min(demand.estimate(job) or UNLIMITED, least)
 
@@ -253,12 +253,6 @@ def late_names(job: Job) -> frozenset[str]:
 def restarts(job: Job) -> bool:
     """Say whether every role may be started again."""
     return all(r.restart_policy != names.RestartPolicy.NEVER for r in job.replicas)
-
-
-def of(replicas: Iterable[Replica], pods: Iterable[PodView]) -> Iterator[PodView]:
-    """Yield those of the pods that belong to one of these roles."""
-    roles = {replica.role for replica in replicas}
-    return (pod for pod in pods if pod.role in roles)
 
 
 def templates(job: Job, ranges: Sequence[LimitView] = ()) -> dict[str, Json]:

@@ -182,7 +182,7 @@ def running(scope: Scope) -> JobStatus:
     """Return the status of a job that is not suspended, ended if its pods or its policy say so."""
     before = _resumed(scope)
     counted = counts(scope.job, scope.framework, scope.roster, before.replicas)
-    if before.start_time is None:
+    if before.start_time is None and gangstatus.is_admitted(scope):
         before = replace(before, start_time=_whole(scope.now))
     before = replace(
         before,
@@ -200,7 +200,7 @@ def running(scope: Scope) -> JobStatus:
     after = replace(before, conditions=conditions)
     if after.finished:
         after = replace(ended(after, _end(scope, steps)), gang=None)
-    elif scope.refusal is not None and scope.refusal.for_good:
+    elif scope.refusal is not None and scope.refusal.invalid:
         return replace(after, state=names.JobState.INVALID, reason=scope.refusal.message)
     return replace(after, state=state(after))
 
@@ -222,6 +222,8 @@ def finished(scope: Scope) -> JobStatus:
     time = next((c.transitioned for c in ends if c and c.status == "True"), 0.0)
     known = before.completion_time is not None
     after = before if known else replace(before, completion_time=time or _whole(scope.now))
+    if before.inherited:
+        after = replace(after, taken_over_time=_whole(scope.now))
     return replace(after, state=state(after))
 
 
@@ -291,7 +293,7 @@ def _resumed(scope: Scope) -> JobStatus:
     return replace(
         before,
         conditions=with_condition(conditions, resumed),
-        start_time=_whole(scope.now),
+        start_time=None,
         replicas={},
         restarts_in_a_row=0,
     )
@@ -359,7 +361,7 @@ def _failure(scope: Scope, before: JobStatus, steps: tuple[Outcome, ...]) -> Ite
     """Yield the failure of the job, if there is one: by policy, else by its pods."""
     job = scope.job
     framework = scope.framework
-    deadline = policies.deadline(job, framework, before.start_time or scope.now)
+    deadline = policies.deadline(job, framework, before.start_time)
     if policies.backoff_reached(job, framework, before.replicas, scope.roster.members):
         text = f"Job {job.name} has failed because it has reached the specified backoff limit"
         yield Outcome(End.FAILED, text)

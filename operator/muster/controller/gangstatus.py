@@ -41,6 +41,12 @@ def has_run(scope: Scope) -> bool:
     return standing.has_run(scope.job)
 
 
+def is_admitted(scope: Scope) -> bool:
+    """Say whether the job's time has begun: without a gang scheduler it never waits."""
+    there = (pod for pod in scope.roster.own if not pod.deleting)
+    return not scope.backend.apis or any(pod.node or pod.terminal for pod in there)
+
+
 def exists(scope: Scope) -> bool:
     """Say whether enough pods exist for the gang, wherever they are."""
     there = sum(member.pod.phase != "Failed" for member in scope.roster.having(PodFate.STAYS))

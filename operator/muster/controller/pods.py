@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from muster.api import names
-from muster.api.model import GroupView, ObjectView, PodView, Replica
+from muster.api.model import GroupView, Json, ObjectView, PodView, Replica
 from muster.controller import dependents, gangstatus, podgroup, policies, templates
 from muster.controller.jobpods import PodFate, is_leftover, is_orphan
 from muster.controller.model import Action, Create, Delete, Patch
@@ -94,6 +94,38 @@ def _adopt(scope: Scope, kind: str, view: PodView | ObjectView | GroupView) -> P
     # The uid makes the server refuse the patch if another object has taken the name.
     metadata = {"uid": view.uid, "ownerReferences": [owner(scope.job)]}
     return Patch(_version(view), kind, view.namespace, view.name, {"metadata": metadata})
+
+
+def labellings(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Patch]:
+    """Yield what gives our labels to what another operator has made: others look for them.
+
+    A service is turned to them once its pod has them, so that it finds the pod's successor.
+    """
+    marks = {
+        builder.name(index): builder.marks(index)
+        for builder in builders.values()
+        for index in range(builder.replica.replicas)
+    }
+    bare = set()
+    for pod in scope.roster.own:
+        wanted = marks.get(pod.name, {}) if pod.kind == "Pod" and not pod.deleting else {}
+        lacking = {key: value for key, value in wanted.items() if key not in pod.labels}
+        if lacking:
+            bare.add(pod.name)
+            yield _labelled(pod, lacking, {})
+    for view in own(scope, scope.observed.services):
+        selector = (view.content.get("spec") or {}).get("selector") or {}
+        wanted = marks.get(view.name, {})
+        if selector and wanted and view.name not in bare and selector != wanted:
+            turned = {**dict.fromkeys(selector), **wanted}
+            yield _labelled(view, wanted, {"spec": {"selector": turned}})
+
+
+def _labelled(view: PodView | ObjectView, labels: Mapping[str, str], more: Json) -> Patch:
+    metadata = {"uid": view.uid, "labels": dict(labels)}
+    return Patch(
+        _version(view), view.kind, view.namespace, view.name, {"metadata": metadata, **more}
+    )
 
 
 def config_writes(scope: Scope) -> Iterator[Action]:

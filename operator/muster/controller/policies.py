@@ -70,16 +70,24 @@ def restart_due(job: Job) -> float | None:
     return restarting.updated + pause
 
 
-def deadline(job: Job, framework: Framework, start: float) -> float | None:
-    """Return when the job has run too long, or None."""
+def deadline(job: Job, framework: Framework, start: float | None) -> float | None:
+    """Return when the job has run too long, or None: it need not end, or has not started."""
     allowed = job.run_policy.active_deadline_seconds
-    return None if allowed is None or framework.life.limits_itself else start + allowed
+    if allowed is None or start is None or framework.life.limits_itself:
+        return None
+    return start + allowed
 
 
-def expiry(job: Job) -> float | None:
-    """Return when a finished job is to be deleted, or None; not while it is suspended."""
-    ttl, done = job.run_policy.ttl_seconds_after_finished, job.status.completion_time
-    return None if ttl is None or done is None or job.run_policy.suspend else done + ttl
+def expiry(job: Job, status: JobStatus) -> float | None:
+    """Return when a job that finished so is to be deleted, or None; not while it is suspended.
+
+    The operator before may have kept it for months in spite of the TTL: from when it was taken
+    over it has that time once more.
+    """
+    ttl, done = job.run_policy.ttl_seconds_after_finished, status.completion_time
+    if ttl is None or done is None or job.run_policy.suspend:
+        return None
+    return max(done, status.taken_over_time or done) + ttl
 
 
 def keeps(job: Job, pod: PodView) -> bool:

@@ -73,6 +73,10 @@ class PodBuilder:
         """Return the name of a pod and of its service."""
         return self.replica.pod_name(self.job.name, index)
 
+    def marks(self, index: int) -> dict[str, str]:
+        """Return the labels by which the pod of that index, and what is made for it, is found."""
+        return {**self.identity, **self._index(index)}
+
     def wanted(self, index: int, node: str = "") -> Json:
         """Return what is created for that index: the pod, or the batch Job that makes it."""
         return self.batch_job() if self.replica.batch else self.pod(index, node)

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from muster.api import names, podtemplate, quantity, status
 from muster.api.edge import integer, mapping, parse_time, sequence, text
+from muster.api.jobs import MOST_REPLICAS
 from muster.api.model import Job, Json, Notice, Problem, Replica, RunPolicy, SchedulingPolicy
 from muster.frameworks.base import Framework
 
@@ -149,8 +150,6 @@ def _option(value: object, default: object) -> object:
     return value if default is None or isinstance(value, type(default)) else default
 
 
-MOST_REPLICAS: Final = 100_000
-"""Of one role; more pods than any cluster has would only keep the operator busy."""
 _Types = Mapping[str, type[object]]
 _METADATA: Final[_Types] = {"labels": dict, "annotations": dict, "finalizers": list}
 _JSON: Final[Mapping[type[object], str]] = {

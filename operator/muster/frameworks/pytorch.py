@@ -196,6 +196,7 @@ PYTORCH: Final = base.Framework(
         types=(MASTER, WORKER),
         single=(MASTER,),
         rules=_RULES,
+        changes=(jobs.names_that_fit("pytorchReplicaSpecs"),),
         scaled=WORKER,
     ),
     operator=base.Operator("pytorchjob-controller", metric="pytorch"),

@@ -14,7 +14,7 @@ and of what the job's status tells of the past (`was_admitted`, `has_run`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Final
 
 from muster.api.model import Job, PodView
@@ -81,16 +81,28 @@ def was_admitted(job: Job) -> bool:
 
     Members that are missing from such a gang come first, and their room is kept for them.
     """
-    return job.status.gang is not None and job.status.gang.state in _ADMITTED
+    return _stood(job, _ADMITTED)
 
 
 def has_run(job: Job) -> bool:
     """Say whether the gang ran as a whole, by the job's status.
 
     Members that are missing from such a gang are replaced one by one; any other is undone whole
-    where it cannot be whole. The condition Running does not tell: one pod may be enough for it.
+    where it cannot be whole.
     """
-    return ran(job.status.gang)
+    return _stood(job, _RAN)
+
+
+def _stood(job: Job, states: Container[str]) -> bool:
+    """Say whether the gang came so far.
+
+    The condition Running does not tell where there is a verdict: one pod may be enough for it.
+    Without one the job ran under an operator or a flag that knew no gangs, and its pods stay.
+    """
+    gang, status = job.status.gang, job.status
+    if gang is None:
+        return status.is_true("Running") or status.is_true("Restarting")
+    return gang.state in states
 
 
 def ran(verdict: Verdict | None) -> bool:

@@ -214,6 +214,7 @@ class Operator:
             await leader.acquire()
             # Again: the jobs as the leader before left them, and what was granted meanwhile.
             await self.informers.synced()
+        await self.reconciler.takeover.look_at_all()
         log.info("working: gang scheduler %s", self.backend.name)
         self.store.jobs.ended = self.metrics.ended
         async with asyncio.TaskGroup() as tasks:

@@ -36,15 +36,19 @@ from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.resources import Resource
 from muster.runtime import materials
 from muster.runtime.metrics import Metrics
+from muster.runtime.takeover import Takeover
 from muster.store import observe
 from muster.store.ondemand import Companions, Strangers
 from muster.store.store import Store
 
 log = logging.getLogger(__name__)
 BACKOFF = Backoff(2.0, 60.0)
+OF_POLICY = Backoff(10.0, 300.0)
+"""The same for what is called invalid: a policy may say that, and be changed as any other."""
 REFUSED = frozenset({400, 403, 404, 422, 500})
 """Answers to a creation that another try soon will not change. 404: its API, or its namespace, is
 gone; 500: an admission webhook fails."""
+INVALID = 422
 SOON = 0.05
 URGENCY = {
     "Pod": PriorityLevel.PLACEMENT,
@@ -84,6 +88,7 @@ class Reconciler:
         self._retries: dict[str, int] = {}
         self._strangers = Strangers(kube)
         self._unwatched = Companions(kube)
+        self.takeover = Takeover(kube, store)
         # The allocator inside needs no group object to place the pods.
         late = (
             {api.kind: PriorityLevel.SUPPORT for api in backend.apis} if backend.embedded else {}
@@ -102,6 +107,7 @@ class Reconciler:
             self._unwatched.forget(key)
             return None
         await self._strangers.look(job)
+        await self.takeover.look(job)
         framework, context = frameworks.of(job), self._context()
         observed = observe.observe(self._store, self._strangers, job, framework, time.time())
         if self._allocator is not None:
@@ -208,7 +214,10 @@ class Reconciler:
                 return False
             raise
         own = owner.controller(found["metadata"]) == job.as_owner
-        if own or not self._strangers.meet(job, path, found):
+        if own:
+            await self.takeover.label(job, path, found)
+            self._unwatched.put(job, found)
+        elif not self._strangers.meet(job, path, found):
             self._take(job, found)
         if own and wanted["kind"] in self._backend.companions:
             if edge.covers(found["spec"], wanted["spec"]):
@@ -219,7 +228,8 @@ class Reconciler:
 
     def _refuse(self, job: Job, document: Json, error: ApiError) -> None:
         self._retries[job.key] = self._retries.get(job.key, 0) + 1
-        pause = BACKOFF.pause(self._retries[job.key])
+        backoff = OF_POLICY if error.code == INVALID else BACKOFF
+        pause = backoff.pause(self._retries[job.key])
         kind, name = document["kind"], document["metadata"]["name"]
         self._metrics.count(kind, "refused")
         log.warning("%s: %s %s refused: %s", job.key, kind, name, error.message)

@@ -27,7 +27,7 @@ DISCOVERY_PAUSE = 3.0
 IDLE_PAUSE = 60.0
 """The same, for one that nobody needs."""
 OURS: Final = {"labelSelector": names.OPERATOR_NAME}
-_CHILDREN: Final = {
+CHILDREN: Final = {
     "Service": resources.SERVICES,
     "ConfigMap": resources.CONFIG_MAPS,
     names.AUTOSCALER: resources.AUTOSCALERS,
@@ -150,7 +150,7 @@ def _followed(store: Store) -> Iterator[tuple[str, Resource, bool]]:
     yield "PriorityClass", resources.PRIORITY_CLASSES, False
     yield "Pod", resources.PODS, not store.backend.embedded
     scaled = any(framework.autoscaler for framework in store.frameworks.values())
-    for kind, resource in _CHILDREN.items() if store.frameworks else ():
+    for kind, resource in CHILDREN.items() if store.frameworks else ():
         if scaled or kind != names.AUTOSCALER:
             yield kind, resource, True
     if store.backend.embedded:

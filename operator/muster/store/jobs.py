@@ -114,13 +114,12 @@ class Jobs:
     def refusal(self, job: Job, now: float) -> Refusal | None:
         """Return the refusal that is in force, if any.
 
-        One that an edit of the job can mend is over with the next generation; any is over when
-        its time is up, except that an invalid template is not tried again unchanged.
+        It is over when its time is up, and before with the next generation of the job.
         """
         generation, refusal = self._refusals.get(job.key, (0, None))
         if refusal is None:
             return None
-        if generation != job.generation or now >= refusal.ends:
+        if generation != job.generation or now >= refusal.until:
             del self._refusals[job.key]
             return None
         return refusal
