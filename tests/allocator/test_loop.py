@@ -44,7 +44,7 @@ class Story(Shown):
     """A loop that runs on a store of two nodes; `meanwhile` happens while a cycle decides."""
 
     def __init__(self):
-        """Begin with nodes of two CPUs each, and the default queue."""
+        """Begin with nodes of two CPUs each, and no queue that somebody has made."""
         self.policy = policy.DEFAULT
         self.priorities = {}
         self.patience = math.inf
@@ -57,7 +57,6 @@ class Story(Shown):
         )
         for name in ("n1", "n2"):
             self.put({"kind": "Node", **make_node(name=name, cpu=2)})
-        self.put({"kind": "Queue", "metadata": {"name": "default"}})
 
     def _settings(self):
         return LoopSettings(
@@ -81,11 +80,13 @@ class Story(Shown):
     def _enqueue(self, _key):
         self._news.set()
 
-    def create(self, *, name="mnist", workers=4, **more):
+    def create(self, *, name="mnist", workers=4, queue=None, **more):
         """Show a job whose workers take one CPU each."""
         container = {"name": "tensorflow", "image": "i"}
         template = {"spec": {"containers": [{**container, "resources": ONE_CPU}]}}
         document = tfjob(name=name, Worker={"replicas": workers, "template": template})
+        if queue is not None:
+            document["spec"]["runPolicy"] = {"schedulingPolicy": {"queue": queue}}
         document["metadata"] |= {
             "generation": 1,
             "creationTimestamp": edge.format_time(time.time()),
@@ -168,6 +169,24 @@ def test_a_gang_that_fits_is_promised_whole():
         await s.until(s.placements)
         assert sorted(s.placements().values()) == ["n1", "n1", "n2", "n2"]
         assert len(s.promised) == 4
+
+    play(story)
+
+
+def test_the_default_queue_needs_no_object():
+    """One that somebody makes counts in its place, and another one that is named must exist."""
+
+    async def story(s):
+        limit = {"capability": {"cpu": "3"}}
+        s.put({"kind": "Queue", "metadata": {"name": "default"}, "spec": limit})
+        s.create()
+        await s.until(s.verdict)
+        assert s.verdict()[0] == "ExceedsQueueCapability"
+        s.store.gone("Queue", "", "default", "uid-default")
+        await s.until(s.placements)
+        s.create(name="other", queue="team-a")
+        await s.until(lambda: s.verdict("TFJob/team/other"))
+        assert s.verdict("TFJob/team/other")[0] == "QueueNotFound"
 
     play(story)
 

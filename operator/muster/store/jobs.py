@@ -35,11 +35,13 @@ class Jobs:
         enqueue: Callable[[str], None],
         trigger: Callable[[], None],
         domain: str = "",
+        home: str = "",
     ) -> None:
         self._frameworks = frameworks
         self._enqueue, self._trigger = enqueue, trigger
-        self._domain = domain
-        """The cluster domain, which is part of the configuration of large jobs' pods."""
+        self._domain, self._home = domain, home
+        """The cluster domain, which is part of the configuration of large jobs' pods; and the
+        operator's own namespace, in which no job may be."""
         self.ended: Callable[[Framework, str], None] = _ignore
         """Called for every job that is gone: by which rules it was read, and its namespace."""
         self._jobs: dict[str, _JobEntry] = {}
@@ -87,7 +89,7 @@ class Jobs:
         if entry is None:
             return None
         if entry.job is None:
-            entry.job = load(entry.framework, entry.document, self._domain)
+            entry.job = load(entry.framework, entry.document, self._domain, self._home)
         return entry.job
 
     def __iter__(self) -> Iterator[Job]:

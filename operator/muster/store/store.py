@@ -62,6 +62,7 @@ class Store:
         namespaces: Sequence[str] = (),
         callbacks: Callbacks = NOBODY,
         domain: str = "",
+        home: str = "",
     ) -> None:
         self.backend = backend
         self.frameworks = {framework.kind: framework for framework in frameworks}
@@ -69,7 +70,7 @@ class Store:
         self._enqueue, self._trigger = callbacks.enqueue, callbacks.trigger
         self.arrived = callbacks.arrived
         """As `Callbacks` has it; an allocator, which is made of the store, sets it to its own."""
-        self.jobs = Jobs(self.frameworks, self._enqueue, self._trigger, domain)
+        self.jobs = Jobs(self.frameworks, self._enqueue, self._trigger, domain, home)
         self.columns = ClusterColumns()
         self.foreign = ForeignPods(_ignore)
         self.budgets = Budgets()
