@@ -13,12 +13,22 @@ from following import Following, Shown
 from muster import gang
 from muster.allocator import tracker
 from muster.allocator.members import JobMembers
-from muster.allocator.tracker import NOT_NOW, PATIENCE, REST, Departure, Evict, Publish
+from muster.allocator.tracker import (
+    NOT_NOW,
+    PATIENCE,
+    REST,
+    Assignment,
+    Departure,
+    Evict,
+    Outcome,
+    Publish,
+)
 from muster.allocator.verdict import Cause
 from muster.api import edge
 from muster.api.reasons import Reason
 from muster.controller.model import Refusal
 from muster.frameworks import FRAMEWORKS
+from muster.scheduler.model import PODS
 from muster.store.store import Callbacks, Store
 from world import START, tfjob
 
@@ -112,6 +122,16 @@ class Story(Shown):
         """Give pods their nodes."""
         self.following.assume(dict(pairs))
 
+    def give(self, nodes):
+        """Give pods their nodes, as a cycle does."""
+        facts = self.following.gangs.facts(KEY, self.now)
+        shape = facts.tasks[0].shape
+        found = tuple(
+            Assignment(place, facts.pods[place].uid, node, shape) for place, node in nodes.items()
+        )
+        step = tracker.accepted(self.memory, facts, Outcome(facts.blank, found), self.now)
+        self.following.gangs.take(KEY, step)
+
     @property
     def promised(self):
         """The assumed pods, which are the same as the room that is taken for them."""
@@ -137,6 +157,12 @@ def running(story):
         story.pod(name, node=node)
     story.look()
     return story
+
+
+def room(story):
+    """Return node -> how many pods take room there."""
+    nodes = story.store.columns.freeze([], [], movable=False).nodes
+    return {name: int(nodes.used[i, PODS]) // 1000 for i, name in enumerate(nodes.names)}
 
 
 def refuse(story, *, seconds=10.0, kind="Pod", reason="Forbidden"):
@@ -172,6 +198,32 @@ class TestPromises:
         assert story.promised == {W1: "n1"}
         assert list(gang.roles[0].waiting) == [2]
         assert gang.admitted
+
+    def test_the_same_job_again_while_the_pods_of_the_last_one_end(self, running):
+        """They have the names, and each holds its room until it goes; so do the promises."""
+        running.document["metadata"] |= {"uid": "second"}
+        running.put(running.document)
+        running.look()
+        running.promise((W0, "n2"), (W1, "n2"), (W2, "n1"))
+        assert room(running) == {"n1": 3, "n2": 3}
+        for name, node in ALL:
+            running.pod(name, node=node, going=True)
+        assert room(running) == {"n1": 3, "n2": 3}
+        for name, _ in ALL:
+            running.gone(name)
+        assert room(running) == {"n1": 1, "n2": 2}
+        assert running.promised == {W0: "n2", W1: "n2", W2: "n1"}
+
+    def test_a_pod_that_was_on_its_way_out_already(self, story):
+        """Its binding was too late to be held back; the promise is its successor's."""
+        story.pod(W0, node="", phase="Pending", going=True)
+        story.look()
+        story.give({W0: "n2"})
+        story.pod(W0, node="n1", phase="Pending", going=True)
+        assert story.promised == {W0: "n2"}
+        story.gone(W0)
+        story.pod(W0, node="n2", uid="second")
+        assert story.promised == {}
 
     def test_a_job_made_smaller(self, story):
         """The room of the others is free."""

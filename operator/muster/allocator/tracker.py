@@ -153,6 +153,14 @@ class Assumed:
     node: str
     shape: PodShape
     since: float
+    uid: str = ""
+    """Of the pod that it is for; empty: of whichever is made for the place."""
+    after: str = ""
+    """uid of the pod that was on its way out then, whose successor it is for."""
+
+    def means(self, pod: PodView) -> bool:
+        """Say whether it is for that pod of its place."""
+        return pod.uid != self.after and self.uid in ("", pod.uid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -475,9 +483,19 @@ def _drop_void(turn: _Turn) -> None:
     """
     assumed, facts = turn.memory.assumed, turn.facts
     pods = ((place, facts.pods.get(place)) for place in assumed)
-    over = {p for p, it in pods if it and (it.phase == "Succeeded" or jobpods.refused(it))}
+    over = {
+        place
+        for place, pod in pods
+        if pod is not None
+        and (pod.phase == "Succeeded" or jobpods.refused(pod) or _is_another(assumed[place], pod))
+    }
     lost = {place for place, it in assumed.items() if it.node in facts.lost}
     turn.forget(over | lost | (assumed.keys() - facts.wanted))
+
+
+def _is_another(it: Assumed, pod: PodView) -> bool:
+    """Say whether the pod was made after the one that was given the node: it may ask for more."""
+    return bool(it.uid) and not it.means(pod)
 
 
 def _lapse(turn: _Turn) -> None:
@@ -817,9 +835,10 @@ def arrived(memory: GangMemory, place: str, pod: PodView, now: float) -> GangMem
             changes["retries"] = _paused(memory.retries, place, now)
     else:
         # From here on the pod itself takes the room that was taken for it.
-        if place in memory.assumed:
+        comes = place in memory.assumed and memory.assumed[place].means(pod)
+        if comes:
             changes["assumed"] = _without(memory.assumed, place)
-        if place in memory.assumed or pod.uid in memory.binding:
+        if comes or pod.uid in memory.binding:
             changes["arrivals"] = (*memory.arrivals, pod)
         if not pod.deleting and memory.previous.get(place) != pod.node:
             changes["previous"] = {**memory.previous, place: pod.node}
@@ -934,7 +953,9 @@ def _assume(turn: _Turn, assignments: Iterable[Assignment]) -> bool:
             return False
         if pod is not None and pod.node and not pod.terminal:
             continue
-        made[it.place] = Assumed(it.node, it.shape, now)
+        uid = it.uid if not facts.remade else ""
+        after = pod.uid if pod is not None and not _stays(pod) else ""
+        made[it.place] = Assumed(it.node, it.shape, now, uid, after)
         wanted = now if memory.started else facts.begins
         waited.append(now - (wanted if pod is None else pod.created))
     turn.remember(
