@@ -89,13 +89,14 @@ def test_a_job_ends_once_whoever_deleted_it():
         document["metadata"] |= {"resourceVersion": str(number), "uid": uid}
         return document
 
-    jobs.seen("TFJob", version(1, "a"))
-    jobs.seen("TFJob", version(2, "a"), gone=True)
-    jobs.seen("TFJob", version(3, "b"))
+    shown_jobs = jobs.collections["TFJob"]
+    shown_jobs.take(version(1, "a"))
+    shown_jobs.remove(version(2, "a"))
+    shown_jobs.take(version(3, "b"))
     jobs.ended = metrics.ended
-    jobs.seen("TFJob", version(4, "c"))
+    shown_jobs.take(version(4, "c"))
     (key,) = (job.key for job in jobs)
     jobs.forget(key, "c")
-    jobs.seen("TFJob", version(5, "c"), gone=True)
+    shown_jobs.remove(version(5, "c"))
     labels = '{framework="tensorflow",job_namespace="team"}'
     assert shown(metrics)[f"training_operator_jobs_deleted_total{labels}"] == 2

@@ -104,6 +104,12 @@ class Loop:
         self._next = math.inf
         self._waiting = 0
         self.cycles = 0
+        self.failures, self.failing_since = 0, 0.0
+        """Cycles that have failed in a row, and since when (`time.monotonic()`)."""
+        self.problem = ""
+        """Why the last one failed."""
+        self.busy_since = 0.0
+        """When the cycle that is under way began (`time.monotonic()`); 0: none is."""
 
     def trigger(self) -> None:
         """Ask for a cycle; many changes make one."""
@@ -132,27 +138,38 @@ class Loop:
 
     async def _run(self) -> None:
         """Run cycles. Raises nothing: a cycle that fails is logged and tried again."""
-        failures = 0
         while True:
             await self._changed.wait()
             # Before the look, not after it: what changes while a cycle decides asks for the next.
             self._changed.clear()
-            started = time.monotonic()
+            self.busy_since = started = time.monotonic()
             try:
                 await self._cycle()
-            except Exception:
-                failures += 1
-                pause = BACKOFF.pause(failures)
-                log.exception("a scheduling cycle failed, again in %.1f s", pause)
-                self._metrics.failed()
-                await asyncio.sleep(pause)
+            except Exception as error:  # noqa: BLE001 -- logged and repeated, whatever it is
+                await asyncio.sleep(self._failed(error))
                 self.trigger()
                 continue
-            failures = 0
+            finally:
+                self.busy_since = 0.0
+            self.failures, self.problem = 0, ""
             took = time.monotonic() - started
             self._metrics.carried_out(took)
             period = self._settings().schedule_period
             await asyncio.sleep(min(max(SHORTEST_PAUSE, took * BUSY_SHARE), period))
+
+    def _failed(self, error: Exception) -> float:
+        """Take in that a cycle failed; return the pause after it."""
+        if not self.failures:
+            self.failing_since = time.monotonic()
+        self.failures += 1
+        pause = BACKOFF.pause(self.failures)
+        cause = f"{type(error).__name__}: {error}"
+        # Its traceback once: the next ones would only be the same.
+        shown = None if cause == self.problem else error
+        log.error("a scheduling cycle failed, again in %.1f s: %s", pause, cause, exc_info=shown)
+        self.problem = cause
+        self._metrics.failed()
+        return pause
 
     async def _cycle(self) -> None:
         now, settings = time.time(), self._settings()

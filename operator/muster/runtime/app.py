@@ -10,8 +10,9 @@ import logging
 import os
 import signal
 import socket
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from muster import frameworks
@@ -29,7 +30,8 @@ from muster.kube.client import BROKEN, ApiError, FencedError, Kube
 from muster.kube.events import EventRecorder
 from muster.kube.leaderelection import LeaderElector, Timings
 from muster.kube.workqueue import WorkQueue
-from muster.runtime import handlers, metrics, permissions, webhook
+from muster.runtime import health, metrics, permissions, webhook
+from muster.runtime.endpoint import Endpoint, Place
 from muster.runtime.metrics import Launcher, Metrics
 from muster.runtime.permissions import Grants
 from muster.runtime.reconciler import Reconciler
@@ -43,11 +45,7 @@ log = logging.getLogger(__name__)
 PASSES_AT_ONCE = 1024
 """A pass mostly waits in flow control; one that waits to write services or prose must not keep
 another from creating pods."""
-RELIST_PAUSE = 1.0
-"""Seconds for all jobs of a list to come in before the audit that follows it."""
 SCHEDULER_OVERLAY = "scheduler"
-AUDIT_SECONDS = 300.0
-"""How often the list of jobs is compared with the server, for deletions that no watch showed."""
 
 
 class Operator:
@@ -63,7 +61,12 @@ class Operator:
         self.metrics = Metrics()
         self.recorder = EventRecorder(connection)
         self.queue = WorkQueue(
-            self._pass, width=PASSES_AT_ONCE, quiet=(FencedError,), trouble=(ApiError, *BROKEN)
+            self._pass,
+            width=PASSES_AT_ONCE,
+            quiet=(FencedError,),
+            trouble=(ApiError, *BROKEN),
+            tenant=_namespace,
+            failed=self.metrics.failed_pass,
         )
         connection.recovered = self.queue.hurry
         self.store = Store(
@@ -98,12 +101,12 @@ class Operator:
             self.loop,
         )
         self.metrics.launchers.find = self._launchers
-        self.endpoint = _endpoint(settings, connection)
+        self.metrics.dropped_events.set_function(lambda: self.recorder.dropped)
+        self.endpoint = _endpoint(settings, connection, self.frameworks)
         rows = [row for row in frameworks.rows() if row.kind in self.store.frameworks]
         self.grants = Grants(connection, self.informers, rows, settings.namespaces)
         self.problem = "starting"
         self._stop = asyncio.Event()
-        self._relisted = asyncio.Event()
 
     async def serve(self) -> int:
         """Run until a signal, or until the lease is lost; return the exit code."""
@@ -115,7 +118,7 @@ class Operator:
             self.metrics,
             settings.metrics_bind,
             settings.health_bind,
-            self._unready,
+            metrics.Probes(self._unready, self._unwell),
             {} if self.loop is None else self.loop.decision_log.pages,
         )
         code = await self._work() if await self._permitted() else 0
@@ -156,14 +159,11 @@ class Operator:
     async def _work(self) -> int:
         """Work until a signal or the end of a part; return the exit code.
 
-        The work ends first, then the lease is given back, and Kopf may take its time.
+        The work ends first, then the lease is given back.
         """
-        leader, finish = self._leader(), asyncio.Event()
+        leader = self._leader()
         # Before any pass: a kind whose permissions are unknown counts as not permitted.
         await self.grants.look()
-        # Alone there are no jobs to follow.
-        following = self._follow_jobs(finish) if self.frameworks else finish.wait()
-        source: asyncio.Task[object] = asyncio.create_task(following, name="kopf")
         parts = {
             asyncio.create_task(self.informers.run(), name="informers"),
             asyncio.create_task(self.grants.run(), name="grants"),
@@ -171,9 +171,9 @@ class Operator:
         }
         if self.endpoint is not None:
             parts.add(asyncio.create_task(self.endpoint.admission.run(), name="admission"))
+            parts.add(asyncio.create_task(self.endpoint.run(), name="webhook"))
         stopping = asyncio.create_task(self._stop.wait())
-        everything = {*parts, source, stopping}
-        done, _ = await asyncio.wait(everything, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait({*parts, stopping}, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             if (error := task.exception()) is not None:
                 log.error("%s ended", task.get_name(), exc_info=error)
@@ -183,21 +183,7 @@ class Operator:
         await asyncio.gather(*parts, stopping, return_exceptions=True)
         if leader is not None:
             await leader.release()
-        finish.set()
-        await asyncio.gather(source, return_exceptions=True)
         return 0 if done == {stopping} else 1
-
-    async def _follow_jobs(self, finish: asyncio.Event) -> None:
-        await handlers.run(
-            self.kube,
-            self.store,
-            self.frameworks,
-            self.settings.namespaces,
-            self._take_signals,
-            self._relisted.set,
-            finish,
-            self.endpoint,
-        )
 
     async def _lead(self, leader: LeaderElector | None) -> None:
         """Work while this process leads; returning means that it does not any more."""
@@ -207,15 +193,16 @@ class Operator:
         self.problem = ""
         if leader is not None:
             await leader.acquire()
-            # Again: the jobs as the leader before left them, and what was granted meanwhile.
+            # Again: what was granted meanwhile, and the jobs as the leader before left them.
             await self.informers.synced()
+            with contextlib.suppress(*BROKEN):
+                await self.informers.read_jobs()
         log.info("working: gang scheduler %s", self.backend.name)
         self.store.jobs.ended = self.metrics.ended
         async with asyncio.TaskGroup() as tasks:
             running = [
                 tasks.create_task(self.queue.run()),
                 tasks.create_task(self.recorder.run()),
-                tasks.create_task(self._audit()),
             ]
             if self.loop is not None:
                 self.loop.trigger()
@@ -224,18 +211,6 @@ class Operator:
                 await leader.hold()
                 for task in running:
                     task.cancel()
-
-    async def _audit(self) -> None:
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(AUDIT_SECONDS):
-                    await self._relisted.wait()
-                await asyncio.sleep(RELIST_PAUSE)
-            self._relisted.clear()
-            for framework in self.frameworks:
-                with contextlib.suppress(*BROKEN):
-                    await self.informers.read_jobs(framework)
-            self.metrics.dropped_events.set(self.recorder.dropped)
 
     async def _pass(self, key: str) -> float | None:
         after = await self.reconciler.reconcile(key)
@@ -292,7 +267,14 @@ class Operator:
     def _unready(self) -> str:
         if self.store.groups.missing:
             return f"the API of the gang scheduler is not served: {self.backend.cure}"
-        return self.problem
+        return self.problem or health.unready(self.loop, self.informers, time.monotonic())
+
+    def _unwell(self) -> str:
+        return health.unwell(self.loop, self.informers, time.monotonic())
+
+
+def _namespace(key: str) -> str:
+    return key.split("/", 2)[1]
 
 
 def _enabled(settings: Settings) -> tuple[Framework, ...]:
@@ -302,7 +284,7 @@ def _enabled(settings: Settings) -> tuple[Framework, ...]:
     return tuple(f for f in frameworks.FRAMEWORKS.values() if not kinds or f.kind.lower() in kinds)
 
 
-def _endpoint(settings: Settings, connection: Kube) -> handlers.Endpoint | None:
+def _endpoint(settings: Settings, connection: Kube, kinds: Sequence[Framework]) -> Endpoint | None:
     """Return where the webhook is served, None if it is not."""
     if settings.admission_bind == "0":
         return None
@@ -314,7 +296,8 @@ def _endpoint(settings: Settings, connection: Kube) -> handlers.Endpoint | None:
         files if files.certificate else None,
     )
     host, _, port = settings.admission_bind.rpartition(":")
-    return handlers.Endpoint(host.strip("[]"), int(port), admission, settings.cluster_domain)
+    place = Place(host.strip("[]"), int(port))
+    return Endpoint(place, admission, kinds, settings.cluster_domain)
 
 
 def _waiting(settings: Settings) -> Waiting:
@@ -342,7 +325,7 @@ def main(settings: Settings) -> int:
     """Run the operator; return the exit code of the process."""
     level = logging.DEBUG if settings.verbosity >= 4 else logging.INFO
     logging.basicConfig(level=level, format="%(asctime)s %(levelname).1s %(name)s %(message)s")
-    for noisy in ("kopf", "asyncio", "aiohttp"):
+    for noisy in ("asyncio", "aiohttp"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     if settings.ignored:
         log.info("accepted and ignored: %s", " ".join(settings.ignored))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -92,6 +93,12 @@ class Metrics:
         self.dropped_events = Gauge(
             "muster_events_dropped", "Events that were not written.", registry=self.registry
         )
+        self._failed_passes = Counter(
+            "muster_passes_failed",
+            "Passes over a job that met an error which nobody expected.",
+            ["reason"],
+            registry=self.registry,
+        )
 
     def became(self, job: Job, framework: Framework, condition: str) -> None:
         """Count that a condition of a job has become true."""
@@ -105,6 +112,10 @@ class Metrics:
         """Count a job that was deleted, by whomever."""
         self._jobs[DELETED].labels(namespace, framework.operator.metric).inc()
 
+    def failed_pass(self, reason: str) -> None:
+        """Count a pass that failed, by the name of its error."""
+        self._failed_passes.labels(reason).inc()
+
     def count(self, kind: str, verb: str) -> None:
         """Count an object that this process created or deleted, or that the server refused."""
         counter = self._objects.get((kind, verb))
@@ -112,14 +123,24 @@ class Metrics:
             counter.inc()
 
 
+@dataclass(frozen=True, slots=True)
+class Probes:
+    """What the kubelet asks; each says what is wrong in a sentence, or nothing."""
+
+    unready: Callable[[], str]
+    """Why the process cannot work at present."""
+    unwell: Callable[[], str]
+    """Why it should begin anew."""
+
+
 async def serve(
     metrics: Metrics,
     metrics_bind: str,
     health_bind: str,
-    unready: Callable[[], str],
+    probes: Probes,
     pages: Mapping[str, Page] | None = None,
 ) -> list[web.AppRunner]:
-    """Start the servers; `unready` says why the process cannot work, or nothing.
+    """Start the servers.
 
     `pages` are served beside the metrics, as JSON, by their paths. The address `0` leaves that
     server out; one address for both makes one server. Raises OSError when an address is taken.
@@ -129,14 +150,10 @@ async def serve(
         body = generate_latest(metrics.registry)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
-    async def healthy(_request: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
-
-    async def ready(_request: web.Request) -> web.Response:
-        reason = unready()
-        return web.Response(text=f"{reason or 'ok'}\n", status=503 if reason else 200)
-
-    health = [web.get("/healthz", healthy), web.get("/readyz", ready)]
+    health = [
+        web.get("/healthz", _probe(probes.unwell)),
+        web.get("/readyz", _probe(probes.unready)),
+    ]
     routes: dict[str, list[web.RouteDef]] = {}
     shown = [
         web.get("/metrics", show),
@@ -146,6 +163,14 @@ async def serve(
         if address != "0":
             routes.setdefault(address, []).extend(handlers)
     return [await _start(address, handlers) for address, handlers in routes.items()]
+
+
+def _probe(ask: Callable[[], str]) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def answer(_request: web.Request) -> web.Response:
+        problem = ask()
+        return web.Response(text=f"{problem or 'ok'}\n", status=503 if problem else 200)
+
+    return answer
 
 
 def _page(path: str, page: Page) -> web.RouteDef:

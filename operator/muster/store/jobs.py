@@ -3,21 +3,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
+from muster.api import names
 from muster.api.model import Job, Json
 from muster.controller.model import Refusal
 from muster.frameworks import load
 from muster.frameworks.base import Framework
+from muster.kube.collection import EVERYWHERE, Collection
 
 
 @dataclass(slots=True)
 class _JobEntry:
     framework: Framework
     document: Json
-    version: int
     job: Job | None = None
+
+    @property
+    def uid(self) -> str:
+        return str(self.document["metadata"]["uid"])
+
+    @property
+    def key(self) -> str:
+        metadata = self.document["metadata"]
+        return f"{self.framework.kind}/{metadata['namespace']}/{metadata['name']}"
+
+
+def _entry(framework: Framework, document: Json) -> _JobEntry:
+    # Items of a list do not carry what is the same for all.
+    given = {"kind": framework.kind, "apiVersion": f"{names.GROUP}/{framework.version}"}
+    return _JobEntry(framework, {**given, **document})
 
 
 class Jobs:
@@ -32,8 +49,13 @@ class Jobs:
         enqueue: Callable[[str], None],
         trigger: Callable[[], None],
         domain: str = "",
+        namespaces: Sequence[str] = EVERYWHERE,
     ) -> None:
-        self._frameworks = frameworks
+        self.collections = {
+            kind: Collection(partial(_entry, framework), self._changed, namespaces)
+            for kind, framework in frameworks.items()
+        }
+        """By kind."""
         self._enqueue, self._trigger = enqueue, trigger
         self._domain = domain
         """The cluster domain, which is part of the configuration of large jobs' pods."""
@@ -44,42 +66,28 @@ class Jobs:
         self._revisions: dict[str, int] = {}
         self._key_of: dict[str, str] = {}
 
-    def seen(self, kind: str, document: Json, *, gone: bool = False) -> None:
-        """Take in one version of a job, or its end."""
-        metadata = document["metadata"]
-        key = f"{kind}/{metadata['namespace']}/{metadata['name']}"
-        version = int(metadata["resourceVersion"])
-        known = self._jobs.get(key)
-        # Events, lists and answers to writes overtake each other.
-        if known is not None and known.version > version:
-            return
-        if gone:
-            self.forget(key, metadata["uid"])
-            return
-        if known is not None and known.version == version:
-            return
-        if known is not None and known.document["metadata"]["uid"] != metadata["uid"]:
-            self._end(known)
-        self._jobs[key] = _JobEntry(self._frameworks[kind], document, version)
-        self._key_of[metadata["uid"]] = key
-        self._enqueue(key)
+    def _changed(self, before: _JobEntry | None, after: _JobEntry | None) -> None:
+        if before is not None and (after is None or after.uid != before.uid):
+            self._end(before)
+        entry = after or before
+        assert entry is not None
+        if after is None:
+            del self._jobs[entry.key]
+        else:
+            self._jobs[entry.key] = after
+            self._key_of[after.uid] = entry.key
+        self._enqueue(entry.key)
         self._trigger()
 
     def forget(self, key: str, uid: str) -> None:
         """Drop a job that is gone from the server."""
-        entry = self._jobs.get(key)
-        if entry is None or entry.document["metadata"]["uid"] != uid:
-            return
-        del self._jobs[key]
-        self._end(entry)
-        self._enqueue(key)
-        self._trigger()
+        kind, namespace, name = key.split("/", 2)
+        self.collections[kind].discard(namespace, name, uid)
 
     def _end(self, entry: _JobEntry) -> None:
-        metadata = entry.document["metadata"]
         for index in (self._key_of, self._refusals, self._revisions):
-            index.pop(metadata["uid"], None)
-        self.ended(entry.framework, metadata["namespace"])
+            index.pop(entry.uid, None)
+        self.ended(entry.framework, entry.document["metadata"]["namespace"])
 
     def get(self, key: str) -> Job | None:
         """Return the job, parsed and with its defaults, or None."""
@@ -139,25 +147,6 @@ class Jobs:
         """Take in that the pods of that owner have changed; it may be no job."""
         if uid in self._key_of:
             self._revisions[uid] = self.revision(uid) + 1
-
-    def listed(
-        self, framework: Framework, namespace: str, items: Iterable[Json], version: int
-    ) -> None:
-        """Take in a list of that version of all jobs of one kind, in one namespace or ("") in all.
-
-        Those that are not in it are forgotten, unless they are newer than the list.
-        """
-        found: set[str] = set()
-        for item in items:
-            found.add(item["metadata"]["uid"])
-            self.seen(framework.kind, item)
-        for key, entry in list(self._jobs.items()):
-            metadata = entry.document["metadata"]
-            in_scope = namespace in ("", metadata["namespace"])
-            same = entry.framework.kind == framework.kind and in_scope
-            # One that was created after the list was made is not in it, and is there.
-            if same and metadata["uid"] not in found and entry.version <= version:
-                self.forget(key, metadata["uid"])
 
 
 def _ignore(_framework: Framework, _namespace: str) -> None:
