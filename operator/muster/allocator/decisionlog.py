@@ -26,6 +26,9 @@ NameOf = Callable[[str, str, int], str]
 """(gang, role, index) -> name of the pod, or an empty string."""
 
 
+_Asked = asyncio.Future[tuple[Recording, Sequence[Decision]]]
+
+
 @dataclass(frozen=True, slots=True)
 class _Entry:
     at: float
@@ -42,12 +45,17 @@ class DecisionLog:
         self._entries: deque[_Entry] = deque()
         self._placements = 0
         self._last: OrderedDict[str, tuple[object, ...]] = OrderedDict()
-        self._asked: list[asyncio.Future[tuple[Recording, Sequence[Decision]]]] = []
+        self._asked: list[_Asked] = []
         self._recording: Recording | None = None
 
     def begin(self, record: Callable[[], Recording]) -> None:
         """Take note of what a cycle is about to see, if somebody asked."""
-        self._recording = record() if self._asked else None
+        self._recording = None
+        if self._asked:
+            try:
+                self._recording = record()
+            except Exception as error:  # noqa: BLE001 -- who asks is told, the cycle goes on
+                self._answer(lambda future: future.set_exception(error))
 
     def decided(self, now: float, decisions: Sequence[Decision]) -> None:
         """Take note of what the cycle decided."""
@@ -56,11 +64,15 @@ class DecisionLog:
                 self._keep(now, decision)
         self._trim(now)
         if self._recording is not None:
-            for future in self._asked:
-                if not future.done():
-                    future.set_result((self._recording, decisions))
-            self._asked.clear()
+            seen = self._recording, decisions
+            self._answer(lambda future: future.set_result(seen))
             self._recording = None
+
+    def _answer(self, give: Callable[[_Asked], None]) -> None:
+        for future in self._asked:
+            if not future.done():
+                give(future)
+        self._asked.clear()
 
     def decisions(self, gang: str = "") -> str:
         """Return what was decided as JSON, oldest first; of one gang, if it is named."""
@@ -70,7 +82,7 @@ class DecisionLog:
     async def snapshot(self) -> str:
         """Return all that the next cycle sees and decides, as a file. Raises TimeoutError."""
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[tuple[Recording, Sequence[Decision]]] = loop.create_future()
+        future: _Asked = loop.create_future()
         self._asked.append(future)
         self._trigger()
         async with asyncio.timeout(ANSWER_SECONDS):

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from muster.allocator import binder
 from muster.allocator.binder import Binder
+from muster.allocator.cells import Causes, Quarantine, Search
 from muster.allocator.decisionlog import DecisionLog
 from muster.allocator.eviction import Evictions, Moves
 from muster.allocator.gangs import Effects, GangTracker, Kind
@@ -91,7 +92,9 @@ class Loop:
             Kind(PodGroupMembers(store), self._group_status.enqueue, self._record_each),
         )
         effects = Effects(binder, self._metrics, self._wake)
-        self.gangs = GangTracker(store.columns, kinds, effects)
+        causes = Causes(self._metrics.unreadable)
+        self.gangs = GangTracker(store.columns, kinds, effects, causes)
+        self._quarantine = Quarantine()
         self._evictions = Evictions(self.gangs, store.budgets, self._metrics, self._wake)
         self._pending = PendingPods(self.gangs, self._wake)
         self._moves = Moves()
@@ -176,21 +179,17 @@ class Loop:
         self._next = math.inf
         inputs = self.gangs.inputs(settings.gangs, now)
         columns, policy = self._store.columns, self._policy()
-        snapshot = self._snapshot(inputs, policy, now)
-        # While a thread decides, the watches go on: whoever wants room after this number has
-        # changed looks whether it is still free.
-        seen = columns.changes
-        queues = list(self._store.queues.values())
-        self.decision_log.begin(
-            lambda: recording.take(columns, inputs, queues, settings.rules, snapshot, policy)
-        )
-        decisions = await self._decide(snapshot, policy, now)
+        found = self._quarantine.pass_by(inputs, now)
+        seen, snapshot, decisions = await self._decide(found, policy, now)
         held_back = {gang.key for gang in inputs if gang.refusal is NOT_NOW}
         # A job that changed while the cycle decided may want other pods by now, of other roles or
         # sizes: roles and indices of the decision would be read as places that they do not mean.
         # It is left alone as a whole, as part of a gang is none; its change has triggered a cycle.
         decisions = tuple(
-            d for d in decisions if d.gang not in held_back and self.gangs.is_as_seen(d.gang, now)
+            d
+            for d in decisions
+            if d.gang not in held_back
+            and self.gangs.attempt(d.gang, self.gangs.is_as_seen, now, else_=False)
         )
         self._waiting = len(decisions)
         self.queue_status.cycle(snapshot, decisions)
@@ -205,43 +204,76 @@ class Loop:
         self._metrics.holds.set(sum(g.admitted and gangs.missing(g) > 0 for g in inputs))
         self._set_alarm()
 
-    def _snapshot(self, inputs: Sequence[GangInput], policy: Policy, now: float) -> Snapshot:
-        started, queues = time.monotonic(), list(self._store.queues.values())
-        asked = self._moves.asked(policy, now)
-        snapshot = assemble(self._store.columns, inputs, queues, now, asked)
-        self._metrics.snapshot.observe(time.monotonic() - started)
-        return snapshot
-
     async def _decide(
-        self, snapshot: Snapshot, policy: Policy, now: float
-    ) -> tuple[Decision, ...]:
-        started, watch = time.monotonic(), Stopwatch()
-        decisions = await asyncio.to_thread(cycle.schedule, snapshot, policy, watch.around)
+        self, inputs: Sequence[GangInput], policy: Policy, now: float
+    ) -> tuple[int, Snapshot, tuple[Decision, ...]]:
+        """Return what was decided, from what, and how often that had changed before.
+
+        Gangs over which that fails are left out, and told so.
+        """
+        settings, columns = self._settings(), self._store.columns
+        queues = list(self._store.queues.values())
+
+        async def attempt(
+            gangs: Sequence[GangInput],
+        ) -> tuple[int, Snapshot, tuple[Decision, ...], Stopwatch]:
+            # While a thread decides, the watches go on: whoever wants room after this number has
+            # changed looks whether it is still free.
+            seen, watch, started = columns.changes, Stopwatch(), time.monotonic()
+            snapshot = assemble(columns, gangs, queues, now, self._moves.asked(policy, now))
+            self._metrics.snapshot.observe(time.monotonic() - started)
+            self.decision_log.begin(
+                lambda: recording.take(columns, gangs, queues, settings.rules, snapshot, policy)
+            )
+            decided = await asyncio.to_thread(cycle.schedule, snapshot, policy, watch.around)
+            return seen, snapshot, decided, watch
+
+        started = time.monotonic()
+        outcome = await Search(attempt).run(inputs)
+        seen, snapshot, decisions, watch = outcome.result
         self.cycles += 1
+        for gang, error in outcome.culprits:
+            self._wake(self._quarantine.put(gang, now))
+            self.gangs.refuse(gang.key, error, now)
         self.decision_log.decided(now, decisions)
         self._metrics.cycle.observe(time.monotonic() - started)
         self._metrics.measured(watch)
         self._metrics.decided(decisions, snapshot)
-        return decisions
+        return seen, snapshot, decisions
 
     def _carry_out(self, decisions: Sequence[Decision], now: float, seen: int) -> None:
         period = self._settings().schedule_period
         pace = max(FRESH_FOR, self._waiting / NEWS_PER_SECOND)
         moved = set[str]()
         for decision in decisions:
-            if decision.evictions:
-                if not self._evictions.make_room(decision, now, period, pace):
-                    # Not to be accepted either: its nodes are nominated for as long as others
-                    # are on their way out, and they are not.
-                    continue
-                self._moves.made(decision, now)
-                moved.update(move.gang for move in decision.moves)
-            if decision.gang in moved:
-                continue  # what else it wants is looked at from where it will be
-            if not self.gangs.accept(decision, now, seen, pace):
-                # What stood in the way may have asked for no cycle: a pod that takes room lets
-                # nobody start.
-                self.trigger()
+
+            def carry_out(_key: str, at: float, decision: Decision = decision) -> None:
+                self._carry_out_one(decision, at, seen, moved, (period, pace))
+
+            self.gangs.attempt(decision.gang, carry_out, now, else_=None)
+
+    def _carry_out_one(
+        self,
+        decision: Decision,
+        now: float,
+        seen: int,
+        moved: set[str],
+        times: tuple[float, float],
+    ) -> None:
+        period, pace = times
+        if decision.evictions:
+            if not self._evictions.make_room(decision, now, period, pace):
+                # Not to be accepted either: its nodes are nominated for as long as others are on
+                # their way out, and they are not.
+                return
+            self._moves.made(decision, now)
+            moved.update(move.gang for move in decision.moves)
+        if decision.gang in moved:
+            return  # what else it wants is looked at from where it will be
+        if not self.gangs.accept(decision, now, seen, pace):
+            # What stood in the way may have asked for no cycle: a pod that takes room lets nobody
+            # start.
+            self.trigger()
 
     def _look_ahead(
         self, decisions: Sequence[Decision], inputs: Sequence[GangInput], now: float

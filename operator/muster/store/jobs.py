@@ -105,6 +105,10 @@ class Jobs:
             if job is not None:
                 yield job
 
+    def keys(self) -> list[str]:
+        """Return the keys of all jobs."""
+        return list(self._jobs)
+
     def find(self, key: str) -> Json | None:
         """Return the job's document as it was last seen, or None."""
         entry = self._jobs.get(key)
