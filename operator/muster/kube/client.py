@@ -53,6 +53,8 @@ NO_ROLE = ' is forbidden: User "'
 """So says a server when no role allows a request, and not when an admission plugin refuses it."""
 BUDGET = "disruption budget"
 """So says a server that does not evict a pod; that may hold for hours."""
+BUDGETS = "more than one PodDisruptionBudget"
+"""The same, where several of them guard it."""
 HOOK = "failed calling webhook"
 """So says a server whose admission webhook does not answer; that, too, may hold for hours."""
 LEASE_PREFIX = "/apis/coordination.k8s.io/"
@@ -79,6 +81,11 @@ class ApiError(Exception):
         """Whether no role allows what was asked."""
         return self.code == 403 and NO_ROLE in self.message
 
+    @property
+    def by_budget(self) -> bool:
+        """Whether a disruption budget does not let a pod be evicted."""
+        return (self.code == 429 and BUDGET in self.message) or BUDGETS in self.message
+
     def passing(self, method: str) -> bool:
         """Say whether the same request may succeed a moment later.
 
@@ -86,7 +93,7 @@ class ApiError(Exception):
         it means that the object is not the one the request was made for.
         """
         # Both come with codes that are retried, and each try costs the server the same again.
-        if (self.code == 429 and BUDGET in self.message) or HOOK in self.message:
+        if self.by_budget or HOOK in self.message:
             return False
         return self.code in RETRIED or (method == "POST" and self.reason == "Conflict")
 

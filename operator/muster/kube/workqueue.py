@@ -189,15 +189,15 @@ class WorkQueue:
         return after
 
     def _stumbled(self, key: str, slot: _Slot, error: Exception) -> float | None:
-        causes = list(_causes(error))
-        if all(isinstance(cause, self._quiet) for cause in causes):
-            log.info("pass over %s stopped: %s", key, causes[0])
+        found = list(causes(error))
+        if all(isinstance(cause, self._quiet) for cause in found):
+            log.info("pass over %s stopped: %s", key, found[0])
             return None
         slot.failures += 1
         pause = BACKOFF.pause(slot.failures)
-        known = all(isinstance(cause, (*self._quiet, *self._trouble)) for cause in causes)
-        name = type(causes[0]).__name__
-        cause = f"{name}: {causes[0]}"
+        known = all(isinstance(cause, (*self._quiet, *self._trouble)) for cause in found)
+        name = type(found[0]).__name__
+        cause = f"{name}: {found[0]}"
         log.log(
             logging.WARNING if known else logging.ERROR,
             "pass over %s failed, again in %.1f s: %s",
@@ -223,10 +223,10 @@ class WorkQueue:
             self.add_after(key, after)
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
+def causes(error: BaseException) -> Iterator[BaseException]:
     """Yield the exceptions in a group, or the one that is none."""
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
-            yield from _causes(inner)
+            yield from causes(inner)
     else:
         yield error
