@@ -84,7 +84,13 @@ class Story:
         self.server, self.said, self.actions = Server(), Said(), []
         self.show(1)
         self.reconciler = Reconciler(
-            self.server, self.store, gang.NONE, Context, self.said, Metrics(), None
+            self.server,
+            self.store,
+            gang.NONE,
+            lambda _namespace: Context(),
+            self.said,
+            Metrics(),
+            None,
         )
         monkeypatch.setattr(reconcile, "reconcile", lambda *_: self.actions)
 
@@ -131,7 +137,9 @@ def test_changes_of_one_object_are_made_in_their_order(story):
 
 
 @pytest.mark.parametrize("code", [403, 409, 422, 500])
-@pytest.mark.parametrize("change", [patch("one", {"a": 1}), delete("one")], ids=["patch", "delete"])
+@pytest.mark.parametrize(
+    "change", [patch("one", {"a": 1}), delete("one")], ids=["patch", "delete"]
+)
 def test_a_refusal_is_told_and_stops_neither_others_nor_the_status(story, change, code):
     """What comes behind it in the order of writes waits for the next pass, which comes soon."""
     verb = "patch" if isinstance(change, Patch) else "delete"
@@ -178,7 +186,9 @@ def test_events_come_from_whom_upstream_has_them_come(story):
     """A source for each kind."""
     story.go(Emit("Normal", "X", "x"))
     assert story.said.sources == {"tfjob-controller"}
-    sources = {row.operator.source for kind in FRAMEWORKS.values() for row in (kind, *kind.variants)}
+    sources = {
+        row.operator.source for kind in FRAMEWORKS.values() for row in (kind, *kind.variants)
+    }
     assert sources == {
         "tfjob-controller", "pytorchjob-controller", "xgboostjob-controller",
         "paddlejob-controller", "jaxjob-controller", "mpijob-controller", "mpi-job-controller",

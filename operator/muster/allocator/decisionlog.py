@@ -37,6 +37,10 @@ class _Entry:
     """Names of the placed pods, in order."""
 
 
+class BusyError(Exception):
+    """Somebody else is being answered, which takes a while."""
+
+
 class DecisionLog:
     """Keeps decisions that are news: nodes given or taken, or another reason to wait."""
 
@@ -47,6 +51,7 @@ class DecisionLog:
         self._last: OrderedDict[str, tuple[object, ...]] = OrderedDict()
         self._asked: list[_Asked] = []
         self._recording: Recording | None = None
+        self._answering = asyncio.Lock()
 
     def begin(self, record: Callable[[], Recording]) -> None:
         """Take note of what a cycle is about to see, if somebody asked."""
@@ -54,7 +59,7 @@ class DecisionLog:
         if self._asked:
             try:
                 self._recording = record()
-            except Exception as error:  # noqa: BLE001 -- who asks is told, the cycle goes on
+            except Exception:  # noqa: BLE001 -- who asks is told, the cycle goes on
                 self._answer(lambda future: future.set_exception(error))
 
     def decided(self, now: float, decisions: Sequence[Decision]) -> None:
@@ -76,7 +81,8 @@ class DecisionLog:
 
     def decisions(self, gang: str = "") -> str:
         """Return what was decided as JSON, oldest first; of one gang, if it is named."""
-        found = (e for e in self._entries if gang in ("", e.decision.gang))
+        # A copy: the next cycle may add to them meanwhile.
+        found = (e for e in self._entries.copy() if gang in ("", e.decision.gang))
         return json.dumps([_shown(e) for e in found], indent=1, ensure_ascii=False) + "\n"
 
     async def snapshot(self) -> str:
@@ -93,11 +99,21 @@ class DecisionLog:
     def pages(self) -> Mapping[str, Callable[[Mapping[str, str]], Awaitable[str]]]:
         """What can be asked over HTTP, by path."""
 
+        async def alone(answer: Awaitable[str]) -> str:
+            async with self._answering:
+                return await answer
+
+        def free() -> None:
+            if self._answering.locked():
+                raise BusyError("somebody else asks at this moment; one at a time")
+
         async def decisions(query: Mapping[str, str]) -> str:
-            return self.decisions(query.get("gang", ""))
+            free()
+            return await alone(asyncio.to_thread(self.decisions, query.get("gang", "")))
 
         async def snapshot(_query: Mapping[str, str]) -> str:
-            return await self.snapshot()
+            free()
+            return await alone(self.snapshot())
 
         return {"/debug/decisions": decisions, "/debug/snapshot": snapshot}
 

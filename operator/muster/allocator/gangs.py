@@ -72,9 +72,7 @@ class GangTracker:
             del self._kind_of[key]
         return found
 
-    def attempt(
-        self, key: str, work: Callable[[str, float], _T], now: float, *, else_: _T
-    ) -> _T:
+    def attempt(self, key: str, work: Callable[[str, float], _T], now: float, *, else_: _T) -> _T:
         """Do some work on a gang. What it raises becomes the gang's verdict, and `else_` counts."""
         try:
             return work(key, now)
@@ -159,7 +157,9 @@ class GangTracker:
         found = self._find(pod)
         if found is None:
             return False
-        return self.attempt(found[0], lambda _key, at: self._arrived(pod, found, at), now, else_=True)
+        return self.attempt(
+            found[0], lambda _key, at: self._arrived(pod, found, at), now, else_=True
+        )
 
     def _arrived(self, pod: PodView, found: tuple[str, str, GangMemory], now: float) -> bool:
         key, place, memory = found

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -225,7 +225,7 @@ class Kube:
             raise
         return bool(found["metadata"]["uid"] != uid)
 
-    async def watch(self, path: str, params: Mapping[str, str]) -> AsyncIterator[Json]:
+    async def watch(self, path: str, params: Mapping[str, str]) -> AsyncGenerator[Json, None]:
         """Yield `OPENED`, then the events of one watch request until the server ends it.
 
         Raises ApiError, and connection errors also where nothing comes for longer than the server

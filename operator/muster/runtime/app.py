@@ -8,6 +8,7 @@ import contextlib
 import gc
 import logging
 import os
+import resource
 import signal
 import socket
 import time
@@ -29,11 +30,12 @@ from muster.kube.auth import ConfigurationError, connect
 from muster.kube.client import BROKEN, ApiError, FencedError, Kube
 from muster.kube.events import EventRecorder
 from muster.kube.leaderelection import LeaderElector, Timings
+from muster.kube.tokens import TokenGuard
 from muster.kube.workqueue import WorkQueue
-from muster.runtime import health, metrics, permissions, webhook
+from muster.runtime import health, logs, metrics, permissions, webhook
 from muster.runtime.endpoint import Endpoint, Place
 from muster.runtime.metrics import Launcher, Metrics
-from muster.runtime.permissions import Grants
+from muster.runtime.permissions import Grants, Losses
 from muster.runtime.reconciler import Reconciler
 from muster.runtime.settings import Settings
 from muster.scheduler.policy import PolicyError
@@ -45,6 +47,7 @@ log = logging.getLogger(__name__)
 PASSES_AT_ONCE = 1024
 """A pass mostly waits in flow control; one that waits to write services or prose must not keep
 another from creating pods."""
+METRICS_PATH = "/metrics"
 SCHEDULER_OVERLAY = "scheduler"
 
 
@@ -105,6 +108,13 @@ class Operator:
         self.endpoint = _endpoint(settings, connection, self.frameworks)
         rows = [row for row in frameworks.rows() if row.kind in self.store.frameworks]
         self.grants = Grants(connection, self.informers, rows, settings.namespaces)
+        self.overlay = SCHEDULER_OVERLAY if settings.alone else self.backend.name
+        leases = self.lock_namespace if settings.leader_elect else None
+        self.needed = permissions.needed(
+            self.backend, self.frameworks, settings.namespaces, leases
+        )
+        self.losses = Losses(connection, self.needed, self.overlay, self.store.jobs.enqueue_all)
+        self.metrics.missing_permissions.set_function(lambda: len(self.losses.missing))
         self.problem = "starting"
         self._stop = asyncio.Event()
 
@@ -116,10 +126,10 @@ class Operator:
         # ready.
         runners = await metrics.serve(
             self.metrics,
-            settings.metrics_bind,
-            settings.health_bind,
+            metrics.Addresses(settings.metrics_bind, settings.health_bind, settings.debug_bind),
             metrics.Probes(self._unready, self._unwell),
             {} if self.loop is None else self.loop.decision_log.pages,
+            TokenGuard(self.kube, METRICS_PATH) if settings.metrics_secure else None,
         )
         code = await self._work() if await self._permitted() else 0
         for runner in runners:
@@ -133,12 +143,8 @@ class Operator:
 
     async def _permitted(self) -> bool:
         """Return True once this account may do all that is needed, False at a signal to stop."""
-        settings = self.settings
-        leases = self.lock_namespace if settings.leader_elect else None
-        needed = permissions.needed(self.backend, self.frameworks, settings.namespaces, leases)
-        overlay = SCHEDULER_OVERLAY if settings.alone else self.backend.name
         asking = asyncio.create_task(
-            access.wait(self.kube, needed, overlay, self._lacking), name="permissions"
+            access.wait(self.kube, self.needed, self.overlay, self._lacking), name="permissions"
         )
         stopping = asyncio.create_task(self._stop.wait())
         await asyncio.wait({asking, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -162,11 +168,13 @@ class Operator:
         The work ends first, then the lease is given back.
         """
         leader = self._leader()
+        self.kube.denied = self.losses.doubt
         # Before any pass: a kind whose permissions are unknown counts as not permitted.
         await self.grants.look()
         parts = {
             asyncio.create_task(self.informers.run(), name="informers"),
             asyncio.create_task(self.grants.run(), name="grants"),
+            asyncio.create_task(self.losses.run(), name="permissions"),
             asyncio.create_task(self._lead(leader), name="work"),
         }
         if self.endpoint is not None:
@@ -238,8 +246,12 @@ class Operator:
             self.kube, self.lock_namespace, settings.leader_election_id, identity, timings
         )
 
-    def _context(self) -> Context:
+    def _context(self, namespace: str) -> Context:
         api = self.store.groups.api
+        lacking, lost = self.grants.lacking, self.losses.blocks(namespace)
+        if lost:
+            rows = (row for row in frameworks.rows() if row.kind in self.store.frameworks)
+            lacking = {row.operator.name: lost for row in rows}
         missing = self.backend.cure if self.store.groups.missing else ""
         return Context(
             cluster_domain=self.settings.cluster_domain,
@@ -250,7 +262,7 @@ class Operator:
             priorities=self.store.priorities,
             queues=self.store.groups.queues,
             missing=missing,
-            lacking=self.grants.lacking,
+            lacking=lacking,
             group_api_version=api.api_version if api else "",
         )
 
@@ -267,7 +279,8 @@ class Operator:
     def _unready(self) -> str:
         if self.store.groups.missing:
             return f"the API of the gang scheduler is not served: {self.backend.cure}"
-        return self.problem or health.unready(self.loop, self.informers, time.monotonic())
+        problem = self.problem or self.losses.problem
+        return problem or health.unready(self.loop, self.informers, time.monotonic())
 
     def _unwell(self) -> str:
         return health.unwell(self.loop, self.informers, time.monotonic())
@@ -321,12 +334,17 @@ def _waiting(settings: Settings) -> Waiting:
     return waiting
 
 
+def _raise_limit() -> None:
+    """Allow as many open connections as the system does: each watch needs one of its own."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def main(settings: Settings) -> int:
     """Run the operator; return the exit code of the process."""
-    level = logging.DEBUG if settings.verbosity >= 4 else logging.INFO
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname).1s %(name)s %(message)s")
-    for noisy in ("asyncio", "aiohttp"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
+    logs.begin(settings.verbosity)
+    _raise_limit()
     if settings.ignored:
         log.info("accepted and ignored: %s", " ".join(settings.ignored))
     # What the imports left stays for good: a collection in the middle of a start need not look

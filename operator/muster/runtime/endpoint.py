@@ -29,6 +29,8 @@ MOST: Final = 64
 """Questions that are read and answered at once; who asks beyond it is told to come again."""
 PATIENCE: Final = 10.0
 """Seconds in which a question must have come in."""
+GOODBYE: Final = 0.1
+"""Seconds in which connections that are open say good-bye."""
 INVALID: Final = 422
 OPERATIONS: Final = frozenset({"CREATE", "UPDATE"})
 
@@ -65,7 +67,7 @@ class Endpoint:
             try:
                 await asyncio.Event().wait()
             finally:
-                ending = asyncio.run_coroutine_threadsafe(runner.cleanup(), loop)
+                ending = asyncio.run_coroutine_threadsafe(_end(runner), loop)
                 await asyncio.shield(asyncio.wrap_future(ending))
         finally:
             loop.call_soon_threadsafe(loop.stop)
@@ -101,6 +103,15 @@ class Endpoint:
         finally:
             self._asking -= 1
         return web.Response(body=body, content_type="application/json")
+
+
+async def _end(runner: web.AppRunner) -> None:
+    await runner.cleanup()
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+    await asyncio.sleep(GOODBYE)
 
 
 def answer(question: object, frameworks: Mapping[str, Framework], domain: str) -> Json:

@@ -90,7 +90,7 @@ class Reconciler:
         kube: Kube,
         store: Store,
         backend: GangBackend,
-        context: Callable[[], Context],
+        context: Callable[[str], Context],
         recorder: EventRecorder,
         metrics: Metrics,
         allocator: Allocator | None,
@@ -129,7 +129,7 @@ class Reconciler:
             self._unwatched.forget(key)
             return None
         await self._strangers.look(job)
-        framework, context = frameworks.of(job), self._context()
+        framework, context = frameworks.of(job), self._context(job.namespace)
         observed = observe.observe(self._store, self._strangers, job, framework, time.time())
         if self._allocator is not None:
             observed = replace(
@@ -410,7 +410,9 @@ class Reconciler:
             )
             if recorded:
                 self._metrics.became(job, frameworks.of(job), action.transition)
-                log.info("%s: %s: %s", job.key, action.reason, action.message)
+                # What is said of other objects may be in the words of the programs that ran there.
+                text = action.about or action.message
+                log.info("%s: %s: %s", job.key, action.reason, text)
 
 
 def _object(action: Action) -> object:
