@@ -488,9 +488,8 @@ def test_cycles_that_fail_whoever_is_left_out(monkeypatch, caplog):
 
     async def story(s):
         s.create()
-        async with asyncio.timeout(PATIENCE):
-            while s.loop.failures < 5:
-                await asyncio.sleep(0.01)
+        await asyncio.sleep(1.0)
+        assert s.loop.failures >= 3
         assert s.verdict() is None
         now = time.monotonic()
         said = health.unready(s.loop, (), now)

@@ -17,14 +17,15 @@ def lines():
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(LineFormatter())
-    log = logging.Logger("muster.test")
+    log = logging.getLogger("muster.test")
     log.addHandler(handler)
 
     def write(text, *values, **more):
         log.error(text, *values, **more)
         return stream.getvalue().removesuffix("\n").split("\n")
 
-    return write
+    yield write
+    log.removeHandler(handler)
 
 
 FORGED = "quota\n2026-01-01 00:00:00,000 I muster.app leading as somebody"
@@ -50,10 +51,10 @@ def test_control_characters_are_shown_by_their_codes(lines, word, shown):
 def test_a_traceback_does_not_look_like_a_record(lines):
     """What was raised may hold any words."""
     try:
-        raise ValueError(FORGED + "\x1b[2J")
+        int(FORGED + "\x1b[2J")
     except ValueError as error:
-        first, *rest = lines("failed", exc_info=error)
-    assert first.endswith("failed")
-    assert rest[0] == "    Traceback (most recent call last):"
+        first, *rest = lines("failed: %s", error, exc_info=ValueError(FORGED))
+    assert "failed: invalid literal" in first
+    assert rest[0] == "    ValueError: quota"
     assert all(line.startswith("    ") for line in rest)
     assert "\x1b" not in "".join(rest)

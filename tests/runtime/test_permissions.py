@@ -244,3 +244,22 @@ def test_what_is_lost_is_asked_for_when_something_is_refused(
         running.cancel()
 
     asyncio.run(asyncio.wait_for(story(), 10))
+
+
+def test_of_many_namespaces_all_are_asked_for_first() -> None:
+    """What is granted everywhere is not asked for in each of them."""
+    asked: list[tuple[str, str]] = []
+
+    class Server:
+        async def create(self, _path: str, review: dict[str, dict[str, dict[str, str]]], _: int):
+            attributes = review["spec"]["resourceAttributes"]
+            asked.append((attributes["resource"], attributes.get("namespace", "")))
+            allowed = attributes["resource"] == "pods" or asked[-1][1] == "n3"
+            return {"status": {"allowed": allowed}}
+
+    wanted = [Access(r, f"n{i}", "list") for r in ("pods", "services") for i in range(50)]
+    wanted.append(Access("nodes", "", "list"))
+    found = asyncio.run(access.missing(Server(), wanted))
+    assert [a.namespace for a in found] == [*(f"n{i}" for i in range(50) if i != 3), ""]
+    assert [r for r, _ in asked].count("pods") == 1
+    assert len(asked) == 1 + 51 + 1

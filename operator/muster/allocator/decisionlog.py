@@ -59,8 +59,9 @@ class DecisionLog:
         if self._asked:
             try:
                 self._recording = record()
-            except Exception:  # noqa: BLE001 -- who asks is told, the cycle goes on
-                self._answer(lambda future: future.set_exception(error))
+            except Exception as error:  # noqa: BLE001 -- who asks is told, the cycle goes on
+                failure = error
+                self._answer(lambda future: future.set_exception(failure))
 
     def decided(self, now: float, decisions: Sequence[Decision]) -> None:
         """Take note of what the cycle decided."""

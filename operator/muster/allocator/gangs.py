@@ -73,7 +73,7 @@ class GangTracker:
         return found
 
     def attempt(self, key: str, work: Callable[[str, float], _T], now: float, *, else_: _T) -> _T:
-        """Do some work on a gang. What it raises becomes the gang's verdict, and `else_` counts."""
+        """Do work on a gang. What it raises becomes the gang's verdict, and `else_` counts."""
         try:
             return work(key, now)
         except Exception as error:  # noqa: BLE001 -- whatever it is, it is this gang's alone

@@ -160,7 +160,7 @@ class JobMembers(_Kind):
 
     def gangs(self) -> Sequence[str]:
         """Return the keys of the jobs that are to run."""
-        found = self._kept(key for key in self._store.jobs.keys() if self._wants_pods(key))
+        found = self._kept(key for key in self._store.jobs.all_keys() if self._wants_pods(key))
         for kept in (self._templates, self._doubts):
             for gone in kept.keys() - found:
                 del kept[gone]

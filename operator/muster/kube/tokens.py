@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the bearer of a token may read a path: asked of the API server, and kept for a minute."""
+"""Whether the bearer of a token may read a path, by the word of the API server."""
 
 from __future__ import annotations
 

@@ -169,21 +169,25 @@ class Reconciler:
             elif sort is Emit:
                 self._record(job, batch)
             else:
-                try:
-                    written = await self._write(turn, batch)
-                except Exception:
-                    self._record(job, list(events.of_writes(turn.done)))
-                    raise
-                waits = not written or bool(turn.refused)
-                if waits:
-                    # The event that would tell of all of them does not come to its turn.
-                    self._record(job, list(events.of_writes(turn.done)))
-                if not written:
+                if not await self._written(turn, batch):
                     return SOON
+                waits = bool(turn.refused)
         again = max(0.0, again)
         if turn.refused:
             return min(again, self._told(turn))
         return None if again == math.inf else again
+
+    async def _written(self, turn: _Turn, batch: Sequence[Action]) -> bool:
+        """Write all, as `_write`; where not all goes well, say what was written."""
+        well = False
+        try:
+            created = await self._write(turn, batch)
+            well = created and not turn.refused
+            return created
+        finally:
+            if not well:
+                # The event that would tell of all of them does not come to its turn.
+                self._record(turn.job, list(events.of_writes(turn.done)))
 
     def _told(self, turn: _Turn) -> float:
         """Say what was refused; return the pause after it."""

@@ -105,7 +105,7 @@ class Jobs:
             if job is not None:
                 yield job
 
-    def keys(self) -> list[str]:
+    def all_keys(self) -> list[str]:
         """Return the keys of all jobs."""
         return list(self._jobs)
 
