@@ -212,7 +212,7 @@ class Loop:
         Gangs over which that fails are left out, and told so.
         """
         settings, columns = self._settings(), self._store.columns
-        queues = list(self._store.queues.values())
+        queues = settings.rules.queues(self._store.queues)
 
         async def attempt(
             gangs: Sequence[GangInput],

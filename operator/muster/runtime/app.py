@@ -22,9 +22,8 @@ from muster.allocator.loop import Loop, LoopSettings
 from muster.api import names
 from muster.cluster.gangs import GangRules
 from muster.controller.model import Context
-from muster.frameworks import initcontainer
-from muster.frameworks.base import Framework
-from muster.frameworks.initcontainer import Waiting
+from muster.frameworks import base
+from muster.frameworks.base import Framework, Waiting
 from muster.kube import access
 from muster.kube.auth import ConfigurationError, connect
 from muster.kube.client import BROKEN, ApiError, FencedError, Kube
@@ -78,6 +77,7 @@ class Operator:
             settings.namespaces,
             Callbacks(self.queue.add, self._trigger),
             settings.cluster_domain,
+            settings.home,
         )
         self.informers = Informers(connection, self.store)
         self.policy = policyfile.PolicyFile(settings.scheduler_conf)
@@ -109,9 +109,12 @@ class Operator:
         rows = [row for row in frameworks.rows() if row.kind in self.store.frameworks]
         self.grants = Grants(connection, self.informers, rows, settings.namespaces)
         self.overlay = SCHEDULER_OVERLAY if settings.alone else self.backend.name
-        leases = self.lock_namespace if settings.leader_elect else None
+        lease = (self.lock_namespace, settings.leader_election_id)
         self.needed = permissions.needed(
-            self.backend, self.frameworks, settings.namespaces, leases
+            self.backend,
+            self.frameworks,
+            settings.namespaces,
+            lease if settings.leader_elect else None,
         )
         self.losses = Losses(connection, self.needed, self.overlay, self.store.jobs.enqueue_all)
         self.metrics.missing_permissions.set_function(lambda: len(self.losses.missing))
@@ -310,7 +313,7 @@ def _endpoint(settings: Settings, connection: Kube, kinds: Sequence[Framework]) 
     )
     host, _, port = settings.admission_bind.rpartition(":")
     place = Place(host.strip("[]"), int(port))
-    return Endpoint(place, admission, kinds, settings.cluster_domain)
+    return Endpoint(place, admission, kinds, settings.cluster_domain, settings.home)
 
 
 def _waiting(settings: Settings) -> Waiting:
@@ -328,7 +331,7 @@ def _waiting(settings: Settings) -> Waiting:
         settings.mpi_delivery_image,
     )
     try:
-        initcontainer.containers("init", waiting, "master")
+        base.init_containers("init", waiting, "master")
     except ValueError as error:
         raise ConfigurationError(f"{settings.pytorch_init_template}: {error}") from error
     return waiting

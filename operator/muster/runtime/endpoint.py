@@ -19,7 +19,7 @@ from pydantic_core import from_json, to_json
 from muster.api import names
 from muster.api.edge import mapping, text
 from muster.api.model import Json
-from muster.frameworks import admission
+from muster.frameworks import loading
 from muster.frameworks.base import Framework
 from muster.runtime.webhook import Admission
 
@@ -48,10 +48,15 @@ class Endpoint:
     """Answers for as long as `run` is under way, once there is a certificate."""
 
     def __init__(
-        self, place: Place, certified: Admission, frameworks: Iterable[Framework], domain: str
+        self,
+        place: Place,
+        certified: Admission,
+        frameworks: Iterable[Framework],
+        domain: str,
+        home: str = "",
     ) -> None:
         self.admission = certified
-        self._place, self._domain = place, domain
+        self._place, self._domain, self._home = place, domain, home
         self._frameworks = {row.kind: row for row in frameworks}
         self._asking = 0
 
@@ -95,7 +100,7 @@ class Endpoint:
         try:
             async with asyncio.timeout(PATIENCE):
                 question = from_json(await request.read())
-            body = to_json(answer(question, self._frameworks, self._domain))
+            body = to_json(answer(question, self._frameworks, self._domain, self._home))
         except TimeoutError:
             return web.Response(status=408)
         except ValueError as error:
@@ -114,7 +119,9 @@ async def _end(runner: web.AppRunner) -> None:
     await asyncio.sleep(GOODBYE)
 
 
-def answer(question: object, frameworks: Mapping[str, Framework], domain: str) -> Json:
+def answer(
+    question: object, frameworks: Mapping[str, Framework], domain: str, home: str = ""
+) -> Json:
     """Return the AdmissionReview that answers another. Raises ValueError if that is none.
 
     What is no job of these kinds is let in.
@@ -128,7 +135,7 @@ def answer(question: object, frameworks: Mapping[str, Framework], domain: str) -
     row = frameworks.get(text(kind.get("kind")))
     meant = asked.get("operation") in OPERATIONS and not asked.get("subResource")
     if row is not None and meant and kind.get("group") == names.GROUP:
-        ruling = admission.review(row, asked.get("object"), asked.get("oldObject"), domain)
+        ruling = loading.review(row, asked.get("object"), asked.get("oldObject"), domain, home)
         if ruling.warnings:
             said["warnings"] = list(ruling.warnings)
         if ruling.problems:

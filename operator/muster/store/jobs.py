@@ -9,6 +9,7 @@ from functools import partial
 
 from muster.api import names
 from muster.api.model import Job, Json
+from muster.api.owner import Owner
 from muster.controller.model import Refusal
 from muster.frameworks import load
 from muster.frameworks.base import Framework
@@ -38,7 +39,7 @@ def _entry(framework: Framework, document: Json) -> _JobEntry:
 
 
 class Jobs:
-    """An index of the jobs, by key and by uid.
+    """An index of the jobs, by key.
 
     A change calls `enqueue(job key)` and, as it may let a gang start or go, `trigger()`.
     """
@@ -49,6 +50,7 @@ class Jobs:
         enqueue: Callable[[str], None],
         trigger: Callable[[], None],
         domain: str = "",
+        home: str = "",
         namespaces: Sequence[str] = EVERYWHERE,
     ) -> None:
         self.collections = {
@@ -57,26 +59,26 @@ class Jobs:
         }
         """By kind."""
         self._enqueue, self._trigger = enqueue, trigger
-        self._domain = domain
-        """The cluster domain, which is part of the configuration of large jobs' pods."""
+        self._domain, self._home = domain, home
+        """The cluster domain, which is part of the configuration of large jobs' pods; and the
+        operator's own namespace, in which no job may be."""
         self.ended: Callable[[Framework, str], None] = _ignore
         """Called for every job that is gone: by which rules it was read, and its namespace."""
         self._jobs: dict[str, _JobEntry] = {}
         self._refusals: dict[str, tuple[int, Refusal]] = {}
         self._revisions: dict[str, int] = {}
-        self._key_of: dict[str, str] = {}
 
     def _changed(self, before: _JobEntry | None, after: _JobEntry | None) -> None:
-        if before is not None and (after is None or after.uid != before.uid):
-            self._end(before)
         entry = after or before
         assert entry is not None
+        key = entry.key
+        if before is not None and (after is None or after.uid != before.uid):
+            self._end(key, before)
         if after is None:
-            del self._jobs[entry.key]
+            del self._jobs[key]
         else:
-            self._jobs[entry.key] = after
-            self._key_of[after.uid] = entry.key
-        self._enqueue(entry.key)
+            self._jobs[key] = after
+        self._enqueue(key)
         self._trigger()
 
     def forget(self, key: str, uid: str) -> None:
@@ -84,9 +86,9 @@ class Jobs:
         kind, namespace, name = key.split("/", 2)
         self.collections[kind].discard(namespace, name, uid)
 
-    def _end(self, entry: _JobEntry) -> None:
-        for index in (self._key_of, self._refusals, self._revisions):
-            index.pop(entry.uid, None)
+    def _end(self, key: str, entry: _JobEntry) -> None:
+        self._refusals.pop(key, None)
+        self._revisions.pop(key, None)
         self.ended(entry.framework, entry.document["metadata"]["namespace"])
 
     def get(self, key: str) -> Job | None:
@@ -95,7 +97,7 @@ class Jobs:
         if entry is None:
             return None
         if entry.job is None:
-            entry.job = load(entry.framework, entry.document, self._domain)
+            entry.job = load(entry.framework, entry.document, self._domain, self._home)
         return entry.job
 
     def __iter__(self) -> Iterator[Job]:
@@ -115,10 +117,11 @@ class Jobs:
         return entry.document if entry is not None else None
 
     def refuse(self, job: Job, refusal: Refusal) -> None:
-        """Remember that the server refused a child of this generation of the job."""
-        self._refusals[job.uid] = (job.generation, refusal)
-        self._enqueue(job.key)
-        self._trigger()
+        """Remember that the server refused a child of this generation of a job that is there."""
+        if self._is_there(job.key, job.uid):
+            self._refusals[job.key] = (job.generation, refusal)
+            self._enqueue(job.key)
+            self._trigger()
 
     def refusal(self, job: Job, now: float) -> Refusal | None:
         """Return the refusal that is in force, if any.
@@ -126,31 +129,39 @@ class Jobs:
         One that an edit of the job can mend is over with the next generation; any is over when
         its time is up, except that an invalid template is not tried again unchanged.
         """
-        generation, refusal = self._refusals.get(job.uid, (0, None))
+        generation, refusal = self._refusals.get(job.key, (0, None))
         if refusal is None:
             return None
         if generation != job.generation or now >= refusal.ends:
-            del self._refusals[job.uid]
+            del self._refusals[job.key]
             return None
         return refusal
 
-    def key_of(self, uid: str) -> str | None:
-        """Return the key of the job with that uid, or None if it is no job's."""
-        return self._key_of.get(uid)
+    def key_of(self, owner: Owner | None) -> str | None:
+        """Return the key of the job that is meant, or None if there is no such job."""
+        if owner is None or owner.group != names.GROUP:
+            return None
+        key = f"{owner.kind}/{owner.namespace}/{owner.name}"
+        return key if self._is_there(key, owner.uid) else None
+
+    def _is_there(self, key: str, uid: str) -> bool:
+        entry = self._jobs.get(key)
+        return entry is not None and entry.uid == uid
 
     def enqueue_all(self) -> None:
         """Ask for a pass over every job."""
         for key in list(self._jobs):
             self._enqueue(key)
 
-    def revision(self, uid: str) -> int:
-        """Return a number that grows with every change of the pods of that owner."""
-        return self._revisions.get(uid, 0)
+    def revision(self, key: str) -> int:
+        """Return a number that grows with every change of the pods of a job."""
+        return self._revisions.get(key, 0)
 
-    def revise(self, uid: str) -> None:
+    def revise(self, owner: Owner | None) -> None:
         """Take in that the pods of that owner have changed; it may be no job."""
-        if uid in self._key_of:
-            self._revisions[uid] = self.revision(uid) + 1
+        key = self.key_of(owner)
+        if key is not None:
+            self._revisions[key] = self.revision(key) + 1
 
 
 def _ignore(_framework: Framework, _namespace: str) -> None:
