@@ -180,7 +180,7 @@ def test_a_missing_permission_is_named_before_the_first_job(
 def test_a_permission_that_is_lost_at_work_is_told_and_asked_for_again(
     api: Api, start_operator: StartOperator
 ) -> None:
-    """In /readyz, in a metric and on the job; what runs goes on, and all else once it is back."""
+    """In /readyz, in a metric, on the job; what runs goes on, and all does once it is back."""
     operator = start_operator(fresh=True)
     add_nodes(api, {"cpu": "8"})
     api.create(tfjob("runs", run="forever", resources={"cpu": "1"}))

@@ -14,6 +14,7 @@ import yaml
 
 from muster import gang
 from muster.api import names
+from muster.api.backoff import Backoff
 from muster.frameworks import FRAMEWORKS, rows
 from muster.frameworks.mpi_v2beta1 import MPI_V2BETA1
 from muster.kube import access
@@ -216,6 +217,7 @@ def test_what_is_lost_is_asked_for_when_something_is_refused(
 ) -> None:
     """It is told at once, blocks jobs when it is missing still, and until it is given back."""
     monkeypatch.setattr(permissions, "PAUSE", 0.01)
+    monkeypatch.setattr(permissions, "DOUBTS", Backoff(0.01, 0.01))
     create = Access("pods", "team", "create")
     needed = (create, Access("events", "", "create"), Access("pods", "other", "create"))
     gone: set[Access] = set()

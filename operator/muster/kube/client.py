@@ -235,9 +235,9 @@ class Kube:
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=SILENCE)
         asked = {**params, "watch": "true", "timeoutSeconds": str(WATCH_SECONDS)}
-        request = self._watching.get(self.host + path, params=asked, timeout=timeout)
         async with contextlib.AsyncExitStack() as stack:
             async with self._opening:
+                request = self._watching.get(self.host + path, params=asked, timeout=timeout)
                 response = await stack.enter_async_context(request)
             if response.status >= 400:
                 raise self._noted(_error(response, await response.read()))

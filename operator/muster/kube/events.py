@@ -113,6 +113,9 @@ class EventRecorder:
             except NOT_WRITTEN as error:
                 self.dropped += 1
                 log.info("event not written: %s", error)
+            except Exception:
+                self.dropped += 1
+                log.exception("event not written")
 
     async def _write(self, name: str, waiting: _Waiting) -> None:
         path = EVENTS.path(waiting.document["metadata"]["namespace"])

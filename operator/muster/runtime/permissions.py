@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from muster.api import names
+from muster.api.backoff import Backoff
 from muster.controller import permissions
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend, Permission
@@ -44,6 +45,8 @@ PAUSE: Final = 10.0
 """Seconds until what is missing is asked for again."""
 
 
+DOUBTS: Final = Backoff(1.0, 300.0)
+"""Between questions that find nothing missing."""
 BLOCKING: Final = frozenset({"pods", "services", "configmaps"})
 """What no job can do without."""
 
@@ -86,6 +89,7 @@ class Losses:
 
     async def run(self) -> None:
         """Ask when there is doubt, and again for as long as anything is missing, for ever."""
+        fruitless = 0
         while True:
             await self._doubt.wait()
             self._doubt.clear()
@@ -102,7 +106,9 @@ class Losses:
                     log.warning("%s", self.problem or "all permissions are there again")
                 if known != self._confirmed:
                     self._changed()
-            await asyncio.sleep(PAUSE)
+            # Where something is refused that nobody needs, there is nothing to be found.
+            fruitless = 0 if self.missing else fruitless + 1
+            await asyncio.sleep(DOUBTS.pause(fruitless) or PAUSE)
             if self.missing:
                 self._doubt.set()
 

@@ -159,7 +159,7 @@ class Admission:
                 pause = await (self._follow(self._given) if self._given else self._renew())
             except ApiError as error:
                 pause = self._report(OBSTACLES.get(error.code, error.message))
-            except (*BROKEN, OSError, ValueError) as error:
+            except (*BROKEN, OSError, ValueError, LookupError, TypeError) as error:
                 pause = self._report(f"{type(error).__name__}: {error}")
             await asyncio.sleep(pause)
 

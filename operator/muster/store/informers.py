@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from muster.api import names
+from muster.api.edge import mapping, sequence, text
 from muster.gang import GroupApi
 from muster.kube import resources
 from muster.kube.client import UNREACHABLE, ApiError, Kube
@@ -82,7 +83,7 @@ class Informers:
         ]
 
     def __iter__(self) -> Iterator[Informer]:
-        """Yield all that are to follow something at present."""
+        """Yield all that must follow something at present."""
         yield from self._informers
         for informers in self._granted.values():
             yield from informers
@@ -177,8 +178,8 @@ class GroupInformers:
         self._informers: list[Informer] = []
 
     def __iter__(self) -> Iterator[Informer]:
-        """Yield those that follow the groups at present."""
-        return iter(self._informers)
+        """Yield those that follow the groups at present, if they are needed."""
+        return iter(self._informers if self._needed else ())
 
     async def synced(self) -> None:
         """Return once the groups have been read, or their API is known not to be served."""
@@ -275,5 +276,8 @@ class GroupInformers:
                 if error.code != 404:
                     raise
                 continue
-            found |= {(version, entry["kind"]) for entry in listing.get("resources") or ()}
+            found |= {
+                (version, text(mapping(entry).get("kind")))
+                for entry in sequence(listing.get("resources"))
+            }
         return found

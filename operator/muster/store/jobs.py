@@ -50,8 +50,8 @@ class Jobs:
         enqueue: Callable[[str], None],
         trigger: Callable[[], None],
         domain: str = "",
-        namespaces: Sequence[str] = EVERYWHERE,
         home: str = "",
+        namespaces: Sequence[str] = EVERYWHERE,
     ) -> None:
         self.collections = {
             kind: Collection(partial(_entry, framework), self._changed, namespaces)
@@ -69,15 +69,16 @@ class Jobs:
         self._revisions: dict[str, int] = {}
 
     def _changed(self, before: _JobEntry | None, after: _JobEntry | None) -> None:
-        if before is not None and (after is None or after.uid != before.uid):
-            self._end(before)
         entry = after or before
         assert entry is not None
+        key = entry.key
+        if before is not None and (after is None or after.uid != before.uid):
+            self._end(key, before)
         if after is None:
-            del self._jobs[entry.key]
+            del self._jobs[key]
         else:
-            self._jobs[entry.key] = after
-        self._enqueue(entry.key)
+            self._jobs[key] = after
+        self._enqueue(key)
         self._trigger()
 
     def show(self, kind: str, document: Json, gone: bool) -> None:  # noqa: FBT001 -- an event
@@ -92,9 +93,9 @@ class Jobs:
         kind, namespace, name = key.split("/", 2)
         self.collections[kind].discard(namespace, name, uid)
 
-    def _end(self, entry: _JobEntry) -> None:
-        self._refusals.pop(entry.key, None)
-        self._revisions.pop(entry.key, None)
+    def _end(self, key: str, entry: _JobEntry) -> None:
+        self._refusals.pop(key, None)
+        self._revisions.pop(key, None)
         self.ended(entry.framework, entry.document["metadata"]["namespace"])
 
     def get(self, key: str) -> Job | None:

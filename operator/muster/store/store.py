@@ -71,7 +71,7 @@ class Store:
         self.arrived = callbacks.arrived
         """As `Callbacks` has it; an allocator, which is made of the store, sets it to its own."""
         self.jobs = Jobs(
-            self.frameworks, self._enqueue, self._trigger, domain, self.namespaces, home
+            self.frameworks, self._enqueue, self._trigger, domain, home, self.namespaces
         )
         self.columns = ClusterColumns()
         self.foreign = ForeignPods(_ignore)
