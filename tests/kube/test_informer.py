@@ -11,7 +11,6 @@ import pytest
 from muster.api.backoff import Backoff
 from muster.api.model import Json
 from muster.kube import informer
-from muster.kube.client import ApiError
 from muster.kube.collection import Collection
 from muster.kube.informer import Informer
 from muster.kube.resources import Resource
