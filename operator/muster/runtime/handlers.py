@@ -12,8 +12,10 @@ import functools
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
+import aiohttp
 import kopf
 
 from muster.api import names
@@ -25,10 +27,13 @@ from muster.kube.client import Kube
 log = logging.getLogger(__name__)
 BACKOFF: Final = Backoff(0.2, 3.0)
 """Between Kopf's attempts to reach the server, and between two lives of Kopf."""
-WATCHED: Final = 60.0
+WATCHED: Final = 60
 """Seconds after which a watch is asked to end, and goes on where it was."""
 SILENT: Final = 80.0
 """Seconds after which it counts as broken: half-open connections show nothing."""
+
+ENDING: Final = 2.0
+"""Seconds that Kopf's tasks have to end."""
 
 Take = Callable[[str, Json, bool], None]
 """Takes kind, document and whether that is gone."""
@@ -61,9 +66,7 @@ async def follow(
             if not stop.is_set():
                 loop.call_soon_threadsafe(show, kind, event)
 
-        life = asyncio.to_thread(
-            asyncio.run, _live(registry(kube, kinds, hand_over), namespaces, stop)
-        )
+        life = asyncio.to_thread(_Life(kube, kinds, namespaces, hand_over, stop).run)
         try:
             await asyncio.shield(life)
         except Exception:
@@ -75,42 +78,73 @@ async def follow(
         await asyncio.sleep(BACKOFF.pause(failures))
 
 
-def registry(
-    kube: Kube, frameworks: Iterable[Framework], hand_over: Callable[[str, Json], None]
-) -> kopf.OperatorRegistry:
-    """Return a registry with one raw-event handler per kind and our own way to the server."""
-    made = kopf.OperatorRegistry()
+@dataclass(frozen=True, slots=True)
+class _Life:
+    """Kopf from one beginning to its end."""
 
-    async def login(**_: Any) -> kopf.AiohttpSession:
-        # Kopf closes what it is given, at its end or when the server no longer knows us. Each
-        # watch has a connection of its own, and there may be hundreds.
-        session = kube.new_session(0)
-        return kopf.AiohttpSession(
-            server=kube.host, aiohttp_session=session, default_namespace=kube.namespace
-        )
+    kube: Kube
+    frameworks: Sequence[Framework]
+    namespaces: Sequence[str]
+    hand_over: Callable[[str, Json], None]
+    stop: threading.Event
 
-    kopf.on.login(registry=made)(login)
-    for framework in frameworks:
-        # on.event writes nothing on the user's objects: no finalizer, no annotation.
-        kopf.on.event(
-            names.GROUP,
-            framework.version,
-            framework.plural,
-            id=framework.plural,
-            registry=made,
-        )(functools.partial(_on_event, hand_over, framework.kind))
-    return made
+    def run(self) -> None:
+        """Run until `stop`. Raises what Kopf ends of."""
+        loop = asyncio.new_event_loop()
+        try:
+            loop.run_until_complete(self._live())
+        finally:
+            loop.close()
+
+    async def _live(self) -> None:
+        # Each watch has a connection of its own, and there may be hundreds.
+        async with self.kube.new_session(0) as session:
+            parts = await kopf.spawn_tasks(
+                registry=self._registry(session),
+                settings=_settings(),
+                standalone=True,
+                clusterwide=not self.namespaces,
+                namespaces=list(self.namespaces),
+                stop_flag=self.stop,
+            )
+            done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+            # Kopf's own way to end waits for all of its tasks, and some never take in that they
+            # are to end once one of them has failed.
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in others:
+                task.cancel()
+            await asyncio.wait(others, timeout=ENDING)
+            for task in done:
+                task.result()
+
+    def _registry(self, session: aiohttp.ClientSession) -> kopf.OperatorRegistry:
+        """Return one raw-event handler per kind and our own way to the server."""
+        made = kopf.OperatorRegistry()
+
+        async def login(**_: Any) -> kopf.AiohttpSession:
+            return kopf.AiohttpSession(
+                server=self.kube.host,
+                aiohttp_session=session,
+                default_namespace=self.kube.namespace,
+            )
+
+        kopf.on.login(registry=made)(login)
+        for framework in self.frameworks:
+            # on.event writes nothing on the user's objects: no finalizer, no annotation.
+            kopf.on.event(
+                names.GROUP,
+                framework.version,
+                framework.plural,
+                id=framework.plural,
+                registry=made,
+            )(functools.partial(self._on_event, framework.kind))
+        return made
+
+    async def _on_event(self, kind: str, event: Json, **_: Any) -> None:
+        self.hand_over(kind, {"type": event["type"], "object": dict(event["object"])})
 
 
-async def _on_event(
-    hand_over: Callable[[str, Json], None], kind: str, event: Json, **_: Any
-) -> None:
-    hand_over(kind, {"type": event["type"], "object": dict(event["object"])})
-
-
-async def _live(
-    handlers: kopf.OperatorRegistry, namespaces: Sequence[str], stop: threading.Event
-) -> None:
+def _settings() -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.persistence.diffbase_storage = _NoDiffs()
@@ -119,14 +153,7 @@ async def _live(
     settings.watching.client_timeout = SILENT
     settings.queueing.idle_timeout = 1.0
     settings.networking.error_backoffs = BACKOFF
-    await kopf.operator(
-        registry=handlers,
-        settings=settings,
-        standalone=True,
-        clusterwide=not namespaces,
-        namespaces=list(namespaces),
-        stop_flag=stop,
-    )
+    return settings
 
 
 class _NoDiffs(kopf.DiffBaseStorage):

@@ -43,5 +43,5 @@ def begin(verbosity: int) -> None:
     handler.setFormatter(LineFormatter())
     level = logging.DEBUG if verbosity >= 4 else logging.INFO
     logging.basicConfig(level=level, handlers=[handler])
-    for noisy in ("asyncio", "aiohttp"):
+    for noisy in ("kopf", "asyncio", "aiohttp"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
