@@ -69,10 +69,14 @@ async def follow(
         life = asyncio.to_thread(_Life(kube, kinds, namespaces, hand_over, stop).run)
         try:
             await asyncio.shield(life)
-        except Exception:
-            failures = 0 if loop.time() - began > BACKOFF.last else failures
-            failures += 1
-            log.exception("following jobs failed, again in %.1f s", BACKOFF.pause(failures))
+        except Exception as error:  # noqa: BLE001 -- whatever it is, jobs are to be followed
+            failures = 1 if loop.time() - began > BACKOFF.last else failures + 1
+            log.warning(
+                "following jobs goes on in %.1f s: %s: %s",
+                BACKOFF.pause(failures),
+                type(error).__name__,
+                error,
+            )
         finally:
             stop.set()
         await asyncio.sleep(BACKOFF.pause(failures))

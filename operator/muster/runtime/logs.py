@@ -43,5 +43,7 @@ def begin(verbosity: int) -> None:
     handler.setFormatter(LineFormatter())
     level = logging.DEBUG if verbosity >= 4 else logging.INFO
     logging.basicConfig(level=level, handlers=[handler])
-    for noisy in ("kopf", "asyncio", "aiohttp"):
+    for noisy in ("asyncio", "aiohttp"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    # What ends Kopf is told in a line where it begins anew.
+    logging.getLogger("kopf").setLevel(logging.CRITICAL)
