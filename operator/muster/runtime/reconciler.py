@@ -30,7 +30,7 @@ from muster.controller.model import (
     SetStatus,
 )
 from muster.gang import GangBackend
-from muster.kube.client import ApiError, Kube
+from muster.kube.client import ApiError, Exactly, Kube
 from muster.kube.events import EventRecorder, job_reference, reference
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.resources import Resource
@@ -246,12 +246,11 @@ class Reconciler:
     async def _patch(self, job: Job, action: Patch) -> None:
         resource = observe.resource(self._store, action.api_version, action.kind)
         path = resource.path(action.namespace, action.name, action.subresource)
-        try:
-            self._take(job, await self._kube.patch(path, action.body, PriorityLevel.SUPPORT))
-        except ApiError as error:
-            # What is gone needs no change; its informer asks for the next pass.
-            if error.code != 404:
-                raise
+        exactly = Exactly(action.uid)
+        stored = await self._kube.patch(path, exactly, action.body, PriorityLevel.SUPPORT)
+        # What is gone needs no change; its informer asks for the next pass.
+        if stored is not None:
+            self._take(job, stored)
 
     async def _set_status(self, job: Job, action: Action) -> bool:
         assert isinstance(action, SetStatus)
@@ -262,20 +261,18 @@ class Reconciler:
         if not patch:
             return True
         # The version makes sure that the status was derived from what is stored.
-        version = {"resourceVersion": document["metadata"]["resourceVersion"]}
-        path = self._path(job, "status")
+        exactly = Exactly(job.uid, document["metadata"]["resourceVersion"])
+        path, body = self._path(job, "status"), {"status": patch}
         try:
-            stored = await self._kube.patch(
-                path, {"metadata": version, "status": patch}, PriorityLevel.STATUS
-            )
+            stored = await self._kube.patch(path, exactly, body, PriorityLevel.STATUS)
         except ApiError as error:
-            if error.code == 404:
-                self._store.jobs.forget(job.key, job.uid)
-                return False
             if error.code == 409:
                 await self._read_anew(job)
                 return False
             raise
+        if stored is None:
+            self._store.jobs.forget(job.key, job.uid)
+            return False
         self._store.put(stored)
         return True
 
