@@ -1043,9 +1043,7 @@ def giving_back(
         _release(turn, departure)
     else:
         gone = {
-            p: Leaving(pods[p].uid, departure.cause)
-            for p in going - facts.foreign
-            if p in pods
+            p: Leaving(pods[p].uid, departure.cause) for p in going - facts.foreign if p in pods
         }
         turn.remember(
             nominated={**memory.nominated, **departure.nodes},

@@ -175,8 +175,7 @@ class Volumes:
     """Pods with claims that are being deleted."""
     limits: Limits = field(default_factory=Limits)
     _scratch: dict[Key, dict[str, Scratch]] = field(default_factory=dict)
-    """Claim that is made for a pod on a node -> the pod's uid -> the volume as the pod asks for it.
-    """
+    """Claim that is made for a pod on a node -> the pod's uid -> the volume, as the pod asks."""
     _claimants: Mapping[int, PodShape] = field(default_factory=dict)
     _drivers: Mapping[int, tuple[Driver, ...]] = field(default_factory=dict)
 

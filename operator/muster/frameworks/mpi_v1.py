@@ -241,9 +241,7 @@ MPI_V1: Final = base.Framework(
         template=_template,
         init_containers=_init_containers,
         companions=(
-            base.Companion(
-                "v1", "ServiceAccount", ACCOUNT_SUFFIX, wanted=_own_account
-            ),
+            base.Companion("v1", "ServiceAccount", ACCOUNT_SUFFIX, wanted=_own_account),
             base.Companion("v1", "ConfigMap", mpi.CONFIG_SUFFIX, content=_config),
             base.Companion(names.RBAC_API, "Role", ACCOUNT_SUFFIX, content=_rules),
             base.Companion(

@@ -27,6 +27,7 @@ class _Slot:
     again: bool = False
     rest_until: float = 0.0
     failures: int = 0
+    gone: bool = False
     timer: asyncio.TimerHandle | None = None
     due: float = 0.0
 
@@ -95,7 +96,9 @@ class WorkQueue:
     def forget(self, key: str) -> None:
         """Drop what is kept of a key that is gone for good."""
         slot = self._slots.get(key)
-        if slot is not None and not slot.running and not slot.queued:
+        if slot is not None and slot.running:
+            slot.gone = True  # the pass that finds it gone says so itself
+        elif slot is not None and not slot.queued:
             self._cancel(slot)
             del self._slots[key]
 
@@ -134,7 +137,7 @@ class WorkQueue:
         while not self._ended:
             key = await self._queue.get()
             slot = self._slots[key]
-            slot.queued, slot.running, slot.again = False, True, False
+            slot.queued, slot.running, slot.again, slot.gone = False, True, False, False
             started = asyncio.get_running_loop().time()
             try:
                 after = await self._attempt(key, slot)
@@ -180,6 +183,8 @@ class WorkQueue:
             self.add_after(key, rest)
         elif after is not None:
             self.add_after(key, after)
+        elif slot.gone and slot.timer is None:
+            del self._slots[key]
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

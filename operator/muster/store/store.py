@@ -83,6 +83,7 @@ class Store:
         """Of the jobs' gang backend; if that is the embedded one, of foreign pods as well."""
         self.podgroups = PodGroups(self.groups, self.namespaces, self.foreign, self._trigger)
         self.children = Children(lambda owner: self.jobs.key_of(owner) is not None)
+        self.jobs.forgotten = self.children.job_ended
         self.collections = self._of_jobs() | (self._of_cluster() if backend.embedded else {})
         """By kind; jobs and groups have their own."""
 
