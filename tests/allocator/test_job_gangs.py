@@ -18,6 +18,7 @@ from muster.allocator.tracker import (
     PATIENCE,
     REST,
     Assignment,
+    Bind,
     Departure,
     Evict,
     Outcome,
@@ -84,9 +85,18 @@ class Story(Shown):
         return self.store.jobs.get(KEY)
 
     def pod(
-        self, name, *, node="n1", phase="Running", uid="", reason="", going=False, labels=None
+        self,
+        name,
+        *,
+        node="n1",
+        phase="Running",
+        uid="",
+        reason="",
+        going=False,
+        labels=None,
+        by="",
     ):
-        """Show a pod of the job."""
+        """Show a pod of the job, which names the scheduler `by`."""
         metadata = {
             "name": name,
             "namespace": "team",
@@ -101,7 +111,7 @@ class Story(Shown):
             **({"deletionTimestamp": edge.format_time(START)} if going else {}),
         }
         status = {"phase": phase, "reason": reason}
-        spec = {"containers": [], **({"nodeName": node} if node else {})}
+        spec = {"containers": [], "schedulerName": by, **({"nodeName": node} if node else {})}
         self.put({"kind": "Pod", "metadata": metadata, "spec": spec, "status": status})
 
     def gone(self, name, uid=""):
@@ -163,6 +173,30 @@ def room(story):
     """Return node -> how many pods take room there."""
     nodes = story.store.columns.freeze([], [], movable=False).nodes
     return {name: int(nodes.used[i, PODS]) // 1000 for i, name in enumerate(nodes.names)}
+
+
+def test_pods_that_name_another_scheduler_are_left_to_it():
+    """Neither bound, though the job wants one in their place, nor marked, nor evicted."""
+    story = Story()
+    story.look()
+    story.pod(W0, node="", phase="Pending", by="default-scheduler")
+    story.pod(W1, node="", phase="Pending", by="muster")
+    story.look()
+    story.promise(*ALL)
+    story.look()
+    assert {bind.pod.name for bind in story.following.effects.of(Bind)} == {W1}
+    for name, node in ALL:
+        story.pod(name, node=node, by="default-scheduler" if name == W0 else "muster")
+    story.look()
+    story.following.give_back([W0, W1, W2], Departure(CAUSE, story.now))
+    assert set(story.following.going()) == {W1, W2}
+    story.document["status"] = {"gang": {"state": "Released"}}
+    story.look(10.0)
+    assert {evict.pod.name for evict in story.following.effects.of(Evict)} == {W1, W2}
+    for name in (W1, W2):
+        story.gone(name)
+    story.look()
+    assert not story.memory.released
 
 
 def refuse(story, *, seconds=10.0, kind="Pod", reason="Forbidden"):

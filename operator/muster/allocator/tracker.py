@@ -86,6 +86,8 @@ class GangFacts:
     free: frozenset[str] = _NONE
     """Places of pods that may be created without a node at any time: gated, or placed by another
     scheduler."""
+    foreign: frozenset[str] = _NONE
+    """Places of pods that name another scheduler: they are neither bound nor evicted here."""
     was_whole: bool = False
     """What is written of it is about a gang that had all its nodes."""
     youngest: float | None = None
@@ -550,7 +552,8 @@ def _follow_release(turn: _Turn) -> None:
         return
     # What comes now was on its way when the gang was released: it must go as well. And as long as
     # the old status is there, a process after this one would take the gang for a whole one.
-    over = all(pod.terminal for pod in facts.pods.values()) and not facts.was_whole
+    there = (pod for place, pod in facts.pods.items() if place not in facts.foreign)
+    over = all(pod.terminal for pod in there) and not facts.was_whole
     turn.remember(released=not over, leaving={} if over else _all_leave(turn, memory.cause))
 
 
@@ -563,7 +566,9 @@ def _all_leave(turn: _Turn, cause: Cause | None) -> Mapping[str, Leaving]:
     return {
         place: Leaving(pod.uid, cause)
         for place, pod in facts.pods.items()
-        if _stays(pod) and (facts.remade or pod.node or pod.uid in binding)
+        if _stays(pod)
+        and place not in facts.foreign
+        and (facts.remade or pod.node or pod.uid in binding)
     }
 
 
@@ -740,6 +745,8 @@ def _bind(turn: _Turn) -> None:
     sent = []
     for place, it in memory.assumed.items():
         pod = pods.get(place)
+        if place in turn.facts.foreign:
+            continue
         if pod is not None and _waits(pod) and pod.uid not in memory.binding:
             sent.append(pod.uid)
             turn.effects.append(Bind(pod, it.node))
@@ -996,6 +1003,8 @@ def _mark(turn: _Turn, outcome: Outcome) -> None:
         mark = verdict.reason, node
         if not _waits(pod) or pod.uid in memory.binding or memory.marked.get(pod.uid) == mark:
             continue
+        if place in facts.foreign:
+            continue
         fresh[pod.uid] = mark
         news = pod.message != verdict.message
         if facts.remade:
@@ -1040,12 +1049,15 @@ def giving_back(
     """Let go of the pods on these places; of the gang as a whole if nothing would be left."""
     turn = _Turn(memory, facts, now)
     pods = facts.pods
-    staying = {place for place, pod in pods.items() if pod.node and not pod.terminal}
+    held = {place for place, pod in pods.items() if pod.node and not pod.terminal}
+    staying = held - facts.foreign
     # One by one they would be made again one by one, each with a claim on its old node.
     if staying <= going | memory.leaving.keys():
         _release(turn, departure)
     else:
-        gone = {p: Leaving(pods[p].uid, departure.cause) for p in going if p in pods}
+        gone = {
+            p: Leaving(pods[p].uid, departure.cause) for p in going - facts.foreign if p in pods
+        }
         turn.remember(
             nominated={**memory.nominated, **departure.nodes},
             leaving={**memory.leaving, **gone},
