@@ -61,7 +61,8 @@ async def snapshot(settings: Settings, source: str) -> Answer:
     Of the cluster it is what an allocator would see that began now, which is said.
     """
     if source != LIVE:
-        return Answer(await _fetch(source))
+        url = source if "/debug/" in source else f"{source.rstrip('/')}/debug/snapshot"
+        return Answer(await client.fetch(url))
     _, seen, _ = await _live(settings)
     return Answer(recording.dump(seen, seen.decide()), complaint=FROM_OUTSIDE)
 
@@ -150,11 +151,6 @@ async def _live(settings: Settings) -> tuple[Store, Recording, str]:
         return *found, connection.namespace
     finally:
         await connection.close()
-
-
-async def _fetch(url: str) -> str:
-    """Return the text of a recording from a running allocator's address."""
-    return await client.fetch(url if "/debug/" in url else f"{url.rstrip('/')}/debug/snapshot")
 
 
 def _read(file: str) -> str:

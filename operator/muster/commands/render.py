@@ -59,14 +59,7 @@ def render(files: Sequence[str], settings: Settings, namespace: str = "") -> tup
         raise UnreadableError(
             f"{', '.join(files)}: no job found; kinds are {', '.join(frameworks.FRAMEWORKS)}"
         )
-    return yaml.dump_all(made, Dumper=_Plain, sort_keys=False, width=99), wrong
-
-
-class _Plain(yaml.SafeDumper):
-    """YAML without anchors: every reader understands it."""
-
-    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
-        return True
+    return yaml.dump_all(made, Dumper=crds.Plain, sort_keys=False, width=99), wrong
 
 
 def problems(framework: Framework, document: Json, domain: str = "") -> Iterator[Problem]:

@@ -15,6 +15,8 @@ from muster.api.edge import integer, mapping, parse_time, sequence, text
 from muster.api.model import Job, Json, Notice, Problem, Replica, RunPolicy, SchedulingPolicy
 from muster.frameworks.base import Framework
 
+_OVERRULED: Final = "spec.{0} is ignored because spec.runPolicy.{0} is set"
+
 
 def load(framework: Framework, document: object, domain: str = "") -> Job:
     """Return the job that a document of this kind describes, by the rules that are its own.
@@ -43,7 +45,10 @@ def load(framework: Framework, document: object, domain: str = "") -> Job:
         run_policy=_run_policy(policy),
         options={key: _option(spec.get(key), d) for key, d in framework.spec.options.items()},
         status=status.read(raw.get("status")),
-        notices=tuple(_overruled(overruled)),
+        notices=tuple(
+            Notice("Warning", names.Event.LEGACY_FIELD_IGNORED, _OVERRULED.format(field))
+            for field in overruled
+        ),
     )
     found = tuple(_problems(framework, spec, job, domain))
     own = () if found else framework.spec.notices(job)
@@ -77,12 +82,6 @@ def _problems(
     # A kind's own rules may count on every role: one that could not be read is not in the job.
     if not own and isinstance(roles, dict) and len(roles) == len(job.replicas):
         yield from framework.spec.validate(job, domain)
-
-
-def _overruled(fields: Iterable[str]) -> Iterator[Notice]:
-    for field in fields:
-        message = f"spec.{field} is ignored because spec.runPolicy.{field} is set"
-        yield Notice("Warning", names.Event.LEGACY_FIELD_IGNORED, message)
 
 
 def _readable(framework: Framework, roles: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

@@ -90,12 +90,8 @@ def _config_name(job: Job) -> str:
     return f"{names.flat(job.name)}-{names.TF_CLUSTER_SUFFIX}"
 
 
-def _shares_cluster(job: Job) -> bool:
-    return job.total > base.SHARED_FROM and not job.options["enableDynamicWorker"]
-
-
 def _configs(job: Job, domain: str) -> Mapping[str, Mapping[str, str]]:
-    if not _shares_cluster(job):
+    if job.total <= base.SHARED_FROM or job.options["enableDynamicWorker"]:
         return {}
     return {_config_name(job): {names.TF_CLUSTER_KEY: _cluster(job, domain)}}
 

@@ -142,7 +142,8 @@ def _cached(found: Found, version: str | None, _programs: Sequence[str]) -> Foun
 
 
 def _obtained(found: Found, version: str | None, programs: Sequence[str]) -> Found:
-    wanted = version or _version_found(found) or options.KUBERNETES_VERSION
+    there = _version_of(found[_CORE[0]].parent) if _CORE[0] in found else ""
+    wanted = version or there or options.KUBERNETES_VERSION
     try:
         exact = version is not None
         return merge(found, fetch(missing(found, programs), wanted, exact=exact))
@@ -161,10 +162,6 @@ def _obtained(found: Found, version: str | None, programs: Sequence[str]) -> Fou
             f"no {', '.join(missing(found, programs))}.\ndownload: {no_download}\nbuild: {error}\n"
             f"Or name a folder that has all of {', '.join(handle.PROGRAMS)} by {ASSETS}."
         ) from error
-
-
-def _version_found(found: Found) -> str:
-    return _version_of(found[_CORE[0]].parent) if _CORE[0] in found else ""
 
 
 class BuildError(Exception):
@@ -374,10 +371,16 @@ def _kwok(release: str) -> Item:
 
 
 def _get(item: Item, target: Path) -> None:
+    algorithm = _ALGORITHMS.get(len(item.digest))
+    if not algorithm:
+        raise DownloadError(f"{item.digest!r}, given for {item.url}, is no checksum")
     with tempfile.TemporaryDirectory(prefix=".new-", dir=target) as work:
         file = Path(work) / "file"
-        with _open(item.url) as answer, file.open("wb") as out:
-            digest = _copy(item, answer, out)
+        with _open(item.url) as answer, file.open("wb+") as out:
+            with progress(f"downloading {item.name}", lambda: f"{out.tell() >> 20} MiB"):
+                shutil.copyfileobj(answer, out, _CHUNK)
+            out.seek(0)
+            digest = hashlib.file_digest(out, algorithm).hexdigest()
         if digest != item.digest:
             raise DownloadError(
                 f"{item.url} has the checksum {digest} instead of {item.digest}; not used"
@@ -388,18 +391,6 @@ def _get(item: Item, target: Path) -> None:
             path.replace(target / name)
 
 
-def _copy(item: Item, answer: BinaryIO, out: BinaryIO) -> str:
-    algorithm = _ALGORITHMS.get(len(item.digest))
-    if not algorithm:
-        raise DownloadError(f"{item.digest!r}, given for {item.url}, is no checksum")
-    digest = hashlib.new(algorithm)
-    with progress(f"downloading {item.name}", lambda: f"{out.tell() >> 20} MiB"):
-        while chunk := answer.read(_CHUNK):
-            digest.update(chunk)
-            out.write(chunk)
-    return digest.hexdigest()
-
-
 def _unpack(archive: Path, item: Item, work: Path) -> list[tuple[str, Path]]:
     found = []
     with tarfile.open(archive) as tar:
@@ -407,10 +398,7 @@ def _unpack(archive: Path, item: Item, work: Path) -> list[tuple[str, Path]]:
             name = Path(member.name).name
             if not member.isfile() or name not in item.members:
                 continue
-            content = tar.extractfile(member)
-            assert content is not None  # a regular file has content
-            with (work / name).open("wb") as out:
-                shutil.copyfileobj(content, out)
+            tar.extract(member.replace(name=name), work, filter="data")
             found.append((name, work / name))
     lost = set(item.members) - {name for name, _ in found}
     if lost:

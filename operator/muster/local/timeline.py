@@ -112,15 +112,12 @@ class _Lanes:
         """Neighbours if possible. The end of one may be seen after the start of the next."""
         starts = range(len(self.gpus) - stay.gpus + 1)
         runs = (range(first, first + stay.gpus) for first in starts)
-        whole = next((run for run in runs if all(self._free(i, stay.start) for i in run)), None)
+        whole = next((run for run in runs if max(self.gpus[i] for i in run) <= stay.start), None)
         by_end = sorted(range(len(self.gpus)), key=lambda lane: self.gpus[lane])
         chosen = tuple(whole or sorted(by_end[: stay.gpus]))
         for lane in chosen:
             self.gpus[lane] = end
         return chosen
-
-    def _free(self, lane: int, at: float) -> bool:
-        return self.gpus[lane] <= at
 
     def _take_other(self, start: float, end: float) -> int:
         free = (lane for lane, until in enumerate(self.others) if until <= start)
@@ -212,11 +209,8 @@ def _line(label: str, cells: Cells, paint: Paint, remark: str = "") -> str:
     runs = itertools.groupby(cells, key=lambda cell: cell[1])
     texts = (("".join(character for character, _ in run), place) for place, run in runs)
     drawn = "".join(text if place is None else paint(text, place) for text, place in texts)
-    return f"{_short(label):{_LABEL}}|{drawn}| {remark}"
-
-
-def _short(label: str) -> str:
-    return label if len(label) < _LABEL else f"{label[: _LABEL - 3]}.."
+    short = label if len(label) < _LABEL else f"{label[: _LABEL - 3]}.."
+    return f"{short:{_LABEL}}|{drawn}| {remark}"
 
 
 def _empty() -> Cells:
