@@ -203,7 +203,7 @@ def render(kinds: Iterable[Kind]) -> dict[str, str]:
 class Plain(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
     """YAML without anchors: every reader understands it. In C where there is one: it is long."""
 
-    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002, D102 -- PyYAML's
         return True
 
 

@@ -29,7 +29,7 @@ from typing import Any, BinaryIO, TextIO
 
 import yaml
 
-from muster.local import handle, layout, nodes, options, processes
+from muster.local import handle, layout, nodes, options
 
 ASSETS = "KUBEBUILDER_ASSETS"
 _CORE = (handle.API_SERVER, handle.CONTROLLER_MANAGER, handle.SCHEDULER)
@@ -121,7 +121,8 @@ def _places(version: str | None) -> Found:
 
 def _version_of(folder: Path) -> str:
     try:
-        text = processes.run([str(folder / _CORE[0]), "--version"], seconds=10)
+        asked = [str(folder / _CORE[0]), "--version"]
+        text = subprocess.run(asked, capture_output=True, text=True, timeout=10, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return ""
     match = re.search(r"v(\d+\.\d+\.\d+\S*)", text)
@@ -243,12 +244,10 @@ def _go_wanted() -> str:
 
 
 def _module() -> Path:
-    here = Path(__file__).resolve()
-    places = (here.parent / _PROGRAM, here.parents[3] / "tools" / _PROGRAM)
-    for place in places:
-        if (place / "go.mod").exists():
-            return place
-    raise BuildError(f"the sources of the control plane are missing: no {places[0]}")
+    found = layout.shipped(f"tools/{_PROGRAM}")
+    if found is None:
+        raise BuildError("the sources of the control plane are missing from this installation")
+    return found
 
 
 _ARCHIVED = (handle.ETCD, handle.API_SERVER, handle.KUBECTL)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from muster.local import nodes
+from muster.local import layout, nodes
 from muster.local.handle import ApiError, ClusterError
 
 if TYPE_CHECKING:
@@ -50,7 +50,9 @@ async def install(
     wanted = [nodes.document(index, options, version, now) for index in range(options.count)]
     await asyncio.gather(*(api.create("/api/v1/nodes", node) for node in wanted))
     done(f"{options.count} nodes written")
-    crds = [doc for path in _crd_files(options.crds) for doc in _documents(path)]
+    folder = options.crds or layout.shipped("crds")
+    files = sorted(folder.glob("*.yaml")) if folder else []
+    crds = [doc for path in files for doc in _documents(path)]
     new = [crd for crd in crds if not (options.mark and await _stays(api, crd, check))]
     await asyncio.gather(*(api.create(CRDS, _marked(crd, options.mark)) for crd in new))
     for crd in new:
@@ -63,14 +65,6 @@ async def install(
     if not options.mark:
         await _wait("the default service account", lambda: _there(api, _ACCOUNT), check)
     done("nodes and controllers ready")
-
-
-def _crd_files(asked: Path | None) -> list[Path]:
-    here = Path(__file__).resolve()
-    for folder in (asked,) if asked else (here.parent / "crds", here.parents[3] / "crds"):
-        if folder.is_dir():
-            return sorted(folder.glob("*.yaml"))
-    return []
 
 
 def _documents(path: Path) -> list[Json]:

@@ -28,21 +28,20 @@ if TYPE_CHECKING:
     Say = Callable[[str], None]
 
 _ITSELF = "/api/v1/namespaces/kube-system"
-_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-_ALWAYS = (
-    ("apiextensions.k8s.io", "customresourcedefinitions", ("get", "list", "create", "delete")),
-    ("scheduling.incubator.k8s.io", "queues", ("get", "create", "delete")),
-    ("scheduling.incubator.k8s.io", "podgroups", ("list",)),
-)
-_WITH_NODES = (
-    ("", "namespaces", ("get", "list", "create", "delete")),
-    ("", "nodes", ("list", "create", "delete")),
-    ("", "nodes/status", ("patch",)),
-    ("", "pods", ("list", "delete")),
-    ("", "pods/status", ("patch",)),
-    ("", "configmaps", ("patch",)),
-    ("coordination.k8s.io", "leases", ("create", "update")),
-)
+_ALWAYS = {
+    "customresourcedefinitions.apiextensions.k8s.io": ("get", "list", "create", "delete"),
+    "queues.scheduling.incubator.k8s.io": ("get", "create", "delete"),
+    "podgroups.scheduling.incubator.k8s.io": ("list",),
+}
+_WITH_NODES = {
+    "namespaces": ("get", "list", "create", "delete"),
+    "nodes": ("list", "create", "delete"),
+    "nodes/status": ("patch",),
+    "pods": ("list", "delete"),
+    "pods/status": ("patch",),
+    "configmaps": ("patch",),
+    "leases.coordination.k8s.io": ("create", "update"),
+}
 _OTHERWISE = (
     "name the kubeconfig of a cluster that runs, or a file that is not there: then a cluster of "
     "its own is brought up and its kubeconfig written there"
@@ -110,7 +109,7 @@ async def _look(file: Path, wanted: Options, api: ApiServer) -> tuple[str, str]:
     """Give the cluster's address and its own uid."""
     try:
         uid = await _identity(api)
-        lacking = await _lacking(api, simulated=bool(wanted.nodes))
+        lacking = await api.lacking(_ALWAYS | (_WITH_NODES if wanted.nodes else {}))
     except ApiError as error:
         raise ClusterError(f"{file}: {_refusal(api, error)}; {_OTHERWISE}") from error
     if lacking:
@@ -147,28 +146,6 @@ def reach(there: Existing, files: Layout, say: Say) -> Path | None:
 
 async def _identity(api: ApiServer) -> str:
     return str((await api.get(_ITSELF))["metadata"]["uid"])
-
-
-async def _lacking(api: ApiServer, *, simulated: bool) -> list[str]:
-    rights = (*_ALWAYS, *(_WITH_NODES if simulated else ()))
-    return [
-        f"{verb} {resource}"
-        for group, resource, verbs in rights
-        for verb in verbs
-        if not await _may(api, group, resource, verb)
-    ]
-
-
-async def _may(api: ApiServer, group: str, resource: str, verb: str) -> bool:
-    name, _, part = resource.partition("/")
-    asked = {"group": group, "resource": name, "subresource": part, "verb": verb}
-    document = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": asked},
-    }
-    review = await api.create(_REVIEWS, document)
-    return bool(review["status"]["allowed"])
 
 
 def _refusal(api: ApiServer, error: ApiError) -> str:

@@ -10,6 +10,7 @@ import asyncio
 import dataclasses
 import json
 import os
+import subprocess
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -232,6 +233,23 @@ class Cluster:
         """Variables that let kubectl find this cluster, and a shell find kubectl."""
         path = os.pathsep.join([str(self.files.bin), os.environ.get("PATH", os.defpath)])
         return {"KUBECONFIG": str(self.kubeconfig), "PATH": path}
+
+    def kubectl(self, *args: str, text: str = "") -> str:
+        """Run kubectl as administrator, with that standard input; return what it printed.
+
+        ClusterError, with its message, if it fails.
+        """
+        done = subprocess.run(
+            [self.files.bin / KUBECTL, *args],
+            env={**os.environ, **self.env()},
+            input=text,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise ClusterError(f"kubectl {' '.join(args)}:\n{done.stderr.strip()}")
+        return done.stdout
 
     def ask(self, question: Callable[[ApiServer], Awaitable[T]]) -> T:
         """Ask the API server as administrator. Raises ApiError."""
