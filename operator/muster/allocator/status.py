@@ -60,7 +60,9 @@ class QueueStatus:
             self._news.clear()
             if self._latest is not None:
                 self.shares = found = await asyncio.to_thread(shares, *self._latest)
-                await asyncio.gather(*(self._write(name, share) for name, share in found.items()))
+                # An implied queue has no object to write on.
+                there = found.keys() & self._store.queues.keys()
+                await asyncio.gather(*(self._write(name, found[name]) for name in there))
 
     async def _write(self, name: str, share: Share) -> None:
         seen, wanted = self._store.queue_status.get(name, {}), status(share)

@@ -101,6 +101,15 @@ class GangRules:
             flags.reservation_after,
         )
 
+    def queues(self, known: Mapping[str, QueueInput]) -> list[QueueInput]:
+        """Return the queues that count, by those whose object is known.
+
+        Where nobody has made an object of the default queue, it is one of weight 1 without a
+        capability.
+        """
+        implied = QueueInput(self.default_queue)
+        return list(({self.default_queue: implied} | {**known}).values())
+
 
 def parse_queue(document: Json) -> QueueInput:
     """Return a Queue object as the allocator needs it."""

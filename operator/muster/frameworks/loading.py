@@ -18,11 +18,12 @@ from muster.frameworks.base import Framework
 _OVERRULED: Final = "spec.{0} is ignored because spec.runPolicy.{0} is set"
 
 
-def load(framework: Framework, document: object, domain: str = "") -> Job:
+def load(framework: Framework, document: object, domain: str = "", home: str = "") -> Job:
     """Return the job that a document of this kind describes, by the rules that are its own.
 
     Never raises: what is wrong with it stands in `problems`, and what cannot be read is left
-    out. `domain` is the operator's cluster domain.
+    out. `domain` is the operator's cluster domain, `home` its own namespace, in which no job may
+    be; empty where it runs in none.
     """
     raw = mapping(document)
     framework = framework.chosen(raw)
@@ -50,7 +51,7 @@ def load(framework: Framework, document: object, domain: str = "") -> Job:
             for field in overruled
         ),
     )
-    found = tuple(_problems(framework, spec, job, domain))
+    found = (*_out_of_place(job, home), *_problems(framework, spec, job, domain))
     own = () if found else framework.spec.notices(job)
     return replace(job, problems=found, notices=(*job.notices, *own))
 
@@ -82,6 +83,13 @@ def _problems(
     # A kind's own rules may count on every role: one that could not be read is not in the job.
     if not own and isinstance(roles, dict) and len(roles) == len(job.replicas):
         yield from framework.spec.validate(job, domain)
+
+
+def _out_of_place(job: Job, home: str) -> Iterator[Problem]:
+    # Its pods could run under the operator's own account, and so do what they like everywhere.
+    if home and job.namespace == home:
+        said = f"Forbidden: {home} is the operator's own namespace; use another one for jobs"
+        yield Problem("metadata.namespace", said)
 
 
 def _readable(framework: Framework, roles: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -336,7 +344,11 @@ class Ruling:
 
 
 def review(
-    framework: Framework, document: object, before: object = None, domain: str = ""
+    framework: Framework,
+    document: object,
+    before: object = None,
+    domain: str = "",
+    home: str = "",
 ) -> Ruling:
     """Return what is to be said of a new version of a job; `before` is the old one, if any.
 
@@ -344,13 +356,13 @@ def review(
     well does not forbid the new one: a job stays writable when the rules grow, and nothing keeps
     a job that is being deleted. Never raises.
     """
-    job = load(framework, document, domain)
+    job = load(framework, document, domain, home)
     if job.deleting:
         return Ruling()
     warnings = tuple(notice.message for notice in job.notices if notice.type == "Warning")
     if before is None:
         return Ruling(job.problems, warnings)
-    old = load(framework, before, domain)
+    old = load(framework, before, domain, home)
     kept = tuple(problem for problem in job.problems if problem in old.problems)
     new = tuple(problem for problem in job.problems if problem not in kept)
     return Ruling((*_immutable(old, job), *new), (*map(str, kept), *warnings))

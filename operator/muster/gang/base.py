@@ -83,7 +83,8 @@ def tally(
 
 def living(job: Job, pods: Sequence[PodView]) -> list[PodView]:
     """Return the job's pods that are not being deleted."""
-    return [pod for pod in pods if pod.owner_uid == job.uid and not pod.deleting]
+    mine = job.as_owner
+    return [pod for pod in pods if pod.owner == mine and not pod.deleting]
 
 
 def not_enforced(message: str) -> Reader:

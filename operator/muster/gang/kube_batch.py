@@ -57,7 +57,7 @@ KUBE_BATCH = base.GangBackend(
     permissions=(
         Permission(names.SCHEDULING_GROUP, "podgroups", MANAGE),
         Permission("scheduling.sigs.dev", "podgroups", MANAGE),
-        Permission("policy", "poddisruptionbudgets", (*READ, "create", "delete")),
+        Permission("policy", "poddisruptionbudgets", ("get", *READ, "create", "delete")),
     ),
     mark=mark,
     read=_read,

@@ -100,7 +100,7 @@ def _add_up(actions: Subparsers) -> None:
         type=Path,
         metavar="FILE",
         help="where there is such a file, its cluster is used as it is and only given what it "
-        "lacks of CRDs, default Queue and the nodes asked for; else the new cluster's kubeconfig "
+        "lacks of CRDs and the nodes asked for; else the new cluster's kubeconfig "
         "is written here too",
     )
     add("--no-kwok", action="store_true", help="nodes are only written down, pods do not run")

@@ -71,6 +71,7 @@ class Operator:
             settings.namespaces,
             Callbacks(self.queue.add, self._trigger),
             settings.cluster_domain,
+            settings.home,
         )
         self.informers = Informers(connection, self.store)
         self.policy = policyfile.PolicyFile(settings.scheduler_conf)
@@ -130,8 +131,13 @@ class Operator:
     async def _permitted(self) -> bool:
         """Return True once this account may do all that is needed, False at a signal to stop."""
         settings = self.settings
-        leases = self.lock_namespace if settings.leader_elect else None
-        needed = permissions.needed(self.backend, self.frameworks, settings.namespaces, leases)
+        lease = (self.lock_namespace, settings.leader_election_id)
+        needed = permissions.needed(
+            self.backend,
+            self.frameworks,
+            settings.namespaces,
+            lease if settings.leader_elect else None,
+        )
         overlay = SCHEDULER_OVERLAY if settings.alone else self.backend.name
         asking = asyncio.create_task(
             access.wait(self.kube, needed, overlay, self._lacking), name="permissions"
@@ -313,7 +319,9 @@ def _endpoint(settings: Settings, connection: Kube) -> handlers.Endpoint | None:
         files if files.certificate else None,
     )
     host, _, port = settings.admission_bind.rpartition(":")
-    return handlers.Endpoint(host.strip("[]"), int(port), admission, settings.cluster_domain)
+    return handlers.Endpoint(
+        host.strip("[]"), int(port), admission, settings.cluster_domain, settings.home
+    )
 
 
 def _waiting(settings: Settings) -> Waiting:
