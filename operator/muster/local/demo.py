@@ -23,7 +23,6 @@ from muster.api.names import JobState
 from muster.local import binaries, cluster, history, layout, options, runner, timeline
 from muster.local.handle import Cluster, ClusterError
 from muster.local.history import JobSight, PodSight
-from muster.local.timeline import Paint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
