@@ -163,13 +163,7 @@ def _variable_fits(job: Job, domain: str) -> Iterator[Problem]:
     if job.total <= base.SHARED_FROM:
         return
     longest = max(_longest(job, replica, domain) for replica in job.replicas if replica.replicas)
-    if longest > base.LONGEST_VARIABLE:
-        yield Problem(
-            f"spec.{TENSORFLOW.spec_field}",
-            f"Invalid value: {job.total}: TF_CONFIG would take {longest} bytes and Linux allows "
-            f"{base.LONGEST_VARIABLE} for one environment variable; use fewer replicas or shorter "
-            "names",
-        )
+    yield from base.too_long(TENSORFLOW, job, "TF_CONFIG", longest)
 
 
 def _longest(job: Job, replica: Replica, domain: str) -> int:

@@ -185,14 +185,13 @@ def build() -> Path:
     go = shutil.which("go")
     if not go:
         raise BuildError(f"Go is missing: install {_go_wanted()} or newer from https://go.dev/dl/")
-    with layout.held(target.with_suffix(".lock"), _waiting):
+    text = "waiting: another process builds the control plane"
+    with layout.held(
+        target.with_suffix(".lock"), lambda: print(text, file=sys.stderr, flush=True)
+    ):
         if not target.exists():
             _build(go, target)
     return target
-
-
-def _waiting() -> None:
-    print("waiting: another process builds the control plane", file=sys.stderr, flush=True)
 
 
 def _build(go: str, target: Path) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A cluster that runs: its components, the flags each is started with, and what is known of it.
 
-Apart from `cluster`, which brings one up by what `existing` and `contents` do: these ask it.
+Apart from `cluster`, which brings one up by what `contents` does: that asks it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from muster.local.apiserver import ApiServer
-    from muster.local.existing import Existing
+    from muster.local.contents import Existing
     from muster.local.layout import Layout
     from muster.local.options import Options
 
