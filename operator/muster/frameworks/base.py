@@ -364,6 +364,12 @@ class Framework:
         return next((row for row in self.variants if row.api_version == api_version), self)
 
 
+def unsupported(path: str, value: object, supported: Iterable[str]) -> Problem:
+    """Return the problem of a value outside its set."""
+    listed = ", ".join(f'"{one}"' for one in supported)
+    return Problem(path, f'Unsupported value: "{value}": supported values: {listed}')
+
+
 def too_long(framework: Framework, job: Job, name: str, size: int) -> Iterator[Problem]:
     """Yield that a variable that all pods get does not fit, if it does not."""
     if size > LONGEST_VARIABLE:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from muster.api import names, podtemplate, quantity, status
 from muster.api.edge import integer, mapping, parse_time, sequence, text
 from muster.api.model import Job, Json, Notice, Problem, Replica, RunPolicy, SchedulingPolicy
-from muster.frameworks.base import Framework
+from muster.frameworks.base import Framework, unsupported
 
 _OVERRULED: Final = "spec.{0} is ignored because spec.runPolicy.{0} is set"
 
@@ -170,12 +170,6 @@ def canonical(framework: Framework, key: object) -> str | None:
     return next((type_ for type_ in framework.api.types if type_.lower() == wanted), None)
 
 
-def unsupported(path: str, value: str, supported: Iterable[str]) -> Problem:
-    """Return the problem of a value outside its set."""
-    listed = ", ".join(f'"{one}"' for one in sorted(supported))
-    return Problem(path, f'Unsupported value: "{value}": supported values: {listed}')
-
-
 def of_name(job: Job) -> Iterator[Problem]:
     """Yield what is wrong with the name, alone or as the start of its children's names."""
     reasons = names.dns1035(job.name)
@@ -204,7 +198,7 @@ def of_document(framework: Framework, spec: Mapping[str, Any]) -> Iterator[Probl
     for key, role in roles.items():
         type_ = canonical(framework, key)
         if type_ is None:
-            yield unsupported(f"{path}[{key}]", str(key), framework.api.types)
+            yield unsupported(f"{path}[{key}]", key, sorted(framework.api.types))
         elif type_ in seen:
             detail = f'Duplicate value: "{key}": means the same as "{seen[type_]}"'
             yield Problem(f"{path}[{key}]", detail)
@@ -296,14 +290,16 @@ def of_values(framework: Framework, job: Job) -> Iterator[Problem]:
     """Yield values outside their sets and numbers below zero."""
     policy = job.run_policy
     if policy.managed_by is not None and policy.managed_by not in framework.managers:
-        yield unsupported("spec.runPolicy.managedBy", policy.managed_by, framework.managers)
+        yield unsupported(
+            "spec.runPolicy.managedBy", policy.managed_by, sorted(framework.managers)
+        )
     if policy.clean_pod_policy not in set(names.CleanPodPolicy):
         path = "spec.runPolicy.cleanPodPolicy"
-        yield unsupported(path, policy.clean_pod_policy, names.CleanPodPolicy)
+        yield unsupported(path, policy.clean_pod_policy, sorted(names.CleanPodPolicy))
     for replica in job.replicas:
         if replica.restart_policy not in set(names.RestartPolicy):
             path = f"spec.{framework.spec_field}[{replica.type}].restartPolicy"
-            yield unsupported(path, replica.restart_policy, names.RestartPolicy)
+            yield unsupported(path, replica.restart_policy, sorted(names.RestartPolicy))
     yield from _negatives(framework, job)
     for name, amount in (policy.scheduling.min_resources or {}).items():
         yield from _quantity(f"spec.runPolicy.schedulingPolicy.minResources[{name}]", name, amount)

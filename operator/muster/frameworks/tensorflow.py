@@ -155,8 +155,7 @@ def _one_chief(job: Job) -> Iterator[Problem]:
 def _known_policy(job: Job) -> Iterator[Problem]:
     policy = job.options["successPolicy"]
     if policy not in ("", "AllWorkers"):
-        detail = f'Unsupported value: "{policy}": supported values: "", "AllWorkers"'
-        yield Problem("spec.successPolicy", detail)
+        yield base.unsupported("spec.successPolicy", policy, ("", "AllWorkers"))
 
 
 def _variable_fits(job: Job, domain: str) -> Iterator[Problem]:
