@@ -19,7 +19,6 @@ from muster.kube.auth import ConfigurationError, connect
 from muster.kube.flowcontrol import PriorityLevel
 from muster.local.handle import MANAGER, ApiError, CredentialsError
 
-_APPLY = "application/apply-patch+yaml"
 _AT_ONCE = 8
 _PAGE = "500"
 _READY_SECONDS = 2.0
@@ -67,11 +66,6 @@ class ApiServer:
         """Create in the collection at `path`; ApiError 409 if it is there already."""
         where = f"{path}?fieldManager={MANAGER}"
         return await _answer(self._kube.create(where, document, PriorityLevel.SUPPORT))
-
-    async def apply(self, path: str, document: Json) -> Json:
-        """Make the object at `path` be as `document` says, whatever it was (server-side apply)."""
-        where = f"{path}?fieldManager={MANAGER}&force=true"
-        return await _answer(self._kube.patch(where, document, PriorityLevel.SUPPORT, _APPLY))
 
     async def delete(
         self, path: str, document: Json, *, grace: int | None = None, unchanged: bool = False
