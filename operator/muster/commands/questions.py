@@ -95,6 +95,7 @@ async def explain(
     if cluster == LIVE:
         store, seen, home = await _live(settings)
         place = namespace or home
+        # A recording has no names of pods, so only the live cluster can be asked by one.
         key = _find(seen, kind, place, name) or _of_pods(store, kind, place, name)
     else:
         seen, place = recording.load(_read(cluster))[0], namespace or "default"
@@ -133,6 +134,7 @@ def _of_pods(store: Store, kind: str, namespace: str, name: str) -> str:
     of_job = kind.lower() in ("job", "jobs")
     for key in store.foreign:
         for pod, _ in store.foreign.members(key):
+            # Kubernetes up to 1.26 has the short label alone.
             labels = (pod.labels.get(names.BATCH_JOB_NAME), pod.labels.get("job-name"))
             if pod.namespace == namespace and name in (labels if of_job else (pod.name,)):
                 return key

@@ -96,6 +96,7 @@ def objects(
     job = _resumed(load(framework, document, context.cluster_domain))
     framework = of(job)
     made: dict[tuple[str, str], Json] = {}
+    # Several, since some pods come only once others run: a launcher that waits for its workers.
     for _ in range(PASSES):
         observed = _observe(job, framework, made.values())
         actions = reconcile.reconcile(observed, framework, backend, context)

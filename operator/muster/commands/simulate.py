@@ -34,6 +34,7 @@ def with_offers(
     rules, pods = recording.rules, dict[str, Json]()
     store = snapshot.empty_store(tuple(sorted(rules.scheduler_names)))
     store.priorities = dict(rules.priorities)
+    # Nobody is asked here what the cluster serves: files have PodGroups in our own dialect.
     store.groups.use(EMBEDDED.apis[0])
     for node in recording.nodes:
         store.columns.node_changed(None, node)
@@ -50,6 +51,7 @@ def with_offers(
                 stored = quota.defaulted(stored, ranges)  # noqa: PLW2901
                 pods[f"{place['namespace']}/{place['name']}"] = stored
             store.put(stored)
+    # Held for 0 s: what was never there has lost no member whose room could be kept.
     inputs = snapshot.inputs(store, rules, 0.0, recording.now)
     found = [_charged(gang, store, pods) for gang in inputs]
     keys = [gang.key for gang in found]
