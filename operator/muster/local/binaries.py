@@ -32,8 +32,11 @@ import yaml
 from muster.local import handle, layout, nodes, options
 
 ASSETS = "KUBEBUILDER_ASSETS"
+
 _CORE = (handle.API_SERVER, handle.CONTROLLER_MANAGER, handle.SCHEDULER)
+
 Found = dict[str, Path]
+
 _PROGRAM = "controlplane"
 _FILES = ("main.go", "oracle.go", "go.mod", "go.sum")
 _MAJOR, _MINOR, _ = options.KUBERNETES_VERSION.split(".")
@@ -46,6 +49,7 @@ _VARIABLES = {
 }
 _LDFLAGS = " ".join(["-s -w", *(f"-X {name}={value}" for name, value in _VARIABLES.items())])
 _GO_FLAGS = ("-trimpath", "-buildvcs=false", "-mod=readonly", f"-ldflags={_LDFLAGS}")
+
 # What the output of a failed build means; the first that is found is shown.
 _CURES = (
     (r"requires go >=", "this Go is too old: install {go} or newer from https://go.dev/dl/"),

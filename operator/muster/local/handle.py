@@ -32,10 +32,12 @@ CONTROLLER_MANAGER = "kube-controller-manager"
 SCHEDULER = "kube-scheduler"
 KWOK = "kwok"
 KUBECTL = "kubectl"
+
 SERVERS = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK)
 PROGRAMS = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KUBECTL, KWOK)
 MANAGER = "muster-local"
 """This package: an API server notes under this name what it wrote."""
+
 USERS: dict[str, tuple[str, ...]] = {
     MANAGER: ("muster-local-admin", "system:masters"),
     CONTROLLER_MANAGER: ("system:kube-controller-manager",),
@@ -43,6 +45,7 @@ USERS: dict[str, tuple[str, ...]] = {
     KWOK: ("kwok", "system:masters"),
 }
 """Who asks the API server -> its name there, and its groups."""
+
 _ISSUER = "https://kubernetes.default.svc.cluster.local"
 _SERVICES = "10.96.0.0/12"
 _PODS = "10.128.0.0/9"
