@@ -93,7 +93,8 @@ def objects(
     The document must have no problems. A suspended job is shown as if it were resumed, and one
     of another controller creates nothing.
     """
-    job = _resumed(load(framework, document, context.cluster_domain))
+    job = load(framework, document, context.cluster_domain)
+    job = replace(job, run_policy=replace(job.run_policy, suspend=False), generation=1)
     framework = of(job)
     made: dict[tuple[str, str], Json] = {}
     # Several, since some pods come only once others run: a launcher that waits for its workers.
@@ -146,10 +147,6 @@ def as_served(framework: Framework, document: Json, namespace: str) -> Json:
         "metadata": {**meta, "namespace": where, "uid": UID},
         "spec": {**defaults, **mapping(document.get("spec"))},
     }
-
-
-def _resumed(job: Job) -> Job:
-    return replace(job, run_policy=replace(job.run_policy, suspend=False), generation=1)
 
 
 def _observe(job: Job, framework: Framework, made: Iterable[Json]) -> Observed:

@@ -204,13 +204,8 @@ def of_document(framework: Framework, spec: Mapping[str, Any]) -> Iterator[Probl
             yield Problem(f"{path}[{key}]", detail)
         else:
             seen[type_] = str(key)
-            yield from of_role(framework, type_, role)
-
-
-def of_role(framework: Framework, type_: str, role: object) -> Iterator[Problem]:
-    """Yield what is wrong with one role: what forbids reading it, and what it lacks."""
-    yield from unreadable(framework, type_, role)
-    yield from _incomplete(framework, type_, role)
+            yield from unreadable(framework, type_, role)
+            yield from _incomplete(framework, type_, role)
 
 
 def unreadable(framework: Framework, type_: str, role: object) -> Iterator[Problem]:
