@@ -66,7 +66,6 @@ LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 MUSTER_SCHEDULER: Final = "muster"
 KUBE_BATCH_SCHEDULER: Final = "kube-batch"
 VOLCANO_SCHEDULER: Final = "volcano"
-DEFAULT_SCHEDULER: Final = "default-scheduler"
 SCHEDULER_NAMES: Final = (MUSTER_SCHEDULER, KUBE_BATCH_SCHEDULER)
 DEFAULT_QUEUE: Final = "default"
 
