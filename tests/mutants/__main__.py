@@ -31,7 +31,7 @@ PYTEST: Final = (
     *("--hypothesis-seed=0", "--timeout=300", "--ignore=tests/mutants"),
 )
 ALL: Final = ("tests", "-n", "2")
-PASSED, FAILED, NONE_CHOSEN = 0, 1, 5
+PASSED, FAILED, INTERRUPTED, NONE_CHOSEN = 0, 1, 2, 5
 
 Texts = Mapping[Path, str]
 """Path in the tree -> the text of a module."""
@@ -139,15 +139,15 @@ class Copy:
         return ""
 
     def _nearest(self, planted: Collection[Path]) -> Sequence[str]:
-        """Return the files of tests of the modules, then those of who imports them."""
-        names = {name for path in planted for name in (path.stem, path.parent.name)}
-        imports = re.compile(
-            rf"^(from|import) .*\b({'|'.join(path.stem for path in planted)})\b", re.MULTILINE
-        )
+        """Return the files of tests of the modules, of who imports them, then of their room."""
+        modules = {path.stem for path in planted}
+        rooms = {path.parent.name for path in planted}
+        imported = re.compile(rf"\b({'|'.join(modules)})\b")
         files = list(self._tests())
-        named = [path for path in files if path.stem.removeprefix("test_") in names]
-        importing = [path for path in files if imports.search(path.read_text())]
-        return [str(path) for path in dict.fromkeys((*named, *importing))]
+        named = [path for path in files if path.stem.removeprefix("test_") in modules]
+        importing = [p for p in files if imported.search(p.read_text().partition("\n\n\n")[0])]
+        beside = [path for path in files if path.parent.name in rooms]
+        return [str(path) for path in dict.fromkeys((*named, *importing, *beside))]
 
     def _tests(self) -> Iterator[Path]:
         for path in sorted((self._tree / "tests").rglob("test_*.py")):
@@ -180,10 +180,10 @@ class Copy:
         )
         if ran.returncode in (PASSED, NONE_CHOSEN):
             return ""
-        if ran.returncode != FAILED:
+        last = self._state / "cache/v/cache/lastfailed"
+        if ran.returncode not in (FAILED, INTERRUPTED) or not last.exists():
             raise FaultError(f"pytest ended with {ran.returncode}:\n{ran.stdout}\n{ran.stderr}")
-        last = json.loads((self._state / "cache/v/cache/lastfailed").read_text())
-        return next(iter(last))
+        return next(iter(json.loads(last.read_text())))
 
 
 if __name__ == "__main__":

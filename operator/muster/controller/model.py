@@ -128,6 +128,8 @@ class Patch:
     name: str
     body: Json
     subresource: str = ""
+    adopts: bool = False
+    """It makes the job the owner: only if the job is still there and is not to go."""
 
 
 @dataclass(frozen=True, slots=True)

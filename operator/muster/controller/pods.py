@@ -93,7 +93,8 @@ def adoptions(scope: Scope) -> Iterator[Patch]:
 def _adopt(scope: Scope, kind: str, view: PodView | ObjectView | GroupView) -> Patch:
     # The uid makes the server refuse the patch if another object has taken the name.
     metadata = {"uid": view.uid, "ownerReferences": [owner(scope.job)]}
-    return Patch(_version(view), kind, view.namespace, view.name, {"metadata": metadata})
+    body = {"metadata": metadata}
+    return Patch(_version(view), kind, view.namespace, view.name, body, adopts=True)
 
 
 def config_writes(scope: Scope) -> Iterator[Action]:

@@ -142,6 +142,9 @@ class Reconciler:
         return None if again is None else max(0.0, again)
 
     async def _write(self, job: Job, batch: Sequence[Action]) -> bool:
+        adopts = any(isinstance(action, Patch) and action.adopts for action in batch)
+        if adopts and not await self._stays(job):
+            return False
         refused = asyncio.Event()
         if len(batch) == 1:
             await self._one(job, batch[0], refused)
@@ -278,6 +281,16 @@ class Reconciler:
             raise
         self._store.put(stored)
         return True
+
+    async def _stays(self, job: Job) -> bool:
+        """Ask the server whether the job is there, and is not to go.
+
+        A job that is deleted without its children gives them up before any watch may show that:
+        who were made its own again would go with it.
+        """
+        await self._read_anew(job)
+        found = self._store.jobs.get(job.key)
+        return found is not None and found.uid == job.uid and not found.deleting
 
     async def _read_anew(self, job: Job) -> None:
         """Read the job, of which the watch has not shown the latest version."""
