@@ -133,7 +133,7 @@ def test_a_large_gang_beside_a_stream(api: Api, operator: Operator) -> None:
     for number in range(count):
         api.create(small(number, "forever"))
     first = [pod["metadata"]["name"] for pod in api.wait_pods(count, "Running")]
-    api.create(estimated(tfjob("large", workers=32, resources=GPU, run="2"), 5))
+    api.create(estimated(tfjob("large", workers=32, resources=GPU, run="forever"), 5))
     api.create(estimated(tfjob("other", workers=1, run="forever"), 9999))
     api.wait_job("large", lambda job: "eta" in verdict(job), what="large is told when it starts")
     deadline = time.monotonic() + PATIENCE
@@ -150,6 +150,7 @@ def test_a_large_gang_beside_a_stream(api: Api, operator: Operator) -> None:
     assert len(began) == 32
     # What it does not need was for others.
     assert holders(api.pods(), "other") == 1
+    api.finish("large-worker-0")
     api.wait_condition("large", "Succeeded")
     api.wait_condition(f"small-{count - 1:03}", "Succeeded")
     told = dict.fromkeys(filter(None, (v.get("eta") for v in verdicts(api, since, "large"))))
