@@ -529,7 +529,7 @@ class Operator:
         if ready:
             self.wait_ready()
 
-    def wait_ready(self, seconds: float | None = None) -> None:
+    def wait_ready(self, seconds: float = PATIENCE) -> None:
         """Return when /readyz says yes."""
         deadline = time.monotonic() + seconds
         while self.readiness() != "ok":
@@ -537,7 +537,7 @@ class Operator:
             assert time.monotonic() < deadline, f"not ready: {self.readiness()}"
             time.sleep(0.05)  # a readiness probe has no event to wait for
 
-    def wait_unready(self, words: str, seconds: float | None = None) -> str:
+    def wait_unready(self, words: str, seconds: float = PATIENCE) -> str:
         """Return what /readyz says once these words are in it."""
         deadline = time.monotonic() + seconds
         while words not in (said := self.readiness()):
