@@ -133,12 +133,13 @@ def test_a_large_gang_beside_a_stream(api: Api, operator: Operator) -> None:
     for number in range(count):
         api.create(small(number, "forever"))
     first = [pod["metadata"]["name"] for pod in api.wait_pods(count, "Running")]
-    api.create(estimated(tfjob("large", workers=32, resources=GPU, run="forever"), 5))
+    large = tfjob("large", workers=32, resources=GPU, run="forever", cleanPodPolicy="Running")
+    api.create(estimated(large, 5))
     api.create(estimated(tfjob("other", workers=1, run="forever"), 9999))
     api.wait_job("large", lambda job: "eta" in verdict(job), what="large is told when it starts")
     deadline = time.monotonic() + PATIENCE
-    while condition(large := api.get("TFJob", "large"), "Running") is None:
-        assert time.monotonic() < deadline, verdict(large)
+    while condition(found := api.get("TFJob", "large"), "Running") is None:
+        assert time.monotonic() < deadline, verdict(found)
         api.create(small(count))
         count += 1
         # Each ends some time before it has to.
