@@ -31,8 +31,10 @@ PATIENCE: Final = 120.0
 
 scheduleTimeoutSeconds of the job or PodGroup overrules it."""
 REST: Final = 30.0
-ANNOUNCING: Final = 2.0
-"""Seconds for which evicting waits until it is written whose room it will be, and who leaves."""
+ANNOUNCING: Final = 60.0
+"""Seconds for which evicting waits until it is written whose room it will be, and who leaves.
+
+However busy the server, that is written long before; only what cannot be written at all is not."""
 REPEAT: Final = 2.0
 """Seconds after which a pod that is not going yet is evicted once more."""
 GATHERING: Final = 0.5

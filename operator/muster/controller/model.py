@@ -125,6 +125,8 @@ class Patch:
     uid: str
     body: Json
     subresource: str = ""
+    adopts: bool = False
+    """It makes the job the owner: only if the job is still there and is not to go."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,7 +99,7 @@ def adoptions(scope: Scope) -> Iterator[Patch]:
 
 def _adopt(scope: Scope, kind: str, view: PodView | ObjectView | GroupView) -> Patch:
     body = {"metadata": {"ownerReferences": [owner(scope.job)]}}
-    return Patch(_version(view), kind, view.namespace, view.name, view.uid, body)
+    return Patch(_version(view), kind, view.namespace, view.name, view.uid, body, adopts=True)
 
 
 def labellings(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Patch]:

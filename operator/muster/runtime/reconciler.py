@@ -209,6 +209,9 @@ class Reconciler:
 
         Writes on one object go out one after the other, in their order.
         """
+        adopts = any(isinstance(action, Patch) and action.adopts for action in batch)
+        if adopts and not await self._stays(turn.job):
+            return False
         refused = asyncio.Event()
         lanes: dict[object, list[Action]] = {}
         for index, action in enumerate(batch):
@@ -388,6 +391,16 @@ class Reconciler:
                 self._store.put(stored)
         except NOT_WRITTEN as trouble:
             log.info("%s: what is wrong with it was not written: %s", key, trouble)
+
+    async def _stays(self, job: Job) -> bool:
+        """Ask the server whether the job is there, and is not to go.
+
+        A job that is deleted without its children gives them up before any watch may show that:
+        who were made its own again would go with it.
+        """
+        await self._read_anew(job)
+        found = self._store.jobs.get(job.key)
+        return found is not None and found.uid == job.uid and not found.deleting
 
     async def _read_anew(self, job: Job) -> None:
         """Read the job, of which the watch has not shown the latest version."""
