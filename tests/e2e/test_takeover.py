@@ -83,18 +83,29 @@ def parts(api: Api) -> dict[tuple[str, str], str]:
     return found
 
 
+@pytest.mark.parametrize(
+    ("scheduler", "recorded"), [("embedded", flights.NAMES), ("none", flights.WITHOUT_OUR_LABELS)]
+)
 def test_a_cluster_is_taken_over(
-    local_cluster: Cluster, api: Api, operators: Operators, start_operator: StartOperator
+    local_cluster: Cluster,
+    api: Api,
+    operators: Operators,
+    start_operator: StartOperator,
+    scheduler: str,
+    recorded: tuple[str, ...],
 ) -> None:
-    """What there is stays as it is, is found by our label, and each job ends with its programs."""
+    """What there is stays as it is, is found by our label, and each job ends with its programs.
+
+    Where other schedulers place pods, those without our label are not even watched.
+    """
     operators.stop()
     add_nodes(api, {"cpu": "64"})
     with ExitStack() as stack:
         flying = [
             Flight(name, stack.enter_context(own_namespace(local_cluster, "flight")))
-            for name in flights.NAMES
+            for name in recorded
         ]
-        start_operator(overlay="mpi", fresh=True)
+        start_operator(f"--gang-scheduler-name={scheduler}", overlay="mpi", fresh=True)
         for flight in flying:
             flight.wait_found()
         time.sleep(PATIENCE)
