@@ -142,7 +142,12 @@ def config_writes(scope: Scope) -> Iterator[Action]:
 
 
 def removals(scope: Scope) -> Iterator[Delete]:
-    """Yield the deletions of pods that are not wanted, or are to be replaced."""
+    """Yield the deletions of pods that are not wanted, or are to be replaced.
+
+    None while the gang scheduler is missing: nothing that goes could be made again.
+    """
+    if scope.backend.apis and scope.context.missing:
+        return iter(())
     # One that RESTARTS stays until its restart is written: a crash in between loses no count.
     replaced = (member.pod for member in scope.roster.having(PodFate.COUNTED, PodFate.LOST))
     return deletions((*replaced, *scope.roster.surplus))
