@@ -66,15 +66,15 @@ def labelled(document):
     return names.OPERATOR_NAME in (document["metadata"].get("labels") or {})
 
 
-def taken_over(name, *, backend=gang.NONE, **status):
+def taken_over(name, *, backend=gang.NONE, followed=tuple(PATHS), **status):
     """Return a store that follows all kinds, the recorded job in it, and its server."""
     document, others = flights.read(name)
     document["metadata"]["resourceVersion"] = "1"
     document["status"] |= status
     store = Store(backend, FRAMEWORKS.values())
-    for kind in PATHS:
+    for kind in followed:
         store.collections[kind].listed("", (), 5)
-    store.jobs.seen(document["kind"], document)
+    store.put(document)
     server = Server(other for other in others if other["kind"] in PATHS)
     return store, server
 
@@ -120,8 +120,7 @@ def test_pods_are_looked_for_where_they_are_not_followed(backend, pods):
 
 def test_kinds_that_are_not_followed_are_not_read():
     """Nobody may have allowed it."""
-    store, server = taken_over("mpi-operator-0.8-mpijob")
-    store.collections["Job"].reach("", -1)
+    store, server = taken_over("mpi-operator-0.8-mpijob", followed=("Service", "ConfigMap"))
     look(store, Takeover(server, store))
     assert PATHS["Job"] not in server.asked
     assert PATHS["Service"] in server.asked
