@@ -11,6 +11,8 @@ import yaml
 Json = dict[str, Any]
 FOLDER = Path(__file__).parent / "takeover"
 NAMES = tuple(sorted(path.stem for path in FOLDER.glob("*.yaml")))
+WITHOUT_OUR_LABELS = ("mpi-operator-0.3-mpijob", "tf-operator-1.0-tfjob")
+"""Those whose pods have none of the labels by which Muster and the newer operators list them."""
 
 
 def read(name: str) -> tuple[Json, list[Json]]:

@@ -182,6 +182,25 @@ class TestBlocked:
         assert made_or_ended(world) == []
         assert world.status["state"] == "Blocked"
 
+    def test_nothing_goes_while_the_gang_scheduler_is_missing(self):
+        """One has failed, and all are to begin anew: the others run until they can."""
+        document = tfjob(Worker={"replicas": 2, "restartPolicy": "OnFailure"})
+        document["metadata"]["annotations"] = {"muster.kubeflow.org/restart": "gang"}
+        world = World(document, backend=gang.SCHEDULER_PLUGINS).settle()
+        world.start()
+        world.settle()
+        world.context = Context(missing="its API is not served")
+        world.end("mnist-worker-0", 1)
+        world.writes.clear()
+        world.settle()
+        assert made_or_ended(world) == []
+        world.context = Context()
+        world.settle()
+        world.reap()
+        world.settle()
+        assert world.names() == ["mnist-worker-0", "mnist-worker-1"]
+        assert {world.pod(name).get("status") for name in world.names()} == {None}
+
     def test_its_life_goes_on(self):
         """It ends with its programs."""
         world = running()

@@ -116,6 +116,18 @@ def test_a_launcher_that_finished_meanwhile_is_not_run_again():
     assert not [w for w in world.writes if isinstance(w, Create)]
 
 
+def test_a_launcher_that_is_gone_by_its_ttl_is_not_run_again():
+    """It has ended, and nobody knows how; without a TTL somebody has taken it away."""
+    for ttl, state in ((600, "Failed"), (None, "Running")):
+        world = in_flight("mpi-operator-0.8-mpijob")
+        world.job["spec"]["runPolicy"]["ttlSecondsAfterFinished"] = ttl
+        del world.objects["Job", "mnist-launcher"]
+        del world.objects["Pod", "mnist-launcher-x7k2p"]
+        world.settle()
+        assert world.status["state"] == state
+        assert done(world, Create) == (["Job"] if ttl is None else [])
+
+
 @pytest.mark.parametrize(
     ("name", "labels"),
     [("other-name", {}), ("mnist-chief-one", {}), ("x", {names.REPLICA_TYPE: "worker"})],

@@ -27,7 +27,7 @@ from muster.local.handle import Cluster
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 UNSTORED = ("uid", "creationTimestamp", "generation", "namespace")
 PARTS = ("Pod", "Service", "ConfigMap", "HorizontalPodAutoscaler", "Job", "Secret", "Role")
-LABELLED = ("Pod", "Service", "ConfigMap", "HorizontalPodAutoscaler", "Job", "PodGroup")
+LABELLED = ("Pod", "Service", "ConfigMap", "HorizontalPodAutoscaler", "Job")
 PATIENCE = 5.0
 """Seconds in which nothing may happen, of which no event tells."""
 
@@ -83,20 +83,32 @@ def parts(api: Api) -> dict[tuple[str, str], str]:
     return found
 
 
+@pytest.mark.parametrize(
+    ("scheduler", "recorded"), [("embedded", flights.NAMES), ("none", flights.WITHOUT_OUR_LABELS)]
+)
 def test_a_cluster_is_taken_over(
-    local_cluster: Cluster, api: Api, operators: Operators, start_operator: StartOperator
+    local_cluster: Cluster,
+    api: Api,
+    operators: Operators,
+    start_operator: StartOperator,
+    scheduler: str,
+    recorded: tuple[str, ...],
 ) -> None:
-    """What there is stays as it is, is found by our label, and each job ends with its programs."""
+    """What there is stays as it is, is found by our label, and each job ends with its programs.
+
+    Where other schedulers place pods, those without our label are not even watched.
+    """
     operators.stop()
     add_nodes(api, {"cpu": "64"})
     with ExitStack() as stack:
         flying = [
             Flight(name, stack.enter_context(own_namespace(local_cluster, "flight")))
-            for name in flights.NAMES
+            for name in recorded
         ]
-        start_operator(overlay="mpi", fresh=True)
+        start_operator(f"--gang-scheduler-name={scheduler}", overlay="mpi", fresh=True)
+        groups = () if scheduler == "none" else ("PodGroup",)
         for flight in flying:
-            flight.wait_found()
+            flight.wait_found(*LABELLED, *groups)
         time.sleep(PATIENCE)
         for flight in flying:
             flight.has_lost_nothing()
@@ -113,7 +125,7 @@ class Flight:
         self.sort = sort_of(in_flight(api, name))
         self.before, self.since = parts(api), api.revision("Pod")
 
-    def wait_found(self) -> None:
+    def wait_found(self, *kinds: str) -> None:
         """Return once it has its state, and what belongs to it our label."""
         running = "Running"
         self.api.wait_job(
@@ -122,7 +134,7 @@ class Flight:
             of=self.sort,
             what=self.name,
         )
-        for kind in LABELLED:
+        for kind in kinds:
             self.api.wait(kind, all_ours, what=f"{kind} of {self.name} labelled")
 
     def has_lost_nothing(self) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import faults
+import kinds
 import psutil
 import pytest
 import yaml
@@ -74,13 +75,21 @@ def test_watches_in_trouble(
     assert len(api.wait_pods(2, "Running", "before")) == 2
 
 
+KIND = "xgboostjobs"
+
+
+def serve_again(api: Api) -> None:
+    """Have the kind served, as an administrator does."""
+    api.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(crd(KIND)))
+    served = api.wait(CRDS, lambda found: found.get(f"{KIND}.kubeflow.org"))
+    api.kubectl("wait", "--for=condition=Established", f"crd/{served['metadata']['name']}")
+
+
 @pytest.fixture
 def kind(api: Api) -> Iterator[str]:
     """Name a kind of job that is served again in the end."""
-    plural = "xgboostjobs"
-    yield plural
-    api.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(crd(plural)))
-    api.wait(CRDS, lambda found: plural in str(found[f"{plural}.kubeflow.org"].get("status")))
+    yield KIND
+    serve_again(api)
 
 
 def crd(plural: str) -> Path:
@@ -106,3 +115,6 @@ def test_a_kind_that_is_deleted_stops_that_kind_only(
     api.wait_condition("goes-on", "Succeeded")
     assert operator.running
     assert operator.readiness() == "ok"
+    serve_again(api)
+    api.create(kinds.job("XGBoostJob", "again", cpu="100m"))
+    api.wait_condition("again", "Succeeded", of="XGBoostJob")

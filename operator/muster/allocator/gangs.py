@@ -179,7 +179,11 @@ class GangTracker:
         found = self._find(pod)
         if found is not None:
             key, place, memory = found
-            self.remember(key, tracker.not_bound(memory, place, pod.uid, now))
+
+            def note(key: str, at: float) -> None:
+                self.remember(key, tracker.not_bound(memory, place, pod.uid, at))
+
+            self.attempt(key, note, now, else_=None)
 
     def _find(self, pod: PodView) -> tuple[str, str, GangMemory] | None:
         for kind in self._kinds:

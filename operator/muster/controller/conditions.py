@@ -368,8 +368,26 @@ def _failure(scope: Scope, before: JobStatus, steps: tuple[Outcome, ...]) -> Ite
     elif deadline is not None and scope.now >= deadline:
         text = f"Job {job.name} has failed because it was active longer than specified deadline"
         yield Outcome(End.FAILED, text)
+    elif gone := _gone_unseen(scope):
+        text = f"the batch Job of its {gone} has ended and gone before anybody saw how it ended"
+        yield Outcome(End.FAILED, f"Job {job.name} has failed because {text}")
     else:
         yield from (_explained(scope, step) for step in steps if step.end is End.FAILED)
+
+
+def _gone_unseen(scope: Scope) -> str:
+    """Return the role whose batch Job ran under another operator and went by its TTL since.
+
+    It is not run again: nobody would want a training that has ended to overwrite what it made.
+    """
+    job, there = scope.job, {member.replica.type for member in scope.roster.members}
+    if not job.status.inherited or scope.lacking:
+        return ""
+    if job.run_policy.ttl_seconds_after_finished is None:
+        return ""  # whoever deleted it may want it to begin anew
+    ran = (type_ for type_, counted in job.status.replicas.items() if counted.active)
+    made = {role.type for role in job.replicas if role.batch} - there
+    return next((type_ for type_ in ran if type_ in made), "")
 
 
 def _explained(scope: Scope, step: Outcome) -> Outcome:

@@ -107,24 +107,22 @@ def labellings(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Pat
 
     A service is turned to them once its pod has them, so that it finds the pod's successor.
     """
-    marks = {
-        builder.name(index): builder.marks(index)
-        for builder in builders.values()
-        for index in range(builder.replica.replicas)
-    }
     bare = set()
-    for pod in scope.roster.own:
-        wanted = marks.get(pod.name, {}) if pod.kind == "Pod" and not pod.deleting else {}
-        lacking = {key: value for key, value in wanted.items() if key not in pod.labels}
-        if lacking:
+    for member in scope.roster.members:
+        pod, builder = member.pod, builders[member.replica.role]
+        lacking = builder.unmarked(pod.index, pod.labels) if pod.kind == "Pod" else {}
+        if lacking and not pod.deleting:
             bare.add(pod.name)
             yield _labelled(pod, lacking, {})
-    for view in own(scope, scope.observed.services):
-        selector = (view.content.get("spec") or {}).get("selector") or {}
-        wanted = marks.get(view.name, {})
-        if selector and wanted and view.name not in bare and selector != wanted:
-            turned = {**dict.fromkeys(selector), **wanted}
-            yield _labelled(view, wanted, {"spec": {"selector": turned}})
+    # Of services that have our labels nothing else is kept.
+    turned = {view.name: view for view in own(scope, scope.observed.services) if view.content}
+    for builder in builders.values() if turned else ():
+        for index in range(builder.replica.replicas):
+            view = turned.get(builder.name(index))
+            if view is not None and view.name not in bare:
+                marks = builder.marks(index)
+                selector = dict.fromkeys(view.content["spec"].get("selector") or ()) | marks
+                yield _labelled(view, marks, {"spec": {"selector": selector}})
 
 
 def _labelled(view: PodView | ObjectView, labels: Mapping[str, str], more: Json) -> Patch:
@@ -149,7 +147,12 @@ def config_writes(scope: Scope) -> Iterator[Action]:
 
 
 def removals(scope: Scope) -> Iterator[Delete]:
-    """Yield the deletions of pods that are not wanted, or are to be replaced."""
+    """Yield the deletions of pods that are not wanted, or are to be replaced.
+
+    None while the gang scheduler is missing: nothing that goes could be made again.
+    """
+    if scope.backend.apis and scope.context.missing:
+        return iter(())
     # One that RESTARTS stays until its restart is written: a crash in between loses no count.
     replaced = (member.pod for member in scope.roster.having(PodFate.COUNTED, PodFate.LOST))
     return deletions((*replaced, *scope.roster.surplus))
@@ -201,9 +204,14 @@ def _nodes(scope: Scope, builder: PodBuilder) -> Mapping[str, str] | None:
 
     Pods that name a scheduler which is not the allocator's are that scheduler's affair.
     """
-    if scope.backend.embedded and builder.scheduler in scope.schedulers:
-        return scope.observed.placements or {}
-    return None
+    if not scope.backend.embedded or builder.scheduler not in scope.schedulers:
+        return None
+    placements = scope.observed.placements or {}
+    limited = scope.job.run_policy.active_deadline_seconds is not None
+    if builder.replica.batch and limited and not builder.spec.get("schedulingGates"):
+        # A batch Job's own clock runs from the start: of one that waits it would run out.
+        return {name: node for name, node in placements.items() if node}
+    return placements
 
 
 def service_writes(

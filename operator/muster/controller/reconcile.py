@@ -197,7 +197,6 @@ def _children(scope: Scope) -> Iterator[Action]:
     yield from () if late else group
     yield from pods.adoptions(scope)
     builders = templates.pod_builders(scope.job, scope.framework, scope.backend, scope.context)
-    yield from pods.labellings(scope, builders)
     yield from dependents.writes(scope)
     if pods.may_create(scope):
         yield from pods.config_writes(scope)
@@ -210,7 +209,8 @@ def _children(scope: Scope) -> Iterator[Action]:
         *pods.service_writes(scope, builders, creates),
         *dependents.autoscaler_writes(scope),
     )
-    yield from (*writes, *events.of_writes(writes))
+    # Last: whoever refuses a label keeps nothing else from being done.
+    yield from (*writes, *events.of_writes(writes), *pods.labellings(scope, builders))
 
 
 def _undo(scope: Scope) -> Iterator[Action]:

@@ -223,18 +223,14 @@ class Operator:
             await leader.acquire()
             # Again: what was granted meanwhile, and the jobs as the leader before left them.
             await self.informers.synced()
-        await self.reconciler.takeover.look_at_all()
         log.info("working: gang scheduler %s", self.backend.name)
         self.store.jobs.ended = self.metrics.ended
         async with asyncio.TaskGroup() as tasks:
             running = [
-                tasks.create_task(self.queue.run()),
+                tasks.create_task(self._decide()),
                 tasks.create_task(self.recorder.run()),
                 tasks.create_task(self._audit()),
             ]
-            if self.loop is not None:
-                self.loop.trigger()
-                running.append(tasks.create_task(self.loop.run()))
             if leader is not None:
                 await leader.hold()
                 for task in running:
@@ -249,6 +245,15 @@ class Operator:
             self._relisted.clear()
             with contextlib.suppress(*BROKEN):
                 await self.informers.read_jobs()
+
+    async def _decide(self) -> None:
+        """Reconcile and schedule, with all before them that other operators have left."""
+        await self.reconciler.takeover.look_at_all()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.queue.run())
+            if self.loop is not None:
+                self.loop.trigger()
+                tasks.create_task(self.loop.run())
 
     async def _pass(self, key: str) -> float | None:
         after = await self.reconciler.reconcile(key)

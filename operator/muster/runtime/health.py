@@ -22,8 +22,9 @@ LONG_CYCLE, STUCK_CYCLE = 120.0, 900.0
 """Seconds of one cycle, likewise."""
 BLIND: Final = 20.0
 """Seconds for which a collection may not be readable before the process is not ready."""
-STUCK_WATCH: Final = 900.0
-"""Seconds in which whoever follows a collection must have done something, if only failed."""
+STUCK_WATCH: Final = 1800.0
+"""Seconds in which whoever follows a collection must have done something, if only failed: longer
+than all tries of one request take, each of which may wait for a minute and last for another."""
 
 
 def unready(loop: Loop | None, informers: Iterable[Informer], now: float) -> str:

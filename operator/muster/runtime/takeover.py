@@ -29,6 +29,8 @@ from muster.store.store import Store
 log = logging.getLogger(__name__)
 FRESH_FOR: Final = 60.0
 """Seconds for which a namespace that was read is not read again."""
+PATIENCE: Final = 30.0
+"""Seconds for which all else waits for what other operators have left."""
 _BARE: Final = {"labelSelector": f"!{names.OPERATOR_NAME}", "limit": "500"}
 
 
@@ -55,12 +57,13 @@ class Takeover:
                     self._read[job.namespace, kind] = now
 
     async def look_at_all(self) -> None:
-        """Find what belongs to any job; what cannot be read now is left to the jobs' passes."""
-        for job in self._store.jobs:
-            try:
-                await self.look(job)
-            except (ApiError, *BROKEN) as error:
-                log.warning("%s: what it has could not be looked for: %s", job.key, error)
+        """Find what belongs to any job; what cannot be read in time is left to the passes."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                for job in self._store.jobs:
+                    await self.look(job)
+        except (ApiError, *BROKEN) as error:
+            log.warning("what jobs have could not be looked for yet: %r", error)
 
     def _followed(self) -> Iterator[tuple[str, Resource]]:
         """Yield what our watches follow only with our label, or not at all without it."""
