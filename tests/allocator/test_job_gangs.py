@@ -23,7 +23,7 @@ from world import START, tfjob
 
 HOLD = 120.0
 KEY = "TFJob/team/mnist"
-W0, W1, W2 = (f"mnist-worker-{i}" for i in range(3))
+W0, W1, W2, W3 = (f"mnist-worker-{i}" for i in range(4))
 
 
 class Story(Shown):
@@ -201,6 +201,16 @@ class TestPromises:
         running.pod(W0, phase=phase, reason=reason, uid="second", node=node, going=going)
         running.look()
         assert running.promised == ({W0: "n1"} if kept else {})
+
+    def test_they_come_one_by_one(self, story):
+        """Room is given back when none has come for so long: of a large gang some come late."""
+        story.promise(*ALL)
+        story.look(PATIENCE - 1)
+        story.pod(W0)
+        story.look(PATIENCE - 1)
+        assert story.promised == dict(ALL[1:])
+        story.look(1)
+        assert not story.promised
 
     def test_nothing_comes_of_it(self, story):
         """After two minutes the room is given back, and the gang rests for a while."""
@@ -384,6 +394,126 @@ class TestRelease:
         gang = restarting.look()
         assert gang.refusal is None
         assert gang.roles[0].succeeded == 1
+
+
+class TestGrowth:
+    """A gang that runs is broken only by losing of what it had."""
+
+    def test_more_are_wanted(self, restarting):
+        """They wait like any gang: all together, with no claim on room, and nothing is at stake."""
+        restarting.edit(replicas=6)
+        gang = restarting.look()
+        assert (gang.hold_until, gang.admitted, gang.min_member) == (None, False, 6)
+        assert list(gang.roles[0].waiting) == [3, 4, 5]
+        restarting.look(10 * HOLD)
+        assert not restarting.memory.released
+
+    def test_they_are_members_once_they_have_come(self, restarting):
+        """From then on their loss breaks the gang."""
+        restarting.edit(replicas=4)
+        restarting.look()
+        restarting.promise((W3, "n2"))
+        restarting.pod(W3, node="n2")
+        restarting.look()
+        restarting.gone(W3)
+        lost = restarting.now
+        assert restarting.look().hold_until == lost + HOLD
+
+    def test_they_do_not_come(self, restarting):
+        """Their room is given back, and those that run stay."""
+        restarting.edit(replicas=4)
+        restarting.look()
+        restarting.promise((W3, "n2"))
+        restarting.look(PATIENCE)
+        assert not restarting.promised
+        restarting.look(10 * HOLD)
+        assert not restarting.memory.released
+
+    def test_a_member_is_lost_meanwhile(self, restarting):
+        """It comes first, and its place is not given to one that was never there."""
+        restarting.edit(replicas=6)
+        restarting.look()
+        restarting.gone(W1)
+        lost, gang = restarting.now, restarting.look()
+        assert (gang.hold_until, gang.admitted, gang.min_member) == (lost + HOLD, True, 3)
+        assert list(gang.roles[0].waiting) == [1]
+        restarting.promise((W1, "n1"))
+        restarting.pod(W1, uid="second")
+        gang = restarting.look()
+        assert (gang.hold_until, gang.admitted, gang.min_member) == (None, False, 6)
+        restarting.gone(W1, "second")
+        restarting.look()
+        restarting.look(HOLD)
+        assert restarting.memory.released
+
+    def test_while_it_starts(self, story):
+        """What it was let in with comes first; the room for that is not half a promise."""
+        story.promise(*ALL)
+        story.look()
+        story.edit(replicas=6)
+        story.look()
+        assert story.promised == dict(ALL)
+        for name, node in ALL:
+            story.pod(name, node=node)
+        gang = story.look()
+        assert story.memory.was_whole
+        assert (gang.hold_until, gang.min_member) == (None, 6)
+
+    def test_it_grew_while_nobody_looked(self, restarting):
+        """A process that comes after goes by what is written of the gang."""
+        s = restarting
+        s.document["status"] = {"gang": {"state": "Running", "minMember": 3}}
+        s.put(s.document)
+        s.edit(replicas=6)
+        s.follow(s.now)
+        s.following.settings = replace(s.following.settings, on_hold_expired="restart")
+        assert s.look().hold_until is None
+        s.look(10 * HOLD)
+        assert not s.memory.released
+        s.gone(W2)
+        gang = s.look()
+        assert (gang.hold_until, gang.min_member) == (s.now + HOLD, 3)
+
+    def test_the_minimum_is_raised(self, restarting):
+        """As well as by a larger size, the gang is not broken by a larger minimum."""
+        restarting.document["spec"]["runPolicy"] = {"schedulingPolicy": {"minAvailable": 2}}
+        restarting.edit(replicas=6)
+        restarting.look()
+        restarting.document["spec"]["runPolicy"]["schedulingPolicy"]["minAvailable"] = 5
+        restarting.edit(replicas=6)
+        assert restarting.look().hold_until is None
+        restarting.gone(W0)
+        assert restarting.look().hold_until is None
+        restarting.gone(W1)
+        assert restarting.look().hold_until == restarting.now + HOLD
+
+
+class TestEnding:
+    """A member that is being taken away is a member until it has ended."""
+
+    def test_the_hold_counts_from_its_end(self, restarting):
+        """However long it is given; its room is the gang's all the time."""
+        restarting.pod(W0, going=True)
+        gang = restarting.look()
+        assert (gang.hold_until, gang.admitted) == (None, True)
+        assert list(gang.roles[0].returning) == [0]
+        assert gang.roles[0].previous == {0: "n1"}
+        restarting.look(10 * HOLD)
+        assert not restarting.memory.released
+        restarting.gone(W0)
+        assert restarting.look().hold_until == restarting.now + HOLD
+
+    def test_a_loss_beside_it_counts_at_once(self, restarting):
+        """The one that ends does not stand in for another."""
+        restarting.pod(W0, going=True)
+        restarting.look()
+        restarting.gone(W1)
+        assert restarting.look().hold_until == restarting.now + HOLD
+
+    def test_one_that_has_ended_is_lost(self, restarting):
+        """Though somebody keeps its object there."""
+        restarting.pod(W0, going=True, phase="Failed")
+        assert restarting.look().hold_until == restarting.now + HOLD
 
 
 class TestTurnedAway:

@@ -245,6 +245,8 @@ def job_facts(
         wanted=template.wanted,
         begins=job.created,
         ready=standing.placed(counted),
+        ending=sum(map(standing.is_ending, counted)),
+        had=_had(job, late, rules),
         # What another scheduler places, and what comes late by design, breaks no gang.
         need=gangs.minimum(job, late) - elsewhere,
         late=template.late,
@@ -266,6 +268,15 @@ def job_facts(
         lapse=f"its pods were not created within {timeout or PATIENCE:.0f} s",
         blocked_until=math.inf if blocked else policies.restart_due(job) or 0.0,
     )
+
+
+def _had(job: Job, late: int, rules: GangRules) -> int | None:
+    """Return how many of those that are placed here the gang had, by its status."""
+    had = standing.had(job)
+    if had is None:
+        return None
+    grown = max(0, gangs.minimum(job, late) - had)
+    return max(0, gangs.minimum(job) - gangs.elsewhere(job, rules) - grown)
 
 
 def _gives_up(job: Job, settings: GangSettings) -> bool:
@@ -346,6 +357,7 @@ def group_facts(
         begins=min(pod.created for pod in pods.values()),
         remade=False,
         ready=standing.placed(pods.values()),
+        ending=sum(map(standing.is_ending, pods.values())),
         need=terms.minimum,
         youngest=_youngest(pods.values()),
         owed=any(pod.nominated for pod in pods.values() if not pod.node),
