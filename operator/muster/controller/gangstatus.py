@@ -42,9 +42,18 @@ def has_run(scope: Scope) -> bool:
 
 
 def exists(scope: Scope) -> bool:
-    """Say whether enough pods exist for the gang, wherever they are."""
-    there = sum(member.pod.phase != "Failed" for member in scope.roster.having(PodFate.STAYS))
-    return there >= standing.needed(scope.minimum)
+    """Say whether enough pods exist for the gang to be what it was, wherever they are."""
+    return _existing(scope) >= standing.needed(_kept(scope))
+
+
+def _existing(scope: Scope) -> int:
+    return sum(member.pod.phase != "Failed" for member in scope.roster.having(PodFate.STAYS))
+
+
+def _kept(scope: Scope) -> int:
+    """Return how many must stay together: what is wanted since the gang was whole is no part."""
+    had = standing.had(scope.job)
+    return scope.minimum if had is None else min(scope.minimum, had)
 
 
 def verdict(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | None:
@@ -84,7 +93,7 @@ def _at_first(scope: Scope) -> Scope:
 
 def _obstacle(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | None:
     """Return the verdict on a gang that the API server itself holds up."""
-    if exists(scope):
+    if _existing(scope) >= standing.needed(scope.minimum):
         return None
     reason, message = "", ""
     if scope.context.missing:
@@ -98,15 +107,28 @@ def _obstacle(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | N
     ready, total = _ready(counted), scope.job.total
     return Verdict(
         scheduler=_scheduler(scope),
-        state=GangPhase.DEGRADED if has_run(scope) else GangPhase.WAITING,
+        state=_phase(scope, ready) or GangPhase.WAITING,
         pod_group=names.flat(scope.job.name),
-        min_member=scope.minimum,
+        min_member=_kept(scope),
         placed=ready,
         ready=ready,
         reason=reason,
         message=message,
         summary=f"{ready}/{total} placed: {message}"[:SUMMARY],
     )
+
+
+def _phase(scope: Scope, ready: int) -> GangPhase | None:
+    """Return where a gang stands by what it had, None for one that was not let in."""
+    least = standing.needed(_kept(scope))
+    if has_run(scope):
+        return GangPhase.RUNNING if ready >= least else GangPhase.DEGRADED
+    there = standing.was_admitted(scope.job) and _placed(scope) >= least
+    return GangPhase.PLACED if there else None
+
+
+def _placed(scope: Scope) -> int:
+    return standing.placed(member.pod for member in scope.roster.having(PodFate.STAYS))
 
 
 def _ready(counted: Mapping[str, ReplicaStatus]) -> int:
@@ -140,24 +162,52 @@ def _embedded(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | N
     """Return the allocator's latest verdict, overtaken by what the pods show."""
     last = scope.observed.verdict or _last_verdict(scope)
     needed, total = standing.needed(scope.minimum), scope.job.total
-    ready = _ready(counted)
-    placed = standing.placed(member.pod for member in scope.roster.having(PodFate.STAYS))
+    ready, placed = _ready(counted), _placed(scope)
     if last is None:
         if not placed:
             return None
         last = Verdict(_scheduler(scope), GangPhase.PLACED, names.flat(scope.job.name))
-    last = replace(last, min_member=scope.minimum, ready=ready)
+    last = replace(last, min_member=_kept(scope), ready=ready)
     # Its pods may run on for as long as they get to end: that is not the gang's standing.
     if is_evicted(scope.observed.verdict):
         return last
+    whole = replace(last, min_member=scope.minimum)
     if ready >= needed:
-        return _calm(last, GangPhase.RUNNING, total, f"{ready}/{total} running")
+        return _calm(whole, GangPhase.RUNNING, total, f"{ready}/{total} running")
     stale = standing.ran(last)
     if stale or (ready and has_run(scope) and last.state != GangPhase.RELEASED):
-        return _degraded(last, needed, total)
+        return _partly(scope, last, total)
     if placed >= needed:
-        return _calm(last, GangPhase.PLACED, placed, f"{placed}/{total} placed")
+        return _calm(whole, GangPhase.PLACED, placed, f"{placed}/{total} placed")
+    if _phase(scope, ready) is GangPhase.PLACED and last.state != GangPhase.RELEASED:
+        return _growing(last, GangPhase.PLACED, total, placed)
     return last
+
+
+def _partly(scope: Scope, last: Verdict, total: int) -> Verdict:
+    """Return the verdict on a gang that ran, and of which not all run that must run together."""
+    going = scope.roster.having(PodFate.GOES)
+    ending = sum(standing.is_ending(member.pod) for member in going)
+    least = standing.needed(last.min_member)
+    if last.ready >= least:
+        return _growing(last, GangPhase.RUNNING, total, last.ready)
+    if last.ready and last.ready + ending >= least:
+        text = f"{last.ready}/{total} running, {ending} ending"
+        return _calm(last, GangPhase.RUNNING, last.ready, text)
+    return _degraded(last, least, total)
+
+
+def _growing(last: Verdict, state: GangPhase, total: int, there: int) -> Verdict:
+    """Return the verdict on a gang that is what it was, and of which more is wanted."""
+    if last.state == state:  # as it is written: the allocator says of none that lacks some
+        return replace(last, placed=there)
+    return replace(
+        last,
+        state=state,
+        placed=there,
+        message=f"{total - there} more pods wait: {last.message}" if last.message else "",
+        summary=f"{there}/{total} {str(state).lower()}, {total - there} more wait",
+    )
 
 
 def is_evicted(last: Verdict | None) -> bool:
