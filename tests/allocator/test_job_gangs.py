@@ -400,7 +400,7 @@ class TestGrowth:
     """A gang that runs is broken only by losing of what it had."""
 
     def test_more_are_wanted(self, restarting):
-        """They wait like any gang: all together, with no claim on room, and nothing is at stake."""
+        """They wait like any gang: together, with no claim on room, and nothing is at stake."""
         restarting.edit(replicas=6)
         gang = restarting.look()
         assert (gang.hold_until, gang.admitted, gang.min_member) == (None, False, 6)

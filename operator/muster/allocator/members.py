@@ -86,6 +86,12 @@ class _Kind:
         self._epoch = 0
         """Grows with every change of the settings."""
         self._entries: dict[str, _Entry] = {}
+        self._stranded: frozenset[str] = frozenset()
+        """The gangs that have pods on nodes that do not answer, when this cycle began."""
+
+    def key_of(self, pod: PodView) -> str:
+        """Return the key of the gang that the pod belongs to, empty if there is none."""
+        raise NotImplementedError
 
     def begin(self, settings: GangSettings) -> None:
         """Take in by which settings facts are gathered from now on."""
@@ -94,6 +100,18 @@ class _Kind:
             rules = replace(settings.rules, priorities=dict(settings.rules.priorities))
             self._settings = replace(settings, rules=rules)
             self._epoch += 1
+        self._stranded = frozenset(map(self.key_of, self._store.stranded()))
+
+    def _lost(self, key: str, job: Job | None, now: float) -> tuple[Mapping[str, PodView], float]:
+        """Return the pods that are lost by place, and when the next one will be."""
+        # To go through all pods of all gangs in each cycle would cost.
+        if key not in self._stranded:
+            return {}, math.inf
+        return self._store.away.look(job, self._pods(key, job), now)
+
+    def _pods(self, key: str, job: Job | None) -> Mapping[str, PodView]:
+        """Return the pods of a gang by place."""
+        raise NotImplementedError
 
     def _kept(self, keys: Iterable[str]) -> Sequence[str]:
         """Return the keys of all gangs there are; what is kept of others is dropped."""
@@ -113,21 +131,31 @@ class _Kind:
         return entry
 
     def _as_of_now(
-        self, entry: _Entry, namespace: str, nodes: Collection[str], refused_until: float
+        self, entry: _Entry, namespace: str, nodes: Collection[str], times: tuple[float, float]
     ) -> GangFacts | None:
-        """Return the facts with those that change without a change of the gang."""
+        """Return the facts with those that change without a change of the gang.
+
+        `times`: until when the server refuses its pods, when the next of them counts as lost.
+        """
         facts = entry.facts
         if facts is None:
             return None
-        blocked_until = max(entry.blocked_until, refused_until)
+        blocked_until, changes_at = max(entry.blocked_until, times[0]), times[1]
         guarded = self._store.budgets.forbid(namespace, facts.pods.values())
         knows = self._store.columns.knows
         # Not part of what the facts are read from: of a thousand gangs a node that goes concerns
         # those alone that were given it.
         lost = frozenset(node for node in nodes if not knows(node))
-        if (blocked_until, guarded, lost) != (facts.blocked_until, facts.guarded, facts.lost):
+        known = (facts.blocked_until, facts.guarded, facts.lost, facts.changes_at)
+        if (blocked_until, guarded, lost, changes_at) != known:
             # Kept, so that as long as nothing changes the facts are the same object.
-            entry.facts = replace(facts, blocked_until=blocked_until, guarded=guarded, lost=lost)
+            entry.facts = replace(
+                facts,
+                blocked_until=blocked_until,
+                guarded=guarded,
+                lost=lost,
+                changes_at=changes_at,
+            )
         return entry.facts
 
 
@@ -175,11 +203,12 @@ class JobMembers(_Kind):
             return None
         of = (job.uid, job.generation, self._store.quotas.version, self._epoch)
         # The number comes first: it differs most often, and a job takes long to compare.
-        source = (self._store.jobs.revision(job.uid), of, job)
-        entry = self._entry(key, source, lambda: self._read(job, of))
+        lost, loses_at = self._lost(key, job, now)
+        source = (self._store.jobs.revision(job.uid), of, lost, job)
+        entry = self._entry(key, source, lambda: self._read(job, of, lost))
         refusal = self._store.jobs.refusal(job, now)
         until = refusal.ends if refusal is not None and refusal.blocks_pods else 0.0
-        return self._as_of_now(entry, job.namespace, nodes, until)
+        return self._as_of_now(entry, job.namespace, nodes, (until, loses_at))
 
     def _template(self, job: Job, of: tuple[str, int, int, int]) -> Template:
         book, rules = self._store.quotas, self._settings.rules
@@ -200,14 +229,20 @@ class JobMembers(_Kind):
             late=gangs.late_names(job),
         )
 
-    def _read(self, job: Job, of: tuple[str, int, int, int]) -> GangFacts:
+    def _pods(self, key: str, job: Job | None) -> Mapping[str, PodView]:
+        del key
+        return {} if job is None else self._store.own_pods(job.uid)
+
+    def _read(
+        self, job: Job, of: tuple[str, int, int, int], lost: Mapping[str, PodView]
+    ) -> GangFacts:
         template = self._templates.get(job.key)
         if template is None or template.of != of:
             template = self._templates[job.key] = self._template(job, of)
         scheduler = self._store.backend.scheduler_name
         return job_facts(
             job,
-            dict(self._store.own_pods(job.uid)),
+            {**self._store.own_pods(job.uid), **lost},
             template,
             self._settings,
             Verdict(scheduler, GangPhase.WAITING, names.flat(job.name), gangs.minimum(job)),
@@ -313,17 +348,24 @@ class PodGroupMembers(_Kind):
         return pod.name
 
     def facts(self, key: str, nodes: Collection[str], now: float) -> GangFacts | None:
-        """Return what is known of a gang of other people's pods. `now` decides nothing here."""
-        del now
+        """Return what is known of a gang of other people's pods."""
         group = self._store.group_of(key)
         if group is not None and self._store.is_of_job(group):
             return None  # its job knows better
-        source = (self._store.foreign.revision(key), self._epoch, group)
-        entry = self._entry(key, source, lambda: self._read(key, group))
-        return self._as_of_now(entry, key.split("/", 2)[1], nodes, 0.0)
+        lost, loses_at = self._lost(key, None, now)
+        source = (self._store.foreign.revision(key), self._epoch, lost, group)
+        entry = self._entry(key, source, lambda: self._read(key, group, lost))
+        return self._as_of_now(entry, key.split("/", 2)[1], nodes, (0.0, loses_at))
 
-    def _read(self, key: str, group: GroupView | None) -> GangFacts | None:
-        members = self._store.foreign.members(key)
+    def _pods(self, key: str, job: Job | None) -> Mapping[str, PodView]:
+        del job
+        return {pod.name: pod for pod, _ in self._store.foreign.members(key)}
+
+    def _read(
+        self, key: str, group: GroupView | None, lost: Mapping[str, PodView]
+    ) -> GangFacts | None:
+        found = self._store.foreign.members(key)
+        members = [(lost.get(pod.name, pod), ask) for pod, ask in found] if lost else found
         if all(pod.terminal for pod, _ in members):
             return None
         terms = podgroups.terms(key, members, group, self._settings.rules)

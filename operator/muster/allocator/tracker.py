@@ -129,6 +129,8 @@ class GangFacts:
     """A disruption budget forbids to evict it as a whole."""
     lost: frozenset[str] = _NONE
     """Nodes that pods were given and that are gone."""
+    changes_at: float = math.inf
+    """When they change by time alone: a pod whose node does not answer counts as lost then."""
 
     @property
     def patience(self) -> float:
@@ -423,6 +425,7 @@ def step(memory: GangMemory, facts: GangFacts, now: float) -> Step:
         wakes = (Wake(memory.due),) if memory.due < math.inf else ()
         return Step(memory, memory.input, wakes)
     turn = _Turn(memory, facts, now)
+    turn.wake(facts.changes_at)
     # The order matters: room that has lost its sense is given back before it is judged who is
     # there, that before the hold, and the input is made of what is left.
     _prune(turn)

@@ -57,6 +57,7 @@ class Reason(StrEnum):
     GANG_NOT_ENFORCED = "GangNotEnforced"
     CREATION_REFUSED = "CreationRefused"
     UNSCHEDULABLE = "Unschedulable"
+    NODE_UNREACHABLE = "NodeUnreachable"
 
     @property
     def ever_possible(self) -> bool:

@@ -23,6 +23,7 @@ _OBSTACLES: Final = frozenset(
         Reason.CREATION_REFUSED,
         Reason.EXCEEDS_RESOURCE_QUOTA,
         Reason.GANG_SCHEDULER_MISSING,
+        Reason.NODE_UNREACHABLE,
     }
 )
 
@@ -68,6 +69,7 @@ def verdict(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | Non
         return None
     if found.state == GangPhase.RUNNING and at_first.facts.later and not has_run(scope):
         found = replace(found, state=GangPhase.PLACED)
+    found = _stranded(scope, found)
     same = last is not None and last.reason == found.reason
     since = last.since if last and same else (found.since or scope.now)
     # Whole seconds, as they are read back: a fraction would be a change in every pass.
@@ -76,6 +78,24 @@ def verdict(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | Non
         since=float(math.floor(since)) if found.reason and since is not None else None,
         eta=None if found.eta is None else float(math.floor(found.eta)),
     )
+
+
+def _stranded(scope: Scope, found: Verdict) -> Verdict:
+    """Return the verdict, with what is waited for where nobody knows whether members run."""
+    pods = [member.pod for member in scope.roster.having(PodFate.UNREACHABLE)]
+    if not pods or is_evicted(found):
+        return found
+    nodes = sorted({pod.node for pod in pods})
+    many = f" and {len(nodes) - 3} more nodes" if len(nodes) > 3 else ""
+    where = f"{', '.join(nodes[:3])}{many}"
+    message = (
+        f"{len(pods)} pods on {where} do not answer and may run there: they are made anew when "
+        f"they are gone, when the node is deleted or tainted {names.OUT_OF_SERVICE_TAINT}, or with "
+        f"the annotation {names.REPLACE_UNREACHABLE}: {names.REPLACE_BY_FORCE}"
+    )
+    summary = f"{found.ready}/{scope.job.total} running, no word from {where}"[:SUMMARY]
+    reason = Reason.NODE_UNREACHABLE
+    return replace(found, reason=reason, message=message, summary=summary)
 
 
 def _at_first(scope: Scope) -> Scope:
@@ -174,14 +194,13 @@ def _embedded(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | N
     whole = replace(last, min_member=scope.minimum)
     if ready >= needed:
         return _calm(whole, GangPhase.RUNNING, total, f"{ready}/{total} running")
-    stale = standing.ran(last)
-    if stale or (ready and has_run(scope) and last.state != GangPhase.RELEASED):
+    stays = last.state != GangPhase.RELEASED
+    if standing.ran(last) or (ready and has_run(scope) and stays):
         return _partly(scope, last, total)
     if placed >= needed:
         return _calm(whole, GangPhase.PLACED, placed, f"{placed}/{total} placed")
-    if _phase(scope, ready) is GangPhase.PLACED and last.state != GangPhase.RELEASED:
-        return _growing(last, GangPhase.PLACED, total, placed)
-    return last
+    grows = stays and _phase(scope, ready) is GangPhase.PLACED
+    return _growing(last, GangPhase.PLACED, total, placed) if grows else last
 
 
 def _partly(scope: Scope, last: Verdict, total: int) -> Verdict:

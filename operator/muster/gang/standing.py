@@ -63,12 +63,12 @@ def has_node(pod: PodView) -> bool:
 
 def is_placed(pod: PodView) -> bool:
     """Say whether a pod fills its place: it has a node to stay on, or has done its work."""
-    return pod.phase == "Succeeded" or (has_node(pod) and not pod.deleting)
+    return pod.phase == "Succeeded" or (has_node(pod) and not (pod.deleting or pod.lost))
 
 
 def is_ending(pod: PodView) -> bool:
     """Say whether a pod is being taken away and still at work."""
-    return has_node(pod) and pod.deleting
+    return has_node(pod) and pod.deleting and not pod.lost
 
 
 def placed(pods: Iterable[PodView]) -> int:

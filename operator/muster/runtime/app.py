@@ -72,6 +72,7 @@ class Operator:
             settings.namespaces,
             Callbacks(self.queue.add, self._trigger),
             settings.cluster_domain,
+            settings.node_lost_after,
         )
         self.informers = Informers(connection, self.store)
         self.policy = policyfile.PolicyFile(settings.scheduler_conf)

@@ -231,6 +231,8 @@ class Reconciler:
         path = resource.path(action.namespace, action.name)
         pod = self._store.pod(action.namespace, action.name) if action.kind == "Pod" else None
         grace = None if pod is None else binder.grace(self._store, pod)
+        if action.force:
+            grace = 0
         try:
             left = await self._kube.delete(path, action.uid, PriorityLevel.PLACEMENT, grace=grace)
         except ApiError as error:

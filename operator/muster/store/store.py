@@ -23,7 +23,7 @@ from muster.cluster.storage import Stored
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend
 from muster.kube.collection import EVERYWHERE, Collection
-from muster.store import parse
+from muster.store import away, parse
 from muster.store.children import Children
 from muster.store.jobs import Jobs
 from muster.store.parse import PodEntry
@@ -62,6 +62,7 @@ class Store:
         namespaces: Sequence[str] = (),
         callbacks: Callbacks = NOBODY,
         domain: str = "",
+        lost_after: float = away.LOST_AFTER,
     ) -> None:
         self.backend = backend
         self.frameworks = {framework.kind: framework for framework in frameworks}
@@ -71,6 +72,7 @@ class Store:
         """As `Callbacks` has it; an allocator, which is made of the store, sets it to its own."""
         self.jobs = Jobs(self.frameworks, self._enqueue, self._trigger, domain)
         self.columns = ClusterColumns()
+        self.away = away.AwayNodes(lost_after)
         self.foreign = ForeignPods(_ignore)
         self.budgets = Budgets()
         self.priorities: dict[str, int] = {}
@@ -119,6 +121,11 @@ class Store:
         if nodes is None or not nodes.complete:
             return None
         return nodes.get("", name) is not None
+
+    def stranded(self) -> Iterator[PodView]:
+        """Yield the pods on nodes that do not answer; that of a batch Job of a job's as its."""
+        for node in self.away:
+            yield from self._on(node)
 
     # What was just written, or read outside of the watches.
 
@@ -197,8 +204,7 @@ class Store:
                 None if before is None else before.member, None if after is None else after.member
             )
             if new is not None and new.node:
-                owner = self.children.owner(new.owner_uid)
-                self.arrived(new if owner == new.owner_uid else replace(new, owner_uid=owner))
+                self.arrived(self._as_of_job(new))
             if parse.matters(used, uses, old, new):
                 self._trigger()
 
@@ -237,8 +243,22 @@ class Store:
 
     def _node_changed(self, before: NodeView | None, after: NodeView | None) -> None:
         self.columns.node_changed(before, after)
-        if before != after:
-            self._trigger()
+        view = after or before
+        if view is None or before == after:
+            return
+        if self.away.node_changed(before, after, self.columns.on):
+            for pod in self._on(view.name):
+                self._enqueue_owner(pod)
+        self._trigger()
+
+    def _on(self, node: str) -> Iterator[PodView]:
+        found = (self.children.pod(*key) for key in self.columns.on(node))
+        return (self._as_of_job(pod) for pod in found if pod is not None)
+
+    def _as_of_job(self, pod: PodView) -> PodView:
+        """Return the pod, one that a batch Job has made for a job as the job's own."""
+        owner = self.children.owner(pod.owner_uid)
+        return pod if owner == pod.owner_uid else replace(pod, owner_uid=owner)
 
     def _space_changed(self, before: Labelled | None, after: Labelled | None) -> None:
         # Terms of pods about each other may look at the labels of namespaces.
