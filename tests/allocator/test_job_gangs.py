@@ -516,6 +516,73 @@ class TestEnding:
         assert restarting.look().hold_until == restarting.now + HOLD
 
 
+class TestUnreachable:
+    """Members on a node that does not answer."""
+
+    def silence(self, story, status="Unknown"):
+        """Let a node say nothing from now on, or speak again."""
+        document = make_node(name="n1")
+        at = edge.format_time(story.now)
+        ready = {"type": "Ready", "status": status, "lastTransitionTime": at}
+        document["status"]["conditions"] = [ready]
+        story.put({"kind": "Node", **document})
+
+    def test_they_are_lost_after_a_while(self, running):
+        """Room is kept for their successors elsewhere, which do not wait yet; the hold begins."""
+        self.silence(running)
+        silent = running.now
+        gang = running.look()
+        assert (gang.hold_until, len(gang.roles[0].held)) == (None, 3)
+        assert running.wakes == [silent + 60]
+        gang = running.look(60)
+        assert gang.hold_until == silent + 60 + HOLD
+        assert list(gang.roles[0].returning) == [0, 1]
+        assert not gang.roles[0].waiting
+        assert list(gang.roles[0].held) == [(2, "n2")]
+
+    def test_they_are_heard_of_again(self, restarting):
+        """They never were away."""
+        self.silence(restarting)
+        restarting.look()
+        restarting.look(HOLD)
+        self.silence(restarting, "True")
+        gang = restarting.look(HOLD)
+        assert (gang.hold_until, len(gang.roles[0].held)) == (None, 3)
+        assert not restarting.memory.released
+
+    def test_one_that_kubernetes_takes_away(self, running):
+        """It is lost at once: nobody is there to end it."""
+        self.silence(running)
+        running.look()
+        running.pod(W0, going=True)
+        assert running.look().hold_until == running.now + HOLD
+
+    def test_their_successors(self, running):
+        """They wait once the pods before them are gone."""
+        self.silence(running)
+        running.look()
+        running.look(60)
+        running.gone(W0)
+        gang = running.look()
+        assert (list(gang.roles[0].waiting), list(gang.roles[0].returning)) == ([0], [1])
+
+    def test_the_node_is_gone(self, running):
+        """Its pods are lost at once; the job is to do something about it."""
+        running.said.clear()
+        running.store.gone("Node", "", "n1", "uid-n1")
+        assert running.said == [KEY, KEY]
+        assert list(running.look().roles[0].returning) == [0, 1]
+
+    def test_gangs_on_other_nodes_are_not_looked_at(self, running):
+        """Nothing of them changes."""
+        document = make_node(name="n3")
+        running.put({"kind": "Node", **document})
+        gang = running.look()
+        document["status"]["conditions"][0]["status"] = "Unknown"
+        running.put({"kind": "Node", **document})
+        assert running.look(1000) is gang
+
+
 class TestTurnedAway:
     """A pod that nodes turn away again and again does not hurry."""
 
