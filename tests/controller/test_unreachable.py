@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Members on a node that does not answer: no rank runs twice, and it is said what is waited for."""
+"""Members on a node that does not answer: no rank runs twice, and it is said what is missing."""
 
 from __future__ import annotations
 

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.e2e
 ENDS = "local.muster.kubeflow.org/end-seconds"
 READY = "local.muster.kubeflow.org/ready"
 HOLD = 2.0
+MEMBER = "gang-worker-2"
 
 
 def uids(pods: list[Json]) -> dict[str, str]:
@@ -44,6 +45,12 @@ def kept(api: Api, before: Mapping[str, str], job: str = "gang") -> bool:
     return there == dict(before) and running
 
 
+def scale(api: Api, workers: int) -> None:
+    """Ask for so many members."""
+    role = {"tfReplicaSpecs": {"Worker": {"replicas": workers}}}
+    api.patch("TFJob", "gang", {"spec": role})
+
+
 def silence(api: Api, node: str) -> None:
     """Let nothing be heard of a node any more."""
     api.patch("Node", node, {"metadata": {"annotations": {READY: "false"}}})
@@ -51,13 +58,13 @@ def silence(api: Api, node: str) -> None:
 
 
 def test_growth_beyond_the_room(api: Api, start_operator: StartOperator) -> None:
-    """kubectl scale takes nothing away: more members wait, and come together when there is room."""
+    """It takes nothing away: more members wait, and come together when there is room."""
     start_operator(f"--member-hold={HOLD:.0f}s")
     add_nodes(api, {"cpu": "2"}, {"cpu": "2"})
     api.create(tfjob("gang", workers=4, run="forever", restart_policy="OnFailure"))
     before = uids(api.wait_pods(4, "Running", "gang"))
     since = api.revision("Pod")
-    api.kubectl("scale", "tfjob/gang", "--replicas=6", "-n", api.namespace)
+    scale(api, 6)
     told = verdict(api.wait_job("gang", lambda j: "more wait" in verdict(j).get("summary", "")))
     assert (told["state"], told["minMember"]) == ("Running", 4)
     outlast_the_hold()
@@ -80,7 +87,7 @@ def test_growth_while_the_operator_is_dead(api: Api, start_operator: StartOperat
     before = uids(api.wait_pods(2, "Running", "gang"))
     api.wait_job("gang", lambda j: verdict(j).get("state") == "Running")
     operator.kill()
-    api.kubectl("scale", "tfjob/gang", "--replicas=5", "-n", api.namespace)
+    scale(api, 5)
     operator.start()
     api.wait_job("gang", lambda j: "3 more wait" in verdict(j).get("summary", ""))
     outlast_the_hold()
@@ -98,15 +105,11 @@ def test_a_drain_that_takes_longer_than_the_hold(api: Api, start_operator: Start
     api.create(tfjob("filler", workers=1, run="forever"))
     api.wait_pods(1, "Pending", "filler")
     since = api.revision("Pod")
-    eviction = {
-        "apiVersion": "policy/v1",
-        "kind": "Eviction",
-        "metadata": {"name": "gang-worker-2"},
-    }
-    api.send("POST", api.path("Pod", "gang-worker-2", "eviction"), eviction)
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": MEMBER}}
+    api.send("POST", api.path("Pod", MEMBER, "eviction"), eviction)
     told = verdict(api.wait_job("gang", lambda j: "ending" in verdict(j).get("summary", "")))
     assert told["state"] == "Running"
-    others = {name: uid for name, uid in before.items() if name != "gang-worker-2"}
+    others = {name: uid for name, uid in before.items() if name != MEMBER}
 
     def replaced(pods: dict[str, Json]) -> bool:
         found = [p for p in of_job(pods.values(), "gang") if phase_of(p) == "Running"]
