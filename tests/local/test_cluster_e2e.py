@@ -21,7 +21,7 @@ import pytest
 import yaml
 from harness import Api
 
-from muster.local import cluster, components, handle, layout, nodes, options, processes
+from muster.local import cluster, handle, layout, nodes, options, processes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
-LOCAL = [sys.executable, "-m", "muster.local"]
+LOCAL = [sys.executable, "-m", "muster", "local"]
 ROOT = Path(__file__).parents[2]
 RUN, CODES, REFUSE = (nodes.PREFIX + name for name in ("run-seconds", "exit-codes", "refuse"))
 
@@ -299,13 +299,13 @@ def test_kubernetes_own_controllers_work(running: Cluster) -> None:
 
 def test_a_component_can_crash_and_be_started_again(running: Cluster) -> None:
     """One by one, for tests of what happens then."""
-    before = running.pids()[components.SCHEDULER]
-    running.stop(components.SCHEDULER, grace=0)
-    assert running.pids()[components.SCHEDULER] is None
+    before = running.pids()[handle.SCHEDULER]
+    running.stop(handle.SCHEDULER, grace=0)
+    assert running.pids()[handle.SCHEDULER] is None
     with pytest.raises(handle.ClusterError, match="kube-scheduler ended"):
         running.check()
-    running.start(components.SCHEDULER)
-    assert running.pids()[components.SCHEDULER] not in {None, before}
+    running.start(handle.SCHEDULER)
+    assert running.pids()[handle.SCHEDULER] not in {None, before}
 
 
 def test_a_cluster_that_is_up_is_answered_as_it_is(running: Cluster) -> None:
@@ -411,10 +411,10 @@ def test_a_killed_start_is_recovered_by_the_next(state: Path, no_crds: Path) -> 
         status = subprocess.run(
             [*LOCAL, "status", "--name", "killed"], capture_output=True, text=True, check=True
         )
-        assert status.stdout.count("running, pid") == len(components.SERVERS)
+        assert status.stdout.count("running, pid") == len(handle.SERVERS)
         found = [processes.read(path) for path in (root / "run").glob("*.pid")]
         started = [one for one in found if one]
-        assert len(started) == len(components.SERVERS) + 1  # and the guard
+        assert len(started) == len(handle.SERVERS) + 1  # and the guard
         assert len(left_processes(root)) == len(started)
         it.kill()
     assert processes.wait_gone(started, seconds=60) == []

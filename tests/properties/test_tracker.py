@@ -235,6 +235,7 @@ class Gang:
         wanted = [facts.task("", index)[0] for index in role.waiting]
         uids = {p: facts.pods[p].uid if p in facts.pods else "" for p in wanted}
         given_ = tuple(Assignment(p, uids[p], node, SHAPE) for p in wanted)
+        # A binding that is under way, to a node that has gone since, cannot be sent again.
         under_way = {p for p in wanted if self.is_sent(p, self.memory)}
         step = tracker.accepted(self.memory, self.facts(), Outcome(BLANK, given_), self.now)
         if step is not None:

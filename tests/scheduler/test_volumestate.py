@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from muster.scheduler.affinity import Attached, Stock
 from muster.scheduler.model import ENDLESS, Driver, Want
-from muster.scheduler.volumestate import Attached, Stock
 
 FREE = ENDLESS
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from muster.api import names
 from muster.api.edge import integer, mapping, sequence
-from muster.api.kinds import Rule
+from muster.api.jobs import Rule
 from muster.api.model import Job, Json, PodView, Problem, Replica
 from muster.api.status import ReplicaStatus
 from muster.frameworks import base

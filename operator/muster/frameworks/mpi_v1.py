@@ -10,8 +10,8 @@ from muster.api import names
 from muster.api.edge import integer, mapping, sequence, text
 from muster.api.model import Job, Json, PodView, Problem, Replica
 from muster.api.status import ReplicaStatus
-from muster.frameworks import base, mpi, validation
-from muster.frameworks.initcontainer import Waiting
+from muster.frameworks import base, loading, mpi
+from muster.frameworks.base import Waiting
 from muster.frameworks.mpi import LAUNCHER, WORKER
 
 ACCOUNT_SUFFIX: Final = "-launcher"
@@ -177,7 +177,7 @@ def _breaches(roles: object) -> Iterator[str]:
         yield "MPIReplicaSpecs is not valid"
         return
     for key, role in roles.items():
-        type_ = validation.canonical(MPI_V1, key)
+        type_ = loading.canonical(MPI_V1, key)
         containers = sequence(
             mapping(mapping(mapping(role).get("template")).get("spec")).get("containers")
         )
@@ -192,7 +192,7 @@ def _breaches(roles: object) -> Iterator[str]:
                     yield f"{start} of {type_}"
         if type_ == LAUNCHER and integer(mapping(role).get("replicas")) not in (None, 1):
             yield "MPIReplicaSpec is not valid: There must be only 1 launcher replica"
-    if all(validation.canonical(MPI_V1, key) != LAUNCHER for key in roles):
+    if all(loading.canonical(MPI_V1, key) != LAUNCHER for key in roles):
         yield "MPIReplicaSpec is not valid: Master ReplicaSpec must be present"
 
 

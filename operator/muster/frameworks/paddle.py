@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from muster.api import jobs, names
-from muster.api.kinds import Kind
+from muster.api.jobs import Kind
 from muster.api.model import Job, Json, Notice, Problem, Replica
 from muster.frameworks import base, master_worker
 from muster.frameworks.master_worker import MASTER, WORKER

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from muster.api import jobs, names
 from muster.api.edge import integer, mapping, sequence, text
-from muster.api.kinds import Kind, Rule
+from muster.api.jobs import Kind, Rule
 from muster.api.model import Job, Json, Notice, PodView, Problem, Replica
 from muster.api.status import ReplicaStatus
-from muster.frameworks import base, initcontainer, master_worker
-from muster.frameworks.initcontainer import Waiting
+from muster.frameworks import base, master_worker
+from muster.frameworks.base import Waiting
 from muster.frameworks.master_worker import MASTER, WORKER
 
 _PER_KIND: Final = ("auto", "cpu", "gpu")
@@ -95,7 +95,7 @@ def _init_containers(job: Job, replica: Replica, waiting: Waiting) -> Sequence[J
     """Return what lets workers wait until the master's name resolves."""
     if replica.type != WORKER or job.replica(MASTER) is None:
         return ()
-    return initcontainer.containers("init-pytorch", waiting, master_worker.first_of(job, MASTER))
+    return base.init_containers("init-pytorch", waiting, master_worker.first_of(job, MASTER))
 
 
 def _outcome(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from muster.api import jobs, names
-from muster.api.kinds import Kind
+from muster.api.jobs import Kind
 from muster.api.model import Job, Json, PodView, Problem, Replica
 from muster.api.status import ReplicaStatus
 from muster.frameworks import base

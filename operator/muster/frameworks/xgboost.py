@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from muster.api import jobs, names
-from muster.api.kinds import Kind, Rule
+from muster.api.jobs import Kind, Rule
 from muster.api.model import Job, Json, PodView, Problem, Replica
 from muster.api.status import ReplicaStatus
 from muster.frameworks import base, master_worker

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from muster.api import names
 from muster.api.model import GroupView, Job, Json, Notice, PodView, Replica
 from muster.api.reasons import GangPhase
-from muster.gang import base, demand, reading, standing
+from muster.gang import base, demand, standing
 from muster.gang.model import Field, GangFacts, GroupApi, Link, Permission, Update
 
 _GROUP = "scheduling.k8s.io"
@@ -95,14 +95,14 @@ def _exists(group: GroupView | None) -> bool:
     return group is not None
 
 
-def _read(group: GroupView, counts: reading.Tally) -> reading.Reading | None:
-    waits = reading.condition(group, "DisruptionTarget") or reading.condition(
+def _read(group: GroupView, counts: base.Tally) -> base.Reading | None:
+    waits = base.condition(group, "DisruptionTarget") or base.condition(
         group, "PodGroupScheduled", "False"
     )
     if not waits or counts.running >= counts.needed:
-        return reading.by_pods(group, counts)
+        return base.by_pods(group, counts)
     state = GangPhase.DEGRADED if counts.ran else GangPhase.QUEUED
-    return reading.Reading(state, waits.get("reason", ""), waits.get("message", ""))
+    return base.Reading(state, waits.get("reason", ""), waits.get("message", ""))
 
 
 APIS = (_api("v1beta1"), _api("v1alpha2"))

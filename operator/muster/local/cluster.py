@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 
 from muster.local import (
     binaries,
-    components,
     contents,
     existing,
+    handle,
     kubeconfig,
     layout,
     nodes,
@@ -166,11 +166,11 @@ def _use(files: Layout, asked: Options, file: Path, say: Say) -> Cluster:
     """Put into the cluster of a kubeconfig what is asked for; start kwok for its nodes."""
     there, text = existing.look(file, asked)
     wanted = dataclasses.replace(asked, mark=there.mark, kubeconfig=None)
-    commands = binaries.find(None, components.wanted(wanted))
+    commands = binaries.find(None, handle.wanted(wanted))
     watch = _Stopwatch(say)
     say(f"{file} is there: its cluster {there.server} is used")
     files.make()
-    for path in (files.kubeconfig, files.kubeconfig_of(components.KWOK)):
+    for path in (files.kubeconfig, files.kubeconfig_of(handle.KWOK)):
         kubeconfig.write(path, text)
     there.save(files)
     if wanted.tied:
@@ -194,7 +194,7 @@ def _authority(files: Layout) -> pki.Authority:
     authority = pki.Authority(files.name)
     (files.pki / "ca.crt").write_bytes(authority.certificate)
     authority.server().write(files.pki, "apiserver")
-    authority.client(*components.ADMIN).write(files.pki, "admin")
+    authority.client(*handle.ADMIN).write(files.pki, "admin")
     pki.write_signing_key(files.pki / "service-accounts.key")
     return authority
 
@@ -206,14 +206,14 @@ def _prepare(files: Layout, wanted: Options, commands: dict[str, list[str]]) -> 
 
 
 def _start_api(made: Cluster, authority: pki.Authority) -> Cluster:
-    made.launch(components.ETCD)
+    made.launch(handle.ETCD)
     for _ in range(_PORT_TRIES):
         _write_kubeconfigs(made, authority)
-        made.launch(components.API_SERVER)
+        made.launch(handle.API_SERVER)
         try:
             made.wait_ready()
         except PortTakenError:
-            made.files.log(components.API_SERVER).unlink()
+            made.files.log(handle.API_SERVER).unlink()
             made = Cluster(made.files, made.options, free_port(), made.commands)
         else:
             return made
@@ -223,8 +223,8 @@ def _start_api(made: Cluster, authority: pki.Authority) -> Cluster:
 def _write_kubeconfigs(made: Cluster, authority: pki.Authority) -> None:
     text = kubeconfig.by_files(made.files.name, made.server, made.files.pki, "admin")
     kubeconfig.write(made.access, text)
-    users: dict[Path, tuple[str, ...]] = {made.files.kubeconfig: components.ADMIN}
-    users |= {made.files.kubeconfig_of(name): user for name, user in components.USERS.items()}
+    users: dict[Path, tuple[str, ...]] = {made.files.kubeconfig: handle.ADMIN}
+    users |= {made.files.kubeconfig_of(name): user for name, user in handle.USERS.items()}
     for path, user in users.items():
         identity = authority.client(*user)
         text = kubeconfig.document(
@@ -237,11 +237,24 @@ def _start_guard(files: Layout) -> None:
     me = processes.of(os.getpid())
     assert me is not None
     processes.start(
-        [sys.executable, "-m", "muster.local.guard", files.name, str(me.pid), str(me.birth)],
+        [sys.executable, "-m", __name__, files.name, str(me.pid), str(me.birth)],
         cwd=files.home,
         log=files.log(_GUARD),
         record=files.pid(_GUARD),
     )
+
+
+def _guard(name: str, pid: str, birth: str) -> None:
+    """Take a cluster down when the process that it is tied to has ended, however it ended."""
+    parent = processes.Identity(int(pid), int(birth))
+    while processes.wait_gone([parent], seconds=3600):
+        pass
+    try:
+        down(name)
+    except ClusterError as error:
+        # Nobody is left to try again: what runs on this machine ends all the same.
+        print(error, file=sys.stderr)
+        down(name, forget=True)
 
 
 def _load(files: Layout) -> Cluster | None:
@@ -277,3 +290,7 @@ def _remove_copy(copy: Path, original: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         if copy.read_bytes() == original.read_bytes():
             copy.unlink()
+
+
+if __name__ == "__main__":  # in a session of its own, before the first component starts
+    _guard(*sys.argv[1:])

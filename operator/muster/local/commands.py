@@ -11,15 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from muster.local import (
-    binaries,
-    cluster,
-    components,
-    contents,
-    layout,
-    nodes,
-    options,
-)
+from muster.local import binaries, cluster, contents, handle, layout, nodes, options
 
 T = TypeVar("T")
 
@@ -65,7 +57,7 @@ def add_actions(parser: argparse.ArgumentParser) -> None:
         _add_name(action)
     logs = _action(actions, "logs", "print the output of a component", _logs)
     _add_name(logs)
-    logs.add_argument("component", choices=components.SERVERS, metavar="COMPONENT")
+    logs.add_argument("component", choices=handle.SERVERS, metavar="COMPONENT")
     found = _action(
         actions, "binaries", "get the programs; print component -> command line", _binaries
     )

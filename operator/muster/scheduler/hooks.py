@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What plugins may answer, and how the answers of several plugins become one.
+"""What a plugin is and may answer, and how the answers of several plugins become one.
 
 Each field of `Hooks` is a row of the table; `Rules` has one generic combiner per kind of row.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Final, TypeVar
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
@@ -26,8 +26,10 @@ from muster.scheduler.model import (
 from muster.scheduler.state import GangState, PodSetState, QueueState
 from muster.scheduler.victims import Victims
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from muster.scheduler.session import Session
 
+T = TypeVar("T")
 Demand = Sequence[tuple[PodSetState, int]]
 """How many tasks of each pod set."""
 Order = tuple[float, ...]
@@ -249,3 +251,39 @@ class Rules:
             if refusal is not None:
                 return refusal
         return None
+
+
+Parsed = Mapping[str, Any]
+"""Argument name -> value; those left out are absent."""
+_TRUE: Final = frozenset({"1", "t", "true"})
+_FALSE: Final = frozenset({"0", "f", "false"})
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """A row of the table of plugins."""
+
+    answer: Callable[[Session, Parsed], Hooks]
+    arguments: Mapping[str, Callable[[str], Any]] = field(default_factory=dict)
+    """Name -> parser, which raises ValueError saying what to write. A name that ends in a dot
+    stands for all that begin with it."""
+
+
+def weight(text: str) -> float:
+    """Return a number that is not negative."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < float("inf"):
+        raise ValueError(f'"{text}" is no weight; write a number, 0 or more')
+    return number
+
+
+def switch(text: str) -> bool:
+    """Return a truth value."""
+    if text.lower() in _TRUE:
+        return True
+    if text.lower() in _FALSE:
+        return False
+    raise ValueError(f'"{text}" is neither true nor false')

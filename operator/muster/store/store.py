@@ -23,7 +23,8 @@ from muster.cluster.storage import Stored
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend
 from muster.kube.collection import EVERYWHERE, Collection
-from muster.store import away, parse
+from muster.store import parse
+from muster.store.away import LOST_AFTER, AwayNodes
 from muster.store.children import Children
 from muster.store.jobs import Jobs
 from muster.store.parse import PodEntry
@@ -62,7 +63,8 @@ class Store:
         namespaces: Sequence[str] = (),
         callbacks: Callbacks = NOBODY,
         domain: str = "",
-        lost_after: float = away.LOST_AFTER,
+        home: str = "",
+        lost_after: float = LOST_AFTER,
     ) -> None:
         self.backend = backend
         self.frameworks = {framework.kind: framework for framework in frameworks}
@@ -70,9 +72,9 @@ class Store:
         self._enqueue, self._trigger = callbacks.enqueue, callbacks.trigger
         self.arrived = callbacks.arrived
         """As `Callbacks` has it; an allocator, which is made of the store, sets it to its own."""
-        self.jobs = Jobs(self.frameworks, self._enqueue, self._trigger, domain)
+        self.jobs = Jobs(self.frameworks, self._enqueue, self._trigger, domain, home)
         self.columns = ClusterColumns()
-        self.away = away.AwayNodes(lost_after)
+        self.away = AwayNodes(lost_after)
         self.foreign = ForeignPods(_ignore)
         self.budgets = Budgets()
         self.priorities: dict[str, int] = {}
@@ -83,7 +85,7 @@ class Store:
         self.groups = Groups(backend, self.namespaces, self._group_changed, self.jobs.enqueue_all)
         """Of the jobs' gang backend; if that is the embedded one, of foreign pods as well."""
         self.podgroups = PodGroups(self.groups, self.namespaces, self.foreign, self._trigger)
-        self.children = Children(lambda uid: self.jobs.key_of(uid) is not None)
+        self.children = Children(lambda owner: self.jobs.key_of(owner) is not None)
         self.collections = self._of_jobs() | (self._of_cluster() if backend.embedded else {})
         """By kind; jobs and groups have their own."""
 
@@ -97,9 +99,9 @@ class Store:
         """Return the pod of that name, whoever it belongs to."""
         return self.children.pod(namespace, name)
 
-    def own_pods(self, uid: str) -> Mapping[str, PodView]:
-        """Return the pods that the job with that uid controls, by the name of their place."""
-        return self.children.own_pods(uid)
+    def own_pods(self, job: Job) -> Mapping[str, PodView]:
+        """Return the pods that the job controls, by the name of their place."""
+        return self.children.own_pods(job)
 
     def group(self, job: Job) -> GroupView | None:
         """Return the group object that has the job's name, whoever owns it."""
@@ -113,7 +115,7 @@ class Store:
 
     def is_of_job(self, group: GroupView) -> bool:
         """Say whether the group belongs to a job that is handled here."""
-        return self.jobs.key_of(group.owner_uid) is not None
+        return self.jobs.key_of(group.owner) is not None
 
     def knows_node(self, name: str) -> bool | None:
         """Say whether there is a node of that name; None while not all nodes are known."""
@@ -194,7 +196,7 @@ class Store:
         if old != new:
             for view in (old, new):
                 if view is not None:
-                    self.jobs.revise(self.children.owner(view.owner_uid))
+                    self.jobs.revise(self.children.job_of(view.owner))
                 self._enqueue_owner(view)
         if self.backend.embedded:
             used = None if before is None else before.use
@@ -214,7 +216,7 @@ class Store:
             return
         for view in (before, after):
             if isinstance(view, BatchView):
-                self.jobs.revise(view.owner_uid)
+                self.jobs.revise(view.owner)
                 self._trigger()
             self._enqueue_owner(view)
 
@@ -237,7 +239,7 @@ class Store:
 
     def _enqueue_owner(self, view: PodView | ObjectView | GroupView | None) -> None:
         if view is not None:
-            key = self.jobs.key_of(self.children.owner(view.owner_uid))
+            key = self.jobs.key_of(self.children.job_of(view.owner))
             if key is not None:
                 self._enqueue(key)
 
@@ -257,8 +259,8 @@ class Store:
 
     def _as_of_job(self, pod: PodView) -> PodView:
         """Return the pod, one that a batch Job has made for a job as the job's own."""
-        owner = self.children.owner(pod.owner_uid)
-        return pod if owner == pod.owner_uid else replace(pod, owner_uid=owner)
+        owner = self.children.job_of(pod.owner)
+        return pod if owner == pod.owner else replace(pod, owner=owner)
 
     def _space_changed(self, before: Labelled | None, after: Labelled | None) -> None:
         # Terms of pods about each other may look at the labels of namespaces.
