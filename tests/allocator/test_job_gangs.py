@@ -213,6 +213,17 @@ class TestPromises:
         story.look(1)
         assert not story.promised
 
+    def test_while_they_are_being_created(self, story):
+        """However slow the server is, nobody else gets the room of a pod on its way there."""
+        story.promise(*ALL)
+        story.look(PATIENCE - 1)
+        with story.store.jobs.creating(KEY):
+            story.look(2 * PATIENCE)
+            assert story.promised == dict(ALL)
+            assert story.wakes == [story.now + 1]
+        story.look(1)
+        assert not story.promised
+
     def test_nothing_comes_of_it(self, story):
         """After two minutes the room is given back, and the gang rests for a while."""
         story.promise(*ALL)

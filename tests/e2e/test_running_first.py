@@ -63,6 +63,7 @@ def test_growth_beyond_the_room(api: Api, start_operator: StartOperator) -> None
     add_nodes(api, {"cpu": "2"}, {"cpu": "2"})
     api.create(tfjob("gang", workers=4, run="forever", restart_policy="OnFailure"))
     before = uids(api.wait_pods(4, "Running", "gang"))
+    api.wait_job("gang", lambda j: verdict(j).get("state") == "Running")
     since = api.revision("Pod")
     scale(api, 6)
     told = verdict(api.wait_job("gang", lambda j: "more wait" in verdict(j).get("summary", "")))
@@ -157,7 +158,7 @@ def test_a_node_that_falls_silent(api: Api, start_operator: StartOperator, way: 
     add_nodes(api, {"cpu": "2"}, prefix="spare")
     told = verdict(api.wait_job("gang", lambda j: verdict(j).get("reason") == "NodeUnreachable"))
     assert "node-1" in told["message"]
-    assert api.events("NodeUnreachable", "gang")
+    api.wait("Event", lambda _: api.events("NodeUnreachable", "gang"), what="an event")
     assert uids(api.pods("gang")) == before
     fence(api, way, "node-1", "gang")
 

@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from muster.allocator import verdict
 from muster.allocator.tracker import PATIENCE, GangFacts
@@ -76,6 +76,16 @@ class _Entry:
     """By what was read, whatever the server refuses beside it."""
 
 
+class _Now(NamedTuple):
+    """What is known of a gang at one moment, and is not read from its objects."""
+
+    refused_until: float
+    """Until when the server refuses its pods."""
+    changes_at: float
+    """When the next of them counts as lost."""
+    creating: bool = False
+
+
 class _Kind:
     """What both kinds have in common."""
 
@@ -131,30 +141,29 @@ class _Kind:
         return entry
 
     def _as_of_now(
-        self, entry: _Entry, namespace: str, nodes: Collection[str], times: tuple[float, float]
+        self, entry: _Entry, namespace: str, nodes: Collection[str], moment: _Now
     ) -> GangFacts | None:
-        """Return the facts with those that change without a change of the gang.
-
-        `times`: until when the server refuses its pods, when the next of them counts as lost.
-        """
+        """Return the facts with those that change without a change of the gang."""
         facts = entry.facts
         if facts is None:
             return None
-        blocked_until, changes_at = max(entry.blocked_until, times[0]), times[1]
+        blocked_until = max(entry.blocked_until, moment.refused_until)
         guarded = self._store.budgets.forbid(namespace, facts.pods.values())
         knows = self._store.columns.knows
         # Not part of what the facts are read from: of a thousand gangs a node that goes concerns
         # those alone that were given it.
         lost = frozenset(node for node in nodes if not knows(node))
-        known = (facts.blocked_until, facts.guarded, facts.lost, facts.changes_at)
-        if (blocked_until, guarded, lost, changes_at) != known:
+        known = _Now(facts.blocked_until, facts.changes_at, facts.creating)
+        fresh = moment._replace(refused_until=blocked_until)
+        if (fresh, guarded, lost) != (known, facts.guarded, facts.lost):
             # Kept, so that as long as nothing changes the facts are the same object.
             entry.facts = replace(
                 facts,
                 blocked_until=blocked_until,
                 guarded=guarded,
                 lost=lost,
-                changes_at=changes_at,
+                changes_at=moment.changes_at,
+                creating=moment.creating,
             )
         return entry.facts
 
@@ -208,7 +217,8 @@ class JobMembers(_Kind):
         entry = self._entry(key, source, lambda: self._read(job, of, lost))
         refusal = self._store.jobs.refusal(job, now)
         until = refusal.ends if refusal is not None and refusal.blocks_pods else 0.0
-        return self._as_of_now(entry, job.namespace, nodes, (until, loses_at))
+        creating = self._store.jobs.is_creating(key)
+        return self._as_of_now(entry, job.namespace, nodes, _Now(until, loses_at, creating))
 
     def _template(self, job: Job, of: tuple[str, int, int, int]) -> Template:
         book, rules = self._store.quotas, self._settings.rules
@@ -355,7 +365,7 @@ class PodGroupMembers(_Kind):
         lost, loses_at = self._lost(key, None, now)
         source = (self._store.foreign.revision(key), self._epoch, lost, group)
         entry = self._entry(key, source, lambda: self._read(key, group, lost))
-        return self._as_of_now(entry, key.split("/", 2)[1], nodes, (0.0, loses_at))
+        return self._as_of_now(entry, key.split("/", 2)[1], nodes, _Now(0.0, loses_at))
 
     def _pods(self, key: str, job: Job | None) -> Mapping[str, PodView]:
         del job

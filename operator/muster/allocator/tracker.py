@@ -129,6 +129,8 @@ class GangFacts:
     """A disruption budget forbids to evict it as a whole."""
     lost: frozenset[str] = _NONE
     """Nodes that pods were given and that are gone."""
+    creating: bool = False
+    """Pods of it are being created at this moment."""
     changes_at: float = math.inf
     """When they change by time alone: a pod whose node does not answer counts as lost then."""
 
@@ -509,8 +511,9 @@ def _lapse(turn: _Turn) -> None:
     if since is None:
         return
     end = max(since, turn.memory.came_at) + facts.patience
-    if turn.now < end:
-        turn.wake(end)
+    # Whoever else got the room of a pod that is on its way to the server would share it.
+    if turn.now < end or facts.creating:
+        turn.wake(max(end, turn.now + FIRST_RETRY))
         return
     turn.forget(assumed)
     turn.remember(rests_until=turn.now + REST)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import time
@@ -143,12 +144,14 @@ class Reconciler:
 
     async def _write(self, job: Job, batch: Sequence[Action]) -> bool:
         refused = asyncio.Event()
-        if len(batch) == 1:
-            await self._one(job, batch[0], refused)
-        else:
-            async with asyncio.TaskGroup() as tasks:
-                for action in batch:
-                    tasks.create_task(self._one(job, action, refused))
+        makes = _sort(batch[0]) == (Create, "Pod")
+        with self._store.jobs.creating(job.key) if makes else contextlib.nullcontext():
+            if len(batch) == 1:
+                await self._one(job, batch[0], refused)
+            else:
+                async with asyncio.TaskGroup() as tasks:
+                    for action in batch:
+                        tasks.create_task(self._one(job, action, refused))
         if refused.is_set():
             return False
         if isinstance(batch[0], Create) and batch[0].doc["kind"] in ("Pod", "Service"):
