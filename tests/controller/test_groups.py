@@ -199,7 +199,7 @@ class TestVerdict:
             "placed": 2,
             "ready": 2,
             "reason": WAITS.reason,
-            "message": f"2 more pods wait: {WAITS.message}",
+            "message": f"it is to have 2 more: {WAITS.message}",
             "summary": "2/4 running, 2 more wait",
             "since": "",
             "position": 3,

@@ -135,4 +135,4 @@ def test_many_nodes():
     world.settle()
     world.start()
     told = world.settle().status["gang"]
-    assert "6 pods on n0, n1, n2 and 3 more nodes, which" in told["message"]
+    assert "6 of its pods, on n0, n1, n2 and 3 more nodes;" in told["message"]

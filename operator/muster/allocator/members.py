@@ -112,16 +112,14 @@ class _Kind:
             self._epoch += 1
         self._stranded = frozenset(map(self.key_of, self._store.stranded()))
 
-    def _lost(self, key: str, job: Job | None, now: float) -> tuple[Mapping[str, PodView], float]:
-        """Return the pods that are lost by place, and when the next one will be."""
+    def _lost(
+        self, key: str, job: Job | None, pods: Callable[[], Mapping[str, PodView]], now: float
+    ) -> tuple[Mapping[str, PodView], float]:
+        """Return those of the pods by place that are lost, and when the next one will be."""
         # To go through all pods of all gangs in each cycle would cost.
         if key not in self._stranded:
             return {}, math.inf
-        return self._store.away.look(job, self._pods(key, job), now)
-
-    def _pods(self, key: str, job: Job | None) -> Mapping[str, PodView]:
-        """Return the pods of a gang by place."""
-        raise NotImplementedError
+        return self._store.away.look(job, pods(), now)
 
     def _kept(self, keys: Iterable[str]) -> Sequence[str]:
         """Return the keys of all gangs there are; what is kept of others is dropped."""
@@ -153,9 +151,8 @@ class _Kind:
         # Not part of what the facts are read from: of a thousand gangs a node that goes concerns
         # those alone that were given it.
         lost = frozenset(node for node in nodes if not knows(node))
-        known = _Now(facts.blocked_until, facts.changes_at, facts.creating)
-        fresh = moment._replace(refused_until=blocked_until)
-        if (fresh, guarded, lost) != (known, facts.guarded, facts.lost):
+        known = (facts.blocked_until, facts.guarded, facts.lost, facts.changes_at, facts.creating)
+        if (blocked_until, guarded, lost, moment.changes_at, moment.creating) != known:
             # Kept, so that as long as nothing changes the facts are the same object.
             entry.facts = replace(
                 facts,
@@ -211,8 +208,8 @@ class JobMembers(_Kind):
         if job is None:
             return None
         of = (job.uid, job.generation, self._store.quotas.version, self._epoch)
+        lost, loses_at = self._lost(key, job, lambda: self._store.own_pods(job), now)
         # The number comes first: it differs most often, and a job takes long to compare.
-        lost, loses_at = self._lost(key, job, now)
         source = (self._store.jobs.revision(key), of, lost, job)
         entry = self._entry(key, source, lambda: self._read(job, of, lost))
         refusal = self._store.jobs.refusal(job, now)
@@ -238,10 +235,6 @@ class JobMembers(_Kind):
             free=frozenset(gangs.names_of(job, free)),
             late=gangs.late_names(job),
         )
-
-    def _pods(self, key: str, job: Job | None) -> Mapping[str, PodView]:
-        del key
-        return {} if job is None else self._store.own_pods(job)
 
     def _read(
         self, job: Job, of: tuple[str, int, int, int], lost: Mapping[str, PodView]
@@ -362,14 +355,13 @@ class PodGroupMembers(_Kind):
         group = self._store.group_of(key)
         if group is not None and self._store.is_of_job(group):
             return None  # its job knows better
-        lost, loses_at = self._lost(key, None, now)
+        members = self._store.foreign.members
+        lost, loses_at = self._lost(
+            key, None, lambda: {pod.name: pod for pod, _ in members(key)}, now
+        )
         source = (self._store.foreign.revision(key), self._epoch, lost, group)
         entry = self._entry(key, source, lambda: self._read(key, group, lost))
         return self._as_of_now(entry, key.split("/", 2)[1], nodes, _Now(0.0, loses_at))
-
-    def _pods(self, key: str, job: Job | None) -> Mapping[str, PodView]:
-        del job
-        return {pod.name: pod for pod, _ in self._store.foreign.members(key)}
 
     def _read(
         self, key: str, group: GroupView | None, lost: Mapping[str, PodView]

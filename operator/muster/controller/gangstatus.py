@@ -89,8 +89,8 @@ def _stranded(scope: Scope, found: Verdict) -> Verdict:
     many = f" and {len(nodes) - 3} more nodes" if len(nodes) > 3 else ""
     where = f"{', '.join(nodes[:3])}{many}"
     message = (
-        f"nothing is heard of {len(pods)} pods on {where}, which may run on: each is made anew "
-        f"once it is gone, or its node is deleted or tainted {names.OUT_OF_SERVICE_TAINT}; the "
+        f"nothing is heard of {len(pods)} of its pods, on {where}; each may run on, and is made "
+        f"anew once it is gone, or its node deleted or tainted {names.OUT_OF_SERVICE_TAINT}; the "
         f"annotation {names.REPLACE_UNREACHABLE}: {names.REPLACE_BY_FORCE} waits for neither"
     )
     summary = f"{found.ready}/{scope.job.total} running, no word from {where}"[:SUMMARY]
@@ -224,7 +224,7 @@ def _growing(last: Verdict, state: GangPhase, total: int, there: int) -> Verdict
         last,
         state=state,
         placed=there,
-        message=f"{total - there} more pods wait: {last.message}" if last.message else "",
+        message=f"it is to have {total - there} more: {last.message}" if last.message else "",
         summary=f"{there}/{total} {str(state).lower()}, {total - there} more wait",
     )
 
