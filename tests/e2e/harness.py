@@ -105,7 +105,7 @@ class Api:
             method,
             self._server + path,
             body=None if body is None else json.dumps(body),
-            headers={"Content-Type": kind},
+            headers={**self._pool.headers, "Content-Type": kind},
             timeout=30.0,
         )
         is_json = answer.headers.get("Content-Type", "").startswith("application/json")
@@ -323,10 +323,10 @@ class Api:
 
 def connections(cluster: Cluster) -> urllib3.PoolManager:
     """Return connections as the administrator of a cluster."""
-    pki = cluster.files.pki
-    context = ssl.create_default_context(cafile=str(pki / "ca.crt"))
-    context.load_cert_chain(str(pki / "admin.crt"), str(pki / "admin.key"))
-    return urllib3.PoolManager(ssl_context=context, maxsize=16)
+    context = ssl.create_default_context(cafile=str(cluster.files.certificate))
+    token = yaml.safe_load(cluster.kubeconfig.read_text())["users"][0]["user"]["token"]
+    headers = {"Authorization": f"Bearer {token}"}
+    return urllib3.PoolManager(headers=headers, ssl_context=context, maxsize=16)
 
 
 def _short(state: Mapping[str, Json]) -> str:
@@ -757,7 +757,7 @@ def install_roles(api: Api, overlay: str) -> None:
     for document in sorted([*made, *documents], key=lambda d: d["kind"] != "Namespace"):
         found = document["metadata"]
         path = f"{_place(document['kind'], found.get('namespace', ''))}/{found['name']}"
-        query = "?fieldManager=tests&force=true"
+        query = "?fieldManager=kubectl&force=true"  # who applies the overlay is no stranger
         api.send("PATCH", path + query, document, "application/apply-patch+yaml")
 
 

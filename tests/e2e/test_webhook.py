@@ -25,7 +25,7 @@ from harness import (
     tfjob,
 )
 
-from muster.local import pki
+import pki
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 

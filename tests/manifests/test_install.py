@@ -66,6 +66,7 @@ def installed(empty: cluster.Cluster) -> cluster.Cluster:
         for namespace, name in deployments:
             put(empty, namespace, name)
         shell(empty, "\n".join(commands(section)[:-INSTALL]))
+    shell(empty, "kubectl create namespace team-a")
     (last,) = {tuple(commands(section)[-INSTALL:]) for section in BEFORE}
     shell(empty, "\n".join(last))
     return empty
@@ -171,7 +172,15 @@ def test_every_overlay_is_accepted(installed: cluster.Cluster, tmp_path: Path) -
         arguments = found["spec"]["template"]["spec"]["containers"][0]["args"]
         wanted = ARGUMENTS.get(overlay) or [*RUN, f"--gang-scheduler-name={overlay}"]
         assert arguments == wanted, overlay
-    kubectl(installed, "apply", "--dry-run=server", "-f", str(folder))
+    kubectl(
+        installed,
+        "apply",
+        "--server-side",
+        "--force-conflicts",
+        "--dry-run=server",
+        "-f",
+        str(folder),
+    )
 
 
 def test_with_cert_manager_the_operator_gets_files_and_no_right_to_publish(
@@ -215,7 +224,6 @@ def team(installed: cluster.Cluster, tmp_path_factory: pytest.TempPathFactory) -
     top.write_text(top.read_text() + "nameSuffix: -b\n")
     beside = kubectl(installed, "kustomize", str(ROOT / "manifests" / "overlays" / "embedded"))
     assert not identities(kubectl(installed, "kustomize", str(overlay))) & identities(beside)
-    kubectl(installed, "create", "namespace", "team-a")
     kubectl(installed, "apply", "--server-side", "-k", str(overlay))
     return installed
 

@@ -105,7 +105,7 @@ def come(attached, shape, *nodes, sign=1):
 
 def leave(attached, shape, node, *, count=1):
     """Let tasks of a node be about to go."""
-    attached.leave(shape, np.array([node]), np.array([count]))
+    attached.add(shape, np.array([node]), np.array([count]), leaving=True)
 
 
 def test_shapes_without_volumes():

@@ -133,29 +133,24 @@ def _environment(job: Job, replica: Replica, _domain: str) -> base.Environment:
     return base.Environment(entries=lambda _index: entries, container=text(container.get("name")))
 
 
-def _outcome(
-    job: Job,
-    counts: Mapping[str, ReplicaStatus],
-    pods: Sequence[PodView],
-    excused: frozenset[str],
-) -> Sequence[base.Outcome]:
+def _outcome(job: Job, seen: base.Progress) -> Sequence[base.Outcome]:
     """Return the conditions: the launcher decides; a lost worker is lost for the program.
 
     A failed pod is excused only while its exit code, or the whole gang, is given another try.
     """
-    leads = counts.get(LAUNCHER, ReplicaStatus())
+    leads = seen.counts.get(LAUNCHER, ReplicaStatus())
     if leads.succeeded:
         return (base.Outcome(base.End.SUCCEEDED, f"MPIJob {job.name} is successfully completed."),)
     runs = (
         (base.Outcome(base.End.RUNNING, f"MPIJob {job.name} is running."),) if leads.active else ()
     )
-    text_ = mpi.evicted(job, pods, names.EVICTED)
+    text_ = mpi.evicted(job, seen.pods, names.EVICTED)
     if text_:
         return (*runs, base.Outcome(base.End.FAILED, text_, mpi.EVICTED))
-    failed = base.first_failure(job, counts, _given_another_try(job, excused))
+    failed = seen.failed(job, _given_another_try(job, seen.excused))
     if failed is None:
         return runs
-    said = f"{counts[failed.type].failed} {failed.type} replica(s) failed."
+    said = f"{seen.counts[failed.type].failed} {failed.type} replica(s) failed."
     return (*runs, base.Outcome(base.End.FAILED, f"MPIJob {job.name} is failed because {said}"))
 
 

@@ -122,38 +122,6 @@ def condition(group: GroupView, type_: str, status: str = "True") -> Mapping[str
     return next(found, None)
 
 
-def verdict(
-    scheduler: str, group: GroupView | None, counts: Tally, read: Reader
-) -> Verdict | None:
-    """Return the verdict, None if there is nothing to say yet."""
-    reading = read(group, counts) if group else _missing(counts)
-    if reading is None:
-        return None
-    return Verdict(
-        scheduler=scheduler,
-        state=reading.state,
-        pod_group=group.name if group else "",
-        min_member=counts.needed,
-        placed=counts.placed,
-        ready=counts.ready,
-        reason=reading.reason,
-        message=reading.message,
-        summary=_summary(reading, counts),
-        ever_possible=reading.reason not in HOPELESS,
-    )
-
-
-def look_again(group: GroupView | None, counts: Tally) -> float | None:
-    """Return when silence will have lasted long enough to be told; None if it never will."""
-    if group is not None:
-        at = group.created + FIRST_REPORT
-    elif counts.waiting:
-        at = counts.waiting[0].created + GROUP_GRACE
-    else:
-        return None
-    return at if at > counts.now else None
-
-
 def _missing(counts: Tally) -> Reading | None:
     if not counts.waiting or counts.now - counts.waiting[0].created < GROUP_GRACE:
         return None
@@ -167,26 +135,6 @@ def _summary(reading: Reading, counts: Tally) -> str:
     told = reading.message or reading.reason
     text = f"{counts.placed}/{counts.wanted} placed" + (f": {told}" if told else "")
     return text if len(text) <= _SUMMARY_LENGTH else f"{text[: _SUMMARY_LENGTH - 1]}…"
-
-
-def _no_link(_job: Job, _replica: Replica) -> Link:
-    return Link()
-
-
-def _always(_group: GroupView | None) -> bool:
-    return True
-
-
-def _kept(_job: Job, _pod: PodView) -> bool:
-    return True
-
-
-def _nothing_before(_job: Job, _facts: GangFacts) -> tuple[Json, ...]:
-    return ()
-
-
-def _no_notices(_job: Job, _facts: GangFacts) -> tuple[Notice, ...]:
-    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,18 +161,18 @@ class GangBackend:
     """What it works without, too, though not as well."""
     pods_first_on_delete: bool = False
     """Delete the pods before the group, and create nothing until the old group is gone."""
-    mark: Callable[[Job, Replica], Link] = _no_link
+    mark: Callable[[Job, Replica], Link] = lambda _job, _replica: Link()
     """The link without schedulerName."""
-    admits: Callable[[GroupView | None], bool] = _always
+    admits: Callable[[GroupView | None], bool] = lambda _group: True
     read: Reader | None = None
     """How its state shows on group and pods; None: it does not."""
-    kept: Callable[[Job, PodView], bool] = _kept
+    kept: Callable[[Job, PodView], bool] = lambda _job, _pod: True
     """Whether a pod still has its link; an API server leaves out fields that it does not know."""
     unkept: str = ""
     """What a lost link means and what to do, in a sentence."""
-    before: Callable[[Job, GangFacts], tuple[Json, ...]] = _nothing_before
+    before: Callable[[Job, GangFacts], tuple[Json, ...]] = lambda _job, _facts: ()
     """Documents that must exist before the group, in order of creation."""
-    warn: Callable[[Job, GangFacts], tuple[Notice, ...]] = _no_notices
+    warn: Callable[[Job, GangFacts], tuple[Notice, ...]] = lambda _job, _facts: ()
     """What only this backend has to say about a job."""
 
     def served(self, api_versions: Container[tuple[str, str]]) -> GroupApi | None:
@@ -311,11 +259,26 @@ class GangBackend:
         """
         if self.read is None:
             return None
-        least = standing.minimum(job, facts)
-        counts = tally(job, pods, least, now, facts.queues)
+        counts = tally(job, pods, standing.minimum(job, facts), now, facts.queues)
         lost = any(not self.kept(job, pod) for pod in living(job, pods))
         read = not_enforced(self.unkept) if lost else self.read
-        return verdict(self.name, group, counts, read)
+        found = read(group, counts) if group else _missing(counts)
+        return (
+            None
+            if found is None
+            else Verdict(
+                scheduler=self.name,
+                state=found.state,
+                pod_group=group.name if group else "",
+                min_member=counts.needed,
+                placed=counts.placed,
+                ready=counts.ready,
+                reason=found.reason,
+                message=found.message,
+                summary=_summary(found, counts),
+                ever_possible=found.reason not in HOPELESS,
+            )
+        )
 
     def look_again(
         self,
@@ -325,11 +288,14 @@ class GangBackend:
         pods: Sequence[PodView],
         now: float,
     ) -> float | None:
-        """Return when `verdict` may say more, though nothing has changed; None if never."""
+        """Return when `verdict` may say more as silence lasts; None if never."""
         if self.read is None or (group is not None and self.admits(group)):
             return None
-        counts = tally(job, pods, standing.minimum(job, facts), now)
-        return look_again(group, counts)
+        waiting = tally(job, pods, standing.minimum(job, facts), now).waiting
+        if group is None and not waiting:
+            return None
+        at = group.created + FIRST_REPORT if group else waiting[0].created + GROUP_GRACE
+        return at if at > now else None
 
 
 def labels(job: Job, facts: GangFacts) -> dict[str, str]:

@@ -71,10 +71,6 @@ def _kept(job: Job, pod: PodView) -> bool:
     return _mixed(job) or pod.kind != "Pod" or bool(pod.group)
 
 
-def _warn(job: Job, _facts: GangFacts) -> tuple[Notice, ...]:
-    return tuple(_warnings(job))
-
-
 def _warnings(job: Job) -> Iterator[Notice]:
     if _mixed(job):
         text = (
@@ -89,10 +85,6 @@ def _warnings(job: Job) -> Iterator[Notice]:
             there = group["podGroupName"]
             text = f'{replica.type}: schedulingGroup "{there}" is overwritten with "{job.name}"'
             yield Notice("Warning", names.Event.GROUP_NAME_OVERWRITTEN, text)
-
-
-def _exists(group: GroupView | None) -> bool:
-    return group is not None
 
 
 def _read(group: GroupView, counts: base.Tally) -> base.Reading | None:
@@ -118,7 +110,7 @@ KUBERNETES = base.GangBackend(
     permissions=(Permission(_GROUP, "workloads", _VERBS), Permission(_GROUP, "podgroups", _VERBS)),
     pods_first_on_delete=True,
     mark=_mark,
-    admits=_exists,
+    admits=lambda group: group is not None,
     kept=_kept,
     unkept=(
         "The pods have no schedulingGroup, so they start one by one: the API server leaves it out "
@@ -128,5 +120,5 @@ KUBERNETES = base.GangBackend(
     ),
     before=_workload,
     read=_read,
-    warn=_warn,
+    warn=lambda job, _facts: tuple(_warnings(job)),
 )

@@ -103,7 +103,7 @@ def _add_up(actions: Subparsers) -> None:
         type=Path,
         metavar="FILE",
         help="where there is such a file, its cluster is used as it is and only given what it "
-        "lacks of CRDs, default Queue and the nodes asked for; else the new cluster's kubeconfig "
+        "lacks of CRDs and the nodes asked for; else the new cluster's kubeconfig "
         "is written here too",
     )
     add("--no-kwok", action="store_true", help="nodes are only written down, pods do not run")
@@ -258,7 +258,7 @@ def _env(args: argparse.Namespace) -> int:
 
 def _logs(args: argparse.Namespace) -> int:
     name = _meant(args)
-    path = layout.Layout.of(name).log(args.component)
+    path = layout.Layout(name).log(args.component)
     if not path.exists():
         raise cluster.ClusterError(f"{name} has no {args.component}")
     sys.stdout.write(path.read_text(errors="replace"))

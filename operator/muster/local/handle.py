@@ -33,13 +33,15 @@ KWOK = "kwok"
 KUBECTL = "kubectl"
 SERVERS = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK)
 PROGRAMS = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KUBECTL, KWOK)
-# User and groups in the client certificate of each component.
+MANAGER = "muster-local"
+"""This package: an API server notes under this name what it wrote."""
 USERS: dict[str, tuple[str, ...]] = {
+    MANAGER: ("muster-local-admin", "system:masters"),
     CONTROLLER_MANAGER: ("system:kube-controller-manager",),
     SCHEDULER: ("system:kube-scheduler",),
     KWOK: ("kwok", "system:masters"),
 }
-ADMIN = ("muster-local-admin", "system:masters")
+"""Who asks the API server -> its name there, and its groups."""
 _ISSUER = "https://kubernetes.default.svc.cluster.local"
 _SERVICES = "10.96.0.0/12"
 _PODS = "10.128.0.0/9"
@@ -90,20 +92,19 @@ def _etcd() -> list[str]:
 
 
 def _api_server(layout: Layout, port: int, options: Options) -> list[str]:
-    pki = layout.pki
+    key = layout.certificate.with_suffix(".key")
     return [
         "--etcd-servers=unix://etcd.sock",
         "--bind-address=127.0.0.1",
         "--advertise-address=127.0.0.1",
         f"--secure-port={port}",
-        f"--tls-cert-file={pki}/apiserver.crt",
-        f"--tls-private-key-file={pki}/apiserver.key",
-        f"--client-ca-file={pki}/ca.crt",
-        f"--cert-dir={pki}",
+        # Where there is no certificate it makes one, and its key signs tokens just as well.
+        f"--cert-dir={layout.certificate.parent}",
+        f"--token-auth-file={layout.tokens}",
         "--authorization-mode=Node,RBAC",
         f"--service-account-issuer={_ISSUER}",
-        f"--service-account-key-file={pki}/service-accounts.key",
-        f"--service-account-signing-key-file={pki}/service-accounts.key",
+        f"--service-account-key-file={key}",
+        f"--service-account-signing-key-file={key}",
         f"--service-cluster-ip-range={_SERVICES}",
         # No pod could reach a service on the loopback address anyhow.
         "--endpoint-reconciler-type=none",
@@ -130,8 +131,8 @@ def _controller_manager(layout: Layout, options: Options) -> list[str]:
         f"--authentication-kubeconfig={layout.kubeconfig_of(CONTROLLER_MANAGER)}",
         f"--authorization-kubeconfig={layout.kubeconfig_of(CONTROLLER_MANAGER)}",
         "--use-service-account-credentials=true",
-        f"--service-account-private-key-file={layout.pki}/service-accounts.key",
-        f"--root-ca-file={layout.pki}/ca.crt",
+        f"--service-account-private-key-file={layout.certificate.with_suffix('.key')}",
+        f"--root-ca-file={layout.certificate}",
         f"--controllers={','.join(['*', *off])}",
         "--leader-elect=false",
         "--secure-port=0",
@@ -175,8 +176,6 @@ def _kwok(layout: Layout, options: Options) -> list[str]:
 
 LOOPBACK = "127.0.0.1"
 START_SECONDS = 90.0
-MANAGER = "muster-local"
-"""Under this name an API server notes what this package wrote."""
 _TAIL = 8  # lines
 T = TypeVar("T")
 

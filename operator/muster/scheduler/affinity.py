@@ -104,16 +104,10 @@ class Attached:
         drivers = (ledger.driver for ledger in self._ledgers.get(shape, ()))
         return frozenset[int]().union(*(one.volumes.keys() | one.own.keys() for one in drivers))
 
-    def add(self, shape: int, nodes: IntArray, counts: IntArray) -> None:
-        """Note that (M,) tasks of the shape came to (M,) nodes; negative counts take back."""
+    def add(self, shape: int, nodes: IntArray, counts: IntArray, *, leaving: bool = False) -> None:
+        """Note that (M,) tasks came to (M,) nodes, or are `leaving`; negative takes back."""
         for ledger in self._ledgers.get(shape, ()):
-            ledger.change(shape, nodes, counts, leaving=False)
-            self.version += 1
-
-    def leave(self, shape: int, nodes: IntArray, counts: IntArray) -> None:
-        """Note that (M,) tasks of the shape on (M,) nodes are to go; negative takes back."""
-        for ledger in self._ledgers.get(shape, ()):
-            ledger.change(shape, nodes, counts, leaving=True)
+            ledger.change(shape, nodes, counts, leaving=leaving)
             self.version += 1
 
     def room(self, shape: int, *, future: bool = False) -> IntArray | None:
@@ -263,18 +257,11 @@ class AffinityState:
         own += self.attached.version if self.attached.knows(shape) else 0
         return self._versions.get(shape, 0) + own
 
-    def add(self, shape: int, nodes: IntArray, counts: IntArray) -> None:
-        """Count (M,) tasks of the shape on (M,) nodes; negative counts take back."""
-        self._count(shape, nodes, counts, leaving=False)
-        self.stock.add(shape, nodes, counts)
-        self.attached.add(shape, nodes, counts)
-
-    def leave(self, shape: int, nodes: IntArray, counts: IntArray) -> None:
-        """Count (M,) tasks of the shape on (M,) nodes as going; negative counts take back."""
-        self._count(shape, nodes, counts, leaving=True)
-        self.attached.leave(shape, nodes, counts)
-
-    def _count(self, shape: int, nodes: IntArray, counts: IntArray, *, leaving: bool) -> None:
+    def add(self, shape: int, nodes: IntArray, counts: IntArray, *, leaving: bool = False) -> None:
+        """Count (M,) tasks on (M,) nodes, as going if they are `leaving`; negative takes back."""
+        if not leaving:
+            self.stock.add(shape, nodes, counts)
+        self.attached.add(shape, nodes, counts, leaving=leaving)
         for owner, tally, amount in self._counted_by.get(shape, ()):
             tally.add(tally.going if leaving else tally.counts, nodes, counts * amount)
             self._versions[owner] += 1
