@@ -290,6 +290,25 @@ def test_a_larger_minimum_breaks_nothing():
     assert story.look(1001.0).hold_until == 1006.0
 
 
+def test_a_larger_minimum_of_a_group_that_ran_before_this_process():
+    """What it had is what its status counts; without a status it lacks members."""
+    ran = {"phase": "Running", "running": 3}
+    for status, broken in ((ran, False), ({"phase": "Pending", "running": 3}, True)):
+        story = Story()
+        story.put(
+            {
+                "kind": "PodGroup",
+                "apiVersion": gang.EMBEDDED.apis[0].api_version,
+                "metadata": {"name": "g", "namespace": "team"},
+                "spec": {"minMember": 4},
+                "status": status,
+            }
+        )
+        story.pod("d", "", phase="Pending")
+        story.follow()
+        assert (story.look(10.0).hold_until is not None) is broken
+
+
 def test_a_member_that_takes_its_time_to_end():
     """It is one until then."""
     story = Story(memberHoldSeconds=5, onHoldExpired="release")

@@ -373,7 +373,15 @@ class PodGroupMembers(_Kind):
         terms = podgroups.terms(key, members, group, self._settings.rules)
         scheduler, name = self._store.backend.scheduler_name, key.split("/", 2)[2]
         blank = Verdict(scheduler, GangPhase.WAITING, name, terms.minimum)
-        return group_facts(key, members, terms, self._settings, blank, next(self._revisions))
+        facts = group_facts(key, members, terms, self._settings, blank, next(self._revisions))
+        return replace(facts, had=_had_by(group))
+
+
+def _had_by(group: GroupView | None) -> int | None:
+    """Return how many a gang had when its group was last said to run, None if that is not said."""
+    if group is None or group.phase != names.GroupPhase.RUNNING:
+        return None
+    return group.counts.get("running", 0) + group.counts.get("succeeded", 0) or None
 
 
 def group_facts(

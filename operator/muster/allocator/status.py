@@ -128,7 +128,9 @@ class GroupStatus:
         members, least = self._store.foreign.members(key), memory.facts.asks.min_member
         whole = podgroups.ready(members) >= least
         verdict = _overtaken(memory.verdict) if whole else memory.verdict
-        phase, counts = podgroups.phase(members, least), podgroups.counts(members)
+        # A gang that is to grow runs as it did: one that comes after this process goes by that.
+        kept = least if memory.had is None else min(least, memory.had)
+        phase, counts = podgroups.phase(members, kept), podgroups.counts(members)
         patch = podgroup.status(group, verdict, phase, counts, time.time())
         if patch is None:
             return
