@@ -13,6 +13,7 @@ from muster.api.status import Verdict
 from muster.controller.model import Context, Create, Delete, Patch, Refusal, SetStatus
 from world import START, World, tfjob, unbound
 
+FOUR = [f"mnist-worker-{i}" for i in range(4)]
 NODES = {"mnist-worker-0": "n0", "mnist-worker-1": "n1"}
 WAITS = Verdict(
     scheduler="muster",
@@ -39,6 +40,20 @@ def running():
     """Return a world whose gang of two runs."""
     world = embedded(placements=NODES, verdict=PLACED).settle()
     world.start()
+    return world.settle()
+
+
+def scaled(world, count):
+    """Return the world with so many workers asked for, as by kubectl scale."""
+    world.job["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] = count
+    world.job["metadata"]["generation"] += 1
+    return world
+
+
+def grown():
+    """Return a world whose gang of two runs, and of which four are wanted that do not fit."""
+    world = scaled(running(), 4)
+    world.extra = {"placements": {}, "verdict": WAITS}
     return world.settle()
 
 
@@ -173,6 +188,82 @@ class TestVerdict:
         world.start()
         world.settle()
         assert world.status["gang"]["state"] == "Running"
+
+    def test_a_running_gang_that_is_to_grow(self):
+        """It runs, says that more wait, and why; the group asks for all of them."""
+        world = grown()
+        assert world.status["gang"] | {"since": ""} == {
+            "scheduler": "muster",
+            "podGroup": "mnist",
+            "state": "Running",
+            "minMember": 2,
+            "placed": 2,
+            "ready": 2,
+            "reason": WAITS.reason,
+            "message": f"it is to have 2 more: {WAITS.message}",
+            "summary": "2/4 running, 2 more wait",
+            "since": "",
+            "position": 3,
+            "eta": "2023-11-14T22:15:00Z",
+            "shortage": {"cpu": "2"},
+            "blockedBy": ["job team/big"],
+        }
+        assert world.reasons().count("Unschedulable") == 1
+        assert world.objects["PodGroup", "mnist"]["spec"]["minMember"] == 4
+        told = world.status["gang"]
+        world.extra = {"placements": None, "verdict": None}
+        world.settle()
+        assert world.status["gang"] == told
+        world.extra = {"placements": {}, "verdict": WAITS}
+        del world.objects["Pod", "mnist-worker-1"]
+        world.settle()
+        assert world.status["gang"]["state"] == "Degraded"
+        assert world.status["gang"]["minMember"] == 2
+
+    def test_a_gang_that_has_grown(self):
+        """Once all run it is the larger gang."""
+        world = grown()
+        world.extra = {"placements": dict.fromkeys(FOUR, "n1"), "verdict": PLACED}
+        world.settle()
+        assert world.status["gang"]["summary"] == "2/4 running, 2 more wait"
+        world.start()
+        world.settle()
+        assert world.status["gang"] == {
+            "scheduler": "muster",
+            "podGroup": "mnist",
+            "state": "Running",
+            "minMember": 4,
+            "placed": 4,
+            "ready": 4,
+            "summary": "4/4 running",
+        }
+
+    @pytest.mark.parametrize("runs", [True, False], ids=["running", "placed"])
+    def test_growth_that_is_refused(self, runs):
+        """What there is stays, whether it runs by now or has only its nodes."""
+        world = running() if runs else embedded(verdict=PLACED, placements=NODES).settle()
+        scaled(world, 4)
+        quota = "pods forbidden: exceeded quota"
+        refusal = Refusal("Pod", "mnist-worker-2", "Forbidden", quota, world.now + 60)
+        world.extra = {"placements": {}, "verdict": WAITS, "refusal": refusal}
+        world.settle()
+        assert world.names() == list(NODES)
+        gang = world.status["gang"]
+        assert gang["state"] == ("Running" if runs else "Placed")
+        assert (gang["reason"], gang["minMember"]) == ("ExceedsResourceQuota", 2)
+
+    def test_a_member_that_takes_its_time_to_end(self):
+        """The gang runs until it has ended, and says so."""
+        world = running()
+        metadata = world.pod("mnist-worker-1")["metadata"]
+        metadata["deletionTimestamp"] = "2023-11-14T22:13:20Z"
+        world.settle()
+        assert world.status["gang"]["state"] == "Running"
+        assert world.status["gang"]["summary"] == "1/2 running, 1 ending"
+        del world.objects["Pod", "mnist-worker-1"]
+        world.extra["placements"] = {}
+        world.settle()
+        assert world.status["gang"]["state"] == "Degraded"
 
     def test_the_end_is_the_end_of_the_gang(self):
         """A finished job has no gang any more, and nobody brings its verdict back."""

@@ -59,6 +59,7 @@ class Reason(StrEnum):
     UNSCHEDULABLE = "Unschedulable"
     UNREADABLE = "Unreadable"
     """It, or what it is made of, is not understood."""
+    NODE_UNREACHABLE = "NodeUnreachable"
 
     @property
     def ever_possible(self) -> bool:

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from muster.api import quantity
+from muster.api import edge, names, quantity
 from muster.api.model import Json
 from muster.cluster.pods import PodShape, Requests, Taint, Term, Toleration
 from muster.cluster.selectors import PodAffinityTerm, meets
@@ -50,12 +50,20 @@ class NodeView:
     """Of memory, disk, process ids."""
     allocatable: Requests
     """`pods` included."""
+    down: tuple[str, float] | None = None
+    """By which taint Kubernetes says that it is not ready, and since when; None: it is ready."""
 
     @property
     def usable(self) -> bool:
         """Say whether anybody's pods may come here; nodes set apart for some are for somebody."""
         closed = any(taint.key.startswith(CLOSING) for taint in self.taints)
         return self.ready and not self.unschedulable and not closed
+
+    @property
+    def out_of_service(self) -> bool:
+        """Say whether an administrator has seen to it that it runs nothing."""
+        fenced = any(taint.key == names.OUT_OF_SERVICE_TAINT for taint in self.taints)
+        return self.down is not None and fenced
 
 
 def parse_node(doc: Json) -> NodeView:
@@ -73,6 +81,7 @@ def parse_node(doc: Json) -> NodeView:
         ),
         unschedulable=bool(spec.get("unschedulable")),
         ready=states.get("Ready", False),
+        down=None if states.get("Ready", False) else _down(doc, status),
         pressure=(
             states.get("MemoryPressure", False),
             states.get("DiskPressure", False),
@@ -80,6 +89,16 @@ def parse_node(doc: Json) -> NodeView:
         ),
         allocatable=tuple(sorted((r, quantity.units(r, text)) for r, text in amounts.items())),
     )
+
+
+def _down(doc: Json, status: Json) -> tuple[str, float]:
+    """Return the taint for a node that is not ready, and since when it is not."""
+    found = (c for c in status.get("conditions") or () if c["type"] == "Ready")
+    told: Json = next(found, {})
+    silent = told.get("status") == "Unknown"
+    times = told.get("lastTransitionTime"), doc["metadata"].get("creationTimestamp")
+    since = next((at for at in map(edge.parse_time, times) if at is not None), 0.0)
+    return names.UNREACHABLE_TAINT if silent else names.NOT_READY_TAINT, since
 
 
 NOT_READY: Final = "node(s) were not ready"
@@ -142,9 +161,9 @@ def holds(term: Term, node: NodeView) -> bool:
     """Say whether all requirements of a term hold for a node; false for a term without any."""
     if not term.labels and not term.fields:
         return False
-    names = {"metadata.name": node.name}
+    fields = {"metadata.name": node.name}
     return all(meets(e, node.labels) for e in term.labels) and all(
-        meets(e, names) for e in term.fields
+        meets(e, fields) for e in term.fields
     )
 
 

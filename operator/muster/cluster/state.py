@@ -201,6 +201,10 @@ class ClusterColumns:
         """Say whether there is a node of that name."""
         return node in self._nodes.slots
 
+    def on(self, node: str) -> Iterable[PodUse]:
+        """Return the pods that take room on a node, or would if it were there."""
+        return self._residents.get(node, {}).values()
+
     def fits(self, node: str, shape: PodShape) -> bool:
         """Say whether the node is there and has room for a pod of that shape at this moment.
 

@@ -27,6 +27,9 @@ _EXCLUDES: Final = {
 }
 """Setting the one removes the other."""
 ENDS: Final = (names.Condition.SUCCEEDED, names.Condition.FAILED)
+_GOING: Final = (PodFate.GOES, PodFate.COUNTED)
+_AWAY: Final = (PodFate.GOES, PodFate.LOST, PodFate.UNREACHABLE)
+"""Pods that count nowhere."""
 _WAITING: Final = frozenset(
     {
         GangPhase.WAITING,
@@ -121,7 +124,7 @@ def _column(member: Member, going: Collection[str]) -> tuple[str, str]:
     """Return the type and phase under which a pod counts; an empty phase counts nowhere."""
     type_, phase = member.replica.type, member.pod.phase
     replaced = member.fate is PodFate.COUNTED or member.pod.uid in going
-    if member.fate in (PodFate.GOES, PodFate.LOST) or (replaced and phase != "Failed"):
+    if member.fate in _AWAY or (replaced and phase != "Failed"):
         phase = ""
     return type_, phase
 
@@ -131,7 +134,7 @@ def to_restart(job: Job, roster: JobPods) -> Mapping[str, tuple[str, ...]]:
     failed = roster.having(PodFate.RESTARTS)
     leaving = failed
     if failed and job.restarts_whole:
-        leaving = roster.having(PodFate.STAYS, PodFate.RESTARTS, PodFate.PERMANENT, PodFate.LOST)
+        leaving = tuple(m for m in roster.members if m.fate not in _GOING)
     by_type: defaultdict[str, list[str]] = defaultdict(list)
     for member in leaving:
         by_type[member.replica.type].append(member.pod.uid)

@@ -35,9 +35,11 @@ class PodFate(Enum):
     """It runs, will run, or has ended and its end counts."""
     GOES = auto()
     """It is being deleted already."""
+    UNREACHABLE = auto()
+    """Its node does not answer: nobody knows whether it runs, so that it keeps its place."""
     LOST = auto()
-    """It never had its chance (refused by its node, taken by the scheduler): replaced, and
-    counted nowhere."""
+    """It never had its chance (refused by its node, taken by the scheduler), or has lost it with
+    its node: replaced, and counted nowhere."""
     COUNTED = auto()
     """Its restart stands in the status: it may be deleted."""
     RESTARTS = auto()
@@ -302,16 +304,24 @@ def _members(
 def _fate(
     pod: PodView, replica: Replica, framework: Framework, *, lost: bool, counted: frozenset[str]
 ) -> PodFate:
-    if pod.deleting:
-        return PodFate.GOES
+    if pod.fenced or pod.deleting:
+        return _fate_at_its_end(pod)
     # Before its phase: the others of a gang that restarts as a whole are counted while they run.
     if pod.uid in counted:
         return PodFate.COUNTED
+    if pod.lost:
+        return PodFate.UNREACHABLE
     if pod.phase != "Failed" or replica.batch:
         return PodFate.STAYS
     if lost or refused(pod):
         return PodFate.LOST
     return _fate_of_failure(pod, replica, framework)
+
+
+def _fate_at_its_end(pod: PodView) -> PodFate:
+    if pod.fenced:
+        return PodFate.LOST
+    return PodFate.UNREACHABLE if pod.lost else PodFate.GOES
 
 
 def _fate_of_failure(pod: PodView, replica: Replica, framework: Framework) -> PodFate:

@@ -88,6 +88,8 @@ class Observed:
     verdict: Verdict | None = None
     """The embedded allocator's latest verdict on the gang, None if it has not looked yet."""
     refusal: Refusal | None = None
+    loses_at: float | None = None
+    """When the next of the pods counts as lost, if its node stays away."""
     replacing: frozenset[str] = frozenset()
     """uids of pods that the scheduler ended (eviction, hold expired), not the program."""
 
@@ -109,6 +111,8 @@ class Delete:
     namespace: str
     name: str
     uid: str
+    force: bool = False
+    """At once: nobody is there to end it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,8 @@ from muster.gang.base import owner
 
 def delete(view: PodView | ObjectView) -> Delete:
     """Return the deletion of exactly this pod or other child."""
-    return Delete(_version(view), view.kind, view.namespace, view.name, view.uid)
+    force = isinstance(view, PodView) and view.fenced
+    return Delete(_version(view), view.kind, view.namespace, view.name, view.uid, force=force)
 
 
 def _version(view: PodView | ObjectView | GroupView) -> str:
@@ -28,8 +29,8 @@ def _version(view: PodView | ObjectView | GroupView) -> str:
 
 
 def deletions(views: Iterable[PodView | ObjectView]) -> Iterator[Delete]:
-    """Yield the deletions of those that are not being deleted yet."""
-    return (delete(view) for view in views if not view.deleting)
+    """Yield the deletions of those that are not being deleted yet, or would be for ever."""
+    return (found for view in views if (found := delete(view)).force or not view.deleting)
 
 
 def own(scope: Scope, views: Iterable[ObjectView]) -> tuple[ObjectView, ...]:

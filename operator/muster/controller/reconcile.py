@@ -167,6 +167,7 @@ def _running(scope: Scope) -> Iterator[Action]:
         scope.retry,
         _rest(scope),
         gangstatus.look_again(scope),
+        scope.observed.loses_at,
         scope.job.created + FIRST_VERDICT if silent else None,
         None if problems else _after_others(scope, blocked=bool(obstacle)),
     )

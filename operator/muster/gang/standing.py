@@ -63,7 +63,12 @@ def has_node(pod: PodView) -> bool:
 
 def is_placed(pod: PodView) -> bool:
     """Say whether a pod fills its place: it has a node to stay on, or has done its work."""
-    return pod.phase == "Succeeded" or (has_node(pod) and not pod.deleting)
+    return pod.phase == "Succeeded" or (has_node(pod) and not (pod.deleting or pod.lost))
+
+
+def is_ending(pod: PodView) -> bool:
+    """Say whether a pod is being taken away and still at work."""
+    return has_node(pod) and pod.deleting and not pod.lost
 
 
 def placed(pods: Iterable[PodView]) -> int:
@@ -82,6 +87,16 @@ def was_admitted(job: Job) -> bool:
     Members that are missing from such a gang come first, and their room is kept for them.
     """
     return _stood(job, _ADMITTED)
+
+
+def had(job: Job) -> int | None:
+    """Return how many pods the gang had when it last was whole, by the job's status.
+
+    None where that is not known. More may be wanted by now: these wait like any gang.
+    """
+    written = job.status.gang
+    known = written is not None and was_admitted(job)
+    return (written.min_member or None) if written is not None and known else None
 
 
 def has_run(job: Job) -> bool:

@@ -17,6 +17,7 @@ _ANNOTATIONS = f"""what a pod on a simulated node does is told by annotations of
   {nodes.PREFIX}run-seconds: "2"       until it ends, or `forever`
   {nodes.PREFIX}exit-codes: "137,0"    how each attempt ends; the last repeats
   {nodes.PREFIX}refuse: OutOfcpu       its node turns it away for that reason
+  {nodes.PREFIX}end-seconds: "2"       until it is gone once it is deleted, or `forever`
 A list in run-seconds is for the attempts as well. Restarts in place count as attempts, and so
 do pods made anew under the same name by the same owner. Parameter servers, MPI workers and pods
 with restartPolicy Always run for ever unless they say otherwise. A node is NotReady while it has

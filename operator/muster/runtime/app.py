@@ -82,6 +82,7 @@ class Operator:
             Callbacks(self.queue.add, self._trigger),
             settings.cluster_domain,
             settings.home,
+            settings.node_lost_after,
         )
         self.informers = Informers(connection, self.store)
         self.policy = policyfile.PolicyFile(settings.scheduler_conf)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import math
@@ -213,6 +214,7 @@ class Reconciler:
         if adopts and not await self._stays(turn.job):
             return False
         refused = asyncio.Event()
+        makes = _sort(batch[0]) == (Create, "Pod")
         lanes: dict[object, list[Action]] = {}
         for index, action in enumerate(batch):
             lanes.setdefault(_object(action) or index, []).append(action)
@@ -222,12 +224,13 @@ class Reconciler:
                 if not await self._one(turn, action, refused):
                     return
 
-        if len(lanes) == 1:
-            await follow(batch)
-        else:
-            async with asyncio.TaskGroup() as tasks:
-                for lane in lanes.values():
-                    tasks.create_task(follow(lane))
+        with self._store.jobs.creating(turn.job.key) if makes else contextlib.nullcontext():
+            if len(lanes) == 1:
+                await follow(batch)
+            else:
+                async with asyncio.TaskGroup() as tasks:
+                    for lane in lanes.values():
+                        tasks.create_task(follow(lane))
         if refused.is_set():
             return False
         if isinstance(batch[0], Create) and batch[0].doc["kind"] in ("Pod", "Service"):
@@ -318,6 +321,8 @@ class Reconciler:
         path = resource.path(action.namespace, action.name)
         pod = self._store.pod(action.namespace, action.name) if action.kind == "Pod" else None
         grace = None if pod is None else binder.grace(self._store, pod)
+        if action.force:
+            grace = 0
         try:
             left = await self._kube.delete(path, action.uid, PriorityLevel.PLACEMENT, grace=grace)
         except ApiError as error:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -69,6 +70,7 @@ class Jobs:
         self._jobs: dict[str, _JobEntry] = {}
         self._refusals: dict[str, tuple[int, Refusal]] = {}
         self._revisions: dict[str, int] = {}
+        self._creating: set[str] = set()
 
     def _changed(self, before: _JobEntry | None, after: _JobEntry | None) -> None:
         entry = after or before
@@ -157,6 +159,19 @@ class Jobs:
     def _is_there(self, key: str, uid: str) -> bool:
         entry = self._jobs.get(key)
         return entry is not None and entry.uid == uid
+
+    @contextmanager
+    def creating(self, key: str) -> Iterator[None]:
+        """Let it be known that pods of the job are being created, as long as the block lasts."""
+        self._creating.add(key)
+        try:
+            yield
+        finally:
+            self._creating.discard(key)
+
+    def is_creating(self, key: str) -> bool:
+        """Say whether pods of the job are being created: each may come to its node any moment."""
+        return key in self._creating
 
     def enqueue_all(self) -> None:
         """Ask for a pass over every job."""

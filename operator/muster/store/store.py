@@ -24,6 +24,7 @@ from muster.frameworks.base import Framework
 from muster.gang import GangBackend
 from muster.kube.collection import EVERYWHERE, Collection
 from muster.store import parse
+from muster.store.away import LOST_AFTER, AwayNodes
 from muster.store.children import Children
 from muster.store.jobs import Jobs
 from muster.store.parse import PodEntry
@@ -63,6 +64,7 @@ class Store:
         callbacks: Callbacks = NOBODY,
         domain: str = "",
         home: str = "",
+        lost_after: float = LOST_AFTER,
     ) -> None:
         self.backend = backend
         self.frameworks = {framework.kind: framework for framework in frameworks}
@@ -74,6 +76,7 @@ class Store:
             self.frameworks, self._enqueue, self._trigger, domain, home, self.namespaces
         )
         self.columns = ClusterColumns()
+        self.away = AwayNodes(lost_after)
         self.foreign = ForeignPods(_ignore)
         self.budgets = Budgets()
         self.priorities: dict[str, int] = {}
@@ -127,6 +130,11 @@ class Store:
         if nodes is None or not nodes.complete:
             return None
         return nodes.get("", name) is not None
+
+    def stranded(self) -> Iterator[PodView]:
+        """Yield the pods on nodes that do not answer; that of a batch Job of a job's as its."""
+        for node in self.away:
+            yield from self._on(node)
 
     # What was just written, or read outside of the watches.
 
@@ -201,8 +209,7 @@ class Store:
                 None if before is None else before.member, None if after is None else after.member
             )
             if new is not None and new.node:
-                owner = self.children.job_of(new.owner)
-                self.arrived(new if owner == new.owner else replace(new, owner=owner))
+                self.arrived(self._as_of_job(new))
             if parse.matters(used, uses, old, new):
                 self._trigger()
 
@@ -241,8 +248,22 @@ class Store:
 
     def _node_changed(self, before: NodeView | None, after: NodeView | None) -> None:
         self.columns.node_changed(before, after)
-        if before != after:
-            self._trigger()
+        view = after or before
+        if view is None or before == after:
+            return
+        if self.away.node_changed(before, after, self.columns.on):
+            for pod in self._on(view.name):
+                self._enqueue_owner(pod)
+        self._trigger()
+
+    def _on(self, node: str) -> Iterator[PodView]:
+        found = (self.children.pod(use.namespace, use.name) for use in self.columns.on(node))
+        return (self._as_of_job(pod) for pod in found if pod is not None)
+
+    def _as_of_job(self, pod: PodView) -> PodView:
+        """Return the pod, one that a batch Job has made for a job as the job's own."""
+        owner = self.children.job_of(pod.owner)
+        return pod if owner == pod.owner else replace(pod, owner=owner)
 
     def _space_changed(self, before: Labelled | None, after: Labelled | None) -> None:
         # Terms of pods about each other may look at the labels of namespaces.
