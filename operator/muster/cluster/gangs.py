@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from muster import frameworks
-from muster.api import names, quantity
+from muster.api import edge, names, quantity
 from muster.api.model import Job, Json, PodView, Replica
 from muster.cluster import quota, tasks
 from muster.cluster.pods import PodShape, shape_of
@@ -217,7 +217,7 @@ def _duration(job: Job) -> float:
 
 def _deadline(job: Job) -> float:
     limit, start = job.run_policy.active_deadline_seconds, job.status.start_time
-    return UNLIMITED if limit is None or start is None else start + limit
+    return UNLIMITED if limit is None or start is None else edge.moment(start + limit)
 
 
 def running_since(job: Job) -> float | None:
@@ -265,10 +265,16 @@ def shapes_of(job: Job, ranges: Sequence[LimitView] = ()) -> dict[str, PodShape]
     common, whole = labels(job, frameworks.of(job)), templates(job, ranges)
     return {
         replica.type: shape_of(
-            whole[replica.type], job.namespace, {**common, names.REPLICA_TYPE: replica.role}
+            _bare(whole[replica.type]), job.namespace, {**common, names.REPLICA_TYPE: replica.role}
         )
         for replica in job.replicas
     }
+
+
+def _bare(template: Json) -> Json:
+    """Return a template that does not say who its pods are: what it says of that is not so."""
+    metadata = template.get("metadata") or {}
+    return {**template, "metadata": {"labels": metadata.get("labels") or {}}}
 
 
 def _whole(job: Job, replica: Replica) -> Json:

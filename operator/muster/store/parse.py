@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from functools import lru_cache, partial
 from typing import Any
 
-from muster.api import names
+from muster.api import edge, names
 from muster.api.model import BatchView, ContainerEnd, GroupView, Json, ObjectView, PodView
 from muster.cluster import podgroups, pods, tasks
 from muster.cluster.podgroups import Ask, Member
@@ -37,10 +36,7 @@ WAITING_IS_NORMAL = frozenset({"", "ContainerCreating", "PodInitializing"})
 @lru_cache(maxsize=4096)
 def epoch(text: str) -> float:
     """Return the seconds since the epoch of an RFC 3339 time; 0 if it is not one."""
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        return 0.0
+    return edge.parse_time(text) or 0.0
 
 
 def _controller(metadata: Json) -> Json:
