@@ -13,6 +13,7 @@ from muster.api import quantity
 _FIRST: Final = datetime.min.replace(tzinfo=UTC).timestamp()
 _LAST: Final = datetime.max.replace(tzinfo=UTC).timestamp()
 _INT64: Final = 2**63
+INT32: Final = (-(2**31), 2**31 - 1)
 
 
 def parse_time(value: object) -> float | None:
@@ -61,8 +62,9 @@ def text(value: object) -> str:
 
 def integer(value: object) -> int | None:
     """Return the value if it is a whole number of at most 64 bits, else None."""
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    return value if whole and -_INT64 <= value < _INT64 else None
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if -_INT64 <= value < _INT64 else None
 
 
 def within(value: object, least: int, most: int) -> int:

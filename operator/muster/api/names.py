@@ -172,6 +172,7 @@ class Event(StrEnum):
     FAILED_SCHEDULING = "FailedScheduling"
     SCHEDULED = "Scheduled"
     EVICT = "Evict"
+    UNREADABLE = Reason.UNREADABLE.value
 
 
 LOST_RACES: Final = frozenset(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from muster import frameworks
 from muster.api import edge, names, quantity
@@ -56,6 +56,11 @@ class QueueInput:
     name: str
     weight: int = 1
     capability: Mapping[str, int] = field(default_factory=dict)
+    unreadable: str = ""
+    """Why it cannot be read, so that it lets nobody in."""
+
+
+MOST_WEIGHT: Final = 2**31 - 1
 
 
 class Flags(Protocol):
@@ -103,14 +108,10 @@ class GangRules:
 
 
 def parse_queue(document: Json) -> QueueInput:
-    """Return a Queue object as the allocator needs it."""
+    """Return a Queue object as the allocator needs it. ValueError for a bad capability."""
     spec = document.get("spec") or {}
-    capability = spec.get("capability") or {}
-    return QueueInput(
-        document["metadata"]["name"],
-        max(1, int(spec.get("weight") or 1)),
-        {resource: quantity.units(resource, text) for resource, text in capability.items()},
-    )
+    weight = edge.within(spec.get("weight"), 1, MOST_WEIGHT)
+    return QueueInput(document["metadata"]["name"], weight, amounts(spec.get("capability")) or {})
 
 
 def ours(replica: Replica, rules: GangRules) -> bool:
@@ -297,7 +298,11 @@ def amounts(resources: Mapping[str, str] | None) -> Mapping[str, int] | None:
     """Return quantities by resource in the units of `api.quantity`. Raises ValueError."""
     if resources is None:
         return None
-    return {resource: quantity.units(resource, text) for resource, text in resources.items()}
+    return {
+        resource: quantity.units(resource, text)
+        for resource, text in edge.mapping(resources).items()
+        if isinstance(text, str | int | float)
+    }
 
 
 def names_of(job: Job, replicas: Sequence[Replica]) -> list[str]:

@@ -50,6 +50,7 @@ class NodeView:
     """Of memory, disk, process ids."""
     allocatable: Requests
     """`pods` included."""
+    unreadable: bool = False
 
     @property
     def usable(self) -> bool:
@@ -59,7 +60,7 @@ class NodeView:
 
 
 def parse_node(doc: Json) -> NodeView:
-    """Return what the scheduler needs of a node. Raises ValueError for a bad quantity."""
+    """Return what the scheduler needs of a node. ValueError for what is no quantity."""
     spec, status = doc.get("spec") or {}, doc.get("status") or {}
     states = {c["type"]: c["status"] == "True" for c in status.get("conditions") or ()}
     amounts = status.get("allocatable") or {}
@@ -82,6 +83,7 @@ def parse_node(doc: Json) -> NodeView:
     )
 
 
+UNREADABLE: Final = "node(s) could not be read"
 NOT_READY: Final = "node(s) were not ready"
 UNSCHEDULABLE: Final = "node(s) were unschedulable"
 OTHER_NAME: Final = "node(s) didn't match the requested node name"
@@ -97,7 +99,7 @@ def barrier(shape: PodShape, node: NodeView) -> str:
     Resources and ports in use are not looked at.
     """
     if not node.ready:
-        return NOT_READY
+        return UNREADABLE if node.unreadable else NOT_READY
     if node.unschedulable and not _tolerated(_CORDON, shape.tolerations):
         return UNSCHEDULABLE
     if shape.node_name and shape.node_name != node.name:

@@ -99,6 +99,8 @@ class PodUse:
     claims: tuple[tuple[str, str], ...] = ()
     """(namespace, name)"""
     scratch: tuple[Scratch, ...] = ()
+    whole: bool = False
+    """It cannot be read, so that nobody knows how much it leaves."""
 
     @property
     def mounts(self) -> tuple[tuple[str, str], ...]:

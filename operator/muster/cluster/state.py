@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from muster.api.reasons import Reason
 from muster.cluster.gangs import GangInput, QueueInput
 from muster.cluster.hostports import HostPorts
 from muster.cluster.nodes import NodeColumns, NodeView, ShapeRow, Vocabulary
@@ -28,6 +29,7 @@ from muster.scheduler.model import (
     Nodes,
     PodSet,
     Queue,
+    Refusal,
     Shape,
     Tenancy,
 )
@@ -410,7 +412,11 @@ class ClusterColumns:
         capability = np.full(self._width, UNLIMITED)
         for name, amount in source.capability.items():
             capability[self._vocabulary.column(name)] = amount
-        return Queue(source.name, max(source.weight, 1), capability, allocated, request)
+        weight, refusal = max(source.weight, 1), None
+        if source.unreadable:
+            text = f'queue "{source.name}" cannot be read: {source.unreadable}'
+            refusal = Refusal(Reason.UNREADABLE, text)
+        return Queue(source.name, weight, capability, allocated, request, refusal)
 
     def _shape(self, id_: int, source: PodShape) -> Shape:
         row = self._rows.pop(id_, None) or ShapeRow(source, self._nodes)

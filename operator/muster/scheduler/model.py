@@ -314,6 +314,8 @@ class Queue:
     """(R,)"""
     request: FloatArray
     """(R,): allocated and wanted."""
+    refusal: Refusal | None = None
+    """Why it lets nobody in."""
 
 
 @dataclass(frozen=True, slots=True)
