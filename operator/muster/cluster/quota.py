@@ -224,11 +224,12 @@ def obstacle(
 ) -> Refusal | None:
     """Return why the API server would take no pod of this template at all, or None."""
     spec = template.get("spec") or {}
-    unread: list[QuotaView | LimitView] = [v for v in (*quotas, *ranges) if v.unreadable]
-    for view in unread:
-        kind = "resource quota" if isinstance(view, QuotaView) else "limit range"
-        text = f'{kind} "{view.name}" cannot be read: {view.unreadable}'
-        return Refusal(Reason.UNREADABLE, text)
+    unread = [
+        *(f'resource quota "{v.name}" cannot be read: {v.unreadable}' for v in quotas if v.unreadable),
+        *(f'limit range "{v.name}" cannot be read: {v.unreadable}' for v in ranges if v.unreadable),
+    ]
+    if unread:
+        return Refusal(Reason.UNREADABLE, unread[0])
     for quota in quotas:
         if not all(_in_scope(scope, spec) for scope in quota.scopes):
             continue

@@ -21,6 +21,7 @@ from muster.cluster.storage import Consumer, Reach
 from muster.cluster.tasks import RoleInput
 from muster.cluster.volumebinding import Volumes
 from muster.scheduler.model import (
+    CEILING,
     PODS,
     UNLIMITED,
     FloatArray,
@@ -32,6 +33,7 @@ from muster.scheduler.model import (
     Refusal,
     Shape,
     Tenancy,
+    times,
 )
 
 
@@ -79,7 +81,7 @@ class Tenants:
             counts.pop(-1, None)
             column = np.array(list(counts.values()), np.int64)[:, None]
             nodes.append(np.array(list(counts), np.int64))
-            amounts.append(column * self._vector(role.shape.requests))
+            amounts.append(times(column, self._vector(role.shape.requests)))
         return _Rows(gang, np.concatenate(nodes), np.concatenate(amounts))
 
     def _joined(self, tenants: tuple[Gang, ...], rows: Sequence[_Rows]) -> Tenancy:
@@ -218,13 +220,12 @@ class ClusterColumns:
 
         Ports, volumes and other pods that must be near or away are looked at as well.
         """
-        slot = self._nodes.slots.get(node)
-        if slot is None:
+        if node not in self._nodes.slots:
             return False
         self._vocabulary.learn(shape.requests)
         self._nodes.fit()
         request = self._vocabulary.request(shape.requests)
-        free = self._nodes.allocatable[slot] - self._nodes.used[slot]
+        free = self._nodes.free(node)
         if not (request <= free)[request > 0].all():
             return False
         if self._ports.meet(node, shape.ports):
@@ -322,15 +323,10 @@ class ClusterColumns:
         self._count(use, -1)
 
     def _count(self, use: PodUse, sign: int) -> None:
-        slot = self._nodes.slots.get(use.node)
-        if slot is None:
-            return
-        request = self._vocabulary.request(use.requests)
-        self._nodes.fit()
-        self._nodes.used[slot] += sign * request
-        if use.deleting:
-            self._nodes.releasing[slot] += sign * request
-        self._nodes.load[slot] += (sign * use.load[0], sign * use.load[1])
+        if use.node in self._nodes.slots:
+            request = self._vocabulary.request(use.requests)
+            self._nodes.fit()
+            self._nodes.count(use, request, sign)
 
     def _learn(self, gangs: Iterable[GangInput], queues: Iterable[QueueInput]) -> None:
         for gang in gangs:
@@ -363,7 +359,7 @@ class ClusterColumns:
             vector = self._vocabulary.request(role.shape.requests)
             pod_set = self._pod_set(role, vector)
             wanted = len(pod_set.waiting) + len(pod_set.returning)
-            allocated += len(pod_set.held) * vector
+            allocated = np.minimum(allocated + times(len(pod_set.held), vector), CEILING)
             # In floats, as sums of what is merely wanted may go beyond 64 bits.
             request += (len(pod_set.held) + wanted) * vector.astype(np.float64)
             pod_sets.append(pod_set)

@@ -16,6 +16,7 @@ from muster.api.reasons import GangPhase
 from muster.scheduler.cycle import schedule
 from muster.scheduler.decision import Decision
 from muster.scheduler.model import (
+    CEILING,
     CPU,
     MEMORY,
     UNLIMITED,
@@ -27,6 +28,7 @@ from muster.scheduler.model import (
     Shape,
     Snapshot,
     Tenancy,
+    times,
 )
 from muster.scheduler.policy import Policy
 
@@ -161,7 +163,7 @@ class _Future:
             self._charge(pod_set, -len(pod_set.held))
         if gang.queue in self._allocated:
             wanted = sum(
-                (len(pod_set.waiting) + len(pod_set.returning)) * pod_set.request
+                (len(pod_set.waiting) + len(pod_set.returning)) * pod_set.request.astype(float)
                 for pod_set in gang.pod_sets
             )
             self._allocated[gang.queue] = self._allocated[gang.queue] - gang.allocated
@@ -183,8 +185,11 @@ class _Future:
         if len(at):
             # The columns belong to a snapshot, at first to the caller's.
             self._used, self._load = self._used.copy(), self._load.copy()
-            np.add.at(self._used, at, sign * pod_set.request)
-            np.add.at(self._load, at, sign * pod_set.request[[CPU, MEMORY]])
+            nodes, counts = np.unique(at, return_counts=True)
+            amounts = sign * times(counts[:, None], pod_set.request)
+            self._used[nodes] = np.clip(self._used[nodes] + amounts, -CEILING, CEILING)
+            load = self._load[nodes] + amounts[:, [CPU, MEMORY]]
+            self._load[nodes] = np.clip(load, -CEILING, CEILING)
 
     def _charge(self, pod_set: PodSet, count: int) -> None:
         for key, each in pod_set.charge.items():
