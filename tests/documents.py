@@ -89,16 +89,36 @@ TEXTS = {
     "phase": ("Pending", "Running", "Succeeded", "Failed", "Bound", "Available", "Lost", ""),
     "status": ("True", "False", "Unknown"),
     "type": (
-        "Container", "Pod", "PersistentVolumeClaim", "Ready", "MemoryPressure", "PodScheduled",
-        "Complete", "Failed", "Running", "Succeeded", "Scheduled",
+        "Container",
+        "Pod",
+        "PersistentVolumeClaim",
+        "Ready",
+        "MemoryPressure",
+        "PodScheduled",
+        "Complete",
+        "Failed",
+        "Running",
+        "Succeeded",
+        "Scheduled",
     ),  # fmt: skip
     "effect": ("NoSchedule", "NoExecute", "PreferNoSchedule"),
     "restartPolicy": ("Always", "Never", "OnFailure"),
     "whenUnsatisfiable": ("DoNotSchedule", "ScheduleAnyway"),
     "volumeBindingMode": ("Immediate", "WaitForFirstConsumer"),
-    "provisioner": ("", "disk.example.com", "kubernetes.io/no-provisioner", "kubernetes.io/gce-pd"),
+    "provisioner": (
+        "",
+        "disk.example.com",
+        "kubernetes.io/no-provisioner",
+        "kubernetes.io/gce-pd",
+    ),
     "driver": ("disk.example.com", "net.example.com"),
-    "scopeName": ("PriorityClass", "Terminating", "BestEffort", "CrossNamespacePodAffinity", "Odd"),
+    "scopeName": (
+        "PriorityClass",
+        "Terminating",
+        "BestEffort",
+        "CrossNamespacePodAffinity",
+        "Odd",
+    ),
     "protocol": ("TCP", "UDP"),
     "hostIP": ("", "0.0.0.0", "10.0.0.1"),
     "accessModes": ("ReadWriteOnce", "ReadWriteOncePod", "ReadWriteMany"),
@@ -116,12 +136,12 @@ LIKELY = frozenset(
      "persistentVolumeClaim", "ephemeral", "initContainers", "overhead", "nodeName", "phase",
      "conditions", "allocatable", "taints", "capability", "weight", "hard", "used", "scopeSelector",
      "scopes", "min", "max", "default", "minMember", "minResources", "schedulerName", "selector",
-     "storageClassName", "nodeAffinity", "claimRef", "runPolicy", "schedulingPolicy", "replicas",
+     "storageClassName", "claimRef", "runPolicy", "schedulingPolicy", "replicas",
      "activeDeadlineSeconds", "minAvailable", "spec", "status", "template", "ports", "hostPort",
      "requiredDuringSchedulingIgnoredDuringExecution", "matchExpressions", "matchLabels", "drivers",
      "preferredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms", "labelSelector",
      "containerStatuses", "state", "terminated", "exitCode", "allowedTopologies", "csi",
-     "disruptionsAllowed", "value", "volumeBindingMode", "provisioner", "limits", "minDomains",
+     "disruptionsAllowed", "value", "volumeBindingMode", "provisioner", "minDomains",
      "maxSkew", "storage", "startTime", "restartPolicy", "queue", "priorityClassName"}
 )  # fmt: skip
 UNLIKELY = frozenset({"managedFields", "ephemeralContainers", "lifecycle", "ownerReferences"})
@@ -202,7 +222,14 @@ class Writer:
     def mapping(self, schema, field, depth):
         """Return an object: what is required, and some of the rest."""
         if field in AMOUNT_FIELDS and not schema.get("properties"):
-            signed = field in ("min", "max", "default", "defaultRequest", "capability", "minResources")
+            signed = field in (
+                "min",
+                "max",
+                "default",
+                "defaultRequest",
+                "capability",
+                "minResources",
+            )
             return {r: self.amount(signed=signed) for r in self.some(RESOURCES)}
         if "additionalProperties" in schema:
             keys = self.some({"annotations": NOTES}.get(field, LABELS))
@@ -229,7 +256,15 @@ class Writer:
 
     def json(self, depth):
         """Return some JSON."""
-        plain = [self.number(), self.one(WORDS), True, 1.5, 1e300, self.amount(signed=True), 10**20]
+        plain = [
+            self.number(),
+            self.one(WORDS),
+            True,
+            1.5,
+            1e300,
+            self.amount(signed=True),
+            10**20,
+        ]
         if depth < DEEPEST:
             plain += [[self.json(depth + 4)], {"a": self.json(depth + 4)}, {"cpu": self.amount()}]
         return self.one(plain)
@@ -277,7 +312,9 @@ def document(kind, seed, *, namespace="hostile"):
     else:
         top = schema(kind)["properties"]
         fields = [f for f in top if f not in ("apiVersion", "kind", "metadata")]
-        made = {f: writer.value(top[f], f, 1) for f in fields if f != "status" or writer.often(0.6)}
+        made = {
+            f: writer.value(top[f], f, 1) for f in fields if f != "status" or writer.often(0.6)
+        }
     if kind in JOBS:
         _as_a_job(kind, made, writer)
     version = BUILT_IN.get(kind, ("", ""))[0] or _version(kind)

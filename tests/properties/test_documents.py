@@ -95,6 +95,7 @@ class Cluster(Shown):
         kinds = [*documents.KINDS, *["Pod", "Node"] * 4, *documents.JOBS]
         for kind in dice.choices(kinds, k=count):
             made = documents.document(kind, dice.randrange(2**40))
+            made["metadata"]["generation"] = self.version + 1
             if made["kind"] != "PodGroup":
                 self.put(made)
             else:
@@ -143,7 +144,9 @@ class Cluster(Shown):
         for decision in decisions:
             for placed in decision.placements:
                 shapes = [
-                    s for (k, _, role), s in roles.items() if (k, role) == (decision.gang, placed.role)
+                    s
+                    for (k, _, role), s in roles.items()
+                    if (k, role) == (decision.gang, placed.role)
                 ]
                 if len(shapes) == 1:
                     used[placed.node].update(dict(shapes[0].requests))

@@ -225,8 +225,16 @@ def obstacle(
     """Return why the API server would take no pod of this template at all, or None."""
     spec = template.get("spec") or {}
     unread = [
-        *(f'resource quota "{v.name}" cannot be read: {v.unreadable}' for v in quotas if v.unreadable),
-        *(f'limit range "{v.name}" cannot be read: {v.unreadable}' for v in ranges if v.unreadable),
+        *(
+            f'resource quota "{v.name}" cannot be read: {v.unreadable}'
+            for v in quotas
+            if v.unreadable
+        ),
+        *(
+            f'limit range "{v.name}" cannot be read: {v.unreadable}'
+            for v in ranges
+            if v.unreadable
+        ),
     ]
     if unread:
         return Refusal(Reason.UNREADABLE, unread[0])

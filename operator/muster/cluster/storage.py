@@ -195,7 +195,9 @@ def parse_volume(doc: Json) -> VolumeView:
         labels=labels,
         available=(doc.get("status") or {}).get("phase") == "Available",
         deleting="deletionTimestamp" in metadata,
-        owner=owner and (owner.get("namespace", ""), owner.get("name", ""), owner.get("uid", "")),
+        owner=(owner.get("namespace", ""), owner.get("name", ""), owner.get("uid", ""))
+        if owner
+        else None,
         driver=driver,
         handle=handle,
         version=metadata.get("resourceVersion", ""),
