@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Documents as an API server stores them, drawn from the schemas of their kinds, extremes included.
+"""Documents as an API server stores them, drawn from their schemas, extremes included.
 
 A number makes a document: the same one each time. What the schema allows may be there, at any
 length, sign and size, whether or not it makes sense.
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import yaml
 
-from muster.api import names, podschema, quantity
+from muster.api import crds, names, quantity
 
 ROOT = Path(__file__).parents[1]
 BUILT_IN = {
@@ -57,8 +57,9 @@ TIMES = (
     "9999-12-31T23:59:59Z", "2030-06-01T12:00:00+14:00", "1969-12-31T23:59:59Z",
 )  # fmt: skip
 WORDS = (
-    "a", "b", "zone", "rack", "app", "x" * 63, "5", "007", "9" * 63, "9" * 5000, "-5", "", "é\u202e",
-    "9223372036854775808", "true", "a/b", "example.com/gpu", "line\nbreak", "0x10", "\u0661\u0662",
+    "a", "b", "zone", "rack", "app", "x" * 63, "5", "007", "9" * 63, "9" * 5000, "-5", "",
+    "é\u202e", "9223372036854775808", "true", "a/b", "example.com/gpu", "line\nbreak",
+    "0x10", "\u0661\u0662",
 )  # fmt: skip
 RESOURCES = (
     "cpu", "memory", "pods", "example.com/gpu", "ephemeral-storage", "hugepages-2Mi", "storage",
@@ -100,7 +101,7 @@ TEXTS = {
         "Running",
         "Succeeded",
         "Scheduled",
-    ),  # fmt: skip
+    ),
     "effect": ("NoSchedule", "NoExecute", "PreferNoSchedule"),
     "restartPolicy": ("Always", "Never", "OnFailure"),
     "whenUnsatisfiable": ("DoNotSchedule", "ScheduleAnyway"),
@@ -134,12 +135,14 @@ LIKELY = frozenset(
     {"affinity", "nodeAffinity", "podAffinity", "podAntiAffinity", "nodeSelector", "tolerations",
      "topologySpreadConstraints", "resources", "requests", "limits", "containers", "volumes",
      "persistentVolumeClaim", "ephemeral", "initContainers", "overhead", "nodeName", "phase",
-     "conditions", "allocatable", "taints", "capability", "weight", "hard", "used", "scopeSelector",
-     "scopes", "min", "max", "default", "minMember", "minResources", "schedulerName", "selector",
+     "conditions", "allocatable", "taints", "capability", "weight", "hard", "used",
+     "scopeSelector", "scopes", "min", "max", "default", "minMember", "minResources",
+     "schedulerName", "selector",
      "storageClassName", "claimRef", "runPolicy", "schedulingPolicy", "replicas",
      "activeDeadlineSeconds", "minAvailable", "spec", "status", "template", "ports", "hostPort",
-     "requiredDuringSchedulingIgnoredDuringExecution", "matchExpressions", "matchLabels", "drivers",
-     "preferredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms", "labelSelector",
+     "requiredDuringSchedulingIgnoredDuringExecution", "matchExpressions", "matchLabels",
+     "drivers", "preferredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms",
+     "labelSelector",
      "containerStatuses", "state", "terminated", "exitCode", "allowedTopologies", "csi",
      "disruptionsAllowed", "value", "volumeBindingMode", "provisioner", "minDomains",
      "maxSkew", "storage", "startTime", "restartPolicy", "queue", "priorityClassName"}
@@ -172,16 +175,14 @@ class Writer:
             return self.one((self.number(), "50%", "http"))
         if "enum" in schema:
             return self.one(schema["enum"])
-        match schema.get("type"):
-            case "object":
-                return self.mapping(schema, field, depth)
-            case "array":
-                return self.items(schema, field, depth)
-            case "integer" | "number":
-                return self.number(schema, field)
-            case "boolean":
-                return self.often(0.5)
-        return self.text(schema, field)
+        made = {
+            "object": lambda: self.mapping(schema, field, depth),
+            "array": lambda: self.items(schema, field, depth),
+            "integer": lambda: self.number(schema, field),
+            "number": lambda: self.number(schema, field),
+            "boolean": lambda: self.often(0.5),
+        }
+        return made.get(schema.get("type"), lambda: self.text(schema, field))()
 
     def amount(self, *, signed=False):
         """Return a quantity."""
@@ -277,7 +278,7 @@ def schema(kind):
         texts = {"type": "object", "additionalProperties": {"type": "string"}}
         return {"type": "object", "properties": {"data": texts, "binaryData": texts}}
     if kind in BUILT_IN:
-        return podschema.of_model(BUILT_IN[kind][1])
+        return crds.kubernetes_schema(BUILT_IN[kind][1])
     if kind == "PodGroup.open":
         return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     where = {
@@ -286,8 +287,8 @@ def schema(kind):
         "PodGroup": "crds/scheduling.incubator.k8s.io_podgroups.yaml",
         "Queue": "crds/scheduling.incubator.k8s.io_queues.yaml",
     }.get(kind, f"crds/kubeflow.org_{kind.lower()}s.yaml")
-    crds = yaml.safe_load_all((ROOT / where).read_text(encoding="utf-8"))
-    found = next(c for c in crds if c["spec"]["names"]["kind"] == kind.partition(".")[0])
+    listed = yaml.safe_load_all((ROOT / where).read_text(encoding="utf-8"))
+    found = next(c for c in listed if c["spec"]["names"]["kind"] == kind.partition(".")[0])
     return found["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 
 

@@ -96,7 +96,7 @@ class Proxy:
         self._loop.call_soon_threadsafe(cut)
 
     async def _start(self) -> None:
-        context = ssl.create_default_context(cafile=str(self.cluster.files.pki / "ca.crt"))
+        context = ssl.create_default_context(cafile=str(self.cluster.files.certificate))
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=context),
             timeout=aiohttp.ClientTimeout(total=None),
