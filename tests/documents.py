@@ -169,7 +169,7 @@ class Writer:
 
     def value(self, schema, field="", depth=0):
         """Return a value that the schema allows."""
-        if schema.get("pattern") == quantity.PATTERN:
+        if schema.get("pattern") in (quantity.PATTERN, quantity.AMOUNT):
             return self.amount()
         if schema.get("x-kubernetes-int-or-string"):
             return self.one((self.number(), "50%", "http"))

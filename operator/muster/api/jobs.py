@@ -36,6 +36,11 @@ Quantity = Annotated[
     AfterValidator(_quantity),
     WithJsonSchema({"x-kubernetes-int-or-string": True, "pattern": quantity.PATTERN}),
 ]
+Amount = Annotated[
+    Any,
+    AfterValidator(_quantity),
+    WithJsonSchema({"x-kubernetes-int-or-string": True, "pattern": quantity.AMOUNT}),
+]
 OpenObject = Annotated[
     Json, WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
 ]
