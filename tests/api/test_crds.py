@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from muster.api import crds, schema, status
+from muster.api import crds, status
 from muster.api.jobs import Kind
+from muster.api.schema import problems
 from muster.api.status import Condition, JobStatus, ReplicaStatus, Verdict
 from muster.frameworks import FRAMEWORKS
 
@@ -322,9 +323,7 @@ def test_metrics_are_those_of_an_autoscaler(documents: dict[str, dict[str, Any]]
 def test_a_template_is_refused_for_what_no_pod_may_have(spec: dict[str, Any], detail: str) -> None:
     """At once, by the schema, and not pod by pod."""
     template = {"spec": {"containers": [{"name": "a"}], **spec}}
-    assert [
-        p for p in schema.problems(crds.template(), template, "template") if detail in p.detail
-    ]
+    assert [p for p in problems(crds.template(), template, "template") if detail in p.detail]
 
 
 @pytest.mark.parametrize(("text", "fits"), [("1e3", True), ("-1", False), ("1e1.5", False)])
@@ -333,6 +332,6 @@ def test_a_capability_is_what_kubernetes_reads_and_not_negative(text: str, fits:
     made = crds.documents(KINDS.values())
     (queue,) = [crd for crd in made.values() if crd["spec"]["names"]["kind"] == "Queue"]
     document = {"spec": {"capability": {"cpu": text}}}
-    found = [p.detail for p in schema.problems(versions(queue)["v1alpha1"], document, "")]
+    found = [p.detail for p in problems(versions(queue)["v1alpha1"], document, "")]
     assert (not found) is fits
     assert all("is not a quantity" in detail for detail in found)
