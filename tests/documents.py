@@ -42,10 +42,12 @@ CLUSTER_WIDE = frozenset(
 )
 NODES = ("node-0", "node-1", "node-2")
 
+ENDLESS = "1e" + "9" * 12
+"""Over which an API server itself thinks for minutes."""
 AMOUNTS = (
     "0", "1", "2", "500m", "1Gi", "8Pi", "16Ei", "1e3", "1E-3", "1e1002", "1e-1002", "1000e999",
     "9223372036854775807", "9223372036854775808", ".5", "1.", "+1", "100n", "1u", "7Ki", "3E",
-    "9" * 60, "0." + "0" * 60 + "1", "1e" + "9" * 12,
+    "9" * 60, "0." + "0" * 60 + "1", ENDLESS,
 )  # fmt: skip
 BELOW = ("-1", "-1e1002", "-500m", "-0")
 NUMBERS = (
