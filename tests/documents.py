@@ -7,6 +7,7 @@ length, sign and size, whether or not it makes sense.
 
 from __future__ import annotations
 
+import copy
 import random
 from functools import cache
 from pathlib import Path
@@ -330,6 +331,53 @@ def document(kind, seed, *, namespace="hostile"):
         "metadata": _metadata(writer, kind, name, namespace, seed),
         **made,
     }
+
+
+_CONTAINERS = {"containers": [{"name": "a", "image": "i"}]}
+_USUAL = {
+    "Pod": {"spec": _CONTAINERS},
+    "Service": {"spec": {"ports": [{"port": 80}]}},
+    "ConfigMap": {"data": {}},
+    "Job": {"spec": {"template": {"spec": {**_CONTAINERS, "restartPolicy": "Never"}}}},
+    "PersistentVolumeClaim": {
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        }
+    },
+    "PersistentVolume": {
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "capacity": {"storage": "1Gi"},
+            "csi": {"driver": "disk.example.com", "volumeHandle": "h"},
+        }
+    },
+    "StorageClass": {"provisioner": "disk.example.com"},
+    "PriorityClass": {"value": 1},
+    "CSINode": {"spec": {"drivers": []}},
+    "ResourceQuota": {"spec": {"hard": {"count/pods": "1000"}}},
+    "LimitRange": {"spec": {"limits": []}},
+    "PodDisruptionBudget": {"spec": {"minAvailable": 1}},
+    "HorizontalPodAutoscaler": {
+        "spec": {"maxReplicas": 3, "scaleTargetRef": {"kind": "Deployment", "name": "a"}}
+    },
+    "Node": {"spec": {}},
+    "Namespace": {"spec": {}},
+}
+
+
+def mutated(kind, seed):
+    """Return a document as people write it but for a field or two, which are drawn."""
+    made = document(kind, seed)
+    if kind not in _USUAL:
+        return made
+    usual, dice = copy.deepcopy(_USUAL[kind]), random.Random(seed)
+    drawn = {key: value for key, value in made.items() if key not in usual}
+    for part, fields in usual.items():
+        found = made.get(part)
+        if isinstance(fields, dict) and isinstance(found, dict) and found:
+            fields |= {key: found[key] for key in dice.sample(sorted(found), min(2, len(found)))}
+    return {**drawn, **usual}
 
 
 _NAMES = {

@@ -21,8 +21,8 @@ pytestmark = pytest.mark.e2e
 
 SEED = 20_260
 BOUNDS = ("LimitRange", "ResourceQuota")
-COUNT = 240
-PATIENCE = 10.0
+COUNT = 120
+PATIENCE = 20.0
 """Seconds that a job may take longer than it took before."""
 KINDS = (
     *("Pod", "Service", "ConfigMap", "ResourceQuota", "LimitRange", "Job", "PodGroup", "Queue"),
@@ -64,7 +64,7 @@ ODDEST = {("Queue", "odd-0")}
 def drawn(api: Api) -> Iterator[Json]:
     """Yield documents, each under a name of its own; jobs stay small."""
     dice = random.Random(SEED)
-    drawn = [documents.document(dice.choice(KINDS), dice.randrange(2**40)) for _ in range(COUNT)]
+    drawn = [documents.mutated(dice.choice(KINDS), dice.randrange(2**40)) for _ in range(COUNT)]
     for i, odd in enumerate(ODD):
         version = documents.BUILT_IN.get(odd["kind"], ("scheduling.incubator.k8s.io/v1alpha1",))[0]
         metadata = {"name": f"odd-{i}", "namespace": api.namespace}

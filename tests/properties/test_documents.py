@@ -31,6 +31,7 @@ from muster.store.store import Callbacks, Store
 from world import tfjob
 
 NOW = 1_800_000_000.0
+DRAWN = (documents.document, documents.mutated)
 SEEDS = st.integers(0, 2**40)
 BATCH = 24
 """Documents of one cluster."""
@@ -94,7 +95,7 @@ class Cluster(Shown):
         dice = random.Random(seed)
         kinds = [*documents.KINDS, *["Pod", "Node"] * 4, *documents.JOBS]
         for kind in dice.choices(kinds, k=count):
-            made = documents.document(kind, dice.randrange(2**40))
+            made = dice.choice(DRAWN)(kind, dice.randrange(2**40))
             made["metadata"]["generation"] = self.version + 1
             if made["kind"] != "PodGroup":
                 self.put(made)
@@ -163,7 +164,7 @@ def test_every_document_is_read(seed):
     """By a parser that foresees it; what it cannot understand is told on that object alone."""
     dice, cluster = random.Random(seed), Cluster()
     for kind in dice.choices(documents.KINDS, k=BATCH):
-        made = documents.document(kind, dice.randrange(2**40))
+        made = dice.choice(DRAWN)(kind, dice.randrange(2**40))
         with Unforeseen() as unforeseen:
             if made["kind"] == "PodGroup":
                 cluster._group(made)

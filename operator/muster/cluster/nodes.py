@@ -203,7 +203,7 @@ class Vocabulary:
 
     def is_huge(self, amounts: Requests) -> bool:
         """Say whether such requests, of which a vector was made, are to be added up apart."""
-        return bool(self.huge) and (*amounts, (BASE_RESOURCES[PODS], SLOT)) in self.huge
+        return (*amounts, (BASE_RESOURCES[PODS], SLOT)) in self.huge
 
 
 @dataclass(slots=True)
@@ -310,19 +310,15 @@ class NodeColumns:
             self._order = (names, index, slots)
         return self._order
 
-    def count(self, use: PodUse, request: IntArray, sign: int) -> None:
-        """Count what a pod takes of a known node (sign 1), or gives back (-1)."""
-        if use.whole or self._vocabulary.is_huge(use.requests):
-            burden = self.burdens.setdefault(use.node, Burden())
-            burden.put(use, sign)
-            if not burden.used[BASE_RESOURCES[PODS]]:
-                del self.burdens[use.node]
-            return
-        slot = self.slots[use.node]
-        self.used[slot] += sign * request
-        if use.deleting:
-            self.releasing[slot] += sign * request
-        self.load[slot] += (sign * use.load[0], sign * use.load[1])
+    def bear(self, use: PodUse, sign: int) -> bool:
+        """Count a pod of a known node (sign 1, or -1) apart, if it is to be; say whether it is."""
+        if not (use.whole or self._vocabulary.is_huge(use.requests)):
+            return False
+        burden = self.burdens.setdefault(use.node, Burden())
+        burden.put(use, sign)
+        if not burden.used[BASE_RESOURCES[PODS]]:
+            del self.burdens[use.node]
+        return True
 
     def free(self, name: str) -> IntArray:
         """Return (R,) what a node has left."""

@@ -323,10 +323,18 @@ class ClusterColumns:
         self._count(use, -1)
 
     def _count(self, use: PodUse, sign: int) -> None:
-        if use.node in self._nodes.slots:
-            request = self._vocabulary.request(use.requests)
-            self._nodes.fit()
-            self._nodes.count(use, request, sign)
+        slot = self._nodes.slots.get(use.node)
+        if slot is None:
+            return
+        request = self._vocabulary.request(use.requests)
+        self._nodes.fit()
+        # Hardly ever: most clusters have no such pod.
+        if (use.whole or self._vocabulary.huge) and self._nodes.bear(use, sign):
+            return
+        self._nodes.used[slot] += sign * request
+        if use.deleting:
+            self._nodes.releasing[slot] += sign * request
+        self._nodes.load[slot] += (sign * use.load[0], sign * use.load[1])
 
     def _learn(self, gangs: Iterable[GangInput], queues: Iterable[QueueInput]) -> None:
         for gang in gangs:
