@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import random
+import re
 from functools import cache
 from pathlib import Path
 
@@ -64,6 +65,10 @@ WORDS = (
     "é\u202e", "9223372036854775808", "true", "a/b", "example.com/gpu", "line\nbreak",
     "0x10", "\u0661\u0662",
 )  # fmt: skip
+VALUES = tuple(
+    w for w in WORDS if re.fullmatch(r"([A-Za-z0-9]([-\w.]{,61}[A-Za-z0-9])?)?", w, re.ASCII)
+)
+"""Of labels: the server stores no others."""
 RESOURCES = (
     "cpu", "memory", "pods", "example.com/gpu", "ephemeral-storage", "hugepages-2Mi", "storage",
     "requests.cpu", "limits.memory", "count/pods", "nobody.example.com/has-it",
@@ -372,12 +377,14 @@ def mutated(kind, seed):
     if kind not in _USUAL:
         return made
     usual, dice = copy.deepcopy(_USUAL[kind]), random.Random(seed)
-    drawn = {key: value for key, value in made.items() if key not in usual}
+    own = {key: made.pop(key) for key in ("apiVersion", "kind", "metadata")}
+    rest = sorted(made.keys() - usual.keys())
+    drawn = {key: made[key] for key in dice.sample(rest, min(2, len(rest)))}
     for part, fields in usual.items():
         found = made.get(part)
         if isinstance(fields, dict) and isinstance(found, dict) and found:
             fields |= {key: found[key] for key in dice.sample(sorted(found), min(2, len(found)))}
-    return {**drawn, **usual}
+    return {**own, **drawn, **usual}
 
 
 _NAMES = {
@@ -411,9 +418,10 @@ def _metadata(writer, kind, name, namespace, seed):
     }
     if kind not in CLUSTER_WIDE:
         made["namespace"] = namespace
-    for field, keys in (("labels", LABELS), ("annotations", NOTES)):
-        if writer.often(0.5):
-            made[field] = {key: writer.text({"maxLength": 63}, key) for key in writer.some(keys)}
+    if writer.often(0.5):
+        made["labels"] = {key: writer.one(VALUES) for key in writer.some(LABELS)}
+    if writer.often(0.5):
+        made["annotations"] = {key: writer.one(WORDS) for key in writer.some(NOTES)}
     if writer.often(0.1):
         made["deletionTimestamp"] = TIMES[0]
     if writer.often(0.3):
