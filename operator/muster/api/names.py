@@ -172,6 +172,7 @@ class Event(StrEnum):
     FAILED_SCHEDULING = "FailedScheduling"
     SCHEDULED = "Scheduled"
     EVICT = "Evict"
+    EVICTION_REFUSED = "EvictionRefused"
     UNREADABLE = Reason.UNREADABLE.value
 
 

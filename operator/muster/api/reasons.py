@@ -58,7 +58,7 @@ class Reason(StrEnum):
     CREATION_REFUSED = "CreationRefused"
     UNSCHEDULABLE = "Unschedulable"
     UNREADABLE = "Unreadable"
-    """What it, or an object that it needs, has stored cannot be understood."""
+    """It, or what it is made of or needs, is not understood."""
 
     @property
     def ever_possible(self) -> bool:
