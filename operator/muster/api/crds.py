@@ -23,7 +23,7 @@ from kubernetes.client import models
 from pydantic import BaseModel, Field
 
 from muster.api import jobs, names, quantity, status
-from muster.api.jobs import Count, Int32, Kind, Model, Quantity, Rule
+from muster.api.jobs import Amount, Count, Int32, Kind, Model, Quantity, Rule
 from muster.api.model import Json
 
 QUANTITY: Final[Json] = {"pattern": quantity.PATTERN, "x-kubernetes-int-or-string": True}
@@ -45,6 +45,18 @@ _OPEN: Final[dict[str, Json]] = {
     "ownerReferences": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
 }
 """Items of metadata lists that no pod inherits: accepted whatever they hold."""
+_LABELLED: Final = ["In", "NotIn", "Exists", "DoesNotExist"]
+_BOUNDS: Final[dict[str, dict[str, Json]]] = {
+    "V1LabelSelectorRequirement": {"operator": {"enum": _LABELLED}},
+    "V1NodeSelectorRequirement": {"operator": {"enum": [*_LABELLED, "Gt", "Lt"]}},
+    "V1PreferredSchedulingTerm": {"weight": {"minimum": 1, "maximum": 100}},
+    "V1WeightedPodAffinityTerm": {"weight": {"minimum": 1, "maximum": 100}},
+    "V1TopologySpreadConstraint": {
+        "maxSkew": {"minimum": 1, "format": "int32"},
+        "minDomains": {"minimum": 1, "format": "int32"},
+    },
+}
+"""What no pod may have, so that it is known before one is made."""
 
 
 def kubernetes_schema(name: str) -> Json:
@@ -56,6 +68,8 @@ def kubernetes_schema(name: str) -> Json:
         names[key]: QUANTITY if names[key] in quantities else _field(names[key], type_)
         for key, type_ in model.openapi_types.items()
     }
+    for field, bounds in _BOUNDS.get(name, {}).items():
+        fields[field] = fields[field] | bounds
     required = {
         field.serialization_alias or key
         for key, field in model.model_fields.items()
@@ -82,7 +96,7 @@ class PodGroupSpec(Model):
     min_member: Count | None = Field(None, description="Pods that must start together.")
     queue: str | None = Field(None, description="Queue the group waits in; default: default.")
     priority_class_name: str | None = None
-    min_resources: dict[str, Quantity] | None = Field(
+    min_resources: dict[str, Amount] | None = Field(
         None, description="What must be free before the group starts."
     )
     schedule_timeout_seconds: Count | None = Field(
@@ -127,7 +141,7 @@ class QueueSpec(Model):
     weight: Int32 | None = Field(
         None, description="Share in proportion to the other queues; less than 1 counts as 1."
     )
-    capability: dict[str, Quantity] | None = Field(
+    capability: dict[str, Amount] | None = Field(
         None, description="What the queue may never exceed."
     )
 

@@ -38,6 +38,11 @@ Quantity = Annotated[
     AfterValidator(_quantity),
     WithJsonSchema({"x-kubernetes-int-or-string": True, "pattern": quantity.PATTERN}),
 ]
+Amount = Annotated[
+    Any,
+    AfterValidator(_quantity),
+    WithJsonSchema({"x-kubernetes-int-or-string": True, "pattern": quantity.AMOUNT}),
+]
 PodTemplate = Annotated[Json, WithJsonSchema({KUBERNETES: "V1PodTemplateSpec"})]
 MetricSpec = Annotated[Json, WithJsonSchema({KUBERNETES: "V2MetricSpec"})]
 CleanPodPolicy = Literal["All", "None", "Running"]

@@ -22,6 +22,13 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Why a document that is stored cannot be understood."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Replica:
     """One replica role of a job, defaults applied."""
 
@@ -312,3 +319,5 @@ class GroupView:
     created: float = 0.0
     counts: Mapping[str, int] = field(default_factory=dict)
     """`running`, `succeeded` and `failed` of its status."""
+    unreadable: str = ""
+    """Why what it asks cannot be read."""

@@ -52,8 +52,12 @@ def load(framework: Framework, document: object, domain: str = "", home: str = "
             for field in overruled
         ),
     )
-    found = (*_out_of_place(job, home), *_problems(framework, spec, job, domain))
-    own = () if found else framework.spec.notices(job)
+    own: Iterable[Notice] = ()
+    try:
+        found = (*_out_of_place(job, home), *_problems(framework, spec, job, domain))
+        own = () if found else tuple(framework.spec.notices(job))
+    except Exception as error:  # noqa: BLE001 -- what its kind's rules did not foresee, whatever
+        found = (Problem("", f"cannot be read: {type(error).__name__}: {error}"),)
     return replace(job, problems=found, notices=(*job.notices, *own))
 
 

@@ -20,6 +20,7 @@ from muster import frameworks
 from muster.allocator import policyfile
 from muster.allocator.loop import Loop, LoopSettings
 from muster.api import names
+from muster.api.model import Json, Unreadable
 from muster.cluster.gangs import GangRules
 from muster.controller.model import Context
 from muster.frameworks import base
@@ -79,7 +80,7 @@ class Operator:
             self.backend,
             self.frameworks,
             settings.namespaces,
-            Callbacks(self.queue.add, self._trigger),
+            Callbacks(self.queue.add, self._trigger, unreadable=self._tell),
             settings.cluster_domain,
             settings.home,
             settings.node_lost_after,
@@ -109,6 +110,7 @@ class Operator:
             self.loop,
         )
         self.metrics.launchers.find = self._launchers
+        self.metrics.unreadable.find = self.store.unreadable
         self.metrics.dropped_events.set_function(lambda: self.recorder.dropped)
         self.endpoint = _endpoint(settings, connection, self.frameworks)
         rows = [row for row in frameworks.rows() if row.kind in self.store.frameworks]
@@ -267,6 +269,10 @@ class Operator:
             prefix = frameworks.of(job).operator.own_metrics
             for view in self.store.children.of(job, names.BATCH_JOB, ()) if prefix else ():
                 yield prefix, view.name, view.namespace
+
+    def _tell(self, about: Json, why: Unreadable) -> None:
+        text = f"{why.reason}; until it can be read, it counts as the worst that it may mean"
+        self.recorder.emit(about, "Warning", names.Event.UNREADABLE, text, once=True)
 
     def _trigger(self) -> None:
         if self.loop is not None:

@@ -19,6 +19,7 @@ from muster.scheduler.actions import ACTIONS
 from muster.scheduler.actions.protect import keep, protect, resume
 from muster.scheduler.decision import Decision, Verdict
 from muster.scheduler.model import (
+    CEILING,
     CPU,
     MEMORY,
     UNLIMITED,
@@ -30,6 +31,7 @@ from muster.scheduler.model import (
     Shape,
     Snapshot,
     Tenancy,
+    times,
 )
 from muster.scheduler.policy import Policy
 from muster.scheduler.session import Around, Session, unwatched
@@ -269,7 +271,7 @@ class _Future:
         if gang.queue in self._queues:
             queue = self._queues[gang.queue]
             wanted = sum(
-                (len(pod_set.waiting) + len(pod_set.returning)) * pod_set.request
+                (len(pod_set.waiting) + len(pod_set.returning)) * pod_set.request.astype(float)
                 for pod_set in gang.pod_sets
             )
             allocated, request = queue.allocated - gang.allocated, queue.request - gang.allocated
@@ -293,8 +295,11 @@ class _Future:
         if len(at):
             # The columns belong to a snapshot, at first to the caller's.
             self._used, self._load = self._used.copy(), self._load.copy()
-            np.add.at(self._used, at, sign * pod_set.request)
-            np.add.at(self._load, at, sign * pod_set.request[[CPU, MEMORY]])
+            nodes, counts = np.unique(at, return_counts=True)
+            amounts = sign * times(counts[:, None], pod_set.request)
+            self._used[nodes] = np.clip(self._used[nodes] + amounts, -CEILING, CEILING)
+            load = self._load[nodes] + amounts[:, [CPU, MEMORY]]
+            self._load[nodes] = np.clip(load, -CEILING, CEILING)
 
     def _charge(self, pod_set: PodSet, count: int) -> None:
         for key, each in pod_set.charge.items():

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from muster.scheduler.model import BoolArray, FloatArray, Gang, IntArray, Nodes, PodSet
+from muster.scheduler.model import FREED, BoolArray, FloatArray, Gang, IntArray, Nodes, PodSet
 
 PodSets = Callable[[Gang], Sequence[PodSet]]
 """The pod sets of a gang in task order."""
@@ -166,4 +166,4 @@ class Victims:
         each = self.request[self.pod_set[tasks]]
         # Column by column: bincount is many times faster than adding at rows.
         sums = [np.bincount(place, each[:, r], len(nodes)) for r in range(each.shape[1])]
-        return nodes, np.stack(sums, axis=1).astype(np.int64)
+        return nodes, np.minimum(np.stack(sums, axis=1), FREED).astype(np.int64)
