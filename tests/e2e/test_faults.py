@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever happens between the operator and its server, or to itself: each job ends as it would.
+
+Random schedules of jobs and faults. `make faults FAULT_SEEDS=17` plays one of them again, with
+those that shared its operator's life.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import faults
+import pytest
+import schedules
+from harness import Api, add_nodes
+from onlooker import Onlooker
+from troubled import CPUS, NODES, End, Outcome, Player
+
+from muster.local.handle import Cluster
+
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
+
+SEEDS = schedules.seeds(os.environ.get("MUSTER_FAULT_SEEDS") or "0-31")
+
+
+@pytest.fixture(scope="module")
+def player(local_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Player]:
+    """Give what plays lives, on a cluster with some nodes."""
+    admin = Api(local_cluster, "default")
+    add_nodes(admin, *[{"cpu": str(CPUS)}] * len(NODES), prefix="ample")
+    folder = tmp_path_factory.mktemp("lives")
+    with faults.Proxy(local_cluster) as proxy, Onlooker(local_cluster) as onlooker:
+        yield Player(local_cluster, folder, proxy, onlooker)
+    for name in NODES:
+        admin.delete("Node", name)
+
+
+@pytest.fixture(scope="module")
+def quiet(player: Player) -> Outcome:
+    """Return what becomes of all jobs that are drawn when nothing goes wrong."""
+    plan = schedules.quiet(
+        seed for n in schedules.lives(SEEDS) for seed in schedules.life(n).seeds
+    )
+    return player.play(schedules.QUIET, [plan])
+
+
+def test_nothing_goes_wrong_by_itself(quiet: Outcome) -> None:
+    """What the others are compared with is as it should be."""
+    assert quiet.wrong == []
+    print(f"{len(quiet.ends)} stories in {quiet.seconds:.1f} s, {quiet.memory / 2**20:.0f} MiB")
+
+
+@pytest.mark.parametrize("number", schedules.lives(SEEDS))
+def test_every_job_ends_as_it_would_have(player: Player, quiet: Outcome, number: int) -> None:
+    """No rank runs twice, no half gang stands, nothing stays behind."""
+    life = schedules.life(number)
+    plans = [schedules.schedule(seed) for seed in life.seeds]
+    print(f"seeds {life.seeds[0]}-{life.seeds[-1]}: {[(a.at, a.verb) for a in life.acts]}")
+    found = player.play(life, plans)
+    print(f"{found.seconds:.1f} s, {found.memory / 2**20:.0f} MiB, {dict(found.faults)}")
+    assert found.wrong == []
+    assert differences(found, quiet) == []
+
+
+def differences(found: Outcome, quiet: Outcome) -> list[str]:
+    """Return where jobs have not ended as they do when nothing goes wrong."""
+    ends = {story: end for (_, story), end in quiet.ends.items()}
+    usual = {(rank[1], rank[2:]): count for rank, count in quiet.runs.items()}
+    wrong = [
+        f"{namespace}/{story.name}: {_differ(end, ends[story])}"
+        for (namespace, story), end in found.ends.items()
+        if end != ends[story]
+    ]
+    wrong += [
+        f"{rank} ran {count} times"
+        for rank, count in found.runs.items()
+        if count > usual.get((rank[1], rank[2:]), 0)
+    ]
+    return wrong
+
+
+def _differ(one: End, other: End) -> str:
+    return f"\n  {one}\nbut quietly\n  {other}"
