@@ -243,7 +243,8 @@ QUIET = Life(-1, (), 1, Dice("quiet", (), (), 0.0))
 
 def quiet(drawn: Iterable[int]) -> Schedule:
     """Return a schedule of all stories of some others, in which nothing goes wrong."""
-    told = sorted({story for seed in drawn for story in schedule(seed).stories})
-    # So many a moment that they do not wait long for nodes.
-    acts = [a for number, story in enumerate(told) for a in applied(story, number * 0.08)]
+    told = {story for seed in drawn for story in schedule(seed).stories}
+    # So many a moment that they do not wait for nodes; first those that must not.
+    ordered = sorted(told, key=lambda story: (story.fate not in ("late", "doomed"), story))
+    acts = [a for number, story in enumerate(ordered) for a in applied(story, number * 0.12)]
     return Schedule(-1, tuple(acts), QUIET.dice)

@@ -15,7 +15,7 @@ import pytest
 import schedules
 from harness import Api, add_nodes
 from onlooker import Onlooker
-from troubled import CPUS, NODES, End, Outcome, Player
+from troubled import CPUS, NODES, Outcome, Player
 
 from muster.local.handle import Cluster
 
@@ -59,6 +59,7 @@ def test_every_job_ends_as_it_would_have(player: Player, quiet: Outcome, number:
     print(f"seeds {life.seeds[0]}-{life.seeds[-1]}: {[(a.at, a.verb) for a in life.acts]}")
     found = player.play(life, plans)
     print(f"{found.seconds:.1f} s, {found.memory / 2**20:.0f} MiB, {dict(found.faults)}")
+    print("\n".join(one[:4000] for one in (*found.wrong, *differences(found, quiet))), flush=True)
     assert found.wrong == []
     assert differences(found, quiet) == []
 
@@ -68,9 +69,9 @@ def differences(found: Outcome, quiet: Outcome) -> list[str]:
     ends = {story: end for (_, story), end in quiet.ends.items()}
     usual = {(rank[1], rank[2:]): count for rank, count in quiet.runs.items()}
     wrong = [
-        f"{namespace}/{story.name}: {_differ(end, ends[story])}"
+        f"{namespace}/{story.name}: {difference}"
         for (namespace, story), end in found.ends.items()
-        if end != ends[story]
+        for difference in end.unlike(ends[story])
     ]
     wrong += [
         f"{rank} ran {count} times"
@@ -78,7 +79,3 @@ def differences(found: Outcome, quiet: Outcome) -> list[str]:
         if count > usual.get((rank[1], rank[2:]), 0)
     ]
     return wrong
-
-
-def _differ(one: End, other: End) -> str:
-    return f"\n  {one}\nbut quietly\n  {other}"

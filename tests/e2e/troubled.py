@@ -10,7 +10,7 @@ import re
 import signal
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -59,9 +59,30 @@ CPUS = 8
 class End:
     """What became of a job, without names and times."""
 
-    conditions: tuple[tuple[str, str, str], ...]
-    replicas: str
-    left: tuple[str, ...]
+    conditions: frozenset[tuple[str, str]]
+    """Types and reasons of those that hold."""
+    restarts: Mapping[str, int]
+    """By role: as many as were counted."""
+    left: frozenset[str]
+    """What is still there of it, but for the job."""
+
+    def unlike(self, quiet: End) -> list[str]:
+        """Return in what it differs from the end of its like when nothing goes wrong.
+
+        A job may be over before all was made for it, and pods that nobody waits for may have
+        come further; more than in quiet there must never be.
+        """
+        found = []
+        if self.conditions != quiet.conditions:
+            found.append(f"{sorted(self.conditions)}, not {sorted(quiet.conditions)}")
+        if more := self.left - quiet.left:
+            found.append(f"left: {sorted(more)}")
+        found += [
+            f"{role}: {count} restarts, not {quiet.restarts.get(role, 0)}"
+            for role, count in self.restarts.items()
+            if count > quiet.restarts.get(role, 0)
+        ]
+        return found
 
 
 @dataclass(slots=True)
@@ -126,7 +147,7 @@ class Replicas:
     def end(self, one: Operator, number: signal.Signals) -> None:
         """Send one a signal that ends it."""
         self._ending.add(_pid(one))
-        os.kill(_pid(one), number)
+        _send(_pid(one), number)
         if number == signal.SIGKILL:
             one.ended()
 
@@ -232,7 +253,8 @@ class _Played:
         self._note_ends()
 
     def _pursue(self, open_: Callable[[], list[str]], what: str) -> None:
-        deadline = time.monotonic() + QUIET
+        # What has gone wrong is told at once: it need not be waited for twice.
+        deadline = time.monotonic() + (5 if self.outcome.wrong else QUIET)
         while open_() and time.monotonic() < deadline:
             self._player.onlooker.wait(lambda: not open_(), 0.2)
             self._replicas.mind()
@@ -293,8 +315,8 @@ class _Played:
 
     def _freeze(self, seconds: float) -> None:
         pid = _pid(self._replicas.leader())
-        os.kill(pid, signal.SIGSTOP)
-        self._soon(seconds, lambda: _wake(pid))
+        _send(pid, signal.SIGSTOP)
+        self._soon(seconds, lambda: _send(pid, signal.SIGCONT))
 
     _sleep = _freeze
 
@@ -355,7 +377,7 @@ class _Played:
         left = self.left()
         for api, story in self._jobs:
             job = self._player.onlooker.find(story.kind, api.namespace, story.name) or {}
-            kept = tuple(sorted(left.pop((api.namespace, story.name), ())))
+            kept = left.pop((api.namespace, story.name), [])
             self.outcome.ends[api.namespace, story] = _end(job, kept)
         self.outcome.wrong += [f"nobody's: {key} {names}" for key, names in left.items()]
 
@@ -406,16 +428,16 @@ def _size(story: Story) -> int:
     return sum(role["replicas"] for role in roles.values())
 
 
-def _end(job: Json, left: tuple[str, ...]) -> End:
+def _end(job: Json, left: Iterable[str]) -> End:
     status = job.get("status") or {}
-    conditions = tuple(
-        (c["type"], c["status"], c.get("reason", "")) for c in status.get("conditions") or ()
+    conditions = frozenset(
+        (c["type"], c.get("reason", ""))
+        for c in status.get("conditions") or ()
+        if c["status"] == "True"
     )
-    replicas = {
-        role: {k: v for k, v in told.items() if isinstance(v, int)}
-        for role, told in sorted((status.get("replicaStatuses") or {}).items())
-    }
-    return End(conditions, str(replicas), left)
+    told = status.get("replicaStatuses") or {}
+    restarts = {role: int(of_role.get("restarts", 0)) for role, of_role in told.items()}
+    return End(conditions, restarts, frozenset(left))
 
 
 def _told(name: str, job: str) -> str:
@@ -423,6 +445,6 @@ def _told(name: str, job: str) -> str:
     return re.sub(r"(-launcher)-[a-z0-9]{5}$", r"\1-*", name.removeprefix(job))
 
 
-def _wake(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGCONT)
+def _send(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+        os.kill(pid, number)
