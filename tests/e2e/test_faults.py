@@ -8,19 +8,27 @@ those that shared its operator's life.
 from __future__ import annotations
 
 import os
+import signal
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import faults
 import pytest
 import schedules
-from harness import Api, add_nodes
+from harness import Api, add_nodes, tfjob
 from onlooker import Onlooker
-from troubled import CPUS, NODES, Outcome, Player
+from tally import Tally
+from troubled import CPUS, NODES, Outcome, Player, Replicas
 
 from muster.local.handle import Cluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
+ROOT = Path(__file__).parents[2]
+TAKEOVERS = int(os.environ.get("MUSTER_TAKEOVERS") or "1")
+PROMPT = {signal.SIGKILL: 15.0, signal.SIGTERM: 2.0}
+"""Seconds from the end of a leader until the next one works."""
 SEEDS = schedules.seeds(os.environ.get("MUSTER_FAULT_SEEDS") or "0-31")
 
 
@@ -34,6 +42,16 @@ def player(local_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> 
         yield Player(local_cluster, folder, proxy, onlooker)
     for name in NODES:
         admin.delete("Node", name)
+
+
+@pytest.fixture(scope="module")
+def tally() -> Iterator[Tally]:
+    """Give what counts; it is written into the docs where that is asked for."""
+    made = Tally()
+    yield made
+    print(f"\n{made.table()}")
+    if os.environ.get("MUSTER_REPORT"):
+        made.write(ROOT / "docs" / "reliability.md")
 
 
 @pytest.fixture(scope="module")
@@ -52,16 +70,47 @@ def test_nothing_goes_wrong_by_itself(quiet: Outcome) -> None:
 
 
 @pytest.mark.parametrize("number", schedules.lives(SEEDS))
-def test_every_job_ends_as_it_would_have(player: Player, quiet: Outcome, number: int) -> None:
+def test_every_job_ends_as_it_would_have(
+    player: Player, quiet: Outcome, tally: Tally, number: int
+) -> None:
     """No rank runs twice, no half gang stands, nothing stays behind."""
     life = schedules.life(number)
     plans = [schedules.schedule(seed) for seed in life.seeds]
     print(f"seeds {life.seeds[0]}-{life.seeds[-1]}: {[(a.at, a.verb) for a in life.acts]}")
     found = player.play(life, plans)
     print(f"{found.seconds:.1f} s, {found.memory / 2**20:.0f} MiB, {dict(found.faults)}")
-    print("\n".join(one[:4000] for one in (*found.wrong, *differences(found, quiet))), flush=True)
-    assert found.wrong == []
-    assert differences(found, quiet) == []
+    wrong = [*found.wrong, *differences(found, quiet)]
+    print("\n".join(one[:4000] for one in wrong), flush=True)
+    tally.quiet = quiet.memory
+    tally.add(life, found, wrong)
+    assert not wrong
+
+
+@pytest.mark.parametrize("number", PROMPT)
+def test_another_takes_over(player: Player, tally: Tally, number: signal.Signals) -> None:
+    """At once when the leader is told to go, soon when it dies, with the lease as it is shipped.
+
+    Counted until the first pod of a job that was applied meanwhile.
+    """
+    api = player.namespace(-1)
+    replicas = Replicas(player.cluster, player.folder, player.proxy, 2, flags=())
+    replicas.start()
+    taken = tally.takeovers.setdefault(number.name, [])
+    try:
+        for index in range(TAKEOVERS):
+            began = time.monotonic()
+            replicas.end(replicas.leader(), number)
+            name = f"next-{number.name.lower()}-{index}"
+            api.create(tfjob(name, workers=1, run="0"))
+            pod = "Pod", api.namespace, f"{name}-worker-0"
+            assert player.onlooker.wait(lambda: player.onlooker.find(*pod), 30)  # noqa: B023
+            taken.append(time.monotonic() - began)
+            replicas.settle()
+    finally:
+        replicas.stop()
+    print(f"{number.name}: {taken}")
+    assert replicas.wrong == []
+    assert max(taken) < PROMPT[number]
 
 
 def differences(found: Outcome, quiet: Outcome) -> list[str]:

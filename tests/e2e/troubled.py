@@ -122,15 +122,19 @@ class Replicas:
             made = Operator(self.proxy.config(config), log, (*FLAGS, *leads))
             made.start()
             self.all.append(made)
+        self.settle()
 
     def leader(self) -> Operator:
         """Return the one that leads, or any if none does."""
-        admin = Api(self.cluster, OPERATOR_NAMESPACE)
-        lease = (admin.find("Lease", "muster") or {}) if self.count > 1 else {}
+        return self._holder() or self.all[0]
+
+    def _holder(self) -> Operator | None:
+        if self.count == 1:
+            return self.all[0]
+        lease = Api(self.cluster, OPERATOR_NAMESPACE).find("Lease", "muster") or {}
         holder = str(lease.get("spec", {}).get("holderIdentity") or "")
         found = re.search(r"_(\d+)_[0-9a-f]{8}$", holder)
-        pids = {_pid(one): one for one in self.all}
-        return pids.get(int(found[1]) if found else 0, self.all[0])
+        return {_pid(one): one for one in self.all}.get(int(found[1]) if found else 0)
 
     def mind(self) -> None:
         """Start again what has ended; to have lost the lease is a good reason, others are not."""
@@ -150,6 +154,15 @@ class Replicas:
         _send(_pid(one), number)
         if number == signal.SIGKILL:
             one.ended()
+
+    def settle(self) -> None:
+        """Return once all are there again, and one of them leads."""
+        while any(not one.running for one in self.all):
+            self.mind()
+        for one in self.all:
+            one.wait_ready()
+        while (one := self._holder()) is None or not one.running:
+            time.sleep(0.1)  # the lease has no event to wait for
 
     def stop(self) -> None:
         """End all, and look at what they have logged."""
