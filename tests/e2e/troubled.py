@@ -96,6 +96,8 @@ class Outcome:
     faults: Counter[str] = field(default_factory=Counter)
     memory: int = 0
     """Bytes of the operator at the end."""
+    slowest: str = ""
+    """The job that ended last."""
     seconds: float = 0.0
     """From the beginning until all jobs had ended."""
 
@@ -197,14 +199,19 @@ class Player:
     onlooker: Onlooker
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
-    def play(self, life: Life, schedules: Sequence[Schedule]) -> Outcome:
-        """Play it, wait until all is quiet and every job has ended, and look at what is left."""
+    def play(
+        self, life: Life, schedules: Sequence[Schedule], quiet: Mapping[Story, End] | None = None
+    ) -> Outcome:
+        """Play it, wait until all is quiet and every job has ended, and look at what is left.
+
+        What is wrong is also what has not come to be as in `quiet` after some time.
+        """
         replicas = Replicas(self.cluster, self.folder, self.proxy, life.replicas)
         played = _Played(self, life, schedules, replicas)
         replicas.start()
         try:
             played.trouble()
-            played.quiet()
+            played.quiet(quiet)
             played.clear()
         finally:
             self.proxy.choose = faults.none
@@ -236,6 +243,8 @@ class _Played:
         self._bindings: list[Json] = []
         self._later: list[tuple[float, Callable[[], None]]] = []
         self._mute = False
+        self._over: set[tuple[str, Story]] = set()
+        self._slowest = ""
         self.outcome = Outcome()
 
     def trouble(self) -> None:
@@ -257,13 +266,32 @@ class _Played:
             act()
         self._player.proxy.choose = faults.none
 
-    def quiet(self) -> None:
-        """Wait for the end of all jobs, note what became of them, take everything away."""
+    def quiet(self, like: Mapping[Story, End] | None) -> None:
+        """Wait for the end of all jobs, and until each has left what its like has left."""
         self._pursue(self._unended, "not ended")
         self.outcome.seconds = time.monotonic() - self._started
         self.outcome.memory = self._replicas.memory
         self.outcome.faults = Counter(r.fault for r in self._player.proxy.seen if r.fault)
-        self._note_ends()
+        self.outcome.slowest = self._slowest
+        if like is None:
+            self._rest()
+        else:
+            self._pursue(lambda: self._unlike(like), "not as in quiet")
+        self._look()
+
+    def _rest(self) -> None:
+        """Wait until nothing changes any more."""
+        before, after = None, self._note()
+        while before != after:
+            time.sleep(1.5)  # nobody tells that nothing happens
+            before, after = after, self._note()
+
+    def _unlike(self, like: Mapping[Story, End]) -> list[str]:
+        return [
+            f"{namespace}/{story.name}: {text}"
+            for (namespace, story), end in self._note().items()
+            for text in end.unlike(like[story])
+        ]
 
     def _pursue(self, open_: Callable[[], list[str]], what: str) -> None:
         # What has gone wrong is told at once: it need not be waited for twice.
@@ -276,9 +304,14 @@ class _Played:
     def _unended(self) -> list[str]:
         found = []
         for api, story in self._jobs:
+            if (api.namespace, story) in self._over:
+                continue
             job = self._player.onlooker.find(story.kind, api.namespace, story.name)
             ended = job is None if not story.end else condition(job, story.end) == "True"
-            if not ended:
+            if ended:
+                self._over.add((api.namespace, story))
+                self._slowest = f"{api.namespace}/{story.name}"
+            else:
                 status = (job or {}).get("status")
                 found.append(f"{api.namespace}/{story.name}: {status}")
         return found
@@ -375,7 +408,8 @@ class _Played:
 
     # What is left.
 
-    def _note_ends(self) -> None:
+    def _look(self) -> None:
+        """Note what has happened that must never happen."""
         seen = self._player.onlooker.seen[self._first :]
         here = [one for one in seen if one.namespace in self._plans]
         self.outcome.runs = onlooker.runs(here)
@@ -387,12 +421,15 @@ class _Played:
         self.outcome.wrong += [
             text for rank, text in onlooker.risen(here) if rank[1] not in paused
         ]
+
+    def _note(self) -> dict[tuple[str, Story], End]:
+        """Return what has become of each job up to now."""
         left = self.left()
         for api, story in self._jobs:
             job = self._player.onlooker.find(story.kind, api.namespace, story.name) or {}
             kept = left.pop((api.namespace, story.name), [])
             self.outcome.ends[api.namespace, story] = _end(job, kept)
-        self.outcome.wrong += [f"nobody's: {key} {names}" for key, names in left.items()]
+        return dict(self.outcome.ends)
 
     def left(self) -> dict[tuple[str, str], list[str]]:
         """Return what there is in the namespaces, by namespace and job."""
@@ -446,7 +483,8 @@ def _end(job: Json, left: Iterable[str]) -> End:
     conditions = frozenset(
         (c["type"], c.get("reason", ""))
         for c in status.get("conditions") or ()
-        if c["status"] == "True"
+        # Whether it was seen to run, or to run again, hangs on when somebody looked.
+        if c["status"] == "True" and c["type"] not in ("Running", "Restarting")
     )
     told = status.get("replicaStatuses") or {}
     restarts = {role: int(of_role.get("restarts", 0)) for role, of_role in told.items()}
