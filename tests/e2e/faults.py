@@ -131,7 +131,7 @@ class Proxy:
             auto_decompress=False,
         )
         app = web.Application(client_max_size=2**26)
-        app.router.add_route("*", "/{rest:.*}", self._serve)
+        app.router.add_route("*", "/{rest:.*}", self._survive)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
@@ -145,6 +145,12 @@ class Proxy:
         await self._runner.cleanup()
         await self._session.close()
         await asyncio.sleep(0.1)  # TLS says good-bye
+
+    async def _survive(self, incoming: web.Request) -> web.StreamResponse:
+        try:
+            return await self._serve(incoming)
+        except (aiohttp.ClientError, OSError):  # who asked has died meanwhile, or the server has
+            return _cut(incoming)
 
     async def _serve(self, incoming: web.Request) -> web.StreamResponse:
         watch = incoming.query.get("watch") == "true"

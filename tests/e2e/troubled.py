@@ -114,6 +114,8 @@ class Replicas:
     wrong: list[str] = field(default_factory=list)
     all: list[Operator] = field(default_factory=list)
     _ending: set[int] = field(default_factory=set)
+    _losses: Counter[int] = field(default_factory=Counter)
+    """How often each has lost the lease, by its port."""
 
     def start(self) -> None:
         """Start all, the leader of the beginning first."""
@@ -146,8 +148,10 @@ class Replicas:
             assert one.process is not None
             one.process.join()
             said = one.log.read_text()
-            if _pid(one) not in self._ending and "lost the lease" not in said[-4000:]:
+            losses = said.count("lost the lease")
+            if _pid(one) not in self._ending and losses == self._losses[one.health]:
                 self.wrong.append(f"the operator ended: {said[-3000:]}")
+            self._losses[one.health] = losses
             one.start(ready=False)
 
     def end(self, one: Operator, number: signal.Signals) -> None:
