@@ -12,7 +12,10 @@ from pathlib import Path
 from schedules import Life
 from troubled import Outcome
 
-BEGIN, END = "<!-- written by `make faults REPORT=yes` -->", "<!-- end of what is written -->"
+BEGIN, END = (
+    "<!-- written by `make faults FAULT_REPORT=yes` -->",
+    "<!-- end of what is written -->",
+)
 SAID: Mapping[str, str] = {
     "kill": "kill -9 of the operator (with two: of the leader)",
     "stop": "SIGTERM",

@@ -262,6 +262,7 @@ def home(local_cluster: Cluster) -> Iterator[Api]:
         admin.delete("PriorityClass", f"hostile-{name}")
 
 
+@pytest.mark.timeout(3600)
 @pytest.mark.usefixtures("home")
 def test_a_victim_does_not_notice(local_cluster: Cluster, start_operator: StartOperator) -> None:
     """Its statuses, pods and times are those of the quiet run; the operator stays, and small."""
