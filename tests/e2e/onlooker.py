@@ -84,12 +84,19 @@ class Onlooker:
     def _follow(self, kind: str) -> None:
         path = self._server + PATHS[kind].replace("/namespaces/{ns}", "")
         while not self._over:
-            version = self._list(kind, path)
-            while version and not self._over:
-                version = self._watch(kind, path, version)
+            try:
+                version = self._list(kind, path)
+                while version and not self._over:
+                    version = self._watch(kind, path, version)
+            except (urllib3.exceptions.HTTPError, KeyError):  # the server is away
+                time.sleep(0.2)
 
     def _list(self, kind: str, path: str) -> str:
         listing = json.loads(self._pool.request("GET", path, timeout=30.0).data)
+        there = {(o["metadata"]["namespace"], o["metadata"]["name"]) for o in listing["items"]}
+        for _, *where in [key for key in list(self.state) if key[0] == kind]:
+            if tuple(where) not in there:
+                self._take(kind, "DELETED", self.state[kind, where[0], where[1]])
         for found in listing["items"]:
             self._take(kind, "ADDED", found)
         return str(listing["metadata"]["resourceVersion"])
@@ -99,6 +106,9 @@ class Onlooker:
         query = f"?watch=true&resourceVersion={version}&timeoutSeconds={SLICE}"
         timeout = urllib3.Timeout(connect=5, read=SLICE + 30)
         answer = self._pool.request("GET", path + query, preload_content=False, timeout=timeout)
+        if answer.status >= 400:
+            answer.close()
+            return ""
         rest = b""
         for chunk in answer.stream(65536):
             *lines, rest = (rest + chunk).split(b"\n")

@@ -8,19 +8,22 @@ those that shared its operator's life.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import faults
 import pytest
 import schedules
-from harness import Api, add_nodes, tfjob
+from harness import Api, add_nodes, condition, tfjob
 from onlooker import Onlooker
 from tally import Tally
 from troubled import CPUS, NODES, Outcome, Player, Replicas
 
+from muster.local import components
 from muster.local.handle import Cluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
@@ -29,6 +32,9 @@ ROOT = Path(__file__).parents[2]
 TAKEOVERS = int(os.environ.get("MUSTER_TAKEOVERS") or "1")
 PROMPT = {signal.SIGKILL: 15.0, signal.SIGTERM: 2.0}
 """Seconds from the end of a leader until the next one works."""
+NODE = {"cpu": str(CPUS)}
+"""All that a node has."""
+WHOLE = "MUSTER_FAULT_SEEDS" in os.environ
 SEEDS = schedules.seeds(os.environ.get("MUSTER_FAULT_SEEDS") or "0-31")
 
 
@@ -112,6 +118,49 @@ def test_another_takes_over(player: Player, tally: Tally, number: signal.Signals
     print(f"{number.name}: {taken}")
     assert replicas.wrong == []
     assert max(taken) < PROMPT[number]
+
+
+@pytest.mark.skipif(not WHOLE, reason="the control plane restarts twice: `make faults`")
+def test_the_server_is_restored_from_a_backup(player: Player, tmp_path: Path) -> None:
+    """What came later is gone, what was there goes on, and no node is kept for ghosts."""
+    api, cluster = player.namespace(-1), player.cluster
+    data, copy = cluster.files.home / "etcd", tmp_path / "backup"
+    replicas = Replicas(cluster, player.folder, player.proxy, 1)
+    replicas.start()
+    try:
+        api.create(tfjob("before", workers=1, run="forever", resources=NODE))
+        api.wait_pods(1, "Running", "before")
+        with _stopped(cluster):
+            shutil.copytree(data, copy)
+        api.finish("before-worker-0")
+        api.wait_condition("before", "Succeeded")
+        api.create(tfjob("after", workers=2, run="forever", resources=NODE))
+        api.wait_pods(2, "Running", "after")
+        with _stopped(cluster):
+            shutil.rmtree(data)
+            shutil.copytree(copy, data)
+        api.create(tfjob("later", workers=len(NODES) - 1, run="0", resources=NODE))
+        api.wait_condition("later", "Succeeded")
+        assert api.find("TFJob", "after") is None
+        assert condition(api.get("TFJob", "before"), "Running") == "True"
+        api.finish("before-worker-0")
+        api.wait_condition("before", "Succeeded")
+        replicas.mind()
+    finally:
+        replicas.stop()
+    assert replicas.wrong == []
+
+
+@contextmanager
+def _stopped(cluster: Cluster) -> Iterator[None]:
+    """Stop all of the control plane for as long as the block lasts."""
+    for component in reversed(cluster.components):
+        cluster.stop(component)
+    yield
+    for component in cluster.components:
+        cluster.start(component)
+        if component == components.API_SERVER:
+            cluster.wait_ready()
 
 
 def too_often(found: Outcome, quiet: Outcome) -> list[str]:
