@@ -33,8 +33,8 @@ from schedules import Act, Life, Schedule, Story
 
 from muster.local.handle import Cluster
 
-HOLD = 10.0
-QUIET = 90.0
+HOLD = 30.0
+QUIET = 120.0
 """Seconds for every job to end once nothing goes wrong any more."""
 SHORT_LEASE = (
     "--leader-elect-lease-duration=3s",
