@@ -122,6 +122,7 @@ def _elsewhere(job_: Json, _policy: Json, template: Json) -> None:
     template["metadata"].update(name="victim", namespace="default", uid="victim")
 
 
+_ANYWHERE = _pod(tolerations=[{"operator": "Exists"}])
 TWISTS: Mapping[str, Twist] = {
     "endless-cpu": _requests({"cpu": ENDLESS}),
     "endless-memory": _requests({"memory": "1e9999"}),
@@ -165,6 +166,9 @@ TWISTS: Mapping[str, Twist] = {
     "long-queue": _gang(queue="q" * 253),
     "endless-timeout": _gang(scheduleTimeoutSeconds=MANY),
     "critical": _gang(priorityClass="system-node-critical"),
+    "critical-anywhere": _twice(_gang(priorityClass="system-node-critical"), _ANYWHERE),
+    "high-anywhere": _twice(_gang(priorityClass="hostile-high"), _ANYWHERE),
+    "critical-pods-anywhere": _twice(_pod(priorityClassName="system-node-critical"), _ANYWHERE),
     "nobodys-class": _gang(priorityClass="nobodys"),
     "critical-pods": _pod(priorityClassName="system-node-critical"),
     "own-priority": _pod(priority=MANY),
