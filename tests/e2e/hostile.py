@@ -216,9 +216,9 @@ def of_tenant() -> Iterator[Document]:
 def of_editor(victim: str, uids: Mapping[str, str]) -> Iterator[Document]:
     """Yield what an editor makes of a victim's names and uids, by name of a job of its."""
     for name, uid in sorted(uids.items()):
-        kind = next(SORTS[s].kind for s in SORTS if name.endswith(f"-{s.lower()}"))
-        version = next(SORTS[s].api_version for s in SORTS if name.endswith(f"-{s.lower()}"))
-        owner = {"apiVersion": version, "kind": kind, "name": name, "uid": uid, "controller": True}
+        row = next((SORTS[s] for s in SORTS if name.endswith(f"-{s.lower()}")), SORTS["TFJob"])
+        owner: Json = {"apiVersion": row.api_version, "kind": row.kind, "name": name, "uid": uid}
+        owner["controller"] = True
         for body in _stolen(name, victim):
             body["metadata"]["ownerReferences"] = [owner]
             yield Document(f"{body['kind']}-of-{name}", EDITOR, body)
