@@ -61,7 +61,7 @@ $(VENV)/stamp-muster: pyproject.toml $(VENV)/stamp-packages
 
 # Asked anew each time: the binaries live in the user's cache, which may have been emptied.
 controlplane: install
-	@$(BIN)/python -m muster.local binaries >$(VENV)/controlplane.json
+	@$(BIN)/muster local binaries >$(VENV)/controlplane.json
 
 demo: controlplane ## run TFJobs as gangs on a local control plane and tell what happens
 	@$(BIN)/muster demo

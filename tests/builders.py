@@ -4,7 +4,27 @@
 from __future__ import annotations
 
 from muster.api import model
+from muster.api.owner import Owner, controller
 from muster.api.status import JobStatus
+
+OWNER = Owner("team", "kubeflow.org", "TFJob", "mnist", "job-uid")
+"""The job of `make_job`, as its children name it."""
+
+
+def reference(*, uid="job-uid", kind="TFJob", name="mnist", api_version="kubeflow.org/v1"):
+    """Return the controller reference of a child, by default of `make_job`'s job."""
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
+        "name": name,
+        "uid": uid,
+        "controller": True,
+    }
+
+
+def make_owner(namespace="team", **fields):
+    """Return whom a `reference` means, in that namespace."""
+    return controller({"namespace": namespace, "ownerReferences": [reference(**fields)]})
 
 
 def make_template(*, requests=None, scheduler="", priority="", metadata=None, **spec):
@@ -47,13 +67,13 @@ def make_job(*, replicas=None, scheduling=None, kind="TFJob", name="mnist", **fi
     return model.Job(**(values | fields))
 
 
-def make_pod(*, name="mnist-worker-0", phase="Pending", owner_uid="job-uid", **fields):
+def make_pod(*, name="mnist-worker-0", phase="Pending", owner=OWNER, **fields):
     """Return a pod of `make_job`'s job, by default the first worker, created at time 0."""
     values = {
         "namespace": "team",
         "name": name,
         "uid": f"uid-{name}",
-        "owner_uid": owner_uid,
+        "owner": owner,
         "role": "worker",
         "index": 0,
         "phase": phase,
@@ -73,7 +93,7 @@ def make_group(*, document=None, api_version="", kind="PodGroup", spec=None, **f
         "namespace": "team",
         "name": "mnist",
         "uid": "group-uid",
-        "owner_uid": "job-uid",
+        "owner": OWNER,
         "deleting": False,
         "spec": document["spec"],
     }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import itertools
 
+from builders import reference
 from muster import gang
 from muster.api import edge, names
 from muster.controller import reconcile
@@ -175,7 +176,8 @@ class World:
     def launch(self, name="mnist-launcher", *, phase="Running", suffix="abcde"):
         """Let a batch Job make its next pod; return the pod's name."""
         batch = self.objects["Job", name]
-        owner = {"kind": "Job", "name": name, "uid": batch["metadata"]["uid"], "controller": True}
+        uid = batch["metadata"]["uid"]
+        owner = reference(kind="Job", api_version="batch/v1", name=name, uid=uid)
         template = copy.deepcopy(batch["spec"]["template"])
         pod = f"{name}-{suffix}"
         meta = {**template["metadata"], "name": pod, "namespace": "team"}

@@ -11,12 +11,10 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from muster.runtime import settings
 from muster.runtime.settings import COMMANDS, FlagError, Settings
-
-if TYPE_CHECKING:
-    from muster.runtime.settings import Settings
 
 ANCESTORS = {
     **dict.fromkeys(("manager", "training-operator", "mpi-operator", "tf-operator"), "run"),
@@ -92,13 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _settings() -> Any:
-    """Return the module of flags that count; commands without any need not wait for its import."""
-    return importlib.import_module("muster.runtime.settings")
-
-
 def _run(command: str, arguments: Sequence[str]) -> int:
-    settings = _settings()
     if set(arguments) & {"-h", "-help", "--help"}:
         print(settings.usage(command))
         return 0
@@ -125,7 +117,7 @@ def _render(args: argparse.Namespace) -> int:
     """Print what the jobs become; 1 for a job that cannot run, 2 for a file without any."""
     render = importlib.import_module("muster.commands.render")
     try:
-        chosen = _settings().parse(args.rest, os.environ)
+        chosen = settings.parse(args.rest, os.environ)
         made, problems = render.render(args.filename, chosen, args.namespace)
     except (FlagError, render.UnreadableError) as error:
         print(f"muster render: {error}", file=sys.stderr)
@@ -194,7 +186,7 @@ def _ask(args: argparse.Namespace) -> int:
     """Print the answer of a question to the scheduler core."""
     questions = importlib.import_module("muster.commands.questions")
     try:
-        answer = args.ask(questions, _settings().parse(args.rest, os.environ), args)
+        answer = args.ask(questions, settings.parse(args.rest, os.environ), args)
         if asyncio.iscoroutine(answer):
             answer = asyncio.run(answer)
     except (FlagError, *questions.FAILURES) as error:

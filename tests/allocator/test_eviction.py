@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from builders import reference
 from following import Following
 from muster import gang
 from muster.allocator.eviction import Evictions
@@ -52,7 +53,7 @@ class Story:
             "training.kubeflow.org/replica-type": "worker",
             "training.kubeflow.org/replica-index": name[-1],
         }
-        owners = [{"uid": "job-uid", "controller": True}]
+        owners = [reference()]
         version = str(self.version + bool(uid))
         metadata = {"name": name, "labels": labels, "ownerReferences": owners}
         metadata["resourceVersion"] = version

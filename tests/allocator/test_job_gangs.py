@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from builders import make_owner, reference
 from builders_scheduler import make_node
 from following import Following, Shown
 from muster import gang
@@ -83,7 +84,7 @@ class Story(Shown):
                 "training.kubeflow.org/replica-type": "worker",
                 "training.kubeflow.org/replica-index": name[-1],
             },
-            "ownerReferences": [{"uid": "job-uid", "controller": True}],
+            "ownerReferences": [reference()],
             **({"deletionTimestamp": edge.format_time(START)} if going else {}),
         }
         status = {"phase": phase, "reason": reason}
@@ -418,7 +419,7 @@ def test_a_pod_that_cannot_be_bound(running):
     running.pod(W0, node="", phase="Pending", uid="second")
     for pauses in ([], [1], [2]):
         running.promise((W0, "n1"))
-        pod = running.store.own_pods("job-uid")[W0]
+        pod = running.store.own_pods(running.job)[W0]
         running.following.gangs.not_bound(pod, running.now)
         assert not running.promised
         gang = running.look()
@@ -452,7 +453,7 @@ def test_nothing_is_left_of_a_job_that_is_gone(running):
     running.pod(W0)
     running.gone(W0)
     assert not running.store.jobs._revisions
-    assert not running.store.jobs._key_of
+    assert not running.store.jobs._jobs
     assert not running.store.columns._uses
 
 
@@ -473,7 +474,10 @@ def test_a_successor_of_the_same_name(running):
     refuse(running)
     running.document["metadata"]["uid"] = "second"
     running.put(running.document)
-    assert set(running.store.jobs._key_of) == {"second"}
+    assert [running.store.jobs.key_of(make_owner(uid=u)) for u in ("job-uid", "second")] == [
+        None,
+        KEY,
+    ]
     assert not running.store.jobs._refusals
     assert not running.store.jobs._revisions
 

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from builders import reference
 from builders_scheduler import make_gang, make_node, make_pod
 from following import Shown
 from muster import gang
@@ -43,7 +44,7 @@ class Story(Shown):
     """A loop that runs on a store of two nodes; `meanwhile` happens while a cycle decides."""
 
     def __init__(self):
-        """Begin with nodes of two CPUs each, and the default queue."""
+        """Begin with nodes of two CPUs each, and no queue that somebody has made."""
         self.policy = policy.DEFAULT
         self.priorities = {}
         self.patience = math.inf
@@ -56,7 +57,6 @@ class Story(Shown):
         )
         for name in ("n1", "n2"):
             self.put({"kind": "Node", **make_node(name=name, cpu=2)})
-        self.put({"kind": "Queue", "metadata": {"name": "default"}})
 
     def _settings(self):
         return LoopSettings(
@@ -80,11 +80,13 @@ class Story(Shown):
     def _enqueue(self, _key):
         self._news.set()
 
-    def create(self, *, name="mnist", workers=4, **more):
+    def create(self, *, name="mnist", workers=4, queue=None, **more):
         """Show a job whose workers take one CPU each."""
         container = {"name": "tensorflow", "image": "i"}
         template = {"spec": {"containers": [{**container, "resources": ONE_CPU}]}}
         document = tfjob(name=name, Worker={"replicas": workers, "template": template})
+        if queue is not None:
+            document["spec"]["runPolicy"] = {"schedulingPolicy": {"queue": queue}}
         document["metadata"] |= {
             "generation": 1,
             "creationTimestamp": edge.format_time(time.time()),
@@ -117,7 +119,7 @@ class Story(Shown):
         pod["metadata"] |= {
             "creationTimestamp": edge.format_time(time.time()),
             "labels": {"training.kubeflow.org/replica-type": "worker"},
-            "ownerReferences": [{"uid": f"uid-{job}", "controller": True}],
+            "ownerReferences": [reference(uid=f"uid-{job}", name=job)],
         }
         self.put({"kind": "Pod", **pod})
 
@@ -167,6 +169,24 @@ def test_a_gang_that_fits_is_promised_whole():
         await s.until(s.placements)
         assert sorted(s.placements().values()) == ["n1", "n1", "n2", "n2"]
         assert len(s.promised) == 4
+
+    play(story)
+
+
+def test_the_default_queue_needs_no_object():
+    """One that somebody makes counts in its place, and another one that is named must exist."""
+
+    async def story(s):
+        limit = {"capability": {"cpu": "3"}}
+        s.put({"kind": "Queue", "metadata": {"name": "default"}, "spec": limit})
+        s.create()
+        await s.until(s.verdict)
+        assert s.verdict()[0] == "ExceedsQueueCapability"
+        s.store.gone("Queue", "", "default", "uid-default")
+        await s.until(s.placements)
+        s.create(name="other", queue="team-a")
+        await s.until(lambda: s.verdict("TFJob/team/other"))
+        assert s.verdict("TFJob/team/other")[0] == "QueueNotFound"
 
     play(story)
 
@@ -323,7 +343,9 @@ def test_nobody_is_evicted_before_it_is_written(monkeypatch):
         status = {"gang": {"state": "Reserved", "reason": "", "scheduler": "muster"}}
         s.put({**document, "status": status})
         await s.until(lambda: s.state(LOW) == "Released")
-        assert [pod.deleting for pod in s.store.own_pods("uid-low").values()] == [False] * 4
+        assert [
+            pod.deleting for pod in s.store.own_pods(s.store.jobs.get("TFJob/team/low")).values()
+        ] == [False] * 4
 
     play(story)
 

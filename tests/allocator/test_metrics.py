@@ -10,7 +10,7 @@ from builders_scheduler import make_gang, make_node, make_pod, make_queue, make_
 from muster.allocator.metrics import Stopwatch
 from muster.runtime.metrics import Metrics
 from muster.scheduler import cycle, policy
-from muster.scheduler.fairshare import shares
+from muster.scheduler.plugins.proportion import shares
 
 OF_OLD = {
     "volcano_e2e_scheduling_latency_milliseconds": "histogram",

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from muster.allocator import status
-from muster.scheduler.fairshare import Share
+from muster.scheduler.plugins.proportion import Share
 
 
 def test_a_share_as_people_write_it():

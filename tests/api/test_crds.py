@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from muster.api import crds, status
-from muster.api.kinds import Kind
+from muster.api.jobs import Kind
 from muster.api.status import Condition, JobStatus, ReplicaStatus, Verdict
 from muster.frameworks import FRAMEWORKS
 

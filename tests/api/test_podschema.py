@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from muster.api import podschema
+from muster.api import crds
 
 
 @pytest.fixture(scope="module")
 def template() -> dict[str, Any]:
     """Return the schema, made once."""
-    return podschema.template()
+    return crds.template()
 
 
 def at(schema: dict[str, Any], path: str) -> dict[str, Any]:
@@ -39,15 +39,15 @@ def at(schema: dict[str, Any], path: str) -> dict[str, Any]:
             "spec.initContainers[].startupProbe.tcpSocket.port",
             {"x-kubernetes-int-or-string": True},
         ),
-        ("spec.containers[].resources.limits{}", podschema.QUANTITY),
-        ("spec.containers[].resources.requests{}", podschema.QUANTITY),
-        ("spec.overhead{}", podschema.QUANTITY),
-        ("spec.volumes[].emptyDir.sizeLimit", podschema.QUANTITY),
+        ("spec.containers[].resources.limits{}", crds.QUANTITY),
+        ("spec.containers[].resources.requests{}", crds.QUANTITY),
+        ("spec.overhead{}", crds.QUANTITY),
+        ("spec.volumes[].emptyDir.sizeLimit", crds.QUANTITY),
         (
             "spec.volumes[].ephemeral.volumeClaimTemplate.spec.resources.requests{}",
-            podschema.QUANTITY,
+            crds.QUANTITY,
         ),
-        ("spec.containers[].env[].valueFrom.resourceFieldRef.divisor", podschema.QUANTITY),
+        ("spec.containers[].env[].valueFrom.resourceFieldRef.divisor", crds.QUANTITY),
         ("metadata.labels{}", {"type": "string"}),
         ("metadata.creationTimestamp", {"type": "string", "format": "date-time"}),
     ],

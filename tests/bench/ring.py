@@ -332,7 +332,7 @@ async def main() -> None:
         scheduler=False,
         tied=True,
     )
-    made = cluster.up(wanted, lambda line: print(line, file=sys.stderr))
+    made = await asyncio.to_thread(cluster.up, wanted, lambda line: print(line, file=sys.stderr))
     try:
         client = await connect(str(made.kubeconfig), width=WIDTH)
         async with operator(made.kubeconfig, arguments.log) as pid:
@@ -344,7 +344,7 @@ async def main() -> None:
                 show(shape, await measure(client, shape, pid, arguments.rounds))
         await client.close()
     finally:
-        cluster.down("bench")
+        await asyncio.to_thread(cluster.down, "bench")
 
 
 if __name__ == "__main__":

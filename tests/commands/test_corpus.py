@@ -16,7 +16,7 @@ from muster.commands import render
 from muster.controller.model import Context, Observed
 from muster.controller.reconcile import reconcile
 from muster.frameworks import FRAMEWORKS, load, of
-from muster.frameworks.admission import review
+from muster.frameworks.loading import review
 
 CORPUS = tuple(broken.corpus())
 RULES = [row for row in CORPUS if row.by in ("apply", "status")]

@@ -236,7 +236,7 @@ def stray(name="mnist-worker-0", *, owner=None, labels=None, **metadata):
     """Return a pod that the job did not make."""
     meta = {"name": name, "namespace": "team", "uid": "stray", "labels": labels or {}, **metadata}
     if owner:
-        meta["ownerReferences"] = [{"uid": owner, "controller": True}]
+        meta["ownerReferences"] = [{**OWNER, "uid": owner}]
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {}}
 
 

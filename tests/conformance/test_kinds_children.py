@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from muster.controller.model import Context, Create
-from muster.frameworks.initcontainer import Waiting
+from muster.frameworks.base import Waiting
 from world import World, of_kind
 
 OWN_IP = {"fieldRef": {"fieldPath": "status.podIP"}}

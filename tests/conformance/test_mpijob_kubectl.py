@@ -8,7 +8,7 @@ import pytest
 from mpijobs import LAUNCHER, environment, role, world
 from muster import gang
 from muster.controller.model import Context
-from muster.frameworks.initcontainer import Waiting
+from muster.frameworks.base import Waiting
 
 GPU = role(container={"resources": {"limits": {"nvidia.com/gpu": 1}}})
 AMOUNTS = {"cpu": "100m", "memory": "512Mi", "ephemeral-storage": "5Gi"}

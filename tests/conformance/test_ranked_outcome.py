@@ -7,6 +7,7 @@ import pytest
 
 from muster.api.status import ReplicaStatus
 from muster.frameworks import FRAMEWORKS, load
+from muster.frameworks.base import Progress
 from world import World, of_kind, put
 
 ELASTIC = {"elasticPolicy": {"minReplicas": 1, "maxReplicas": 3}}
@@ -163,7 +164,7 @@ def test_p7_a_failed_pod_beyond_a_whole_role_is_no_failure(kind):
     """Three run and a fourth, on its way out, has failed."""
     job = load(FRAMEWORKS[kind], of_kind(kind, Worker={"replicas": 3, "restartPolicy": "Never"}))
     counts = {"Worker": ReplicaStatus(active=3, failed=1)}
-    (only,) = FRAMEWORKS[kind].life.outcome(job, counts, (), frozenset())
+    (only,) = FRAMEWORKS[kind].life.outcome(job, Progress(counts))
     assert only.end == "Running"
 
 

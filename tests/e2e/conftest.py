@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from harness import Api, Operator, Operators, StartOperator, add_nodes, own_namespace
 
-from muster.local import cluster, components, options
+from muster.local import cluster, handle, options
 from muster.local.handle import Cluster
 
 FAILED = pytest.StashKey[bool]()
@@ -39,8 +39,8 @@ def local_cluster(operators: Operators) -> Iterator[Cluster]:
         options.Options(name=name, nodes=0, tied=True, run_seconds="1", endpoints=False)
     )
     # The garbage collector looks for new kinds every half minute only: it begins with the CRDs.
-    made.stop(components.CONTROLLER_MANAGER, grace=0)
-    made.start(components.CONTROLLER_MANAGER)
+    made.stop(handle.CONTROLLER_MANAGER, grace=0)
+    made.start(handle.CONTROLLER_MANAGER)
     yield made
     operators.stop()
     cluster.down(name)

@@ -124,7 +124,7 @@ class Proxy:
                 task.cancel()
 
     async def _start(self) -> None:
-        context = ssl.create_default_context(cafile=str(self.cluster.files.pki / "ca.crt"))
+        context = ssl.create_default_context(cafile=str(self.cluster.files.certificate))
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=context),
             timeout=aiohttp.ClientTimeout(total=None),

@@ -11,7 +11,6 @@ import itertools
 import json
 import os
 import re
-import shutil
 import signal
 import ssl
 import subprocess
@@ -106,7 +105,7 @@ class Api:
             method,
             self._server + path,
             body=None if body is None else json.dumps(body),
-            headers={"Content-Type": kind},
+            headers={**self._pool.headers, "Content-Type": kind},
             timeout=30.0,
         )
         is_json = answer.headers.get("Content-Type", "").startswith("application/json")
@@ -324,10 +323,10 @@ class Api:
 
 def connections(cluster: Cluster) -> urllib3.PoolManager:
     """Return connections as the administrator of a cluster."""
-    pki = cluster.files.pki
-    context = ssl.create_default_context(cafile=str(pki / "ca.crt"))
-    context.load_cert_chain(str(pki / "admin.crt"), str(pki / "admin.key"))
-    return urllib3.PoolManager(ssl_context=context, maxsize=16)
+    context = ssl.create_default_context(cafile=str(cluster.files.certificate))
+    token = yaml.safe_load(cluster.kubeconfig.read_text())["users"][0]["user"]["token"]
+    headers = {"Authorization": f"Bearer {token}"}
+    return urllib3.PoolManager(headers=headers, ssl_context=context, maxsize=16)
 
 
 def _short(state: Mapping[str, Json]) -> str:
@@ -717,7 +716,7 @@ def account_config(cluster: Cluster, folder: Path, overlay: str) -> Path:
     """Install an overlay's roles, and no others, and return its ServiceAccount's kubeconfig."""
     api = Api(cluster, OPERATOR_NAMESPACE)
     if ROLES.get(cluster.server) != overlay:
-        install_roles(api, folder, overlay)
+        install_roles(api, overlay)
         ROLES[cluster.server] = overlay
     request = {"spec": {"expirationSeconds": 7200}}
     answer = api.send("POST", api.path("ServiceAccount", ACCOUNT, "token"), request)
@@ -745,44 +744,35 @@ def account_config(cluster: Cluster, folder: Path, overlay: str) -> Path:
     return path
 
 
-def install_roles(api: Api, folder: Path, overlay: str) -> None:
+def install_roles(api: Api, overlay: str) -> None:
     """Apply what an overlay has of roles and bindings; those of other overlays go."""
-    documents = _roles(api, folder, overlay)
+    documents = _roles(api, overlay)
+    spaces = sorted({d["metadata"].get("namespace", OPERATOR_NAMESPACE) for d in documents})
+    made = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": s}} for s in spaces]
     named = {(d["kind"], d["metadata"]["name"]) for d in documents}
     for kind in INSTALLED - set(CORE):
-        path = _place(kind)
-        for name in (found["metadata"]["name"] for found in api.list(path)):
-            if name.startswith("muster-") and (kind, name) not in named:
-                api.delete(path, name)
-    for document in sorted(documents, key=lambda d: d["kind"] != "Namespace"):
-        path = f"{_place(document['kind'])}/{document['metadata']['name']}"
-        query = "?fieldManager=tests&force=true"
+        for found in (each["metadata"] for each in api.list(_place(kind, ""))):
+            if found["name"].startswith("muster-") and (kind, found["name"]) not in named:
+                api.delete(_place(kind, found.get("namespace", "")), found["name"])
+    for document in sorted([*made, *documents], key=lambda d: d["kind"] != "Namespace"):
+        found = document["metadata"]
+        path = f"{_place(document['kind'], found.get('namespace', ''))}/{found['name']}"
+        query = "?fieldManager=kubectl&force=true"  # who applies the overlay is no stranger
         api.send("PATCH", path + query, document, "application/apply-patch+yaml")
 
 
-def _roles(api: Api, folder: Path, overlay: str) -> list[Json]:
+def _roles(api: Api, overlay: str) -> list[Json]:
     if overlay not in RENDERED:
-        rendered = api.kubectl("kustomize", str(manifests_alone(folder) / "overlays" / overlay))
+        rendered = api.kubectl("kustomize", str(ROOT / "manifests" / "overlays" / overlay))
         documents = yaml.safe_load_all(rendered)
         RENDERED[overlay] = [d for d in documents if d["kind"] in INSTALLED]
     return RENDERED[overlay]
 
 
-def manifests_alone(folder: Path) -> Path:
-    """Copy the manifests without the CRDs, which are there already and long to read."""
-    copy = folder / "render" / "manifests"
-    if not copy.exists():
-        shutil.copytree(ROOT / "manifests", copy)
-        copy.with_name("crds").mkdir()
-        (copy.with_name("crds") / "kustomization.yaml").write_text("resources: []\n")
-    return copy
-
-
-def _place(kind: str) -> str:
+def _place(kind: str, namespace: str) -> str:
     """Return the path of the collection in which a role or what belongs to it is installed."""
     group = "/api/v1" if kind in CORE else "/apis/rbac.authorization.k8s.io/v1"
-    cluster_wide = kind.startswith("Cluster") or kind == "Namespace"
-    scope = "" if cluster_wide else f"/namespaces/{OPERATOR_NAMESPACE}"
+    scope = f"/namespaces/{namespace}" if namespace else ""
     return f"{group}{scope}/{kind.lower()}s"
 
 

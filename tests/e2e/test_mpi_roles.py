@@ -34,7 +34,7 @@ def test_jobs_say_what_is_missing_and_run_once_it_is_granted(
         "Event", lambda found: any(e["reason"] == "PermissionMissing" for e in found.values())
     )
     api.wait_condition("other", "Succeeded")
-    install_roles(Api(api.cluster, OPERATOR_NAMESPACE), tmp_path, "mpi")
+    install_roles(Api(api.cluster, OPERATOR_NAMESPACE), "mpi")
     ROLES[api.cluster.server] = "mpi"
     for version in ("v1", "v2beta1"):
         api.wait_condition(f"poor-{version}", "Succeeded", of=KIND)

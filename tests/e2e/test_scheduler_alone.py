@@ -285,7 +285,6 @@ def test_the_tutorials_queues(api: Api, scheduler: Operator) -> None:
         smaller = {"cpu": "4", "memory": "12Gi"}
         api.wait("Queue", lambda q: q["queue-2"]["status"]["deserved"] == smaller, what="less due")
         assert len(api.history("Queue", since, "queue-2")) <= 2
-        assert api.history("Queue", since, "default") == []
     finally:
         for name in ("queue-1", "queue-2"):
             api.delete("Queue", name)

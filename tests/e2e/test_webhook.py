@@ -22,11 +22,10 @@ from harness import (
     StartOperator,
     add_nodes,
     free_port,
-    manifests_alone,
     tfjob,
 )
 
-from muster.local import pki
+import pki
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
@@ -61,7 +60,7 @@ def overlay(tmp_path: Path) -> str:
     """Give a folder that adds the component to an overlay, as the README says."""
     folder = tmp_path / "with-webhook"
     folder.mkdir()
-    manifests = manifests_alone(tmp_path)
+    manifests = ROOT / "manifests"
     parts = {
         "resources": [os.path.relpath(manifests / "overlays" / "embedded", folder)],
         "components": [os.path.relpath(manifests / "components" / "webhook", folder)],

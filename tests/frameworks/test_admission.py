@@ -9,7 +9,7 @@ import pytest
 
 from mpijobs import mpijob
 from muster.frameworks import FRAMEWORKS
-from muster.frameworks.admission import Ruling, review
+from muster.frameworks.loading import Ruling, review
 from world import of_kind, tfjob
 
 TF = FRAMEWORKS["TFJob"]
@@ -89,3 +89,11 @@ def test_garbage_is_refused_and_does_not_raise():
     for garbage in (None, [], "x", {"spec": 1, "metadata": []}):
         assert review(TF, garbage).problems
         assert bool(review(TF, garbage, garbage).problems) == (garbage is None)
+
+
+def test_a_job_in_the_operators_own_namespace():
+    """Its pods could name the operator's account as theirs."""
+    said = "metadata.namespace: Forbidden: team is the operator's own namespace"
+    (problem,) = review(TF, tfjob(), home="team").problems
+    assert str(problem).startswith(said)
+    assert review(TF, tfjob(), home="muster-system") == Ruling()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from muster.frameworks.initcontainer import Waiting, containers
+from muster.frameworks.base import Waiting, init_containers
 from muster.kube.auth import ConfigurationError
 from muster.runtime import app
 from muster.runtime.settings import Settings
@@ -20,7 +20,7 @@ TEMPLATE = """
 
 def test_the_built_in_container_to_the_letter():
     """Small, pulled only if absent; looks the name up so often and no more."""
-    (made,) = containers("init-pytorch", Waiting(), "mnist-master-0")
+    (made,) = init_containers("init-pytorch", Waiting(), "mnist-master-0")
     script = made["command"].pop()
     assert made == {
         "name": "init-pytorch",
@@ -39,7 +39,7 @@ def test_the_built_in_container_to_the_letter():
 def test_a_template_replaces_it():
     """Three placeholders are filled in, everything else stays as it is."""
     waiting = Waiting("busybox:1", 7, TEMPLATE)
-    assert containers("init", waiting, "m-master-0") == (
+    assert init_containers("init", waiting, "m-master-0") == (
         {
             "name": "look",
             "image": "busybox:1",

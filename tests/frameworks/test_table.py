@@ -14,7 +14,7 @@ from pydantic import Field
 import muster
 from muster import cli, frameworks, gang
 from muster.api import jobs
-from muster.api.kinds import Kind
+from muster.api.jobs import Kind
 from muster.commands import render
 from muster.frameworks import FRAMEWORKS, Framework, load, master_worker, of
 from muster.frameworks.base import NO_ENVIRONMENT, Life, Operator, Pods, Roles, Spec

@@ -5,7 +5,7 @@ import dataclasses
 
 import pytest
 
-from builders import make_group, make_job, make_pod, make_replica, make_template
+from builders import make_group, make_job, make_owner, make_pod, make_replica, make_template
 from muster import gang
 from muster.api.status import JobStatus, Verdict
 
@@ -220,11 +220,14 @@ def test_backends_that_give_no_verdict(backend):
     assert judge(backend, make_group(phase="Pending"), pods("Pending", message=NO_GPU)) is None
 
 
+ANOTHER = make_owner(uid="another")
+
+
 def test_pods_of_others_and_pods_that_go_do_not_count():
     """Only the job's own living pods are members."""
     members = [
         *pods("Running"),
-        make_pod(name="mnist-worker-1", phase="Running", node="n", owner_uid="another"),
+        make_pod(name="mnist-worker-1", phase="Running", node="n", owner=ANOTHER),
         make_pod(name="mnist-worker-2", phase="Running", node="n", deleting=True),
     ]
     verdict = gang.SCHEDULER_PLUGINS.verdict(

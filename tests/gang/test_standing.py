@@ -72,20 +72,18 @@ def test_a_job_without_a_verdict_has_no_past():
 
 
 @pytest.mark.parametrize(
-    ("pod", "placed", "running", "admitted"),
+    ("pod", "placed", "running"),
     [
-        ({"phase": "Pending"}, False, False, False),
-        ({"phase": "Pending", "node": "n1"}, True, False, True),
-        ({"phase": "Running", "node": "n1"}, True, True, True),
-        ({"phase": "Running", "node": "n1", "deleting": True}, False, True, True),
-        ({"phase": "Succeeded", "node": "n1"}, True, True, False),
-        ({"phase": "Succeeded"}, True, True, False),
-        ({"phase": "Failed", "node": "n1"}, False, False, False),
+        ({"phase": "Pending"}, False, False),
+        ({"phase": "Pending", "node": "n1"}, True, False),
+        ({"phase": "Running", "node": "n1"}, True, True),
+        ({"phase": "Running", "node": "n1", "deleting": True}, False, True),
+        ({"phase": "Succeeded", "node": "n1"}, True, True),
+        ({"phase": "Succeeded"}, True, True),
+        ({"phase": "Failed", "node": "n1"}, False, False),
     ],
 )
-def test_what_a_pod_shows(pod, placed, running, admitted):
+def test_what_a_pod_shows(pod, placed, running):
     """One that has done its work is missed by nobody; one that goes still holds its room."""
     pods = [make_pod(**pod)]
     assert (standing.placed(pods), standing.running(pods)) == (placed, running)
-    assert standing.is_admitted(pods) == admitted
-    assert standing.is_broken(pods, 1) != placed

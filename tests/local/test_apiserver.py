@@ -37,7 +37,8 @@ async def served(folder: Path, serve: Serve) -> AsyncIterator[ApiServer]:
 def config(folder: Path, port: int) -> Path:
     """Write a kubeconfig that leads to a port."""
     path = folder / "config"
-    kubeconfig.write(path, kubeconfig.by_files("x", f"http://127.0.0.1:{port}", folder, "x"))
+    url = f"http://127.0.0.1:{port}"
+    kubeconfig.write(path, kubeconfig.document("x", url, folder, "token", inside=False))
     return path
 
 

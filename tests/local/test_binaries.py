@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.local import binaries, components, download
+from muster.local import binaries, handle
 
 Fill = Callable[..., Path]
 
@@ -27,18 +27,18 @@ def fill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fill:
     monkeypatch.delenv(binaries.ASSETS, raising=False)
 
     def no_download(*_: object, **__: object) -> Path:
-        raise download.DownloadError("no network")
+        raise binaries.DownloadError("no network")
 
     def no_build() -> Path:
         raise binaries.BuildError("Go is missing")
 
-    monkeypatch.setattr(download, "fetch", no_download)
+    monkeypatch.setattr(binaries, "fetch", no_download)
     monkeypatch.setattr(binaries, "build", no_build)
 
     def make(name: str, *programs: str, version: str = "1.36.3") -> Path:
         folder = tmp_path / name
         folder.mkdir(parents=True, exist_ok=True)
-        for program in programs or components.PROGRAMS:
+        for program in programs or handle.PROGRAMS:
             (folder / program).write_text(f"#!/bin/sh\necho Kubernetes v{version}\n")
             (folder / program).chmod(0o755)
         return folder
@@ -51,7 +51,7 @@ def test_the_assets_folder_comes_first(fill: Fill, monkeypatch: pytest.MonkeyPat
     assets, path = fill("assets"), fill("path")
     monkeypatch.setenv(binaries.ASSETS, str(assets))
     monkeypatch.setenv("PATH", str(path))
-    assert binaries.find() == {name: [str(assets / name)] for name in components.PROGRAMS}
+    assert binaries.find() == {name: [str(assets / name)] for name in handle.PROGRAMS}
 
 
 def test_an_assets_folder_without_api_server_is_left_with_a_word(
@@ -75,7 +75,7 @@ def test_path_comes_before_the_cache(fill: Fill, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("kind", ["built", "downloaded"])
 def test_the_cache_comes_before_getting_anything(fill: Fill, kind: str) -> None:
     """Getting anything would fail here."""
-    where = {"built": binaries.build_folder(), "downloaded": download.folder("1.36.3")}[kind]
+    where = {"built": binaries.build_folder(), "downloaded": binaries.folder("1.36.3")}[kind]
     fill(f"cache/muster/controlplane/v1.36.3/{where.name}")
     assert binaries.find()["kwok"] == [str(where / "kwok")]
 
@@ -103,7 +103,7 @@ def test_another_version_on_path_is_passed_over(
 ) -> None:
     """If a version is asked for."""
     monkeypatch.setenv("PATH", str(fill("path", version="1.30.0")))
-    where = fill("cache/muster/controlplane/v1.35.1/" + download.folder("1.35.1").name)
+    where = fill("cache/muster/controlplane/v1.35.1/" + binaries.folder("1.35.1").name)
     assert binaries.find("1.35.1")["etcd"] == [str(where / "etcd")]
     assert binaries.find("1.30.0")["etcd"] != [str(where / "etcd")]
 
@@ -120,7 +120,7 @@ def test_what_an_envtest_folder_lacks_is_downloaded_for_its_version(
         asked.append((sorted(names), version, exact))
         return fill("fetched", *names)
 
-    monkeypatch.setattr(download, "fetch", fetch)
+    monkeypatch.setattr(binaries, "fetch", fetch)
     found = binaries.find()
     assert asked == [(["kube-controller-manager", "kube-scheduler"], "1.33.1", True)]
     assert found["kube-apiserver"] == [str(assets / "kube-apiserver")]
@@ -139,7 +139,7 @@ def test_an_envtest_folder_that_cannot_be_completed_is_left_with_a_word(
 
 def test_what_can_be_downloaded_is_not_built(fill: Fill, monkeypatch: pytest.MonkeyPatch) -> None:
     """A build takes minutes."""
-    monkeypatch.setattr(download, "fetch", lambda names, *_, **__: fill("fetched", *names))
+    monkeypatch.setattr(binaries, "fetch", lambda names, *_, **__: fill("fetched", *names))
     assert binaries.find()["etcd"][0].endswith("fetched/etcd")
 
 
@@ -173,8 +173,8 @@ def test_only_what_is_needed_is_gotten(fill: Fill, monkeypatch: pytest.MonkeyPat
         asked.append(names)
         return fill("downloaded", "kwok")
 
-    monkeypatch.setattr(download, "fetch", fetch)
-    assert list(binaries.find(None, (components.KWOK,))) == ["kwok"]
+    monkeypatch.setattr(binaries, "fetch", fetch)
+    assert list(binaries.find(None, (handle.KWOK,))) == ["kwok"]
     assert binaries.find(None, ()) == {}
     assert asked == [["kwok"]]
 
@@ -211,7 +211,7 @@ def test_a_build_gives_a_program_for_each_component(go: Path) -> None:
     before = binaries.build_folder()
     assert not before.exists()
     assert binaries.build() == before
-    assert all(os.access(before / name, os.X_OK) for name in components.PROGRAMS)
+    assert all(os.access(before / name, os.X_OK) for name in handle.PROGRAMS)
     assert "v1.36.3" in go.read_text()
 
 

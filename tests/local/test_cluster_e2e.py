@@ -21,7 +21,7 @@ import pytest
 import yaml
 from harness import Api
 
-from muster.local import cluster, components, handle, layout, nodes, options, processes
+from muster.local import cluster, handle, layout, nodes, options, processes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
-LOCAL = [sys.executable, "-m", "muster.local"]
+LOCAL = [sys.executable, "-m", "muster", "local"]
 ROOT = Path(__file__).parents[2]
 RUN, CODES, REFUSE = (nodes.PREFIX + name for name in ("run-seconds", "exit-codes", "refuse"))
 
@@ -155,15 +155,16 @@ def test_nodes_are_ready_and_carry_what_real_ones_do(running: Cluster) -> None:
     assert "node-1" in kubectl(running, "get", "lease", "-n", "kube-node-lease", "-o", "name")
 
 
-def test_crds_and_the_default_queue_are_there(running: Cluster) -> None:
+def test_crds_are_there(running: Cluster) -> None:
     """They can be used as soon as `up` is done."""
-    assert "default" in kubectl(running, "get", "queues.scheduling.incubator.k8s.io")
+    assert kubectl(running, "get", "queues.scheduling.incubator.k8s.io") == ""
     assert kubectl(running, "get", "jaxjobs.kubeflow.org", "-A") == ""
 
 
 def test_who_is_not_authenticated_may_read_nothing(running: Cluster) -> None:
-    """RBAC is on, and an unknown user has no role."""
-    trust = ssl.create_default_context(cafile=str(running.files.pki / "ca.crt"))
+    """RBAC is on, an unknown user has no role, and the strictest client accepts the server."""
+    trust = ssl.create_default_context(cafile=str(running.files.certificate))
+    trust.verify_flags |= ssl.VERIFY_X509_STRICT
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(f"{running.server}/api/v1/nodes", context=trust)
     with refused.value:
@@ -299,13 +300,13 @@ def test_kubernetes_own_controllers_work(running: Cluster) -> None:
 
 def test_a_component_can_crash_and_be_started_again(running: Cluster) -> None:
     """One by one, for tests of what happens then."""
-    before = running.pids()[components.SCHEDULER]
-    running.stop(components.SCHEDULER, grace=0)
-    assert running.pids()[components.SCHEDULER] is None
+    before = running.pids()[handle.SCHEDULER]
+    running.stop(handle.SCHEDULER, grace=0)
+    assert running.pids()[handle.SCHEDULER] is None
     with pytest.raises(handle.ClusterError, match="kube-scheduler ended"):
         running.check()
-    running.start(components.SCHEDULER)
-    assert running.pids()[components.SCHEDULER] not in {None, before}
+    running.start(handle.SCHEDULER)
+    assert running.pids()[handle.SCHEDULER] not in {None, before}
 
 
 def test_a_cluster_that_is_up_is_answered_as_it_is(running: Cluster) -> None:
@@ -411,10 +412,10 @@ def test_a_killed_start_is_recovered_by_the_next(state: Path, no_crds: Path) -> 
         status = subprocess.run(
             [*LOCAL, "status", "--name", "killed"], capture_output=True, text=True, check=True
         )
-        assert status.stdout.count("running, pid") == len(components.SERVERS)
+        assert status.stdout.count("running, pid") == len(handle.SERVERS)
         found = [processes.read(path) for path in (root / "run").glob("*.pid")]
         started = [one for one in found if one]
-        assert len(started) == len(components.SERVERS) + 1  # and the guard
+        assert len(started) == len(handle.SERVERS) + 1  # and the guard
         assert len(left_processes(root)) == len(started)
         it.kill()
     assert processes.wait_gone(started, seconds=60) == []
@@ -474,7 +475,7 @@ def names_of(made: Cluster, kind: str) -> set[str]:
 def test_a_cluster_that_was_there_is_given_what_it_lacks_and_left_as_it_was(
     there: Cluster, theirs: Path, few_crds: Path
 ) -> None:
-    """Nodes of its own with pods on them, CRDs and the queue; only kwok is started."""
+    """Nodes of its own with pods on them, CRDs; only kwok is started."""
     before = {kind: names_of(there, kind) for kind in ("nodes", "namespaces", "crds", "pods")}
     text = theirs.read_text()
     said: list[str] = []
@@ -487,7 +488,6 @@ def test_a_cluster_that_was_there_is_given_what_it_lacks_and_left_as_it_was(
     assert "kwok.x-k8s.io/node" in taints
     create(there, pod("guest", "Never", {RUN: "0.2", CODES: "7,0"}, nodeName=nodes[1]))
     assert exit_codes(end_of(there, "guest", "Failed")) == [7]
-    assert kubectl(there, "get", "queues", "default", "-o", "name")
     status = local("status", "--name", "guest")
     assert "2 of 2 ready" in status.stdout
     assert str(theirs) in status.stdout
@@ -504,7 +504,7 @@ def test_a_cluster_that_was_there_is_given_what_it_lacks_and_left_as_it_was(
 
 
 def test_what_is_in_use_stays_and_is_said(there: Cluster, theirs: Path, few_crds: Path) -> None:
-    """A CRD with an object, one that somebody changed, a queue that somebody changed."""
+    """A CRD with an object, and one that somebody changed."""
     asked = options.Options(name="guest", kubeconfig=theirs, crds=few_crds, tied=True)
     made = cluster.up(asked)
     assert made.pids() == {}
@@ -516,18 +516,13 @@ def test_what_is_in_use_stays_and_is_said(there: Cluster, theirs: Path, few_crds
     }
     create(there, json.dumps(group))
     kubectl(there, "label", "crd", "jaxjobs.kubeflow.org", "ours=true")
-    kubectl(there, "patch", "queue", "default", "--type=merge", '-p={"spec":{"weight":2}}')
     said: list[str] = []
     assert cluster.down("guest", said.append)
     stay = {
         "jaxjobs.kubeflow.org": "kubectl-label changed it since",
         "podgroups.scheduling.incubator.k8s.io": "there is PodGroup default/kept",
-        "queues.scheduling.incubator.k8s.io": "there is Queue default",
     }
-    assert said == [
-        "the default Queue stays: kubectl-patch changed it since",
-        *(f"CRD {name} stays: {reason}" for name, reason in stay.items()),
-    ]
+    assert said == [f"CRD {name} stays: {reason}" for name, reason in stay.items()]
 
     # As an earlier operator's, which serves other versions: it is used as it is.
     spec = json.loads(kubectl(there, "get", "crd", "jaxjobs.kubeflow.org", "-o", "json"))["spec"]
@@ -537,9 +532,7 @@ def test_what_is_in_use_stays_and_is_said(there: Cluster, theirs: Path, few_crds
     other = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
     create(there, json.dumps({**other, "metadata": named, "spec": spec}))
     cluster.up(asked, said.append)
-    assert "1 CRDs, 3 more were there, default queue" in said[-2]
-    weight = ("get", "queue", "default", "-o", "jsonpath={.spec.weight}")
-    assert kubectl(there, *weight) == "2"
+    assert "2 CRDs, 2 more were there" in said[-2]
     cluster.down("guest")
     assert names_of(there, "crds") == set(stay)
     kubectl(there, "delete", "crd", *stay)
@@ -591,7 +584,7 @@ def tied_to_itself(
         "print('up', flush=True); sys.stdin.read()\n"
     )
     argv = [sys.executable, "-c", code, str(no_crds), str(file)]
-    home = layout.Layout.of("tied").home
+    home = layout.Layout("tied").home
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as it:
         assert it.stdout is not None
         assert it.stdout.readline() == "up\n"

@@ -159,7 +159,7 @@ def test_without_a_cluster_it_is_said_that_there_is_none(
 
 def brought_up(name: str) -> layout.Layout:
     """Leave the files of a cluster that was brought up whole."""
-    files = layout.Layout.of(name)
+    files = layout.Layout(name)
     files.make()
     cluster.Cluster(files, options.Options(name=name), 1, {}).save()
     return files

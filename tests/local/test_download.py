@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from muster.local import components, download, layout, nodes
+from muster.local import binaries, handle, layout, nodes
 
 PLATFORM = f"linux-{nodes.architecture()}"
 FOLDER = PLATFORM.replace("-", "/")
@@ -70,15 +70,15 @@ class Site:
         }
         self.pages["/kwok"] = json.dumps({"assets": [asset]}).encode()
 
-    def sources(self) -> download.Sources:
+    def sources(self) -> binaries.Sources:
         """Put this site in place of the official ones."""
-        return download.Sources(
+        return binaries.Sources(
             f"{self.url}/index.yaml", f"{self.url}/release", f"{self.url}/kwok"
         )
 
     def fetch(self, version: str = "1.36.2", *, exact: bool = True) -> Path:
         """Download all programs from here."""
-        return download.fetch(components.PROGRAMS, version, exact=exact, sources=self.sources())
+        return binaries.fetch(handle.PROGRAMS, version, exact=exact, sources=self.sources())
 
 
 @pytest.fixture
@@ -113,9 +113,9 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 def test_all_programs_are_downloaded_and_can_be_run(site: Site) -> None:
     """From three kinds of places into one folder, with nothing else beside them."""
     folder = site.fetch()
-    assert folder == download.folder("1.36.2")
+    assert folder == binaries.folder("1.36.2")
     assert {path.name: path.read_text() for path in folder.iterdir()} == {
-        name: name for name in components.PROGRAMS
+        name: name for name in handle.PROGRAMS
     }
     assert all(path.stat().st_mode & 0o111 == 0o111 for path in folder.iterdir())
 
@@ -131,47 +131,47 @@ def test_what_is_there_is_not_downloaded_again(site: Site) -> None:
 def test_an_archive_with_a_wrong_checksum_is_not_used(site: Site) -> None:
     """The message names both checksums; no program of it is left in the cache."""
     site.put_archive({f"x/{name}": "evil" for name in ARCHIVED}, digest="0" * 128)
-    with pytest.raises(download.DownloadError, match=r"instead of 0{128}; not used"):
+    with pytest.raises(binaries.DownloadError, match=r"instead of 0{128}; not used"):
         site.fetch()
-    assert list(download.folder("1.36.2").iterdir()) == []
+    assert list(binaries.folder("1.36.2").iterdir()) == []
 
 
 @pytest.mark.parametrize("name", LOOSE)
 def test_a_program_with_a_wrong_checksum_is_not_used(site: Site, name: str) -> None:
     """The published checksum is of other bytes than those served."""
     site.pages[f"/release/v1.36.2/bin/{FOLDER}/{name}"] += b"!"
-    with pytest.raises(download.DownloadError, match=f"{name} has the checksum"):
+    with pytest.raises(binaries.DownloadError, match=f"{name} has the checksum"):
         site.fetch()
-    assert not (download.folder("1.36.2") / name).exists()
+    assert not (binaries.folder("1.36.2") / name).exists()
 
 
 def test_kwok_with_a_wrong_checksum_is_not_used(site: Site) -> None:
     """The same for kwok, whose checksum comes from the list of its files."""
     site.pages["/dl/kwok"] = b"evil"
-    with pytest.raises(download.DownloadError, match="/dl/kwok has the checksum"):
+    with pytest.raises(binaries.DownloadError, match="/dl/kwok has the checksum"):
         site.fetch()
-    assert not (download.folder("1.36.2") / "kwok").exists()
+    assert not (binaries.folder("1.36.2") / "kwok").exists()
 
 
 @pytest.mark.parametrize("digest", [None, "", "md5:abc"])
 def test_a_program_without_a_checksum_is_not_used(site: Site, digest: str | None) -> None:
     """Nothing unchecked ever gets into the cache."""
     site.put_kwok(digest)
-    with pytest.raises(download.DownloadError, match="with a checksum"):
+    with pytest.raises(binaries.DownloadError, match="with a checksum"):
         site.fetch()
 
 
 def test_a_checksum_of_no_known_kind_is_refused(site: Site) -> None:
     """Its length tells the kind."""
     site.put_archive({"etcd": "etcd"}, digest="abc")
-    with pytest.raises(download.DownloadError, match="is no checksum"):
+    with pytest.raises(binaries.DownloadError, match="is no checksum"):
         site.fetch()
 
 
 def test_an_archive_that_lacks_a_program_is_refused(site: Site) -> None:
     """Its checksum being right."""
     site.put_archive({"x/etcd": "etcd", "x/kubectl": "kubectl"})
-    with pytest.raises(download.DownloadError, match="does not hold kube-apiserver"):
+    with pytest.raises(binaries.DownloadError, match="does not hold kube-apiserver"):
         site.fetch()
 
 
@@ -179,26 +179,26 @@ def test_files_beside_the_programs_stay_in_the_archive(site: Site) -> None:
     """Nor can a path in it lead out of the folder."""
     site.put_archive({f"../../{name}": name for name in ARCHIVED} | {"../../evil": "evil"})
     folder = site.fetch()
-    assert {path.name for path in folder.iterdir()} == set(components.PROGRAMS)
+    assert {path.name for path in folder.iterdir()} == set(handle.PROGRAMS)
     assert not list(layout.cache_root().rglob("evil"))
 
 
 def test_another_patch_release_will_do_unless_one_was_asked_for(site: Site) -> None:
     """Not for every patch release is there an archive."""
-    assert site.fetch("1.36.7", exact=False) == download.folder("1.36.2")
-    assert download.newest("1.36") == download.folder("1.36.2")
+    assert site.fetch("1.36.7", exact=False) == binaries.folder("1.36.2")
+    assert binaries.newest("1.36") == binaries.folder("1.36.2")
 
 
 def test_a_version_asked_for_that_is_not_there_is_refused_with_what_is(site: Site) -> None:
     """The message lists the releases of the same minor."""
-    with pytest.raises(download.DownloadError, match=r"there are: v1\.36\.0, v1\.36\.2"):
+    with pytest.raises(binaries.DownloadError, match=r"there are: v1\.36\.0, v1\.36\.2"):
         site.fetch("1.36.7")
 
 
 def test_a_missing_page_is_told_with_its_url(site: Site) -> None:
     """So that one can try it by hand."""
     del site.pages[ARCHIVE]
-    with pytest.raises(download.DownloadError, match=f"{ARCHIVE}: Not Found"):
+    with pytest.raises(binaries.DownloadError, match=f"{ARCHIVE}: Not Found"):
         site.fetch()
 
 
@@ -209,9 +209,9 @@ def test_that_nothing_can_be_reached_is_known_at_once(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
-    sources = download.Sources(f"http://127.0.0.1:{port}/index.yaml")
-    with pytest.raises(download.DownloadError, match="refused"):
-        download.fetch(["etcd"], "1.36.2", exact=True, sources=sources)
+    sources = binaries.Sources(f"http://127.0.0.1:{port}/index.yaml")
+    with pytest.raises(binaries.DownloadError, match="refused"):
+        binaries.fetch(["etcd"], "1.36.2", exact=True, sources=sources)
 
 
 def test_a_server_that_never_answers_is_given_up_in_seconds(
@@ -219,12 +219,12 @@ def test_a_server_that_never_answers_is_given_up_in_seconds(
 ) -> None:
     """A firewall that drops packets must not hold up the build that can be done instead."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(download, "_REACH_SECONDS", 0.2)
+    monkeypatch.setattr(binaries, "_REACH_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        sources = download.Sources(f"http://127.0.0.1:{silent.getsockname()[1]}/index.yaml")
+        sources = binaries.Sources(f"http://127.0.0.1:{silent.getsockname()[1]}/index.yaml")
         start = time.monotonic()
-        with pytest.raises(download.DownloadError, match=r"timed out|no answer"):
-            download.fetch(["etcd"], "1.36.2", exact=True, sources=sources)
+        with pytest.raises(binaries.DownloadError, match=r"timed out|no answer"):
+            binaries.fetch(["etcd"], "1.36.2", exact=True, sources=sources)
         assert time.monotonic() - start < 5
 
 
@@ -248,7 +248,7 @@ class Screen(io.StringIO):
 def test_a_log_gets_a_line_now_and_then() -> None:
     """What is done, for how long, and how far it is."""
     out = Screen(terminal=False)
-    with download.progress("building", lambda: "7 packages", out, seconds=0.01):
+    with binaries.progress("building", lambda: "7 packages", out, seconds=0.01):
         for _ in range(3):
             assert out.writes.acquire(timeout=10)
     lines = out.getvalue().splitlines()
@@ -260,7 +260,7 @@ def test_a_log_gets_a_line_now_and_then() -> None:
 def test_a_terminal_has_its_line_written_over() -> None:
     """And is left on a fresh line."""
     out = Screen(terminal=True)
-    with download.progress("building", stream=out, seconds=0.01):
+    with binaries.progress("building", stream=out, seconds=0.01):
         for _ in range(2):
             assert out.writes.acquire(timeout=10)
     assert "\r\x1b[Kbuilding: 0:00" in out.getvalue()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,6 @@ from typing import Any
 
 import pytest
 import yaml
-from harness import manifests_alone
 
 from muster.local import cluster, options
 
@@ -34,13 +34,13 @@ BEFORE = {
     ],
 }
 """Section -> the Deployments (namespace, name) that were there."""
-INSTALL = 3
+INSTALL = 2
 """So many commands, the last ones of each section, install Muster."""
 
 RUN = ["run", "--leader-elect"]
 ARGUMENTS = {
     "mpi": [*RUN, "--gang-scheduler-name=embedded"],
-    "namespaced": [*RUN, "--gang-scheduler-name=embedded", "--namespace=$(POD_NAMESPACE)"],
+    "namespaced": [*RUN, "--gang-scheduler-name=embedded", "--namespace=team-a"],
     "scheduler": ["scheduler", "--leader-elect", "--health-probe-bind-address=:8081"],
 }
 
@@ -66,6 +66,7 @@ def installed(empty: cluster.Cluster) -> cluster.Cluster:
         for namespace, name in deployments:
             put(empty, namespace, name)
         shell(empty, "\n".join(commands(section)[:-INSTALL]))
+    shell(empty, "kubectl create namespace team-a")
     (last,) = {tuple(commands(section)[-INSTALL:]) for section in BEFORE}
     shell(empty, "\n".join(last))
     return empty
@@ -142,7 +143,7 @@ def test_every_block_of_the_guide_is_run_here() -> None:
 
 
 def test_other_operators_are_replaced(installed: cluster.Cluster) -> None:
-    """They are stopped; the Deployment and the default queue are there, and jobs can be applied.
+    """They are stopped; the Deployment is there, and jobs can be applied.
 
     A second time changes nothing.
     """
@@ -150,10 +151,11 @@ def test_other_operators_are_replaced(installed: cluster.Cluster) -> None:
         path = f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}"
         found = installed.ask(lambda api, path=path: api.get(path))
         assert found["spec"]["replicas"] == 0
-    assert kubectl(installed, "get", "queue", "default", "-o", "name")
     assert kubectl(installed, "get", "deployment", "muster", "-n", "muster-system", "-o", "name")
-    again = shell(installed, commands("From training-operator")[-1])
-    assert {line.rsplit(" ", 1)[1] for line in again.splitlines()} == {"unchanged"}
+    state = ("get", "deployment,clusterrole", "-A", "-o", "jsonpath={..resourceVersion}")
+    before = kubectl(installed, *state)
+    shell(installed, commands("From training-operator")[-1])
+    assert kubectl(installed, *state) == before
     kubectl(installed, "apply", "-f", "examples/tfjob-simple.yaml")
 
 
@@ -162,7 +164,7 @@ def test_every_overlay_is_accepted(installed: cluster.Cluster, tmp_path: Path) -
     folder = tmp_path / "rendered"
     folder.mkdir()
     for overlay in OVERLAYS:
-        manifests = manifests_alone(tmp_path) / "overlays" / overlay
+        manifests = ROOT / "manifests" / "overlays" / overlay
         rendered = kubectl(installed, "kustomize", str(manifests))
         (folder / f"{overlay}.yaml").write_text(rendered)
         documents = yaml.safe_load_all(rendered)
@@ -170,7 +172,15 @@ def test_every_overlay_is_accepted(installed: cluster.Cluster, tmp_path: Path) -
         arguments = found["spec"]["template"]["spec"]["containers"][0]["args"]
         wanted = ARGUMENTS.get(overlay) or [*RUN, f"--gang-scheduler-name={overlay}"]
         assert arguments == wanted, overlay
-    kubectl(installed, "apply", "--dry-run=server", "-f", str(folder))
+    kubectl(
+        installed,
+        "apply",
+        "--server-side",
+        "--force-conflicts",
+        "--dry-run=server",
+        "-f",
+        str(folder),
+    )
 
 
 def test_with_cert_manager_the_operator_gets_files_and_no_right_to_publish(
@@ -178,7 +188,7 @@ def test_with_cert_manager_the_operator_gets_files_and_no_right_to_publish(
 ) -> None:
     """The flags name the files of the Secret that the certificate is put into."""
     parts = ("overlays/embedded", "components/webhook", "components/webhook-cert-manager")
-    manifests = manifests_alone(tmp_path)
+    manifests = ROOT / "manifests"
     first, *others = (os.path.relpath(manifests / part, tmp_path) for part in parts)
     own = {"resources": [first], "components": others}
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(own))
@@ -204,12 +214,24 @@ def test_with_cert_manager_the_operator_gets_files_and_no_right_to_publish(
 
 @pytest.fixture(scope="module")
 def team(installed: cluster.Cluster, tmp_path_factory: pytest.TempPathFactory) -> cluster.Cluster:
-    """Install the namespaced overlay too, moved to the namespace team-a by one line."""
+    """Install the namespaced overlay too, beside the other operator, as the overlay says."""
     folder = tmp_path_factory.mktemp("team")
-    overlay = os.path.relpath(manifests_alone(folder) / "overlays" / "namespaced", folder)
-    (folder / "kustomization.yaml").write_text(f"namespace: team-a\nresources: [{overlay}]\n")
-    kubectl(installed, "apply", "-k", str(folder))
+    copy = Path(shutil.copytree(ROOT / "manifests", folder / "manifests"))
+    overlay = copy / "overlays" / "namespaced"
+    for path in (overlay / "operator" / "kustomization.yaml", overlay / "jobs" / "bindings.yaml"):
+        path.write_text(path.read_text().replace("muster-system", "muster-b"))
+    top = overlay / "kustomization.yaml"
+    top.write_text(top.read_text() + "nameSuffix: -b\n")
+    beside = kubectl(installed, "kustomize", str(ROOT / "manifests" / "overlays" / "embedded"))
+    assert not identities(kubectl(installed, "kustomize", str(overlay))) & identities(beside)
+    kubectl(installed, "apply", "--server-side", "-k", str(overlay))
     return installed
+
+
+def identities(rendered: str) -> set[tuple[str, str, str]]:
+    """Return kind, namespace and name of each document."""
+    found = ((d["kind"], d["metadata"]) for d in yaml.safe_load_all(rendered))
+    return {(kind, meta.get("namespace", ""), meta["name"]) for kind, meta in found}
 
 
 @pytest.mark.parametrize(
@@ -223,20 +245,26 @@ def team(installed: cluster.Cluster, tmp_path_factory: pytest.TempPathFactory) -
         ("create", "pods/binding", "team-b", False),
         ("patch", "tfjobs.kubeflow.org/status", "team-a", True),
         ("list", "tfjobs.kubeflow.org", "team-b", False),
-        ("update", "leases.coordination.k8s.io", "team-a", True),
-        ("update", "leases.coordination.k8s.io", "team-b", False),
+        ("create", "secrets", "team-a", True),
+        ("create", "secrets", "team-b", False),
+        ("create", "pods/exec", "team-a", True),
+        ("create", "pods/exec", "team-b", False),
+        ("create", "pods", "muster-b", False),
+        ("update", "leases.coordination.k8s.io=muster", "muster-b", True),
+        ("update", "leases.coordination.k8s.io=other", "muster-b", False),
+        ("update", "leases.coordination.k8s.io=muster", "muster-system", False),
         ("list", "secrets", "team-a", False),
     ],
 )
-def test_namespaced_overlay_writes_only_where_it_lives(
+def test_namespaced_overlay_writes_only_where_its_jobs_are(
     team: cluster.Cluster, verb: str, resource: str, namespace: str, allowed: bool
 ) -> None:
-    """It reads what takes room on the nodes everywhere, and jobs in its own namespace."""
+    """It reads what takes room on the nodes everywhere, and jobs in the namespaces it names."""
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SubjectAccessReview",
         "spec": {
-            "user": "system:serviceaccount:team-a:muster",
+            "user": "system:serviceaccount:muster-b:muster-b",
             "resourceAttributes": attributes(verb, resource, namespace),
         },
     }
@@ -246,7 +274,8 @@ def test_namespaced_overlay_writes_only_where_it_lives(
 
 
 def attributes(verb: str, resource: str, namespace: str) -> dict[str, str]:
-    """`plural.group/subresource` as a review asks for it."""
+    """`plural.group/subresource=name` as a review asks for it."""
+    resource, _, name = resource.partition("=")
     whole, _, subresource = resource.partition("/")
     plural, _, group = whole.partition(".")
     return {
@@ -255,6 +284,7 @@ def attributes(verb: str, resource: str, namespace: str) -> dict[str, str]:
         "resource": plural,
         "subresource": subresource,
         "namespace": namespace,
+        "name": name,
     }
 
 

@@ -20,6 +20,7 @@ from muster.kube import access
 from muster.kube.access import Access
 from muster.runtime import permissions
 
+LEASES = "leases.coordination.k8s.io"
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 
 
@@ -57,14 +58,20 @@ def with_group(resource, group):
 
 
 @pytest.mark.parametrize("backend", gang.BACKENDS)
-def test_shipped_roles_are_enough(backend):
-    """For all namespaces; and for one, where only the roles for the whole cluster go beyond it."""
+def test_shipped_roles_are_enough_and_no_more(backend):
+    """For all namespaces; and for one, where only the roles for the whole cluster go beyond it.
+
+    Beyond what is asked for is only what some clusters want of who sets blockOwnerDeletion.
+    """
     files = [MANIFESTS / "base" / "roles.yaml", MANIFESTS / "base" / "leases.yaml"]
     component = MANIFESTS / "components" / backend / "roles.yaml"
     roles = granted(*files, *([component] if component.exists() else []))
     everything = set().union(*roles.values())
-    asked = [*needed(backend, lease="muster-system"), *optional(backend)]
-    assert {(a.resource, a.verb) for a in asked} <= everything
+    asked = [*needed(backend, lease=("muster-system", "muster")), *optional(backend)]
+    beyond = {
+        (resource, verb) for resource, verb in everything if resource.endswith("/finalizers")
+    }
+    assert {(a.resource, a.verb) for a in asked} == everything - beyond
     wide = set().union(*(rules for name, rules in roles.items() if name.endswith("-cluster")))
     beyond = {(a.resource, a.verb) for a in needed(backend, ["team"]) if not a.namespace}
     assert beyond <= wide
@@ -77,7 +84,7 @@ def test_the_schedulers_roles_are_enough_and_no_more():
     """
     files = ("components/scheduler/roles.yaml", "base/leases.yaml")
     roles = granted(*(MANIFESTS / file for file in files))
-    asked = permissions.needed(gang.EMBEDDED, (), (), "muster-system")
+    asked = permissions.needed(gang.EMBEDDED, (), (), ("muster-system", "kube-batch"))
     asked += tuple(optional("embedded"))
     wanted = {(access.resource, access.verb) for access in asked}
     assert wanted == set().union(*roles.values())
@@ -86,7 +93,7 @@ def test_the_schedulers_roles_are_enough_and_no_more():
 
 def test_namespaces_are_asked_one_by_one():
     """What a job needs is asked for each; what the cluster has once, once."""
-    asked = needed("embedded", ["one", "two"], "three")
+    asked = needed("embedded", ["one", "two"], ("three", "muster"))
     assert {a.namespace for a in asked if (a.resource, a.verb) == ("pods", "create")} == {
         "one",
         "two",
@@ -94,7 +101,8 @@ def test_namespaces_are_asked_one_by_one():
     assert [a for a in asked if (a.resource, a.verb) == ("nodes", "watch")] == [
         Access("nodes", "", "watch")
     ]
-    assert {a.namespace for a in asked if a.resource == "leases.coordination.k8s.io"} == {"three"}
+    leases = {(a.verb, a.name) for a in asked if a.resource == LEASES and a.namespace == "three"}
+    assert leases == {("create", ""), ("get", "muster"), ("update", "muster")}
     assert len(asked) == len(set(asked))
 
 

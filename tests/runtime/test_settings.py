@@ -390,7 +390,7 @@ def test_environment():
     read = parse(**environ)
     assert read.namespaces == ("kubeflow",)
     assert read.cluster_domain == "tf.training.org"
-    assert read.lock_namespace == "muster-system"
+    assert (read.lock_namespace, read.home) == ("muster-system", "muster-system")
     read = parse("--namespace=team", "--cluster-domain=", "--lock-namespace=locks", **environ)
     assert (read.namespaces, read.cluster_domain, read.lock_namespace) == (("team",), "", "locks")
     assert parse("--namespace=", **environ).namespaces == ()

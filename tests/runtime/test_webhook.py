@@ -12,7 +12,7 @@ from unittest import mock
 
 from cryptography import x509
 
-from muster.local import pki
+import pki
 from muster.runtime import webhook
 from muster.runtime.webhook import (
     MOST,

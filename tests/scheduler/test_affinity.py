@@ -103,11 +103,11 @@ def test_what_is_going_counts_until_it_has_gone(term, now, then):
     """Where a task may go now, and where once a task of another shape has left the first node."""
     affinity = AffinityState({1: (term,)})
     before = affinity.version(1)
-    affinity.leave(2, np.array([0]), np.array([1]))
+    affinity.add(2, np.array([0]), np.array([1]), leaving=True)
     assert affinity.version(1) > before
     assert where(affinity) == now
     assert np.flatnonzero(affinity.open(1, future=True)).tolist() == then
-    affinity.leave(2, np.array([0]), np.array([-1]))
+    affinity.add(2, np.array([0]), np.array([-1]), leaving=True)
     assert np.flatnonzero(affinity.open(1, future=True)).tolist() == now
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.scheduler.topk import NOWHERE, POOL, TopK, best
+from muster.scheduler.capacity import NOWHERE, POOL, TopK, best
 
 
 @pytest.mark.parametrize(

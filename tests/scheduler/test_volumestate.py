@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from muster.scheduler.affinity import Attached, Stock
 from muster.scheduler.model import ENDLESS, Driver, Want
-from muster.scheduler.volumestate import Attached, Stock
 
 FREE = ENDLESS
 
@@ -105,7 +105,7 @@ def come(attached, shape, *nodes, sign=1):
 
 def leave(attached, shape, node, *, count=1):
     """Let tasks of a node be about to go."""
-    attached.leave(shape, np.array([node]), np.array([count]))
+    attached.add(shape, np.array([node]), np.array([count]), leaving=True)
 
 
 def test_shapes_without_volumes():

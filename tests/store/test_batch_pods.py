@@ -38,11 +38,11 @@ def test_a_pod_of_a_batch_job_fills_the_place_of_its_name():
     maker = batch(world.objects["Job", "mnist-launcher"])
     children = Children(lambda _: True)
     children.changed(None, maker)
-    assert children.owner(view.owner_uid) == "job-uid"
-    assert children.makers("job-uid") == (maker.uid,)
+    assert children.job_of(view.owner) == maker.owner
+    assert children.makers(maker.owner) == (maker.as_owner,)
     children.changed(maker, None)
-    assert children.owner(view.owner_uid) == view.owner_uid
-    assert children.makers("job-uid") == ()
+    assert children.job_of(view.owner) == view.owner
+    assert children.makers(maker.owner) == ()
 
 
 @pytest.mark.parametrize("version", ["v1", "v2beta1"])

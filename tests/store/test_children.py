@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from builders import make_job
+from builders import OWNER, make_job, make_owner
 from muster.api import model
 from muster.api.status import Condition, JobStatus
 from muster.store.children import Children
@@ -13,7 +13,7 @@ NAME = "mnist-launcher"
 
 def make_batch(**fields):
     """Return the batch Job of `make_job`'s job."""
-    values = {"namespace": "team", "name": NAME, "uid": "batch-uid", "owner_uid": "job-uid"}
+    values = {"namespace": "team", "name": NAME, "uid": "batch-uid", "owner": OWNER}
     return model.BatchView(**({"kind": "Job", "deleting": False} | values | fields))
 
 
@@ -47,10 +47,10 @@ def test_a_batch_job_that_is_taken_away_is_gone():
 
 def test_nothing_is_kept_of_jobs_that_are_gone():
     """The next one that ends sweeps."""
-    living = {"job-uid"}
+    living = {OWNER}
     children = Children(living.__contains__)
     done = make_batch(end="Failed")
     children.changed(done, None)
     living.clear()
-    children.changed(make_batch(end="Failed", owner_uid="next"), None)
+    children.changed(make_batch(end="Failed", owner=make_owner(uid="next")), None)
     assert found(children) == ()

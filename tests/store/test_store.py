@@ -3,13 +3,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from builders import make_owner, reference
 from builders_scheduler import make_node
 from muster import gang
 from muster.api import names
 from muster.controller.model import Refusal
 from muster.frameworks import FRAMEWORKS
+from muster.store import observe
+from muster.store.ondemand import Strangers
 from muster.store.store import Callbacks, Store
 from world import tfjob
 
@@ -18,6 +23,14 @@ LABELS = {
     "training.kubeflow.org/replica-type": "worker",
     "training.kubeflow.org/replica-index": "0",
 }
+
+
+def owned_by(owner):
+    """Return the reference to that job of this name, or to a batch Job given by its document."""
+    if isinstance(owner, str):
+        return reference(uid=owner)
+    named = {key: owner["metadata"][key] for key in ("uid", "name")}
+    return reference(kind="Job", api_version="batch/v1", **named)
 
 
 class Story:
@@ -45,7 +58,7 @@ class Story:
 
     def pod(self, name=W0, *, owner="job-uid", node="", phase="Pending", **metadata):
         """Show a pod of somebody's."""
-        owners = [{"uid": owner, "controller": True}] if owner else []
+        owners = [owned_by(owner)] if owner else []
         given = {"name": name, "labels": LABELS, "ownerReferences": owners, **metadata}
         spec = {"containers": [], **({"nodeName": node} if node else {})}
         return self.put(
@@ -54,7 +67,7 @@ class Story:
 
     def object(self, kind, name="mnist", *, owner="job-uid", **fields):
         """Show another object of somebody's."""
-        owners = [{"uid": owner, "controller": True}] if owner else []
+        owners = [owned_by(owner)] if owner else []
         metadata = {"name": name, "ownerReferences": owners}
         return self.put({"kind": kind, "metadata": metadata, **fields})
 
@@ -72,11 +85,11 @@ class Story:
 
     def own(self):
         """Return the uids of the job's own pods by place."""
-        return {name: pod.uid for name, pod in self.store.own_pods("job-uid").items()}
+        return {name: pod.uid for name, pod in self.store.own_pods(self.job).items()}
 
     def seen(self):
         """Return the owners of all pods that a pass over the job sees."""
-        return [pod.owner_uid for pod in self.store.pods(self.job, [W0])]
+        return [pod.owner.uid for pod in self.store.pods(self.job, [W0])]
 
 
 @pytest.fixture
@@ -91,7 +104,7 @@ def test_a_pod_of_the_job(story):
     assert (story.own(), story.seen()) == ({W0: f"uid-{W0}"}, ["job-uid"])
     assert story.store.pod("team", W0).uid == f"uid-{W0}"
     assert story.asked() == ({KEY}, True)
-    assert story.store.jobs.revision("job-uid") == 1
+    assert story.store.jobs.revision(KEY) == 1
 
 
 def test_a_pod_that_begins_on_its_node_lets_nobody_start(story):
@@ -108,7 +121,7 @@ def test_a_pod_of_another_owner_with_a_wanted_name(story):
     story.pod(owner="stranger")
     assert (story.own(), story.seen()) == ({}, ["stranger"])
     assert story.asked()[0] == set()
-    assert story.store.jobs.revision("job-uid") == 0
+    assert story.store.jobs.revision(KEY) == 0
 
 
 def test_a_name_that_goes_from_one_owner_to_another(story):
@@ -116,7 +129,7 @@ def test_a_name_that_goes_from_one_owner_to_another(story):
     story.pod(owner="stranger")
     story.pod(uid="second")
     assert (story.own(), story.seen()) == ({W0: "second"}, ["job-uid"])
-    assert story.store.own_pods("stranger") == {}
+    assert story.store.own_pods(replace(story.job, uid="stranger")) == {}
     story.asked()
     story.pod(uid="second", owner="stranger")
     assert (story.own(), story.seen()) == ({}, ["stranger"])
@@ -160,24 +173,91 @@ def test_an_answer_that_comes_after_the_end(story, listed):
 def test_pods_that_a_batch_job_makes(story):
     """They stand in the place that their name says, for the batch Job's own owner."""
     batch = story.object("Job", "mnist-launcher")
-    uid = batch["metadata"]["uid"]
+    maker = batch["metadata"]["uid"]
     assert story.asked() == ({KEY}, True)
-    story.pod("mnist-launcher-x7", owner=uid, uid="old", creationTimestamp="2024-01-01T00:00:00Z")
+    story.pod(
+        "mnist-launcher-x7", owner=batch, uid="old", creationTimestamp="2024-01-01T00:00:00Z"
+    )
     story.pod(
         "mnist-launcher-z9",
-        owner=uid,
+        owner=batch,
         uid="new",
         node="n1",
         creationTimestamp="2024-01-02T00:00:00Z",
     )
     assert story.asked()[0] == {KEY}
-    assert [pod.owner_uid for pod in story.store.pods(story.job, [])] == [uid, uid]
-    assert {pod.owner_uid for pod in story.store.own_pods("job-uid").values()} == {"job-uid"}
-    assert [pod.owner_uid for pod in story.arrived] == ["job-uid"]
-    before = story.store.jobs.revision("job-uid")
-    story.store.gone("Job", "team", "mnist-launcher", uid)
-    assert story.store.own_pods("job-uid") == {}
-    assert story.store.jobs.revision("job-uid") > before
+    assert [pod.owner.uid for pod in story.store.pods(story.job, [])] == [maker, maker]
+    assert {pod.owner for pod in story.store.own_pods(story.job).values()} == {make_owner()}
+    assert [pod.owner for pod in story.arrived] == [make_owner()]
+    before = story.store.jobs.revision(KEY)
+    story.store.gone("Job", "team", "mnist-launcher", maker)
+    assert story.own() == {}
+    assert story.store.jobs.revision(KEY) > before
+
+
+ELSEWHERE = [
+    ("team", {"kind": "XJob"}),
+    ("team", {"name": "another"}),
+    ("team", {"api_version": "example.org/v1"}),
+    ("evil", {}),
+]
+"""Namespace of an object, and what its controller reference says beside the job's own uid."""
+
+
+@pytest.mark.parametrize(
+    ("namespace", "fields"), ELSEWHERE, ids=["kind", "name", "group", "place"]
+)
+def test_whoever_writes_the_uid_of_a_job_into_his_own_objects(story, namespace, fields):
+    """They are not the job's: it is not looked at, and what it sees and holds stays the same."""
+    owners = [reference(**fields)]
+    story.store.groups.use(gang.EMBEDDED.apis[0])
+    before = sights(story)
+    given = {"ownerReferences": owners, "namespace": namespace, "labels": LABELS}
+    spec = {"containers": [], "nodeName": "n1"}
+    batch = {"kind": "Job", "metadata": {"name": "theirs", **given}, "spec": {}}
+    story.put(batch, uid="uid-of-theirs")
+    for kind in ("Service", "ConfigMap", "PodGroup", "HorizontalPodAutoscaler"):
+        story.put({"kind": kind, "metadata": {"name": "theirs", **given}}, uid=f"their-{kind}")
+    ends = {"phase": "Failed"}
+    for uid, owner in (("p", owners[0]), ("q", owned_by(batch | {"metadata": MAKER}))):
+        metadata = {"name": f"theirs-{uid}", **given, "uid": uid, "ownerReferences": [owner]}
+        story.put({"kind": "Pod", "metadata": metadata, "spec": spec, "status": ends})
+    assert story.asked()[0] == set()
+    assert sights(story) == before
+    assert not [pod for pod in story.arrived if story.store.jobs.key_of(pod.owner)]
+
+
+MAKER = {"name": "theirs", "uid": "uid-of-theirs"}
+
+
+def sights(story):
+    """Return all that a pass and a cycle would see of the job."""
+    store, job = story.store, story.job
+    seen = observe.observe(store, Strangers(None), job, FRAMEWORKS["TFJob"], 0.0)
+    return seen, dict(store.own_pods(job)), store.jobs.revision(KEY)
+
+
+def test_a_pod_that_is_called_as_a_job_of_another_namespace():
+    """A kind may hold slashes, and yet the gang is found in the namespace of its pods."""
+    story = Story()
+    metadata = {"ownerReferences": [reference(kind="TFJob/team/mnist", name="x")]}
+    pod = story.pod("theirs", owner="", namespace="evil")
+    spec = {**pod["spec"], "schedulerName": "muster"}
+    story.put({**pod, "spec": spec}, uid="u", **metadata)
+    (key,) = story.store.foreign
+    assert key.split("/", 2)[1] == "evil"
+
+
+def test_a_refusal_that_comes_after_the_job_has_gone(story):
+    """As of all in a namespace that is being deleted: nobody is left to tell."""
+    job = story.job
+    story.store.gone("TFJob", "team", "mnist", "job-uid")
+    story.asked()
+    story.store.jobs.refuse(job, Refusal("Pod", W0, "Forbidden", "is being terminated", 1e12))
+    assert story.asked() == (set(), False)
+    assert not story.store.jobs._refusals
+    story.put(tfjob(Worker=1), uid="job-uid")
+    assert story.store.jobs.refusal(story.job, 0.0) is None
 
 
 def test_other_objects_of_the_job(story):
@@ -189,7 +269,7 @@ def test_other_objects_of_the_job(story):
     assert [view.name for view in children.of(story.job, "Service", ())] == [W0]
     assert children.of(story.job, "ConfigMap", ()) == ()
     wanted = children.of(story.job, "ConfigMap", ["mnist-config"])
-    assert [view.owner_uid for view in wanted] == ["stranger"]
+    assert [view.owner.uid for view in wanted] == ["stranger"]
     story.store.gone("Service", "team", W0, f"uid-{W0}")
     assert children.of(story.job, "Service", [W0]) == ()
     assert story.asked() == ({KEY}, False)
@@ -212,9 +292,9 @@ def test_nothing_is_kept_of_what_is_gone(story):
     children = story.store.children
     empty = {key: dict(value) for key, value in vars(children).items() if isinstance(value, dict)}
     story.object("Service", W0)
-    uid = story.object("Job", "mnist-launcher")["metadata"]["uid"]
+    batch = story.object("Job", "mnist-launcher")
     story.pod()
-    story.pod("mnist-launcher-x7", owner=uid)
+    story.pod("mnist-launcher-x7", owner=batch)
     for kind, name in (
         ("Pod", "mnist-launcher-x7"),
         ("Pod", W0),
@@ -233,7 +313,7 @@ def test_a_job_that_is_gone(story):
     story.asked()
     story.store.gone("TFJob", "team", "mnist", "job-uid")
     assert story.asked() == ({KEY}, True)
-    assert (story.job, story.store.jobs.key_of("job-uid")) == (None, None)
+    assert (story.job, story.store.jobs.key_of(make_owner())) == (None, None)
     story.pod()
     assert story.asked()[0] == set()
 
@@ -360,9 +440,9 @@ def test_queues_priorities_and_budgets(story):
     story.pod(node="n1")
     budget = {"kind": "PodDisruptionBudget", "metadata": {"name": "b"}}
     story.put(budget | {"spec": {"selector": {}}, "status": {"disruptionsAllowed": 0}})
-    assert store.budgets.forbid("team", store.own_pods("job-uid").values())
+    assert store.budgets.forbid("team", store.own_pods(story.job).values())
     store.gone("PodDisruptionBudget", "team", "b", "uid-b")
-    assert not store.budgets.forbid("team", store.own_pods("job-uid").values())
+    assert not store.budgets.forbid("team", store.own_pods(story.job).values())
 
 
 def test_without_an_allocator_only_what_is_of_jobs_is_kept():

@@ -30,7 +30,7 @@ from muster.api.reasons import GangPhase
 from muster.api.status import Verdict
 from muster.cluster import gangs, recording
 from muster.cluster.assemble import assemble
-from muster.cluster.gangs import GangInput, GangRules
+from muster.cluster.gangs import GangInput, GangRules, QueueInput
 from muster.kube.client import Kube
 from muster.kube.events import EventRecorder
 from muster.scheduler import cycle
@@ -159,11 +159,11 @@ class Loop:
         self._next = math.inf
         inputs = self.gangs.inputs(settings.gangs, now)
         columns, policy = self._store.columns, self._policy()
-        snapshot = self._snapshot(inputs, policy, now)
+        queues = settings.rules.queues(self._store.queues)
+        snapshot = self._snapshot(inputs, queues, policy, now)
         # While a thread decides, the watches go on: whoever wants room after this number has
         # changed looks whether it is still free.
         seen = columns.changes
-        queues = list(self._store.queues.values())
         self.decision_log.begin(
             lambda: recording.take(columns, inputs, queues, settings.rules, snapshot, policy)
         )
@@ -188,8 +188,14 @@ class Loop:
         self._metrics.holds.set(sum(g.admitted and gangs.missing(g) > 0 for g in inputs))
         self._set_alarm()
 
-    def _snapshot(self, inputs: Sequence[GangInput], policy: Policy, now: float) -> Snapshot:
-        started, queues = time.monotonic(), list(self._store.queues.values())
+    def _snapshot(
+        self,
+        inputs: Sequence[GangInput],
+        queues: Sequence[QueueInput],
+        policy: Policy,
+        now: float,
+    ) -> Snapshot:
+        started = time.monotonic()
         asked = self._moves.asked(policy, now)
         snapshot = assemble(self._store.columns, inputs, queues, now, asked)
         self._metrics.snapshot.observe(time.monotonic() - started)

@@ -162,7 +162,7 @@ class JobMembers(_Kind):
 
     def key_of(self, pod: PodView) -> str:
         """Return the key of the pod's job, empty if it is none of ours."""
-        return self._store.jobs.key_of(pod.owner_uid) or ""
+        return self._store.jobs.key_of(pod.owner) or ""
 
     def place_of(self, pod: PodView) -> str:
         """Return the name by which the job wants it."""
@@ -175,7 +175,7 @@ class JobMembers(_Kind):
             return None
         of = (job.uid, job.generation, self._store.quotas.version, self._epoch)
         # The number comes first: it differs most often, and a job takes long to compare.
-        source = (self._store.jobs.revision(job.uid), of, job)
+        source = (self._store.jobs.revision(key), of, job)
         entry = self._entry(key, source, lambda: self._read(job, of))
         refusal = self._store.jobs.refusal(job, now)
         until = refusal.ends if refusal is not None and refusal.blocks_pods else 0.0
@@ -207,7 +207,7 @@ class JobMembers(_Kind):
         scheduler = self._store.backend.scheduler_name
         return job_facts(
             job,
-            dict(self._store.own_pods(job.uid)),
+            dict(self._store.own_pods(job)),
             template,
             self._settings,
             Verdict(scheduler, GangPhase.WAITING, names.flat(job.name), gangs.minimum(job)),
@@ -367,7 +367,7 @@ def _expires(members: Sequence[Member], terms: Terms, expired: str) -> tuple[boo
     they stay; and a gang that says how long it is to be waited for does not want to stay half.
     """
     left = (pod for pod, _ in members if pod.node and not (pod.deleting or pod.terminal))
-    if terms.on_hold_expired or not all(pod.owner_uid for pod in left):
+    if terms.on_hold_expired or not all(pod.owner for pod in left):
         return (terms.on_hold_expired in GIVES_UP,) * 2
     early = expired or ("restart" if terms.timeout is not None else "")
     return expired in GIVES_UP, early in GIVES_UP

@@ -22,8 +22,8 @@ from prometheus_client.registry import Collector
 from muster.api import quantity
 from muster.api.reasons import GangPhase, Reason
 from muster.scheduler.decision import Decision
-from muster.scheduler.fairshare import Share
 from muster.scheduler.model import Snapshot
+from muster.scheduler.plugins.proportion import Share
 
 log = logging.getLogger(__name__)
 LATENCIES: Final = tuple(5.0 * 2**i for i in range(10))

@@ -24,8 +24,8 @@ from muster.kube.events import EventRecorder, reference
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.resources import QUEUES, Resource
 from muster.scheduler.decision import Decision
-from muster.scheduler.fairshare import Share, shares
 from muster.scheduler.model import Snapshot
+from muster.scheduler.plugins.proportion import Share, shares
 from muster.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,9 @@ class QueueStatus:
             self._news.clear()
             if self._latest is not None:
                 self.shares = found = await asyncio.to_thread(shares, *self._latest)
-                await asyncio.gather(*(self._write(name, share) for name, share in found.items()))
+                # An implied queue has no object to write on.
+                there = found.keys() & self._store.queues.keys()
+                await asyncio.gather(*(self._write(name, found[name]) for name in there))
 
     async def _write(self, name: str, share: Share) -> None:
         seen, wanted = self._store.queue_status.get(name, {}), status(share)

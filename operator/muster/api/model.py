@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from muster.api import names
+from muster.api.owner import Owner, as_owner
 from muster.api.status import JobStatus
 
 Json = dict[str, Any]
@@ -126,6 +127,11 @@ class Job:
         return f"{self.kind}/{self.namespace}/{self.name}"
 
     @property
+    def as_owner(self) -> Owner:
+        """Whom the references of all that is its own name."""
+        return as_owner(self.api_version, self.kind, self.namespace, self.name, self.uid)
+
+    @property
     def total(self) -> int:
         """The number of pods that the spec asks for."""
         return sum(replica.replicas for replica in self.replicas)
@@ -170,8 +176,8 @@ class PodView:
     namespace: str
     name: str
     uid: str
-    owner_uid: str
-    """uid of the controller owner, or empty."""
+    owner: Owner | None
+    """Its controller."""
     role: str
     """Value of the replica-type label, or empty."""
     index: int | None
@@ -238,7 +244,7 @@ class ObjectView:
     namespace: str
     name: str
     uid: str
-    owner_uid: str
+    owner: Owner | None
     deleting: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
     data: Mapping[str, str] = field(default_factory=dict)
@@ -272,6 +278,11 @@ class BatchView(ObjectView):
     selector: Mapping[str, str] = field(default_factory=dict)
     """nodeSelector of its template."""
 
+    @property
+    def as_owner(self) -> Owner:
+        """Whom the references of its pods name."""
+        return as_owner(self.api_version, self.kind, self.namespace, self.name, self.uid)
+
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
@@ -282,7 +293,7 @@ class GroupView:
     namespace: str
     name: str
     uid: str
-    owner_uid: str
+    owner: Owner | None
     deleting: bool
     spec: Json
     phase: str = ""

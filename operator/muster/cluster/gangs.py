@@ -16,7 +16,7 @@ from muster.cluster.quota import LimitView
 from muster.cluster.tasks import RoleInput, TaskSet
 from muster.controller import policies
 from muster.controller.templates import labels
-from muster.frameworks.initcontainer import Waiting
+from muster.frameworks.base import Waiting
 from muster.gang import GangFacts, demand, standing
 from muster.scheduler.model import UNLIMITED, Link, Refusal
 
@@ -100,6 +100,15 @@ class GangRules:
             flags.priority_class,
             flags.reservation_after,
         )
+
+    def queues(self, known: Mapping[str, QueueInput]) -> list[QueueInput]:
+        """Return the queues that count, by those whose object is known.
+
+        Where nobody has made an object of the default queue, it is one of weight 1 without a
+        capability.
+        """
+        implied = QueueInput(self.default_queue)
+        return list(({self.default_queue: implied} | {**known}).values())
 
 
 def parse_queue(document: Json) -> QueueInput:

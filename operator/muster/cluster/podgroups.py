@@ -15,6 +15,7 @@ from typing import Final
 from muster import frameworks
 from muster.api import edge, names
 from muster.api.model import GroupView, Json, PodView
+from muster.api.owner import Owner, controller
 from muster.api.reasons import Reason
 from muster.cluster import pods
 from muster.cluster.gangs import GangInput, GangRules, amounts
@@ -82,10 +83,10 @@ def parse_ask(
     spec, metadata = document.get("spec") or {}, document["metadata"]
     if spec.get("schedulerName") not in scheduler_names:
         return None
-    owner = _controller(metadata)
-    if owner.get("kind") in kinds and owner.get("apiVersion", "").startswith(names.GROUP):
+    owner = controller(metadata)
+    if owner and owner.group == names.GROUP and owner.kind in kinds:
         return None
-    if owner.get("kind") == names.BATCH_JOB and _of_a_job(metadata, kinds):
+    if owner and owner.kind == names.BATCH_JOB and _of_a_job(metadata, kinds):
         return None
     group, dialect = _group(metadata, owner)
     return Ask(
@@ -150,19 +151,16 @@ def _missing(name: str) -> Refusal:
     return Refusal(Reason.GROUP_MISSING, f'PodGroup "{name}" does not exist')
 
 
-def _controller(metadata: Json) -> Json:
-    owners = edge.sequence(metadata.get("ownerReferences"))
-    return next((owner for owner in owners if owner.get("controller")), {})
-
-
-def _group(metadata: Json, owner: Json) -> tuple[str, str]:
+def _group(metadata: Json, owner: Owner | None) -> tuple[str, str]:
     """Return the key of the pod's gang, and the dialect that names it; empty: none."""
     namespace = metadata.get("namespace", "")
     for dialect, where, mark in MARKS:
         name = edge.mapping(metadata.get(where)).get(mark)
         if name:
             return f"{dialect}/{namespace}/{name}", dialect
-    kind, name = owner.get("kind", "Pod"), owner.get("name", metadata["name"])
+    kind, name = (owner.kind, owner.name) if owner else ("Pod", metadata["name"])
+    # The API server takes any text for a kind; with a slash it would lead into another namespace.
+    kind = kind.replace("/", ".")
     return f"{kind}/{namespace}/{name}", ""
 
 

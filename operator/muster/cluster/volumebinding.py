@@ -26,6 +26,7 @@ from muster.cluster.storage import (
     Stored,
     VolumeView,
 )
+from muster.scheduler.affinity import NOT_SERVED, Stock
 from muster.scheduler.model import (
     ENDLESS,
     AffinityTerm,
@@ -37,7 +38,6 @@ from muster.scheduler.model import (
     Shape,
     Want,
 )
-from muster.scheduler.volumestate import NOT_SERVED, Stock
 
 Volume = tuple[str, str]
 """(driver, the name of a volume that no other of the driver's has)."""

@@ -22,8 +22,7 @@ from muster.controller import reconcile, templates
 from muster.controller.model import Context, Create, Observed
 from muster.controller.scope import scope_of
 from muster.frameworks import load, of
-from muster.frameworks.base import Framework, framework_container, with_port
-from muster.frameworks.initcontainer import Waiting
+from muster.frameworks.base import Framework, Waiting, framework_container, with_port
 from muster.gang import GangBackend
 from muster.runtime.settings import Settings
 from muster.store import parse

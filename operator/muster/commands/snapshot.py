@@ -46,7 +46,7 @@ async def observe(
         log.warning("how many volumes each node takes is not looked at: %s", error.message)
     rules = dataclasses.replace(rules, priorities=store.priorities)
     found = list(inputs(store, rules, hold, now))
-    queues = list(store.queues.values())
+    queues = rules.queues(store.queues)
     # Nobody knows what was moved before, so that all may be.
     snapshot = assemble(store.columns, found, queues, now, () if chosen.moves else None)
     return store, recording.take(store.columns, found, queues, rules, snapshot, chosen)

@@ -18,7 +18,7 @@ def own(scope: Scope) -> tuple[BatchView, ...]:
     return tuple(
         batch
         for batch in scope.observed.batches
-        if batch.owner_uid == scope.job.uid and not (batch.deleting or batch.end)
+        if scope.owns(batch) and not (batch.deleting or batch.end)
     )
 
 
@@ -63,7 +63,7 @@ def expiries(scope: Scope, going: Collection[str]) -> Iterator[Action]:
     ttl = scope.job.run_policy.ttl_seconds_after_finished
     for batch in scope.observed.batches:
         stays = not (batch.deleting or batch.uid in going)
-        if batch.owner_uid == scope.job.uid and stays and ttl is not None and batch.ttl != ttl:
+        if scope.owns(batch) and stays and ttl is not None and batch.ttl != ttl:
             yield _patch(batch, {"spec": {"ttlSecondsAfterFinished": ttl}})
 
 

@@ -18,7 +18,7 @@ from muster.controller.events import restarting
 from muster.controller.jobpods import JobPods, Member, PodFate
 from muster.controller.scope import Scope
 from muster.controller.templates import labels
-from muster.frameworks.base import End, Framework, Outcome
+from muster.frameworks.base import End, Framework, Outcome, Progress
 
 Conditions = tuple[Condition, ...]
 _EXCLUDES: Final = {
@@ -352,7 +352,7 @@ def _steps(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> tuple[Outcome,
             if m.pod.phase == "Failed"}  # fmt: skip
     excused = frozenset(counted) - kept
     pods = tuple(member.pod for member in members)
-    return tuple(scope.framework.life.outcome(scope.job, counted, pods, excused))
+    return tuple(scope.framework.life.outcome(scope.job, Progress(counted, pods, excused)))
 
 
 def _failure(scope: Scope, before: JobStatus, steps: tuple[Outcome, ...]) -> Iterator[Outcome]:

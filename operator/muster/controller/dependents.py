@@ -32,7 +32,7 @@ def writes(scope: Scope, *, lasting: bool = False) -> Iterator[Action]:
         if view is None:
             if scope.refusal is None:
                 yield Create(_document(scope, part, content))
-        elif view.owner_uid == scope.job.uid and not view.deleting:
+        elif scope.owns(view) and not view.deleting:
             change = _change(part, content, view.content)
             if change:
                 yield Patch(view.api_version, view.kind, view.namespace, view.name, change)
@@ -134,7 +134,7 @@ def autoscaler_writes(scope: Scope) -> Iterator[Action]:
     else:
         spec = document["spec"]
         for view in scope.observed.autoscalers:
-            ours = view.owner_uid == scope.job.uid and not view.deleting
+            ours = scope.owns(view) and not view.deleting
             if ours and not edge.covers(view.spec, spec):
                 yield Patch(view.api_version, view.kind, view.namespace, view.name, {"spec": spec})
 
@@ -142,5 +142,5 @@ def autoscaler_writes(scope: Scope) -> Iterator[Action]:
 def autoscaler_removal(scope: Scope) -> Iterator[Delete]:
     """Yield the deletion of the job's autoscaler, if there is one."""
     for view in scope.observed.autoscalers:
-        if view.owner_uid == scope.job.uid and not view.deleting:
+        if scope.owns(view) and not view.deleting:
             yield Delete(view.api_version, view.kind, view.namespace, view.name, view.uid)

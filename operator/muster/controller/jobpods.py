@@ -84,10 +84,11 @@ class JobPods:
 def job_pods(observed: Observed, framework: Framework) -> JobPods:
     """Sort the pods of one pass."""
     job = observed.job
-    makers = {batch.uid: batch for batch in observed.batches if batch.owner_uid == job.uid}
-    own = [pod for pod in observed.pods if pod.owner_uid == job.uid]
+    mine = job.as_owner
+    makers = {batch.as_owner: batch for batch in observed.batches if batch.owner == mine}
+    own = [pod for pod in observed.pods if pod.owner == mine]
     own += (stand_in(batch, observed.pods) for batch in makers.values())
-    others = [pod for pod in observed.pods if pod.owner_uid not in (job.uid, *makers)]
+    others = [pod for pod in observed.pods if pod.owner not in (mine, *makers)]
     kept = _one_per_place(job, framework, own)
     chosen = {pod.uid for pod in kept.values()}
     orphans, foreign, leftovers = _sort_others(observed, framework, others)
@@ -109,14 +110,14 @@ def stand_in(batch: BatchView, pods: Iterable[PodView]) -> PodView:
     It has ended when the batch Job has; until then it is what the newest of its pods is, and
     Pending without any. A failure is put down to the newest pod that failed, if there is one.
     """
-    made = sorted((p for p in pods if p.owner_uid == batch.uid), key=lambda p: p.created)
+    made = sorted((p for p in pods if p.owner == batch.as_owner), key=lambda p: p.created)
     living = [pod for pod in made if not pod.terminal]
     latest = living[-1] if living else None
     view = PodView(
         namespace=batch.namespace,
         name=batch.name,
         uid=batch.uid,
-        owner_uid=batch.owner_uid,
+        owner=batch.owner,
         role=batch.labels.get(names.REPLICA_TYPE, ""),
         index=None,
         phase=latest.phase if latest else "Pending",
@@ -154,7 +155,7 @@ def _why(batch: BatchView, failed: Sequence[PodView]) -> tuple[str, str]:
 
 def is_orphan(job: Job, framework: Framework, view: PodView | ObjectView | GroupView) -> bool:
     """Say whether an object without owner carries the job's labels, so that it may be adopted."""
-    return not view.owner_uid and _has_labels(job, framework, view)
+    return view.owner is None and _has_labels(job, framework, view)
 
 
 def is_leftover(
@@ -164,7 +165,7 @@ def is_leftover(
     if view.deleting:
         return True
     young = observed.now < observed.job.created + LEFTOVER_GRACE
-    return bool(view.owner_uid) and young and _has_labels(observed.job, framework, view)
+    return view.owner is not None and young and _has_labels(observed.job, framework, view)
 
 
 def _has_labels(job: Job, framework: Framework, view: PodView | ObjectView | GroupView) -> bool:

@@ -11,7 +11,7 @@ from typing import Final
 from muster.api import names
 from muster.api.model import BatchView, GroupView, Job, Json, ObjectView, PodView
 from muster.api.status import Verdict
-from muster.frameworks.initcontainer import Waiting
+from muster.frameworks.base import Waiting
 
 _INVALID: Final = "Invalid"
 _FOLLOWERS: Final = frozenset({"Service", names.AUTOSCALER})

@@ -11,8 +11,7 @@ from muster.frameworks.base import Framework
 from muster.gang import GangBackend, Permission
 
 LIST_WATCH = ("list", "watch")
-READ = ("get", *LIST_WATCH)
-CHILDREN = (*READ, "create", "patch", "delete")
+CHILDREN = ("get", *LIST_WATCH, "create", "patch", "delete")
 EVENTS = Permission("", "events", ("create",))
 PRIORITIES = Permission("scheduling.k8s.io", "priorityclasses", LIST_WATCH, everywhere=True)
 EVERY_JOB = (
@@ -44,7 +43,7 @@ def needed(backend: GangBackend, frameworks: Collection[Framework]) -> Iterator[
 
 def of_kind(framework: Framework) -> Iterator[Permission]:
     """Yield what the jobs of one kind need for themselves."""
-    yield Permission(names.GROUP, framework.plural, (*READ, "delete"))
+    yield Permission(names.GROUP, framework.plural, ("get", *LIST_WATCH, "delete"))
     yield Permission(names.GROUP, f"{framework.plural}/status", ("patch",))
     if framework.autoscaler:
         yield AUTOSCALING
@@ -57,5 +56,5 @@ def _alone(backend: GangBackend) -> Iterator[Permission]:
     for permission in backend.permissions:
         verbs = permission.verbs
         if permission.resource in groups:
-            verbs = tuple(verb for verb in verbs if verb not in ("create", "delete"))
+            verbs = tuple(verb for verb in verbs if verb not in ("get", "create", "delete"))
         yield replace(permission, verbs=verbs)

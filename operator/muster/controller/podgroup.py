@@ -29,7 +29,7 @@ def ready_for_pods(scope: Scope) -> bool:
 def of_another(scope: Scope) -> GroupView | None:
     """Return the group under the job's name that the job does not control, if there is one."""
     group = scope.observed.group
-    return group if group is not None and group.owner_uid != scope.job.uid else None
+    return group if group is not None and not scope.owns(group) else None
 
 
 def is_patched(scope: Scope, group: GroupView) -> bool:
@@ -92,7 +92,7 @@ def announcement(scope: Scope, verdict: Verdict | None) -> Iterator[Patch | Emit
     group = scope.observed.group
     if not scope.backend.embedded or verdict is None or group is None or group.deleting:
         return
-    if group.owner_uid == scope.job.uid:
+    if scope.owns(group):
         body = podgroup.difference(group, verdict, scope.now)
         if body:
             yield Patch(group.api_version, group.kind, group.namespace, group.name, body)

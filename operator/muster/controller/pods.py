@@ -33,7 +33,7 @@ def deletions(views: Iterable[PodView | ObjectView]) -> Iterator[Delete]:
 
 def own(scope: Scope, views: Iterable[ObjectView]) -> tuple[ObjectView, ...]:
     """Return the children of a kind that the job controls."""
-    return tuple(view for view in views if view.owner_uid == scope.job.uid)
+    return tuple(view for view in views if scope.owns(view))
 
 
 def conflict(scope: Scope) -> str:
@@ -61,7 +61,7 @@ def _adoptable(scope: Scope, view: ObjectView | GroupView) -> bool:
 def _others(scope: Scope) -> Iterator[ObjectView | GroupView]:
     """Yield what has a name of the job's but is not the job's, beside pods."""
     for view in _beside_pods(scope):
-        if view.owner_uid != scope.job.uid:
+        if not scope.owns(view):
             yield view
     group = podgroup.of_another(scope)
     if group and scope.backend.apis:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from muster.api.model import Job
+from muster.api.model import GroupView, Job, ObjectView
 from muster.controller.jobpods import JobPods, job_pods
 from muster.controller.model import Context, Observed, Refusal
 from muster.frameworks.base import Framework
@@ -28,6 +28,10 @@ class Scope:
     def job(self) -> Job:
         """The job that this pass is about."""
         return self.observed.job
+
+    def owns(self, view: ObjectView | GroupView) -> bool:
+        """Say whether the job is the controller of that object."""
+        return view.owner == self.job.as_owner
 
     @property
     def now(self) -> float:

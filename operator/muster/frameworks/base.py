@@ -3,28 +3,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Final
 
+import yaml
+
 from muster.api import names
-from muster.api.kinds import Kind
+from muster.api.jobs import Kind
 from muster.api.model import Job, Json, Notice, PodView, Problem, Replica
 from muster.api.status import ReplicaStatus
-from muster.frameworks.initcontainer import Waiting
 
 
-def _no_content(_job: Job, _domain: str, _pods: Sequence[PodView]) -> Json:
-    return {}
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """How a pod waits for another one, or for what it is brought."""
+
+    image: str = "alpine:3.10"
+    tries: int = 100
+    """Rounds of looking for the name, 2 seconds apart."""
+    template: str = ""
+    """YAML list of init containers instead of the built-in one, with the placeholders
+    `{{.MasterAddr}}`, `{{.InitContainerImage}}` and `{{.MaxTries}}`; empty: the built-in one."""
+    delivery_image: str = "ghcr.io/kubeflow/training-v1/kubectl-delivery:latest"
+    """Brings kubectl to launchers that need it."""
 
 
-def _no_fields(_job: Job) -> Json:
-    return {}
+@lru_cache(maxsize=4096)
+def init_containers(name: str, waiting: Waiting, address: str) -> tuple[Json, ...]:
+    """Return the init containers of a pod that waits for that address.
+
+    `name` is that of the built-in one. Raises ValueError with a sentence if the template is no
+    list of containers.
+    """
+    if not waiting.template:
+        return (_built_in(name, waiting, address),)
+    text = waiting.template
+    values = (
+        ("MasterAddr", address),
+        ("InitContainerImage", waiting.image),
+        ("MaxTries", waiting.tries),
+    )
+    for placeholder, value in values:
+        text = text.replace(f"{{{{.{placeholder}}}}}", str(value))
+    try:
+        made = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(f"the template of the init container is no YAML: {error}") from error
+    named = isinstance(made, list) and all(
+        isinstance(item, dict) and isinstance(item.get("name"), str) for item in made
+    )
+    if not named:
+        raise ValueError("the template of the init container must be a list of containers")
+    return tuple(made)
 
 
-def _always(_job: Job) -> bool:
-    return True
+def _built_in(name: str, waiting: Waiting, address: str) -> Json:
+    rounds = f"for round in $(seq {waiting.tries})"
+    script = f"{rounds}; do nslookup {address} && exit 0; sleep 2; done; exit 1"
+    return {
+        "name": name,
+        "image": waiting.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["sh", "-c", script],
+        "resources": {
+            "limits": {"cpu": "100m", "memory": "20Mi"},
+            "requests": {"cpu": "50m", "memory": "10Mi"},
+        },
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +83,13 @@ class Companion:
     kind: str
     suffix: str = ""
     """Follows the job's name in its own."""
-    content: Callable[[Job, str, Sequence[PodView]], Json] = _no_content
+    content: Callable[[Job, str, Sequence[PodView]], Json] = lambda _job, _domain, _pods: {}
     """(job, domain, its pods) -> the top-level fields that are kept true."""
-    fixed: Callable[[Job], Json] = _no_fields
+    fixed: Callable[[Job], Json] = lambda _job: {}
     """Fields that are written once and stay."""
     keys: tuple[str, ...] = ()
     """Of a Secret: the keys that it must have; the values are made outside of the core."""
-    wanted: Callable[[Job], bool] = _always
+    wanted: Callable[[Job], bool] = lambda _job: True
     lasting: bool = False
     """It is there also while the job is suspended."""
 
@@ -96,6 +144,22 @@ class End(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the pods of a job have come."""
+
+    counts: Mapping[str, ReplicaStatus]
+    """By type."""
+    pods: Sequence[PodView] = ()
+    excused: frozenset[str] = frozenset()
+    """Types whose failed pods are all being replaced."""
+
+    def failed(self, job: Job, excused: frozenset[str]) -> Replica | None:
+        """Return the first role, by name, with failed pods that nothing excuses."""
+        failed = (r for r in job.replicas if self.counts[r.type].failed and r.type not in excused)
+        return min(failed, key=lambda role: role.type, default=None)
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """One condition that a framework's success and failure rules set, with its message."""
 
@@ -124,10 +188,6 @@ def _nothing(*_: object) -> tuple[()]:
     return ()
 
 
-def _as_written(_job: Job, replica: Replica, _domain: str) -> Json:
-    return replica.template
-
-
 @dataclass(frozen=True, slots=True)
 class Operator:
     """How an operator of these jobs alone is known, and what it must be allowed to do."""
@@ -150,14 +210,14 @@ class Spec:
 
     options: Mapping[str, object] = field(default_factory=dict)
     """Its fields by YAML name, with their defaults."""
-    validate: Callable[[Job, str], Sequence[Problem]] = _nothing
+    validate: Callable[[Job, str], Iterable[Problem]] = _nothing
     """(job, domain) -> what only this kind demands; the rules of all kinds are in `rules`."""
     check: Callable[[Mapping[str, Any], Job], Sequence[Problem]] = _nothing
     """(spec, job) -> breaches in the kind's own words, in place of what is said of that field of
     all kinds."""
     first_breach: bool = False
     """Is the first breach that `check` finds all that is reported?"""
-    notices: Callable[[Job], Sequence[Notice]] = _nothing
+    notices: Callable[[Job], Iterable[Notice]] = _nothing
     """Notices to the author about how the job was read, beside what all kinds say."""
 
 
@@ -195,7 +255,7 @@ class Pods:
     """(job, role, domain) -> what its pods get."""
     container_shown: str = ""
     """The container's name as the message has it that misses it; empty: as it is."""
-    template: Callable[[Job, Replica, str], Json] = _as_written
+    template: Callable[[Job, Replica, str], Json] = lambda _job, replica, _domain: replica.template
     """(job, role, domain) -> its template with what the kind adds to it."""
     init_containers: Callable[[Job, Replica, Waiting], Sequence[Json]] = _nothing
     """(job, role, how pods wait for others) -> what follows its pods' own init containers."""
@@ -213,11 +273,8 @@ class Pods:
 class Life:
     """How a job goes on and ends, and what its status says of that."""
 
-    outcome: Callable[
-        [Job, Mapping[str, ReplicaStatus], Sequence[PodView], frozenset[str]], Sequence[Outcome]
-    ]
-    """(job, counts by type, its pods, types whose failed pods are all being replaced) -> the
-    conditions to set, in order; success is decided before failure and ends the list."""
+    outcome: Callable[[Job, Progress], Sequence[Outcome]]
+    """The conditions to set, in order; success is decided before failure and ends the list."""
     replaces: bool = True
     """Are failed pods replaced, by their role's restart policy?"""
     limits_itself: bool = False
@@ -305,14 +362,6 @@ class Framework:
     def of_version(self, api_version: str) -> Framework:
         """Return the rules of that version, else these."""
         return next((row for row in self.variants if row.api_version == api_version), self)
-
-
-def first_failure(
-    job: Job, counts: Mapping[str, ReplicaStatus], tolerated: frozenset[str]
-) -> Replica | None:
-    """Return the first role, by name, with failed pods that nothing excuses."""
-    failed = (r for r in job.replicas if counts[r.type].failed and r.type not in tolerated)
-    return min(failed, key=lambda role: role.type, default=None)
 
 
 def variable(name: str, value: object) -> Json:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Final
 
 from muster.api import jobs
-from muster.api.kinds import Kind
+from muster.api.jobs import Kind
 from muster.api.model import Job, Replica
 from muster.frameworks import base, master_worker
 

@@ -8,11 +8,10 @@ from typing import Any, Final
 
 from muster.api import names
 from muster.api.edge import integer, mapping, sequence
-from muster.api.kinds import Rule
-from muster.api.model import Job, Json, PodView, Problem, Replica
-from muster.api.status import ReplicaStatus
+from muster.api.jobs import Rule
+from muster.api.model import Job, Json, Problem, Replica
 from muster.frameworks import base
-from muster.frameworks.base import End, Framework, Outcome, first_failure, variable
+from muster.frameworks.base import End, Framework, Outcome, Progress, variable
 
 MASTER: Final = "Master"
 WORKER: Final = "Worker"
@@ -47,48 +46,37 @@ def master_or_first(job: Job, replica: Replica, index: int) -> bool:
     return index == 0
 
 
-def outcome(
-    job: Job,
-    counts: Mapping[str, ReplicaStatus],
-    _pods: Sequence[PodView],
-    excused: frozenset[str],
-    *,
-    one_is_enough: bool = False,
-) -> Sequence[Outcome]:
+def outcome(job: Job, seen: Progress, *, one_is_enough: bool = False) -> Sequence[Outcome]:
     """Return the conditions of a job that its master decides, else its workers together.
 
     `one_is_enough`: without a master, one worker that succeeds ends the job.
     """
-    steps = tuple(_progress(job, counts, one_is_enough=one_is_enough))
+    steps = tuple(_progress(job, seen, one_is_enough=one_is_enough))
     if any(step.end is End.SUCCEEDED for step in steps):
         return steps
     # A failed pod whose successor runs is history: the role has all that it wants.
     whole = {
         r.type
         for r in job.replicas
-        if r.replicas <= counts[r.type].succeeded + counts[r.type].active
+        if r.replicas <= seen.counts[r.type].succeeded + seen.counts[r.type].active
     }
-    return (*steps, *failure(job, counts, excused | whole))
+    return (*steps, *failure(job, seen, seen.excused | whole))
 
 
-def failure(
-    job: Job, counts: Mapping[str, ReplicaStatus], excused: frozenset[str]
-) -> Iterator[Outcome]:
+def failure(job: Job, seen: Progress, excused: frozenset[str]) -> Iterator[Outcome]:
     """Yield the failure that a role's failed pods are, unless something excuses them."""
-    failed = first_failure(job, counts, excused)
+    failed = seen.failed(job, excused)
     if failed is not None:
-        text = f"{counts[failed.type].failed} {failed.type} replica(s) failed."
+        text = f"{seen.counts[failed.type].failed} {failed.type} replica(s) failed."
         yield Outcome(End.FAILED, f"{job.kind} {job.name} is failed because {text}")
 
 
-def _progress(
-    job: Job, counts: Mapping[str, ReplicaStatus], *, one_is_enough: bool
-) -> Iterator[Outcome]:
+def _progress(job: Job, seen: Progress, *, one_is_enough: bool) -> Iterator[Outcome]:
     master = job.replica(MASTER)
     deciding = master or job.replica(WORKER)
     if deciding is None:
         return
-    count = counts[deciding.type]
+    count = seen.counts[deciding.type]
     done = count.succeeded >= deciding.replicas
     if done or (master is None and one_is_enough and count.succeeded):
         yield succeeded(job, alone=master is None)

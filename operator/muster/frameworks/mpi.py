@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from muster.api import jobs, names
 from muster.api.edge import integer, mapping, text
-from muster.api.kinds import Kind, Rule
+from muster.api.jobs import Kind, Rule
 from muster.api.model import Job, Json, PodView, Replica
 
 LAUNCHER: Final = "Launcher"

@@ -10,8 +10,8 @@ from muster.api import names
 from muster.api.edge import integer, mapping, sequence, text
 from muster.api.model import Job, Json, PodView, Problem, Replica
 from muster.api.status import ReplicaStatus
-from muster.frameworks import base, mpi, validation
-from muster.frameworks.initcontainer import Waiting
+from muster.frameworks import base, loading, mpi
+from muster.frameworks.base import Waiting
 from muster.frameworks.mpi import LAUNCHER, WORKER
 
 ACCOUNT_SUFFIX: Final = "-launcher"
@@ -133,29 +133,24 @@ def _environment(job: Job, replica: Replica, _domain: str) -> base.Environment:
     return base.Environment(entries=lambda _index: entries, container=text(container.get("name")))
 
 
-def _outcome(
-    job: Job,
-    counts: Mapping[str, ReplicaStatus],
-    pods: Sequence[PodView],
-    excused: frozenset[str],
-) -> Sequence[base.Outcome]:
+def _outcome(job: Job, seen: base.Progress) -> Sequence[base.Outcome]:
     """Return the conditions: the launcher decides; a lost worker is lost for the program.
 
     A failed pod is excused only while its exit code, or the whole gang, is given another try.
     """
-    leads = counts.get(LAUNCHER, ReplicaStatus())
+    leads = seen.counts.get(LAUNCHER, ReplicaStatus())
     if leads.succeeded:
         return (base.Outcome(base.End.SUCCEEDED, f"MPIJob {job.name} is successfully completed."),)
     runs = (
         (base.Outcome(base.End.RUNNING, f"MPIJob {job.name} is running."),) if leads.active else ()
     )
-    text_ = mpi.evicted(job, pods, names.EVICTED)
+    text_ = mpi.evicted(job, seen.pods, names.EVICTED)
     if text_:
         return (*runs, base.Outcome(base.End.FAILED, text_, mpi.EVICTED))
-    failed = base.first_failure(job, counts, _given_another_try(job, excused))
+    failed = seen.failed(job, _given_another_try(job, seen.excused))
     if failed is None:
         return runs
-    said = f"{counts[failed.type].failed} {failed.type} replica(s) failed."
+    said = f"{seen.counts[failed.type].failed} {failed.type} replica(s) failed."
     return (*runs, base.Outcome(base.End.FAILED, f"MPIJob {job.name} is failed because {said}"))
 
 
@@ -177,7 +172,7 @@ def _breaches(roles: object) -> Iterator[str]:
         yield "MPIReplicaSpecs is not valid"
         return
     for key, role in roles.items():
-        type_ = validation.canonical(MPI_V1, key)
+        type_ = loading.canonical(MPI_V1, key)
         containers = sequence(
             mapping(mapping(mapping(role).get("template")).get("spec")).get("containers")
         )
@@ -192,7 +187,7 @@ def _breaches(roles: object) -> Iterator[str]:
                     yield f"{start} of {type_}"
         if type_ == LAUNCHER and integer(mapping(role).get("replicas")) not in (None, 1):
             yield "MPIReplicaSpec is not valid: There must be only 1 launcher replica"
-    if all(validation.canonical(MPI_V1, key) != LAUNCHER for key in roles):
+    if all(loading.canonical(MPI_V1, key) != LAUNCHER for key in roles):
         yield "MPIReplicaSpec is not valid: Master ReplicaSpec must be present"
 
 

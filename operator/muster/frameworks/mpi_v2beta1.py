@@ -9,7 +9,6 @@ from typing import Any, Final
 from muster.api import names
 from muster.api.edge import mapping, sequence, text
 from muster.api.model import Job, Json, Notice, PodView, Problem, Replica
-from muster.api.status import ReplicaStatus
 from muster.frameworks import base, mpi
 from muster.frameworks.mpi import LAUNCHER, WORKER
 
@@ -158,15 +157,10 @@ def _later(job: Job) -> frozenset[str]:
     return frozenset({LAUNCHER}) if waits else frozenset()
 
 
-def _outcome(
-    job: Job,
-    counts: Mapping[str, ReplicaStatus],
-    pods: Sequence[PodView],
-    _excused: frozenset[str],
-) -> Sequence[base.Outcome]:
+def _outcome(job: Job, seen: base.Progress) -> Sequence[base.Outcome]:
     """Return the conditions: the launcher's end is the job's, unless workers were thrown out."""
     shown = f"MPIJob {job.namespace}/{job.name}"
-    leads = next((pod for pod in pods if pod.role == LAUNCHER.lower()), None)
+    leads = next((pod for pod in seen.pods if pod.role == LAUNCHER.lower()), None)
     if leads is not None and leads.phase == "Succeeded":
         message = f"{shown} successfully completed."
         return (base.Outcome(base.End.SUCCEEDED, message, at=leads.completed),)
@@ -174,9 +168,10 @@ def _outcome(
         return (
             base.Outcome(base.End.FAILED, leads.message or f"{shown} has failed", leads.reason),
         )
-    text_ = mpi.evicted(job, pods, names.EVICTED)
+    text_ = mpi.evicted(job, seen.pods, names.EVICTED)
     if text_:
         return (base.Outcome(base.End.FAILED, text_, mpi.EVICTED),)
+    counts = seen.counts
     early = counts[WORKER].failed + counts[WORKER].succeeded if WORKER in counts else 0
     if early and _later(job) and (leads is None or leads.suspended):
         # Nothing would ever make the workers ready again that the launcher waits for.
@@ -335,7 +330,7 @@ MPI_V2BETA1: Final = base.Framework(
     spec=base.Spec(
         options=mpi.KIND.defaults[mpi.V2BETA1],
         check=_check,
-        notices=lambda job: tuple(_notices(job)),
+        notices=_notices,
     ),
     gang=base.Gang(later=_later),
 )

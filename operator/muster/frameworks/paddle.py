@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 from muster.api import jobs, names
-from muster.api.kinds import Kind
-from muster.api.model import Job, Json, Notice, Problem, Replica
+from muster.api.jobs import Kind
+from muster.api.model import Job, Json, Notice, Replica
 from muster.frameworks import base, master_worker
 from muster.frameworks.master_worker import MASTER, WORKER
 
@@ -44,10 +44,6 @@ def _role(leading: str, replica: Replica) -> Iterator[Json]:
         yield base.variable("PADDLE_SERVER_NUM" if server else "PADDLE_TRAINER_NUM", 1)
 
 
-def _validate(job: Job, _domain: str) -> Sequence[Problem]:
-    return tuple(master_worker.of_span(job))
-
-
 def _notices(job: Job) -> Iterator[Notice]:
     if (master_worker.elastic(job) or {}).get("maxRestarts") is not None:
         text = "spec.elasticPolicy.maxRestarts is ignored; Paddle takes no such setting"
@@ -76,8 +72,8 @@ PADDLE: Final = base.Framework(
     life=base.Life(outcome=master_worker.outcome, selectors=True),
     spec=base.Spec(
         options={"elasticPolicy": None},
-        validate=_validate,
-        notices=lambda job: tuple(_notices(job)),
+        validate=lambda job, _domain: master_worker.of_span(job),
+        notices=_notices,
     ),
     autoscaler=master_worker.autoscaler,
 )

@@ -9,11 +9,10 @@ from typing import Any, Final
 
 from muster.api import jobs, names
 from muster.api.edge import integer, mapping, sequence, text
-from muster.api.kinds import Kind, Rule
-from muster.api.model import Job, Json, Notice, PodView, Problem, Replica
-from muster.api.status import ReplicaStatus
-from muster.frameworks import base, initcontainer, master_worker
-from muster.frameworks.initcontainer import Waiting
+from muster.api.jobs import Kind, Rule
+from muster.api.model import Job, Json, Notice, Problem, Replica
+from muster.frameworks import base, master_worker
+from muster.frameworks.base import Waiting
 from muster.frameworks.master_worker import MASTER, WORKER
 
 _PER_KIND: Final = ("auto", "cpu", "gpu")
@@ -95,17 +94,12 @@ def _init_containers(job: Job, replica: Replica, waiting: Waiting) -> Sequence[J
     """Return what lets workers wait until the master's name resolves."""
     if replica.type != WORKER or job.replica(MASTER) is None:
         return ()
-    return initcontainer.containers("init-pytorch", waiting, master_worker.first_of(job, MASTER))
+    return base.init_containers("init-pytorch", waiting, master_worker.first_of(job, MASTER))
 
 
-def _outcome(
-    job: Job,
-    counts: Mapping[str, ReplicaStatus],
-    pods: Sequence[PodView],
-    excused: frozenset[str],
-) -> Sequence[base.Outcome]:
+def _outcome(job: Job, seen: base.Progress) -> Sequence[base.Outcome]:
     elastic = master_worker.elastic(job) is not None
-    return master_worker.outcome(job, counts, pods, excused, one_is_enough=elastic)
+    return master_worker.outcome(job, seen, one_is_enough=elastic)
 
 
 def _minimum(job: Job) -> int | None:
@@ -217,7 +211,7 @@ PYTORCH: Final = base.Framework(
     spec=base.Spec(
         options={"nprocPerNode": None, "elasticPolicy": None},
         validate=_validate,
-        notices=lambda job: tuple(_notices(job)),
+        notices=_notices,
     ),
     gang=base.Gang(minimum=_minimum),
     autoscaler=master_worker.autoscaler,

@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from muster.api import jobs, names
-from muster.api.kinds import Kind
+from muster.api.jobs import Kind
 from muster.api.model import Job, Json, PodView, Problem, Replica
-from muster.api.status import ReplicaStatus
 from muster.frameworks import base
 
 _MASTERS: Final = ("Chief", "Master")
@@ -107,33 +106,26 @@ def _is_master(job: Job, replica: Replica, index: int) -> bool:
     return replica.type == "Worker" and index == 0
 
 
-def _outcome(
-    job: Job,
-    counts: Mapping[str, ReplicaStatus],
-    pods: Sequence[PodView],
-    excused: frozenset[str],
-) -> Sequence[base.Outcome]:
-    steps = tuple(_progress(job, counts, pods))
+def _outcome(job: Job, seen: base.Progress) -> Sequence[base.Outcome]:
+    steps = tuple(_progress(job, seen))
     if any(step.end is base.End.SUCCEEDED for step in steps):
         return steps
     ignored = frozenset({"Worker"}) if job.options["enableDynamicWorker"] else frozenset()
-    failed = base.first_failure(job, counts, excused | ignored)
+    failed = seen.failed(job, seen.excused | ignored)
     if failed is None:
         return steps
-    count = counts[failed.type].failed
+    count = seen.counts[failed.type].failed
     text = f"TFJob {job.namespace}/{job.name} has failed because {count} {failed.type} replica(s)"
     return (*steps, base.Outcome(base.End.FAILED, f"{text} failed."))
 
 
-def _progress(
-    job: Job, counts: Mapping[str, ReplicaStatus], pods: Sequence[PodView]
-) -> Iterator[base.Outcome]:
+def _progress(job: Job, seen: base.Progress) -> Iterator[base.Outcome]:
     """Yield what the deciding roles say: the chiefs if there are any, else the workers."""
     masters = [r for r in job.replicas if r.type in _MASTERS]
     for replica in masters or [r for r in job.replicas if r.type == "Worker"]:
-        count = counts[replica.type]
+        count = seen.counts[replica.type]
         done = count.succeeded >= replica.replicas
-        if done or (not masters and _first_worker_decides(job, pods)):
+        if done or (not masters and _first_worker_decides(job, seen.pods)):
             yield base.Outcome(
                 base.End.SUCCEEDED, f"TFJob {job.namespace}/{job.name} successfully completed."
             )

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from muster.api import jobs, names
-from muster.api.kinds import Kind, Rule
-from muster.api.model import Job, Json, PodView, Problem, Replica
-from muster.api.status import ReplicaStatus
+from muster.api.jobs import Kind, Rule
+from muster.api.model import Job, Json, Problem, Replica
 from muster.frameworks import base, master_worker
 from muster.frameworks.master_worker import MASTER, WORKER
 
@@ -54,24 +53,19 @@ def _configs(job: Job, _domain: str) -> Mapping[str, Mapping[str, str]]:
     return {_config_name(job): {names.XGBOOST_WORKERS_KEY: _addresses(job)}}
 
 
-def _outcome(
-    job: Job,
-    counts: Mapping[str, ReplicaStatus],
-    _pods: Sequence[PodView],
-    excused: frozenset[str],
-) -> Sequence[base.Outcome]:
+def _outcome(job: Job, seen: base.Progress) -> Sequence[base.Outcome]:
     """Return the conditions: the master's success is the job's, any failed pod its failure.
 
     An end says first that the job ran, as its users know it.
     """
     runs = master_worker.running(job, alone=False)
     master = job.replica(MASTER)
-    if master is not None and counts[MASTER].succeeded >= master.replicas:
+    if master is not None and seen.counts[MASTER].succeeded >= master.replicas:
         return runs, master_worker.succeeded(job, alone=False)
-    failed = tuple(master_worker.failure(job, counts, excused))
+    failed = tuple(master_worker.failure(job, seen, seen.excused))
     if failed:
         return (runs, *failed)
-    return (runs,) if MASTER in counts and counts[MASTER].active else ()
+    return (runs,) if MASTER in seen.counts and seen.counts[MASTER].active else ()
 
 
 def _validate(job: Job, _domain: str) -> Sequence[Problem]:

@@ -1,39 +1,140 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a gang backend is: one frozen value that answers three questions about a job.
 
-Which group object must exist, how a pod is tied to it, and may pods be created yet.
+Which group object must exist, how a pod is tied to it, and may pods be created yet. What a foreign
+scheduler says of a gang is read here, too, and made into a verdict.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from muster.api import names
 from muster.api.model import GroupView, Job, Json, Notice, PodView, Replica
+from muster.api.reasons import HOPELESS, GangPhase, Reason
 from muster.api.status import Verdict
-from muster.gang import demand, reading, standing
+from muster.gang import demand, standing
 from muster.gang.model import GangFacts, GroupApi, Link, Permission
 
-
-def _no_link(_job: Job, _replica: Replica) -> Link:
-    return Link()
-
-
-def _always(_group: GroupView | None) -> bool:
-    return True
+GROUP_GRACE = 30.0
+"""Seconds that pods may wait without a group before it is reported missing."""
+FIRST_REPORT = 10.0
+"""Seconds that a scheduler has for a new group before its silence is worth a word."""
+_SUMMARY_LENGTH = 120
 
 
-def _kept(_job: Job, _pod: PodView) -> bool:
-    return True
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """State, reason and message of a verdict."""
+
+    state: GangPhase
+    reason: str = ""
+    message: str = ""
 
 
-def _nothing_before(_job: Job, _facts: GangFacts) -> tuple[Json, ...]:
-    return ()
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What a job's pods say of its gang."""
+
+    needed: int
+    """Pods that must run together."""
+    wanted: int
+    """Pods of the whole job."""
+    placed: int
+    """`standing.placed`"""
+    running: int
+    """`standing.running`"""
+    ready: int
+    ran: bool
+    """`standing.has_run`"""
+    waiting: Sequence[PodView]
+    """Pending pods without a node, the oldest first."""
+    now: float
+    queues: Mapping[str, str] | None = None
+    """State of each queue of the scheduler by name; None: not known."""
 
 
-def _no_notices(_job: Job, _facts: GangFacts) -> tuple[Notice, ...]:
-    return ()
+Reader = Callable[[GroupView, Tally], Reading | None]
+
+
+def tally(
+    job: Job,
+    pods: Sequence[PodView],
+    least: int,
+    now: float,
+    queues: Mapping[str, str] | None = None,
+) -> Tally:
+    """Count the job's pods; those that are being deleted do not count."""
+    live = living(job, pods)
+    waiting = (pod for pod in live if pod.phase == "Pending" and not pod.node)
+    return Tally(
+        needed=standing.needed(least),
+        wanted=job.total,
+        placed=standing.placed(live),
+        running=standing.running(live),
+        ready=sum(pod.ready for pod in live),
+        ran=standing.has_run(job),
+        waiting=sorted(waiting, key=lambda pod: (pod.created, pod.name)),
+        now=now,
+        queues=queues,
+    )
+
+
+def living(job: Job, pods: Sequence[PodView]) -> list[PodView]:
+    """Return the job's pods that are not being deleted."""
+    mine = job.as_owner
+    return [pod for pod in pods if pod.owner == mine and not pod.deleting]
+
+
+def not_enforced(message: str) -> Reader:
+    """Return how a gang is read that its scheduler does not know to be one."""
+
+    def read(group: GroupView, counts: Tally) -> Reading:
+        found = by_pods(group, counts)
+        state = found.state if found else GangPhase.QUEUED
+        return Reading(state, Reason.GANG_NOT_ENFORCED, message)
+
+    return read
+
+
+def by_pods(_group: GroupView, counts: Tally) -> Reading | None:
+    """Read the gang from its pods alone; None while no scheduler has looked at them."""
+    if counts.running >= counts.needed:
+        return Reading(GangPhase.RUNNING)
+    if counts.ran:
+        message = f"{counts.running} of the {counts.needed} pods that must run together run"
+        return Reading(GangPhase.DEGRADED, Reason.NOT_ENOUGH_TASKS, message)
+    if counts.placed >= counts.needed:
+        return Reading(GangPhase.PLACED)
+    if counts.needed > counts.wanted:
+        message = f"{counts.needed} pods must start together, but the job has {counts.wanted}"
+        return Reading(GangPhase.QUEUED, Reason.NOT_ENOUGH_TASKS, message)
+    refused = next((pod for pod in counts.waiting if pod.message), None)
+    if refused is None:
+        return None
+    return Reading(GangPhase.QUEUED, Reason.UNSCHEDULABLE, refused.message)
+
+
+def condition(group: GroupView, type_: str, status: str = "True") -> Mapping[str, str] | None:
+    """Return the group's condition of that type and status, or None."""
+    found = (c for c in group.conditions if c.get("type") == type_ and c.get("status") == status)
+    return next(found, None)
+
+
+def _missing(counts: Tally) -> Reading | None:
+    if not counts.waiting or counts.now - counts.waiting[0].created < GROUP_GRACE:
+        return None
+    message = "the group object is missing, so the scheduler holds the job's pods back"
+    return Reading(GangPhase.QUEUED, Reason.GROUP_MISSING, message)
+
+
+def _summary(reading: Reading, counts: Tally) -> str:
+    if reading.state in (GangPhase.RUNNING, GangPhase.DEGRADED):
+        return f"{counts.running}/{counts.wanted} running"
+    told = reading.message or reading.reason
+    text = f"{counts.placed}/{counts.wanted} placed" + (f": {told}" if told else "")
+    return text if len(text) <= _SUMMARY_LENGTH else f"{text[: _SUMMARY_LENGTH - 1]}…"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +161,18 @@ class GangBackend:
     """What it works without, too, though not as well."""
     pods_first_on_delete: bool = False
     """Delete the pods before the group, and create nothing until the old group is gone."""
-    mark: Callable[[Job, Replica], Link] = _no_link
+    mark: Callable[[Job, Replica], Link] = lambda _job, _replica: Link()
     """The link without schedulerName."""
-    admits: Callable[[GroupView | None], bool] = _always
-    read: reading.Reader | None = None
+    admits: Callable[[GroupView | None], bool] = lambda _group: True
+    read: Reader | None = None
     """How its state shows on group and pods; None: it does not."""
-    kept: Callable[[Job, PodView], bool] = _kept
+    kept: Callable[[Job, PodView], bool] = lambda _job, _pod: True
     """Whether a pod still has its link; an API server leaves out fields that it does not know."""
     unkept: str = ""
     """What a lost link means and what to do, in a sentence."""
-    before: Callable[[Job, GangFacts], tuple[Json, ...]] = _nothing_before
+    before: Callable[[Job, GangFacts], tuple[Json, ...]] = lambda _job, _facts: ()
     """Documents that must exist before the group, in order of creation."""
-    warn: Callable[[Job, GangFacts], tuple[Notice, ...]] = _no_notices
+    warn: Callable[[Job, GangFacts], tuple[Notice, ...]] = lambda _job, _facts: ()
     """What only this backend has to say about a job."""
 
     def served(self, api_versions: Container[tuple[str, str]]) -> GroupApi | None:
@@ -158,11 +259,26 @@ class GangBackend:
         """
         if self.read is None:
             return None
-        least = standing.minimum(job, facts)
-        counts = reading.tally(job, pods, least, now, facts.queues)
-        lost = any(not self.kept(job, pod) for pod in reading.living(job, pods))
-        read = reading.not_enforced(self.unkept) if lost else self.read
-        return reading.verdict(self.name, group, counts, read)
+        counts = tally(job, pods, standing.minimum(job, facts), now, facts.queues)
+        lost = any(not self.kept(job, pod) for pod in living(job, pods))
+        read = not_enforced(self.unkept) if lost else self.read
+        found = read(group, counts) if group else _missing(counts)
+        return (
+            None
+            if found is None
+            else Verdict(
+                scheduler=self.name,
+                state=found.state,
+                pod_group=group.name if group else "",
+                min_member=counts.needed,
+                placed=counts.placed,
+                ready=counts.ready,
+                reason=found.reason,
+                message=found.message,
+                summary=_summary(found, counts),
+                ever_possible=found.reason not in HOPELESS,
+            )
+        )
 
     def look_again(
         self,
@@ -172,11 +288,14 @@ class GangBackend:
         pods: Sequence[PodView],
         now: float,
     ) -> float | None:
-        """Return when `verdict` may say more, though nothing has changed; None if never."""
+        """Return when `verdict` may say more as silence lasts; None if never."""
         if self.read is None or (group is not None and self.admits(group)):
             return None
-        counts = reading.tally(job, pods, standing.minimum(job, facts), now)
-        return reading.look_again(group, counts)
+        waiting = tally(job, pods, standing.minimum(job, facts), now).waiting
+        if group is None and not waiting:
+            return None
+        at = group.created + FIRST_REPORT if group else waiting[0].created + GROUP_GRACE
+        return at if at > now else None
 
 
 def labels(job: Job, facts: GangFacts) -> dict[str, str]:

@@ -8,7 +8,7 @@ import dataclasses
 from muster.api import names
 from muster.api.model import GroupView, Job, Json
 from muster.api.reasons import GangPhase, Reason
-from muster.gang import base, reading, standing
+from muster.gang import base, standing
 from muster.gang.model import Field, GangFacts, GroupApi, Permission, Update
 from muster.gang.podgroup import MANAGE, MIN_MEMBER, PRIORITY, QUEUE, READ, group_api, mark
 
@@ -32,15 +32,15 @@ DISRUPTION_BUDGET = GroupApi(
 """What kube-batch took for a group before there were PodGroups."""
 
 
-def _read(group: GroupView, counts: reading.Tally) -> reading.Reading | None:
-    unschedulable = reading.condition(group, names.UNSCHEDULABLE)
+def _read(group: GroupView, counts: base.Tally) -> base.Reading | None:
+    unschedulable = base.condition(group, names.UNSCHEDULABLE)
     if (
         group.phase not in (names.GroupPhase.PENDING, names.GroupPhase.UNKNOWN)
         or not unschedulable
     ):
-        return reading.by_pods(group, counts)
+        return base.by_pods(group, counts)
     waiting = group.phase == names.GroupPhase.PENDING
-    return reading.Reading(
+    return base.Reading(
         GangPhase.QUEUED if waiting else GangPhase.DEGRADED,
         unschedulable.get("reason") or Reason.UNSCHEDULABLE,
         unschedulable.get("message", ""),
@@ -59,7 +59,7 @@ KUBE_BATCH = base.GangBackend(
     permissions=(
         Permission(names.SCHEDULING_GROUP, "podgroups", MANAGE),
         Permission("scheduling.sigs.dev", "podgroups", MANAGE),
-        Permission("policy", "poddisruptionbudgets", (*READ, "create", "delete")),
+        Permission("policy", "poddisruptionbudgets", ("get", *READ, "create", "delete")),
     ),
     mark=mark,
     read=_read,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from muster.api import names
 from muster.api.model import GroupView, Job, Json, Notice, PodView, Replica
 from muster.api.reasons import GangPhase
-from muster.gang import base, demand, reading, standing
+from muster.gang import base, demand, standing
 from muster.gang.model import Field, GangFacts, GroupApi, Link, Permission, Update
 
 _GROUP = "scheduling.k8s.io"
@@ -71,10 +71,6 @@ def _kept(job: Job, pod: PodView) -> bool:
     return _mixed(job) or pod.kind != "Pod" or bool(pod.group)
 
 
-def _warn(job: Job, _facts: GangFacts) -> tuple[Notice, ...]:
-    return tuple(_warnings(job))
-
-
 def _warnings(job: Job) -> Iterator[Notice]:
     if _mixed(job):
         text = (
@@ -91,18 +87,14 @@ def _warnings(job: Job) -> Iterator[Notice]:
             yield Notice("Warning", names.Event.GROUP_NAME_OVERWRITTEN, text)
 
 
-def _exists(group: GroupView | None) -> bool:
-    return group is not None
-
-
-def _read(group: GroupView, counts: reading.Tally) -> reading.Reading | None:
-    waits = reading.condition(group, "DisruptionTarget") or reading.condition(
+def _read(group: GroupView, counts: base.Tally) -> base.Reading | None:
+    waits = base.condition(group, "DisruptionTarget") or base.condition(
         group, "PodGroupScheduled", "False"
     )
     if not waits or counts.running >= counts.needed:
-        return reading.by_pods(group, counts)
+        return base.by_pods(group, counts)
     state = GangPhase.DEGRADED if counts.ran else GangPhase.QUEUED
-    return reading.Reading(state, waits.get("reason", ""), waits.get("message", ""))
+    return base.Reading(state, waits.get("reason", ""), waits.get("message", ""))
 
 
 APIS = (_api("v1beta1"), _api("v1alpha2"))
@@ -118,7 +110,7 @@ KUBERNETES = base.GangBackend(
     permissions=(Permission(_GROUP, "workloads", _VERBS), Permission(_GROUP, "podgroups", _VERBS)),
     pods_first_on_delete=True,
     mark=_mark,
-    admits=_exists,
+    admits=lambda group: group is not None,
     kept=_kept,
     unkept=(
         "The pods have no schedulingGroup, so they start one by one: the API server leaves it out "
@@ -128,5 +120,5 @@ KUBERNETES = base.GangBackend(
     ),
     before=_workload,
     read=_read,
-    warn=_warn,
+    warn=lambda job, _facts: tuple(_warnings(job)),
 )

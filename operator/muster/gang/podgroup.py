@@ -14,8 +14,8 @@ from muster.api.status import Verdict
 from muster.gang import demand, standing
 from muster.gang.model import Field, GroupApi, Link
 
-READ = ("get", "list", "watch")
-MANAGE = (*READ, "create", "patch", "delete")
+READ = ("list", "watch")
+MANAGE = ("get", *READ, "create", "patch", "delete")
 MIN_MEMBER = Field("minMember", standing.minimum, "minAvailable")
 QUEUE = Field("queue", demand.queue, "queue")
 PRIORITY = Field("priorityClassName", demand.priority_class, "priorityClass")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from muster.api import names
 from muster.api.model import Job, Replica
-from muster.gang import base, demand, reading, standing
+from muster.gang import base, demand, standing
 from muster.gang.model import Field, Link, Permission
 from muster.gang.podgroup import MANAGE, group_api
 
@@ -34,5 +34,5 @@ SCHEDULER_PLUGINS = base.GangBackend(
     mark=_mark,
     # Its controller's PodGroup status counts same-named groups of all namespaces, so the pods
     # are the better witness.
-    read=reading.by_pods,
+    read=base.by_pods,
 )

@@ -76,11 +76,6 @@ def running(pods: Iterable[PodView]) -> int:
     return sum(pod.phase in ("Running", "Succeeded") for pod in pods)
 
 
-def is_admitted(pods: Iterable[PodView]) -> bool:
-    """Say whether a gang has been let in, as far as its pods show: one of them has a node."""
-    return any(map(has_node, pods))
-
-
 def was_admitted(job: Job) -> bool:
     """Say whether the gang had all its nodes, by the job's status.
 
@@ -101,8 +96,3 @@ def has_run(job: Job) -> bool:
 def ran(verdict: Verdict | None) -> bool:
     """Say the same by any verdict on the gang."""
     return verdict is not None and verdict.state in _RAN
-
-
-def is_broken(pods: Iterable[PodView], least: int) -> bool:
-    """Say whether a gang that was admitted lacks members, whatever is promised to them."""
-    return placed(pods) < least

@@ -6,7 +6,7 @@ from __future__ import annotations
 from muster.api import names
 from muster.api.model import GroupView, Job, Replica
 from muster.api.reasons import GangPhase, Reason
-from muster.gang import base, demand, reading
+from muster.gang import base, demand
 from muster.gang.model import Field, GroupApi, Link, Permission
 from muster.gang.podgroup import MANAGE, MIN_MEMBER, PRIORITY, READ, group_api
 
@@ -25,8 +25,8 @@ def _admits(group: GroupView | None) -> bool:
     return group is not None and group.phase not in _WAITING
 
 
-def _read(group: GroupView, counts: reading.Tally) -> reading.Reading | None:
-    said = reading.condition(group, names.UNSCHEDULABLE) or {}
+def _read(group: GroupView, counts: base.Tally) -> base.Reading | None:
+    said = base.condition(group, names.UNSCHEDULABLE) or {}
     reason, message = said.get("reason", ""), said.get("message", "")
     match group.phase:
         case "" | "Pending":
@@ -35,15 +35,15 @@ def _read(group: GroupView, counts: reading.Tally) -> reading.Reading | None:
             queue = group.spec.get("queue") or names.DEFAULT_QUEUE
             return _closed(queue, counts) or _silence(group, counts)
         case "Running" | "Completed":
-            return reading.Reading(GangPhase.RUNNING)
+            return base.Reading(GangPhase.RUNNING)
         case "Unknown":
-            return reading.Reading(GangPhase.DEGRADED, reason, message)
+            return base.Reading(GangPhase.DEGRADED, reason, message)
         case _ if said:
-            return reading.Reading(GangPhase.QUEUED, reason, message)
-    return reading.by_pods(group, counts)
+            return base.Reading(GangPhase.QUEUED, reason, message)
+    return base.by_pods(group, counts)
 
 
-def _closed(queue: str, counts: reading.Tally) -> reading.Reading | None:
+def _closed(queue: str, counts: base.Tally) -> base.Reading | None:
     """Read that a group waits for a queue that takes nobody in."""
     if counts.queues is None or counts.queues.get(queue) == "Open":
         return None
@@ -52,19 +52,19 @@ def _closed(queue: str, counts: reading.Tally) -> reading.Reading | None:
     else:
         reason = Reason.QUEUE_NOT_OPEN
         message = f'the queue "{queue}" of Volcano is {counts.queues[queue]}, not Open'
-    return reading.Reading(GangPhase.QUEUED, reason, message)
+    return base.Reading(GangPhase.QUEUED, reason, message)
 
 
-def _not_admitted(reason: str, message: str) -> reading.Reading:
+def _not_admitted(reason: str, message: str) -> base.Reading:
     overused = any(sign in message.lower() for sign in _OVERUSED)
     shown = Reason.QUEUE_OVERUSED if overused else reason or Reason.NOT_ADMITTED
-    return reading.Reading(GangPhase.QUEUED, shown, message or _SILENCE)
+    return base.Reading(GangPhase.QUEUED, shown, message or _SILENCE)
 
 
-def _silence(group: GroupView, counts: reading.Tally) -> reading.Reading:
-    if counts.now - group.created < reading.FIRST_REPORT:
-        return reading.Reading(GangPhase.QUEUED)
-    return reading.Reading(GangPhase.QUEUED, Reason.NOT_ADMITTED, _SILENCE)
+def _silence(group: GroupView, counts: base.Tally) -> base.Reading:
+    if counts.now - group.created < base.FIRST_REPORT:
+        return base.Reading(GangPhase.QUEUED)
+    return base.Reading(GangPhase.QUEUED, Reason.NOT_ADMITTED, _SILENCE)
 
 
 VOLCANO = base.GangBackend(

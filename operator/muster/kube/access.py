@@ -35,6 +35,8 @@ class Access:
     namespace: str
     """Empty: in all, or the resource has none."""
     verb: str
+    name: str = ""
+    """Empty: whatever its name."""
 
     def review(self) -> Json:
         """Return the SelfSubjectAccessReview that asks it."""
@@ -46,6 +48,7 @@ class Access:
             "subresource": subresource,
             "namespace": self.namespace,
             "verb": self.verb,
+            "name": self.name,
         }
         return {
             "apiVersion": REVIEWS.api_version,

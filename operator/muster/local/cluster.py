@@ -10,6 +10,7 @@ import functools
 import json
 import os
 import random
+import secrets
 import shutil
 import socket
 import sys
@@ -19,9 +20,9 @@ from typing import TYPE_CHECKING
 
 from muster.local import (
     binaries,
-    components,
     contents,
     existing,
+    handle,
     kubeconfig,
     layout,
     nodes,
@@ -31,9 +32,8 @@ from muster.local import (
 from muster.local.handle import LOOPBACK, Cluster, ClusterError, PortTakenError, ask
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from muster.local import pki
     from muster.local.layout import Layout
     from muster.local.options import Options
 
@@ -55,7 +55,7 @@ def up(wanted: Options, say: Say = lambda _: None) -> Cluster:
     whole, or has lost a component, are removed first. `say` gets a line for each part that is
     done. ClusterError or binaries.BinariesError if there can be none; nothing is left then.
     """
-    files = layout.Layout.of(options.parse_name(wanted.name))
+    files = layout.Layout(options.parse_name(wanted.name))
     with layout.held(files.lock, lambda: say(f"waiting: another start or stop of {files.name}")):
         running = _load(files)
         if running and all(running.pids().values()):
@@ -83,7 +83,7 @@ def down(name: str, say: Say = lambda _: None, *, forget: bool = False) -> bool:
     and only to be forgotten here. `say` gets what has to stay there, and why. ClusterError
     if it cannot be reached; all stays as it is then.
     """
-    files = layout.Layout.of(options.parse_name(name))
+    files = layout.Layout(options.parse_name(name))
     if not files.home.exists() and not files.lock.exists():
         return False
     with layout.held(files.lock):
@@ -95,7 +95,7 @@ def down(name: str, say: Say = lambda _: None, *, forget: bool = False) -> bool:
 
 def find(name: str) -> Cluster | None:
     """Find the cluster of this name; None if none was brought up whole."""
-    return _load(layout.Layout.of(options.parse_name(name)))
+    return _load(layout.Layout(options.parse_name(name)))
 
 
 def names() -> list[str]:
@@ -149,9 +149,8 @@ def _bring_up(files: Layout, asked: Options, say: Say) -> Cluster:
     files.make()
     if wanted.tied:
         _start_guard(files)
-    authority = _authority(files)
     _prepare(files, wanted, commands)
-    made = _start_api(Cluster(files, wanted, free_port(), commands), authority)
+    made = _start_api(Cluster(files, wanted, free_port(), commands))
     watch.lap("API server")
     for component in made.components[2:]:
         made.launch(component)
@@ -166,11 +165,11 @@ def _use(files: Layout, asked: Options, file: Path, say: Say) -> Cluster:
     """Put into the cluster of a kubeconfig what is asked for; start kwok for its nodes."""
     there, text = existing.look(file, asked)
     wanted = dataclasses.replace(asked, mark=there.mark, kubeconfig=None)
-    commands = binaries.find(None, components.wanted(wanted))
+    commands = binaries.find(None, handle.wanted(wanted))
     watch = _Stopwatch(say)
     say(f"{file} is there: its cluster {there.server} is used")
     files.make()
-    for path in (files.kubeconfig, files.kubeconfig_of(components.KWOK)):
+    for path in (files.kubeconfig, files.kubeconfig_of(handle.KWOK)):
         kubeconfig.write(path, text)
     there.save(files)
     if wanted.tied:
@@ -188,47 +187,48 @@ def _fill(made: Cluster, watch: _Stopwatch) -> None:
     made.ask(functools.partial(contents.install, made.options, watch.lap, made.check))
 
 
-def _authority(files: Layout) -> pki.Authority:
-    from muster.local import pki  # noqa: PLC0415 -- takes long, and nothing else here needs it
-
-    authority = pki.Authority(files.name)
-    (files.pki / "ca.crt").write_bytes(authority.certificate)
-    authority.server().write(files.pki, "apiserver")
-    authority.client(*components.ADMIN).write(files.pki, "admin")
-    pki.write_signing_key(files.pki / "service-accounts.key")
-    return authority
-
-
 def _prepare(files: Layout, wanted: Options, commands: dict[str, list[str]]) -> None:
     files.stages.write_text(nodes.render_stages(wanted.run_seconds, wanted.mark))
     for name, command in commands.items():
         (files.bin / name).symlink_to(command[0])
 
 
-def _start_api(made: Cluster, authority: pki.Authority) -> Cluster:
-    made.launch(components.ETCD)
+def _start_api(made: Cluster) -> Cluster:
+    tokens = {name: secrets.token_hex(16) for name in handle.USERS}
+    users = ((tokens[name], *user) for name, user in handle.USERS.items())
+    rows = (f'{token},{user},{user},"{",".join(groups)}"' for token, user, *groups in users)
+    kubeconfig.write(made.files.tokens, "\n".join(rows))
+    made.launch(handle.ETCD)
     for _ in range(_PORT_TRIES):
-        _write_kubeconfigs(made, authority)
-        made.launch(components.API_SERVER)
+        made.launch(handle.API_SERVER)
         try:
+            _await_certificate(made)
+            _write_kubeconfigs(made, tokens)
             made.wait_ready()
         except PortTakenError:
-            made.files.log(components.API_SERVER).unlink()
+            made.files.log(handle.API_SERVER).unlink()
             made = Cluster(made.files, made.options, free_port(), made.commands)
         else:
             return made
     raise ClusterError(f"each of {_PORT_TRIES} ports was taken before the API server had it")
 
 
-def _write_kubeconfigs(made: Cluster, authority: pki.Authority) -> None:
-    text = kubeconfig.by_files(made.files.name, made.server, made.files.pki, "admin")
-    kubeconfig.write(made.access, text)
-    users: dict[Path, tuple[str, ...]] = {made.files.kubeconfig: components.ADMIN}
-    users |= {made.files.kubeconfig_of(name): user for name, user in components.USERS.items()}
-    for path, user in users.items():
-        identity = authority.client(*user)
+def _await_certificate(made: Cluster) -> None:
+    deadline = time.monotonic() + handle.START_SECONDS
+    while not made.files.certificate.with_suffix(".key").exists():  # written last
+        made.check(handle.ETCD, handle.API_SERVER)
+        if time.monotonic() > deadline:
+            raise ClusterError("the API server makes no certificate")
+        time.sleep(0.02)
+
+
+def _write_kubeconfigs(made: Cluster, tokens: Mapping[str, str]) -> None:
+    files, whole = made.files, {made.files.kubeconfig: tokens[handle.MANAGER]}
+    whole |= {files.kubeconfig_of(name): token for name, token in tokens.items()}
+    for path, token in whole.items():
+        inside = path != made.access
         text = kubeconfig.document(
-            made.files.name, made.server, authority.certificate, user[0], identity
+            files.name, made.server, files.certificate, token, inside=inside
         )
         kubeconfig.write(path, text)
 
@@ -237,11 +237,24 @@ def _start_guard(files: Layout) -> None:
     me = processes.of(os.getpid())
     assert me is not None
     processes.start(
-        [sys.executable, "-m", "muster.local.guard", files.name, str(me.pid), str(me.birth)],
+        [sys.executable, "-m", __name__, files.name, str(me.pid), str(me.birth)],
         cwd=files.home,
         log=files.log(_GUARD),
         record=files.pid(_GUARD),
     )
+
+
+def _guard(name: str, pid: str, birth: str) -> None:
+    """Take a cluster down when the process that it is tied to has ended, however it ended."""
+    parent = processes.Identity(int(pid), int(birth))
+    while processes.wait_gone([parent], seconds=3600):
+        pass
+    try:
+        down(name)
+    except ClusterError as error:
+        # Nobody is left to try again: what runs on this machine ends all the same.
+        print(error, file=sys.stderr)
+        down(name, forget=True)
 
 
 def _load(files: Layout) -> Cluster | None:
@@ -277,3 +290,7 @@ def _remove_copy(copy: Path, original: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         if copy.read_bytes() == original.read_bytes():
             copy.unlink()
+
+
+if __name__ == "__main__":  # in a session of its own, before the first component starts
+    _guard(*sys.argv[1:])

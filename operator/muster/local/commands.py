@@ -11,15 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from muster.local import (
-    binaries,
-    cluster,
-    components,
-    contents,
-    layout,
-    nodes,
-    options,
-)
+from muster.local import binaries, cluster, contents, handle, layout, nodes, options
 
 T = TypeVar("T")
 
@@ -64,7 +56,7 @@ def add_actions(parser: argparse.ArgumentParser) -> None:
         _add_name(action)
     logs = _action(actions, "logs", "print the output of a component", _logs)
     _add_name(logs)
-    logs.add_argument("component", choices=components.SERVERS, metavar="COMPONENT")
+    logs.add_argument("component", choices=handle.SERVERS, metavar="COMPONENT")
     found = _action(
         actions, "binaries", "get the programs; print component -> command line", _binaries
     )
@@ -110,7 +102,7 @@ def _add_up(actions: Subparsers) -> None:
         type=Path,
         metavar="FILE",
         help="where there is such a file, its cluster is used as it is and only given what it "
-        "lacks of CRDs, default Queue and the nodes asked for; else the new cluster's kubeconfig "
+        "lacks of CRDs and the nodes asked for; else the new cluster's kubeconfig "
         "is written here too",
     )
     add("--no-kwok", action="store_true", help="nodes are only written down, pods do not run")
@@ -265,7 +257,7 @@ def _env(args: argparse.Namespace) -> int:
 
 def _logs(args: argparse.Namespace) -> int:
     name = _meant(args)
-    path = layout.Layout.of(name).log(args.component)
+    path = layout.Layout(name).log(args.component)
     if not path.exists():
         raise cluster.ClusterError(f"{name} has no {args.component}")
     sys.stdout.write(path.read_text(errors="replace"))

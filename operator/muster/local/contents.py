@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an API server is given: CRDs, the default queue, and simulated nodes.
+"""What an API server is given: CRDs and simulated nodes.
 
 In a cluster that was there before, what is there already stays as it is.
 """
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from muster.local import nodes
-from muster.local.handle import ApiError, ClusterError
+from muster.local.handle import ClusterError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -26,10 +26,7 @@ if TYPE_CHECKING:
     from muster.local.options import Options
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-_QUEUES = "/apis/scheduling.incubator.k8s.io/v1alpha1/queues"
-DEFAULT_QUEUE = f"{_QUEUES}/default"
 _ACCOUNT = "/api/v1/namespaces/default/serviceaccounts/default"
-_QUEUE_CRD = "queues.scheduling.incubator.k8s.io"
 _SECONDS = 120.0
 
 
@@ -55,10 +52,8 @@ async def install(
     await asyncio.gather(*(api.create(CRDS, _marked(crd, options.mark)) for crd in new))
     for crd in new:
         await _wait(f"CRD {crd['metadata']['name']}", functools.partial(_served, api, crd), check)
-    if any(crd["metadata"]["name"] == _QUEUE_CRD for crd in crds):
-        await _wait("the default queue", lambda: _queue_made(api, options.mark), check)
     there = f", {len(crds) - len(new)} more were there" if len(new) < len(crds) else ""
-    done(f"{len(new)} CRDs{there}, default queue" if crds else "no CRDs found")
+    done(f"{len(new)} CRDs{there}" if crds else "no CRDs found")
     await _wait("the nodes", lambda: _nodes_ready(api, options), check)
     if not options.mark:
         await _wait("the default service account", lambda: _there(api, _ACCOUNT), check)
@@ -117,27 +112,6 @@ async def _served(api: ApiServer, crd: Json) -> bool:
             names = {one["name"] for one in there["resources"]} if there else set()
             if spec["names"]["plural"] not in names:
                 return False
-    return True
-
-
-async def _queue_made(api: ApiServer, mark: str) -> bool:
-    document: Json = {
-        "apiVersion": "scheduling.incubator.k8s.io/v1alpha1",
-        "kind": "Queue",
-        "metadata": {"name": "default"},
-        "spec": {"weight": 1},
-    }
-    if mark and await _there(api, DEFAULT_QUEUE):
-        return True
-    try:
-        if mark:
-            await api.create(_QUEUES, _marked(document, mark))
-        else:
-            await api.apply(DEFAULT_QUEUE, document)
-    except ApiError as error:
-        if error.status == 404:
-            return False
-        raise
     return True
 
 

@@ -22,13 +22,12 @@ import yaml
 
 from muster.api.names import JobState
 from muster.local import binaries, cluster, history, layout, options, runner, svg, timeline
-from muster.local.handle import ClusterError
+from muster.local.handle import Cluster, ClusterError
 from muster.local.history import JobSight, PodSight
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from muster.local.handle import Cluster
     from muster.local.history import Sight, Watch
     from muster.local.runner import Runner
     from muster.local.timeline import Paint

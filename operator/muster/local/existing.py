@@ -31,7 +31,6 @@ _ITSELF = "/api/v1/namespaces/kube-system"
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _ALWAYS = (
     ("apiextensions.k8s.io", "customresourcedefinitions", ("get", "list", "create", "delete")),
-    ("scheduling.incubator.k8s.io", "queues", ("get", "create", "delete")),
     ("scheduling.incubator.k8s.io", "podgroups", ("list",)),
 )
 _WITH_NODES = (
@@ -48,7 +47,6 @@ _OTHERWISE = (
     "its own is brought up and its kubeconfig written there"
 )
 _ROUNDS = 5
-_GROUPS = "/apis/scheduling.incubator.k8s.io/v1alpha1/podgroups"
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,14 +176,13 @@ def _refusal(api: ApiServer, error: ApiError) -> str:
 
 
 async def clear(there: Existing, say: Say, api: ApiServer) -> None:
-    """Remove simulated nodes with their pods, the namespace, the queue and unused CRDs.
+    """Remove simulated nodes with their pods, the namespace and unused CRDs.
 
     What has to stay is said. ClusterError if the cluster refuses.
     """
     try:
         if there.nodes:
             await _clear_nodes(there, api)
-        await _clear_queue(there, api, say)
         await _clear_crds(there, api, say)
     except ApiError as error:
         raise ClusterError(
@@ -218,17 +215,6 @@ async def _pods(there: Existing, api: ApiServer) -> list[Json]:
     prefix = nodes.name(0, there.mark).removesuffix("1")
     found = await api.items("/api/v1/pods")
     return [pod for pod in found if pod["spec"].get("nodeName", "").startswith(prefix)]
-
-
-async def _clear_queue(there: Existing, api: ApiServer, say: Say) -> None:
-    queue = await api.find(contents.DEFAULT_QUEUE)
-    if queue is None or queue["metadata"].get("labels", {}).get(nodes.MARK) != there.mark:
-        return
-    reason = _changed(queue) or await _in_use(api, _GROUPS, "PodGroup")
-    if reason:
-        say(f"the default Queue stays: {reason}")
-    else:
-        await api.delete(contents.DEFAULT_QUEUE, queue, unchanged=True)
 
 
 async def _clear_crds(there: Existing, api: ApiServer, say: Say) -> None:

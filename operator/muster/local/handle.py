@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cluster that runs: what is known of it, and its components one by one.
+"""A cluster that runs: its components, the flags each is started with, and what is known of it.
 
 Apart from `cluster`, which brings one up by what `existing` and `contents` do: these ask it.
 """
@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from muster.local import components, layout, processes
+from muster.local import layout, nodes, processes
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -25,13 +25,158 @@ if TYPE_CHECKING:
     from muster.local.layout import Layout
     from muster.local.options import Options
 
+ETCD = "etcd"
+API_SERVER = "kube-apiserver"
+CONTROLLER_MANAGER = "kube-controller-manager"
+SCHEDULER = "kube-scheduler"
+KWOK = "kwok"
+KUBECTL = "kubectl"
+SERVERS = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK)
+PROGRAMS = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KUBECTL, KWOK)
+MANAGER = "muster-local"
+"""This package: an API server notes under this name what it wrote."""
+USERS: dict[str, tuple[str, ...]] = {
+    MANAGER: ("muster-local-admin", "system:masters"),
+    CONTROLLER_MANAGER: ("system:kube-controller-manager",),
+    SCHEDULER: ("system:kube-scheduler",),
+    KWOK: ("kwok", "system:masters"),
+}
+"""Who asks the API server -> its name there, and its groups."""
+_ISSUER = "https://kubernetes.default.svc.cluster.local"
+_SERVICES = "10.96.0.0/12"
+_PODS = "10.128.0.0/9"
+_NATIVE_GANGS = "GenericWorkload=true,GangScheduling=true"
+_ENDPOINTS = ("endpoints", "endpointslice", "endpointslice-mirroring")
+_GUESTS = "198.19.0.0/16"  # set apart for benchmarks: no real network has it
+
+
+def wanted(options: Options) -> tuple[str, ...]:
+    """Components that these options ask for, in the order of their start."""
+    if options.mark:
+        return (KWOK,) if options.kwok and options.count else ()
+    absent = set()
+    if not options.kwok:
+        absent.add(KWOK)
+    if not options.scheduler:
+        absent.add(SCHEDULER)
+    return tuple(name for name in SERVERS if name not in absent)
+
+
+def arguments(component: str, layout: Layout, options: Options, port: int) -> list[str]:
+    """List the flags of one component; `port` is the API server's."""
+    if component == ETCD:
+        return _etcd()
+    if component == API_SERVER:
+        return _api_server(layout, port, options)
+    if component == CONTROLLER_MANAGER:
+        return _controller_manager(layout, options)
+    if component == SCHEDULER:
+        return _scheduler(layout, options)
+    return _kwok(layout, options)
+
+
+def _etcd() -> list[str]:
+    # Relative to the cluster's folder, since a socket's path is at most 108 bytes long. The
+    # advertised URL is checked for its form only: there is no other member to read it.
+    return [
+        "--data-dir=etcd",
+        "--listen-client-urls=unix://etcd.sock",
+        "--advertise-client-urls=http://127.0.0.1:2379",
+        "--listen-peer-urls=unix://peer.sock",
+        "--unsafe-no-fsync=true",
+        "--quota-backend-bytes=8589934592",
+        "--snapshot-count=100000",
+        "--max-request-bytes=8388608",
+        "--log-level=warn",
+    ]
+
+
+def _api_server(layout: Layout, port: int, options: Options) -> list[str]:
+    key = layout.certificate.with_suffix(".key")
+    return [
+        "--etcd-servers=unix://etcd.sock",
+        "--bind-address=127.0.0.1",
+        "--advertise-address=127.0.0.1",
+        f"--secure-port={port}",
+        # Where there is no certificate it makes one, and its key signs tokens just as well.
+        f"--cert-dir={layout.certificate.parent}",
+        f"--token-auth-file={layout.tokens}",
+        "--authorization-mode=Node,RBAC",
+        f"--service-account-issuer={_ISSUER}",
+        f"--service-account-key-file={key}",
+        f"--service-account-signing-key-file={key}",
+        f"--service-cluster-ip-range={_SERVICES}",
+        # No pod could reach a service on the loopback address anyhow.
+        "--endpoint-reconciler-type=none",
+        "--allow-privileged=true",
+        # A node would otherwise be born tainted, until the controller manager takes the
+        # taint away: seconds in which nothing can be placed.
+        "--disable-admission-plugins=TaintNodesByCondition",
+        # High enough not to be what a benchmark measures; priority and fairness stays on.
+        "--max-requests-inflight=3000",
+        "--max-mutating-requests-inflight=1500",
+        "--profiling=false",
+        *(["--runtime-config=scheduling.k8s.io/v1alpha2=true"] if options.native_gangs else []),
+        *_gates(options),
+    ]
+
+
+def _controller_manager(layout: Layout, options: Options) -> list[str]:
+    # Nobody renews the leases of nodes when kwok is not there; they are to stay Ready.
+    off = [] if options.kwok else ["-node-lifecycle-controller"]
+    if not options.endpoints:
+        off += [f"-{name}-controller" for name in _ENDPOINTS]
+    return [
+        f"--kubeconfig={layout.kubeconfig_of(CONTROLLER_MANAGER)}",
+        f"--authentication-kubeconfig={layout.kubeconfig_of(CONTROLLER_MANAGER)}",
+        f"--authorization-kubeconfig={layout.kubeconfig_of(CONTROLLER_MANAGER)}",
+        "--use-service-account-credentials=true",
+        f"--service-account-private-key-file={layout.certificate.with_suffix('.key')}",
+        f"--root-ca-file={layout.certificate}",
+        f"--controllers={','.join(['*', *off])}",
+        "--leader-elect=false",
+        "--secure-port=0",
+        "--kube-api-qps=500",
+        "--kube-api-burst=1000",
+        "--concurrent-gc-syncs=40",
+        "--profiling=false",
+        *_gates(options),
+    ]
+
+
+def _scheduler(layout: Layout, options: Options) -> list[str]:
+    return [
+        f"--kubeconfig={layout.kubeconfig_of(SCHEDULER)}",
+        f"--authentication-kubeconfig={layout.kubeconfig_of(SCHEDULER)}",
+        f"--authorization-kubeconfig={layout.kubeconfig_of(SCHEDULER)}",
+        "--leader-elect=false",
+        "--secure-port=0",
+        "--kube-api-qps=2000",
+        "--kube-api-burst=4000",
+        "--profiling=false",
+        *_gates(options),
+    ]
+
+
+def _gates(options: Options) -> list[str]:
+    return [f"--feature-gates={_NATIVE_GANGS}"] if options.native_gangs else []
+
+
+def _kwok(layout: Layout, options: Options) -> list[str]:
+    (mine,) = nodes.kwok_mark(options.mark).items()
+    return [
+        f"--kubeconfig={layout.kubeconfig_of(KWOK)}",
+        f"--config={layout.stages}",
+        f"--manage-nodes-with-annotation-selector={'='.join(mine)}",
+        "--node-lease-duration-seconds=40",
+        f"--cidr={_GUESTS if options.mark else _PODS}",
+        "--v=WARN",
+    ]
+
+
 LOOPBACK = "127.0.0.1"
 START_SECONDS = 90.0
-MANAGER = "muster-local"
-"""Under this name an API server notes what this package wrote."""
-
 _TAIL = 8  # lines
-
 T = TypeVar("T")
 
 
@@ -81,7 +226,7 @@ class Cluster:
     @property
     def components(self) -> tuple[str, ...]:
         """Names of its components, in the order of their start."""
-        return components.wanted(self.options)
+        return wanted(self.options)
 
     def env(self) -> dict[str, str]:
         """Variables that let kubectl find this cluster, and a shell find kubectl."""
@@ -119,7 +264,7 @@ class Cluster:
 
     def launch(self, component: str) -> None:
         """Start a component for the holder of the cluster's lock."""
-        flags = components.arguments(component, self.files, self.options, self.port)
+        flags = arguments(component, self.files, self.options, self.port)
         processes.start(
             [*self.commands[component], *flags],
             cwd=self.files.home,
@@ -133,9 +278,9 @@ class Cluster:
 
         async def wait(api: ApiServer) -> None:
             while not await api.ready():
-                self.check(components.ETCD, components.API_SERVER)
+                self.check(ETCD, API_SERVER)
                 if time.monotonic() > deadline:
-                    log = self.log_tail(components.API_SERVER)
+                    log = self.log_tail(API_SERVER)
                     raise ClusterError(f"the API server is not ready in {seconds:.0f} s:\n{log}")
                 await asyncio.sleep(0.05)
 
@@ -147,7 +292,7 @@ class Cluster:
         for name in names or self.components:
             if pids[name] is None:
                 log = self.log_tail(name)
-                taken = name == components.API_SERVER and "address already in use" in log
+                taken = name == API_SERVER and "address already in use" in log
                 kind = PortTakenError if taken else ClusterError
                 raise kind(f"{name} ended. Its last words:\n{log}")
 

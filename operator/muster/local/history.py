@@ -19,13 +19,12 @@ from muster.api import names, status
 from muster.api.edge import mapping, sequence
 from muster.api.status import JobStatus
 from muster.local import apiserver
-from muster.local.handle import ApiError, ClusterError
+from muster.local.handle import ApiError, Cluster, ClusterError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from muster.local.apiserver import ApiServer
-    from muster.local.handle import Cluster
 
     Read = Callable[..., "Sight"]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kubeconfig files: with everything inside, so that they can be copied anywhere, or by files."""
+"""Kubeconfig files: those of local clusters, and what is taken over of somebody else's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import yaml
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from muster.local.pki import Pair
+    from muster.api.model import Json
 
 _FILES = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
 
@@ -21,37 +21,31 @@ class KubeconfigError(Exception):
     """A file names no cluster; the message says why."""
 
 
-def document(cluster: str, server: str, authority: bytes, user: str, identity: Pair) -> str:
-    """YAML of a kubeconfig with one context, named like the cluster."""
-    trust = {"server": server, "certificate-authority-data": _text(authority)}
-    credentials = {
-        "client-certificate-data": _text(identity.certificate),
-        "client-key-data": _text(identity.key),
-    }
-    return _whole(f"muster-{cluster}", trust, user, credentials)
+def document(
+    cluster: str, server: str, certificate: Path, token: str, *, inside: bool = True
+) -> str:
+    """YAML of a kubeconfig with one context, named like the cluster.
 
-
-def by_files(cluster: str, server: str, pki: Path, user: str) -> str:
-    """YAML of a kubeconfig that names the files of keys and certificates in a folder.
-
-    A client that wants files makes none then, which would be left if it were killed.
+    `inside`: with the certificate in it, so that it can be copied anywhere. Else it names the
+    file, and a client makes none of its own, which would be left if it were killed.
     """
-    trust = {"server": server, "certificate-authority": str(pki / "ca.crt")}
-    credentials = {
-        "client-certificate": str(pki / f"{user}.crt"),
-        "client-key": str(pki / f"{user}.key"),
-    }
-    return _whole(f"muster-{cluster}", trust, user, credentials)
+    name = f"muster-{cluster}"
+    trust = {"certificate-authority": str(certificate)}
+    if inside:
+        data = base64.b64encode(certificate.read_bytes()).decode()
+        trust = {"certificate-authority-data": data}
+    context = {"cluster": name, "user": name}
+    return _whole(name, context, {"server": server, **trust}, {"token": token})
 
 
-def _whole(name: str, cluster: dict[str, str], user: str, credentials: dict[str, str]) -> str:
+def _whole(name: str, context: Json, cluster: Json, user: Json) -> str:
     return yaml.safe_dump(
         {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [{"name": name, "cluster": cluster}],
-            "users": [{"name": user, "user": credentials}],
-            "contexts": [{"name": name, "context": {"cluster": name, "user": user}}],
+            "clusters": [{"name": context["cluster"], "cluster": cluster}],
+            "users": [{"name": context.get("user", ""), "user": user}],
+            "contexts": [{"name": name, "context": context}],
             "current-context": name,
         },
         sort_keys=False,
@@ -78,17 +72,7 @@ def only_current(path: Path) -> str:
     user = _named(config, "user", context["user"]) if context.get("user") else {}
     if not cluster.get("server"):
         raise KubeconfigError(f"its cluster {context['cluster']!r} has no server")
-    return yaml.safe_dump(
-        {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": context["cluster"], "cluster": cluster}],
-            "users": [{"name": context.get("user", ""), "user": _absolute(user, path.parent)}],
-            "contexts": [{"name": name, "context": context}],
-            "current-context": name,
-        },
-        sort_keys=False,
-    )
+    return _whole(name, context, cluster, _absolute(user, path.parent))
 
 
 def _named(config: dict[str, Any], kind: str, name: object) -> dict[str, Any]:
@@ -115,7 +99,3 @@ def write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch(mode=0o600)
     path.write_text(text)
-
-
-def _text(data: bytes) -> str:
-    return base64.b64encode(data).decode()

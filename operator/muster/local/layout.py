@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,61 +26,29 @@ def cache_root() -> Path:
     return Path(base) / "muster" / "controlplane"
 
 
-@dataclass(frozen=True, slots=True)
 class Layout:
-    """The files of one cluster. `home` is all that there is of it, beside `lock`."""
+    """The files of one cluster; nothing is made yet."""
 
-    home: Path
-
-    @classmethod
-    def of(cls, name: str) -> Layout:
-        """Files of the cluster called `name`; nothing is made yet."""
-        return cls(state_root() / name)
-
-    @property
-    def name(self) -> str:
-        """The cluster's name."""
-        return self.home.name
-
-    @property
-    def lock(self) -> Path:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.home = state_root() / name
+        """All that there is of it, beside `lock`."""
+        self.lock = self.home.with_name(f"{name}.lock")
         """Held by whoever starts or stops this cluster."""
-        return self.home.with_name(f"{self.name}.lock")
-
-    @property
-    def record(self) -> Path:
-        """JSON of what was started; it exists from the moment the cluster was ready."""
-        return self.home / "cluster.json"
-
-    @property
-    def existing(self) -> Path:
-        """JSON of the cluster that was there before; none for a cluster of its own."""
-        return self.home / "existing.json"
-
-    @property
-    def kubeconfig(self) -> Path:
+        self.record = self.home / "cluster.json"
+        """What was started; it exists from the moment the cluster was ready."""
+        self.existing = self.home / "existing.json"
+        """The cluster that was there before; none for a cluster of its own."""
+        self.kubeconfig = self.home / "kubeconfig"
         """The administrator's."""
-        return self.home / "kubeconfig"
-
-    @property
-    def pki(self) -> Path:
-        """Folder of keys and certificates."""
-        return self.home / "pki"
-
-    @property
-    def stages(self) -> Path:
+        self.certificate = self.home / "pki" / "apiserver.crt"
+        """The API server's; its key lies beside it."""
+        self.tokens = self.home / "tokens.csv"
+        """By which the API server knows its users."""
+        self.stages = self.home / "stages.yaml"
         """What kwok does with nodes and pods."""
-        return self.home / "stages.yaml"
-
-    @property
-    def bin(self) -> Path:
+        self.bin = self.home / "bin"
         """Folder of links to the programs, for PATH."""
-        return self.home / "bin"
-
-    @property
-    def etcd_socket(self) -> Path:
-        """Where etcd listens: a socket that only this user can reach, so no port to pick."""
-        return self.home / "etcd.sock"
 
     def log(self, component: str) -> Path:
         """Output of a component."""

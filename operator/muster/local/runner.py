@@ -20,14 +20,13 @@ import yaml
 
 from muster.kube.client import BROKEN, ApiError, fetch
 from muster.local import cluster, kubeconfig, layout, processes
-from muster.local.handle import LOOPBACK, ClusterError
+from muster.local.handle import LOOPBACK, Cluster, ClusterError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from muster.api.model import Json
     from muster.local.apiserver import ApiServer
-    from muster.local.handle import Cluster
 
 NAME = "muster"
 READY_SECONDS = 60.0

@@ -20,9 +20,8 @@ from muster.allocator.loop import Loop, LoopSettings
 from muster.api import names
 from muster.cluster.gangs import GangRules
 from muster.controller.model import Context
-from muster.frameworks import initcontainer
-from muster.frameworks.base import Framework
-from muster.frameworks.initcontainer import Waiting
+from muster.frameworks import base
+from muster.frameworks.base import Framework, Waiting
 from muster.kube import access
 from muster.kube.auth import ConfigurationError, connect
 from muster.kube.client import BROKEN, ApiError, FencedError, Kube
@@ -72,6 +71,7 @@ class Operator:
             settings.namespaces,
             Callbacks(self.queue.add, self._trigger),
             settings.cluster_domain,
+            settings.home,
         )
         self.informers = Informers(connection, self.store)
         self.policy = policyfile.PolicyFile(settings.scheduler_conf)
@@ -131,8 +131,13 @@ class Operator:
     async def _permitted(self) -> bool:
         """Return True once this account may do all that is needed, False at a signal to stop."""
         settings = self.settings
-        leases = self.lock_namespace if settings.leader_elect else None
-        needed = permissions.needed(self.backend, self.frameworks, settings.namespaces, leases)
+        lease = (self.lock_namespace, settings.leader_election_id)
+        needed = permissions.needed(
+            self.backend,
+            self.frameworks,
+            settings.namespaces,
+            lease if settings.leader_elect else None,
+        )
         overlay = SCHEDULER_OVERLAY if settings.alone else self.backend.name
         asking = asyncio.create_task(
             access.wait(self.kube, needed, overlay, self._lacking), name="permissions"
@@ -314,7 +319,9 @@ def _endpoint(settings: Settings, connection: Kube) -> handlers.Endpoint | None:
         files if files.certificate else None,
     )
     host, _, port = settings.admission_bind.rpartition(":")
-    return handlers.Endpoint(host.strip("[]"), int(port), admission, settings.cluster_domain)
+    return handlers.Endpoint(
+        host.strip("[]"), int(port), admission, settings.cluster_domain, settings.home
+    )
 
 
 def _waiting(settings: Settings) -> Waiting:
@@ -332,7 +339,7 @@ def _waiting(settings: Settings) -> Waiting:
         settings.mpi_delivery_image,
     )
     try:
-        initcontainer.containers("init", waiting, "master")
+        base.init_containers("init", waiting, "master")
     except ValueError as error:
         raise ConfigurationError(f"{settings.pytorch_init_template}: {error}") from error
     return waiting

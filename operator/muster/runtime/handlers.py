@@ -15,7 +15,7 @@ import kopf
 from muster.api import names
 from muster.api.backoff import Backoff
 from muster.api.model import Json
-from muster.frameworks import admission
+from muster.frameworks import loading
 from muster.frameworks.base import Framework
 from muster.kube.client import Kube
 from muster.runtime.webhook import Admission
@@ -44,6 +44,8 @@ class Endpoint:
     """Keeps its certificate."""
     domain: str
     """The cluster domain, which is part of the addresses that large jobs give their pods."""
+    home: str = ""
+    """The operator's own namespace, in which no job may be."""
 
 
 def registry(
@@ -85,7 +87,7 @@ def registry(
                 id=VALIDATE,
                 operations=["CREATE", "UPDATE"],
                 registry=made,
-            )(functools.partial(_validate, framework, endpoint.domain))
+            )(functools.partial(_validate, framework, endpoint.domain, endpoint.home))
     return made
 
 
@@ -180,13 +182,14 @@ async def _serve(
 async def _validate(
     framework: Framework,
     domain: str,
+    home: str,
     new: Mapping[str, Any],
     old: Mapping[str, Any] | None,
     warnings: list[str],
     **_: Any,
 ) -> None:
     before = dict(old) if old is not None else None
-    ruling = admission.review(framework, dict(new), before, domain)
+    ruling = loading.review(framework, dict(new), before, domain, home)
     warnings.extend(ruling.warnings)
     if ruling.problems:
         raise kopf.AdmissionError("; ".join(map(str, ruling.problems)), code=422)

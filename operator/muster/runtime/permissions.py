@@ -13,28 +13,30 @@ from muster.controller import permissions
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend, Permission
 from muster.kube import access
-from muster.kube.access import Access, accesses, accesses_of
+from muster.kube.access import Access, accesses
 from muster.kube.client import BROKEN, ApiError, FencedError, Kube
 from muster.store.informers import Informers
 
 log = logging.getLogger(__name__)
-LEASE = Permission("coordination.k8s.io", "leases", ("get", "create", "update"))
+LEASES: Final = "leases.coordination.k8s.io"
 
 
 def needed(
     backend: GangBackend,
     frameworks: Collection[Framework],
     namespaces: Sequence[str],
-    lease_namespace: str | None,
+    lease: tuple[str, str] | None,
 ) -> tuple[Access, ...]:
     """Return every access that the operator needs, each once; without jobs the scheduler alone.
 
-    `namespaces` are those whose jobs are handled, none for all; `lease_namespace` is where the
-    leader's Lease is, None without leader election.
+    `namespaces` are those whose jobs are handled, none for all; `lease` is the namespace and the
+    name of the leader's Lease, None without leader election.
     """
     found = accesses(permissions.needed(backend, frameworks), namespaces)
-    if lease_namespace is not None:
-        found += accesses_of(LEASE, (lease_namespace,))
+    if lease is not None:
+        namespace, name = lease
+        found.append(Access(LEASES, namespace, "create"))
+        found += (Access(LEASES, namespace, verb, name) for verb in ("get", "update"))
     return tuple(dict.fromkeys(found))
 
 

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from muster import frameworks
 from muster.allocator import binder
-from muster.api import edge, names
+from muster.api import edge, names, owner
 from muster.api.backoff import Backoff
 from muster.api.model import Job, Json
 from muster.api.status import Verdict
@@ -36,7 +36,7 @@ from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.resources import Resource
 from muster.runtime import materials
 from muster.runtime.metrics import Metrics
-from muster.store import observe, parse
+from muster.store import observe
 from muster.store.ondemand import Companions, Strangers
 from muster.store.store import Store
 
@@ -207,7 +207,7 @@ class Reconciler:
             if error.code == 404:
                 return False
             raise
-        own = parse.controller_of(found["metadata"]) == job.uid
+        own = owner.controller(found["metadata"]) == job.as_owner
         if own or not self._strangers.meet(job, path, found):
             self._take(job, found)
         if own and wanted["kind"] in self._backend.companions:

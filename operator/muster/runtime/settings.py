@@ -221,6 +221,8 @@ class Settings:
     leader_election_id: str = "muster"
     lock_namespace: str = ""
     """Namespace of the leader Lease; empty: the operator's own."""
+    home: str = ""
+    """The operator's own namespace, by its environment; empty: it runs in none."""
     lease_duration: float = 12.0
     renew_deadline: float = 8.0
     retry_period: float = 2.0
@@ -430,6 +432,7 @@ def parse(arguments: Sequence[str], environ: Mapping[str, str], command: str = "
         "cluster_domain": environ.get("CUSTOM_CLUSTER_DOMAIN", ""),
         "namespaces": (environ.get("KUBEFLOW_NAMESPACE", ""),),
         "lock_namespace": environ.get("POD_NAMESPACE", ""),
+        "home": environ.get("POD_NAMESPACE", ""),
     }
     if command == "scheduler":
         values |= ALONE

@@ -10,10 +10,10 @@ from typing import Final
 import numpy as np
 
 from muster.api.reasons import Reason
+from muster.scheduler.affinity import TOO_MANY
 from muster.scheduler.model import BASE_RESOURCES, BoolArray, IntArray, Link, Refusal
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState, PodSetState
-from muster.scheduler.volumestate import TOO_MANY
 
 PORTS_TAKEN: Final = "node(s) didn't have free ports for the requested pod ports"
 OVER: Final = "node(s) held more than they have"

@@ -23,7 +23,6 @@ from muster.scheduler.model import (
     IntArray,
     Link,
     PodSet,
-    Quota,
     Shape,
     Snapshot,
     Tenancy,
@@ -89,28 +88,22 @@ class _Future:
         self._used, self._load, self._releasing = nodes.used, nodes.load, nodes.releasing
         self._gangs = {gang.key: gang for gang in snapshot.gangs}
         self._ends = {g.key: g.ends(self.now) for g in snapshot.gangs if _holds(g)}
-        self._allocated = {name: q.allocated.copy() for name, q in snapshot.queues.items()}
-        self._request = {name: q.request.copy() for name, q in snapshot.queues.items()}
+        self._queues, self._quotas = dict(snapshot.queues), dict(snapshot.quotas)
         self._rows = {g.key: _rows(g, nodes.index) for g in snapshot.gangs if _holds(g)}
-        self._charged = {key: quota.used for key, quota in snapshot.quotas.items()}
 
     def snapshot(self) -> Snapshot:
         """Return what a cycle would see."""
         first = self._first
         nodes = replace(first.nodes, used=self._used, load=self._load, releasing=self._releasing)
-        queues = {
-            name: replace(queue, allocated=self._allocated[name], request=self._request[name])
-            for name, queue in first.queues.items()
-        }
         gangs = tuple(self._gangs.values())
         return replace(
             first,
             now=self.now,
             nodes=nodes,
             gangs=gangs,
-            queues=queues,
+            queues=dict(self._queues),
             tenancy=_tenancy(gangs, self._rows, self._used.shape[1]),
-            quotas=dict(self._quotas()),
+            quotas=dict(self._quotas),
             moves=None,
         )
 
@@ -125,8 +118,9 @@ class _Future:
             taken += len(given_now) * before.request
             self._count(before, given_now, 1)
             self._charge(before, len(before.absent) - len(after.absent))
-        if gang.queue in self._allocated:
-            self._allocated[gang.queue] = self._allocated[gang.queue] + taken
+        if gang.queue in self._queues:
+            queue = self._queues[gang.queue]
+            self._queues[gang.queue] = replace(queue, allocated=queue.allocated + taken)
         self._gangs[gang.key] = started = replace(
             gang,
             pod_sets=pod_sets,
@@ -159,13 +153,16 @@ class _Future:
         for pod_set in gang.pod_sets:
             self._count(pod_set, (*pod_set.held, *pod_set.leaving), -1)
             self._charge(pod_set, -len(pod_set.held))
-        if gang.queue in self._allocated:
+        if gang.queue in self._queues:
+            queue = self._queues[gang.queue]
             wanted = sum(
                 (len(pod_set.waiting) + len(pod_set.returning)) * pod_set.request
                 for pod_set in gang.pod_sets
             )
-            self._allocated[gang.queue] = self._allocated[gang.queue] - gang.allocated
-            self._request[gang.queue] = self._request[gang.queue] - gang.allocated - wanted
+            allocated, request = queue.allocated - gang.allocated, queue.request - gang.allocated
+            self._queues[gang.queue] = replace(
+                queue, allocated=allocated, request=request - wanted
+            )
 
     def _clear(self) -> None:
         """Let the pods that were going be gone."""
@@ -188,11 +185,8 @@ class _Future:
 
     def _charge(self, pod_set: PodSet, count: int) -> None:
         for key, each in pod_set.charge.items():
-            self._charged[key] = max(self._charged[key] + count * each, 0)
-
-    def _quotas(self) -> Iterator[tuple[str, Quota]]:
-        for key, quota in self._first.quotas.items():
-            yield key, replace(quota, used=self._charged[key])
+            quota = self._quotas[key]
+            self._quotas[key] = replace(quota, used=max(quota.used + count * each, 0))
 
 
 def _holds(gang: Gang) -> bool:

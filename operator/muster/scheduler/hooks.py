@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What plugins may answer, and how the answers of several plugins become one.
+"""What a plugin is and may answer, and how the answers of several plugins become one.
 
 Each field of `Hooks` is a row of the table; `Rules` has one generic combiner per kind of row.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Final, TypeVar
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
@@ -26,8 +26,10 @@ from muster.scheduler.model import (
 from muster.scheduler.state import GangState, PodSetState, QueueState
 from muster.scheduler.victims import Victims
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from muster.scheduler.session import Session
 
+T = TypeVar("T")
 Demand = Sequence[tuple[PodSetState, int]]
 """How many tasks of each pod set."""
 Order = tuple[float, ...]
@@ -125,46 +127,39 @@ class Rules:
             for name in HOOKS
         }
         self._tiers = tiers
+        # Sort keys: the first difference decides.
+        self.queue_order: Callable[[QueueState], Order] = self._order("queue_order")
+        self.job_order: Callable[[GangState], Order] = self._order("job_order")
+        self.task_order: Callable[[PodSet], Order] = self._order("task_order")
+        # The first refusal counts.
+        self.valid: Callable[[GangState], Refusal | None] = self._first("valid")
+        self.cramped: Callable[[GangState], Refusal | None] = self._first("cramped")
+        self.admissible: Callable[[GangState, FloatArray], Refusal | None]
+        self.admissible = self._first("admissible")
+        self.affordable: Callable[[GangState, Demand], Refusal | None]
+        self.affordable = self._first("affordable")
+        # All must agree; that a queue holds its due one alone may say.
+        self.ready: Callable[[GangState], bool] = self._each("ready", all)
+        self.pipelined: Callable[[GangState], bool] = self._each("pipelined", all)
+        self.within: Callable[[GangState, FloatArray], bool] = self._each("within", all)
+        self.overused: Callable[[QueueState], bool] = self._each("overused", any)
 
-    def queue_order(self, queue: QueueState) -> Order:
-        """Return the key of a queue; the first difference decides."""
-        return self._order("queue_order", queue)
+    def _order(self, name: str) -> Callable[..., Order]:
+        asked = self._asked[name]
+        return lambda subject: tuple([answer(subject) for answer in asked])
 
-    def job_order(self, gang: GangState) -> Order:
-        """Return the key of a gang; the first difference decides."""
-        return self._order("job_order", gang)
+    def _first(self, name: str) -> Callable[..., Refusal | None]:
+        asked = self._asked[name]
 
-    def task_order(self, pod_set: PodSet) -> Order:
-        """Return the key of a pod set; the first difference decides."""
-        return self._order("task_order", pod_set)
+        def first(*subjects: object) -> Refusal | None:
+            refusals: Iterator[Refusal | None] = (answer(*subjects) for answer in asked)
+            return next((refusal for refusal in refusals if refusal is not None), None)
 
-    def valid(self, gang: GangState) -> Refusal | None:
-        """Return the first refusal."""
-        return self._first("valid", gang)
+        return first
 
-    def admissible(self, gang: GangState, amount: FloatArray) -> Refusal | None:
-        """Return the first refusal."""
-        return self._first("admissible", gang, amount)
-
-    def affordable(self, gang: GangState, demand: Demand) -> Refusal | None:
-        """Return the first refusal."""
-        return self._first("affordable", gang, demand)
-
-    def ready(self, gang: GangState) -> bool:
-        """Say whether all agree."""
-        return all(answer(gang) for answer in self._asked["ready"])
-
-    def pipelined(self, gang: GangState) -> bool:
-        """Say whether all agree."""
-        return all(answer(gang) for answer in self._asked["pipelined"])
-
-    def overused(self, queue: QueueState) -> bool:
-        """Say whether any plugin says so."""
-        return any(answer(queue) for answer in self._asked["overused"])
-
-    def within(self, gang: GangState, amount: FloatArray) -> bool:
-        """Say whether all agree."""
-        return all(answer(gang, amount) for answer in self._asked["within"])
+    def _each(self, name: str, agree: Callable[[Iterable[bool]], bool]) -> Callable[..., bool]:
+        asked = self._asked[name]
+        return lambda *subjects: agree(answer(*subjects) for answer in asked)
 
     def asks(self, name: str) -> bool:
         """Say whether any plugin answers this hook."""
@@ -236,16 +231,38 @@ class Rules:
                         within[key] = within.get(key, region.nodes) & region.nodes
             yield within
 
-    def cramped(self, gang: GangState) -> Refusal | None:
-        """Return the first refusal."""
-        return self._first("cramped", gang)
 
-    def _order(self, name: str, subject: object) -> Order:
-        return tuple(answer(subject) for answer in self._asked[name])
+Parsed = Mapping[str, Any]
+"""Argument name -> value; those left out are absent."""
+_TRUE: Final = frozenset({"1", "t", "true"})
+_FALSE: Final = frozenset({"0", "f", "false"})
 
-    def _first(self, name: str, *subjects: object) -> Refusal | None:
-        for answer in self._asked[name]:
-            refusal: Refusal | None = answer(*subjects)
-            if refusal is not None:
-                return refusal
-        return None
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """A row of the table of plugins."""
+
+    answer: Callable[[Session, Parsed], Hooks]
+    arguments: Mapping[str, Callable[[str], Any]] = field(default_factory=dict)
+    """Name -> parser, which raises ValueError saying what to write. A name that ends in a dot
+    stands for all that begin with it."""
+
+
+def weight(text: str) -> float:
+    """Return a number that is not negative."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < float("inf"):
+        raise ValueError(f'"{text}" is no weight; write a number, 0 or more')
+    return number
+
+
+def switch(text: str) -> bool:
+    """Return a truth value."""
+    if text.lower() in _TRUE:
+        return True
+    if text.lower() in _FALSE:
+        return False
+    raise ValueError(f'"{text}" is neither true nor false')

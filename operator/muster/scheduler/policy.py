@@ -14,8 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 from muster.scheduler.actions import ACTIONS, Action
-from muster.scheduler.arguments import Plugin
-from muster.scheduler.hooks import Hooks
+from muster.scheduler.hooks import Hooks, Plugin
 from muster.scheduler.plugins import PLUGINS
 from muster.scheduler.session import Around, Opener, Session, unwatched
 

@@ -341,7 +341,7 @@ class Session:
 
     def _part(self, pod_set: PodSet, nodes: IntArray, counts: IntArray) -> None:
         """Count on it that (M,) tasks give up ports and neighbours on (M,) nodes."""
-        self.room.affinity.leave(pod_set.shape, nodes, counts)
+        self.room.affinity.add(pod_set.shape, nodes, counts, leaving=True)
         for shape, ports in self._met(pod_set).items():
             self.room.unblock(shape, nodes, counts * ports)
 

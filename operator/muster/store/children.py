@@ -7,27 +7,28 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from muster.api.model import BatchView, Job, ObjectView, PodView
+from muster.api.owner import Owner
 
 
 class Children:
     """An index of pods, services, config maps and the like, by owner and by name.
 
     A batch Job makes pods in the place of its owner, and may go by itself the moment it has come
-    to its end: it counts as there until its job has taken that in. `is_job(uid)` says whether
-    there is a job with that uid.
+    to its end: it counts as there until its job has taken that in. `is_job(owner)` says whether
+    there is such a job.
     """
 
-    def __init__(self, is_job: Callable[[str], bool]) -> None:
+    def __init__(self, is_job: Callable[[Owner], bool]) -> None:
         self._is_job = is_job
         self._pods: dict[tuple[str, str], PodView] = {}
-        self._pods_of: dict[str, dict[str, PodView]] = {}
-        self._owner: dict[str, str] = {}
-        """Batch Job -> the job that it makes pods for, by uids."""
-        self._makers: dict[str, tuple[str, ...]] = {}
+        self._pods_of: dict[Owner, dict[str, PodView]] = {}
+        self._owner: dict[Owner, Owner] = {}
+        """Batch Job -> the job that it makes pods for."""
+        self._makers: dict[Owner, tuple[Owner, ...]] = {}
         """The same the other way round."""
-        self._of: dict[str, dict[tuple[str, str], ObjectView]] = {}
+        self._of: dict[Owner, dict[tuple[str, str], ObjectView]] = {}
         self._all: dict[tuple[str, str, str], ObjectView] = {}
-        self._past: dict[str, dict[tuple[str, str], BatchView]] = {}
+        self._past: dict[Owner, dict[tuple[str, str], BatchView]] = {}
         """By owner, as `_of`: batch Jobs that are gone, after their end."""
 
     def pods(self, job: Job, wanted: Iterable[str]) -> tuple[PodView, ...]:
@@ -35,42 +36,44 @@ class Children:
 
         Pods of a batch Job of the job's have that one as their owner.
         """
-        own = self._pods_of.get(job.uid, {})
+        own = self._pods_of.get(job.as_owner, {})
+        made = tuple(self._made(job.as_owner))
         taken = (self._pods.get((job.namespace, name)) for name in wanted if name not in own)
-        return (*own.values(), *self._made(job.uid), *(pod for pod in taken if pod is not None))
+        return (*own.values(), *made, *(pod for pod in taken if pod is not None))
 
     def pod(self, namespace: str, name: str) -> PodView | None:
         """Return the pod of that name, whoever it belongs to."""
         return self._pods.get((namespace, name))
 
-    def own_pods(self, uid: str) -> Mapping[str, PodView]:
-        """Return the pods that the job with that uid controls, by the name of their place.
+    def own_pods(self, job: Job) -> Mapping[str, PodView]:
+        """Return the pods that the job controls, by the name of their place.
 
         Of those that a batch Job of the job's has made on one place it is the newest.
         """
-        own = self._pods_of.get(uid, {})
+        me = job.as_owner
+        own = self._pods_of.get(me, {})
         # The last one stays: of those that a retry leaves behind, the one that is not at its end.
-        made = sorted(self._made(uid), key=lambda pod: (not pod.terminal, pod.created))
-        return {**own, **{p.place: replace(p, owner_uid=uid) for p in made}} if made else own
+        made = sorted(self._made(me), key=lambda pod: (not pod.terminal, pod.created))
+        return {**own, **{p.place: replace(p, owner=me) for p in made}} if made else own
 
-    def _made(self, uid: str) -> Iterator[PodView]:
+    def _made(self, job: Owner) -> Iterator[PodView]:
         """Yield the pods that batch Jobs have made for the job."""
-        for maker in self.makers(uid):
+        for maker in self.makers(job):
             yield from self._pods_of.get(maker, {}).values()
 
-    def owner(self, uid: str) -> str:
+    def job_of(self, owner: Owner | None) -> Owner | None:
         """Return the job for which the owner of a pod makes it; itself if it is no maker."""
-        return self._owner.get(uid, uid)
+        return None if owner is None else self._owner.get(owner, owner)
 
-    def makers(self, uid: str) -> tuple[str, ...]:
+    def makers(self, job: Owner) -> tuple[Owner, ...]:
         """Return the batch Jobs of a job."""
-        return self._makers.get(uid, ())
+        return self._makers.get(job, ())
 
     def of(self, job: Job, kind: str, wanted: Iterable[str]) -> tuple[ObjectView, ...]:
         """Return those of one kind that the job controls, and others with a name it wants."""
         # A finished job has taken the end in; what is kept of it would hide that it is gone.
-        past = {} if job.status.finished else self._past.get(job.uid, {})
-        there: Mapping[tuple[str, str], ObjectView] = self._of.get(job.uid, {})
+        past = {} if job.status.finished else self._past.get(job.as_owner, {})
+        there: Mapping[tuple[str, str], ObjectView] = self._of.get(job.as_owner, {})
         if past:
             there = {**past, **there}
         own = {n: v for (k, n), v in there.items() if k == kind}
@@ -80,7 +83,7 @@ class Children:
     def pod_changed(self, before: PodView | None, after: PodView | None) -> None:
         """Take in a change of a pod; None stands for absent."""
         if before is not None and (
-            after is None or after.uid != before.uid or after.owner_uid != before.owner_uid
+            after is None or after.uid != before.uid or after.owner != before.owner
         ):
             # Also where the name stays: a pod may be made anew or change hands between two looks,
             # and the old owner would keep what is not his.
@@ -88,41 +91,46 @@ class Children:
             self._pods.pop((before.namespace, before.name), None)
         if after is not None:
             self._pods[after.namespace, after.name] = after
-            self._pods_of.setdefault(after.owner_uid, {})[after.name] = after
+            if after.owner is not None:
+                self._pods_of.setdefault(after.owner, {})[after.name] = after
 
     def _unlink(self, pod: PodView) -> None:
-        siblings = self._pods_of.get(pod.owner_uid, {})
-        siblings.pop(pod.name, None)
-        if not siblings:
-            self._pods_of.pop(pod.owner_uid, None)
+        if pod.owner is not None:
+            siblings = self._pods_of.get(pod.owner, {})
+            siblings.pop(pod.name, None)
+            if not siblings:
+                self._pods_of.pop(pod.owner, None)
 
     def changed(self, before: ObjectView | None, after: ObjectView | None) -> None:
         """Take in a change of another object; None stands for absent."""
         if before is not None:
-            siblings = self._of.get(before.owner_uid, {})
-            siblings.pop((before.kind, before.name), None)
-            if not siblings:
-                self._of.pop(before.owner_uid, None)
             self._all.pop((before.kind, before.namespace, before.name), None)
+            if before.owner is not None:
+                siblings = self._of.get(before.owner, {})
+                siblings.pop((before.kind, before.name), None)
+                if not siblings:
+                    self._of.pop(before.owner, None)
         if after is not None:
             self._all[after.kind, after.namespace, after.name] = after
-            self._of.setdefault(after.owner_uid, {})[after.kind, after.name] = after
-        elif isinstance(before, BatchView) and before.end:
+            if after.owner is not None:
+                self._of.setdefault(after.owner, {})[after.kind, after.name] = after
+        elif isinstance(before, BatchView) and before.end and before.owner:
             # Swept here, as nobody says when a job goes: it is no more than jobs have batch Jobs.
-            self._past = {uid: kept for uid, kept in self._past.items() if self._is_job(uid)}
-            self._past.setdefault(before.owner_uid, {})[before.kind, before.name] = before
+            self._past = {job: kept for job, kept in self._past.items() if self._is_job(job)}
+            self._past.setdefault(before.owner, {})[before.kind, before.name] = before
         if before != after:
             self._makes(before, after)
 
     def _makes(self, before: ObjectView | None, after: ObjectView | None) -> None:
         for batch in (before, after):
-            if isinstance(batch, BatchView):
+            if isinstance(batch, BatchView) and batch.owner is not None:
                 # Taken out and put back: its owner may have changed with the object.
-                others = tuple(m for m in self.makers(batch.owner_uid) if m != batch.uid)
-                self._owner.pop(batch.uid, None)
-                self._makers.pop(batch.owner_uid, None)
-                if batch is after and batch.owner_uid:
-                    self._owner[batch.uid] = batch.owner_uid
-                    others = (*others, batch.uid)
+                me = batch.as_owner
+                others = tuple(maker for maker in self.makers(batch.owner) if maker != me)
+                self._owner.pop(me, None)
+                self._makers.pop(batch.owner, None)
+                if batch is after:
+                    self._owner[me] = batch.owner
+                    others = (*others, me)
                 if others:
-                    self._makers[batch.owner_uid] = others
+                    self._makers[batch.owner] = others

@@ -52,7 +52,7 @@ class Companions:
     async def _view(self, job: Job, part: Companion) -> ObjectView | None:
         seen, view = self._found.get(job.key, {}).get(part.kind, (0.0, None))
         young = time.monotonic() < seen + FRESH_FOR
-        if view is not None and view.owner_uid == job.uid and young:
+        if view is not None and view.owner == job.as_owner and young:
             return view
         path = RESOURCES[part.api_version, part.kind].path(job.namespace, part.name(job))
         try:
@@ -75,7 +75,7 @@ class Companions:
 
     def _keep(self, job: Job, kind: str, document: Json) -> ObjectView:
         view = parse.child(kind, document)
-        if view.owner_uid == job.uid:
+        if view.owner == job.as_owner:
             # What is somebody else's is looked at each time: it may be gone.
             self._found.setdefault(job.key, {})[kind] = (time.monotonic(), view)
         return view

@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import lru_cache, partial
 from typing import Any
 
-from muster.api import names
+from muster.api import names, owner
 from muster.api.model import BatchView, ContainerEnd, GroupView, Json, ObjectView, PodView
 from muster.cluster import podgroups, pods, tasks
 from muster.cluster.podgroups import Ask, Member
@@ -43,24 +43,13 @@ def epoch(text: str) -> float:
         return 0.0
 
 
-def _controller(metadata: Json) -> Json:
-    """Return the reference to the controller owner, empty if there is none."""
-    references: Iterable[Json] = metadata.get("ownerReferences") or ()
-    return next((each for each in references if each.get("controller")), {})
-
-
-def controller_of(metadata: Json) -> str:
-    """Return the uid of the controller owner, or an empty string."""
-    return str(_controller(metadata).get("uid", ""))
-
-
 def _identity(metadata: Json) -> dict[str, Any]:
     """Return which object it is and whose, in the fields that all views have."""
     return {
         "namespace": metadata.get("namespace", ""),
         "name": metadata["name"],
         "uid": metadata["uid"],
-        "owner_uid": controller_of(metadata),
+        "owner": owner.controller(metadata),
         "deleting": "deletionTimestamp" in metadata,
         "labels": metadata.get("labels") or {},
     }
@@ -72,13 +61,14 @@ def pod(document: Json) -> PodView:
     status = document.get("status") or {}
     labels = metadata.get("labels") or {}
     index = labels.get(names.REPLICA_INDEX, "")
+    controller = owner.controller(metadata)
     containers = status.get("containerStatuses") or ()
     first = status.get("initContainerStatuses") or ()
     return PodView(
         namespace=metadata["namespace"],
         name=metadata["name"],
         uid=metadata["uid"],
-        owner_uid=controller_of(metadata),
+        owner=controller,
         role=labels.get(names.REPLICA_TYPE, ""),
         index=int(index) if index.isdecimal() else None,
         phase=status.get("phase") or "Pending",
@@ -98,7 +88,7 @@ def pod(document: Json) -> PodView:
         urgent=(spec.get("priorityClassName") or "").startswith(names.SYSTEM_CLASSES),
         selector={} if spec.get("nodeName") else spec.get("nodeSelector") or {},
         nominated=status.get("nominatedNodeName") or "",
-        maker=_maker(metadata),
+        maker=controller.name if controller and controller.kind == names.BATCH_JOB else "",
         group=(spec.get("schedulingGroup") or {}).get("podGroupName") or "",
     )
 
@@ -106,12 +96,6 @@ def pod(document: Json) -> PodView:
 def name_and_labels(document: Json) -> tuple[str, Mapping[str, str]]:
     """Return what is needed of an object that is chosen by its labels."""
     return document["metadata"]["name"], document["metadata"].get("labels") or {}
-
-
-def _maker(metadata: Json) -> str:
-    """Return the name of the batch Job that made the pod, or an empty string."""
-    owner = _controller(metadata)
-    return str(owner.get("name", "")) if owner.get("kind") == names.BATCH_JOB else ""
 
 
 def child_of(kind: str) -> Callable[[Json], ObjectView]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from muster.api.model import GroupView, Json, PodView
+from muster.api.owner import Owner
 from muster.cluster import podgroups
 from muster.cluster.podgroups import Member
 from muster.gang import EMBEDDED, KUBE_BATCH_OBJECTS, SCHEDULER_PLUGINS, GangBackend, GroupApi
@@ -177,8 +178,8 @@ class PodGroups:
             name: Groups(backend, namespaces, self.changed, trigger)
             for name, backend in SOURCES.items()
         }
-        self._budgets: dict[str, GroupView] = {}
-        """By the uid of the controller."""
+        self._budgets: dict[Owner, GroupView] = {}
+        """By their controller."""
 
     def find(self, key: str) -> GroupView | None:
         """Return the object of the gang, or None."""
@@ -189,7 +190,7 @@ class PodGroups:
         if dialect == podgroups.PLUGINS:
             return self.others[podgroups.PLUGINS].get(namespace, name)
         members = self._pods.members(key) if self._budgets else ()
-        owner = members[0][0].owner_uid if members and dialect != podgroups.LIGHTWEIGHT else ""
+        owner = members[0][0].owner if members and dialect != podgroups.LIGHTWEIGHT else None
         return self._budgets.get(owner) if owner else None
 
     def changed(self, before: GroupView | None, after: GroupView | None) -> None:
@@ -200,18 +201,18 @@ class PodGroups:
         if group.kind == "PodGroup":
             for dialect in (podgroups.OWN, podgroups.PLUGINS):
                 self._pods.bump(f"{dialect}/{group.namespace}/{group.name}")
-        elif group.owner_uid:
-            self._budgets.pop(group.owner_uid, None)
+        elif group.owner:
+            self._budgets.pop(group.owner, None)
             if after is not None:
-                self._budgets[group.owner_uid] = after
-            for key in [k for k in self._pods if self._owner(k) == group.owner_uid]:
+                self._budgets[group.owner] = after
+            for key in [k for k in self._pods if self._owner(k) == group.owner]:
                 self._pods.bump(key)
         else:
             return
         self._trigger()
 
-    def _owner(self, key: str) -> str:
-        return self._pods.members(key)[0][0].owner_uid
+    def _owner(self, key: str) -> Owner | None:
+        return self._pods.members(key)[0][0].owner
 
 
 def _queue(document: Json) -> tuple[str, str]:

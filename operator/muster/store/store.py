@@ -62,6 +62,7 @@ class Store:
         namespaces: Sequence[str] = (),
         callbacks: Callbacks = NOBODY,
         domain: str = "",
+        home: str = "",
     ) -> None:
         self.backend = backend
         self.frameworks = {framework.kind: framework for framework in frameworks}
@@ -69,7 +70,7 @@ class Store:
         self._enqueue, self._trigger = callbacks.enqueue, callbacks.trigger
         self.arrived = callbacks.arrived
         """As `Callbacks` has it; an allocator, which is made of the store, sets it to its own."""
-        self.jobs = Jobs(self.frameworks, self._enqueue, self._trigger, domain)
+        self.jobs = Jobs(self.frameworks, self._enqueue, self._trigger, domain, home)
         self.columns = ClusterColumns()
         self.foreign = ForeignPods(_ignore)
         self.budgets = Budgets()
@@ -81,7 +82,7 @@ class Store:
         self.groups = Groups(backend, self.namespaces, self._group_changed, self.jobs.enqueue_all)
         """Of the jobs' gang backend; if that is the embedded one, of foreign pods as well."""
         self.podgroups = PodGroups(self.groups, self.namespaces, self.foreign, self._trigger)
-        self.children = Children(lambda uid: self.jobs.key_of(uid) is not None)
+        self.children = Children(lambda owner: self.jobs.key_of(owner) is not None)
         self.collections = self._of_jobs() | (self._of_cluster() if backend.embedded else {})
         """By kind; jobs and groups have their own."""
 
@@ -95,9 +96,9 @@ class Store:
         """Return the pod of that name, whoever it belongs to."""
         return self.children.pod(namespace, name)
 
-    def own_pods(self, uid: str) -> Mapping[str, PodView]:
-        """Return the pods that the job with that uid controls, by the name of their place."""
-        return self.children.own_pods(uid)
+    def own_pods(self, job: Job) -> Mapping[str, PodView]:
+        """Return the pods that the job controls, by the name of their place."""
+        return self.children.own_pods(job)
 
     def group(self, job: Job) -> GroupView | None:
         """Return the group object that has the job's name, whoever owns it."""
@@ -111,7 +112,7 @@ class Store:
 
     def is_of_job(self, group: GroupView) -> bool:
         """Say whether the group belongs to a job that is handled here."""
-        return self.jobs.key_of(group.owner_uid) is not None
+        return self.jobs.key_of(group.owner) is not None
 
     def knows_node(self, name: str) -> bool | None:
         """Say whether there is a node of that name; None while not all nodes are known."""
@@ -187,7 +188,7 @@ class Store:
         if old != new:
             for view in (old, new):
                 if view is not None:
-                    self.jobs.revise(self.children.owner(view.owner_uid))
+                    self.jobs.revise(self.children.job_of(view.owner))
                 self._enqueue_owner(view)
         if self.backend.embedded:
             used = None if before is None else before.use
@@ -197,8 +198,8 @@ class Store:
                 None if before is None else before.member, None if after is None else after.member
             )
             if new is not None and new.node:
-                owner = self.children.owner(new.owner_uid)
-                self.arrived(new if owner == new.owner_uid else replace(new, owner_uid=owner))
+                owner = self.children.job_of(new.owner)
+                self.arrived(new if owner == new.owner else replace(new, owner=owner))
             if parse.matters(used, uses, old, new):
                 self._trigger()
 
@@ -208,7 +209,7 @@ class Store:
             return
         for view in (before, after):
             if isinstance(view, BatchView):
-                self.jobs.revise(view.owner_uid)
+                self.jobs.revise(view.owner)
                 self._trigger()
             self._enqueue_owner(view)
 
@@ -231,7 +232,7 @@ class Store:
 
     def _enqueue_owner(self, view: PodView | ObjectView | GroupView | None) -> None:
         if view is not None:
-            key = self.jobs.key_of(self.children.owner(view.owner_uid))
+            key = self.jobs.key_of(self.children.job_of(view.owner))
             if key is not None:
                 self._enqueue(key)
 

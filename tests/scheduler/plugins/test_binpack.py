@@ -7,8 +7,8 @@ import pytest
 
 from builders_scheduler import make_gang, make_node, make_pod, make_role, make_snapshot
 from muster.scheduler import policy
+from muster.scheduler.capacity import NOWHERE
 from muster.scheduler.session import Session
-from muster.scheduler.topk import NOWHERE
 
 SEED = {"binpack.cpu": "1", "binpack.memory": "0", "binpack.resources.nvidia.com/gpu": "1"}
 

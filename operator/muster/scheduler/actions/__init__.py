@@ -12,7 +12,7 @@ from muster.scheduler.actions.backfill import backfill
 from muster.scheduler.actions.defragment import ARGUMENTS, defragment
 from muster.scheduler.actions.preempt import preempt
 from muster.scheduler.actions.reclaim import reclaim
-from muster.scheduler.arguments import Parsed
+from muster.scheduler.hooks import Parsed
 from muster.scheduler.session import Session
 
 

@@ -33,8 +33,8 @@ from muster.scheduler.actions.eviction import (
     usefulness,
     with_gang,
 )
-from muster.scheduler.arguments import Parsed
 from muster.scheduler.decision import Move
+from muster.scheduler.hooks import Parsed
 from muster.scheduler.model import UNLIMITED, BoolArray, FloatArray, Gang, IntArray, Link, PodSet
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState, PodSetState

@@ -12,8 +12,8 @@ import numpy as np
 
 from muster.scheduler import diagnosis
 from muster.scheduler.actions.allocate import attempt
-from muster.scheduler.arguments import Parsed
 from muster.scheduler.capacity import Picks
+from muster.scheduler.hooks import Parsed
 from muster.scheduler.model import BoolArray, IntArray
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState, PodSetState

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from muster.scheduler.arguments import Plugin
+from muster.scheduler.hooks import Plugin
 from muster.scheduler.plugins import (
     binpack,
     conformance,

@@ -14,13 +14,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from muster.scheduler import arguments
-from muster.scheduler.arguments import Parsed
-from muster.scheduler.capacity import Stack
-from muster.scheduler.hooks import Hooks
+from muster.scheduler import hooks
+from muster.scheduler.capacity import NOWHERE, Stack
+from muster.scheduler.hooks import Hooks, Parsed
 from muster.scheduler.model import FloatArray
 from muster.scheduler.session import Session
-from muster.scheduler.topk import NOWHERE
 
 Curve = tuple[tuple[float, float], ...]
 
@@ -47,11 +45,11 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 ARGUMENTS: Final[Mapping[str, Callable[[str], Any]]] = {
-    "binpack.weight": arguments.weight,
-    "binpack.cpu": arguments.weight,
-    "binpack.memory": arguments.weight,
+    "binpack.weight": hooks.weight,
+    "binpack.cpu": hooks.weight,
+    "binpack.memory": hooks.weight,
     "binpack.resources": _names,
-    _PREFIX: arguments.weight,
+    _PREFIX: hooks.weight,
     "binpack.shape": _curve,
 }
 

@@ -10,8 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from muster.scheduler.arguments import Parsed
-from muster.scheduler.hooks import NO, YES, Answers, Claim, Hooks
+from muster.scheduler.hooks import NO, YES, Answers, Claim, Hooks, Parsed
 from muster.scheduler.model import FloatArray
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState

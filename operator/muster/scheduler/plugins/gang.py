@@ -9,8 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from muster.api.reasons import Reason
-from muster.scheduler.arguments import Parsed
-from muster.scheduler.hooks import VETO, YES, Answers, Claim, Hooks
+from muster.scheduler.hooks import VETO, YES, Answers, Claim, Hooks, Parsed
 from muster.scheduler.model import Refusal
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState

@@ -8,10 +8,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from muster.scheduler import arguments
-from muster.scheduler.arguments import Parsed
+from muster.scheduler import hooks
 from muster.scheduler.capacity import Scorer, Stack
-from muster.scheduler.hooks import Hooks
+from muster.scheduler.hooks import Hooks, Parsed
 from muster.scheduler.model import CPU, MEMORY, FloatArray, Link, Shape
 from muster.scheduler.session import Session
 
@@ -22,7 +21,7 @@ _WEIGHTS: Final = {
     "podaffinity.weight": 1.0,
     "balancedresource.weight": 1.0,
 }
-ARGUMENTS: Final[Mapping[str, Callable[[str], Any]]] = dict.fromkeys(_WEIGHTS, arguments.weight)
+ARGUMENTS: Final[Mapping[str, Callable[[str], Any]]] = dict.fromkeys(_WEIGHTS, hooks.weight)
 
 
 def answer(session: Session, parsed: Parsed) -> Hooks:

@@ -8,9 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from muster.scheduler import arguments
-from muster.scheduler.arguments import Parsed
-from muster.scheduler.hooks import ATTEMPTS, Barred, Hooks, Region
+from muster.scheduler import hooks
+from muster.scheduler.hooks import ATTEMPTS, Barred, Hooks, Parsed, Region
 from muster.scheduler.model import AffinityTerm, Shape
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState, PodSetState
@@ -21,7 +20,7 @@ _PRESSURE: Final = (
     ("predicate.PIDPressureEnable", "node(s) had process id pressure"),
 )
 ARGUMENTS: Final[Mapping[str, Callable[[str], Any]]] = {
-    name: arguments.switch for name, _ in _PRESSURE
+    name: hooks.switch for name, _ in _PRESSURE
 }
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from muster.scheduler.arguments import Parsed
-from muster.scheduler.hooks import YES, Answers, Claim, Hooks
+from muster.scheduler.hooks import YES, Answers, Claim, Hooks, Parsed
 from muster.scheduler.session import Session
 
 

@@ -10,8 +10,7 @@ from collections import Counter
 
 from muster.api.reasons import Reason
 from muster.scheduler import diagnosis
-from muster.scheduler.arguments import Parsed
-from muster.scheduler.hooks import Demand, Hooks
+from muster.scheduler.hooks import Demand, Hooks, Parsed
 from muster.scheduler.model import Quota, Refusal
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState

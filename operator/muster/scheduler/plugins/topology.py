@@ -16,8 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from muster.api.reasons import Reason
-from muster.scheduler.arguments import Parsed
-from muster.scheduler.hooks import Hooks, Region
+from muster.scheduler.hooks import Hooks, Parsed, Region
 from muster.scheduler.model import BoolArray, FloatArray, IntArray, Refusal
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState, PodSetState

@@ -1,23 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A certificate authority for one cluster, and the identities it vouches for.
-
-Apart from `kubeconfig`, which every command reads: cryptography is slow to import.
-"""
+"""A certificate authority of somebody else's, and a server's identity that it vouches for."""
 
 from __future__ import annotations
 
 import datetime as dt
 import ipaddress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _VALID = dt.timedelta(days=3650)
 _SKEW = dt.timedelta(days=1)  # a machine whose clock is set back still trusts it
@@ -57,14 +50,9 @@ class Pair:
     certificate: bytes
     key: bytes
 
-    def write(self, folder: Path, name: str) -> None:
-        """Write `name`.crt and `name`.key; the key for the owner's eyes only."""
-        (folder / f"{name}.crt").write_bytes(self.certificate)
-        _write_secret(folder / f"{name}.key", self.key)
-
 
 class Authority:
-    """A fresh certificate authority; its key lives in memory only and is gone with it."""
+    """A fresh authority; its key lives in memory only."""
 
     def __init__(self, name: str) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -76,15 +64,8 @@ class Authority:
         """The authority's own certificate, PEM."""
         return _pem(self._certificate)
 
-    def client(self, user: str, *groups: str) -> Pair:
-        """Identity of a user as Kubernetes reads it: common name and organisations."""
-        names = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
-        names.append(x509.NameAttribute(NameOID.COMMON_NAME, user))
-        usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
-        return self._issue(x509.Name(names), ((usage, False),))
-
     def server(self) -> Pair:
-        """Identity of the API server on this machine, and inside the simulated cluster."""
+        """Identity of a server on this machine."""
         hosts = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"]
         addresses = ["127.0.0.1", "::1", "10.96.0.1"]
         alternatives: list[x509.GeneralName] = [x509.DNSName(host) for host in hosts]
@@ -122,16 +103,6 @@ class Authority:
         for extension, critical in (*extensions, (signer, False), (subject_key, False)):
             builder = builder.add_extension(extension, critical=critical)
         return builder.sign(self._key, hashes.SHA256())
-
-
-def write_signing_key(path: Path) -> None:
-    """Write a fresh key to sign service-account tokens with, PEM."""
-    _write_secret(path, _key_pem(ec.generate_private_key(ec.SECP256R1())))
-
-
-def _write_secret(path: Path, data: bytes) -> None:
-    path.touch(mode=0o600)
-    path.write_bytes(data)
 
 
 def _pem(certificate: x509.Certificate) -> bytes:
