@@ -124,8 +124,7 @@ class Writer:
             self._send("DELETE", path, {"gracePeriodSeconds": 0})
 
     def _send(self, method: str, path: str, body: Json) -> urllib3.BaseHTTPResponse:
-        pki = self.api.cluster.files.pki
-        with urllib3.PoolManager(ca_certs=str(pki / "ca.crt")) as pool:
+        with urllib3.PoolManager(ca_certs=str(self.api.cluster.files.certificate)) as pool:
             headers = {"Authorization": f"Bearer {self.token}"}
             url = self.api.cluster.server + path
             return pool.request(method, url, json=body, headers=headers, timeout=60)
