@@ -59,6 +59,9 @@ class Members(Protocol):
         `nodes` are those that pods of it were given: whether they are still there is a fact.
         """
 
+    def identity(self, key: str) -> tuple[str, Verdict]:
+        """Return the uid of a gang and a verdict that says nothing, whatever else is known."""
+
     def key_of(self, pod: PodView) -> str:
         """Return the key of the gang that the pod belongs to, empty if there is none."""
 
@@ -152,13 +155,32 @@ class JobMembers(_Kind):
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self._templates: dict[str, Template] = {}
+        self._doubts: dict[str, Exception] = {}
+        """Why it is not known whether a job is to run."""
 
     def gangs(self) -> Sequence[str]:
         """Return the keys of the jobs that are to run."""
-        found = self._kept(job.key for job in self._store.jobs if gangs.wants_pods(job))
-        for gone in self._templates.keys() - found:
-            del self._templates[gone]
+        found = self._kept(key for key in self._store.jobs.all_keys() if self._wants_pods(key))
+        for kept in (self._templates, self._doubts):
+            for gone in kept.keys() - found:
+                del kept[gone]
         return found
+
+    def _wants_pods(self, key: str) -> bool:
+        self._doubts.pop(key, None)
+        try:
+            job = self._store.jobs.get(key)
+            return job is not None and gangs.wants_pods(job)
+        except Exception as error:  # noqa: BLE001 -- raised where it is about this gang alone
+            self._doubts[key] = error
+            return True
+
+    def identity(self, key: str) -> tuple[str, Verdict]:
+        """Return the uid of a job and a verdict that says nothing."""
+        document = self._store.jobs.find(key)
+        uid = "" if document is None else str(document["metadata"]["uid"])
+        name = names.flat(key.split("/", 2)[2])
+        return uid, Verdict(self._store.backend.scheduler_name, GangPhase.WAITING, name)
 
     def key_of(self, pod: PodView) -> str:
         """Return the key of the pod's job, empty if it is none of ours."""
@@ -170,6 +192,8 @@ class JobMembers(_Kind):
 
     def facts(self, key: str, nodes: Collection[str], now: float) -> GangFacts | None:
         """Return what is known of the gang of a job."""
+        if key in self._doubts:
+            raise self._doubts[key]
         job = self._store.jobs.get(key)
         if job is None:
             return None
@@ -292,6 +316,11 @@ class PodGroupMembers(_Kind):
     def gangs(self) -> Sequence[str]:
         """Return the keys of all gangs of which there are pods."""
         return self._kept(self._store.foreign)
+
+    def identity(self, key: str) -> tuple[str, Verdict]:
+        """Return the key as the uid, and a verdict that says nothing."""
+        name = key.split("/", 2)[2]
+        return key, Verdict(self._store.backend.scheduler_name, GangPhase.WAITING, name)
 
     def key_of(self, pod: PodView) -> str:
         """Return the key of the pod's gang, empty if it has none."""

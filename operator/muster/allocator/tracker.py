@@ -798,6 +798,17 @@ def _publish(turn: _Turn, verdict: Verdict, pace: float) -> None:
     turn.publish_once()
 
 
+def unreadable(memory: GangMemory, blank: Verdict, sentence: str, now: float) -> Step:
+    """Say that the gang is not understood, once; the room that it has is kept."""
+    verdict = waits(blank, Reason.UNREADABLE, sentence, "not understood")
+    if memory.was_whole and memory.verdict is not None:
+        verdict = replace(verdict, state=memory.verdict.state)
+    verdict = dated(verdict, memory.verdict, now)
+    if verdict == memory.verdict:
+        return Step(memory, None)
+    return Step(replace(memory, verdict=verdict, published_at=now), None, (Publish(),))
+
+
 # What happens.
 
 

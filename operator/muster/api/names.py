@@ -172,6 +172,8 @@ class Event(StrEnum):
     FAILED_SCHEDULING = "FailedScheduling"
     SCHEDULED = "Scheduled"
     EVICT = "Evict"
+    EVICTION_REFUSED = "EvictionRefused"
+    UNREADABLE = Reason.UNREADABLE.value
 
 
 LOST_RACES: Final = frozenset(

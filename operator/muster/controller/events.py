@@ -13,7 +13,7 @@ from muster.api.model import ContainerEnd, PodView
 from muster.api.reasons import GangPhase, Reason
 from muster.api.status import Condition, JobStatus, ReplicaStatus, Verdict
 from muster.controller.jobpods import Member, PodFate
-from muster.controller.model import Action, Create, Delete, Emit
+from muster.controller.model import Action, Create, Delete, Emit, Patch
 from muster.controller.scope import Scope
 from muster.frameworks.base import container_name
 
@@ -220,6 +220,13 @@ def of_failed_deletion(action: Delete, error: str) -> Emit:
     kind = "Job" if action.kind.endswith("Job") else action.kind
     reason = _KEPT.get(kind, f"FailedDelete{kind}")
     return warning(reason, f"Error deleting: {error}", once=True, about=action.uid)
+
+
+def of_failed_patch(action: Patch, error: str) -> Emit:
+    """Return the event that the server did not change an object, once of that object."""
+    about = f"{action.kind}/{action.name}/{action.subresource}"
+    reason = f"FailedUpdate{action.kind}"
+    return warning(reason, f"Error updating {action.name}: {error}", once=True, about=about)
 
 
 def of_abnormal_pods(scope: Scope) -> Iterator[Emit]:

@@ -12,7 +12,7 @@ from muster.gang import GangBackend, Permission
 
 LIST_WATCH = ("list", "watch")
 CHILDREN = ("get", *LIST_WATCH, "create", "patch", "delete")
-EVENTS = Permission("", "events", ("create",))
+EVENTS = Permission("", "events", ("create", "patch"))
 PRIORITIES = Permission("scheduling.k8s.io", "priorityclasses", LIST_WATCH, everywhere=True)
 EVERY_JOB = (
     Permission("", "pods", CHILDREN),
@@ -20,9 +20,6 @@ EVERY_JOB = (
     Permission("", "configmaps", CHILDREN),
     EVENTS,
     PRIORITIES,
-    # Kopf learns from these which kinds and namespaces there are.
-    Permission("apiextensions.k8s.io", "customresourcedefinitions", LIST_WATCH, everywhere=True),
-    Permission("", "namespaces", LIST_WATCH, everywhere=True),
 )
 """What jobs of every kind need, under every gang backend."""
 ALONE = (EVENTS, Permission("", "pods", ("delete",)), PRIORITIES)

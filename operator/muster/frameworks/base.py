@@ -202,6 +202,13 @@ class Operator:
     """(API group, resource, verbs) that only these jobs need."""
     component: str = ""
     """Folder of manifests/components that grants them; empty: they are always granted."""
+    recorder: str = ""
+    """Source of its events; empty: its name."""
+
+    @property
+    def source(self) -> str:
+        """As whom events about its jobs are recorded."""
+        return self.recorder or self.name
 
 
 @dataclass(frozen=True, slots=True)

@@ -263,6 +263,7 @@ MPI_V2BETA1: Final = base.Framework(
         "mpi-operator",
         metric="mpi",
         own_metrics="mpi_operator",
+        recorder="mpi-job-controller",
         permissions=(
             ("", "secrets", ("get", "create", "patch")),
             ("batch", "jobs", ("get", "list", "watch", "create", "patch", "delete")),

@@ -71,9 +71,8 @@ class Collection(Generic[T]):
         known = self._versions.get(key)
         if known is not None and known[1] >= version:
             return
-        self._versions[key] = (uid, version)
-        before = self.objects.get(key)
-        after = self.objects[key] = self._parse(document)
+        before, after = self.objects.get(key), self._parse(document)
+        self._versions[key], self.objects[key] = (uid, version), after
         self._changed(before, after)
 
     def remove(self, document: Json) -> None:
@@ -90,6 +89,19 @@ class Collection(Generic[T]):
         if known is not None and known[0] == uid:
             self._drop((namespace, name))
 
+    def begin(self, namespace: str, version: int) -> None:
+        """Take in that a list of that version is about to come, while no watch is under way.
+
+        If it is lower than what has been shown, the server has been set back to an earlier state:
+        what the list holds counts whatever its version, and all else is gone.
+        """
+        if version >= self._reached[namespace]:
+            return
+        for key, (uid, _) in self._versions.items():
+            if namespace in ("", key[0]):
+                self._versions[key] = (uid, _UNREAD)
+        self._reached[namespace] = version
+
     def listed(self, namespace: str, seen: Container[Key], version: int) -> None:
         """Take in that a list of that version, which is complete, held no other keys."""
         # What was written here while the list was under way is newer than the list.
@@ -104,7 +116,7 @@ class Collection(Generic[T]):
 
     def reach(self, namespace: str, version: int) -> None:
         """Take in that all changes up to that version have been shown."""
-        self._reached[namespace] = version
+        self._reached[namespace] = max(version, self._reached.get(namespace, _UNREAD))
 
     def _drop(self, key: Key) -> None:
         del self._versions[key]

@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 
 import aiohttp
 
+from muster.api.edge import mapping
 from muster.api.model import Json
 from muster.kube.client import ApiError, Kube
 from muster.kube.flowcontrol import PriorityLevel
@@ -79,8 +80,9 @@ class LeaderElector:
         self._kube.lease_until = 0.0
         try:
             lease = await self._kube.get(f"{self._path}/{self._name}")
-            if lease["spec"].get("holderIdentity") == self._identity:
-                lease["spec"] = {**lease["spec"], "holderIdentity": "", "leaseDurationSeconds": 1}
+            spec = mapping(lease.get("spec"))
+            if spec.get("holderIdentity") == self._identity:
+                lease["spec"] = {**spec, "holderIdentity": "", "leaseDurationSeconds": 1}
                 await self._put(lease)
         except (ApiError, aiohttp.ClientError, TimeoutError) as error:
             log.warning("the lease was not released: %s", error)
@@ -115,7 +117,7 @@ class LeaderElector:
                 raise
             await self._kube.create(self._path, self._document(0), PriorityLevel.LEADERSHIP)
             return True
-        spec = lease["spec"]
+        spec = mapping(lease.get("spec"))
         holder = spec.get("holderIdentity") or ""
         if holder not in ("", self._identity) and not self._expired(lease):
             return False
@@ -131,7 +133,8 @@ class LeaderElector:
         # By our own clock since the last change that was seen: renewTime is of somebody else's.
         if version != self._seen[0]:
             self._seen = (version, time.monotonic())
-        duration = float(lease["spec"].get("leaseDurationSeconds") or self._timings.duration)
+        spec = mapping(lease.get("spec"))
+        duration = float(spec.get("leaseDurationSeconds") or self._timings.duration)
         self._runs_out = self._seen[1] + duration
         return time.monotonic() >= self._runs_out
 

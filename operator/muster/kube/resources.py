@@ -32,6 +32,12 @@ class Resource:
         return "/".join(parts)
 
 
+def namespace_of(path: str) -> str:
+    """Return the namespace of what is at a URL path; empty if it is in none."""
+    _, found, rest = path.partition("/namespaces/")
+    return rest.partition("/")[0] if found else ""
+
+
 PODS = Resource("", "v1", "pods")
 SERVICES = Resource("", "v1", "services")
 CONFIG_MAPS = Resource("", "v1", "configmaps")

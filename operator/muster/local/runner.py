@@ -110,6 +110,7 @@ def start(where: Cluster, manifests: Path, flags: Sequence[str] = ()) -> Runner:
         *(sys.executable, "-m", "muster", "run", f"--kubeconfig={config}"),
         f"--metrics-bind-address={LOOPBACK}:{made.metrics}",
         f"--health-probe-bind-address={LOOPBACK}:{made.health}",
+        "--debug-bind-address=0",
         *flags,
     ]
     with layout.held(where.files.lock):

@@ -70,7 +70,9 @@ class Store:
         self._enqueue, self._trigger = callbacks.enqueue, callbacks.trigger
         self.arrived = callbacks.arrived
         """As `Callbacks` has it; an allocator, which is made of the store, sets it to its own."""
-        self.jobs = Jobs(self.frameworks, self._enqueue, self._trigger, domain, home)
+        self.jobs = Jobs(
+            self.frameworks, self._enqueue, self._trigger, domain, home, self.namespaces
+        )
         self.columns = ClusterColumns()
         self.foreign = ForeignPods(_ignore)
         self.budgets = Budgets()
@@ -83,8 +85,12 @@ class Store:
         """Of the jobs' gang backend; if that is the embedded one, of foreign pods as well."""
         self.podgroups = PodGroups(self.groups, self.namespaces, self.foreign, self._trigger)
         self.children = Children(lambda owner: self.jobs.key_of(owner) is not None)
-        self.collections = self._of_jobs() | (self._of_cluster() if backend.embedded else {})
-        """By kind; jobs and groups have their own."""
+        self.collections: dict[str, Collection[Any]] = {
+            **self.jobs.collections,
+            **self._of_jobs(),
+            **(self._of_cluster() if backend.embedded else {}),
+        }
+        """By kind; groups have their own."""
 
     # What belongs to a job.
 
@@ -125,16 +131,11 @@ class Store:
 
     def put(self, document: Json) -> None:
         """Take in an object as the server returned it from a write."""
-        kind = document.get("kind", "")
-        if kind in self.frameworks:
-            self.jobs.seen(kind, document)
-        for collection in self._kept(kind):
+        for collection in self._kept(document.get("kind", "")):
             collection.apply(document)
 
     def gone(self, kind: str, namespace: str, name: str, uid: str) -> None:
         """Take in that an object is not there any more, as a write has shown."""
-        if kind in self.frameworks:
-            self.jobs.forget(f"{kind}/{namespace}/{name}", uid)
         for collection in self._kept(kind):
             collection.discard(namespace, name, uid)
 
