@@ -77,7 +77,7 @@ nightly: controlplane ## run what `make test` takes a sample of: thousands of ca
 
 faults: controlplane ## play random schedules of faults; FAULT_SEEDS=17 plays one of them again
 	@MUSTER_FAULT_SEEDS=$(FAULT_SEEDS) MUSTER_TAKEOVERS=10 MUSTER_REPORT=$(FAULT_REPORT) \
-		$(ALONE) -s tests/e2e/test_faults.py
+		$(ALONE) -s tests/e2e/test_faults.py tests/e2e/test_succession.py
 
 hostile: controlplane ## write all that a hostile tenant may, beside the jobs of a victim
 	@MUSTER_HOSTILE_WHOLE=yes $(ALONE) -s tests/e2e/test_hostile.py

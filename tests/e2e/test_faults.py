@@ -9,55 +9,25 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import faults
 import pytest
 import schedules
-from harness import Api, add_nodes, condition, tfjob
-from onlooker import Onlooker
+from harness import condition, tfjob
 from tally import Tally
 from troubled import CPUS, NODES, Outcome, Player, Replicas
 
-from muster.local import components
+from muster.local import handle
 from muster.local.handle import Cluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
-ROOT = Path(__file__).parents[2]
-TAKEOVERS = int(os.environ.get("MUSTER_TAKEOVERS") or "1")
-PROMPT = {signal.SIGKILL: 15.0, signal.SIGTERM: 2.0}
-"""Seconds from the end of a leader until the next one works."""
 NODE = {"cpu": str(CPUS)}
 """All that a node has."""
 WHOLE = "MUSTER_FAULT_SEEDS" in os.environ
 SEEDS = schedules.seeds(os.environ.get("MUSTER_FAULT_SEEDS") or "0-31")
-
-
-@pytest.fixture(scope="module")
-def player(local_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Player]:
-    """Give what plays lives, on a cluster with some nodes."""
-    admin = Api(local_cluster, "default")
-    add_nodes(admin, *[{"cpu": str(CPUS)}] * len(NODES), prefix="ample")
-    folder = tmp_path_factory.mktemp("lives")
-    with faults.Proxy(local_cluster) as proxy, Onlooker(local_cluster) as onlooker:
-        yield Player(local_cluster, folder, proxy, onlooker)
-    for name in NODES:
-        admin.delete("Node", name)
-
-
-@pytest.fixture(scope="module")
-def tally() -> Iterator[Tally]:
-    """Give what counts; it is written into the docs where that is asked for."""
-    made = Tally()
-    yield made
-    print(f"\n{made.table()}")
-    if os.environ.get("MUSTER_REPORT"):
-        made.write(ROOT / "docs" / "reliability.md")
 
 
 @pytest.fixture(scope="module")
@@ -92,33 +62,6 @@ def test_every_job_ends_as_it_would_have(
     tally.quiet = quiet.memory
     tally.add(life, found, wrong)
     assert not wrong
-
-
-@pytest.mark.parametrize("number", PROMPT)
-def test_another_takes_over(player: Player, tally: Tally, number: signal.Signals) -> None:
-    """At once when the leader is told to go, soon when it dies, with the lease as it is shipped.
-
-    Counted until the first pod of a job that was applied meanwhile.
-    """
-    api = player.namespace(-1)
-    replicas = Replicas(player.cluster, player.folder, player.proxy, 2, flags=())
-    replicas.start()
-    taken = tally.takeovers.setdefault(number.name, [])
-    try:
-        for index in range(TAKEOVERS):
-            began = time.monotonic()
-            replicas.end(replicas.leader(), number)
-            name = f"next-{number.name.lower()}-{index}"
-            api.create(tfjob(name, workers=1, run="0"))
-            pod = "Pod", api.namespace, f"{name}-worker-0"
-            assert player.onlooker.wait(lambda: player.onlooker.find(*pod), 30)  # noqa: B023
-            taken.append(time.monotonic() - began)
-            replicas.settle()
-    finally:
-        replicas.stop()
-    print(f"{number.name}: {taken}")
-    assert replicas.wrong == []
-    assert max(taken) < PROMPT[number]
 
 
 @pytest.mark.skipif(not WHOLE, reason="the control plane restarts twice: `make faults`")
@@ -160,7 +103,7 @@ def _stopped(cluster: Cluster) -> Iterator[None]:
     yield
     for component in cluster.components:
         cluster.start(component)
-        if component == components.API_SERVER:
+        if component == handle.API_SERVER:
             cluster.wait_ready()
 
 

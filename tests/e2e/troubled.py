@@ -184,7 +184,8 @@ class Replicas:
     @property
     def memory(self) -> int:
         """Bytes that the largest of them has."""
-        return max(psutil.Process(_pid(one)).memory_info().rss for one in self.all if one.running)
+        sizes = (psutil.Process(_pid(one)).memory_info().rss for one in self.all if one.running)
+        return max(sizes, default=0)
 
 
 def _pid(one: Operator) -> int:
