@@ -138,15 +138,6 @@ async def _wait(
         await asyncio.sleep(0.1)
 
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from muster.api.model import Json
-    from muster.local.apiserver import ApiServer
-    from muster.local.layout import Layout
-    from muster.local.options import Options
-
-    Say = Callable[[str], None]
 _ITSELF = "/api/v1/namespaces/kube-system"
 _ALWAYS = {
     "customresourcedefinitions.apiextensions.k8s.io": ("get", "list", "create", "delete"),
