@@ -139,7 +139,8 @@ def test_who_does_not_lead_writes_nothing_but_the_lease():
         with pytest.raises(FencedError):
             await kube.create(PATH, {}, PriorityLevel.PLACEMENT)
         lease = "/apis/coordination.k8s.io/v1/namespaces/muster/leases/muster"
-        await kube.replace(lease, {}, PriorityLevel.LEADERSHIP)
+        held = {"metadata": {"resourceVersion": "1"}}
+        await kube.replace(lease, held, PriorityLevel.LEADERSHIP)
         await kube.get(PATH)
 
     _, asked = play([stored(), stored()], story)
