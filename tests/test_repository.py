@@ -37,6 +37,7 @@ TARGETS = {
     "install",
     "demo",
     "test",
+    "mutants",
     "e2e",
     "check",
     "crds",

@@ -47,11 +47,6 @@ _OPEN: Final[dict[str, Json]] = {
 """Items of metadata lists that no pod inherits: accepted whatever they hold."""
 
 
-def template() -> Json:
-    """Return the schema of a PodTemplateSpec: every field, required ones as upstream."""
-    return kubernetes_schema("V1PodTemplateSpec")
-
-
 def kubernetes_schema(name: str) -> Json:
     """Return the schema of a type by the name of its model, e.g. `V2MetricSpec`."""
     model: Any = getattr(models, name)
@@ -187,36 +182,40 @@ _APPROVAL: Final[Mapping[str, Json]] = {
 def documents(kinds: Iterable[Kind]) -> dict[str, Json]:
     """Return every CustomResourceDefinition by the name of its file, those of `kinds` first."""
     made = [_job(kind) for kind in kinds]
-    made.append(_pod_group())
-    made.append(_queue())
+    for kind, plural, spec, state, columns, scope in (
+        ("PodGroup", "podgroups", PodGroupSpec, PodGroupStatus, _GROUP_COLUMNS, "Namespaced"),
+        ("Queue", "queues", QueueSpec, QueueStatus, _QUEUE_COLUMNS, "Cluster"),
+    ):
+        root = _root(schema(spec), schema(state))
+        versions = [_version(names.SCHEDULING_VERSION, root, columns)]
+        made.append(_crd(names.SCHEDULING_GROUP, kind, plural, versions, scope))
     return {f"{doc['spec']['group']}_{doc['spec']['names']['plural']}.yaml": doc for doc in made}
 
 
 def render(kinds: Iterable[Kind]) -> dict[str, str]:
     """Return the text of every file of `crds/` by its name."""
     return {
-        name: HEADER + yaml.dump(doc, Dumper=_Plain, sort_keys=False, width=99)
+        name: HEADER + yaml.dump(doc, Dumper=Plain, sort_keys=False, width=99)
         for name, doc in documents(kinds).items()
     }
 
 
-class _Plain(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+class Plain(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
     """YAML without anchors: every reader understands it. In C where there is one: it is long."""
 
-    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002, D102 -- PyYAML's
         return True
 
 
 def _job(kind: Kind) -> Json:
     versions = [
-        {
-            "name": version,
-            "served": True,
-            "storage": version == kind.versions[0],
-            "subresources": {"status": {}, **_scale(kind)},
-            "additionalPrinterColumns": list(_JOB_COLUMNS),
-            "schema": {"openAPIV3Schema": _job_root(kind, version)},
-        }
+        _version(
+            version,
+            _job_root(kind, version),
+            _JOB_COLUMNS,
+            storage=version == kind.versions[0],
+            subresources={"status": {}, **_scale(kind)},
+        )
         for version in kind.versions
     ]
     return _crd(names.GROUP, kind.name, kind.plural, versions)
@@ -242,22 +241,14 @@ def _job_root(kind: Kind, version: str) -> Json:
     return {**root, **({"x-kubernetes-validations": kept} if kept else {})}
 
 
-def _pod_group() -> Json:
-    root = _root(schema(PodGroupSpec), schema(PodGroupStatus))
-    return _crd(names.SCHEDULING_GROUP, "PodGroup", "podgroups", [_version(root, _GROUP_COLUMNS)])
-
-
-def _queue() -> Json:
-    root = _root(schema(QueueSpec), schema(QueueStatus))
-    versions = [_version(root, _QUEUE_COLUMNS)]
-    return _crd(names.SCHEDULING_GROUP, "Queue", "queues", versions, scope="Cluster")
-
-
-def _version(root: Json, columns: Sequence[Json]) -> Json:
+def _version(
+    name: str, root: Json, columns: Sequence[Json], *, storage: bool = True, **more: Json
+) -> Json:
     return {
-        "name": names.SCHEDULING_VERSION,
+        "name": name,
         "served": True,
-        "storage": True,
+        "storage": storage,
+        **more,
         "additionalPrinterColumns": list(columns),
         "schema": {"openAPIV3Schema": root},
     }

@@ -28,7 +28,6 @@ def _quantity(value: object) -> object:
 
 
 Int32 = Annotated[int, Field(json_schema_extra={"format": "int32"})]
-Int64 = Annotated[int, Field(json_schema_extra={"format": "int64"})]
 Count = Annotated[int, Field(ge=0, json_schema_extra={"format": "int32"})]
 MOST_REPLICAS: Final = 100_000
 """Of one role; more pods than any cluster has would only keep the operator busy."""
@@ -38,9 +37,6 @@ Quantity = Annotated[
     Any,
     AfterValidator(_quantity),
     WithJsonSchema({"x-kubernetes-int-or-string": True, "pattern": quantity.PATTERN}),
-]
-OpenObject = Annotated[
-    Json, WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
 ]
 PodTemplate = Annotated[Json, WithJsonSchema({KUBERNETES: "V1PodTemplateSpec"})]
 MetricSpec = Annotated[Json, WithJsonSchema({KUBERNETES: "V2MetricSpec"})]

@@ -66,7 +66,6 @@ LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 MUSTER_SCHEDULER: Final = "muster"
 KUBE_BATCH_SCHEDULER: Final = "kube-batch"
 VOLCANO_SCHEDULER: Final = "volcano"
-DEFAULT_SCHEDULER: Final = "default-scheduler"
 SCHEDULER_NAMES: Final = (MUSTER_SCHEDULER, KUBE_BATCH_SCHEDULER)
 DEFAULT_QUEUE: Final = "default"
 
@@ -174,6 +173,7 @@ class Event(StrEnum):
     SCHEDULING_POLICY_IGNORED = "SchedulingPolicyIgnored"
     LEGACY_FIELD_IGNORED = "LegacyFieldIgnored"
     RESTART_IGNORED = "RestartIgnored"
+    LAUNCHER_NOT_BOUND = "LauncherNotBound"
     DEPRECATED_FIELD = "DeprecatedField"
     PRIORITY_CLASS_NOT_FOUND = Reason.PRIORITY_CLASS_NOT_FOUND.value
     ERR_RESOURCE_EXISTS = "ErrResourceExists"

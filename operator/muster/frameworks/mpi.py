@@ -185,8 +185,5 @@ def first_with(template: Json, fields: Json) -> Json:
 
 
 def _joined(one: Json, more: Json) -> Json:
-    return {**one, **{key: _longer(one.get(key), value) for key, value in more.items()}}
-
-
-def _longer(there: Any, value: Any) -> Any:
-    return [*(there or ()), *value] if isinstance(value, list) else value
+    lists = {k: [*(one.get(k) or ()), *v] for k, v in more.items() if isinstance(v, list)}
+    return {**one, **more, **lists}

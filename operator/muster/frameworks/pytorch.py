@@ -155,9 +155,7 @@ def _notices(job: Job) -> Iterator[Notice]:
 def _rendezvous(job: Job) -> Iterator[Problem]:
     backend = (master_worker.elastic(job) or {}).get("rdzvBackend")
     if backend not in (None, "", *_BACKENDS):
-        listed = ", ".join(f'"{name}"' for name in _BACKENDS)
-        detail = f'Unsupported value: "{backend}": supported values: {listed}'
-        yield Problem("spec.elasticPolicy.rdzvBackend", detail)
+        yield base.unsupported("spec.elasticPolicy.rdzvBackend", backend, _BACKENDS)
 
 
 _RULES: Final = (

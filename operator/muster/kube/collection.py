@@ -89,14 +89,15 @@ class Collection(Generic[T]):
         if known is not None and known[0] == uid:
             self._drop((namespace, name))
 
-    def begin(self, namespace: str, version: int) -> None:
-        """Take in that a list of that version is about to come, while no watch is under way.
+    def reached(self, namespace: str) -> int:
+        """Return the version up to which all of a followed namespace has been shown."""
+        return self._reached[namespace]
 
-        If it is lower than what has been shown, the server has been set back to an earlier state:
-        what the list holds counts whatever its version, and all else is gone.
+    def set_back(self, namespace: str, version: int) -> None:
+        """Take in that the server has been set back to that earlier state, of which a list comes.
+
+        What the list holds counts whatever its version, and all else is gone.
         """
-        if version >= self._reached[namespace]:
-            return
         for key, (uid, _) in self._versions.items():
             if namespace in ("", key[0]):
                 self._versions[key] = (uid, _UNREAD)

@@ -137,15 +137,15 @@ class EventRecorder:
         """Count in the event that is there; say whether it is."""
         last = {key: waiting.document[key] for key in ("lastTimestamp", "message")}
         known = self._written.get(name)
-        try:
-            if known is None:
-                found = await self._kube.patch(path, last, PriorityLevel.EVENT)
-                known = int(found.get("count") or 1)
-            count = known + waiting.count
-            await self._kube.patch(path, {**last, "count": count}, PriorityLevel.EVENT)
-        except ApiError as error:
-            if error.code != 404:
-                raise
+        found: Json | None = {}
+        if known is None:
+            found = await self._kube.patch(path, None, last, PriorityLevel.EVENT)
+            known = int((found or {}).get("count") or 1)
+        count = known + waiting.count
+        if found is not None:
+            counted = {**last, "count": count}
+            found = await self._kube.patch(path, None, counted, PriorityLevel.EVENT)
+        if found is None:
             # The server keeps events for an hour.
             self._written.pop(name, None)
             return False

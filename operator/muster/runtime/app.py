@@ -31,7 +31,7 @@ from muster.kube.events import EventRecorder
 from muster.kube.leaderelection import LeaderElector, Timings
 from muster.kube.tokens import TokenGuard
 from muster.kube.workqueue import WorkQueue
-from muster.runtime import health, logs, metrics, permissions, webhook
+from muster.runtime import handlers, health, logs, metrics, permissions, webhook
 from muster.runtime.endpoint import Endpoint, Place
 from muster.runtime.metrics import Launcher, Metrics
 from muster.runtime.permissions import Grants, Losses
@@ -46,6 +46,10 @@ log = logging.getLogger(__name__)
 PASSES_AT_ONCE = 1024
 """A pass mostly waits in flow control; one that waits to write services or prose must not keep
 another from creating pods."""
+RELIST_PAUSE = 1.0
+"""Seconds for all jobs of a list to come in before the audit that follows it."""
+AUDIT_SECONDS = 300.0
+"""How often the list of jobs is compared with the server, for deletions that no watch showed."""
 METRICS_PATH = "/metrics"
 SCHEDULER_OVERLAY = "scheduler"
 
@@ -120,6 +124,7 @@ class Operator:
         self.metrics.missing_permissions.set_function(lambda: len(self.losses.missing))
         self.problem = "starting"
         self._stop = asyncio.Event()
+        self._relisted = asyncio.Event()
 
     async def serve(self) -> int:
         """Run until a signal, or until the lease is lost; return the exit code."""
@@ -180,6 +185,9 @@ class Operator:
             asyncio.create_task(self.losses.run(), name="permissions"),
             asyncio.create_task(self._lead(leader), name="work"),
         }
+        # Alone there are no jobs to follow.
+        if self.frameworks:
+            parts.add(asyncio.create_task(self._follow_jobs(), name="kopf"))
         if self.endpoint is not None:
             parts.add(asyncio.create_task(self.endpoint.admission.run(), name="admission"))
             parts.add(asyncio.create_task(self.endpoint.run(), name="webhook"))
@@ -196,6 +204,15 @@ class Operator:
             await leader.release()
         return 0 if done == {stopping} else 1
 
+    async def _follow_jobs(self) -> None:
+        await handlers.follow(
+            self.kube,
+            self.frameworks,
+            self.settings.namespaces,
+            self.store.jobs.show,
+            self._relisted.set,
+        )
+
     async def _lead(self, leader: LeaderElector | None) -> None:
         """Work while this process leads; returning means that it does not any more."""
         # A standby follows everything too, so that it takes over with a full store.
@@ -206,19 +223,28 @@ class Operator:
             await leader.acquire()
             # Again: what was granted meanwhile, and the jobs as the leader before left them.
             await self.informers.synced()
-            with contextlib.suppress(*BROKEN):
-                await self.informers.read_jobs()
         log.info("working: gang scheduler %s", self.backend.name)
         self.store.jobs.ended = self.metrics.ended
         async with asyncio.TaskGroup() as tasks:
             running = [
                 tasks.create_task(self._decide()),
                 tasks.create_task(self.recorder.run()),
+                tasks.create_task(self._audit()),
             ]
             if leader is not None:
                 await leader.hold()
                 for task in running:
                     task.cancel()
+
+    async def _audit(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(AUDIT_SECONDS):
+                    await self._relisted.wait()
+                await asyncio.sleep(RELIST_PAUSE)
+            self._relisted.clear()
+            with contextlib.suppress(*BROKEN):
+                await self.informers.read_jobs()
 
     async def _decide(self) -> None:
         """Reconcile and schedule, with all before them that other operators have left."""

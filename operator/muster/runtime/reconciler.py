@@ -32,7 +32,7 @@ from muster.controller.model import (
     SetStatus,
 )
 from muster.gang import GangBackend
-from muster.kube.client import NOT_WRITTEN, ApiError, Kube
+from muster.kube.client import NOT_WRITTEN, ApiError, Exactly, Kube
 from muster.kube.events import EventRecorder, job_reference, reference
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.resources import Resource
@@ -209,6 +209,9 @@ class Reconciler:
 
         Writes on one object go out one after the other, in their order.
         """
+        adopts = any(isinstance(action, Patch) and action.adopts for action in batch)
+        if adopts and not await self._stays(turn.job):
+            return False
         refused = asyncio.Event()
         lanes: dict[object, list[Action]] = {}
         for index, action in enumerate(batch):
@@ -332,14 +335,15 @@ class Reconciler:
     async def _patch(self, turn: _Turn, action: Patch) -> bool:
         resource = observe.resource(self._store, action.api_version, action.kind)
         path = resource.path(action.namespace, action.name, action.subresource)
+        exactly = Exactly(action.uid)
         try:
-            stored = await self._kube.patch(path, action.body, PriorityLevel.SUPPORT)
+            stored = await self._kube.patch(path, exactly, action.body, PriorityLevel.SUPPORT)
         except ApiError as error:
-            # What is gone needs no change; its informer asks for the next pass.
-            if error.code != 404:
-                turn.refused.append(events.of_failed_patch(action, error.message))
+            turn.refused.append(events.of_failed_patch(action, error.message))
             return False
-        self._take(turn.job, stored)
+        # What is gone needs no change; its informer asks for the next pass.
+        if stored is not None:
+            self._take(turn.job, stored)
         return True
 
     async def _set_status(self, turn: _Turn, action: Action) -> bool:
@@ -350,20 +354,18 @@ class Reconciler:
         patch = edge.difference(document.get("status") or {}, action.status)
         if not patch:
             return True
-        version = {"resourceVersion": document["metadata"]["resourceVersion"]}
-        path = self._path(job, "status")
+        exactly = Exactly(job.uid, document["metadata"]["resourceVersion"])
+        path, body = self._path(job, "status"), {"status": patch}
         try:
-            stored = await self._kube.patch(
-                path, {"metadata": version, "status": patch}, PriorityLevel.STATUS
-            )
+            stored = await self._kube.patch(path, exactly, body, PriorityLevel.STATUS)
         except ApiError as error:
-            if error.code == 404:
-                self._store.jobs.forget(job.key, job.uid)
-                return False
             if error.code == 409:
                 await self._read_anew(job)
                 return False
             raise
+        if stored is None:
+            self._store.jobs.forget(job.key, job.uid)
+            return False
         self._store.put(stored)
         return True
 
@@ -380,13 +382,25 @@ class Reconciler:
         if status.get("completionTime") or {k: status.get(k) for k in said} == said:
             return
         kind, namespace, name = key.split("/", 2)
-        version = {"resourceVersion": document["metadata"]["resourceVersion"]}
+        metadata = document["metadata"]
+        exactly = Exactly(metadata["uid"], metadata["resourceVersion"])
         path = self._resource(kind).path(namespace, name, "status")
         try:
-            body: Json = {"metadata": version, "status": said}
-            self._store.put(await self._kube.patch(path, body, PriorityLevel.STATUS))
+            stored = await self._kube.patch(path, exactly, {"status": said}, PriorityLevel.STATUS)
+            if stored is not None:
+                self._store.put(stored)
         except NOT_WRITTEN as trouble:
             log.info("%s: what is wrong with it was not written: %s", key, trouble)
+
+    async def _stays(self, job: Job) -> bool:
+        """Ask the server whether the job is there, and is not to go.
+
+        A job that is deleted without its children gives them up before any watch may show that:
+        who were made its own again would go with it.
+        """
+        await self._read_anew(job)
+        found = self._store.jobs.get(job.key)
+        return found is not None and found.uid == job.uid and not found.deleting
 
     async def _read_anew(self, job: Job) -> None:
         """Read the job, of which the watch has not shown the latest version."""

@@ -20,7 +20,7 @@ from muster.api.model import Job, Json
 from muster.controller.templates import labels
 from muster.gang import Update
 from muster.kube import resources
-from muster.kube.client import BROKEN, ApiError, Kube
+from muster.kube.client import BROKEN, ApiError, Exactly, Kube
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.resources import Resource
 from muster.store import informers
@@ -106,11 +106,12 @@ class Takeover:
         metadata = document["metadata"]
         wanted = labels(job, frameworks.of(job))
         if names.OPERATOR_NAME not in (metadata.get("labels") or {}):
-            change = {"metadata": {"uid": metadata["uid"], "labels": wanted}}
+            exactly, change = Exactly(metadata["uid"]), {"metadata": {"labels": wanted}}
             try:
-                document = await self._kube.patch(path, change, PriorityLevel.SUPPORT)
-            except ApiError as error:
-                if error.code in (404, 409):
+                stored = await self._kube.patch(path, exactly, change, PriorityLevel.SUPPORT)
+                if stored is None:
                     return  # gone, or another one by now
+                document = stored
+            except ApiError as error:
                 log.warning("%s: %s could not be labelled: %s", job.key, path, error.message)
         self._store.put(document)

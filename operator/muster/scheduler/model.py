@@ -184,10 +184,6 @@ class Shape:
         return bool(self.affinity or self.wants or self.drivers)
 
 
-def _nothing() -> IntArray:
-    return np.zeros(0, np.int64)
-
-
 @dataclass(frozen=True, slots=True)
 class PodSet:
     """The tasks of one replica role: same shape, same priority, distinguished by an index."""
@@ -213,7 +209,7 @@ class PodSet:
     """Index -> the node that the task's last pod had."""
     nominated: Mapping[int, str] = field(default_factory=dict)
     """Index -> the node that is kept for the task since others were evicted for its gang."""
-    request: IntArray = field(default_factory=_nothing, compare=False)
+    request: IntArray = field(default_factory=lambda: np.zeros(0, np.int64), compare=False)
     """(R,) what one task takes, its slot included."""
     ports: frozenset[HostPort] = frozenset()
     """What each of `held` and `leaving` holds of its node's ports."""

@@ -491,3 +491,9 @@ def _legal(session: Session, tasks: PodSetState, order: Sequence[int]) -> bool:
     for node in order[:added]:
         affinity.add(shape, np.array([node]), -one)
     return added == len(order)
+
+
+def backfill(session: Session) -> None:
+    """Place the gangs whose remaining tasks are all BestEffort."""
+    # They take nothing that queues share.
+    run(session, [gang for gang in session.gangs if gang.best_effort], fair=False)
