@@ -92,6 +92,8 @@ class ApiServer:
         while True:
             events = self._kube.watch(path, {**params, "resourceVersion": version})
             while (event := await _answer(anext(events, None))) is not None:
+                if event == OPENED:
+                    continue
                 found = event["object"]
                 if event["type"] == "ERROR":
                     message = found.get("message", "an error without a message")
