@@ -92,7 +92,7 @@ class ApiServer:
         while True:
             events = self._kube.watch(path, {**params, "resourceVersion": version})
             while (event := await _answer(anext(events, None))) is not None:
-                if event == OPENED:
+                if event == kube.OPENED:
                     continue
                 found = event["object"]
                 if event["type"] == "ERROR":
