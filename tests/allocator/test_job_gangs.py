@@ -13,12 +13,23 @@ from following import Following, Shown
 from muster import gang
 from muster.allocator import tracker
 from muster.allocator.members import JobMembers
-from muster.allocator.tracker import NOT_NOW, PATIENCE, REST, Departure, Evict, Publish
+from muster.allocator.tracker import (
+    NOT_NOW,
+    PATIENCE,
+    REST,
+    Assignment,
+    Bind,
+    Departure,
+    Evict,
+    Outcome,
+    Publish,
+)
 from muster.allocator.verdict import Cause
 from muster.api import edge
 from muster.api.reasons import Reason
 from muster.controller.model import Refusal
 from muster.frameworks import FRAMEWORKS
+from muster.scheduler.model import PODS
 from muster.store.store import Callbacks, Store
 from world import START, tfjob
 
@@ -73,8 +84,8 @@ class Story(Shown):
         """The job as it is at present."""
         return self.store.jobs.get(KEY)
 
-    def pod(self, name, *, node="n1", phase="Running", uid="", reason="", going=False):
-        """Show a pod of the job."""
+    def pod(self, name, *, node="n1", phase="Running", uid="", reason="", going=False, by=""):
+        """Show a pod of the job, which names the scheduler `by`."""
         metadata = {
             "name": name,
             "namespace": "team",
@@ -88,7 +99,7 @@ class Story(Shown):
             **({"deletionTimestamp": edge.format_time(START)} if going else {}),
         }
         status = {"phase": phase, "reason": reason}
-        spec = {"containers": [], **({"nodeName": node} if node else {})}
+        spec = {"containers": [], "schedulerName": by, **({"nodeName": node} if node else {})}
         self.put({"kind": "Pod", "metadata": metadata, "spec": spec, "status": status})
 
     def gone(self, name, uid=""):
@@ -108,6 +119,16 @@ class Story(Shown):
     def promise(self, *pairs):
         """Give pods their nodes."""
         self.following.assume(dict(pairs))
+
+    def give(self, nodes):
+        """Give pods their nodes, as a cycle does."""
+        facts = self.following.gangs.facts(KEY, self.now)
+        shape = facts.tasks[0].shape
+        found = tuple(
+            Assignment(place, facts.pods[place].uid, node, shape) for place, node in nodes.items()
+        )
+        step = tracker.accepted(self.memory, facts, Outcome(facts.blank, found), self.now)
+        self.following.gangs.take(KEY, step)
 
     @property
     def promised(self):
@@ -134,6 +155,36 @@ def running(story):
         story.pod(name, node=node)
     story.look()
     return story
+
+
+def room(story):
+    """Return node -> how many pods take room there."""
+    nodes = story.store.columns.freeze([], [], movable=False).nodes
+    return {name: int(nodes.used[i, PODS]) // 1000 for i, name in enumerate(nodes.names)}
+
+
+def test_pods_that_name_another_scheduler_are_left_to_it():
+    """Neither bound, though the job wants one in their place, nor marked, nor evicted."""
+    story = Story()
+    story.look()
+    story.pod(W0, node="", phase="Pending", by="default-scheduler")
+    story.pod(W1, node="", phase="Pending", by="muster")
+    story.look()
+    story.promise(*ALL)
+    story.look()
+    assert {bind.pod.name for bind in story.following.effects.of(Bind)} == {W1}
+    for name, node in ALL:
+        story.pod(name, node=node, by="default-scheduler" if name == W0 else "muster")
+    story.look()
+    story.following.give_back([W0, W1, W2], Departure(CAUSE, story.now))
+    assert set(story.following.going()) == {W1, W2}
+    story.document["status"] = {"gang": {"state": "Released"}}
+    story.look(10.0)
+    assert {evict.pod.name for evict in story.following.effects.of(Evict)} == {W1, W2}
+    for name in (W1, W2):
+        story.gone(name)
+    story.look()
+    assert not story.memory.released
 
 
 def refuse(story, *, seconds=10.0, kind="Pod", reason="Forbidden"):
@@ -169,6 +220,32 @@ class TestPromises:
         assert story.promised == {W1: "n1"}
         assert list(gang.roles[0].waiting) == [2]
         assert gang.admitted
+
+    def test_the_same_job_again_while_the_pods_of_the_last_one_end(self, running):
+        """They have the names, and each holds its room until it goes; so do the promises."""
+        running.document["metadata"] |= {"uid": "second"}
+        running.put(running.document)
+        running.look()
+        running.promise((W0, "n2"), (W1, "n2"), (W2, "n1"))
+        assert room(running) == {"n1": 3, "n2": 3}
+        for name, node in ALL:
+            running.pod(name, node=node, going=True)
+        assert room(running) == {"n1": 3, "n2": 3}
+        for name, _ in ALL:
+            running.gone(name)
+        assert room(running) == {"n1": 1, "n2": 2}
+        assert running.promised == {W0: "n2", W1: "n2", W2: "n1"}
+
+    def test_a_pod_that_was_on_its_way_out_already(self, story):
+        """Its binding was too late to be held back; the promise is its successor's."""
+        story.pod(W0, node="", phase="Pending", going=True)
+        story.look()
+        story.give({W0: "n2"})
+        story.pod(W0, node="n1", phase="Pending", going=True)
+        assert story.promised == {W0: "n2"}
+        story.gone(W0)
+        story.pod(W0, node="n2", uid="second")
+        assert story.promised == {}
 
     def test_a_job_made_smaller(self, story):
         """The room of the others is free."""

@@ -12,7 +12,7 @@ from following import Following, Shown
 from muster import gang
 from muster.allocator import tracker
 from muster.allocator.members import PodGroupMembers
-from muster.allocator.tracker import NOT_NOW, PATIENCE, REST, Departure, Evict, Started
+from muster.allocator.tracker import NOT_NOW, PATIENCE, REST, Bind, Departure, Evict, Started
 from muster.allocator.verdict import RELEASE, Cause
 from muster.api.reasons import Reason
 from muster.store.store import Store
@@ -104,6 +104,19 @@ def test_a_group_says_for_how_long_the_place_is_kept(spec, kept):
     assert story.following.wakes == ([10.0 + kept] if kept else [])
     story.pod("d", "n2")
     assert story.look(12.0).hold_until is None
+
+
+def test_a_pod_made_anew_under_the_name_of_one_that_was_given_a_node():
+    """It may ask for more: what was decided is not for it, and it waits for the next cycle."""
+    story = Story(runs=False)
+    story.promise(1.0, a="n1", b="n1", c="n2")
+    uids = {name: f"uid-{name}" for name in "abc"}
+    promised = {n: replace(it, uid=uids[n]) for n, it in story.memory.assumed.items()}
+    story.following.set(assumed=promised)
+    story.pod("c", "", uid="second", phase="Pending")
+    story.look(2.0)
+    assert "c" not in story.following.assumed()
+    assert "second" not in {effect.pod.uid for effect in story.following.effects.of(Bind)}
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,32 @@ def test_one_pass_at_a_time_and_one_more_for_what_came_meanwhile() -> None:
     assert (most, passes) == (1, 2)
 
 
+def test_nothing_is_kept_of_a_key_that_its_pass_finds_gone() -> None:
+    """Not even its slot, unless it has come again meanwhile."""
+    passes: list[str] = []
+    done = asyncio.Event()
+
+    async def one(key: str) -> None:
+        passes.append(key)
+        queue.forget(key)
+        if len(passes) == 1:
+            queue.add(key)
+        else:
+            done.set()
+
+    async def play() -> None:
+        for key in ("a", "b"):
+            queue.add(key)
+            await done.wait()
+            done.clear()
+            await asyncio.sleep(0)
+            assert not queue._slots
+        assert passes == ["a", "a", "b"]
+
+    queue = WorkQueue(one, width=1)
+    asyncio.run(_with(queue, play))
+
+
 def test_the_earlier_of_two_times_counts() -> None:
     """A later wish does not put off an earlier one, and one pass serves both."""
     done = asyncio.Event()

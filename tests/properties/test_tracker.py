@@ -250,11 +250,10 @@ class Gang:
 
     def arrive(self, place, pod):
         """Show the pod on its node."""
-        self.columns.forget("team", place)
-        self.columns.assumed.pop(("team", place), None)
         memory = tracker.arrived(self.memory, place, pod, self.now)
         assert place not in memory.assumed or pod.terminal
-        self.memory = memory if place not in memory.assumed else self.memory
+        if place not in memory.assumed:
+            self.remember(memory)
 
     def op_not_bound(self, _slot, place, pod, _seconds):
         """Let a binding fail."""

@@ -434,7 +434,7 @@ def test_queues_priorities_and_budgets(story):
     status = {"state": "Open"}
     queue = {"kind": "Queue", "metadata": {"name": "q"}, "spec": {"weight": 3}, "status": status}
     story.put(queue, namespace="")
-    assert (store.queues["q"].weight, store.queue_status["q"]) == (3, status)
+    assert (store.queues["q"].weight, store.queue_status["q"]) == (3, ("uid-q", status))
     store.gone("Queue", "", "q", "uid-q")
     assert (store.queues, store.queue_status) == ({}, {})
     story.pod(node="n1")

@@ -273,6 +273,11 @@ def job_facts(
         need=gangs.minimum(job, late) - elsewhere,
         late=template.late,
         free=template.free,
+        foreign=frozenset(
+            place
+            for place, pod in pods.items()
+            if pod.scheduler_name and pod.scheduler_name not in rules.scheduler_names
+        ),
         was_whole=standing.was_admitted(job),
         youngest=_youngest(counted),
         running_since=gangs.running_since(job),

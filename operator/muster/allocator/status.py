@@ -19,7 +19,7 @@ from muster.api.reasons import GangPhase
 from muster.api.status import Verdict
 from muster.cluster import podgroups
 from muster.gang import podgroup
-from muster.kube.client import NOT_WRITTEN, Kube
+from muster.kube.client import NOT_WRITTEN, Exactly, Kube
 from muster.kube.events import EventRecorder, reference
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.resources import QUEUES, Resource
@@ -71,20 +71,21 @@ class QueueStatus:
             await asyncio.gather(*(self._write(name, found[name]) for name in there))
 
     async def _write(self, name: str, share: Share) -> None:
-        seen, wanted = self._store.queue_status.get(name, {}), status(share)
+        uid, seen = self._store.queue_status.get(name, ("", {}))
+        wanted = status(share)
         patch = edge.difference({key: seen[key] for key in wanted if key in seen}, wanted)
-        if not patch:
+        if not (uid and patch):
             return
+        path, urgency = QUEUES.path("", name), PriorityLevel.STATUS
         try:
-            document = await self._kube.patch(
-                QUEUES.path("", name), {"status": patch}, PriorityLevel.STATUS
-            )
+            document = await self._kube.patch(path, Exactly(uid), {"status": patch}, urgency)
         except NOT_WRITTEN as error:
             log.info("the status of queue %s was not written: %s", name, error)
             # The next cycle tries again, and if there is none, this.
             asyncio.get_running_loop().call_later(PAUSE, self._news.set)
         else:
-            self._store.put(document)
+            if document is not None:
+                self._store.put(document)
 
 
 def status(share: Share) -> Json:
@@ -149,11 +150,14 @@ class GroupStatus:
             return
         try:
             path = POD_GROUPS.path(group.namespace, group.name)
-            self._store.put(await self._kube.patch(path, patch, PriorityLevel.STATUS))
+            stored = await self._kube.patch(path, Exactly(group.uid), patch, PriorityLevel.STATUS)
         except NOT_WRITTEN as error:
             log.info("%s: its status was not written: %s", key, error)
             asyncio.get_running_loop().call_later(RETRY, self.enqueue, key)
         else:
+            if stored is None:
+                return
+            self._store.put(stored)
             if verdict is not None and verdict.reason and "conditions" in patch["status"]:
                 event, about = names.Event.UNSCHEDULABLE, reference(group)
                 self._recorder.emit(about, "Warning", event, verdict.message)

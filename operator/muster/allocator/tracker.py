@@ -86,6 +86,8 @@ class GangFacts:
     free: frozenset[str] = _NONE
     """Places of pods that may be created without a node at any time: gated, or placed by another
     scheduler."""
+    foreign: frozenset[str] = _NONE
+    """Places of pods that name another scheduler: they are neither bound nor evicted here."""
     was_whole: bool = False
     """What is written of it is about a gang that had all its nodes."""
     youngest: float | None = None
@@ -153,6 +155,14 @@ class Assumed:
     node: str
     shape: PodShape
     since: float
+    uid: str = ""
+    """Of the pod that it is for; empty: of whichever is made for the place."""
+    after: str = ""
+    """uid of the pod that was on its way out then, whose successor it is for."""
+
+    def means(self, pod: PodView) -> bool:
+        """Say whether it is for that pod of its place."""
+        return pod.uid != self.after and self.uid in ("", pod.uid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -475,9 +485,19 @@ def _drop_void(turn: _Turn) -> None:
     """
     assumed, facts = turn.memory.assumed, turn.facts
     pods = ((place, facts.pods.get(place)) for place in assumed)
-    over = {p for p, it in pods if it and (it.phase == "Succeeded" or jobpods.refused(it))}
+    over = {
+        place
+        for place, pod in pods
+        if pod is not None
+        and (pod.phase == "Succeeded" or jobpods.refused(pod) or _is_another(assumed[place], pod))
+    }
     lost = {place for place, it in assumed.items() if it.node in facts.lost}
     turn.forget(over | lost | (assumed.keys() - facts.wanted))
+
+
+def _is_another(it: Assumed, pod: PodView) -> bool:
+    """Say whether the pod was made after the one that was given the node: it may ask for more."""
+    return bool(it.uid) and not it.means(pod)
 
 
 def _lapse(turn: _Turn) -> None:
@@ -532,7 +552,8 @@ def _follow_release(turn: _Turn) -> None:
         return
     # What comes now was on its way when the gang was released: it must go as well. And as long as
     # the old status is there, a process after this one would take the gang for a whole one.
-    over = all(pod.terminal for pod in facts.pods.values()) and not facts.was_whole
+    there = (pod for place, pod in facts.pods.items() if place not in facts.foreign)
+    over = all(pod.terminal for pod in there) and not facts.was_whole
     turn.remember(released=not over, leaving={} if over else _all_leave(turn, memory.cause))
 
 
@@ -545,7 +566,9 @@ def _all_leave(turn: _Turn, cause: Cause | None) -> Mapping[str, Leaving]:
     return {
         place: Leaving(pod.uid, cause)
         for place, pod in facts.pods.items()
-        if _stays(pod) and (facts.remade or pod.node or pod.uid in binding)
+        if _stays(pod)
+        and place not in facts.foreign
+        and (facts.remade or pod.node or pod.uid in binding)
     }
 
 
@@ -720,6 +743,8 @@ def _bind(turn: _Turn) -> None:
     sent = []
     for place, it in memory.assumed.items():
         pod = pods.get(place)
+        if place in turn.facts.foreign:
+            continue
         if pod is not None and _waits(pod) and pod.uid not in memory.binding:
             sent.append(pod.uid)
             turn.effects.append(Bind(pod, it.node))
@@ -826,9 +851,10 @@ def arrived(memory: GangMemory, place: str, pod: PodView, now: float) -> GangMem
             changes["retries"] = _paused(memory.retries, place, now)
     else:
         # From here on the pod itself takes the room that was taken for it.
-        if place in memory.assumed:
+        comes = place in memory.assumed and memory.assumed[place].means(pod)
+        if comes:
             changes["assumed"] = _without(memory.assumed, place)
-        if place in memory.assumed or pod.uid in memory.binding:
+        if comes or pod.uid in memory.binding:
             changes["arrivals"] = (*memory.arrivals, pod)
         if not pod.deleting and memory.previous.get(place) != pod.node:
             changes["previous"] = {**memory.previous, place: pod.node}
@@ -943,7 +969,9 @@ def _assume(turn: _Turn, assignments: Iterable[Assignment]) -> bool:
             return False
         if pod is not None and pod.node and not pod.terminal:
             continue
-        made[it.place] = Assumed(it.node, it.shape, now)
+        uid = it.uid if not facts.remade else ""
+        after = pod.uid if pod is not None and not _stays(pod) else ""
+        made[it.place] = Assumed(it.node, it.shape, now, uid, after)
         wanted = now if memory.started else facts.begins
         waited.append(now - (wanted if pod is None else pod.created))
     turn.remember(
@@ -972,6 +1000,8 @@ def _mark(turn: _Turn, outcome: Outcome) -> None:
         node = "" if facts.remade else outcome.nominations.get(place, "")
         mark = verdict.reason, node
         if not _waits(pod) or pod.uid in memory.binding or memory.marked.get(pod.uid) == mark:
+            continue
+        if place in facts.foreign:
             continue
         fresh[pod.uid] = mark
         news = pod.message != verdict.message
@@ -1017,12 +1047,15 @@ def giving_back(
     """Let go of the pods on these places; of the gang as a whole if nothing would be left."""
     turn = _Turn(memory, facts, now)
     pods = facts.pods
-    staying = {place for place, pod in pods.items() if pod.node and not pod.terminal}
+    held = {place for place, pod in pods.items() if pod.node and not pod.terminal}
+    staying = held - facts.foreign
     # One by one they would be made again one by one, each with a claim on its old node.
     if staying <= going | memory.leaving.keys():
         _release(turn, departure)
     else:
-        gone = {p: Leaving(pods[p].uid, departure.cause) for p in going if p in pods}
+        gone = {
+            p: Leaving(pods[p].uid, departure.cause) for p in going - facts.foreign if p in pods
+        }
         turn.remember(
             nominated={**memory.nominated, **departure.nodes},
             leaving={**memory.leaving, **gone},

@@ -164,6 +164,7 @@ class Event(StrEnum):
     SCHEDULING_POLICY_IGNORED = "SchedulingPolicyIgnored"
     LEGACY_FIELD_IGNORED = "LegacyFieldIgnored"
     RESTART_IGNORED = "RestartIgnored"
+    LAUNCHER_NOT_BOUND = "LauncherNotBound"
     DEPRECATED_FIELD = "DeprecatedField"
     PRIORITY_CLASS_NOT_FOUND = Reason.PRIORITY_CLASS_NOT_FOUND.value
     ERR_RESOURCE_EXISTS = "ErrResourceExists"

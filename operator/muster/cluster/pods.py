@@ -15,6 +15,8 @@ from muster.scheduler.model import HostPort, Link
 
 Requests = tuple[tuple[str, int], ...]
 """(resource, amount) in the units of `api.quantity`, sorted by name, the pod slot left out."""
+PodKey = tuple[str, str, str]
+"""(namespace, name, uid): an older pod of the name is another. No uid: a pod that is wanted."""
 PER_POD: Final = (names.REPLICA_INDEX, names.JOB_ROLE)
 """Labels that pods of one role do not have in common."""
 UNSUPPORTED_VOLUMES: Final = (
@@ -99,6 +101,11 @@ class PodUse:
     claims: tuple[tuple[str, str], ...] = ()
     """(namespace, name)"""
     scratch: tuple[Scratch, ...] = ()
+
+    @property
+    def key(self) -> PodKey:
+        """Which pod it is."""
+        return self.namespace, self.name, self.uid
 
     @property
     def mounts(self) -> tuple[tuple[str, str], ...]:

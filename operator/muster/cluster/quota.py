@@ -129,6 +129,8 @@ class QuotaBook:
 def _put(views: dict[str, dict[str, V]], before: V | None, after: V | None) -> None:
     if before is not None:
         views[before.namespace].pop(before.name, None)
+        if not views[before.namespace]:
+            del views[before.namespace]
     if after is not None:
         views.setdefault(after.namespace, {})[after.name] = after
 

@@ -14,7 +14,7 @@ from muster.cluster.gangs import GangInput, QueueInput
 from muster.cluster.hostports import HostPorts
 from muster.cluster.nodes import NodeColumns, NodeView, ShapeRow, Vocabulary
 from muster.cluster.podaffinity import PodAffinity, Profile
-from muster.cluster.pods import PodShape, PodUse, Requests
+from muster.cluster.pods import PodKey, PodShape, PodUse, Requests
 from muster.cluster.quota import QuotaBook
 from muster.cluster.storage import Consumer, Reach
 from muster.cluster.tasks import RoleInput
@@ -94,8 +94,6 @@ class Tenants:
         return [np.zeros(0, np.int64)], [np.zeros((0, width), np.int64)]
 
 
-Key = tuple[str, str]
-"""(namespace, name) of a pod."""
 IDLE_SHAPES: Final = 64
 """How many shapes that nobody waits with keep their rows for the next job that looks alike."""
 
@@ -137,16 +135,16 @@ class ClusterColumns:
 
     def __init__(self, resources: Iterable[str] = ()) -> None:
         """Begin empty; `resources` have their columns from the start, in that order."""
-        self.assumed: dict[Key, str] = {}
-        """Placements whose pods have not been seen on their node yet."""
+        self.assumed: dict[tuple[str, str], str] = {}
+        """(namespace, place) -> node, of wanted pods that have not been seen on it yet."""
         self.changes = 0
         """Grows with everything that may take room away, assumptions aside."""
         self._vocabulary = Vocabulary()
         self._vocabulary.learn(tuple((name, 0) for name in resources))
         self._width = len(self._vocabulary.names)
         self._nodes = NodeColumns(self._vocabulary)
-        self._uses: dict[Key, PodUse] = {}
-        self._residents: dict[str, dict[Key, PodUse]] = {}
+        self._uses: dict[PodKey, PodUse] = {}
+        self._residents: dict[str, dict[PodKey, PodUse]] = {}
         self._ports = HostPorts()
         self.volumes = Volumes()
         self.quotas = QuotaBook()
@@ -181,31 +179,23 @@ class ClusterColumns:
                 self._count(use, 1)
 
     def pod_changed(self, before: PodUse | None, after: PodUse | None) -> None:
-        """Take in what a pod holds now; it replaces an assumption about the same pod."""
+        """Take in what a pod holds now. Where it is the one that is wanted, `forget` that one."""
+        if before is not None and (after is None or before.key != after.key):
+            self._remove(before.key)
         if after is not None:
-            self.changes += self._uses.get((after.namespace, after.name)) is None
+            # Where one of its name is expected, its room is taken already.
+            expected = self.assumed.get((after.namespace, after.name)) == after.node
+            self.changes += not expected and after.key not in self._uses
             self._put(after)
-            self.assumed.pop((after.namespace, after.name), None)
-        elif before is not None:
-            key = (before.namespace, before.name)
-            if key in self._uses and self._uses[key].uid == before.uid:
-                self._remove(key)
 
     def space_changed(self, name: str, labels: Mapping[str, str] | None) -> None:
         """Take in the labels of a namespace; None: it is gone."""
         self._affinity.counts.space_changed(name, labels)
 
     def assume(self, namespace: str, name: str, node: str, shape: PodShape) -> None:
-        """Count a placement as used until the pod is seen on its node, or `forget`.
-
-        Without effect if the pod is seen on a node already.
-        """
-        key = (namespace, name)
-        # The watch may have been faster than the answer to the write: then it is no assumption.
-        if key in self._uses and key not in self.assumed:
-            return
+        """Count the room of a wanted pod as used until `forget`, beside any pod of that name."""
         self._put(shape.use(namespace, name, node))
-        self.assumed[key] = node
+        self.assumed[namespace, name] = node
 
     def knows(self, node: str) -> bool:
         """Say whether there is a node of that name."""
@@ -237,9 +227,8 @@ class ClusterColumns:
 
     def forget(self, namespace: str, name: str) -> None:
         """Give up an assumption; without effect if there is none."""
-        key = (namespace, name)
-        if self.assumed.pop(key, None) is not None:
-            self._remove(key)
+        if self.assumed.pop((namespace, name), None) is not None:
+            self._remove((namespace, name, ""))
 
     def contents(self) -> tuple[list[NodeView], list[PodUse], Mapping[str, Mapping[str, str]]]:
         """Return all nodes, all that pods take of them, and the labels of namespaces."""
@@ -295,12 +284,10 @@ class ClusterColumns:
         return self._tenants.freeze(holders, self._nodes.order()[1])
 
     def _put(self, use: PodUse) -> None:
-        key = (use.namespace, use.name)
-        before = self._uses.get(key)
-        if before == use:
+        key = use.key
+        if self._uses.get(key) == use:
             return
-        if before is not None:
-            self._remove(key)
+        self._remove(key)
         self._uses[key] = use
         self._residents.setdefault(use.node, {})[key] = use
         self._ports.put(use.node, use.ports, ending=use.deleting, sign=1)
@@ -308,8 +295,10 @@ class ClusterColumns:
         self.volumes.put(use, 1)
         self._count(use, 1)
 
-    def _remove(self, key: Key) -> None:
-        use = self._uses.pop(key)
+    def _remove(self, key: PodKey) -> None:
+        use = self._uses.pop(key, None)
+        if use is None:
+            return
         residents = self._residents[use.node]
         del residents[key]
         if not residents:

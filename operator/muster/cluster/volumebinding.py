@@ -15,7 +15,7 @@ import numpy as np
 
 from muster.api.reasons import Reason
 from muster.cluster.nodes import NodeView, holds
-from muster.cluster.pods import PodShape, PodUse, Scratch, Term
+from muster.cluster.pods import PodKey, PodShape, PodUse, Scratch, Term
 from muster.cluster.storage import (
     ZONES,
     AttachView,
@@ -166,17 +166,16 @@ class Volumes:
     claims: dict[Key, ClaimView] = field(default_factory=dict)
     volumes: dict[str, VolumeView] = field(default_factory=dict)
     classes: dict[str, ClassView] = field(default_factory=dict)
-    users: dict[Key, dict[Key, str]] = field(default_factory=dict)
+    users: dict[Key, dict[PodKey, str]] = field(default_factory=dict)
     """Claim -> pod -> its node."""
     chosen: dict[Key, str] = field(default_factory=dict)
     """Claim that has users -> the volume that is for it, empty if one is made."""
     _options: dict[ClaimView, tuple[VolumeView, ...]] = field(default_factory=dict)
-    going: set[Key] = field(default_factory=set)
+    going: set[PodKey] = field(default_factory=set)
     """Pods with claims that are being deleted."""
     limits: Limits = field(default_factory=Limits)
-    _scratch: dict[Key, tuple[Scratch, str]] = field(default_factory=dict)
-    """Claim that is made for a pod on a node -> the volume as the pod asks for it, the pod's uid.
-    """
+    _scratch: dict[Key, dict[str, Scratch]] = field(default_factory=dict)
+    """Claim that is made for a pod on a node -> the pod's uid -> the volume, as the pod asks."""
     _claimants: Mapping[int, PodShape] = field(default_factory=dict)
     _drivers: Mapping[int, tuple[Driver, ...]] = field(default_factory=dict)
 
@@ -200,14 +199,17 @@ class Volumes:
             return
         for claim in use.mounts:
             users = self.users.setdefault(claim, {})
-            _put(users, (use.namespace, use.name), use.node, there=sign > 0)
+            _put(users, use.key, use.node, there=sign > 0)
             if not users:
                 del self.users[claim]
         for own in use.scratch:
             key = own.key(use.namespace, use.name)
-            _put(self._scratch, key, (own, use.uid), there=sign > 0)
+            asked = self._scratch.setdefault(key, {})
+            _put(asked, use.uid, own, there=sign > 0)
+            if not asked:
+                del self._scratch[key]
         if use.deleting:
-            (self.going.add if sign > 0 else self.going.discard)((use.namespace, use.name))
+            (self.going.add if sign > 0 else self.going.discard)(use.key)
 
     def refusal(self, shape: PodShape) -> Refusal | None:
         """Return why pods of the shape cannot be placed anywhere at present."""
@@ -386,7 +388,7 @@ class Volumes:
         """Return the volume that a pod with the claim has on its node; no driver: it is none."""
         claim = self.claims.get(key)
         if key in self._scratch and (claim is None or not self._owned(key, claim)):
-            return self._maker(self._scratch[key][0]), _name(key)
+            return self._maker(next(iter(self._scratch[key].values()))), _name(key)
         if claim is None:
             return "", ""
         volume = self.volumes.get(claim.volume)
@@ -453,7 +455,7 @@ class Volumes:
 
     def _owned(self, key: Key, claim: ClaimView) -> bool:
         """Say whether the claim is not that of a pod which had the name before."""
-        return key not in self._scratch or self._scratch[key][1] == claim.owner
+        return key not in self._scratch or claim.owner in self._scratch[key]
 
     def _missing(self, key: Key) -> str:
         claim = self.claims.get(key)

@@ -10,6 +10,7 @@ from typing import Final
 
 from muster.api import names
 from muster.api.model import BatchView, GroupView, Job, ObjectView, PodView, Replica
+from muster.api.owner import Owner
 from muster.api.status import ReplicaStatus
 from muster.controller.model import Observed
 from muster.controller.templates import labels
@@ -19,6 +20,8 @@ FIRST_RETRYABLE: Final = 128
 """Exit codes from here on are retried under ExitCode; smaller ones are the program's verdict."""
 BACKOFF_EXCEEDED: Final = "BackoffLimitExceeded"
 """Reason of a batch Job that has tried too often."""
+TOO_LONG: Final = 10
+"""Digits that no index has."""
 LONGEST: Final = 1024
 """Characters of a failure's message."""
 LEFTOVER_GRACE: Final = 60.0
@@ -85,10 +88,14 @@ def job_pods(observed: Observed, framework: Framework) -> JobPods:
     """Sort the pods of one pass."""
     job = observed.job
     mine = job.as_owner
-    makers = {batch.as_owner: batch for batch in observed.batches if batch.owner == mine}
-    own = [pod for pod in observed.pods if pod.owner == mine]
-    own += (stand_in(batch, observed.pods) for batch in makers.values())
-    others = [pod for pod in observed.pods if pod.owner not in (mine, *makers)]
+    by_owner: dict[Owner | None, list[PodView]] = {}
+    for pod in observed.pods:
+        by_owner.setdefault(pod.owner, []).append(pod)
+    own = by_owner.pop(mine, [])
+    for batch in observed.batches:
+        if batch.owner == mine:
+            own.append(stand_in(batch, by_owner.pop(batch.as_owner, ())))
+    others = [pod for pods in by_owner.values() for pod in pods]
     kept = _one_per_place(job, framework, own)
     chosen = {pod.uid for pod in kept.values()}
     orphans, foreign, leftovers = _sort_others(observed, framework, others)
@@ -109,8 +116,9 @@ def stand_in(batch: BatchView, pods: Iterable[PodView]) -> PodView:
 
     It has ended when the batch Job has; until then it is what the newest of its pods is, and
     Pending without any. A failure is put down to the newest pod that failed, if there is one.
+    `pods`: those that it has made.
     """
-    made = sorted((p for p in pods if p.owner == batch.as_owner), key=lambda p: p.created)
+    made = sorted(pods, key=lambda pod: pod.created)
     living = [pod for pod in made if not pod.terminal]
     latest = living[-1] if living else None
     view = PodView(
@@ -187,11 +195,13 @@ def _sort_others(
 
 
 def _on_its_place(job: Job, pod: PodView) -> bool:
+    # Of a thousand orphans each is looked at: a comparison with all names would hold the loop.
+    number = pod.name.rpartition("-")[2]
+    index = int(number) if number.isdecimal() and len(number) < TOO_LONG else 0
     return any(
-        pod.name == role.pod_name(job.name, index)
+        index < role.replicas and pod.name == role.pod_name(job.name, index)
         for role in job.replicas
         if role.role == pod.role and not role.batch
-        for index in range(role.replicas)
     )
 
 

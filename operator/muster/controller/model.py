@@ -120,12 +120,16 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """Apply a JSON merge patch to an object's main resource, or to a subresource."""
+    """Apply a JSON merge patch to exactly the object with this uid, or to a subresource of it.
+
+    That it is gone is no error.
+    """
 
     api_version: str
     kind: str
     namespace: str
     name: str
+    uid: str
     body: Json
     subresource: str = ""
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from muster.api import names
-from muster.api.model import GroupView
+from muster.api.model import GroupView, Json
 from muster.api.status import Verdict
 from muster.controller.events import is_alarming, normal, warning
 from muster.controller.model import Action, Create, Delete, Emit, Patch
@@ -55,7 +55,7 @@ def writes(scope: Scope) -> Iterator[Action]:
 
 def _update(scope: Scope, group: GroupView, difference: Mapping[str, object]) -> Iterator[Action]:
     if is_patched(scope, group):
-        yield Patch(group.api_version, group.kind, group.namespace, group.name, dict(difference))
+        yield _patch(group, dict(difference))
         return
     replaced = scope.backend.api(group.api_version).update is Update.REPLACE
     if replaced or not scope.roster.own:
@@ -83,6 +83,10 @@ def announced_removal(scope: Scope) -> Iterator[Emit]:
             yield normal(event, f"Deleted {action.kind}: {action.name}")
 
 
+def _patch(group: GroupView, body: Json) -> Patch:
+    return Patch(group.api_version, group.kind, group.namespace, group.name, group.uid, body)
+
+
 def _delete(group: GroupView) -> Delete:
     return Delete(group.api_version, group.kind, group.namespace, group.name, group.uid)
 
@@ -95,7 +99,7 @@ def announcement(scope: Scope, verdict: Verdict | None) -> Iterator[Patch | Emit
     if scope.owns(group):
         body = podgroup.difference(group, verdict, scope.now)
         if body:
-            yield Patch(group.api_version, group.kind, group.namespace, group.name, body)
+            yield _patch(group, body)
             if is_alarming(verdict) and podgroup.is_news(group, verdict.reason):
                 text = verdict.message or verdict.reason
                 yield replace(warning(names.Event.UNSCHEDULABLE, text), group=group)

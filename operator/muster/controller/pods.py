@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 from muster.api import names
 from muster.api.model import GroupView, ObjectView, PodView, Replica
@@ -55,6 +56,8 @@ def _adoptable(scope: Scope, view: ObjectView | GroupView) -> bool:
     """Say whether the job may become the owner of an object that has none."""
     if isinstance(view, GroupView) and not podgroup.is_patched(scope, view):
         return False
+    if view.kind in _NEVER_ADOPTED:
+        return False
     return is_orphan(scope.job, scope.framework, view)
 
 
@@ -81,6 +84,10 @@ def awaits_others(scope: Scope) -> bool:
     return bool(scope.roster.leftovers) or any(True for _ in _others(scope))
 
 
+_NEVER_ADOPTED: Final = frozenset({"Secret", "RoleBinding"})
+"""Somebody else may have the keys that are in the one, and cannot change for whom the other is."""
+
+
 def adoptions(scope: Scope) -> Iterator[Patch]:
     """Yield what makes the job the owner of matching objects that have none."""
     for pod in scope.roster.orphans:
@@ -91,9 +98,8 @@ def adoptions(scope: Scope) -> Iterator[Patch]:
 
 
 def _adopt(scope: Scope, kind: str, view: PodView | ObjectView | GroupView) -> Patch:
-    # The uid makes the server refuse the patch if another object has taken the name.
-    metadata = {"uid": view.uid, "ownerReferences": [owner(scope.job)]}
-    return Patch(_version(view), kind, view.namespace, view.name, {"metadata": metadata})
+    body = {"metadata": {"ownerReferences": [owner(scope.job)]}}
+    return Patch(_version(view), kind, view.namespace, view.name, view.uid, body)
 
 
 def config_writes(scope: Scope) -> Iterator[Action]:
@@ -108,7 +114,8 @@ def config_writes(scope: Scope) -> Iterator[Action]:
                 yield Create(document)
         elif view.data != data and not view.deleting:
             gone = dict.fromkeys(key for key in view.data if key not in data)
-            yield Patch("v1", "ConfigMap", view.namespace, name, {"data": {**gone, **data}})
+            body = {"data": {**gone, **data}}
+            yield Patch("v1", "ConfigMap", view.namespace, name, view.uid, body)
 
 
 def removals(scope: Scope) -> Iterator[Delete]:

@@ -26,6 +26,7 @@ FAILED = RETRIED - {429}
 OUT = frozenset({502, 503, 504})
 """The server, or what stands before it, says that it cannot serve at present."""
 MERGE_PATCH = "application/merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 """Merges lists of built-in kinds by their keys, e.g. one condition among others."""
 ATTEMPTS = 8
@@ -124,6 +125,25 @@ class _Request:
     """Of a write."""
 
 
+@dataclass(frozen=True, slots=True)
+class Exactly:
+    """For which object a write is meant: another one of its name is to be left alone."""
+
+    uid: str = ""
+    version: str = ""
+    """The resourceVersion that it has to have; empty: any."""
+
+    def __post_init__(self) -> None:
+        if not (self.uid or self.version):
+            raise ValueError("a write has to say for which object it is meant")
+
+    @property
+    def metadata(self) -> Json:
+        """What it says in the metadata of a patch."""
+        asked = {"uid": self.uid, "resourceVersion": self.version}
+        return {key: value for key, value in asked.items() if value}
+
+
 class Kube:
     """One API server; watches have connections of their own, as many as there are watches.
 
@@ -175,13 +195,41 @@ class Kube:
         return await self._write("POST", path, body, "application/json", urgency, UNCHECKED)
 
     async def patch(
-        self, path: str, body: Json, urgency: PriorityLevel, content_type: str = MERGE_PATCH
-    ) -> Json:
-        """Apply a patch and return the object. Raises ApiError, FencedError."""
-        return await self._write("PATCH", path, body, content_type, urgency)
+        self,
+        path: str,
+        exactly: Exactly,
+        body: Json,
+        urgency: PriorityLevel,
+        content_type: str = MERGE_PATCH,
+    ) -> Json | None:
+        """Patch exactly that object and return it as stored; None if it is gone.
+
+        Raises ApiError, of code 409 if it has another version by now, and FencedError.
+        """
+        metadata = {**body.get("metadata", {}), **exactly.metadata}
+        try:
+            return await self._write(
+                "PATCH", path, {**body, "metadata": metadata}, content_type, urgency
+            )
+        except ApiError as error:
+            # A uid in a patch is no precondition to the server: of another object it is a field
+            # that cannot change.
+            replaced = error.code == 422 and f'metadata.uid: Invalid value: "{exactly.uid}"'
+            if error.code == 404 or (replaced and replaced in error.message):
+                return None
+            raise
+
+    async def apply(self, path: str, body: Json, urgency: PriorityLevel) -> Json:
+        """Make the object be as it is said, whichever it is. Raises ApiError, FencedError."""
+        return await self._write("PATCH", path, body, APPLY_PATCH, urgency)
 
     async def replace(self, path: str, body: Json, urgency: PriorityLevel) -> Json:
-        """Replace the object and return it as stored. Raises ApiError, FencedError."""
+        """Replace the object if it has the version that the body names; return it as stored.
+
+        Raises ApiError, FencedError, and ValueError if no version is named.
+        """
+        if not body["metadata"].get("resourceVersion"):
+            raise ValueError("a replacement has to say of which version")
         return await self._write("PUT", path, body, "application/json", urgency)
 
     async def delete(

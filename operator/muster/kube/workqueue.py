@@ -36,6 +36,7 @@ class _Slot:
     failures: int = 0
     cause: str = ""
     """Why the last pass failed, if nobody expected that."""
+    gone: bool = False
     timer: asyncio.TimerHandle | None = None
     due: float = 0.0
 
@@ -109,7 +110,9 @@ class WorkQueue:
     def forget(self, key: str) -> None:
         """Drop what is kept of a key that is gone for good."""
         slot = self._slots.get(key)
-        if slot is not None and not slot.running and not slot.queued:
+        if slot is not None and slot.running:
+            slot.gone = True  # the pass that finds it gone says so itself
+        elif slot is not None and not slot.queued:
             self._cancel(slot)
             del self._slots[key]
 
@@ -155,7 +158,7 @@ class WorkQueue:
 
     async def _pass(self, tenant: str, key: str) -> None:
         slot = self._slots[key]
-        slot.queued, slot.running, slot.again = False, True, False
+        slot.queued, slot.running, slot.again, slot.gone = False, True, False, False
         loop = asyncio.get_running_loop()
         started, late = loop.time(), False
 
@@ -221,6 +224,8 @@ class WorkQueue:
             self.add_after(key, rest)
         elif after is not None:
             self.add_after(key, after)
+        elif slot.gone and slot.timer is None:
+            del self._slots[key]
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:

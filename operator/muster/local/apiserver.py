@@ -18,7 +18,6 @@ from muster.kube.auth import ConfigurationError, connect
 from muster.kube.flowcontrol import PriorityLevel
 from muster.local.handle import MANAGER, ApiError, CredentialsError
 
-_APPLY = "application/apply-patch+yaml"
 _AT_ONCE = 8
 _PAGE = "500"
 _READY_SECONDS = 2.0
@@ -70,7 +69,7 @@ class ApiServer:
     async def apply(self, path: str, document: Json) -> Json:
         """Make the object at `path` be as `document` says, whatever it was (server-side apply)."""
         where = f"{path}?fieldManager={MANAGER}&force=true"
-        return await _answer(self._kube.patch(where, document, PriorityLevel.SUPPORT, _APPLY))
+        return await _answer(self._kube.apply(where, document, PriorityLevel.SUPPORT))
 
     async def delete(
         self, path: str, document: Json, *, grace: int | None = None, unchanged: bool = False

@@ -32,7 +32,7 @@ from muster.controller.model import (
     SetStatus,
 )
 from muster.gang import GangBackend
-from muster.kube.client import NOT_WRITTEN, ApiError, Kube
+from muster.kube.client import NOT_WRITTEN, ApiError, Exactly, Kube
 from muster.kube.events import EventRecorder, job_reference, reference
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.resources import Resource
@@ -322,12 +322,14 @@ class Reconciler:
     async def _patch(self, turn: _Turn, action: Patch) -> bool:
         resource = observe.resource(self._store, action.api_version, action.kind)
         path = resource.path(action.namespace, action.name, action.subresource)
+        exactly = Exactly(action.uid)
         try:
-            stored = await self._kube.patch(path, action.body, PriorityLevel.SUPPORT)
+            stored = await self._kube.patch(path, exactly, action.body, PriorityLevel.SUPPORT)
         except ApiError as error:
-            # What is gone needs no change; its informer asks for the next pass.
-            if error.code != 404:
-                turn.refused.append(events.of_failed_patch(action, error.message))
+            turn.refused.append(events.of_failed_patch(action, error.message))
+            return False
+        # What is gone needs no change; its informer asks for the next pass.
+        if stored is None:
             return False
         self._take(turn.job, stored)
         return True
@@ -340,20 +342,18 @@ class Reconciler:
         patch = edge.difference(document.get("status") or {}, action.status)
         if not patch:
             return True
-        version = {"resourceVersion": document["metadata"]["resourceVersion"]}
-        path = self._path(job, "status")
+        exactly = Exactly(job.uid, document["metadata"]["resourceVersion"])
+        path, body = self._path(job, "status"), {"status": patch}
         try:
-            stored = await self._kube.patch(
-                path, {"metadata": version, "status": patch}, PriorityLevel.STATUS
-            )
+            stored = await self._kube.patch(path, exactly, body, PriorityLevel.STATUS)
         except ApiError as error:
-            if error.code == 404:
-                self._store.jobs.forget(job.key, job.uid)
-                return False
             if error.code == 409:
                 await self._read_anew(job)
                 return False
             raise
+        if stored is None:
+            self._store.jobs.forget(job.key, job.uid)
+            return False
         self._store.put(stored)
         return True
 
@@ -370,13 +370,16 @@ class Reconciler:
         if status.get("completionTime") or {k: status.get(k) for k in said} == said:
             return
         kind, namespace, name = key.split("/", 2)
-        version = {"resourceVersion": document["metadata"]["resourceVersion"]}
+        metadata = document["metadata"]
+        exactly = Exactly(metadata["uid"], metadata["resourceVersion"])
         path = self._resource(kind).path(namespace, name, "status")
         try:
-            body: Json = {"metadata": version, "status": said}
-            self._store.put(await self._kube.patch(path, body, PriorityLevel.STATUS))
+            stored = await self._kube.patch(path, exactly, {"status": said}, PriorityLevel.STATUS)
         except NOT_WRITTEN as trouble:
             log.info("%s: what is wrong with it was not written: %s", key, trouble)
+        else:
+            if stored is not None:
+                self._store.put(stored)
 
     async def _read_anew(self, job: Job) -> None:
         """Read the job, of which the watch has not shown the latest version."""

@@ -62,6 +62,8 @@ class Jobs:
         self._domain, self._home = domain, home
         """The cluster domain, which is part of the configuration of large jobs' pods; and the
         operator's own namespace, in which no job may be."""
+        self.forgotten: Callable[[Owner], None] = lambda _job: None
+        """Called for every job that is gone, so that what is kept for it goes with it."""
         self.ended: Callable[[Framework, str], None] = _ignore
         """Called for every job that is gone: by which rules it was read, and its namespace."""
         self._jobs: dict[str, _JobEntry] = {}
@@ -89,7 +91,9 @@ class Jobs:
     def _end(self, key: str, entry: _JobEntry) -> None:
         self._refusals.pop(key, None)
         self._revisions.pop(key, None)
-        self.ended(entry.framework, entry.document["metadata"]["namespace"])
+        kind, namespace, name = key.split("/")
+        self.forgotten(Owner(namespace, names.GROUP, kind, name, entry.uid))
+        self.ended(entry.framework, namespace)
 
     def get(self, key: str) -> Job | None:
         """Return the job, parsed and with its defaults, or None."""

@@ -78,13 +78,14 @@ class Store:
         self.budgets = Budgets()
         self.priorities: dict[str, int] = {}
         self.queues: dict[str, QueueInput] = {}
-        self.queue_status: dict[str, Json] = {}
-        """As it was last seen, by queue."""
+        self.queue_status: dict[str, tuple[str, Json]] = {}
+        """uid and status as it was last seen, by queue."""
         self.quotas = self.columns.quotas
         self.groups = Groups(backend, self.namespaces, self._group_changed, self.jobs.enqueue_all)
         """Of the jobs' gang backend; if that is the embedded one, of foreign pods as well."""
         self.podgroups = PodGroups(self.groups, self.namespaces, self.foreign, self._trigger)
         self.children = Children(lambda owner: self.jobs.key_of(owner) is not None)
+        self.jobs.forgotten = self.children.job_ended
         self.collections: dict[str, Collection[Any]] = {
             **self.jobs.collections,
             **self._of_jobs(),
@@ -177,7 +178,8 @@ class Store:
         return parse.parse(document, self.backend, self.frameworks, self.namespaces)
 
     def _parse_queue(self, document: Json) -> QueueInput:
-        self.queue_status[document["metadata"]["name"]] = document.get("status") or {}
+        metadata = document["metadata"]
+        self.queue_status[metadata["name"]] = metadata["uid"], document.get("status") or {}
         return gangs.parse_queue(document)
 
     # What a change changes.
