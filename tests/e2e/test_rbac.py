@@ -185,6 +185,7 @@ def test_a_permission_that_is_lost_at_work_is_told_and_asked_for_again(
     add_nodes(api, {"cpu": "8"})
     api.create(tfjob("runs", run="forever", resources={"cpu": "1"}))
     before = {p["metadata"]["uid"] for p in api.wait_pods(2, "Running", "runs")}
+    api.wait("Service", lambda found: len(found) == 2)
     role = api.get(CLUSTER_ROLES, "muster-jobs")
     rules = [
         {**rule, "verbs": [v for v in rule["verbs"] if v != "create"]}
@@ -197,7 +198,7 @@ def test_a_permission_that_is_lost_at_work_is_told_and_asked_for_again(
     api.create(tfjob("stopped", run="1", resources={"cpu": "1"}))
     said = operator.wait_unready("may not create pods")
     assert "manifests/overlays/embedded" in said
-    assert "muster_permissions_missing 1.0" in operator.scrape()
+    assert "muster_permissions_missing 3.0" in operator.scrape()  # of one rule
     job = api.wait_job("stopped", lambda j: j.get("status", {}).get("state") == "Blocked")
     assert "this account may not create pods" in job["status"]["reason"]
     assert {p["metadata"]["uid"] for p in api.pods("runs")} == before
