@@ -12,7 +12,7 @@ from following import Following, Shown
 from muster import gang
 from muster.allocator import tracker
 from muster.allocator.members import PodGroupMembers
-from muster.allocator.tracker import NOT_NOW, PATIENCE, REST, Departure, Evict, Started
+from muster.allocator.tracker import NOT_NOW, PATIENCE, REST, Bind, Departure, Evict, Started
 from muster.allocator.verdict import RELEASE, Cause
 from muster.api.reasons import Reason
 from muster.store.store import Store
@@ -104,6 +104,19 @@ def test_a_group_says_for_how_long_the_place_is_kept(spec, kept):
     assert story.following.wakes == ([10.0 + kept] if kept else [])
     story.pod("d", "n2")
     assert story.look(12.0).hold_until is None
+
+
+def test_a_pod_made_anew_under_the_name_of_one_that_was_given_a_node():
+    """It may ask for more: what was decided is not for it, and it waits for the next cycle."""
+    story = Story(runs=False)
+    story.promise(1.0, a="n1", b="n1", c="n2")
+    uids = {name: f"uid-{name}" for name in "abc"}
+    promised = {n: replace(it, uid=uids[n]) for n, it in story.memory.assumed.items()}
+    story.following.set(assumed=promised)
+    story.pod("c", "", uid="second", phase="Pending")
+    story.look(2.0)
+    assert "c" not in story.following.assumed()
+    assert "second" not in {effect.pod.uid for effect in story.following.effects.of(Bind)}
 
 
 @pytest.mark.parametrize(
@@ -268,3 +281,62 @@ def test_a_gang_of_which_nobody_could_be_bound_holds_nothing():
         story.following.gangs.not_bound(story.store.foreign.member(KEY, name), 1.0)
     assert len(story.look(1.0).roles[0].waiting) == 3
     assert not story.following.assumed()
+
+
+def test_a_larger_minimum_breaks_nothing():
+    """What is wanted more waits; those that the gang had are not at stake."""
+    story = Story(memberHoldSeconds=5, onHoldExpired="release")
+    api = gang.EMBEDDED.apis[0].api_version
+    story.put(
+        {
+            "kind": "PodGroup",
+            "apiVersion": api,
+            "metadata": {"name": "g", "namespace": "team"},
+            "spec": {"minMember": 4, "memberHoldSeconds": 5, "onHoldExpired": "release"},
+        }
+    )
+    story.pod("d", "", phase="Pending")
+    seen = story.look(10.0)
+    assert (seen.hold_until, seen.admitted, seen.min_member) == (None, False, 4)
+    assert story.going(1000.0) == []
+    story.lose("a")
+    assert story.look(1001.0).hold_until == 1006.0
+
+
+def test_a_larger_minimum_of_a_group_that_ran_before_this_process():
+    """What it had is what its status counts; without a status it lacks members."""
+    ran = {"phase": "Running", "running": 3}
+    for status, broken in ((ran, False), ({"phase": "Pending", "running": 3}, True)):
+        story = Story()
+        story.put(
+            {
+                "kind": "PodGroup",
+                "apiVersion": gang.EMBEDDED.apis[0].api_version,
+                "metadata": {"name": "g", "namespace": "team"},
+                "spec": {"minMember": 4},
+                "status": status,
+            }
+        )
+        story.pod("d", "", phase="Pending")
+        story.follow()
+        assert (story.look(10.0).hold_until is not None) is broken
+
+
+def test_a_member_that_takes_its_time_to_end():
+    """It is one until then."""
+    story = Story(memberHoldSeconds=5, onHoldExpired="release")
+    story.pod("c", "n2", deleting=True)
+    assert story.look(10.0).hold_until is None
+    assert story.going(1000.0) == []
+    story.lose("c")
+    assert story.look(1001.0).hold_until == 1006.0
+
+
+def test_a_member_that_nobody_is_there_to_end():
+    """Its node does not answer: it is lost as soon as it is taken away."""
+    story = Story(memberHoldSeconds=5)
+    silent = make_node(name="n2", conditions={"Ready": False})
+    story.put({"kind": "Node", **silent})
+    assert story.look(10.0).hold_until is None
+    story.pod("c", "n2", deleting=True)
+    assert story.look(20.0).hold_until == 25.0

@@ -123,12 +123,40 @@ def test_the_pod_replaces_its_assumption():
     columns.assume("team", "w-0", "n1", shape)
     pod = parse_use(make_pod(name="w-0", namespace="team", cpu=2))
     columns.pod_changed(None, pod)
-    assert used(columns) == {"n1": (1, 2000)}
     columns.forget("team", "w-0")
-    columns.assume("team", "w-0", "n1", shape)
     assert (used(columns), columns.assumed) == ({"n1": (1, 2000)}, {})
+    columns.forget("team", "w-0")
     columns.pod_changed(pod, None)
     assert used(columns) == {"n1": (0, 0)}
+
+
+def test_an_assumption_beside_an_older_pod_of_the_name():
+    """Each takes room of its own, whatever is seen of the older one; its end frees its own."""
+    columns = make_columns(nodes=[make_node(), make_node(name="n2")])
+    shape = shape_of(make_template(cpu=1))
+    old, ends = (
+        parse_use(make_pod(name="w-0", namespace="team", cpu=2, deleting=ends))
+        for ends in (False, True)
+    )
+    columns.pod_changed(None, old)
+    columns.assume("team", "w-0", "n2", shape)
+    assert used(columns) == {"n1": (1, 2000), "n2": (1, 1000)}
+    columns.pod_changed(old, ends)
+    assert used(columns) == {"n1": (1, 2000), "n2": (1, 1000)}
+    columns.pod_changed(ends, None)
+    assert used(columns) == {"n1": (0, 0), "n2": (1, 1000)}
+    columns.pod_changed(None, old)
+    columns.forget("team", "w-0")
+    assert used(columns) == {"n1": (1, 2000), "n2": (0, 0)}
+
+
+def test_a_pod_that_was_made_anew_between_two_looks():
+    """The one before is gone, and its room with it."""
+    columns = make_columns(nodes=[make_node(), make_node(name="n2")])
+    old, new = (parse_use(make_pod(node=at, cpu=1, uid=at)) for at in ("n1", "n2"))
+    columns.pod_changed(None, old)
+    columns.pod_changed(old, new)
+    assert used(columns) == {"n1": (0, 0), "n2": (1, 1000)}
 
 
 def test_a_new_resource_gets_a_column():
@@ -299,6 +327,7 @@ def test_what_may_take_room_away_is_counted():
     columns.assume("other", "pod", "n1", make_role(cpu=1).shape)
     pod = parse_use(make_pod(cpu=1))
     columns.pod_changed(None, pod)
+    columns.forget("other", "pod")
     columns.pod_changed(pod, None)
     assert columns.changes == before
     columns.pod_changed(None, pod)

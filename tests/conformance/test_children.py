@@ -255,7 +255,7 @@ class TestOthers:
         world = World(tfjob(Worker=1))
         world.objects["Pod", "mnist-worker-0"] = stray(labels=FULL)
         (patch,) = [a for a in world.step() if isinstance(a, Patch)]
-        assert patch.body == {"metadata": {"uid": "stray", "ownerReferences": [OWNER]}}
+        assert (patch.uid, patch.body) == ("stray", {"metadata": {"ownerReferences": [OWNER]}})
         assert patch.adopts
         world.start()
         world.settle()

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import pytest
 
-from mpijobs import LAUNCHER, environment, role, world
+from mpijobs import LAUNCHER, environment, mpijob, role, world
 from muster import gang
 from muster.controller.model import Context
 from muster.frameworks.base import Waiting
+from world import World
 
 GPU = role(container={"resources": {"limits": {"nvidia.com/gpu": 1}}})
 AMOUNTS = {"cpu": "100m", "memory": "512Mi", "ephemeral-storage": "5Gi"}
@@ -60,6 +61,33 @@ def test_what_pods_need_is_there_before_them_and_the_workers_before_their_launch
     ]
 
 
+STRANGER = {
+    "apiVersion": "example.org/v1",
+    "kind": "X",
+    "name": "x",
+    "uid": "other",
+    "controller": True,
+}
+
+
+def test_powers_over_no_pod_that_is_not_there_yet():
+    """A pod of somebody else may come under a name that is only wanted."""
+    made = World(mpijob("v1"), backend=gang.EMBEDDED).settle()
+    see = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}
+    assert made.names() == []
+    assert made.objects["Role", LAUNCHER]["rules"] == [see]
+
+
+def test_powers_end_with_the_pods():
+    """A suspended job has none, and its launcher no business in who comes under their names."""
+    made = world("v1")
+    made.job["spec"]["runPolicy"] = {"suspend": True}
+    made.edit()
+    made.settle()
+    assert made.names() == []
+    assert len(made.objects["Role", LAUNCHER]["rules"]) == 1
+
+
 def test_the_launchers_powers():
     """It sees pods and enters its own workers, those that there are by now."""
     made = world("v1")
@@ -80,6 +108,18 @@ def test_the_launchers_powers():
     made.edit()
     made.settle()
     assert rules["rules"][1]["resourceNames"] == [*mine, "mnist-worker-2"]
+    third = made.objects.pop(("Pod", "mnist-worker-2"))
+    made.job["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] = 2
+    made.edit()
+    made.settle()
+    assert rules["rules"][1]["resourceNames"] == mine
+    stranger = {**third["metadata"], "ownerReferences": [STRANGER], "uid": "theirs"}
+    made.objects["Pod", "mnist-worker-2"] = {**third, "metadata": stranger}
+    made.job["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] = 3
+    made.edit()
+    made.settle()
+    assert rules["rules"][1]["resourceNames"] == mine
+    del made.objects["Pod", "mnist-worker-2"]
     made.job["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] = 0
     made.edit()
     made.settle()
@@ -87,10 +127,12 @@ def test_the_launchers_powers():
 
 
 def test_an_account_of_the_users_is_used_and_left_alone():
-    """It is bound to the role, and neither made nor owned by the job."""
+    """It is neither made nor owned by the job, and nothing is given to it but a warning."""
     made = world("v1", launcher=role(serviceAccountName="mine"))
     assert ("ServiceAccount", LAUNCHER) not in made.objects
-    assert made.objects["RoleBinding", LAUNCHER]["subjects"][0]["name"] == "mine"
+    assert ("RoleBinding", LAUNCHER) not in made.objects
+    assert "LauncherNotBound" in made.reasons()
+    assert made.objects["Role", LAUNCHER]["rules"][1]["resourceNames"]
     assert made.pod(LAUNCHER)["spec"]["serviceAccountName"] == "mine"
 
 

@@ -3,11 +3,19 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
+from builders import OWNER, make_job, make_pod, make_replica
 from muster import gang
+from muster.api import names
+from muster.api.edge import format_time
 from muster.api.status import Verdict
-from muster.controller.model import Create, Emit
+from muster.controller.jobpods import job_pods
+from muster.controller.model import Create, Emit, Observed
+from muster.controller.templates import labels
+from muster.frameworks import FRAMEWORKS
 from world import World, tfjob
 
 NODES = {"mnist-worker-0": "n0", "mnist-worker-1": "n1"}
@@ -334,10 +342,49 @@ def test_a_thousand_pods_in_one_pass():
 
 
 def test_a_job_that_ended_under_another_operator_gets_its_state():
-    """The printer column needs the word; nothing else is touched."""
+    """The printer column needs the word, and the TTL when that was; nothing else is touched."""
     world = World(tfjob(Worker=1)).settle()
     world.end("mnist-worker-0")
     world.settle()
     before = dict(world.status)
     del world.status["state"]
-    assert world.settle().status == before
+    world.now += 60
+    found = format_time(world.now)
+    assert world.settle().status == {**before, "takenOverTime": found}
+    world.now += 60
+    assert world.settle().status == {**before, "takenOverTime": found}
+
+
+def calls(work):
+    """Return how many functions are called: unlike time, it is the same on every machine."""
+    made = 0
+
+    def count(_frame, event, _argument):
+        nonlocal made
+        made += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return made
+
+
+@pytest.mark.parametrize("owner", [OWNER, None], ids=["own", "orphans"])
+def test_a_pass_over_twice_the_pods_costs_twice(owner):
+    """Also over those that are to be adopted: thousands would hold the loop for seconds."""
+
+    def cost(count):
+        job = make_job(replicas=[make_replica(replicas=count)])
+        marks = {**labels(job, FRAMEWORKS["TFJob"]), names.REPLICA_TYPE: "worker"}
+        pods = tuple(
+            make_pod(name=name, owner=owner, labels=marks, index=index)
+            for index, name in enumerate(job.pod_names(job.replicas))
+        )
+        observed = Observed(job, 1000.0, pods=pods)
+        found = job_pods(observed, FRAMEWORKS["TFJob"])
+        assert len(found.members if owner else found.orphans) == count
+        return calls(lambda: job_pods(observed, FRAMEWORKS["TFJob"]))
+
+    assert cost(400) < 2.2 * cost(200)

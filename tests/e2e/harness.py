@@ -508,6 +508,7 @@ class Operator:
     flags: Sequence[str]
     health: int = field(default_factory=free_port)
     metrics: int = field(default_factory=free_port)
+    debug: int = field(default_factory=free_port)
     process: ForkServerProcess | None = None
     command: str = "run"
     outage: bool = False
@@ -522,6 +523,7 @@ class Operator:
             f"--kubeconfig={self.config}",
             f"--metrics-bind-address=127.0.0.1:{self.metrics}",
             f"--health-probe-bind-address=127.0.0.1:{self.health}",
+            f"--debug-bind-address=127.0.0.1:{self.debug}",
             *self.flags,
         ]
         self.log.touch()

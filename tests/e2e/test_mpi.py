@@ -124,6 +124,8 @@ def test_an_account_that_is_not_there_is_told_and_waited_for(place: Api) -> None
     place.create(account)
     place.wait_condition("own", "Succeeded", of=KIND)
     assert "ownerReferences" not in place.get("ServiceAccount", "mine")["metadata"]
+    assert not place.list("RoleBinding")
+    assert place.events("LauncherNotBound", "own")
 
 
 def test_jobs_whose_time_is_up_at_once_are_not_begun_again(place: Api) -> None:

@@ -1,155 +1,217 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests to an API server: what is tried again, what is known then, and who may write."""
+"""The door, before a small server that answers as it is told."""
 
 from __future__ import annotations
 
 import asyncio
-import json
+from collections.abc import Awaitable, Callable
 
 import aiohttp
 import pytest
 from aiohttp import web
 
-from muster.kube.client import ApiError, FencedError, Kube
+from muster.kube import client, flowcontrol
+from muster.kube.client import OPENED, ApiError, GarbledError, Kube
 from muster.kube.flowcontrol import PriorityLevel
 
-PATH = "/api/v1/namespaces/team/pods"
-BUDGET = "Cannot evict pod as it would violate the pod's disruption budget."
+SERVE = Callable[[web.Request], Awaitable[web.StreamResponse]]
+TEAM, OTHER = "/api/v1/namespaces/team/pods", "/api/v1/namespaces/other/pods"
+PODS = PriorityLevel.PLACEMENT
 
 
-def failure(code, reason, message="no", **headers):
-    """Return how a server says no."""
-    status = {"kind": "Status", "reason": reason, "message": message}
-    return web.Response(status=code, text=json.dumps(status), headers=headers)
+def tell(serve: SERVE, story: Callable[[Kube], Awaitable[None]], width: int = 4) -> None:
+    """Run a story on a client of a server that answers so."""
 
+    def new_session(connections: int) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=connections))
 
-def stored(uid="u"):
-    """Return how a server shows an object."""
-    return web.json_response({"metadata": {"name": "p", "uid": uid}})
-
-
-def play(answers, story):
-    """Return what a story says of a client whose server answers so, and what that was asked."""
-    asked, left = [], list(answers)
-
-    async def answer(request):
-        asked.append((request.method, await request.text()))
-        return left.pop(0)
-
-    async def run():
-        runner = web.ServerRunner(web.Server(answer))
+    async def run() -> None:
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", serve)
+        runner = web.AppRunner(app, shutdown_timeout=0.1)
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        port = runner.addresses[0][1]
-        kube = Kube(f"http://127.0.0.1:{port}", aiohttp.ClientSession, "muster", 4)
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        kube = Kube(f"http://127.0.0.1:{runner.addresses[0][1]}", new_session, "x", width)
         try:
-            return await story(kube)
+            await asyncio.wait_for(story(kube), 20)
         finally:
             await kube.close()
             await runner.cleanup()
 
-    return asyncio.run(run()), asked
+    asyncio.run(run())
 
 
-async def refused(writing):
-    """Return the error of a request."""
-    with pytest.raises(ApiError) as caught:
-        await writing
-    return caught.value
+def test_who_waits_for_another_try_keeps_no_place() -> None:
+    """A namespace whose pods are to come later: those of another do not wait behind them."""
+
+    async def serve(request: web.Request) -> web.Response:
+        if request.path == TEAM:
+            return web.json_response({}, status=429, headers={"Retry-After": "30"})
+        return web.json_response({"kind": "Pod"})
+
+    async def story(kube: Kube) -> None:
+        loop = asyncio.get_running_loop()
+        waiting = [asyncio.create_task(kube.create(TEAM, {}, PODS)) for _ in range(20)]
+        await asyncio.sleep(0.2)
+        began = loop.time()
+        await kube.create(OTHER, {}, PODS)
+        assert loop.time() - began < 0.5
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+    tell(serve, story)
 
 
-@pytest.mark.parametrize(
-    ("method", "error", "passes"),
-    [
-        ("GET", ApiError(503, "", "", None), True),
-        ("PATCH", ApiError(429, "TooManyRequests", "", 1.0), True),
-        ("POST", ApiError(429, "TooManyRequests", BUDGET, 10.0), False),
-        ("POST", ApiError(500, "InternalError", 'failed calling webhook "x"', None), False),
-        ("POST", ApiError(409, "Conflict", "", None), True),
-        ("POST", ApiError(409, "AlreadyExists", "", None), False),
-        ("PATCH", ApiError(409, "Conflict", "", None), False),
-        ("GET", ApiError(404, "NotFound", "", None), False),
-        ("POST", ApiError(422, "Invalid", "", None), False),
-    ],
-)
-def test_what_may_pass(method, error, passes):
-    """A busy server, and two writes that met; not what will be the same the next time."""
-    assert error.passing(method) is passes
+def test_a_slow_webhook_delays_its_own_namespace_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes long gives its place to others, and no more of the same is begun."""
+    monkeypatch.setattr(flowcontrol, "LATE", 0.2)
+    under_way = most = 0
+
+    async def serve(request: web.Request) -> web.Response:
+        nonlocal under_way, most
+        if request.path == TEAM:
+            under_way += 1
+            most = max(most, under_way)
+            try:
+                await asyncio.sleep(30)
+            finally:
+                under_way -= 1
+        return web.json_response({"kind": "Pod"})
+
+    async def story(kube: Kube) -> None:
+        loop = asyncio.get_running_loop()
+        waiting = [asyncio.create_task(kube.create(TEAM, {}, PODS)) for _ in range(50)]
+        await asyncio.sleep(0.05)
+        began = loop.time()
+        for _ in range(8):
+            await kube.create(OTHER, {}, PODS)
+        assert loop.time() - began < 2.0
+        assert most <= 6
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+    tell(serve, story)
 
 
-def test_a_write_is_tried_again():
-    """Each try is counted, and the server is heard."""
-    busy = failure(429, "TooManyRequests", **{"Retry-After": "0"})
-
-    async def story(kube):
-        found = await kube.patch(PATH + "/p", {}, PriorityLevel.SUPPORT)
-        return found["metadata"]["name"], kube.writes
-
-    told, asked = play([busy, failure(503, ""), stored()], story)
-    assert told == ("p", {"PATCH": 3})
-    assert len(asked) == 3
+def test_the_server_may_ask_for_a_minute_at_the_most() -> None:
+    """Whatever stands in its answer."""
+    error = ApiError(429, "TooManyRequests", "busy", 1e9)
+    assert client._pause(error, 1) == 60.0
 
 
-def test_what_went_wrong_half_way_may_have_been_done():
-    """The error of the next try says so; that of a first one does not."""
+@pytest.mark.parametrize("text", ["<html>hello</html>", "", "[1]", '{"kind": "Pod'])
+def test_a_page_of_somebody_else_is_no_answer(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy's, with status 200: it is tried again, and then it is an error of the connection."""
+    monkeypatch.setattr(client, "BACKOFF", client.Backoff(0.001, 0.01))
+    asked = 0
 
-    async def story(kube):
-        return await refused(kube.create(PATH, {}, PriorityLevel.PLACEMENT))
+    async def serve(_request: web.Request) -> web.Response:
+        nonlocal asked
+        asked += 1
+        return web.Response(text=text)
 
-    there = failure(409, "AlreadyExists", "there")
-    error, _ = play([failure(500, "InternalError"), there], story)
-    assert (error.code, error.reason, error.message, error.unsure) == (
-        (409, "AlreadyExists", "there", True)
-    )
-    error, _ = play([failure(409, "AlreadyExists", "there")], story)
-    assert not error.unsure
+    async def story(kube: Kube) -> None:
+        with pytest.raises(GarbledError):
+            await kube.get(TEAM)
+        assert asked == client.ATTEMPTS
+        assert isinstance(GarbledError(), client.BROKEN)
 
-
-@pytest.mark.parametrize(
-    ("answers", "gone"),
-    [
-        ([failure(404, "NotFound")], True),
-        ([failure(409, "Conflict"), stored("another")], True),
-        ([failure(409, "Conflict"), failure(404, "NotFound")], True),
-        ([failure(409, "Conflict"), stored()], False),
-    ],
-    ids=["gone", "replaced", "gone-meanwhile", "still-there"],
-)
-def test_just_that_object_is_deleted(answers, gone):
-    """Its uid is part of the request; another one under its name is left alone."""
-
-    async def story(kube):
-        deletion = kube.delete(PATH + "/p", "u", PriorityLevel.PLACEMENT, grace=0)
-        return (await deletion) if gone else (await refused(deletion)).code
-
-    told, asked = play(answers, story)
-    assert told == (None if gone else 409)
-    sent = json.loads(asked[0][1])
-    assert (sent["preconditions"], sent["gracePeriodSeconds"]) == ({"uid": "u"}, 0)
+    tell(serve, story)
 
 
-def test_who_does_not_lead_writes_nothing_but_the_lease():
-    """Reading goes on."""
+def stream(*lines: str, then: float = 0.0) -> SERVE:
+    """Return a server whose watches show these lines, and end after so many seconds."""
 
-    async def story(kube):
-        kube.lease_until = 0.0
-        with pytest.raises(FencedError):
-            await kube.create(PATH, {}, PriorityLevel.PLACEMENT)
-        lease = "/apis/coordination.k8s.io/v1/namespaces/muster/leases/muster"
-        await kube.replace(lease, {}, PriorityLevel.LEADERSHIP)
-        await kube.get(PATH)
+    async def serve(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for line in lines:
+            await response.write(line.encode())
+        await asyncio.sleep(then)
+        return response
 
-    _, asked = play([stored(), stored()], story)
-    assert [method for method, _ in asked] == ["PUT", "GET"]
+    return serve
 
 
-def test_an_answer_that_is_no_json():
-    """A proxy may have given it; what it says is in the error."""
+def test_blank_lines_in_a_watch_are_nothing() -> None:
+    """They keep a connection open, say; half a line is no event."""
+    event = '{"type": "ADDED", "object": {}}\n'
 
-    async def story(kube):
-        return await refused(kube.get(PATH))
+    async def story(kube: Kube) -> None:
+        found = [e["type"] async for e in kube.watch(TEAM, {})]
+        assert found == [OPENED["type"], "ADDED", "ADDED"]
 
-    page = web.Response(status=400, reason="Bad Request", text="<html>no such door</html>")
-    error, _ = play([page], story)
-    assert (error.reason, error.message) == ("Bad Request", "<html>no such door</html>")
+    tell(stream("\n", event, " \r\n\n", event[:7], event[7:]), story)
+
+
+@pytest.mark.parametrize("line", ["<html>\n", "[]\n", '{"type": "ADDED"}\n', '{"object": {}}\n'])
+def test_what_is_no_event_ends_the_watch(line: str) -> None:
+    """As a broken connection does."""
+
+    async def story(kube: Kube) -> None:
+        with pytest.raises(GarbledError):
+            [e async for e in kube.watch(TEAM, {})]
+
+    tell(stream(line), story)
+
+
+def test_a_watch_that_falls_silent_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server is asked to end it before that, so somebody in between has forgotten it."""
+    assert client.WATCH_SECONDS < client.SILENCE <= 90
+    monkeypatch.setattr(client, "SILENCE", 0.3)
+
+    async def story(kube: Kube) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        with pytest.raises(client.BROKEN):
+            [e async for e in kube.watch(TEAM, {})]
+        assert loop.time() - began < 2.0
+
+    tell(stream(then=15), story)
+
+
+def test_watches_take_no_connection_from_others() -> None:
+    """There may be as many as there are namespaces and kinds."""
+
+    async def serve(request: web.Request) -> web.StreamResponse:
+        if request.query.get("watch"):
+            return await stream(then=60)(request)
+        return web.json_response({"kind": "List"})
+
+    async def story(kube: Kube) -> None:
+        count, opened = client.CONNECTIONS + 40, asyncio.Semaphore(0)
+
+        async def follow() -> None:
+            async for _ in kube.watch(TEAM, {}):
+                opened.release()
+
+        watches = [asyncio.create_task(follow()) for _ in range(count)]
+        for _ in watches:
+            await opened.acquire()
+        assert await kube.get(OTHER) == {"kind": "List"}
+        for task in watches:
+            task.cancel()
+        await asyncio.gather(*watches, return_exceptions=True)
+
+    tell(serve, story)
+
+
+def test_what_no_role_allows_is_noted() -> None:
+    """So that somebody asks what is missing; a refusal by policy says nothing of that."""
+    texts = ['pods is forbidden: User "x" cannot list', "exceeded quota"]
+
+    async def serve(_request: web.Request) -> web.Response:
+        return web.json_response({"message": texts[0], "reason": "Forbidden"}, status=403)
+
+    async def story(kube: Kube) -> None:
+        noted = []
+        kube.denied = lambda: noted.append(1)
+        for _ in range(2):
+            with pytest.raises(ApiError):
+                await kube.get(TEAM)
+            texts.pop(0)
+        assert noted == [1]
+
+    tell(serve, story)

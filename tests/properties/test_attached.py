@@ -96,7 +96,7 @@ def overfull(columns, gone=frozenset()):
     there = {}
     for key, users in known.users.items():
         volume = known.volumes[known.claims[key].volume]
-        for (_, pod), node in users.items():
+        for (_, pod, _), node in users.items():
             if pod not in gone:
                 there.setdefault((node, volume.driver), set()).add(volume.handle)
     return {at for at, held in there.items() if len(held) > most.get(at, len(held))}
@@ -122,7 +122,7 @@ def test_what_is_evicted_makes_room(cluster):
     """Once the pods have gone, those for which they went find their volumes' places."""
     columns, gangs = cluster
     known = {gang.key: gang for gang in gangs}
-    gone = {name for _, name in columns.volumes.going}
+    gone = {name for _, name, _ in columns.volumes.going}
     before = overfull(columns)  # what is there already is no more with one more user
     decisions = cycle.schedule(assemble(columns, gangs, [make_queue()], 0.0), PREEMPT)
     for decision in decisions:

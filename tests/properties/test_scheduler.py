@@ -368,6 +368,7 @@ def test_assumed_pods_count_once(parts):
     assert (assemble(columns, [], [], 0.0).nodes.used == expected).all()
     for use in arrived:
         columns.pod_changed(None, use)
+        columns.forget("team", use.name)
     after = assemble(columns, [], [], 0.0).nodes.used
     assert (after[:, 0] == expected[:, 0]).all()
     assert columns.assumed == {}

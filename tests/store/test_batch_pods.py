@@ -39,10 +39,10 @@ def test_a_pod_of_a_batch_job_fills_the_place_of_its_name():
     children = Children(lambda _: True)
     children.changed(None, maker)
     assert children.job_of(view.owner) == maker.owner
-    assert children.makers(maker.owner) == (maker.as_owner,)
+    assert list(children.makers(maker.owner)) == [maker.as_owner]
     children.changed(maker, None)
     assert children.job_of(view.owner) == view.owner
-    assert children.makers(maker.owner) == ()
+    assert list(children.makers(maker.owner)) == []
 
 
 @pytest.mark.parametrize("version", ["v1", "v2beta1"])

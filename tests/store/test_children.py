@@ -46,11 +46,16 @@ def test_a_batch_job_that_is_taken_away_is_gone():
 
 
 def test_nothing_is_kept_of_jobs_that_are_gone():
-    """The next one that ends sweeps."""
+    """Whether a batch Job ends before its job goes, or after."""
     living = {OWNER}
     children = Children(living.__contains__)
     done = make_batch(end="Failed")
+    children.changed(None, done)
     children.changed(done, None)
-    living.clear()
-    children.changed(make_batch(end="Failed", owner=make_owner(uid="next")), None)
+    assert found(children) == (done,)
+    children.job_ended(OWNER)
     assert found(children) == ()
+    later = make_batch(end="Failed", owner=make_owner(uid="gone"))
+    children.changed(None, later)
+    children.changed(later, None)
+    assert not any(vars(children)[index] for index in ("_past", "_of", "_makers", "_owner"))

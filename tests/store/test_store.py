@@ -320,13 +320,13 @@ def test_a_job_that_is_gone(story):
 
 def test_jobs_that_a_list_does_not_hold(story):
     """They are gone, in the namespace of the list, unless they are newer than it."""
-    framework = FRAMEWORKS["TFJob"]
+    shown_jobs = story.store.collections["TFJob"]
     story.put(tfjob(name="elsewhere", Worker=1), namespace="other")
     late = story.put(tfjob(name="late", Worker=1))
     listed = int(late["metadata"]["resourceVersion"]) - 1
-    story.store.jobs.listed(framework, "team", [], listed)
+    shown_jobs.listed("team", set(), listed)
     assert {job.name for job in story.store.jobs} == {"elsewhere", "late"}
-    story.store.jobs.listed(framework, "", [late], listed + 1)
+    shown_jobs.listed("", {("team", "late")}, listed + 1)
     assert {job.name for job in story.store.jobs} == {"late"}
 
 
@@ -434,7 +434,7 @@ def test_queues_priorities_and_budgets(story):
     status = {"state": "Open"}
     queue = {"kind": "Queue", "metadata": {"name": "q"}, "spec": {"weight": 3}, "status": status}
     story.put(queue, namespace="")
-    assert (store.queues["q"].weight, store.queue_status["q"]) == (3, status)
+    assert (store.queues["q"].weight, store.queue_status["q"]) == (3, ("uid-q", status))
     store.gone("Queue", "", "q", "uid-q")
     assert (store.queues, store.queue_status) == ({}, {})
     story.pod(node="n1")

@@ -30,7 +30,6 @@ def apply(
     held = dict(before)
     for place, it in before.items():
         if after.get(place) is not it:
-            # Without effect on a pod that is there; one that a batch Job made has another name.
             columns.forget(namespace, place)
             del held[place]
     for place, it in after.items():

@@ -12,15 +12,17 @@ from muster.allocator.metrics import CycleMetrics
 from muster.allocator.verdict import Cause
 from muster.api import edge, names
 from muster.api.model import Job, Json, PodView
-from muster.cluster.storage import BOUND_BY, SELECTED_NODE, ClaimView, Consumer, VolumeView
+from muster.cluster.storage import BOUND_BY, SELECTED_NODE, ClaimView, Consumer
 from muster.controller.events import MOST_APART
-from muster.kube.client import NOT_WRITTEN, STRATEGIC_PATCH, ApiError, Kube
+from muster.kube.client import NOT_WRITTEN, STRATEGIC_PATCH, ApiError, Exactly, Kube
 from muster.kube.events import EventRecorder, job_reference, pod_reference
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.resources import CLAIMS, PODS, VOLUMES
 from muster.store.store import Store
 
 log = logging.getLogger(__name__)
+REFUSED_PAUSE = 30.0
+"""Seconds after which an eviction that was refused is asked for again."""
 
 
 class Binder:
@@ -71,15 +73,25 @@ class Binder:
         key = f"{claim.namespace}/{claim.name}"
         path = CLAIMS.path(claim.namespace, claim.name)
         body: Json = {"metadata": {"annotations": {SELECTED_NODE: consumer.node}}}
+        exactly = Exactly(claim.uid)
         if consumer.volume is not None:
-            path, body = VOLUMES.path(name=consumer.volume.name), _reserved(consumer.volume, claim)
-        self._once(key, self._serve(path, body, key))
+            path, body = VOLUMES.path(name=consumer.volume.name), _reserved(claim)
+            # As it was seen: the volume controller may have given it to another claim meanwhile.
+            exactly = Exactly(version=consumer.volume.version)
+        self._once(key, self._serve(path, exactly, body, key))
 
-    async def _serve(self, path: str, body: Json, key: str) -> None:
+    async def _serve(self, path: str, exactly: Exactly, body: Json, key: str) -> None:
         try:
-            self._store.put(await self._kube.patch(path, body, PriorityLevel.PLACEMENT))
+            stored = await self._kube.patch(path, exactly, body, PriorityLevel.PLACEMENT)
         except NOT_WRITTEN as error:
             log.warning("claim %s did not get its volume: %s", key, error)
+        else:
+            self._take(stored)
+
+    def _take(self, stored: Json | None) -> None:
+        """Take in an object as the server returned it; the watch tells that one is gone."""
+        if stored is not None:
+            self._store.put(stored)
 
     async def _bind(self, pod: PodView, node: str) -> None:
         # The uid makes the server refuse a binding that was meant for a pod of that name before.
@@ -111,11 +123,12 @@ class Binder:
         if node is not None:
             status["nominatedNodeName"] = node or None
         # Conditions are merged by their type: those of the kubelet stay.
-        body: Json = {"metadata": {"uid": pod.uid}, "status": status}
-        path = PODS.path(pod.namespace, pod.name, "status")
+        path, urgency = PODS.path(pod.namespace, pod.name, "status"), PriorityLevel.STATUS
         try:
-            self._store.put(
-                await self._kube.patch(path, body, PriorityLevel.STATUS, STRATEGIC_PATCH)
+            self._take(
+                await self._kube.patch(
+                    path, Exactly(pod.uid), {"status": status}, urgency, STRATEGIC_PATCH
+                )
             )
         except NOT_WRITTEN as error:
             log.info("pod %s/%s was not marked: %s", pod.namespace, pod.name, error)
@@ -133,10 +146,19 @@ class Binder:
         try:
             await self._kube.create(path, body, PriorityLevel.PLACEMENT)
         except ApiError as error:
-            if error.code != 404:
+            if error.code == 404:
+                return
+            if error.by_budget:
                 # Nothing less would do, so a budget that forbids it is overridden in the end.
                 log.info("pod %s/%s is deleted: %s", pod.namespace, pod.name, error.message)
                 await self._delete(pod)
+                return
+            # Whoever refuses it for another reason means it: a policy, or a role that is missing.
+            log.warning("pod %s/%s was not evicted: %s", pod.namespace, pod.name, error.message)
+            event, text = names.Event.EVICTION_REFUSED, f"{cause.sentence}: {error.message}"
+            self._recorder.emit(about, "Warning", event, text, once=True, of=cause.sentence)
+            # Asked again every other second, the same would be answered.
+            await asyncio.sleep(REFUSED_PAUSE)
         except NOT_WRITTEN as error:
             log.warning("pod %s/%s was not evicted: %s", pod.namespace, pod.name, error)
 
@@ -178,8 +200,8 @@ def grace(store: Store, pod: PodView) -> int | None:
     return 0 if pod.node and store.knows_node(pod.node) is False else None
 
 
-def _reserved(volume: VolumeView, claim: ClaimView) -> Json:
-    """Return the patch that keeps the volume, as it was seen, for the claim."""
+def _reserved(claim: ClaimView) -> Json:
+    """Return the patch that keeps a volume for the claim."""
     reference = {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
@@ -187,9 +209,7 @@ def _reserved(volume: VolumeView, claim: ClaimView) -> Json:
         "name": claim.name,
         "uid": claim.uid,
     }
-    # By its version: the volume controller may have given it to another claim meanwhile.
-    metadata = {"resourceVersion": volume.version, "annotations": {BOUND_BY: "yes"}}
-    return {"metadata": metadata, "spec": {"claimRef": reference}}
+    return {"metadata": {"annotations": {BOUND_BY: "yes"}}, "spec": {"claimRef": reference}}
 
 
 def record_arrivals(recorder: EventRecorder, job: Job, pods: Sequence[PodView]) -> None:

@@ -41,7 +41,10 @@ class Budgets:
     def changed(self, before: Budget | None, after: Budget | None) -> None:
         """Take in that a budget came (before None), changed, or went (after None)."""
         if before is not None:
-            self._of.get(before.namespace, {}).pop(before.name, None)
+            budgets = self._of.get(before.namespace, {})
+            budgets.pop(before.name, None)
+            if not budgets:
+                self._of.pop(before.namespace, None)
         if after is not None:
             self._of.setdefault(after.namespace, {})[after.name] = after
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from muster.api import names, podtemplate
+from muster.api import edge, names, podtemplate
 from muster.api.model import Json
 from muster.cluster import selectors
 from muster.cluster.selectors import Expression, Identity, Labels, PodAffinityTerm, expression
@@ -15,6 +15,8 @@ from muster.scheduler.model import HostPort, Link
 
 Requests = tuple[tuple[str, int], ...]
 """(resource, amount) in the units of `api.quantity`, sorted by name, the pod slot left out."""
+PodKey = tuple[str, str, str]
+"""(namespace, name, uid): an older pod of the name is another. No uid: a pod that is wanted."""
 PER_POD: Final = (names.REPLICA_INDEX, names.JOB_ROLE)
 """Labels that pods of one role do not have in common."""
 UNSUPPORTED_VOLUMES: Final = (
@@ -99,6 +101,13 @@ class PodUse:
     claims: tuple[tuple[str, str], ...] = ()
     """(namespace, name)"""
     scratch: tuple[Scratch, ...] = ()
+    whole: bool = False
+    """It cannot be read, so that nobody knows how much it leaves."""
+
+    @property
+    def key(self) -> PodKey:
+        """Which pod it is."""
+        return self.namespace, self.name, self.uid
 
     @property
     def mounts(self) -> tuple[tuple[str, str], ...]:
@@ -213,7 +222,10 @@ def shape_of(template: Json, namespace: str = "", labels: Labels | None = None) 
         affinity=None
         if required is None
         else tuple(map(term, required.get("nodeSelectorTerms") or ())),
-        preferred=tuple((p["weight"], term(p.get("preference") or {})) for p in preferred),
+        preferred=tuple(
+            (edge.within(p.get("weight"), *selectors.WEIGHTS), term(p.get("preference") or {}))
+            for p in preferred
+        ),
         tolerations=tuple(map(_toleration, spec.get("tolerations") or ())),
         node_name=spec.get("nodeName") or "",
         ties=terms,

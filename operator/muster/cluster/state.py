@@ -10,16 +10,18 @@ from typing import Final
 
 import numpy as np
 
+from muster.api.reasons import Reason
 from muster.cluster.gangs import GangInput, QueueInput
 from muster.cluster.hostports import HostPorts
 from muster.cluster.nodes import NodeColumns, NodeView, ShapeRow, Vocabulary
 from muster.cluster.podaffinity import PodAffinity, Profile
-from muster.cluster.pods import PodShape, PodUse, Requests
+from muster.cluster.pods import PodKey, PodShape, PodUse, Requests
 from muster.cluster.quota import QuotaBook
 from muster.cluster.storage import Consumer, Reach
 from muster.cluster.tasks import RoleInput
 from muster.cluster.volumebinding import Volumes
 from muster.scheduler.model import (
+    CEILING,
     PODS,
     UNLIMITED,
     FloatArray,
@@ -28,8 +30,10 @@ from muster.scheduler.model import (
     Nodes,
     PodSet,
     Queue,
+    Refusal,
     Shape,
     Tenancy,
+    times,
 )
 
 
@@ -77,7 +81,7 @@ class Tenants:
             counts.pop(-1, None)
             column = np.array(list(counts.values()), np.int64)[:, None]
             nodes.append(np.array(list(counts), np.int64))
-            amounts.append(column * self._vector(role.shape.requests))
+            amounts.append(times(column, self._vector(role.shape.requests)))
         return _Rows(gang, np.concatenate(nodes), np.concatenate(amounts))
 
     def _joined(self, tenants: tuple[Gang, ...], rows: Sequence[_Rows]) -> Tenancy:
@@ -94,8 +98,6 @@ class Tenants:
         return [np.zeros(0, np.int64)], [np.zeros((0, width), np.int64)]
 
 
-Key = tuple[str, str]
-"""(namespace, name) of a pod."""
 IDLE_SHAPES: Final = 64
 """How many shapes that nobody waits with keep their rows for the next job that looks alike."""
 
@@ -137,16 +139,16 @@ class ClusterColumns:
 
     def __init__(self, resources: Iterable[str] = ()) -> None:
         """Begin empty; `resources` have their columns from the start, in that order."""
-        self.assumed: dict[Key, str] = {}
-        """Placements whose pods have not been seen on their node yet."""
+        self.assumed: dict[tuple[str, str], str] = {}
+        """(namespace, place) -> node, of wanted pods that have not been seen on it yet."""
         self.changes = 0
         """Grows with everything that may take room away, assumptions aside."""
         self._vocabulary = Vocabulary()
         self._vocabulary.learn(tuple((name, 0) for name in resources))
         self._width = len(self._vocabulary.names)
         self._nodes = NodeColumns(self._vocabulary)
-        self._uses: dict[Key, PodUse] = {}
-        self._residents: dict[str, dict[Key, PodUse]] = {}
+        self._uses: dict[PodKey, PodUse] = {}
+        self._residents: dict[str, dict[PodKey, PodUse]] = {}
         self._ports = HostPorts()
         self.volumes = Volumes()
         self.quotas = QuotaBook()
@@ -181,48 +183,43 @@ class ClusterColumns:
                 self._count(use, 1)
 
     def pod_changed(self, before: PodUse | None, after: PodUse | None) -> None:
-        """Take in what a pod holds now; it replaces an assumption about the same pod."""
+        """Take in what a pod holds now. Where it is the one that is wanted, `forget` that one."""
+        if before is not None and (after is None or before.key != after.key):
+            self._remove(before.key)
         if after is not None:
-            self.changes += self._uses.get((after.namespace, after.name)) is None
+            # Where one of its name is expected, its room is taken already.
+            expected = self.assumed.get((after.namespace, after.name)) == after.node
+            self.changes += not expected and after.key not in self._uses
             self._put(after)
-            self.assumed.pop((after.namespace, after.name), None)
-        elif before is not None:
-            key = (before.namespace, before.name)
-            if key in self._uses and self._uses[key].uid == before.uid:
-                self._remove(key)
 
     def space_changed(self, name: str, labels: Mapping[str, str] | None) -> None:
         """Take in the labels of a namespace; None: it is gone."""
         self._affinity.counts.space_changed(name, labels)
 
     def assume(self, namespace: str, name: str, node: str, shape: PodShape) -> None:
-        """Count a placement as used until the pod is seen on its node, or `forget`.
-
-        Without effect if the pod is seen on a node already.
-        """
-        key = (namespace, name)
-        # The watch may have been faster than the answer to the write: then it is no assumption.
-        if key in self._uses and key not in self.assumed:
-            return
+        """Count the room of a wanted pod as used until `forget`, beside any pod of that name."""
         self._put(shape.use(namespace, name, node))
-        self.assumed[key] = node
+        self.assumed[namespace, name] = node
 
     def knows(self, node: str) -> bool:
         """Say whether there is a node of that name."""
         return node in self._nodes.slots
+
+    def on(self, node: str) -> Iterable[PodUse]:
+        """Return the pods that take room on a node, or would if it were there."""
+        return self._residents.get(node, {}).values()
 
     def fits(self, node: str, shape: PodShape) -> bool:
         """Say whether the node is there and has room for a pod of that shape at this moment.
 
         Ports, volumes and other pods that must be near or away are looked at as well.
         """
-        slot = self._nodes.slots.get(node)
-        if slot is None:
+        if node not in self._nodes.slots:
             return False
         self._vocabulary.learn(shape.requests)
         self._nodes.fit()
         request = self._vocabulary.request(shape.requests)
-        free = self._nodes.allocatable[slot] - self._nodes.used[slot]
+        free = self._nodes.free(node)
         if not (request <= free)[request > 0].all():
             return False
         if self._ports.meet(node, shape.ports):
@@ -237,9 +234,8 @@ class ClusterColumns:
 
     def forget(self, namespace: str, name: str) -> None:
         """Give up an assumption; without effect if there is none."""
-        key = (namespace, name)
-        if self.assumed.pop(key, None) is not None:
-            self._remove(key)
+        if self.assumed.pop((namespace, name), None) is not None:
+            self._remove((namespace, name, ""))
 
     def contents(self) -> tuple[list[NodeView], list[PodUse], Mapping[str, Mapping[str, str]]]:
         """Return all nodes, all that pods take of them, and the labels of namespaces."""
@@ -295,12 +291,10 @@ class ClusterColumns:
         return self._tenants.freeze(holders, self._nodes.order()[1])
 
     def _put(self, use: PodUse) -> None:
-        key = (use.namespace, use.name)
-        before = self._uses.get(key)
-        if before == use:
+        key = use.key
+        if self._uses.get(key) == use:
             return
-        if before is not None:
-            self._remove(key)
+        self._remove(key)
         self._uses[key] = use
         self._residents.setdefault(use.node, {})[key] = use
         self._ports.put(use.node, use.ports, ending=use.deleting, sign=1)
@@ -308,8 +302,10 @@ class ClusterColumns:
         self.volumes.put(use, 1)
         self._count(use, 1)
 
-    def _remove(self, key: Key) -> None:
-        use = self._uses.pop(key)
+    def _remove(self, key: PodKey) -> None:
+        use = self._uses.pop(key, None)
+        if use is None:
+            return
         residents = self._residents[use.node]
         del residents[key]
         if not residents:
@@ -325,6 +321,9 @@ class ClusterColumns:
             return
         request = self._vocabulary.request(use.requests)
         self._nodes.fit()
+        # Hardly ever: most clusters have no such pod.
+        if (use.whole or self._vocabulary.huge) and self._nodes.bear(use, sign):
+            return
         self._nodes.used[slot] += sign * request
         if use.deleting:
             self._nodes.releasing[slot] += sign * request
@@ -361,7 +360,7 @@ class ClusterColumns:
             vector = self._vocabulary.request(role.shape.requests)
             pod_set = self._pod_set(role, vector)
             wanted = len(pod_set.waiting) + len(pod_set.returning)
-            allocated += len(pod_set.held) * vector
+            allocated = np.minimum(allocated + times(len(pod_set.held), vector), CEILING)
             # In floats, as sums of what is merely wanted may go beyond 64 bits.
             request += (len(pod_set.held) + wanted) * vector.astype(np.float64)
             pod_sets.append(pod_set)
@@ -410,7 +409,11 @@ class ClusterColumns:
         capability = np.full(self._width, UNLIMITED)
         for name, amount in source.capability.items():
             capability[self._vocabulary.column(name)] = amount
-        return Queue(source.name, max(source.weight, 1), capability, allocated, request)
+        weight, refusal = max(source.weight, 1), None
+        if source.unreadable:
+            text = f'queue "{source.name}" cannot be read: {source.unreadable}'
+            refusal = Refusal(Reason.UNREADABLE, text)
+        return Queue(source.name, weight, capability, allocated, request, refusal)
 
     def _shape(self, id_: int, source: PodShape) -> Shape:
         row = self._rows.pop(id_, None) or ShapeRow(source, self._nodes)

@@ -15,7 +15,7 @@ import numpy as np
 
 from muster.api.reasons import Reason
 from muster.cluster.nodes import NodeView, holds
-from muster.cluster.pods import PodShape, PodUse, Scratch, Term
+from muster.cluster.pods import PodKey, PodShape, PodUse, Scratch, Term
 from muster.cluster.storage import (
     ZONES,
     AttachView,
@@ -152,6 +152,7 @@ class _Users:
 Key = tuple[str, str]
 """(namespace, name) of a claim."""
 ELSEWHERE: Final = "node(s) didn't match PersistentVolume's node affinity"
+UNKNOWN_LIMITS: Final = "node(s) whose CSINode could not be read"
 OTHER_ZONE: Final = "node(s) had no available volume zone"
 IN_USE: Final = (
     "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode "
@@ -166,17 +167,16 @@ class Volumes:
     claims: dict[Key, ClaimView] = field(default_factory=dict)
     volumes: dict[str, VolumeView] = field(default_factory=dict)
     classes: dict[str, ClassView] = field(default_factory=dict)
-    users: dict[Key, dict[Key, str]] = field(default_factory=dict)
+    users: dict[Key, dict[PodKey, str]] = field(default_factory=dict)
     """Claim -> pod -> its node."""
     chosen: dict[Key, str] = field(default_factory=dict)
     """Claim that has users -> the volume that is for it, empty if one is made."""
     _options: dict[ClaimView, tuple[VolumeView, ...]] = field(default_factory=dict)
-    going: set[Key] = field(default_factory=set)
+    going: set[PodKey] = field(default_factory=set)
     """Pods with claims that are being deleted."""
     limits: Limits = field(default_factory=Limits)
-    _scratch: dict[Key, tuple[Scratch, str]] = field(default_factory=dict)
-    """Claim that is made for a pod on a node -> the volume as the pod asks for it, the pod's uid.
-    """
+    _scratch: dict[Key, dict[str, Scratch]] = field(default_factory=dict)
+    """Claim that is made for a pod on a node -> the pod's uid -> the volume that it asks for."""
     _claimants: Mapping[int, PodShape] = field(default_factory=dict)
     _drivers: Mapping[int, tuple[Driver, ...]] = field(default_factory=dict)
 
@@ -200,14 +200,17 @@ class Volumes:
             return
         for claim in use.mounts:
             users = self.users.setdefault(claim, {})
-            _put(users, (use.namespace, use.name), use.node, there=sign > 0)
+            _put(users, use.key, use.node, there=sign > 0)
             if not users:
                 del self.users[claim]
         for own in use.scratch:
             key = own.key(use.namespace, use.name)
-            _put(self._scratch, key, (own, use.uid), there=sign > 0)
+            asked = self._scratch.setdefault(key, {})
+            _put(asked, use.uid, own, there=sign > 0)
+            if not asked:
+                del self._scratch[key]
         if use.deleting:
-            (self.going.add if sign > 0 else self.going.discard)((use.namespace, use.name))
+            (self.going.add if sign > 0 else self.going.discard)(use.key)
 
     def refusal(self, shape: PodShape) -> Refusal | None:
         """Return why pods of the shape cannot be placed anywhere at present."""
@@ -229,6 +232,8 @@ class Volumes:
             if own.storage_class is None:
                 sentence = f"{volume} names no storage class, and there is no default"
             return Refusal(Reason.WAITING_FOR_VOLUME, sentence)
+        if own.made and of is not None and of.unreadable:
+            return Refusal(Reason.WAITING_FOR_VOLUME, _unread(of))
         if not own.made or of is None:
             what = "that is there already"
         elif not of.waits:
@@ -386,7 +391,7 @@ class Volumes:
         """Return the volume that a pod with the claim has on its node; no driver: it is none."""
         claim = self.claims.get(key)
         if key in self._scratch and (claim is None or not self._owned(key, claim)):
-            return self._maker(self._scratch[key][0]), _name(key)
+            return self._maker(next(iter(self._scratch[key].values()))), _name(key)
         if claim is None:
             return "", ""
         volume = self.volumes.get(claim.volume)
@@ -453,26 +458,40 @@ class Volumes:
 
     def _owned(self, key: Key, claim: ClaimView) -> bool:
         """Say whether the claim is not that of a pod which had the name before."""
-        return key not in self._scratch or self._scratch[key][1] == claim.owner
+        return key not in self._scratch or claim.owner in self._scratch[key]
 
     def _missing(self, key: Key) -> str:
         claim = self.claims.get(key)
         if claim is None:
             return f'claim "{key[1]}" does not exist'
+        if claim.unreadable:
+            return f'claim "{claim.name}" cannot be read: {claim.unreadable}'
         if claim.lost:
             return f'claim "{claim.name}" has lost its volume'
         if claim.deleting:
             return f'claim "{claim.name}" is being deleted'
+        return self._lacking(claim)
+
+    def _lacking(self, claim: ClaimView) -> str:
+        """Return what the claim lacks of a volume, whichever node its pod goes to."""
         if claim.bound:
-            known = claim.volume in self.volumes
-            return "" if known else f'volume "{claim.volume}" does not exist'
+            volume = self.volumes.get(claim.volume)
+            if volume is None:
+                return f'volume "{claim.volume}" does not exist'
+            unread = f'volume "{volume.name}" cannot be read: {volume.unreadable}'
+            return unread if volume.unreadable else ""
         of = self.classes.get(claim.storage_class)
+        if of is not None and of.unreadable:
+            return _unread(of)
         if claim.volume or of is None or not of.waits:
             return f'claim "{claim.name}" is not bound yet'
         return ""
 
     def _against(self, shape: PodShape, node: NodeView) -> str:
         claims = [self.claims[key] for key in shape.claims if key in self.claims]
+        limits = self.limits.views.get(node.name)
+        if limits is not None and limits.unreadable:
+            return UNKNOWN_LIMITS
         # As kube-scheduler: all affinities, then the claims to be bound, then all zones.
         for claim in claims:
             volume = self.volumes.get(claim.volume) if claim.bound else None
@@ -496,6 +515,10 @@ def _put(table: dict[Any, Any], key: object, value: object, *, there: bool) -> N
         table[key] = value
     else:
         table.pop(key, None)
+
+
+def _unread(of: ClassView) -> str:
+    return f'storage class "{of.name}" cannot be read: {of.unreadable}'
 
 
 def _name(key: Key) -> str:

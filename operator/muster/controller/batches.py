@@ -68,7 +68,9 @@ def expiries(scope: Scope, going: Collection[str]) -> Iterator[Action]:
 
 
 def _patch(batch: BatchView, body: dict[str, object], subresource: str = "") -> Patch:
-    return Patch(names.BATCH_API, batch.kind, batch.namespace, batch.name, body, subresource)
+    return Patch(
+        names.BATCH_API, batch.kind, batch.namespace, batch.name, batch.uid, body, subresource
+    )
 
 
 _DIRECTIVES = ("nodeSelector", "tolerations", "schedulingGates")

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from muster.api import edge, names
-from muster.api.model import Json
+from muster.api.model import Json, ObjectView
 from muster.controller.model import Action, Create, Delete, Patch
 from muster.controller.scope import Scope
 from muster.controller.templates import labels
@@ -21,21 +21,21 @@ from muster.gang.base import owner
 def writes(scope: Scope, *, lasting: bool = False) -> Iterator[Action]:
     """Yield what brings them to what they should be.
 
-    `lasting`: the job is suspended, and only those are looked at that it keeps.
+    `lasting`: the job is suspended, and only those are made that it keeps.
     """
     there = {(view.kind, view.name): view for view in scope.observed.companions}
     for part in scope.framework.pods.companions:
         content = _content(scope, part)
-        if content is None or (lasting and not part.lasting):
+        if content is None:
             continue
         view = there.get((part.kind, part.name(scope.job)))
         if view is None:
-            if scope.refusal is None:
+            if scope.refusal is None and (part.lasting or not lasting):
                 yield Create(_document(scope, part, content))
         elif scope.owns(view) and not view.deleting:
             change = _change(part, content, view.content)
             if change:
-                yield Patch(view.api_version, view.kind, view.namespace, view.name, change)
+                yield _patch(view, change)
 
 
 def _content(scope: Scope, part: Companion) -> Json | None:
@@ -136,7 +136,11 @@ def autoscaler_writes(scope: Scope) -> Iterator[Action]:
         for view in scope.observed.autoscalers:
             ours = scope.owns(view) and not view.deleting
             if ours and not edge.covers(view.spec, spec):
-                yield Patch(view.api_version, view.kind, view.namespace, view.name, {"spec": spec})
+                yield _patch(view, {"spec": spec})
+
+
+def _patch(view: ObjectView, body: Json) -> Patch:
+    return Patch(view.api_version, view.kind, view.namespace, view.name, view.uid, body)
 
 
 def autoscaler_removal(scope: Scope) -> Iterator[Delete]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from muster.api import names
 from muster.api.edge import integer, mapping, sequence, text
-from muster.api.model import Job, Json, PodView, Problem, Replica
+from muster.api.model import Job, Json, Notice, PodView, Problem, Replica
 from muster.api.status import ReplicaStatus
 from muster.frameworks import base, loading, mpi
 from muster.frameworks.base import Waiting
@@ -47,11 +47,14 @@ def _kubexec(job: Job) -> str:
     return f"#!/bin/sh\nset -x\npod=$1\nshift\n{run}\n"
 
 
-def _rules(job: Job, _domain: str, _pods: Sequence[PodView]) -> Json:
-    """Return what a launcher may do: see pods, and run commands in its own workers."""
+def _rules(_job: Job, _domain: str, pods: Sequence[PodView]) -> Json:
+    """Return what a launcher may do: see pods, and run commands in its own workers.
+
+    Those that there are: a name that is only wanted may be a pod of somebody else.
+    """
     see = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}
     enter: Json = {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create"]}
-    mine = list(mpi.workers(job))
+    mine = [pod.name for pod in pods if pod.role == WORKER.lower() and not pod.terminal]
     return {"rules": [see, {**enter, "resourceNames": mine}] if mine else [see]}
 
 
@@ -61,8 +64,26 @@ def _account(job: Job) -> str:
     return text(role.template["spec"].get("serviceAccountName")) if role else ""
 
 
+def _own_account(job: Job) -> bool:
+    """Say whether the launcher has an account that was made for it.
+
+    To any other nothing is given: who may create a job could pass powers to whomever he names.
+    """
+    return not _account(job)
+
+
+def _notices(job: Job) -> Iterator[Notice]:
+    if not _own_account(job):
+        role = f"{names.flat(job.name)}{ACCOUNT_SUFFIX}"
+        text_ = (
+            f'The launcher runs as "{_account(job)}", to which nothing is given here: bind the '
+            f'account to the Role "{role}", or it cannot enter the workers'
+        )
+        yield Notice("Warning", names.Event.LAUNCHER_NOT_BOUND, text_)
+
+
 def _subjects(job: Job, _domain: str, _pods: Sequence[PodView]) -> Json:
-    name = _account(job) or f"{names.flat(job.name)}{ACCOUNT_SUFFIX}"
+    name = f"{names.flat(job.name)}{ACCOUNT_SUFFIX}"
     subject = {"kind": "ServiceAccount", "name": name, "namespace": job.namespace}
     return {"subjects": [subject]}
 
@@ -220,13 +241,16 @@ MPI_V1: Final = base.Framework(
         template=_template,
         init_containers=_init_containers,
         companions=(
-            base.Companion(
-                "v1", "ServiceAccount", ACCOUNT_SUFFIX, wanted=lambda job: not _account(job)
-            ),
+            base.Companion("v1", "ServiceAccount", ACCOUNT_SUFFIX, wanted=_own_account),
             base.Companion("v1", "ConfigMap", mpi.CONFIG_SUFFIX, content=_config),
             base.Companion(names.RBAC_API, "Role", ACCOUNT_SUFFIX, content=_rules),
             base.Companion(
-                names.RBAC_API, "RoleBinding", ACCOUNT_SUFFIX, content=_subjects, fixed=_role_ref
+                names.RBAC_API,
+                "RoleBinding",
+                ACCOUNT_SUFFIX,
+                content=_subjects,
+                fixed=_role_ref,
+                wanted=_own_account,
             ),
         ),
         services=False,
@@ -245,6 +269,9 @@ MPI_V1: Final = base.Framework(
         ),
     ),
     spec=base.Spec(
-        options={"slotsPerWorker": 1, "mainContainer": ""}, check=_check, first_breach=True
+        options={"slotsPerWorker": 1, "mainContainer": ""},
+        check=_check,
+        notices=lambda job: tuple(_notices(job)),
+        first_breach=True,
     ),
 )

@@ -18,13 +18,13 @@ class Children:
     there is such a job.
     """
 
-    def __init__(self, is_job: Callable[[Owner], bool]) -> None:
+    def __init__(self, is_job: Callable[[Owner | None], bool]) -> None:
         self._is_job = is_job
         self._pods: dict[tuple[str, str], PodView] = {}
         self._pods_of: dict[Owner, dict[str, PodView]] = {}
         self._owner: dict[Owner, Owner] = {}
         """Batch Job -> the job that it makes pods for."""
-        self._makers: dict[Owner, tuple[Owner, ...]] = {}
+        self._makers: dict[Owner, dict[Owner, None]] = {}
         """The same the other way round."""
         self._of: dict[Owner, dict[tuple[str, str], ObjectView]] = {}
         self._all: dict[tuple[str, str, str], ObjectView] = {}
@@ -65,9 +65,9 @@ class Children:
         """Return the job for which the owner of a pod makes it; itself if it is no maker."""
         return None if owner is None else self._owner.get(owner, owner)
 
-    def makers(self, job: Owner) -> tuple[Owner, ...]:
+    def makers(self, job: Owner) -> Iterable[Owner]:
         """Return the batch Jobs of a job."""
-        return self._makers.get(job, ())
+        return self._makers.get(job, {}).keys()
 
     def of(self, job: Job, kind: str, wanted: Iterable[str]) -> tuple[ObjectView, ...]:
         """Return those of one kind that the job controls, and others with a name it wants."""
@@ -114,23 +114,25 @@ class Children:
             self._all[after.kind, after.namespace, after.name] = after
             if after.owner is not None:
                 self._of.setdefault(after.owner, {})[after.kind, after.name] = after
-        elif isinstance(before, BatchView) and before.end and before.owner:
-            # Swept here, as nobody says when a job goes: it is no more than jobs have batch Jobs.
-            self._past = {job: kept for job, kept in self._past.items() if self._is_job(job)}
+        elif isinstance(before, BatchView) and before.end and self._is_job(before.owner):
+            assert before.owner is not None
             self._past.setdefault(before.owner, {})[before.kind, before.name] = before
         if before != after:
             self._makes(before, after)
+
+    def job_ended(self, job: Owner) -> None:
+        """Forget what is kept for the sake of a job that is gone."""
+        self._past.pop(job, None)
 
     def _makes(self, before: ObjectView | None, after: ObjectView | None) -> None:
         for batch in (before, after):
             if isinstance(batch, BatchView) and batch.owner is not None:
                 # Taken out and put back: its owner may have changed with the object.
-                me = batch.as_owner
-                others = tuple(maker for maker in self.makers(batch.owner) if maker != me)
+                me, makers = batch.as_owner, self._makers.setdefault(batch.owner, {})
                 self._owner.pop(me, None)
-                self._makers.pop(batch.owner, None)
+                makers.pop(me, None)
                 if batch is after:
                     self._owner[me] = batch.owner
-                    others = (*others, me)
-                if others:
-                    self._makers[batch.owner] = others
+                    makers[me] = None
+                if not makers:
+                    del self._makers[batch.owner]
