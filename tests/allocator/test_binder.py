@@ -1,10 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is recorded of pods that have come to their nodes."""
+"""What is recorded of pods that have come to their nodes, and what follows a refusal."""
 
 from __future__ import annotations
 
+import asyncio
+
+import pytest
+
 from builders import make_job, make_pod, make_replica
+from muster import gang
 from muster.allocator import binder
+from muster.allocator.verdict import Cause
+from muster.kube.client import ApiError
+from muster.runtime.metrics import Metrics
+from muster.store.store import Store
 
 
 class Recorder:
@@ -14,7 +23,7 @@ class Recorder:
         """Begin in silence."""
         self.events = []
 
-    def emit(self, about, kind, reason, message, *, spare=False):
+    def emit(self, about, kind, reason, message, *, spare=False, **_more):
         """Keep it."""
         self.events.append(
             (about["kind"], about["metadata"]["name"], kind, reason, message, spare)
@@ -52,3 +61,58 @@ def test_many_share_one_event():
     assert len(recorded(32)) == 32
     text = "Successfully assigned 33 pods: mnist-worker-0 … mnist-worker-32"
     assert recorded(33) == [("TFJob", "mnist", "Normal", "Scheduled", text, False)]
+
+
+class Server:
+    """Refuses evictions so."""
+
+    def __init__(self, code, message):
+        """Remember what to answer."""
+        self.error, self.asked, self.deleted = ApiError(code, "", message, None), 0, 0
+
+    async def create(self, _path, _body, _urgency):
+        """Refuse."""
+        self.asked += 1
+        raise self.error
+
+    async def delete(self, *_args, **_more):
+        """Delete."""
+        self.deleted += 1
+
+
+BUDGET = "Cannot evict pod as it would violate the pod's disruption budget."
+BUDGETS = (
+    "This pod has more than one PodDisruptionBudget, which the eviction subresource does not "
+    "support."
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "deleted"),
+    [
+        (429, BUDGET, 1),
+        (500, BUDGETS, 1),
+        (404, "not found", 0),
+        (403, 'pods "x" is forbidden: User "muster" cannot create resource "pods/eviction"', 0),
+        (403, 'admission webhook "guard" denied the request: never on Fridays', 0),
+        (500, "Internal error occurred: failed calling webhook", 0),
+        (422, "invalid", 0),
+    ],
+)
+def test_only_a_budget_is_overridden(code, message, deleted):
+    """Who refuses an eviction for another reason means it: told once, and not asked every time."""
+    server, recorder = Server(code, message), Recorder()
+
+    async def story():
+        store = Store(gang.EMBEDDED, ())
+        made = binder.Binder(server, store, Metrics().cycles, recorder, lambda _pod: None)
+        for _ in range(3):
+            made.evict(make_pod(node="n1"), Cause("preempt", "TFJob/team/large"))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        assert server.deleted == (3 if deleted else 0)
+        refused = [event for event in recorder.events if event[3] == "EvictionRefused"]
+        asked = 3 if deleted or code == 404 else 1
+        assert (server.asked, len(refused)) == (asked, int(asked == 1))
+
+    asyncio.run(story())

@@ -7,6 +7,8 @@ import asyncio
 import json
 from dataclasses import replace
 
+import pytest
+
 from builders_scheduler import make_gang, make_role, run
 from muster.allocator import decisionlog
 from muster.allocator.decisionlog import DecisionLog
@@ -87,3 +89,18 @@ def test_a_snapshot_is_taken_when_it_is_asked_for():
 
     text, seen = asyncio.run(story())
     assert text == decisionlog.recording.dump(*seen)
+
+
+def test_a_snapshot_that_cannot_be_made_is_told_to_who_asks():
+    """The cycle goes on."""
+
+    async def story():
+        log = DecisionLog(lambda: None, lambda *_: "")
+        asked = asyncio.create_task(log.snapshot())
+        await asyncio.sleep(0)
+        log.begin(lambda: 1 // 0)
+        log.decided(0.0, ())
+        with pytest.raises(ZeroDivisionError):
+            await asked
+
+    asyncio.run(story())

@@ -13,15 +13,17 @@ from builders import reference
 from builders_scheduler import make_gang, make_node, make_pod
 from following import Shown
 from muster import gang
-from muster.allocator import loop, pending, tracker
+from muster.allocator import loop, members, pending, tracker
 from muster.allocator.loop import Loop, LoopSettings
 from muster.api import edge
+from muster.api.backoff import Backoff
 from muster.api.reasons import GangPhase, Reason
 from muster.cluster.gangs import GangRules
 from muster.controller.model import Refusal
 from muster.frameworks import FRAMEWORKS
+from muster.runtime import health
 from muster.runtime.metrics import Metrics
-from muster.scheduler import policy
+from muster.scheduler import cycle, policy
 from muster.scheduler.decision import Decision, Verdict
 from muster.store.store import Callbacks, Store
 from world import tfjob
@@ -322,9 +324,8 @@ def test_the_pods_of_another_scheduler():
     play(story)
 
 
-def test_nobody_is_evicted_before_it_is_written(monkeypatch):
+def test_nobody_is_evicted_before_it_is_written():
     """First whose room it will be, then who leaves: each by the status of the job."""
-    monkeypatch.setattr(tracker, "ANNOUNCING", 600.0)
 
     async def story(s):
         s.policy, s.priorities = policy.parse({"actions": "allocate, preempt"}), {"high": 10}
@@ -387,6 +388,156 @@ def test_looking_ahead(decisions, drains, wakes, count):
     s.loop._look_ahead(decisions, [make_gang(key="team/a", drains_from=drains)], NOW)
     assert s.loop._next == wakes
     assert s.loop._metrics.reservations._value.get() == count
+
+
+BAD = "TFJob/team/bad"
+
+
+def sick(monkeypatch, module, name, is_bad):
+    """Let a function raise where `is_bad` says so of its arguments."""
+    well = getattr(module, name)
+
+    def fails(*given, **more):
+        if is_bad(*given):
+            raise OverflowError("int too large to convert")
+        return well(*given, **more)
+
+    monkeypatch.setattr(module, name, fails)
+
+
+PLACES = {
+    "what it asks": (members.gangs, "asks", lambda job, *_: job.name == "bad"),
+    "whether it is to run": (members.gangs, "wants_pods", lambda job: job.name == "bad"),
+    "its step": (tracker, "step", lambda _memory, facts, _now: facts.asks.key == BAD),
+    "its tasks": (tracker.tasks, "roles", lambda sets, *_: "bad" in str(sets[0].places)),
+    "taking it in": (loop, "assemble", lambda _state, found, *_: BAD in {g.key for g in found}),
+    "deciding": (cycle, "schedule", lambda seen, *_: BAD in {g.key for g in seen.gangs}),
+    "reading what was decided": (tracker, "outcome", lambda facts, _: facts.asks.key == BAD),
+    "accepting": (tracker, "accepted", lambda _memory, facts, *_: facts.asks.key == BAD),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_gang_that_is_not_understood_costs_itself_alone(monkeypatch, caplog, place):
+    """It is told so; all others are placed in the same cycle, and it follows once it is mended."""
+    sick(monkeypatch, *PLACES[place])
+
+    async def story(s):
+        s.create(name="bad", workers=1)
+        s.create(name="good", workers=1)
+        await s.until(lambda: s.verdict(BAD) and s.placements("TFJob/team/good"))
+        assert (s.loop.cycles, s.loop.failures) == (1, 0)
+        reason, summary = s.verdict(BAD)
+        assert (reason, summary) == ("Unreadable", "not understood")
+        said = s.loop.verdict(s.store.jobs.get(BAD)).message
+        assert "OverflowError: int too large to convert" in said
+        for name in ("third", "fourth"):
+            s.create(name=name, workers=1)
+            await s.until(lambda name=name: s.placements(f"TFJob/team/{name}"))
+        assert len([r for r in caplog.records if r.exc_info]) == 1
+        monkeypatch.undo()
+        s.create(name="bad", workers=2, generation=2)
+        await s.until(lambda: s.verdict(BAD)[0] != "Unreadable")
+        assert s.verdict(BAD)[0] == "NotEnoughResources"
+        assert len(s.promised) == 3
+
+    play(story)
+
+
+def test_a_gang_with_which_another_makes_a_cycle_fail(monkeypatch):
+    """Each goes well alone: the last straw is left out, all others are placed."""
+    pair = {"TFJob/team/one", "TFJob/team/two"}
+    sick(monkeypatch, cycle, "schedule", lambda seen, *_: pair <= {g.key for g in seen.gangs})
+
+    async def story(s):
+        for name in ("one", "two", "three"):
+            s.create(name=name, workers=1)
+        await s.until(lambda: s.placements("TFJob/team/three"))
+        placed = [name for name in pair if s.placements(name)]
+        reasons = [s.verdict(name)[0] for name in pair if name not in placed]
+        assert (len(placed), reasons) == (1, ["Unreadable"])
+
+    play(story)
+
+
+def test_a_gang_that_a_cycle_fails_over_is_not_tried_in_each(monkeypatch):
+    """It is left out until it changes, or for a minute: others are not to wait for the search."""
+    tried = []
+
+    def seen(snapshot, *_):
+        tried.append(len(snapshot.gangs))
+        return any(gang.key == BAD for gang in snapshot.gangs)
+
+    sick(monkeypatch, cycle, "schedule", seen)
+
+    async def story(s):
+        s.create(name="bad", workers=1)
+        await s.until(lambda: s.verdict(BAD))
+        tried.clear()
+        for name in ("one", "two", "three"):
+            s.create(name=name, workers=1)
+            await s.until(lambda name=name: s.placements(f"TFJob/team/{name}"))
+        assert tried == [1, 2, 3]
+
+    play(story)
+
+
+def test_many_bad_gangs_are_found_in_one_cycle(monkeypatch):
+    """A hundred of them, among as many that are well."""
+    sick(
+        monkeypatch,
+        cycle,
+        "schedule",
+        lambda seen, *_: any("bad" in gang.key for gang in seen.gangs),
+    )
+
+    async def story(s):
+        for index in range(100):
+            s.create(name=f"bad-{index}", workers=1)
+            s.create(name=f"good-{index}", workers=1)
+        await s.until(lambda: s.verdict(f"{BAD}-99"))
+        assert s.loop.cycles == 1
+        assert len(s.promised) == 4
+
+    play(story)
+
+
+def test_cycles_that_fail_whoever_is_left_out(monkeypatch, caplog):
+    """It is nobody's fault: all is tried again, told once at length, and shown by the probes."""
+    monkeypatch.setattr(loop, "BACKOFF", Backoff(0.01, 0.01))
+    sick(monkeypatch, loop, "assemble", lambda *_: True)
+
+    async def story(s):
+        s.create()
+        await asyncio.sleep(1.0)
+        assert s.loop.failures >= 3
+        assert s.verdict() is None
+        now = time.monotonic()
+        said = health.unready(s.loop, (), now)
+        assert "cycles in a row have failed: OverflowError: int too large" in said
+        assert health.unwell(s.loop, (), now) == ""
+        assert "have failed for 301 s" in health.unwell(s.loop, (), s.loop.failing_since + 301)
+        monkeypatch.undo()
+        await s.until(s.placements)
+        assert (health.unready(s.loop, (), now), health.unwell(s.loop, (), now + 1e6)) == ("", "")
+
+    play(story)
+    assert len([r for r in caplog.records if r.exc_info]) == 1
+
+
+def test_a_pod_whose_arrival_cannot_be_recorded_stops_nobody(monkeypatch):
+    """The watch that shows it goes on."""
+    sick(monkeypatch, tracker, "arrived", lambda _memory, place, *_: "bad" in place)
+
+    async def story(s):
+        s.create(name="bad", workers=1)
+        await s.until(lambda: s.placements(BAD))
+        s.worker("bad", "bad-worker-0", "n1")
+        assert s.verdict(BAD)[0] == "Unreadable"
+        s.create(name="good", workers=1)
+        await s.until(lambda: s.placements("TFJob/team/good"))
+
+    play(story)
 
 
 def test_time_alone_makes_a_reservation():

@@ -137,7 +137,7 @@ def test_what_the_allocator_saw_decides_the_same_again(
     api.wait_pods(3, "Running", "first")
     api.create(tfjob("second", workers=4, run="forever"))
     wait_reason(api, "second", "NotEnoughResources")
-    address = f"http://127.0.0.1:{operator.metrics}"
+    address = f"http://127.0.0.1:{operator.debug}"
     code, text = ask("snapshot", "--from", address)
     assert code == 0
     saved = tmp_path / "saw.json"

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import asyncio
+
+from muster.kube.client import ApiError
 from muster.kube.events import BACKLOG, PLENTY, EventRecorder
 
 JOB = {
@@ -72,3 +75,86 @@ def test_what_others_tell_too_is_left_out_under_load():
     assert not recorder.emit(JOB, "Warning", "Unschedulable", "more", spare=True)
     assert recorder.emit(JOB, "Warning", "Unschedulable", "more")
     assert recorder.dropped == 1
+
+
+class Server:
+    """Keeps events as a server does."""
+
+    def __init__(self):
+        """Begin with none."""
+        self.held, self.writes = {}, 0
+
+    async def create(self, path, body, _urgency):
+        """Create one, unless its name is taken."""
+        self.writes += 1
+        name = body["metadata"]["name"]
+        if name in self.held:
+            raise ApiError(409, "AlreadyExists", "there is one", None)
+        self.held[name] = dict(body)
+        return body
+
+    async def patch(self, path, exactly, body, _urgency):
+        """Change one."""
+        assert exactly is None
+        self.writes += 1
+        name = path.rsplit("/", 1)[1]
+        if name not in self.held:
+            return None
+        self.held[name] |= body
+        return self.held[name]
+
+
+def written(server, *told):
+    """Let a new process record this; each is (reason, message, once) or None: all is written."""
+
+    async def story():
+        recorder = EventRecorder(server)
+        task = asyncio.create_task(recorder.run())
+        for each in told:
+            if each is None:
+                await asyncio.sleep(0.01)
+                continue
+            reason, message, once = each
+            recorder.emit(JOB, "Warning", reason, message, once=once, source="tfjob-controller")
+        await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert recorder.dropped == 0
+
+    asyncio.run(story())
+    return sorted((e["reason"], e["message"], e["count"]) for e in server.held.values())
+
+
+AGAIN = ("Restarting", "again", False)
+
+
+def test_what_happens_again_is_counted_in_the_event_that_is_there():
+    """Whether the first one is written by then or not."""
+    server = Server()
+    assert written(server, AGAIN, AGAIN, None, AGAIN) == [("Restarting", "again", 3)]
+    assert {e["source"]["component"] for e in server.held.values()} == {"tfjob-controller"}
+
+
+def test_a_process_that_follows_counts_on():
+    """What happens again is one more; what is told once is not told again."""
+    server, once = Server(), ("Failed", "why", True)
+    written(server, AGAIN, AGAIN, once)
+    assert written(server, AGAIN, once) == [("Failed", "why", 1), ("Restarting", "again", 3)]
+
+
+def test_an_event_that_the_server_has_dropped_begins_anew():
+    """It keeps them for an hour."""
+    server = Server()
+
+    async def story():
+        recorder = EventRecorder(server)
+        task = asyncio.create_task(recorder.run())
+        for _ in range(2):
+            recorder.emit(JOB, "Normal", "Reason", "text")
+            await asyncio.sleep(0.01)
+            assert [e["count"] for e in server.held.values()] == [1]
+            server.held.clear()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(story())

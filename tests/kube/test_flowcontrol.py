@@ -103,3 +103,45 @@ def test_a_cancelled_waiter_gives_its_place_back(granted: bool) -> None:
             await gate.acquire(PriorityLevel.STATUS)
 
     asyncio.run(run())
+
+
+def test_namespaces_take_turns() -> None:
+    """A hundred writes of one do not come before the first of another."""
+
+    async def run() -> list[str]:
+        gate, served = FlowControl(1), []
+        await gate.acquire(PriorityLevel.PLACEMENT)
+
+        async def one(namespace: str) -> None:
+            async with gate.enter(PriorityLevel.PLACEMENT, namespace):
+                served.append(namespace)
+
+        tasks = [asyncio.create_task(one(name)) for name in ["a"] * 100 + ["b"] * 3 + ["c"]]
+        await asyncio.sleep(0)
+        gate.release(PriorityLevel.PLACEMENT)
+        await asyncio.gather(*tasks)
+        return served
+
+    served = asyncio.run(run())
+    assert (served[:7], len(served)) == (["a", "b", "c", "a", "b", "a", "b"], 104)
+
+
+def test_leadership_is_not_held_up_by_what_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever else hangs in the namespace of the lease."""
+    monkeypatch.setattr(flowcontrol, "LATE", 0.01)
+
+    async def run() -> None:
+        gate, over = FlowControl(2), asyncio.Event()
+
+        async def hang() -> None:
+            async with gate.enter(PriorityLevel.PLACEMENT, "home"):
+                await over.wait()
+
+        tasks = [asyncio.create_task(hang()) for _ in range(10)]
+        await asyncio.sleep(0.1)
+        async with asyncio.timeout(1), gate.enter(PriorityLevel.LEADERSHIP, "home"):
+            pass
+        over.set()
+        await asyncio.gather(*tasks)
+
+    asyncio.run(run())

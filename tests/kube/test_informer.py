@@ -4,9 +4,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
+import pytest
+
+from muster.api.backoff import Backoff
 from muster.api.model import Json
+from muster.kube import informer
 from muster.kube.collection import Collection
 from muster.kube.informer import Informer
 from muster.kube.resources import Resource
@@ -86,3 +90,144 @@ def test_a_name_can_be_taken_anew() -> None:
     """After the end of one object, the answer to the creation of the next counts."""
     events = [{"type": "DELETED", "object": pod("one", 11)}]
     assert after(Script([pod("one", 5)], 10, events), pod("one", 12, "u2")) == {"one": 12}
+
+
+class Stage:
+    """A server that plays one scene after the other, a scene per watch; then it falls silent.
+
+    A scene is a list of events; an exception in it is how the watch ends. A number is the version
+    of the server from then on, and what it holds.
+    """
+
+    def __init__(self, version: int, items: Sequence[Json], *scenes: Sequence[object]) -> None:
+        """Begin with that state."""
+        self.version, self.items = version, list(items)
+        self.scenes = list(scenes)
+        self.asked: list[str] = []
+        self.over = asyncio.Event()
+
+    async def get(self, _path: str, **params: str) -> Json:
+        """Answer a list, or a look at the version."""
+        self.asked.append("look" if params["limit"] == "1" else "list")
+        return {"metadata": {"resourceVersion": str(self.version)}, "items": self.items}
+
+    async def watch(self, _path: str, params: Mapping[str, str]) -> AsyncIterator[Json]:
+        """Play the next scene."""
+        self.asked.append(params["resourceVersion"])
+        if not self.scenes:
+            self.over.set()
+            await asyncio.Event().wait()
+        for event in self.scenes.pop(0):
+            if isinstance(event, Exception):
+                raise event
+            if isinstance(event, tuple):
+                self.version, self.items = event
+            else:
+                yield event
+
+
+def played(stage: Stage, collection: Collection[int] | None = None) -> dict[str, int]:
+    """Follow a play to its end; name -> version that is held."""
+
+    async def follow() -> dict[str, int]:
+        held = collection or versions()
+        task = asyncio.create_task(Informer(stage, PODS, held).run())
+        try:
+            await asyncio.wait_for(stage.over.wait(), 10)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        return {name: version for (_, name), version in held.objects.items()}
+
+    return asyncio.run(follow())
+
+
+def versions() -> Collection[int]:
+    """Return a collection that keeps the version of each object."""
+    return Collection(
+        lambda d: int(d["metadata"]["resourceVersion"]), lambda _before, _after: None
+    )
+
+
+def shown(name: str, version: int) -> Json:
+    """Return the event that shows a pod."""
+    return {"type": "MODIFIED", "object": pod(name, version)}
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for a moment only."""
+    monkeypatch.setattr(informer, "BACKOFF", Backoff(0.01, 0.05))
+
+
+def test_a_broken_watch_goes_on_where_it_was() -> None:
+    """Without a list of everything; it is only looked whether the server is as far as that."""
+    scenes = [[shown("one", 12), OSError("cut off")], [shown("two", 14)]]
+    stage = Stage(14, [pod("one", 5)], *scenes)
+    stage.version = 12
+    assert played(stage) == {"one": 12, "two": 14}
+    assert stage.asked == ["list", "12", "look", "12", "14"]
+
+
+def test_a_watch_that_ends_in_order_goes_on_without_a_look() -> None:
+    """As each of them does after a while."""
+    stage = Stage(5, [], [shown("one", 6)], [shown("two", 7)])
+    assert played(stage) == {"one": 6, "two": 7}
+    assert stage.asked == ["list", "5", "6", "7"]
+
+
+def test_watches_that_end_at_once_are_opened_with_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or a server in trouble would be asked a thousand times a second."""
+    monkeypatch.setattr(informer, "BACKOFF", Backoff(0.05, 5.0))
+    stage = Stage(5, [], *[[]] * 1000)
+
+    async def story() -> None:
+        task = asyncio.create_task(Informer(stage, PODS, versions()).run())
+        await asyncio.sleep(0.4)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(story())
+    assert len(stage.asked) < 6
+
+
+@pytest.mark.parametrize("code", [500, 504, 403])
+def test_trouble_that_a_watch_tells_of_is_tried_again(code: int) -> None:
+    """From where it was: nothing is lost, and nobody's process ends."""
+    error = {"type": "ERROR", "object": {"kind": "Status", "code": code, "reason": "x"}}
+    stage = Stage(6, [], [shown("one", 6), error], [shown("two", 7)])
+    assert played(stage) == {"one": 6, "two": 7}
+    assert stage.asked == ["list", "6", "look", "6", "7"]
+
+
+def test_a_version_that_has_expired_is_listed_anew() -> None:
+    """The server has forgotten what came after it."""
+    gone = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired"}}
+    stage = Stage(6, [], [shown("one", 6), (9, [pod("two", 8)]), gone], [])
+    assert played(stage) == {"two": 8}
+    assert stage.asked == ["list", "6", "list", "9", "9"]
+
+
+def test_a_server_that_was_set_back_is_believed() -> None:
+    """What it holds counts, though what was known is newer by its number; all else is gone."""
+    restored = (7, [pod("one", 5), pod("three", 7)])
+    scenes = [[shown("one", 12), shown("two", 13), restored, OSError("cut")], [shown("four", 8)]]
+    stage = Stage(11, [pod("one", 5)], *scenes)
+    assert played(stage) == {"one": 5, "three": 7, "four": 8}
+    assert stage.asked == ["list", "11", "look", "list", "7", "8"]
+
+
+def test_one_object_that_cannot_be_taken_in_stops_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is told in the log, once for each cause."""
+
+    def changed(_before: int | None, after: int | None) -> None:
+        if after in (3, 6, 8):
+            raise ZeroDivisionError("no such number")
+
+    held = Collection(lambda document: int(document["metadata"]["resourceVersion"]), changed)
+    scenes = [[shown("bad", 6), shown("one", 7), shown("bad", 8)]]
+    stage = Stage(5, [pod("bad-too", 3), pod("two", 4)], *scenes)
+    assert played(stage, held) == {"two": 4, "one": 7, "bad": 8}
+    assert len([r for r in caplog.records if r.levelname == "ERROR"]) == 1

@@ -224,3 +224,81 @@ def test_a_pass_that_fails_as_it_is_cancelled_ends() -> None:
     inside = asyncio.Event()
     queue = WorkQueue(one, width=2)
     asyncio.run(story())
+
+
+def test_jobs_of_one_namespace_do_not_wait_behind_all_of_another() -> None:
+    """They take turns."""
+    order: list[str] = []
+    done = asyncio.Event()
+
+    async def one(key: str) -> None:
+        order.append(key[0])
+        if len(order) == 52:
+            done.set()
+
+    async def play() -> None:
+        await done.wait()
+
+    queue = WorkQueue(one, width=1, tenant=lambda key: key[0])
+
+    async def story() -> None:
+        for index in range(50):
+            queue.add(f"a{index}")
+        queue.add("b0")
+        queue.add("b1")
+        await _with(queue, play)
+
+    asyncio.run(story())
+    assert order[:5] == ["a", "b", "a", "b", "a"]
+
+
+def test_passes_that_hang_keep_no_place_that_others_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that lets one namespace wait: the jobs of the others go on."""
+    monkeypatch.setattr(workqueue, "LATE", 0.05)
+    hanging = most = 0
+    done = asyncio.Event()
+
+    async def one(key: str) -> None:
+        nonlocal hanging, most
+        if key == "b":
+            done.set()
+            return
+        hanging += 1
+        most = max(most, hanging)
+        await asyncio.sleep(30)
+
+    async def play() -> None:
+        for index in range(100):
+            queue.add(f"a{index}")
+        await asyncio.sleep(0)
+        queue.add("b")
+        async with asyncio.timeout(2):
+            await done.wait()
+
+    queue = WorkQueue(one, width=8, tenant=lambda key: key[0])
+    asyncio.run(_with(queue, play))
+    assert most <= 16
+
+
+def test_what_nobody_expected_is_counted_and_told_at_length_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each time in a line, and by the name of the error."""
+    monkeypatch.setattr(workqueue, "BACKOFF", Backoff(0.001, 0.001))
+    counted: list[str] = []
+    done = asyncio.Event()
+
+    async def one(_key: str) -> None:
+        if len(counted) == 3:
+            done.set()
+            return
+        raise OverflowError("too large")
+
+    async def play() -> None:
+        queue.add("a")
+        await done.wait()
+
+    queue = WorkQueue(one, width=1, failed=counted.append)
+    asyncio.run(_with(queue, play))
+    assert counted == ["OverflowError"] * 3
+    assert [bool(r.exc_info) for r in caplog.records] == [True, False, False]

@@ -1,17 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is counted of jobs: each transition once, by whatever reason its event has."""
+"""What is counted of jobs, and who is shown it: each transition once, whatever its reason."""
 
 from __future__ import annotations
 
+import asyncio
+import socket
+from http import HTTPStatus
+
+import aiohttp
 import pytest
 from prometheus_client.exposition import generate_latest
 
 import mpijobs
 from muster import frameworks
+from muster.allocator.decisionlog import DecisionLog
 from muster.api import names
 from muster.controller.model import Emit
 from muster.frameworks import FRAMEWORKS
-from muster.runtime.metrics import Metrics
+from muster.runtime.metrics import Addresses, Metrics, Probes, serve
 from muster.store.jobs import Jobs
 from world import tfjob
 
@@ -89,13 +95,110 @@ def test_a_job_ends_once_whoever_deleted_it():
         document["metadata"] |= {"resourceVersion": str(number), "uid": uid}
         return document
 
-    jobs.seen("TFJob", version(1, "a"))
-    jobs.seen("TFJob", version(2, "a"), gone=True)
-    jobs.seen("TFJob", version(3, "b"))
+    shown_jobs = jobs.collections["TFJob"]
+    shown_jobs.take(version(1, "a"))
+    shown_jobs.remove(version(2, "a"))
+    shown_jobs.take(version(3, "b"))
     jobs.ended = metrics.ended
-    jobs.seen("TFJob", version(4, "c"))
+    shown_jobs.take(version(4, "c"))
     (key,) = (job.key for job in jobs)
     jobs.forget(key, "c")
-    jobs.seen("TFJob", version(5, "c"), gone=True)
+    shown_jobs.remove(version(5, "c"))
     labels = '{framework="tensorflow",job_namespace="team"}'
     assert shown(metrics)[f"training_operator_jobs_deleted_total{labels}"] == 2
+
+
+def port():
+    """Return a port that nobody listens on."""
+    with socket.socket() as made:
+        made.bind(("127.0.0.1", 0))
+        return made.getsockname()[1]
+
+
+def served(story, *, guard=None, pages=None, probes=None):
+    """Run a story with the servers of a process; it gets a function that asks one of them."""
+    addresses = Addresses(*(f"127.0.0.1:{port()}" for _ in range(3)))
+
+    async def run():
+        well = Probes(lambda: "", lambda: "")
+        runners = await serve(Metrics(), addresses, probes or well, pages or {}, guard)
+        async with aiohttp.ClientSession() as session:
+
+            async def ask(server, path, scheme="http", **headers):
+                url = f"{scheme}://{getattr(addresses, server)}{path}"
+                async with session.get(url, headers=headers, ssl=False) as response:
+                    return response.status, await response.text()
+
+            try:
+                await asyncio.wait_for(story(ask), 20)
+            finally:
+                for runner in runners:
+                    await runner.cleanup()
+
+    asyncio.run(run())
+
+
+def test_pages_for_debugging_are_not_where_the_metrics_are():
+    """They have an address of their own, which is the machine's alone."""
+
+    async def page(_query):
+        return "{}"
+
+    async def story(ask):
+        assert await ask("debug", "/debug/decisions") == (200, "{}")
+        for server in ("metrics", "health"):
+            assert (await ask(server, "/debug/decisions"))[0] == 404
+        assert (await ask("metrics", "/metrics"))[0] == 200
+        assert (await ask("health", "/metrics"))[0] == 404
+
+    served(story, pages={"/debug/decisions": page})
+
+
+def test_one_dump_at_a_time():
+    """Each costs a second of work."""
+    log = DecisionLog(lambda: None, lambda *_: "")
+
+    async def story(ask):
+        first = asyncio.create_task(ask("debug", "/debug/snapshot"))
+        await asyncio.sleep(0.2)
+        for path in log.pages:
+            status, text = await ask("debug", path)
+            assert (status, text) == (503, "somebody else asks at this moment; one at a time\n")
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+
+    served(story, pages=log.pages)
+
+
+def test_probes_say_what_is_wrong():
+    """Each its own."""
+    said = {"unready": "", "unwell": ""}
+
+    async def story(ask):
+        assert await ask("health", "/readyz") == await ask("health", "/healthz") == (200, "ok\n")
+        said["unready"] = "cycles fail"
+        assert await ask("health", "/readyz") == (503, "cycles fail\n")
+        assert (await ask("health", "/healthz"))[0] == 200
+        said["unwell"] = "a cycle hangs"
+        assert await ask("health", "/healthz") == (503, "a cycle hangs\n")
+
+    served(story, probes=Probes(lambda: said["unready"], lambda: said["unwell"]))
+
+
+def test_metrics_for_those_who_may_read_them():
+    """Over TLS, by their token."""
+
+    class Guard:
+        async def judge(self, authorization):
+            known = authorization == "Bearer good"
+            return HTTPStatus.OK if known else HTTPStatus.UNAUTHORIZED
+
+    async def story(ask):
+        good = {"Authorization": "Bearer good"}
+        assert (await ask("metrics", "/metrics", "https", **good))[0] == 200
+        assert await ask("metrics", "/metrics", "https") == (401, "Unauthorized\n")
+        assert (await ask("health", "/readyz"))[0] == 200
+        with pytest.raises(aiohttp.ClientError):
+            await ask("metrics", "/metrics", "http", **good)
+
+    served(story, guard=Guard())

@@ -14,6 +14,7 @@ import yaml
 
 from muster import gang
 from muster.api import names
+from muster.api.backoff import Backoff
 from muster.frameworks import FRAMEWORKS, rows
 from muster.frameworks.mpi_v2beta1 import MPI_V2BETA1
 from muster.kube import access
@@ -112,50 +113,6 @@ def test_no_lease_is_asked_for_without_election():
 
 
 @pytest.mark.parametrize(
-    ("access", "attributes"),
-    [
-        (Access("pods", "", "list"), {"resource": "pods", "verb": "list"}),
-        (
-            Access("pods/binding", "team", "create"),
-            {
-                "resource": "pods",
-                "subresource": "binding",
-                "namespace": "team",
-                "verb": "create",
-            },
-        ),
-        (
-            Access("tfjobs.kubeflow.org/status", "", "patch"),
-            {
-                "group": "kubeflow.org",
-                "resource": "tfjobs",
-                "subresource": "status",
-                "verb": "patch",
-            },
-        ),
-    ],
-)
-def test_review_asks_for_exactly_that(access, attributes):
-    """Group, subresource and namespace stand only where there are any."""
-    assert access.review()["spec"] == {"resourceAttributes": attributes}
-
-
-def test_what_is_missing_is_one_line():
-    """Each resource with its verbs, each namespace, and where the roles are."""
-    missing = (
-        Access("nodes", "", "list"),
-        Access("nodes", "", "watch"),
-        Access("podgroups.scheduling.incubator.k8s.io", "team", "create"),
-    )
-    assert access.sentence(missing, "embedded") == (
-        "this account may not list, watch nodes; create "
-        "podgroups.scheduling.incubator.k8s.io in namespace team; the roles of "
-        "manifests/overlays/embedded grant what is needed"
-    )
-    assert access.sentence((), "embedded") == ""
-
-
-@pytest.mark.parametrize(
     "row", [row for row in rows() if row.operator.component], ids=lambda r: r.operator.component
 )
 def test_components_grant_what_single_kinds_need_and_no_more(row):
@@ -209,3 +166,66 @@ def test_jobs_wait_until_their_batch_jobs_are_read(monkeypatch: pytest.MonkeyPat
         following.cancel()
 
     asyncio.run(asyncio.wait_for(story(), 10))
+
+
+def test_what_is_lost_is_asked_for_when_something_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is told at once, blocks jobs when it is missing still, and until it is given back."""
+    monkeypatch.setattr(permissions, "PAUSE", 0.01)
+    monkeypatch.setattr(permissions, "DOUBTS", Backoff(0.01, 0.01))
+    create = Access("pods", "team", "create")
+    needed = (create, Access("events", "", "create"), Access("pods", "other", "create"))
+    gone: set[Access] = set()
+    asked, changed = asyncio.Semaphore(0), []
+
+    async def missing(_kube: object, accesses: tuple[Access, ...]) -> tuple[Access, ...]:
+        asked.release()
+        return tuple(access for access in accesses if access in gone)
+
+    monkeypatch.setattr(access, "missing", missing)
+
+    async def story() -> None:
+        losses = permissions.Losses(None, needed, "embedded", lambda: changed.append(1))
+        running = asyncio.create_task(losses.run())
+        await asyncio.sleep(0.05)
+        assert (asked.locked(), losses.problem) == (True, "")
+        gone.update(needed[:2])
+        losses.doubt()
+        await asked.acquire()
+        await asyncio.sleep(0)
+        assert "create pods in namespace team; create events" in losses.problem
+        assert not losses.blocks("team")
+        await asyncio.sleep(0.1)
+        assert "may not create pods in namespace team;" in losses.blocks("team")
+        assert "events" not in losses.blocks("team")
+        assert (losses.blocks("other"), len(changed)) == ("", 1)
+        gone.clear()
+        await asyncio.sleep(0.1)
+        assert (losses.problem, losses.blocks("team"), len(changed)) == ("", "", 2)
+        while not asked.locked():
+            await asked.acquire()
+        await asyncio.sleep(0.1)
+        assert asked.locked()
+        running.cancel()
+
+    asyncio.run(asyncio.wait_for(story(), 10))
+
+
+def test_of_many_namespaces_all_are_asked_for_first() -> None:
+    """What is granted everywhere is not asked for in each of them."""
+    asked: list[tuple[str, str]] = []
+
+    class Server:
+        async def create(self, _path: str, review: dict[str, dict[str, dict[str, str]]], _: int):
+            attributes = review["spec"]["resourceAttributes"]
+            asked.append((attributes["resource"], attributes.get("namespace", "")))
+            allowed = attributes["resource"] == "pods" or asked[-1][1] == "n3"
+            return {"status": {"allowed": allowed}}
+
+    wanted = [Access(r, f"n{i}", "list") for r in ("pods", "services") for i in range(50)]
+    wanted.append(Access("nodes", "", "list"))
+    found = asyncio.run(access.missing(Server(), wanted))
+    assert [a.namespace for a in found] == [*(f"n{i}" for i in range(50) if i != 3), ""]
+    assert [r for r, _ in asked].count("pods") == 1
+    assert len(asked) == 1 + 51 + 1

@@ -321,13 +321,13 @@ def test_a_job_that_is_gone(story):
 
 def test_jobs_that_a_list_does_not_hold(story):
     """They are gone, in the namespace of the list, unless they are newer than it."""
-    framework = FRAMEWORKS["TFJob"]
+    shown_jobs = story.store.collections["TFJob"]
     story.put(tfjob(name="elsewhere", Worker=1), namespace="other")
     late = story.put(tfjob(name="late", Worker=1))
     listed = int(late["metadata"]["resourceVersion"]) - 1
-    story.store.jobs.listed(framework, "team", [], listed)
+    shown_jobs.listed("team", set(), listed)
     assert {job.name for job in story.store.jobs} == {"elsewhere", "late"}
-    story.store.jobs.listed(framework, "", [late], listed + 1)
+    shown_jobs.listed("", {("team", "late")}, listed + 1)
     assert {job.name for job in story.store.jobs} == {"late"}
 
 

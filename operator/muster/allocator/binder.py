@@ -21,6 +21,8 @@ from muster.kube.resources import CLAIMS, PODS, VOLUMES
 from muster.store.store import Store
 
 log = logging.getLogger(__name__)
+REFUSED_PAUSE = 30.0
+"""Seconds after which an eviction that was refused is asked for again."""
 
 
 class Binder:
@@ -144,10 +146,19 @@ class Binder:
         try:
             await self._kube.create(path, body, PriorityLevel.PLACEMENT)
         except ApiError as error:
-            if error.code != 404:
+            if error.code == 404:
+                return
+            if error.by_budget:
                 # Nothing less would do, so a budget that forbids it is overridden in the end.
                 log.info("pod %s/%s is deleted: %s", pod.namespace, pod.name, error.message)
                 await self._delete(pod)
+                return
+            # Whoever refuses it for another reason means it: a policy, or a role that is missing.
+            log.warning("pod %s/%s was not evicted: %s", pod.namespace, pod.name, error.message)
+            event, text = names.Event.EVICTION_REFUSED, f"{cause.sentence}: {error.message}"
+            self._recorder.emit(about, "Warning", event, text, once=True, of=cause.sentence)
+            # Asked again every other second, the same would be answered.
+            await asyncio.sleep(REFUSED_PAUSE)
         except NOT_WRITTEN as error:
             log.warning("pod %s/%s was not evicted: %s", pod.namespace, pod.name, error)
 

@@ -26,12 +26,19 @@ NameOf = Callable[[str, str, int], str]
 """(gang, role, index) -> name of the pod, or an empty string."""
 
 
+_Asked = asyncio.Future[tuple[Recording, Sequence[Decision]]]
+
+
 @dataclass(frozen=True, slots=True)
 class _Entry:
     at: float
     decision: Decision
     pods: tuple[str, ...]
     """Names of the placed pods, in order."""
+
+
+class BusyError(Exception):
+    """Somebody else is being answered, which takes a while."""
 
 
 class DecisionLog:
@@ -42,12 +49,19 @@ class DecisionLog:
         self._entries: deque[_Entry] = deque()
         self._placements = 0
         self._last: OrderedDict[str, tuple[object, ...]] = OrderedDict()
-        self._asked: list[asyncio.Future[tuple[Recording, Sequence[Decision]]]] = []
+        self._asked: list[_Asked] = []
         self._recording: Recording | None = None
+        self._answering = asyncio.Lock()
 
     def begin(self, record: Callable[[], Recording]) -> None:
         """Take note of what a cycle is about to see, if somebody asked."""
-        self._recording = record() if self._asked else None
+        self._recording = None
+        if self._asked:
+            try:
+                self._recording = record()
+            except Exception as error:  # noqa: BLE001 -- who asks is told, the cycle goes on
+                failure = error
+                self._answer(lambda future: future.set_exception(failure))
 
     def decided(self, now: float, decisions: Sequence[Decision]) -> None:
         """Take note of what the cycle decided."""
@@ -56,21 +70,26 @@ class DecisionLog:
                 self._keep(now, decision)
         self._trim(now)
         if self._recording is not None:
-            for future in self._asked:
-                if not future.done():
-                    future.set_result((self._recording, decisions))
-            self._asked.clear()
+            seen = self._recording, decisions
+            self._answer(lambda future: future.set_result(seen))
             self._recording = None
+
+    def _answer(self, give: Callable[[_Asked], None]) -> None:
+        for future in self._asked:
+            if not future.done():
+                give(future)
+        self._asked.clear()
 
     def decisions(self, gang: str = "") -> str:
         """Return what was decided as JSON, oldest first; of one gang, if it is named."""
-        found = (e for e in self._entries if gang in ("", e.decision.gang))
+        # A copy: the next cycle may add to them meanwhile.
+        found = (e for e in self._entries.copy() if gang in ("", e.decision.gang))
         return json.dumps([_shown(e) for e in found], indent=1, ensure_ascii=False) + "\n"
 
     async def snapshot(self) -> str:
         """Return all that the next cycle sees and decides, as a file. Raises TimeoutError."""
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[tuple[Recording, Sequence[Decision]]] = loop.create_future()
+        future: _Asked = loop.create_future()
         self._asked.append(future)
         self._trigger()
         async with asyncio.timeout(ANSWER_SECONDS):
@@ -81,11 +100,21 @@ class DecisionLog:
     def pages(self) -> Mapping[str, Callable[[Mapping[str, str]], Awaitable[str]]]:
         """What can be asked over HTTP, by path."""
 
+        async def alone(answer: Awaitable[str]) -> str:
+            async with self._answering:
+                return await answer
+
+        def free() -> None:
+            if self._answering.locked():
+                raise BusyError("somebody else asks at this moment; one at a time")
+
         async def decisions(query: Mapping[str, str]) -> str:
-            return self.decisions(query.get("gang", ""))
+            free()
+            return await alone(asyncio.to_thread(self.decisions, query.get("gang", "")))
 
         async def snapshot(_query: Mapping[str, str]) -> str:
-            return await self.snapshot()
+            free()
+            return await alone(self.snapshot())
 
         return {"/debug/decisions": decisions, "/debug/snapshot": snapshot}
 

@@ -11,9 +11,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from muster.allocator import assume, tracker
 from muster.allocator.binder import Binder
+from muster.allocator.cells import Causes
 from muster.allocator.members import GangSettings, Members
 from muster.allocator.metrics import CycleMetrics
 from muster.allocator.tracker import Effect, GangFacts, GangMemory, Step
@@ -24,13 +26,21 @@ from muster.cluster.state import ClusterColumns
 from muster.scheduler.decision import Decision
 
 log = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 
 class GangTracker:
     """The gangs of all kinds, by key. Where two kinds claim a key, the first one has it."""
 
-    def __init__(self, columns: ClusterColumns, kinds: Sequence[Kind], effects: Effects) -> None:
+    def __init__(
+        self,
+        columns: ClusterColumns,
+        kinds: Sequence[Kind],
+        effects: Effects,
+        causes: Causes | None = None,
+    ) -> None:
         self._columns, self._kinds, self._effects = columns, kinds, effects
+        self._causes = causes or Causes(lambda _name: None)
         self._memories: dict[str, GangMemory] = {}
         self._kind_of: dict[str, Kind] = {}
         self._then: dict[str, GangFacts] = {}
@@ -55,12 +65,32 @@ class GangTracker:
                 if key not in living:
                     living.add(key)
                     self._kind_of[key] = kind
-                    if (gang := self._look(key, now)) is not None:
+                    if (gang := self.attempt(key, self._look, now, else_=None)) is not None:
                         found.append(gang)
         for key in self._kind_of.keys() - living:
             self._forget(key)
             del self._kind_of[key]
         return found
+
+    def attempt(self, key: str, work: Callable[[str, float], _T], now: float, *, else_: _T) -> _T:
+        """Do work on a gang. What it raises becomes the gang's verdict, and `else_` counts."""
+        try:
+            return work(key, now)
+        except Exception as error:  # noqa: BLE001 -- whatever it is, it is this gang's alone
+            self.refuse(key, error, now)
+        return else_
+
+    def refuse(self, key: str, error: Exception, now: float) -> None:
+        """Say of a gang that it is not understood. What room it has stays its own."""
+        sentence, kind = self._causes.tell(key, error), self._kind_of.get(key)
+        if kind is None:
+            return
+        uid, blank = kind.members.identity(key)
+        memory = self._memories.get(key)
+        if memory is None or memory.uid != uid:
+            self._forget(key)
+            memory = GangMemory(uid=uid)
+        self.take(key, tracker.unreadable(memory, blank, sentence, now))
 
     def facts(self, key: str, now: float) -> GangFacts | None:
         """Return what is known of a gang at this moment, None if it is not there any more."""
@@ -127,6 +157,11 @@ class GangTracker:
         found = self._find(pod)
         if found is None:
             return False
+        return self.attempt(
+            found[0], lambda _key, at: self._arrived(pod, found, at), now, else_=True
+        )
+
+    def _arrived(self, pod: PodView, found: tuple[str, str, GangMemory], now: float) -> bool:
         key, place, memory = found
         after = tracker.arrived(memory, place, pod, now)
         self.remember(key, after)
@@ -144,7 +179,11 @@ class GangTracker:
         found = self._find(pod)
         if found is not None:
             key, place, memory = found
-            self.remember(key, tracker.not_bound(memory, place, pod.uid, now))
+
+            def note(key: str, at: float) -> None:
+                self.remember(key, tracker.not_bound(memory, place, pod.uid, at))
+
+            self.attempt(key, note, now, else_=None)
 
     def _find(self, pod: PodView) -> tuple[str, str, GangMemory] | None:
         for kind in self._kinds:
@@ -164,6 +203,9 @@ class GangTracker:
         if memory is None or memory.uid != facts.uid:
             self._forget(key)
             memory = tracker.begin(facts)
+        elif memory.facts is None:
+            # Nobody understood it so far: it begins now, but with the room that it has.
+            memory = replace(tracker.begin(facts), assumed=memory.assumed)
         step = tracker.step(memory, facts, now)
         self.take(key, step)
         return step.input

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from muster.allocator import binder
 from muster.allocator.binder import Binder
+from muster.allocator.cells import Causes, Quarantine, Search
 from muster.allocator.decisionlog import DecisionLog
 from muster.allocator.eviction import Evictions, Moves
 from muster.allocator.gangs import Effects, GangTracker, Kind
@@ -30,7 +31,7 @@ from muster.api.reasons import GangPhase
 from muster.api.status import Verdict
 from muster.cluster import gangs, recording
 from muster.cluster.assemble import assemble
-from muster.cluster.gangs import GangInput, GangRules, QueueInput
+from muster.cluster.gangs import GangInput, GangRules
 from muster.kube.client import Kube
 from muster.kube.events import EventRecorder
 from muster.scheduler import cycle
@@ -91,7 +92,9 @@ class Loop:
             Kind(PodGroupMembers(store), self._group_status.enqueue, self._record_each),
         )
         effects = Effects(binder, self._metrics, self._wake)
-        self.gangs = GangTracker(store.columns, kinds, effects)
+        causes = Causes(self._metrics.unreadable)
+        self.gangs = GangTracker(store.columns, kinds, effects, causes)
+        self._quarantine = Quarantine()
         self._evictions = Evictions(self.gangs, store.budgets, self._metrics, self._wake)
         self._pending = PendingPods(self.gangs, self._wake)
         self._moves = Moves()
@@ -104,6 +107,12 @@ class Loop:
         self._next = math.inf
         self._waiting = 0
         self.cycles = 0
+        self.failures, self.failing_since = 0, 0.0
+        """Cycles that have failed in a row, and since when (`time.monotonic()`)."""
+        self.problem = ""
+        """Why the last one failed."""
+        self.busy_since = 0.0
+        """When the cycle that is under way began (`time.monotonic()`); 0: none is."""
 
     def trigger(self) -> None:
         """Ask for a cycle; many changes make one."""
@@ -132,48 +141,55 @@ class Loop:
 
     async def _run(self) -> None:
         """Run cycles. Raises nothing: a cycle that fails is logged and tried again."""
-        failures = 0
         while True:
             await self._changed.wait()
             # Before the look, not after it: what changes while a cycle decides asks for the next.
             self._changed.clear()
-            started = time.monotonic()
+            self.busy_since = started = time.monotonic()
             try:
                 await self._cycle()
-            except Exception:
-                failures += 1
-                pause = BACKOFF.pause(failures)
-                log.exception("a scheduling cycle failed, again in %.1f s", pause)
-                self._metrics.failed()
-                await asyncio.sleep(pause)
+            except Exception as error:  # noqa: BLE001 -- logged and repeated, whatever it is
+                await asyncio.sleep(self._failed(error))
                 self.trigger()
                 continue
-            failures = 0
+            finally:
+                self.busy_since = 0.0
+            self.failures, self.problem = 0, ""
             took = time.monotonic() - started
             self._metrics.carried_out(took)
             period = self._settings().schedule_period
             await asyncio.sleep(min(max(SHORTEST_PAUSE, took * BUSY_SHARE), period))
+
+    def _failed(self, error: Exception) -> float:
+        """Take in that a cycle failed; return the pause after it."""
+        if not self.failures:
+            self.failing_since = time.monotonic()
+        self.failures += 1
+        pause = BACKOFF.pause(self.failures)
+        cause = f"{type(error).__name__}: {error}"
+        # Its traceback once: the next ones would only be the same.
+        shown = None if cause == self.problem else error
+        log.error("a scheduling cycle failed, again in %.1f s: %s", pause, cause, exc_info=shown)
+        self.problem = cause
+        self._metrics.failed()
+        return pause
 
     async def _cycle(self) -> None:
         now, settings = time.time(), self._settings()
         self._next = math.inf
         inputs = self.gangs.inputs(settings.gangs, now)
         columns, policy = self._store.columns, self._policy()
-        queues = settings.rules.queues(self._store.queues)
-        snapshot = self._snapshot(inputs, queues, policy, now)
-        # While a thread decides, the watches go on: whoever wants room after this number has
-        # changed looks whether it is still free.
-        seen = columns.changes
-        self.decision_log.begin(
-            lambda: recording.take(columns, inputs, queues, settings.rules, snapshot, policy)
-        )
-        decisions = await self._decide(snapshot, policy, now)
+        found = self._quarantine.pass_by(inputs, now)
+        seen, snapshot, decisions = await self._decide(found, policy, now)
         held_back = {gang.key for gang in inputs if gang.refusal is NOT_NOW}
         # A job that changed while the cycle decided may want other pods by now, of other roles or
         # sizes: roles and indices of the decision would be read as places that they do not mean.
         # It is left alone as a whole, as part of a gang is none; its change has triggered a cycle.
         decisions = tuple(
-            d for d in decisions if d.gang not in held_back and self.gangs.is_as_seen(d.gang, now)
+            d
+            for d in decisions
+            if d.gang not in held_back
+            and self.gangs.attempt(d.gang, self.gangs.is_as_seen, now, else_=False)
         )
         self._waiting = len(decisions)
         self.queue_status.cycle(snapshot, decisions)
@@ -188,49 +204,76 @@ class Loop:
         self._metrics.holds.set(sum(g.admitted and gangs.missing(g) > 0 for g in inputs))
         self._set_alarm()
 
-    def _snapshot(
-        self,
-        inputs: Sequence[GangInput],
-        queues: Sequence[QueueInput],
-        policy: Policy,
-        now: float,
-    ) -> Snapshot:
-        started = time.monotonic()
-        asked = self._moves.asked(policy, now)
-        snapshot = assemble(self._store.columns, inputs, queues, now, asked)
-        self._metrics.snapshot.observe(time.monotonic() - started)
-        return snapshot
-
     async def _decide(
-        self, snapshot: Snapshot, policy: Policy, now: float
-    ) -> tuple[Decision, ...]:
-        started, watch = time.monotonic(), Stopwatch()
-        decisions = await asyncio.to_thread(cycle.schedule, snapshot, policy, watch.around)
+        self, inputs: Sequence[GangInput], policy: Policy, now: float
+    ) -> tuple[int, Snapshot, tuple[Decision, ...]]:
+        """Return what was decided, from what, and how often that had changed before.
+
+        Gangs over which that fails are left out, and told so.
+        """
+        settings, columns = self._settings(), self._store.columns
+        queues = settings.rules.queues(self._store.queues)
+
+        async def attempt(
+            gangs: Sequence[GangInput],
+        ) -> tuple[int, Snapshot, tuple[Decision, ...], Stopwatch]:
+            # While a thread decides, the watches go on: whoever wants room after this number has
+            # changed looks whether it is still free.
+            seen, watch, started = columns.changes, Stopwatch(), time.monotonic()
+            snapshot = assemble(columns, gangs, queues, now, self._moves.asked(policy, now))
+            self._metrics.snapshot.observe(time.monotonic() - started)
+            self.decision_log.begin(
+                lambda: recording.take(columns, gangs, queues, settings.rules, snapshot, policy)
+            )
+            decided = await asyncio.to_thread(cycle.schedule, snapshot, policy, watch.around)
+            return seen, snapshot, decided, watch
+
+        started = time.monotonic()
+        outcome = await Search(attempt).run(inputs)
+        seen, snapshot, decisions, watch = outcome.result
         self.cycles += 1
+        for gang, error in outcome.culprits:
+            self._wake(self._quarantine.put(gang, now))
+            self.gangs.refuse(gang.key, error, now)
         self.decision_log.decided(now, decisions)
         self._metrics.cycle.observe(time.monotonic() - started)
         self._metrics.measured(watch)
         self._metrics.decided(decisions, snapshot)
-        return decisions
+        return seen, snapshot, decisions
 
     def _carry_out(self, decisions: Sequence[Decision], now: float, seen: int) -> None:
         period = self._settings().schedule_period
         pace = max(FRESH_FOR, self._waiting / NEWS_PER_SECOND)
         moved = set[str]()
         for decision in decisions:
-            if decision.evictions:
-                if not self._evictions.make_room(decision, now, period, pace):
-                    # Not to be accepted either: its nodes are nominated for as long as others
-                    # are on their way out, and they are not.
-                    continue
-                self._moves.made(decision, now)
-                moved.update(move.gang for move in decision.moves)
-            if decision.gang in moved:
-                continue  # what else it wants is looked at from where it will be
-            if not self.gangs.accept(decision, now, seen, pace):
-                # What stood in the way may have asked for no cycle: a pod that takes room lets
-                # nobody start.
-                self.trigger()
+
+            def carry_out(_key: str, at: float, decision: Decision = decision) -> None:
+                self._carry_out_one(decision, at, seen, moved, (period, pace))
+
+            self.gangs.attempt(decision.gang, carry_out, now, else_=None)
+
+    def _carry_out_one(
+        self,
+        decision: Decision,
+        now: float,
+        seen: int,
+        moved: set[str],
+        times: tuple[float, float],
+    ) -> None:
+        period, pace = times
+        if decision.evictions:
+            if not self._evictions.make_room(decision, now, period, pace):
+                # Not to be accepted either: its nodes are nominated for as long as others are on
+                # their way out, and they are not.
+                return
+            self._moves.made(decision, now)
+            moved.update(move.gang for move in decision.moves)
+        if decision.gang in moved:
+            return  # what else it wants is looked at from where it will be
+        if not self.gangs.accept(decision, now, seen, pace):
+            # What stood in the way may have asked for no cycle: a pod that takes room lets nobody
+            # start.
+            self.trigger()
 
     def _look_ahead(
         self, decisions: Sequence[Decision], inputs: Sequence[GangInput], now: float

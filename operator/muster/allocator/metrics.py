@@ -76,6 +76,11 @@ class CycleMetrics(Collector):
         self.evictions = self._counter(
             "muster_evictions", "Pods that made room for others.", "action"
         )
+        self._unreadable = self._counter(
+            "muster_gangs_unreadable",
+            "Looks at a gang that failed, as it is not understood.",
+            "reason",
+        )
         self.holds = self._gauge(
             "muster_holds_active", "Gangs whose missing members have a protected slot."
         )
@@ -152,6 +157,10 @@ class CycleMetrics(Collector):
     def failed(self) -> None:
         """Take note of a cycle, or of a binding, that failed."""
         self._attempts.labels(ERROR).inc()
+
+    def unreadable(self, reason: str) -> None:
+        """Take note of a gang that could not be looked at, by the name of the error."""
+        self._unreadable.labels(reason).inc()
 
     def placed(self, waited: Iterable[float]) -> None:
         """Take note of pods that were given nodes so many seconds after they were wanted."""

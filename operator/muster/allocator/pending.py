@@ -32,6 +32,7 @@ class PendingPods:
 
         `decisions`: what was decided in a cycle; `budget`: how many pods may stand without a node.
         """
+        everyone = [key for key, _ in self._gangs]
         waiting = [d for d in decisions if not d.placements]
         found = ((d.gang, self._gangs.memory(d.gang)) for d in waiting)
         gangs = {key: it for key, it in found if it and it.facts and it.facts.remade}
@@ -41,11 +42,15 @@ class PendingPods:
         ordered = sorted(waiting, key=lambda d: d.verdict.position or last)
         # All that stand without a node count, also those that are being bound and those of jobs
         # that changed during the cycle and are not among the waiting ones.
-        shown = sum(_shown(memory) for _, memory in self._gangs)
+        shown = sum(self._gangs.attempt(key, self._shown, now, else_=0) for key in everyone)
         charged = {key: key.split("/", 2)[1] for key, memory in gangs.items() if memory.absent}
         keys = showable((d for d in ordered if d.gang in gangs), charged)
         for key, places in shows(self._wishes(keys, gangs, now), shown, budget).items():
             self._gangs.take(key, tracker.shows(gangs[key], places))
+
+    def _shown(self, key: str, _now: float) -> int:
+        memory = self._gangs.memory(key)
+        return 0 if memory is None else _shown(memory)
 
     def _wishes(
         self, keys: Iterable[str], gangs: Mapping[str, GangMemory], now: float
@@ -57,8 +62,14 @@ class PendingPods:
             if now < since + PENDING_AFTER:
                 self._wake(since + PENDING_AFTER)
                 continue
-            there = memory.facts.pods if memory.facts is not None else {}
-            yield key, [p for p in _mine(memory) if p not in there and p not in memory.unbound]
+            yield key, self._gangs.attempt(key, self._hidden, now, else_=())
+
+    def _hidden(self, key: str, _now: float) -> Sequence[str]:
+        memory = self._gangs.memory(key)
+        if memory is None or memory.facts is None:
+            return ()
+        there = memory.facts.pods
+        return [p for p in _mine(memory) if p not in there and p not in memory.unbound]
 
 
 def _mine(memory: GangMemory) -> Iterator[str]:

@@ -58,11 +58,17 @@ class QueueStatus:
             await self._news.wait()
             await asyncio.sleep(PAUSE)
             self._news.clear()
-            if self._latest is not None:
-                self.shares = found = await asyncio.to_thread(shares, *self._latest)
-                # An implied queue has no object to write on.
-                there = found.keys() & self._store.queues.keys()
-                await asyncio.gather(*(self._write(name, found[name]) for name in there))
+            try:
+                await self._look()
+            except Exception:
+                log.exception("the status of queues was not written")
+
+    async def _look(self) -> None:
+        if self._latest is not None:
+            self.shares = found = await asyncio.to_thread(shares, *self._latest)
+            # An implied queue has no object to write on.
+            there = found.keys() & self._store.queues.keys()
+            await asyncio.gather(*(self._write(name, found[name]) for name in there))
 
     async def _write(self, name: str, share: Share) -> None:
         uid, seen = self._store.queue_status.get(name, ("", {}))
@@ -117,19 +123,30 @@ class GroupStatus:
             await asyncio.sleep(GATHER)
             self._news.clear()
             keys, self._queued = self._queued, set()
-            await asyncio.gather(*(self._write(key, memory_of(key)) for key in keys))
+            await asyncio.gather(*(self._tell(key, memory_of(key)) for key in keys))
+
+    async def _tell(self, key: str, memory: GangMemory | None) -> None:
+        try:
+            await self._write(key, memory)
+        except Exception:
+            log.exception("%s: its status was not written", key)
 
     async def _write(self, key: str, memory: GangMemory | None) -> None:
         group = self._store.group_of(key)
-        if group is None or memory is None or memory.facts is None or group.deleting:
+        if group is None or memory is None or group.deleting:
+            return
+        if memory.facts is None and memory.verdict is None:
             return
         if group.api_version != names.SCHEDULING_API or self._store.is_of_job(group):
             return
         # Until the next cycle the verdict on a gang whose last pod has come is that it waits.
-        members, least = self._store.foreign.members(key), memory.facts.asks.min_member
-        whole = podgroups.ready(members) >= least
+        facts, members = memory.facts, self._store.foreign.members(key)
+        least = facts.asks.min_member if facts is not None else 0
+        whole = facts is not None and podgroups.ready(members) >= least
         verdict = _overtaken(memory.verdict) if whole else memory.verdict
-        phase, counts = podgroups.phase(members, least), podgroups.counts(members)
+        # A gang that is to grow runs as it did: one that comes after this process goes by that.
+        kept = least if memory.had is None else min(least, memory.had)
+        phase, counts = podgroups.phase(members, kept), podgroups.counts(members)
         patch = podgroup.status(group, verdict, phase, counts, time.time())
         if patch is None:
             return

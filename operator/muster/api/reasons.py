@@ -57,6 +57,9 @@ class Reason(StrEnum):
     GANG_NOT_ENFORCED = "GangNotEnforced"
     CREATION_REFUSED = "CreationRefused"
     UNSCHEDULABLE = "Unschedulable"
+    UNREADABLE = "Unreadable"
+    """It, or what it is made of or needs, is not understood."""
+    NODE_UNREACHABLE = "NodeUnreachable"
 
     @property
     def ever_possible(self) -> bool:
@@ -76,6 +79,7 @@ HOPELESS: Final = frozenset(
         Reason.PRIORITY_CLASS_NOT_FOUND,
         Reason.FOREIGN_SCHEDULER,
         Reason.UNSUPPORTED_CONSTRAINT,
+        Reason.UNREADABLE,
     }
 )
 """Reasons that no change of load can remove: `everPossible` is false."""

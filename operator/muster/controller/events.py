@@ -13,7 +13,7 @@ from muster.api.model import ContainerEnd, PodView
 from muster.api.reasons import GangPhase, Reason
 from muster.api.status import Condition, JobStatus, ReplicaStatus, Verdict
 from muster.controller.jobpods import Member, PodFate
-from muster.controller.model import Action, Create, Delete, Emit
+from muster.controller.model import Action, Create, Delete, Emit, Patch
 from muster.controller.scope import Scope
 from muster.frameworks.base import container_name
 
@@ -109,8 +109,8 @@ def of_gang(before: JobStatus, after: JobStatus) -> Iterator[Emit]:
     if gang is None or gang.reason in ("", known):
         return
     if is_alarming(gang):
-        lost = gang.reason == Reason.GANG_NOT_ENFORCED
-        event = names.Event.GANG_NOT_ENFORCED if lost else names.Event.UNSCHEDULABLE
+        own = gang.reason in (Reason.GANG_NOT_ENFORCED, Reason.NODE_UNREACHABLE)
+        event = gang.reason if own else names.Event.UNSCHEDULABLE
         yield warning(event, gang.message or gang.reason)
 
 
@@ -220,6 +220,13 @@ def of_failed_deletion(action: Delete, error: str) -> Emit:
     kind = "Job" if action.kind.endswith("Job") else action.kind
     reason = _KEPT.get(kind, f"FailedDelete{kind}")
     return warning(reason, f"Error deleting: {error}", once=True, about=action.uid)
+
+
+def of_failed_patch(action: Patch, error: str) -> Emit:
+    """Return the event that the server did not change an object, once of that object."""
+    about = f"{action.kind}/{action.name}/{action.subresource}"
+    reason = f"FailedUpdate{action.kind}"
+    return warning(reason, f"Error updating {action.name}: {error}", once=True, about=about)
 
 
 def of_abnormal_pods(scope: Scope) -> Iterator[Emit]:

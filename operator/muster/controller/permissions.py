@@ -12,7 +12,7 @@ from muster.gang import GangBackend, Permission
 
 LIST_WATCH = ("list", "watch")
 CHILDREN = ("get", *LIST_WATCH, "create", "patch", "delete")
-EVENTS = Permission("", "events", ("create",))
+EVENTS = Permission("", "events", ("create", "patch"))
 PRIORITIES = Permission("scheduling.k8s.io", "priorityclasses", LIST_WATCH, everywhere=True)
 EVERY_JOB = (
     Permission("", "pods", CHILDREN),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import aiohttp
 
@@ -92,8 +92,22 @@ def lacking(missing: Iterable[Access], folder: str) -> str:
 
 
 async def missing(kube: Kube, accesses: Iterable[Access]) -> tuple[Access, ...]:
-    """Return the accesses that the API server does not grant. Raises ApiError."""
-    asked, few = tuple(accesses), asyncio.Semaphore(ASKED_AT_ONCE)
+    """Return the accesses that the API server does not grant. Raises ApiError.
+
+    Of many namespaces it is asked for all first: what is granted there need not be asked apart.
+    """
+    asked = tuple(accesses)
+    spaced = [access for access in asked if access.namespace]
+    wide = dict.fromkeys(replace(access, namespace="") for access in spaced)
+    if len(spaced) <= len(wide):
+        return await _refused(kube, asked)
+    apart = set(await _refused(kube, tuple(wide)))
+    left = (a for a in asked if not a.namespace or replace(a, namespace="") in apart)
+    return await _refused(kube, tuple(left))
+
+
+async def _refused(kube: Kube, asked: Sequence[Access]) -> tuple[Access, ...]:
+    few = asyncio.Semaphore(ASKED_AT_ONCE)
 
     async def granted(access: Access) -> bool:
         async with few:

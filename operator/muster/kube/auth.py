@@ -13,7 +13,6 @@ from kubernetes.aio.client.rest import RESTClientObject
 
 from muster.kube.client import ATTEMPTS, Kube
 
-CONNECTIONS = 256
 IDLE = 75.0
 """Seconds that an unused connection stays open, a little less than the server gives it: sixty
 TLS handshakes at once would delay the start of the next gangs by a tenth."""
@@ -48,10 +47,10 @@ async def connect(
 
     needs_header = bool(configuration.api_key or configuration.username)
 
-    def new_session() -> aiohttp.ClientSession:
+    def new_session(connections: int) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
-                limit=CONNECTIONS, ssl=rest.ssl_context, keepalive_timeout=IDLE
+                limit=connections, ssl=rest.ssl_context, keepalive_timeout=IDLE
             ),
             timeout=aiohttp.ClientTimeout(total=60, sock_connect=10),
             headers={"User-Agent": "muster", "Accept": "application/json"},

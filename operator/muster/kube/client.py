@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -18,6 +19,7 @@ from pydantic_core import from_json, to_json
 from muster.api.backoff import Backoff
 from muster.api.model import Json
 from muster.kube.flowcontrol import FlowControl, PriorityLevel
+from muster.kube.resources import namespace_of
 
 RETRIED = frozenset({429, 500, 502, 503, 504})
 FAILED = RETRIED - {429}
@@ -28,7 +30,19 @@ APPLY_PATCH = "application/apply-patch+yaml"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 """Merges lists of built-in kinds by their keys, e.g. one condition among others."""
 ATTEMPTS = 8
+CONNECTIONS = 256
+"""For all but watches."""
 BACKOFF = Backoff(0.1, 10.0)
+LONGEST_WAIT = 60.0
+"""Seconds that the server may ask to wait; whoever asks for more is asked again."""
+WATCH_SECONDS = 75
+"""After which the server is asked to end each watch."""
+SILENCE = 85.0
+"""Seconds of silence after which a watch is a broken one: the server should have ended it."""
+OPENING = 64
+"""Watches that are being opened at once."""
+OPENED: Final[Json] = {"type": "OPENED", "object": {}}
+"""Not of the server: its answer has begun, so that it shows what happens from here on."""
 EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
 UNCHECKED: Final[Mapping[str, str]] = MappingProxyType({"fieldValidation": "Ignore"})
 """The server need not look for fields that it does not know: that costs it as much as reading."""
@@ -40,6 +54,8 @@ NO_ROLE = ' is forbidden: User "'
 """So says a server when no role allows a request, and not when an admission plugin refuses it."""
 BUDGET = "disruption budget"
 """So says a server that does not evict a pod; that may hold for hours."""
+BUDGETS = "more than one PodDisruptionBudget"
+"""The same, where several of them guard it."""
 HOOK = "failed calling webhook"
 """So says a server whose admission webhook does not answer; that, too, may hold for hours."""
 LEASE_PREFIX = "/apis/coordination.k8s.io/"
@@ -61,6 +77,16 @@ class ApiError(Exception):
         self.retry_after = retry_after
         self.unsure = False
 
+    @property
+    def unpermitted(self) -> bool:
+        """Whether no role allows what was asked."""
+        return self.code == 403 and NO_ROLE in self.message
+
+    @property
+    def by_budget(self) -> bool:
+        """Whether a disruption budget does not let a pod be evicted."""
+        return (self.code == 429 and BUDGET in self.message) or BUDGETS in self.message
+
     def passing(self, method: str) -> bool:
         """Say whether the same request may succeed a moment later.
 
@@ -68,7 +94,7 @@ class ApiError(Exception):
         it means that the object is not the one the request was made for.
         """
         # Both come with codes that are retried, and each try costs the server the same again.
-        if (self.code == 429 and BUDGET in self.message) or HOOK in self.message:
+        if self.by_budget or HOOK in self.message:
             return False
         return self.code in RETRIED or (method == "POST" and self.reason == "Conflict")
 
@@ -83,6 +109,10 @@ NOT_WRITTEN: Final = (ApiError, FencedError, *UNREACHABLE)
 """A write did not go through, for whatever reason outside of this process."""
 
 
+class GarbledError(aiohttp.ClientPayloadError):
+    """What came is no answer of an API server: a proxy's page, say, or half a document."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Request:
     method: str
@@ -91,6 +121,8 @@ class _Request:
     """None: a read."""
     content_type: str
     params: Mapping[str, str]
+    urgency: PriorityLevel = PriorityLevel.LEADERSHIP
+    """Of a write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,25 +145,26 @@ class Exactly:
 
 
 class Kube:
-    """One connection pool to one API server.
+    """One API server; watches have connections of their own, as many as there are watches.
 
-    Reads go straight through; writes pass `flow_control` in their order of urgency. A write that
-    would leave after `lease_until` is refused with `FencedError`. What may pass is tried up to
-    `attempts` times.
+    Reads go straight through; writes pass `flow_control` in their order of urgency, each try
+    anew. A write that would leave after `lease_until` is refused with `FencedError`. What may
+    pass is tried up to `attempts` times.
     """
 
     def __init__(
         self,
         host: str,
-        new_session: Callable[[], aiohttp.ClientSession],
+        new_session: Callable[[int], aiohttp.ClientSession],
         namespace: str,
         width: int,
         attempts: int = ATTEMPTS,
     ) -> None:
         self.host = host.rstrip("/")
         self.new_session = new_session
-        """Makes one more authenticated pool of connections, for somebody who will close it."""
-        self.session = new_session()
+        """Makes a session of at most so many connections (0: of any number), for another loop."""
+        self.session, self._watching = new_session(CONNECTIONS), new_session(0)
+        self._opening = asyncio.Semaphore(OPENING)
         self.namespace = namespace
         """Namespace this process runs in, or that the kubeconfig's context names."""
         self.flow_control = FlowControl(width)
@@ -140,6 +173,8 @@ class Kube:
         """`time.monotonic()` up to which this process is sure to be the leader."""
         self.recovered: Callable[[], None] = _nothing
         """Called when the server serves again after it could not be reached."""
+        self.denied: Callable[[], None] = _nothing
+        """Called when no role allows what this process has asked for."""
         self._broken = False
         self._warm = 0.0
         self.writes: dict[str, int] = {}
@@ -148,6 +183,7 @@ class Kube:
     async def close(self) -> None:
         """Close all connections."""
         await self.session.close()
+        await self._watching.close()
 
     async def get(self, path: str, **params: str) -> Json:
         """Read one document. Raises ApiError."""
@@ -163,16 +199,17 @@ class Kube:
     async def patch(
         self,
         path: str,
-        exactly: Exactly,
+        exactly: Exactly | None,
         body: Json,
         urgency: PriorityLevel,
         content_type: str = MERGE_PATCH,
     ) -> Json | None:
         """Patch exactly that object and return it as stored; None if it is gone.
 
+        `exactly` is None where nobody else makes up such a name, and whoever has it is meant.
         Raises ApiError, of code 409 if it has another version by now, and FencedError.
         """
-        metadata = {**body.get("metadata", {}), **exactly.metadata}
+        metadata = {**body.get("metadata", {}), **(exactly.metadata if exactly else {})}
         try:
             return await self._write(
                 "PATCH", path, {**body, "metadata": metadata}, content_type, urgency
@@ -180,8 +217,9 @@ class Kube:
         except ApiError as error:
             # A uid in a patch is no precondition to the server: of another object it is a field
             # that cannot change.
-            replaced = error.code == 422 and f'metadata.uid: Invalid value: "{exactly.uid}"'
-            if error.code == 404 or (replaced and replaced in error.message):
+            uid = exactly.uid if exactly is not None else ""
+            said = f'metadata.uid: Invalid value: "{uid}"'
+            if error.code == 404 or (uid and error.code == 422 and said in error.message):
                 return None
             raise
 
@@ -239,23 +277,31 @@ class Kube:
             raise
         return bool(found["metadata"]["uid"] != uid)
 
-    async def watch(self, path: str, params: Mapping[str, str]) -> AsyncIterator[Json]:
-        """Yield the events of one watch request until the server ends it. Raises ApiError."""
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=330)
-        async with self.session.get(
-            self.host + path, params={**params, "watch": "true"}, timeout=timeout
-        ) as response:
+    async def watch(self, path: str, params: Mapping[str, str]) -> AsyncGenerator[Json, None]:
+        """Yield `OPENED`, then the events of one watch request until the server ends it.
+
+        Raises ApiError, and connection errors also where nothing comes for longer than the server
+        was asked to let it last.
+        """
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=SILENCE)
+        asked = {**params, "watch": "true", "timeoutSeconds": str(WATCH_SECONDS)}
+        async with contextlib.AsyncExitStack() as stack:
+            async with self._opening:
+                request = self._watching.get(self.host + path, params=asked, timeout=timeout)
+                response = await stack.enter_async_context(request)
             if response.status >= 400:
-                raise _error(response, await response.read())
+                raise self._noted(_error(response, await response.read()))
+            yield OPENED
             async for line in self._lines(response):
-                yield from_json(line)
+                if not line.isspace():
+                    yield _event(line)
 
     async def _lines(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         rest = b""
         try:
             async for chunk in response.content.iter_any():
                 *lines, rest = (rest + chunk).split(b"\n") if b"\n" in chunk else (rest + chunk,)
-                for line in lines:
+                for line in filter(None, lines):
                     yield line
         except BROKEN:
             self._broken = True
@@ -270,12 +316,11 @@ class Kube:
         urgency: PriorityLevel,
         params: Mapping[str, str] = EMPTY,
     ) -> Json:
-        async with self.flow_control.enter(urgency):
-            request = _Request(method, path, to_json(body), content_type, params)
-            # The elector tries again at its own pace, and has a deadline that retries do not know.
-            if urgency is PriorityLevel.LEADERSHIP:
-                return await self._send(request)
-            return await self._retried(request)
+        request = _Request(method, path, to_json(body), content_type, params, urgency)
+        # The elector tries again at its own pace, and has a deadline that retries do not know.
+        if urgency is PriorityLevel.LEADERSHIP:
+            return await self._send(request)
+        return await self._retried(request)
 
     async def _retried(self, request: _Request) -> Json:
         # The usual case costs nothing of the retry machinery.
@@ -309,6 +354,13 @@ class Kube:
         return result
 
     async def _send(self, request: _Request) -> Json:
+        if request.body is None:
+            return await self._exchange(request)
+        # Here, not around all tries: who waits for the next one keeps no place that others need.
+        async with self.flow_control.enter(request.urgency, namespace_of(request.path)):
+            return await self._exchange(request)
+
+    async def _exchange(self, request: _Request) -> Json:
         headers, method, path = {}, request.method, request.path
         if request.body is not None:
             # Here, after the queue and before each try: what waited may have outlived the lease.
@@ -337,20 +389,41 @@ class Kube:
             self._warm = time.monotonic() + WARMING
             self.recovered()
         if response.status >= 400:
-            raise _error(response, content)
-        document: Json = from_json(content)
-        return document
+            raise self._noted(_error(response, content))
+        return _document(content)
+
+    def _noted(self, error: ApiError) -> ApiError:
+        if error.unpermitted and time.monotonic() >= self._warm:
+            self.denied()
+        return error
 
     def _passing(self, method: str, error: BaseException) -> bool:
         if isinstance(error, ApiError):
             # A server that has just started knows nobody's permissions yet.
-            early = error.code == 403 and NO_ROLE in error.message
-            return error.passing(method) or (early and time.monotonic() < self._warm)
+            early = error.unpermitted and time.monotonic() < self._warm
+            return error.passing(method) or early
         return isinstance(error, BROKEN)
 
 
 def _nothing() -> None:
     return
+
+
+def _document(content: bytes) -> Json:
+    try:
+        document = from_json(content)
+    except ValueError as error:
+        raise GarbledError(f"not JSON: {content[:100]!r}") from error
+    if not isinstance(document, dict):
+        raise GarbledError(f"no document: {content[:100]!r}")
+    return document
+
+
+def _event(line: bytes) -> Json:
+    event = _document(line)
+    if not (isinstance(event.get("type"), str) and isinstance(event.get("object"), dict)):
+        raise GarbledError(f"no event of a watch: {line[:100]!r}")
+    return event
 
 
 def _unsure(error: BaseException) -> bool:
@@ -390,4 +463,4 @@ def _error(response: aiohttp.ClientResponse, content: bytes) -> ApiError:
 def _pause(error: BaseException | None, attempt: int) -> float:
     """Return the seconds to wait: what the server asked for, else those of the back-off."""
     asked = error.retry_after if isinstance(error, ApiError) else None
-    return asked if asked is not None else BACKOFF.pause(attempt)
+    return min(asked, LONGEST_WAIT) if asked is not None else BACKOFF.pause(attempt)

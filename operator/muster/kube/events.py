@@ -8,12 +8,11 @@ import hashlib
 import logging
 import time
 from collections import OrderedDict
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
-import aiohttp
-
 from muster.api.model import GroupView, Job, Json, PodView
-from muster.kube.client import ApiError, FencedError, Kube
+from muster.kube.client import NOT_WRITTEN, ApiError, Kube
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.resources import Resource
 
@@ -26,16 +25,29 @@ LONGEST_MESSAGE = 1024
 COMPONENT = "muster"
 
 
+@dataclass(slots=True)
+class _Waiting:
+    """An event that is to be written, and how often it has happened since it was written last."""
+
+    document: Json
+    once: bool
+    count: int = 1
+
+
 class EventRecorder:
-    """Writes events in the background.
+    """Writes events in the background; one that happens again counts in the event that is there.
 
     What is to be recorded once is not recorded again of an object within an hour, so a pass may
-    repeat itself freely. `dropped` counts what found no room.
+    repeat itself freely, also in another process. `dropped` counts what found no room.
     """
 
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
-        self._queue: asyncio.Queue[tuple[str, Json]] = asyncio.Queue(BACKLOG)
+        self._queue: asyncio.Queue[str] = asyncio.Queue(BACKLOG)
+        self._waiting: dict[str, _Waiting] = {}
+        """By name, each of which is in the queue."""
+        self._written: OrderedDict[str, int] = OrderedDict()
+        """Name -> count, as the server has it."""
         self._recorded: OrderedDict[tuple[str, str, str], float] = OrderedDict()
         self.dropped = 0
 
@@ -49,23 +61,32 @@ class EventRecorder:
         once: bool = False,
         of: str = "",
         spare: bool = False,
+        source: str = COMPONENT,
     ) -> bool:
         """Record an event, unless it is to be recorded `once` and was. Returns whether it is.
 
         Once is by message; given `of`, by that under this reason. What other events show too is
         `spare`: it is left out while much is still to be written.
         """
-        metadata = about["metadata"]
-        if once and self._was_recorded((metadata.get("uid", ""), reason, of or message)):
+        uid = about["metadata"].get("uid", "")
+        if once and self._was_recorded((uid, reason, of or message)):
             return False
-        namespace = metadata.get("namespace", "default")
+        document = _document(about, kind, reason, message, source)
+        name = _named(document, of or message)
+        if (waiting := self._waiting.get(name)) is not None:
+            # Its name, and with it what may differ by no more than the words, is the same.
+            waiting.document = document
+            waiting.count += 1
+            return True
         if spare and self._queue.qsize() >= PLENTY:
             self.dropped += 1
             return False
         try:
-            self._queue.put_nowait((namespace, _document(about, kind, reason, message)))
+            self._queue.put_nowait(name)
         except asyncio.QueueFull:
             self.dropped += 1
+        else:
+            self._waiting[name] = _Waiting(document, once)
         return True
 
     def _was_recorded(self, token: tuple[str, str, str]) -> bool:
@@ -85,12 +106,57 @@ class EventRecorder:
 
     async def _writer(self) -> None:
         while True:
-            namespace, document = await self._queue.get()
+            name = await self._queue.get()
+            waiting = self._waiting.pop(name)
             try:
-                await self._kube.create(EVENTS.path(namespace), document, PriorityLevel.EVENT)
-            except (ApiError, FencedError, aiohttp.ClientError, TimeoutError) as error:
+                await self._write(name, waiting)
+            except NOT_WRITTEN as error:
                 self.dropped += 1
                 log.info("event not written: %s", error)
+            except Exception:
+                self.dropped += 1
+                log.exception("event not written")
+
+    async def _write(self, name: str, waiting: _Waiting) -> None:
+        path = EVENTS.path(waiting.document["metadata"]["namespace"])
+        if name in self._written and await self._add(f"{path}/{name}", name, waiting):
+            return
+        waiting.document["count"] = waiting.count
+        try:
+            await self._kube.create(path, waiting.document, PriorityLevel.EVENT)
+        except ApiError as error:
+            if error.reason != "AlreadyExists":
+                raise
+            # A process before this one has recorded it, or the answer to an earlier try was lost.
+            if not (waiting.once or error.unsure):
+                await self._add(f"{path}/{name}", name, waiting)
+        else:
+            self._remember(name, waiting.count)
+
+    async def _add(self, path: str, name: str, waiting: _Waiting) -> bool:
+        """Count in the event that is there; say whether it is."""
+        last = {key: waiting.document[key] for key in ("lastTimestamp", "message")}
+        known = self._written.get(name)
+        found: Json | None = {}
+        if known is None:
+            found = await self._kube.patch(path, None, last, PriorityLevel.EVENT)
+            known = int((found or {}).get("count") or 1)
+        count = known + waiting.count
+        if found is not None:
+            counted = {**last, "count": count}
+            found = await self._kube.patch(path, None, counted, PriorityLevel.EVENT)
+        if found is None:
+            # The server keeps events for an hour.
+            self._written.pop(name, None)
+            return False
+        self._remember(name, count)
+        return True
+
+    def _remember(self, name: str, count: int) -> None:
+        self._written[name] = count
+        self._written.move_to_end(name)
+        if len(self._written) > REMEMBERED:
+            self._written.popitem(last=False)
 
 
 def reference(group: GroupView) -> Json:
@@ -111,16 +177,23 @@ def pod_reference(pod: PodView) -> Json:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
 
 
-def _document(about: Json, kind: str, reason: str, message: str) -> Json:
+def _named(document: Json, token: str) -> str:
+    """Give an event its name, by which it is known as the same again, and return it."""
+    about, source = document["involvedObject"], document["source"]["component"]
+    same = (about["uid"], document["type"], document["reason"], source, token)
+    digest = hashlib.sha256("\0".join(same).encode()).hexdigest()[:16]
+    name = document["metadata"]["name"] = f"{about['name'][:200]}.{digest}"
+    return name
+
+
+def _document(about: Json, kind: str, reason: str, message: str, source: str) -> Json:
     metadata = about["metadata"]
-    now = datetime.now(UTC)
-    stamp = now.isoformat(timespec="seconds").replace("+00:00", "Z")
-    digest = hashlib.sha256(f"{now.timestamp()}{reason}{message}".encode()).hexdigest()[:12]
+    stamp = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     namespace = metadata.get("namespace", "default")
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": f"{metadata['name'][:200]}.{digest}", "namespace": namespace},
+        "metadata": {"namespace": namespace},
         "involvedObject": {
             "apiVersion": about["apiVersion"],
             "kind": about["kind"],
@@ -132,8 +205,8 @@ def _document(about: Json, kind: str, reason: str, message: str) -> Json:
         "type": kind,
         "reason": reason,
         "message": message[:LONGEST_MESSAGE],
-        "source": {"component": COMPONENT},
-        "reportingComponent": COMPONENT,
+        "source": {"component": source},
+        "reportingComponent": source,
         "firstTimestamp": stamp,
         "lastTimestamp": stamp,
         "count": 1,

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bounded concurrency with an order of urgency, across all jobs."""
+"""Bounded concurrency with an order of urgency, across all jobs; namespaces take turns."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from enum import IntEnum
 from types import TracebackType
+
+from muster.kube.fairness import FairQueue, Laggards
 
 
 class PriorityLevel(IntEnum):
@@ -31,6 +32,11 @@ PATIENCE = 2.0
 LINGER = 0.02
 """Seconds for which a class counts as at work after its last request: the next pass of the same
 sort is about to begin, and what the API server does for others meanwhile would delay it."""
+LATE = 1.0
+"""Seconds after which a request gives its place to others: an admission webhook is slow, say."""
+LATE_EACH, LATE_MOST = 0.5, 4
+"""How many such requests a namespace may have before it gets no more places, and how many there
+may be in all; times the width."""
 
 
 class FlowControl:
@@ -38,26 +44,26 @@ class FlowControl:
 
     While pods are placed, or any class after them is at work, each less urgent one gets no more
     than its share, and while pods are placed only what has waited: the API server has only so
-    much to give, and prose must not slow down a start. Within a class the order is first come,
-    first served.
+    much to give, and prose must not slow down a start. Within a class the namespaces take turns.
     """
 
     def __init__(self, width: int) -> None:
         self.width = self._free = width
-        self._waiting: tuple[deque[_Turn], ...] = tuple(deque() for _ in PriorityLevel)
+        self._waiting: tuple[FairQueue[_Turn], ...] = tuple(FairQueue() for _ in PriorityLevel)
+        self._late = Laggards(max(1, int(width * LATE_EACH)), width * LATE_MOST)
         self._inside = [0] * len(PriorityLevel)
         self._busy_until = [0.0] * len(PriorityLevel)
         self._timer: asyncio.TimerHandle | None = None
 
-    def enter(self, urgency: PriorityLevel) -> _Seat:
-        """Return an async context manager that holds one place."""
-        return _Seat(self, urgency)
+    def enter(self, urgency: PriorityLevel, namespace: str = "") -> _Seat:
+        """Return an async context manager that holds one place, as long as it is not late."""
+        return _Seat(self, urgency, namespace)
 
-    async def acquire(self, urgency: PriorityLevel) -> None:
+    async def acquire(self, urgency: PriorityLevel, namespace: str = "") -> None:
         """Wait for a place; every acquire is followed by one release."""
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[None] = loop.create_future()
-        self._waiting[urgency].append((turn, loop.time()))
+        self._waiting[urgency].put(namespace, (turn, loop.time()))
         self._serve()
         if turn.done():
             return
@@ -76,6 +82,18 @@ class FlowControl:
             self._busy_until[urgency] = asyncio.get_running_loop().time() + LINGER
         self._serve()
 
+    def late(self, urgency: PriorityLevel, namespace: str) -> bool:
+        """Give the place of a request to others before its end, and say so; unless many have."""
+        if urgency is PriorityLevel.LEADERSHIP or not self._late.add(namespace):
+            return False
+        self.release(urgency)
+        return True
+
+    def ended(self, namespace: str) -> None:
+        """Take in the end of one that was late."""
+        self._late.drop(namespace)
+        self._serve()
+
     def waiting(self, urgency: PriorityLevel) -> int:
         """Return how many of that class wait for a place."""
         return len(self._waiting[urgency])
@@ -85,10 +103,12 @@ class FlowControl:
         placing = urgent = False
         for urgency, queue in zip(PriorityLevel, self._waiting, strict=True):
             limit = SHARE if urgent else self._free + self._inside[urgency]
-            while queue and self._inside[urgency] < limit and self._room(urgency):
-                if placing and now < queue[0][1] + PATIENCE:
+            while self._inside[urgency] < limit and self._room(urgency):
+                found = queue.first(self._late.barred if urgency else ())
+                if found is None or (placing and now < found[1][1] + PATIENCE):
                     break
-                turn, _ = queue.popleft()
+                namespace, (turn, _) = found
+                queue.take(namespace)
                 if not turn.done():
                     self._free -= 1
                     self._inside[urgency] += 1
@@ -113,14 +133,19 @@ _Turn = tuple[asyncio.Future[None], float]
 
 
 class _Seat:
-    __slots__ = ("_flow_control", "_urgency")
+    __slots__ = ("_flow_control", "_late", "_namespace", "_timer", "_urgency")
 
-    def __init__(self, flow_control: FlowControl, urgency: PriorityLevel) -> None:
+    def __init__(self, flow_control: FlowControl, urgency: PriorityLevel, namespace: str) -> None:
         self._flow_control = flow_control
-        self._urgency = urgency
+        self._urgency, self._namespace = urgency, namespace
+        self._late = False
 
     async def __aenter__(self) -> None:
-        await self._flow_control.acquire(self._urgency)
+        await self._flow_control.acquire(self._urgency, self._namespace)
+        self._timer = asyncio.get_running_loop().call_later(LATE, self._give_up)
+
+    def _give_up(self) -> None:
+        self._late = self._flow_control.late(self._urgency, self._namespace)
 
     async def __aexit__(
         self,
@@ -128,4 +153,8 @@ class _Seat:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._flow_control.release(self._urgency)
+        self._timer.cancel()
+        if self._late:
+            self._flow_control.ended(self._namespace)
+        else:
+            self._flow_control.release(self._urgency)

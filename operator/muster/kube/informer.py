@@ -4,20 +4,25 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import time
 from collections.abc import Mapping
 from typing import Any
 
 import aiohttp
 
 from muster.api.backoff import Backoff
-from muster.kube.client import ApiError, Kube
+from muster.api.model import Json
+from muster.kube.client import OPENED, ApiError, GarbledError, Kube
 from muster.kube.collection import Collection, Key
 from muster.kube.resources import Resource
 
 log = logging.getLogger(__name__)
 PAGE = "2000"
 BACKOFF = Backoff(0.2, 5.0)
+STUMBLES = 100
+"""Causes that are logged, each once."""
 EXPIRED = 410
 """The server has forgotten the revision that was asked for."""
 
@@ -41,6 +46,15 @@ class Informer:
         """Set once the first list is in."""
         self.problem = ""
         """Why the collection cannot be read at present, as the server puts it."""
+        self.failing_since = 0.0
+        """`time.monotonic()` since when there is a problem."""
+        self.beat = time.monotonic()
+        """When it last did anything: it may wait for the server, but never for good."""
+        self._version = ""
+        """Up to which all changes are known; empty: it has to be listed."""
+        self._broken = False
+        """The last watch was not ended by the server."""
+        self._stumbles: set[str] = set()
         self._logged = ""
         self._kube = kube
         self._path = resource.path(namespace)
@@ -50,70 +64,130 @@ class Informer:
         """Follow the collection for ever; connection trouble is survived and logged."""
         failures, clock = 0, asyncio.get_running_loop().time
         while True:
-            started = clock()
+            started, well = clock(), False
             try:
-                await self._follow(await self._list())
+                await self._follow()
+                well = True
             except ApiError as error:
-                expired = error.code == EXPIRED
-                if not expired:
+                well = error.code == EXPIRED
+                if well:
+                    self._version = ""
+                else:
                     self._fail(error.message)
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                expired = False
                 self._fail(f"{type(error).__name__}: {error}")
-            # A server that answers lists but ends every watch is not to be read all the time.
+            except Exception as error:  # noqa: BLE001 -- one collection, and no other, stands still
+                self._fail(f"{type(error).__name__}: {error}", error)
+            # A server that ends every watch at once is not to be asked all the time. What ended
+            # in order after a while goes on without a pause.
             if clock() - started > BACKOFF.last:
                 failures, self._logged = 0, ""
-                # A revision that expired after a long watch needs a new list, and no pause.
-                if expired:
+                if well:
                     continue
             failures += 1
             await asyncio.sleep(BACKOFF.pause(failures))
 
     async def read(self) -> None:
-        """Read the collection once. Raises ApiError and connection errors."""
+        """Read the collection once, beside its watch or without. Raises ApiError and others."""
         await self._list()
 
-    def _fail(self, message: str) -> None:
+    def _fail(self, message: str, error: Exception | None = None) -> None:
         if message != self._logged:
-            log.warning("cannot read %s: %s", self.resource.plural, message)
+            log.warning("cannot read %s: %s", self.resource.plural, message, exc_info=error)
+        if not self.problem:
+            self.failing_since = time.monotonic()
         self.problem = self._logged = message
 
+    def _answered(self) -> None:
+        """Take in that the server has answered as it should."""
+        self.problem = ""
+        self.beat = time.monotonic()
+
     async def _list(self) -> str:
+        """Read all; return its version."""
         seen: set[Key] = set()
         params = {**self._params, "limit": PAGE}
+        # What a watch shows meanwhile may be ahead of the list; what it showed before is not.
+        reached, begun = self.collection.reached(self.namespace), False
         while True:
             page = await self._kube.get(self._path, **params)
-            seen.update(map(self.collection.take, page.get("items") or ()))
+            self.beat = time.monotonic()
+            # All pages show the revision of the first one, so the watch begins where they end.
+            version = _version(page)
+            if int(version) < reached and not begun:
+                self.collection.set_back(self.namespace, int(version))
+            begun = True
+            seen.update(filter(None, map(self._take, page.get("items") or ())))
             token = page["metadata"].get("continue")
             if not token:
                 break
             params["continue"] = token
-        # All pages show the revision of the first one, so the watch begins where they end.
-        version = str(page["metadata"]["resourceVersion"])
         self.collection.listed(self.namespace, seen, int(version))
-        self.problem = ""
+        self._answered()
         self.synced.set()
         return version
 
-    async def _follow(self, version: str) -> None:
-        # The server ends every watch after a while; the next one resumes at the last version seen,
-        # without a list. Bookmarks keep that version young where little happens, so that it does
-        # not expire.
-        while True:
-            params = {
-                **self._params,
-                "resourceVersion": version,
-                "allowWatchBookmarks": "true",
-                "timeoutSeconds": "290",
-            }
-            async for event in self._kube.watch(self._path, params):
-                kind, document = event["type"], event["object"]
-                if kind == "ERROR":
-                    code = int(document.get("code") or 500)
-                    raise ApiError(code, document.get("reason", ""), str(document), None)
-                version = document["metadata"]["resourceVersion"]
-                if kind == "DELETED":
-                    self.collection.remove(document)
-                elif kind != "BOOKMARK":
-                    self.collection.take(document)
-                self.collection.reach(self.namespace, int(version))
+    async def _follow(self) -> None:
+        """Go on where the last watch has ended, until the server ends this one.
+
+        Bookmarks keep the version young where little happens, so that it does not expire.
+        """
+        self.beat = time.monotonic()
+        if self._version and self._broken:
+            await self._look_back()
+        self._version = self._version or await self._list()
+        self._broken = True
+        params = {
+            **self._params,
+            "resourceVersion": self._version,
+            "allowWatchBookmarks": "true",
+        }
+        async with contextlib.aclosing(self._kube.watch(self._path, params)) as events:
+            async for event in events:
+                self._show(event["type"], event["object"])
+        self._broken = False
+
+    async def _look_back(self) -> None:
+        """List anew if the server is at an earlier version than the one that was seen last.
+
+        It was restored from a copy then, and a watch from a version that is yet to come would
+        show nothing of what is different.
+        """
+        page = await self._kube.get(self._path, **self._params, limit="1")
+        if int(_version(page)) < int(self._version):
+            log.warning("%s are set back to an earlier state: they are read anew", self._path)
+            self._version = ""
+
+    def _show(self, kind: str, document: Json) -> None:
+        if kind == "ERROR":
+            code = int(document.get("code") or 500)
+            raise ApiError(code, str(document.get("reason")), str(document)[:500], None)
+        self._answered()
+        if kind == OPENED["type"]:
+            return
+        self._version = _version(document)
+        if kind == "DELETED":
+            self.collection.remove(document)
+        elif kind != "BOOKMARK":
+            self._take(document)
+        self.collection.reach(self.namespace, int(self._version))
+
+    def _take(self, document: Json) -> Key | None:
+        """Take in one object; one that nobody can follow stops no other one."""
+        try:
+            return self.collection.take(document)
+        except Exception as error:
+            cause = f"{type(error).__name__}: {error}"
+            if cause not in self._stumbles and len(self._stumbles) < STUMBLES:
+                self._stumbles.add(cause)
+                shown = str(document)[:300]
+                log.exception("%s: cannot take in %s: %s", self._path, shown, cause)
+            return None
+
+
+def _version(document: Json) -> str:
+    metadata = document.get("metadata")
+    version = str(metadata.get("resourceVersion")) if isinstance(metadata, dict) else ""
+    if not version.isdecimal():
+        raise GarbledError(f"no version in {str(document)[:100]}")
+    return version

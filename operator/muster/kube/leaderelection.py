@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 
 import aiohttp
 
+from muster.api.edge import mapping
 from muster.api.model import Json
 from muster.kube.client import ApiError, Kube
 from muster.kube.flowcontrol import PriorityLevel
@@ -25,6 +26,8 @@ from muster.kube.resources import Resource
 
 log = logging.getLogger(__name__)
 LEASES = Resource("coordination.k8s.io", "v1", "leases")
+LOOK = 0.5
+"""Seconds after which a standby looks again: a lease that is given back is taken within that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +80,17 @@ class LeaderElector:
         self._kube.lease_until = 0.0
         try:
             lease = await self._kube.get(f"{self._path}/{self._name}")
-            if lease["spec"].get("holderIdentity") == self._identity:
-                lease["spec"] = {**lease["spec"], "holderIdentity": "", "leaseDurationSeconds": 1}
+            spec = mapping(lease.get("spec"))
+            if spec.get("holderIdentity") == self._identity:
+                lease["spec"] = {**spec, "holderIdentity": "", "leaseDurationSeconds": 1}
                 await self._put(lease)
         except (ApiError, aiohttp.ClientError, TimeoutError) as error:
             log.warning("the lease was not released: %s", error)
 
     def _pause(self) -> float:
-        """Return the seconds to the next try: the usual, or less if the lease runs out before."""
-        left = self._runs_out - time.monotonic() + 0.01
-        return left if 0 < left < self._timings.retry else self._timings.retry
+        """Return the seconds to the next look, fewer if the lease runs out before."""
+        left, usual = self._runs_out - time.monotonic() + 0.01, min(LOOK, self._timings.retry)
+        return left if 0 < left < usual else usual
 
     async def _attempt(self) -> bool:
         started = time.monotonic()
@@ -113,7 +117,7 @@ class LeaderElector:
                 raise
             await self._kube.create(self._path, self._document(0), PriorityLevel.LEADERSHIP)
             return True
-        spec = lease["spec"]
+        spec = mapping(lease.get("spec"))
         holder = spec.get("holderIdentity") or ""
         if holder not in ("", self._identity) and not self._expired(lease):
             return False
@@ -129,7 +133,8 @@ class LeaderElector:
         # By our own clock since the last change that was seen: renewTime is of somebody else's.
         if version != self._seen[0]:
             self._seen = (version, time.monotonic())
-        duration = float(lease["spec"].get("leaseDurationSeconds") or self._timings.duration)
+        spec = mapping(lease.get("spec"))
+        duration = float(spec.get("leaseDurationSeconds") or self._timings.duration)
         self._runs_out = self._seen[1] + duration
         return time.monotonic() >= self._runs_out
 

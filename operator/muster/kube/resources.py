@@ -32,6 +32,12 @@ class Resource:
         return "/".join(parts)
 
 
+def namespace_of(path: str) -> str:
+    """Return the namespace of what is at a URL path; empty if it is in none."""
+    _, found, rest = path.partition("/namespaces/")
+    return rest.partition("/")[0] if found else ""
+
+
 PODS = Resource("", "v1", "pods")
 SERVICES = Resource("", "v1", "services")
 CONFIG_MAPS = Resource("", "v1", "configmaps")
@@ -48,6 +54,25 @@ QUEUES = Resource("scheduling.incubator.k8s.io", "v1alpha1", "queues", namespace
 BUDGETS = Resource("policy", "v1", "poddisruptionbudgets")
 AUTOSCALERS = Resource("autoscaling", "v2", "horizontalpodautoscalers")
 BATCH_JOBS = Resource("batch", "v1", "jobs")
+OF_KIND = {
+    "Pod": PODS,
+    "Service": SERVICES,
+    "ConfigMap": CONFIG_MAPS,
+    "Node": NODES,
+    "Namespace": NAMESPACES,
+    "PersistentVolumeClaim": CLAIMS,
+    "PersistentVolume": VOLUMES,
+    "StorageClass": CLASSES,
+    names.CSI_NODE: CSI_NODES,
+    "PriorityClass": PRIORITY_CLASSES,
+    "ResourceQuota": RESOURCE_QUOTAS,
+    "LimitRange": LIMIT_RANGES,
+    "Queue": QUEUES,
+    "PodDisruptionBudget": BUDGETS,
+    names.AUTOSCALER: AUTOSCALERS,
+    names.BATCH_JOB: BATCH_JOBS,
+}
+"""What is followed, jobs and groups aside."""
 RESOURCES = {
     ("v1", "Pod"): PODS,
     ("v1", "Service"): SERVICES,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The work queue: one pass per job at a time, many jobs at once, in the order they asked.
+"""The work queue: one pass per job at a time, many jobs at once, whose namespaces take turns.
 
 A job that asks again while its pass runs gets one more pass afterwards. A pass that fails is
 repeated with a pause that doubles. A pass that took long makes the job wait as long before its
@@ -14,10 +14,17 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
 from muster.api.backoff import Backoff
+from muster.kube.fairness import FairQueue, Laggards
 
 log = logging.getLogger(__name__)
 BACKOFF = Backoff(0.5, 300.0)
 REST_FACTOR, SHORTEST_REST, LONGEST_REST = 0.5, 0.02, 2.0
+LATE = 2.0
+"""Seconds after which a pass, which waits for the server, gives its place to others."""
+
+
+def _ignore(_name: str) -> None:
+    """Do nothing: nobody counts."""
 
 
 @dataclass(slots=True)
@@ -27,6 +34,8 @@ class _Slot:
     again: bool = False
     rest_until: float = 0.0
     failures: int = 0
+    cause: str = ""
+    """Why the last pass failed, if nobody expected that."""
     gone: bool = False
     timer: asyncio.TimerHandle | None = None
     due: float = 0.0
@@ -37,7 +46,8 @@ class WorkQueue:
 
     `work` returns the seconds until the next pass at the latest, or None. An exception of a
     type in `quiet` ends the pass without another; one in `trouble` is no mistake of the program:
-    it is logged in one line, others with their traceback.
+    it is logged in one line, others once with their traceback, and `failed` is called with the
+    name of what it was. Keys of a `tenant` wait behind each other, not behind those of others.
     """
 
     def __init__(
@@ -47,19 +57,23 @@ class WorkQueue:
         width: int,
         quiet: tuple[type[BaseException], ...] = (),
         trouble: tuple[type[BaseException], ...] = (),
+        tenant: Callable[[str], str] = str,
+        failed: Callable[[str], None] = _ignore,
     ) -> None:
         self._work = work
-        self._width = width
+        self._free = width
+        self._late = Laggards(max(1, width // 4), width)
         self._quiet = quiet
         self._trouble = trouble
+        self._tenant, self._failed = tenant, failed
         self._slots: dict[str, _Slot] = {}
-        self._queue: asyncio.Queue[str] = asyncio.Queue()
+        self._queue: FairQueue[str] = FairQueue()
+        self._passes: asyncio.TaskGroup | None = None
         self.passes = 0
-        self._ended = False
 
     def __len__(self) -> int:
         """Return how many keys wait for a pass at this moment."""
-        return self._queue.qsize()
+        return len(self._queue)
 
     def add(self, key: str) -> None:
         """Ask for a pass as soon as possible."""
@@ -104,14 +118,13 @@ class WorkQueue:
 
     async def run(self) -> None:
         """Work for ever."""
-        self._ended = False
-        async with asyncio.TaskGroup() as workers:
-            for _ in range(self._width):
-                workers.create_task(self._worker())
+        async with asyncio.TaskGroup() as passes:
+            self._passes = passes
             try:
+                self._fill()
                 await asyncio.Event().wait()
             finally:
-                self._ended = True
+                self._passes = None
 
     def _expire(self, key: str, slot: _Slot) -> None:
         slot.timer = None
@@ -123,7 +136,8 @@ class WorkQueue:
     def _enqueue(self, key: str, slot: _Slot) -> None:
         self._cancel(slot)
         slot.queued = True
-        self._queue.put_nowait(key)
+        self._queue.put(self._tenant(key), key)
+        self._fill()
 
     @staticmethod
     def _cancel(slot: _Slot) -> None:
@@ -131,46 +145,73 @@ class WorkQueue:
             slot.timer.cancel()
             slot.timer = None
 
-    async def _worker(self) -> None:
-        # The errors of a pass's own tasks take the place of a cancellation that meets them (in
-        # Python before 3.13): it alone would not end a worker.
-        while not self._ended:
-            key = await self._queue.get()
-            slot = self._slots[key]
-            slot.queued, slot.running, slot.again, slot.gone = False, True, False, False
-            started = asyncio.get_running_loop().time()
-            try:
-                after = await self._attempt(key, slot)
-            finally:
-                slot.running = False
-            self._finish(key, slot, started, after)
+    def _fill(self) -> None:
+        """Begin as many passes as there are places."""
+        while self._passes is not None and self._free > 0:
+            found = self._queue.first(self._late.barred)
+            if found is None:
+                return
+            tenant, key = found
+            self._queue.take(tenant)
+            self._free -= 1
+            self._passes.create_task(self._pass(tenant, key))
+
+    async def _pass(self, tenant: str, key: str) -> None:
+        slot = self._slots[key]
+        slot.queued, slot.running, slot.again, slot.gone = False, True, False, False
+        loop = asyncio.get_running_loop()
+        started, late = loop.time(), False
+
+        def give_up() -> None:
+            nonlocal late
+            late = self._late.add(tenant)
+            if late:
+                self._free += 1
+                self._fill()
+
+        timer = loop.call_later(LATE, give_up)
+        try:
+            after = await self._attempt(key, slot)
+        finally:
+            slot.running = False
+            timer.cancel()
+            if late:
+                self._late.drop(tenant)
+            else:
+                self._free += 1
+        self._finish(key, slot, started, after)
+        self._fill()
 
     async def _attempt(self, key: str, slot: _Slot) -> float | None:
         self.passes += 1
         try:
             after = await self._work(key)
         except Exception as error:  # noqa: BLE001 -- logged and repeated, whatever it is
-            return self._failed(key, slot, error)
-        slot.failures = 0
+            return self._stumbled(key, slot, error)
+        slot.failures, slot.cause = 0, ""
         return after
 
-    def _failed(self, key: str, slot: _Slot, error: Exception) -> float | None:
-        causes = list(_causes(error))
-        if all(isinstance(cause, self._quiet) for cause in causes):
-            log.info("pass over %s stopped: %s", key, causes[0])
+    def _stumbled(self, key: str, slot: _Slot, error: Exception) -> float | None:
+        found = list(causes(error))
+        if all(isinstance(cause, self._quiet) for cause in found):
+            log.info("pass over %s stopped: %s", key, found[0])
             return None
         slot.failures += 1
         pause = BACKOFF.pause(slot.failures)
-        known = all(isinstance(cause, (*self._quiet, *self._trouble)) for cause in causes)
+        known = all(isinstance(cause, (*self._quiet, *self._trouble)) for cause in found)
+        name = type(found[0]).__name__
+        cause = f"{name}: {found[0]}"
         log.log(
             logging.WARNING if known else logging.ERROR,
-            "pass over %s failed, again in %.1f s: %s: %s",
+            "pass over %s failed, again in %.1f s: %s",
             key,
             pause,
-            type(causes[0]).__name__,
-            causes[0],
-            exc_info=None if known else error,
+            cause,
+            exc_info=None if known or cause == slot.cause else error,
         )
+        if not known:
+            slot.cause = cause
+            self._failed(name)
         # What came meanwhile must not shorten the back-off.
         slot.again = False
         return pause
@@ -187,10 +228,10 @@ class WorkQueue:
             del self._slots[key]
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
+def causes(error: BaseException) -> Iterator[BaseException]:
     """Yield the exceptions in a group, or the one that is none."""
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
-            yield from _causes(inner)
+            yield from causes(inner)
     else:
         yield error

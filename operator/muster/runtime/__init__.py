@@ -2,6 +2,5 @@
 """The process, thin: parts put together, jobs reconciled one pass at a time, a webhook, metrics.
 
 Rule: nothing is decided here. What a job needs is decided by `controller`, where its pods go by
-`allocator`; this carries out and starts and stops. Kopf is spoken in `handlers` alone. Only
-`commands`, `local` and `cli` are above.
+`allocator`; this carries out and starts and stops. Only `commands`, `local` and `cli` are above.
 """

@@ -8,16 +8,19 @@ import contextlib
 import gc
 import logging
 import os
+import resource
 import signal
 import socket
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from muster import frameworks
 from muster.allocator import policyfile
 from muster.allocator.loop import Loop, LoopSettings
 from muster.api import names
+from muster.api.model import Json, Unreadable
 from muster.cluster.gangs import GangRules
 from muster.controller.model import Context
 from muster.frameworks import base
@@ -27,10 +30,12 @@ from muster.kube.auth import ConfigurationError, connect
 from muster.kube.client import BROKEN, ApiError, FencedError, Kube
 from muster.kube.events import EventRecorder
 from muster.kube.leaderelection import LeaderElector, Timings
+from muster.kube.tokens import TokenGuard
 from muster.kube.workqueue import WorkQueue
-from muster.runtime import handlers, metrics, permissions, webhook
+from muster.runtime import handlers, health, logs, metrics, permissions, webhook
+from muster.runtime.endpoint import Endpoint, Place
 from muster.runtime.metrics import Launcher, Metrics
-from muster.runtime.permissions import Grants
+from muster.runtime.permissions import Grants, Losses
 from muster.runtime.reconciler import Reconciler
 from muster.runtime.settings import Settings
 from muster.scheduler.policy import PolicyError
@@ -44,9 +49,10 @@ PASSES_AT_ONCE = 1024
 another from creating pods."""
 RELIST_PAUSE = 1.0
 """Seconds for all jobs of a list to come in before the audit that follows it."""
-SCHEDULER_OVERLAY = "scheduler"
 AUDIT_SECONDS = 300.0
 """How often the list of jobs is compared with the server, for deletions that no watch showed."""
+METRICS_PATH = "/metrics"
+SCHEDULER_OVERLAY = "scheduler"
 
 
 class Operator:
@@ -62,16 +68,22 @@ class Operator:
         self.metrics = Metrics()
         self.recorder = EventRecorder(connection)
         self.queue = WorkQueue(
-            self._pass, width=PASSES_AT_ONCE, quiet=(FencedError,), trouble=(ApiError, *BROKEN)
+            self._pass,
+            width=PASSES_AT_ONCE,
+            quiet=(FencedError,),
+            trouble=(ApiError, *BROKEN),
+            tenant=_namespace,
+            failed=self.metrics.failed_pass,
         )
         connection.recovered = self.queue.hurry
         self.store = Store(
             self.backend,
             self.frameworks,
             settings.namespaces,
-            Callbacks(self.queue.add, self._trigger),
+            Callbacks(self.queue.add, self._trigger, unreadable=self._tell),
             settings.cluster_domain,
             settings.home,
+            settings.node_lost_after,
         )
         self.informers = Informers(connection, self.store)
         self.policy = policyfile.PolicyFile(settings.scheduler_conf)
@@ -98,9 +110,21 @@ class Operator:
             self.loop,
         )
         self.metrics.launchers.find = self._launchers
-        self.endpoint = _endpoint(settings, connection)
+        self.metrics.unreadable.find = self.store.unreadable
+        self.metrics.dropped_events.set_function(lambda: self.recorder.dropped)
+        self.endpoint = _endpoint(settings, connection, self.frameworks)
         rows = [row for row in frameworks.rows() if row.kind in self.store.frameworks]
         self.grants = Grants(connection, self.informers, rows, settings.namespaces)
+        self.overlay = SCHEDULER_OVERLAY if settings.alone else self.backend.name
+        lease = (self.lock_namespace, settings.leader_election_id)
+        self.needed = permissions.needed(
+            self.backend,
+            self.frameworks,
+            settings.namespaces,
+            lease if settings.leader_elect else None,
+        )
+        self.losses = Losses(connection, self.needed, self.overlay, self.store.jobs.enqueue_all)
+        self.metrics.missing_permissions.set_function(lambda: len(self.losses.missing))
         self.problem = "starting"
         self._stop = asyncio.Event()
         self._relisted = asyncio.Event()
@@ -113,10 +137,10 @@ class Operator:
         # ready.
         runners = await metrics.serve(
             self.metrics,
-            settings.metrics_bind,
-            settings.health_bind,
-            self._unready,
+            metrics.Addresses(settings.metrics_bind, settings.health_bind, settings.debug_bind),
+            metrics.Probes(self._unready, self._unwell),
             {} if self.loop is None else self.loop.decision_log.pages,
+            TokenGuard(self.kube, METRICS_PATH) if settings.metrics_secure else None,
         )
         code = await self._work() if await self._permitted() else 0
         for runner in runners:
@@ -130,17 +154,8 @@ class Operator:
 
     async def _permitted(self) -> bool:
         """Return True once this account may do all that is needed, False at a signal to stop."""
-        settings = self.settings
-        lease = (self.lock_namespace, settings.leader_election_id)
-        needed = permissions.needed(
-            self.backend,
-            self.frameworks,
-            settings.namespaces,
-            lease if settings.leader_elect else None,
-        )
-        overlay = SCHEDULER_OVERLAY if settings.alone else self.backend.name
         asking = asyncio.create_task(
-            access.wait(self.kube, needed, overlay, self._lacking), name="permissions"
+            access.wait(self.kube, self.needed, self.overlay, self._lacking), name="permissions"
         )
         stopping = asyncio.create_task(self._stop.wait())
         await asyncio.wait({asking, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -161,24 +176,26 @@ class Operator:
     async def _work(self) -> int:
         """Work until a signal or the end of a part; return the exit code.
 
-        The work ends first, then the lease is given back, and Kopf may take its time.
+        The work ends first, then the lease is given back.
         """
-        leader, finish = self._leader(), asyncio.Event()
+        leader = self._leader()
+        self.kube.denied = self.losses.doubt
         # Before any pass: a kind whose permissions are unknown counts as not permitted.
         await self.grants.look()
-        # Alone there are no jobs to follow.
-        following = self._follow_jobs(finish) if self.frameworks else finish.wait()
-        source: asyncio.Task[object] = asyncio.create_task(following, name="kopf")
         parts = {
             asyncio.create_task(self.informers.run(), name="informers"),
             asyncio.create_task(self.grants.run(), name="grants"),
+            asyncio.create_task(self.losses.run(), name="permissions"),
             asyncio.create_task(self._lead(leader), name="work"),
         }
+        # Alone there are no jobs to follow.
+        if self.frameworks:
+            parts.add(asyncio.create_task(self._follow_jobs(), name="kopf"))
         if self.endpoint is not None:
             parts.add(asyncio.create_task(self.endpoint.admission.run(), name="admission"))
+            parts.add(asyncio.create_task(self.endpoint.run(), name="webhook"))
         stopping = asyncio.create_task(self._stop.wait())
-        everything = {*parts, source, stopping}
-        done, _ = await asyncio.wait(everything, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait({*parts, stopping}, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             if (error := task.exception()) is not None:
                 log.error("%s ended", task.get_name(), exc_info=error)
@@ -188,20 +205,15 @@ class Operator:
         await asyncio.gather(*parts, stopping, return_exceptions=True)
         if leader is not None:
             await leader.release()
-        finish.set()
-        await asyncio.gather(source, return_exceptions=True)
         return 0 if done == {stopping} else 1
 
-    async def _follow_jobs(self, finish: asyncio.Event) -> None:
-        await handlers.run(
+    async def _follow_jobs(self) -> None:
+        await handlers.follow(
             self.kube,
-            self.store,
             self.frameworks,
             self.settings.namespaces,
-            self._take_signals,
+            self.store.jobs.show,
             self._relisted.set,
-            finish,
-            self.endpoint,
         )
 
     async def _lead(self, leader: LeaderElector | None) -> None:
@@ -212,19 +224,16 @@ class Operator:
         self.problem = ""
         if leader is not None:
             await leader.acquire()
-            # Again: the jobs as the leader before left them, and what was granted meanwhile.
+            # Again: what was granted meanwhile, and the jobs as the leader before left them.
             await self.informers.synced()
         log.info("working: gang scheduler %s", self.backend.name)
         self.store.jobs.ended = self.metrics.ended
         async with asyncio.TaskGroup() as tasks:
             running = [
-                tasks.create_task(self.queue.run()),
+                tasks.create_task(self._decide()),
                 tasks.create_task(self.recorder.run()),
                 tasks.create_task(self._audit()),
             ]
-            if self.loop is not None:
-                self.loop.trigger()
-                running.append(tasks.create_task(self.loop.run()))
             if leader is not None:
                 await leader.hold()
                 for task in running:
@@ -237,10 +246,17 @@ class Operator:
                     await self._relisted.wait()
                 await asyncio.sleep(RELIST_PAUSE)
             self._relisted.clear()
-            for framework in self.frameworks:
-                with contextlib.suppress(*BROKEN):
-                    await self.informers.read_jobs(framework)
-            self.metrics.dropped_events.set(self.recorder.dropped)
+            with contextlib.suppress(*BROKEN):
+                await self.informers.read_jobs()
+
+    async def _decide(self) -> None:
+        """Reconcile and schedule, with all before them that other operators have left."""
+        await self.reconciler.takeover.look_at_all()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.queue.run())
+            if self.loop is not None:
+                self.loop.trigger()
+                tasks.create_task(self.loop.run())
 
     async def _pass(self, key: str) -> float | None:
         after = await self.reconciler.reconcile(key)
@@ -253,6 +269,10 @@ class Operator:
             prefix = frameworks.of(job).operator.own_metrics
             for view in self.store.children.of(job, names.BATCH_JOB, ()) if prefix else ():
                 yield prefix, view.name, view.namespace
+
+    def _tell(self, about: Json, why: Unreadable) -> None:
+        text = f"{why.reason}; until it can be read, it counts as the worst that it may mean"
+        self.recorder.emit(about, "Warning", names.Event.UNREADABLE, text, once=True)
 
     def _trigger(self) -> None:
         if self.loop is not None:
@@ -268,8 +288,12 @@ class Operator:
             self.kube, self.lock_namespace, settings.leader_election_id, identity, timings
         )
 
-    def _context(self) -> Context:
+    def _context(self, namespace: str) -> Context:
         api = self.store.groups.api
+        lacking, lost = self.grants.lacking, self.losses.blocks(namespace)
+        if lost:
+            rows = (row for row in frameworks.rows() if row.kind in self.store.frameworks)
+            lacking = {row.operator.name: lost for row in rows}
         missing = self.backend.cure if self.store.groups.missing else ""
         return Context(
             cluster_domain=self.settings.cluster_domain,
@@ -280,7 +304,7 @@ class Operator:
             priorities=self.store.priorities,
             queues=self.store.groups.queues,
             missing=missing,
-            lacking=self.grants.lacking,
+            lacking=lacking,
             group_api_version=api.api_version if api else "",
         )
 
@@ -297,7 +321,15 @@ class Operator:
     def _unready(self) -> str:
         if self.store.groups.missing:
             return f"the API of the gang scheduler is not served: {self.backend.cure}"
-        return self.problem
+        problem = self.problem or self.losses.problem
+        return problem or health.unready(self.loop, self.informers, time.monotonic())
+
+    def _unwell(self) -> str:
+        return health.unwell(self.loop, self.informers, time.monotonic())
+
+
+def _namespace(key: str) -> str:
+    return key.split("/", 2)[1]
 
 
 def _enabled(settings: Settings) -> tuple[Framework, ...]:
@@ -307,7 +339,7 @@ def _enabled(settings: Settings) -> tuple[Framework, ...]:
     return tuple(f for f in frameworks.FRAMEWORKS.values() if not kinds or f.kind.lower() in kinds)
 
 
-def _endpoint(settings: Settings, connection: Kube) -> handlers.Endpoint | None:
+def _endpoint(settings: Settings, connection: Kube, kinds: Sequence[Framework]) -> Endpoint | None:
     """Return where the webhook is served, None if it is not."""
     if settings.admission_bind == "0":
         return None
@@ -319,9 +351,8 @@ def _endpoint(settings: Settings, connection: Kube) -> handlers.Endpoint | None:
         files if files.certificate else None,
     )
     host, _, port = settings.admission_bind.rpartition(":")
-    return handlers.Endpoint(
-        host.strip("[]"), int(port), admission, settings.cluster_domain, settings.home
-    )
+    place = Place(host.strip("[]"), int(port))
+    return Endpoint(place, admission, kinds, settings.cluster_domain, settings.home)
 
 
 def _waiting(settings: Settings) -> Waiting:
@@ -345,12 +376,17 @@ def _waiting(settings: Settings) -> Waiting:
     return waiting
 
 
+def _raise_limit() -> None:
+    """Allow as many open connections as the system does: each watch needs one of its own."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def main(settings: Settings) -> int:
     """Run the operator; return the exit code of the process."""
-    level = logging.DEBUG if settings.verbosity >= 4 else logging.INFO
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname).1s %(name)s %(message)s")
-    for noisy in ("kopf", "asyncio", "aiohttp"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
+    logs.begin(settings.verbosity)
+    _raise_limit()
     if settings.ignored:
         log.info("accepted and ignored: %s", " ".join(settings.ignored))
     # What the imports left stays for good: a collection in the middle of a start need not look

@@ -1,9 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is counted, and the two small servers that show it: /metrics, /healthz and /readyz."""
+"""What is counted, and the small servers that show it, and how the process is."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import ssl
+import tempfile
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final, Protocol
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -12,10 +20,15 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from muster import frameworks
+from muster.allocator.decisionlog import BusyError
 from muster.allocator.metrics import CycleMetrics
 from muster.api.model import Job
 from muster.frameworks.base import Framework
+from muster.runtime.webhook import GivenFiles, self_signed, write
 
+log = logging.getLogger(__name__)
+LIFETIME: Final = 10 * 365 * 24 * 3600.0
+"""Seconds for which the certificate of the metrics is good."""
 LABELS = ("job_namespace", "framework")
 TRANSITIONS = {
     "Created": "created",
@@ -60,6 +73,22 @@ class Launchers(Collector):
             yield family
 
 
+class UnreadableObjects(Collector):
+    """How many stored objects cannot be read, by kind."""
+
+    def __init__(self) -> None:
+        self.find: Callable[[], Mapping[str, int]] = dict
+        """Set by who knows the objects."""
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the kinds of which there are any."""
+        text = "Stored objects that cannot be understood, and count as the worst they may mean."
+        family = GaugeMetricFamily("muster_unreadable_objects", text, labels=("kind",))
+        for kind, count in sorted(self.find().items()):
+            family.add_metric([kind], count)
+        yield family
+
+
 class Metrics:
     """The operator's numbers, by the names that training-operator's dashboards know."""
 
@@ -84,6 +113,8 @@ class Metrics:
         }
         self.launchers = Launchers()
         self.registry.register(self.launchers)
+        self.unreadable = UnreadableObjects()
+        self.registry.register(self.unreadable)
         self._objects = {
             key: Counter(name, f"{key[0]}s {key[1]}.", registry=self.registry)
             for key, name in OBJECTS.items()
@@ -91,6 +122,17 @@ class Metrics:
         self.cycles = CycleMetrics(self.registry)
         self.dropped_events = Gauge(
             "muster_events_dropped", "Events that were not written.", registry=self.registry
+        )
+        self.missing_permissions = Gauge(
+            "muster_permissions_missing",
+            "What the account needs and may not do any more.",
+            registry=self.registry,
+        )
+        self._failed_passes = Counter(
+            "muster_passes_failed",
+            "Passes over a job that met an error which nobody expected.",
+            ["reason"],
+            registry=self.registry,
         )
 
     def became(self, job: Job, framework: Framework, condition: str) -> None:
@@ -105,6 +147,10 @@ class Metrics:
         """Count a job that was deleted, by whomever."""
         self._jobs[DELETED].labels(namespace, framework.operator.metric).inc()
 
+    def failed_pass(self, reason: str) -> None:
+        """Count a pass that failed, by the name of its error."""
+        self._failed_passes.labels(reason).inc()
+
     def count(self, kind: str, verb: str) -> None:
         """Count an object that this process created or deleted, or that the server refused."""
         counter = self._objects.get((kind, verb))
@@ -112,40 +158,94 @@ class Metrics:
             counter.inc()
 
 
+class Guard(Protocol):
+    """Says who may read the metrics."""
+
+    async def judge(self, authorization: str) -> HTTPStatus:
+        """Return OK, or why not, for a request with this header."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probes:
+    """What the kubelet asks; each says what is wrong in a sentence, or nothing."""
+
+    unready: Callable[[], str]
+    """Why the process cannot work at present."""
+    unwell: Callable[[], str]
+    """Why it should begin anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where to serve what, `host:port`; `0`: nowhere. One address for two makes one server."""
+
+    metrics: str
+    health: str
+    debug: str
+    """Of this machine alone."""
+
+
 async def serve(
     metrics: Metrics,
-    metrics_bind: str,
-    health_bind: str,
-    unready: Callable[[], str],
-    pages: Mapping[str, Page] | None = None,
+    addresses: Addresses,
+    probes: Probes,
+    pages: Mapping[str, Page],
+    guard: Guard | None = None,
 ) -> list[web.AppRunner]:
-    """Start the servers; `unready` says why the process cannot work, or nothing.
+    """Start the servers. Raises OSError when an address is taken, but not for that of `pages`.
 
-    `pages` are served beside the metrics, as JSON, by their paths. The address `0` leaves that
-    server out; one address for both makes one server. Raises OSError when an address is taken.
+    `pages` are for who looks into the process, as JSON, by their paths. With a `guard` metrics
+    are shown over TLS, to whom it lets in.
     """
 
-    async def show(_request: web.Request) -> web.Response:
+    async def show(request: web.Request) -> web.Response:
+        if guard is not None:
+            status = await guard.judge(request.headers.get("Authorization", ""))
+            if status is not HTTPStatus.OK:
+                return web.Response(status=status, text=f"{status.phrase}\n")
         body = generate_latest(metrics.registry)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
-    async def healthy(_request: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
-
-    async def ready(_request: web.Request) -> web.Response:
-        reason = unready()
-        return web.Response(text=f"{reason or 'ok'}\n", status=503 if reason else 200)
-
-    health = [web.get("/healthz", healthy), web.get("/readyz", ready)]
-    routes: dict[str, list[web.RouteDef]] = {}
-    shown = [
-        web.get("/metrics", show),
-        *(_page(path, page) for path, page in (pages or {}).items()),
+    health = [
+        web.get("/healthz", _probe(probes.unwell)),
+        web.get("/readyz", _probe(probes.unready)),
     ]
-    for address, handlers in ((metrics_bind, shown), (health_bind, health)):
+    routes: dict[str, list[web.RouteDef]] = {}
+    for address, shown in ((addresses.metrics, [web.get("/metrics", show)]),
+                           (addresses.health, health)):  # fmt: skip
         if address != "0":
-            routes.setdefault(address, []).extend(handlers)
-    return [await _start(address, handlers) for address, handlers in routes.items()]
+            routes.setdefault(address, []).extend(shown)
+    tls = None if guard is None else await asyncio.to_thread(_context)
+    runners = [
+        await _start(address, shown, tls if address == addresses.metrics else None)
+        for address, shown in routes.items()
+    ]
+    if pages and addresses.debug != "0":
+        try:
+            shown = [_page(path, page) for path, page in pages.items()]
+            runners.append(await _start(addresses.debug, shown, None))
+        except OSError as error:
+            log.warning("pages for debugging are not served on %s: %s", addresses.debug, error)
+    return runners
+
+
+def _context() -> ssl.SSLContext:
+    """Return a context with a certificate of its own, which lives as long as this process."""
+    context = ssl.create_default_context(purpose=ssl.Purpose.CLIENT_AUTH)
+    pair = self_signed(("muster-metrics", "localhost"), time.time(), LIFETIME)
+    with tempfile.TemporaryDirectory(prefix="muster-metrics-") as folder:
+        files = GivenFiles(f"{folder}/tls.crt", f"{folder}/tls.key")
+        write(files, pair)
+        context.load_cert_chain(files.certificate, files.key)
+    return context
+
+
+def _probe(ask: Callable[[], str]) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def answer(_request: web.Request) -> web.Response:
+        problem = ask()
+        return web.Response(text=f"{problem or 'ok'}\n", status=503 if problem else 200)
+
+    return answer
 
 
 def _page(path: str, page: Page) -> web.RouteDef:
@@ -154,15 +254,23 @@ def _page(path: str, page: Page) -> web.RouteDef:
             return web.json_response(text=await page(request.query))
         except TimeoutError:
             return web.Response(text="this process is not at work\n", status=503)
+        except BusyError as error:
+            return web.Response(text=f"{error}\n", status=503)
 
     return web.get(path, answer)
 
 
-async def _start(address: str, handlers: list[web.RouteDef]) -> web.AppRunner:
+async def _start(
+    address: str, handlers: list[web.RouteDef], tls: ssl.SSLContext | None
+) -> web.AppRunner:
     app = web.Application()
     app.add_routes(handlers)
-    runner = web.AppRunner(app, access_log=None)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     host, _, port = address.rpartition(":")
-    await web.TCPSite(runner, host.strip("[]") or None, int(port)).start()
+    try:
+        await web.TCPSite(runner, host.strip("[]") or None, int(port), ssl_context=tls).start()
+    except OSError:
+        await runner.cleanup()
+        raise
     return runner

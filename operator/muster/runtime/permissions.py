@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from muster.api import names
+from muster.api.backoff import Backoff
 from muster.controller import permissions
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend, Permission
@@ -42,6 +43,74 @@ def needed(
 
 PAUSE: Final = 10.0
 """Seconds until what is missing is asked for again."""
+
+
+DOUBTS: Final = Backoff(1.0, 300.0)
+"""Between questions that find nothing missing."""
+BLOCKING: Final = frozenset({"pods", "services", "configmaps"})
+"""What no job can do without."""
+
+
+class Losses:
+    """What the account could do, and may not any more: asked for when the server refuses a thing.
+
+    Nobody asks as long as nothing is refused: in many namespaces that would be many questions.
+    """
+
+    def __init__(
+        self, kube: Kube, needed: Sequence[Access], overlay: str, changed: Callable[[], None]
+    ) -> None:
+        self._kube, self._needed, self._changed = kube, needed, changed
+        self._overlay = overlay
+        self._doubt = asyncio.Event()
+        self.missing: tuple[Access, ...] = ()
+        self._confirmed = frozenset[Access]()
+        """Missing two times in a row: a server that has just started knows nobody's roles."""
+
+    def doubt(self) -> None:
+        """Take in that something was refused for want of a role."""
+        self._doubt.set()
+
+    @property
+    def problem(self) -> str:
+        """What is missing, in a sentence."""
+        return access.sentence(self.missing, self._overlay)
+
+    def blocks(self, namespace: str) -> str:
+        """Return what is missing for the jobs of a namespace, in a sentence."""
+        found = (
+            it
+            for it in self.missing
+            if it in self._confirmed
+            and it.resource in BLOCKING
+            and it.namespace in ("", namespace)
+        )
+        return access.sentence(found, self._overlay)
+
+    async def run(self) -> None:
+        """Ask when there is doubt, and again for as long as anything is missing, for ever."""
+        fruitless = 0
+        while True:
+            await self._doubt.wait()
+            self._doubt.clear()
+            before, known = self.missing, self._confirmed
+            try:
+                missing = await access.missing(self._kube, self._needed)
+            except (ApiError, FencedError, *BROKEN) as error:
+                log.warning("permissions could not be tried: %s", error)
+                self._doubt.set()
+            else:
+                self._confirmed = frozenset(before) & frozenset(missing)
+                self.missing = missing
+                if before != missing:
+                    log.warning("%s", self.problem or "all permissions are there again")
+                if known != self._confirmed:
+                    self._changed()
+            # Where something is refused that nobody needs, there is nothing to be found.
+            fruitless = 0 if self.missing else fruitless + 1
+            await asyncio.sleep(DOUBTS.pause(fruitless) or PAUSE)
+            if self.missing:
+                self._doubt.set()
 
 
 class Grants:

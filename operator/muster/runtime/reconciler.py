@@ -4,17 +4,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from muster import frameworks
 from muster.allocator import binder
 from muster.api import edge, names, owner
 from muster.api.backoff import Backoff
+from muster.api.edge import mapping
 from muster.api.model import Job, Json
 from muster.api.status import Verdict
 from muster.controller import events, reconcile
@@ -30,22 +33,29 @@ from muster.controller.model import (
     SetStatus,
 )
 from muster.gang import GangBackend
-from muster.kube.client import ApiError, Exactly, Kube
+from muster.kube.client import NOT_WRITTEN, ApiError, Exactly, Kube
 from muster.kube.events import EventRecorder, job_reference, reference
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.resources import Resource
+from muster.kube.workqueue import causes
 from muster.runtime import materials
 from muster.runtime.metrics import Metrics
+from muster.runtime.takeover import Takeover
 from muster.store import observe
 from muster.store.ondemand import Companions, Strangers
 from muster.store.store import Store
 
 log = logging.getLogger(__name__)
 BACKOFF = Backoff(2.0, 60.0)
+OF_POLICY = Backoff(10.0, 300.0)
+"""The same for what is called invalid: a policy may say that, and be changed as any other."""
 REFUSED = frozenset({400, 403, 404, 422, 500})
 """Answers to a creation that another try soon will not change. 404: its API, or its namespace, is
 gone; 500: an admission webhook fails."""
+INVALID = 422
 SOON = 0.05
+LONGEST = 500
+"""Characters of an error that are told."""
 URGENCY = {
     "Pod": PriorityLevel.PLACEMENT,
     "Service": PriorityLevel.SUPPORT,
@@ -64,6 +74,19 @@ class Allocator(Protocol):
         """Return the latest verdict on the gang."""
 
 
+@dataclass(slots=True)
+class _Turn:
+    """One pass under way."""
+
+    job: Job
+    seen: Json
+    """The job as it was when this pass looked at it."""
+    done: list[Action] = field(default_factory=list)
+    """What was created and deleted."""
+    refused: list[Emit] = field(default_factory=list)
+    """What is to be said of changes and deletions that the server refused."""
+
+
 class Reconciler:
     """Carries out passes; `reconcile` is the work of the queue."""
 
@@ -72,7 +95,7 @@ class Reconciler:
         kube: Kube,
         store: Store,
         backend: GangBackend,
-        context: Callable[[], Context],
+        context: Callable[[str], Context],
         recorder: EventRecorder,
         metrics: Metrics,
         allocator: Allocator | None,
@@ -84,6 +107,7 @@ class Reconciler:
         self._retries: dict[str, int] = {}
         self._strangers = Strangers(kube)
         self._unwatched = Companions(kube)
+        self.takeover = Takeover(kube, store)
         # The allocator inside needs no group object to place the pods.
         late = (
             {api.kind: PriorityLevel.SUPPORT for api in backend.apis} if backend.embedded else {}
@@ -93,16 +117,26 @@ class Reconciler:
     async def reconcile(self, key: str) -> float | None:
         """Do one pass; return the seconds until the next one at the latest.
 
-        Raises ApiError and connection errors that outlasted the retries.
+        Raises ApiError and connection errors that outlasted the retries. An error that nobody
+        expected becomes the state of the job, and is raised, too.
         """
-        job = self._store.jobs.get(key)
-        if job is None:
+        try:
+            return await self._pass(key)
+        except Exception as error:
+            if not _is_trouble(error):
+                await self._not_understood(key, error)
+            raise
+
+    async def _pass(self, key: str) -> float | None:
+        job, seen = self._store.jobs.get(key), self._store.jobs.find(key)
+        if job is None or seen is None:
             self._retries.pop(key, None)
             self._strangers.forget(key)
             self._unwatched.forget(key)
             return None
         await self._strangers.look(job)
-        framework, context = frameworks.of(job), self._context()
+        await self.takeover.look(job)
+        framework, context = frameworks.of(job), self._context(job.namespace)
         observed = observe.observe(self._store, self._strangers, job, framework, time.time())
         if self._allocator is not None:
             observed = replace(
@@ -119,56 +153,106 @@ class Reconciler:
                 secrets=await materials.secrets(framework, there),
             )
         actions = reconcile.reconcile(observed, framework, self._backend, context)
-        return await self._carry_out(job, actions)
+        return await self._carry_out(_Turn(job, seen), actions)
 
-    async def _carry_out(self, job: Job, actions: Sequence[Action]) -> float | None:
+    async def _carry_out(self, turn: _Turn, actions: Sequence[Action]) -> float | None:
         """Do the actions in order; neighbours of one sort go out together.
 
         A creation that the server does not carry out ends the pass: the next one knows why and
-        decides what becomes of the rest. Events wait for the status to be written.
+        decides what becomes of the rest. Events wait for the status to be written. What else it
+        refuses is told; the writes behind it wait for the next pass, but not the status.
         """
-        again: float | None = None
+        job, again, waits = turn.job, math.inf, False
         for (sort, _), run in itertools.groupby(actions, key=_sort):
             batch = list(run)
-            if sort is Emit:
-                self._record(job, batch)
-            elif sort is RequeueAfter:
+            if sort is RequeueAfter:
                 again = min(a.at for a in batch if isinstance(a, RequeueAfter)) - time.time()
             elif sort is SetStatus:
-                if not await self._set_status(job, batch[-1]):
+                if not await self._set_status(turn, batch[-1]):
                     return SOON
-            elif not await self._write(job, batch):
-                return SOON
-        return None if again is None else max(0.0, again)
+                waits = False
+            elif waits:
+                continue
+            elif sort is Emit:
+                self._record(job, batch)
+            else:
+                if not await self._written(turn, batch):
+                    return SOON
+                waits = bool(turn.refused)
+        again = max(0.0, again)
+        if turn.refused:
+            return min(again, self._told(turn))
+        return None if again == math.inf else again
 
-    async def _write(self, job: Job, batch: Sequence[Action]) -> bool:
+    async def _written(self, turn: _Turn, batch: Sequence[Action]) -> bool:
+        """Write all, as `_write`; where not all goes well, say what was written."""
+        well = False
+        try:
+            created = await self._write(turn, batch)
+            well = created and not turn.refused
+            return created
+        finally:
+            if not well:
+                # The event that would tell of all of them does not come to its turn.
+                self._record(turn.job, list(events.of_writes(turn.done)))
+
+    def _told(self, turn: _Turn) -> float:
+        """Say what was refused; return the pause after it."""
+        key = turn.job.key
+        self._record(turn.job, turn.refused)
+        self._retries[key] = self._retries.get(key, 0) + 1
+        pause = BACKOFF.pause(self._retries[key])
+        log.warning("%s: %s; again in %.0f s", key, turn.refused[0].message, pause)
+        return pause
+
+    async def _write(self, turn: _Turn, batch: Sequence[Action]) -> bool:
+        """Write all; say whether the server has let everything be created.
+
+        Writes on one object go out one after the other, in their order.
+        """
+        adopts = any(isinstance(action, Patch) and action.adopts for action in batch)
+        if adopts and not await self._stays(turn.job):
+            return False
         refused = asyncio.Event()
-        if len(batch) == 1:
-            await self._one(job, batch[0], refused)
-        else:
-            async with asyncio.TaskGroup() as tasks:
-                for action in batch:
-                    tasks.create_task(self._one(job, action, refused))
+        makes = _sort(batch[0]) == (Create, "Pod")
+        lanes: dict[object, list[Action]] = {}
+        for index, action in enumerate(batch):
+            lanes.setdefault(_object(action) or index, []).append(action)
+
+        async def follow(lane: Sequence[Action]) -> None:
+            for action in lane:
+                if not await self._one(turn, action, refused):
+                    return
+
+        with self._store.jobs.creating(turn.job.key) if makes else contextlib.nullcontext():
+            if len(lanes) == 1:
+                await follow(batch)
+            else:
+                async with asyncio.TaskGroup() as tasks:
+                    for lane in lanes.values():
+                        tasks.create_task(follow(lane))
         if refused.is_set():
             return False
         if isinstance(batch[0], Create) and batch[0].doc["kind"] in ("Pod", "Service"):
-            self._retries.pop(job.key, None)
+            self._retries.pop(turn.job.key, None)
         return True
 
-    async def _one(self, job: Job, action: Action, refused: asyncio.Event) -> None:
+    async def _one(self, turn: _Turn, action: Action, refused: asyncio.Event) -> bool:
+        """Do one; say whether what follows on the same object may be done."""
         match action:
             case Create():
                 if not refused.is_set():
-                    await self._create(job, action, refused)
+                    await self._create(turn, action, refused)
+                return not refused.is_set()
             case Delete():
-                await self._delete(job, action)
+                return await self._delete(turn, action)
             case Patch():
-                await self._patch(job, action)
+                return await self._patch(turn, action)
             case _:
                 raise TypeError(f"not a write: {action}")
 
-    async def _create(self, job: Job, action: Create, refused: asyncio.Event) -> None:
-        document = action.doc
+    async def _create(self, turn: _Turn, action: Create, refused: asyncio.Event) -> None:
+        job, document = turn.job, action.doc
         kind, metadata = document["kind"], document["metadata"]
         resource = observe.resource(self._store, document["apiVersion"], kind)
         urgency = self._urgencies.get(kind, PriorityLevel.GROUP)
@@ -183,12 +267,14 @@ class Reconciler:
                 at = resource.path(metadata["namespace"], metadata["name"])
                 if await self._own(job, at, document):
                     if error.unsure:  # the answer to an earlier attempt was lost
+                        turn.done.append(action)
                         self._metrics.count(kind, "created")
                     return
             elif error.code not in REFUSED:
                 raise
             refused.set()
         else:
+            turn.done.append(action)
             self._metrics.count(kind, "created")
             self._take(job, stored)
 
@@ -208,7 +294,10 @@ class Reconciler:
                 return False
             raise
         own = owner.controller(found["metadata"]) == job.as_owner
-        if own or not self._strangers.meet(job, path, found):
+        if own:
+            await self.takeover.label(job, path, found)
+            self._unwatched.put(job, found)
+        elif not self._strangers.meet(job, path, found):
             self._take(job, found)
         if own and wanted["kind"] in self._backend.companions:
             if edge.covers(found["spec"], wanted["spec"]):
@@ -219,48 +308,57 @@ class Reconciler:
 
     def _refuse(self, job: Job, document: Json, error: ApiError) -> None:
         self._retries[job.key] = self._retries.get(job.key, 0) + 1
-        pause = BACKOFF.pause(self._retries[job.key])
+        backoff = OF_POLICY if error.code == INVALID else BACKOFF
+        pause = backoff.pause(self._retries[job.key])
         kind, name = document["kind"], document["metadata"]["name"]
         self._metrics.count(kind, "refused")
         log.warning("%s: %s %s refused: %s", job.key, kind, name, error.message)
         refusal = Refusal(kind, name, error.reason, error.message, time.time() + pause)
         self._store.jobs.refuse(job, refusal)
 
-    async def _delete(self, job: Job, action: Delete) -> None:
+    async def _delete(self, turn: _Turn, action: Delete) -> bool:
         resource = observe.resource(self._store, action.api_version, action.kind)
         path = resource.path(action.namespace, action.name)
         pod = self._store.pod(action.namespace, action.name) if action.kind == "Pod" else None
         grace = None if pod is None else binder.grace(self._store, pod)
+        if action.force:
+            grace = 0
         try:
             left = await self._kube.delete(path, action.uid, PriorityLevel.PLACEMENT, grace=grace)
         except ApiError as error:
-            self._record(job, [events.of_failed_deletion(action, error.message)])
-            raise
+            turn.refused.append(events.of_failed_deletion(action, error.message))
+            return False
+        turn.done.append(action)
         if left is None or left.get("kind") == "Status":
             self._store.gone(action.kind, action.namespace, action.name, action.uid)
         else:
             self._store.put(left)
         if left is not None:
             self._metrics.count(action.kind, "deleted")
+        return True
 
-    async def _patch(self, job: Job, action: Patch) -> None:
+    async def _patch(self, turn: _Turn, action: Patch) -> bool:
         resource = observe.resource(self._store, action.api_version, action.kind)
         path = resource.path(action.namespace, action.name, action.subresource)
         exactly = Exactly(action.uid)
-        stored = await self._kube.patch(path, exactly, action.body, PriorityLevel.SUPPORT)
+        try:
+            stored = await self._kube.patch(path, exactly, action.body, PriorityLevel.SUPPORT)
+        except ApiError as error:
+            turn.refused.append(events.of_failed_patch(action, error.message))
+            return False
         # What is gone needs no change; its informer asks for the next pass.
         if stored is not None:
-            self._take(job, stored)
+            self._take(turn.job, stored)
+        return True
 
-    async def _set_status(self, job: Job, action: Action) -> bool:
+    async def _set_status(self, turn: _Turn, action: Action) -> bool:
         assert isinstance(action, SetStatus)
-        document = self._store.jobs.find(job.key)
-        if document is None or document["metadata"]["uid"] != job.uid:
-            return False
+        # Of what it was derived from, though more may be known by now: the version makes sure
+        # that the server refuses it then.
+        job, document = turn.job, turn.seen
         patch = edge.difference(document.get("status") or {}, action.status)
         if not patch:
             return True
-        # The version makes sure that the status was derived from what is stored.
         exactly = Exactly(job.uid, document["metadata"]["resourceVersion"])
         path, body = self._path(job, "status"), {"status": patch}
         try:
@@ -276,6 +374,39 @@ class Reconciler:
         self._store.put(stored)
         return True
 
+    async def _not_understood(self, key: str, error: Exception) -> None:
+        """Say on a job that its pass met an error which nobody expected."""
+        document = self._store.jobs.find(key)
+        if document is None:
+            return
+        cause = next(causes(error))
+        text = f"the operator cannot handle this job: {type(cause).__name__}: {cause}"[:LONGEST]
+        self._recorder.emit(document, "Warning", names.Event.UNREADABLE, text, once=True)
+        said = {"state": names.JobState.BLOCKED.value, "reason": text}
+        status = mapping(document.get("status"))
+        if status.get("completionTime") or {k: status.get(k) for k in said} == said:
+            return
+        kind, namespace, name = key.split("/", 2)
+        metadata = document["metadata"]
+        exactly = Exactly(metadata["uid"], metadata["resourceVersion"])
+        path = self._resource(kind).path(namespace, name, "status")
+        try:
+            stored = await self._kube.patch(path, exactly, {"status": said}, PriorityLevel.STATUS)
+            if stored is not None:
+                self._store.put(stored)
+        except NOT_WRITTEN as trouble:
+            log.info("%s: what is wrong with it was not written: %s", key, trouble)
+
+    async def _stays(self, job: Job) -> bool:
+        """Ask the server whether the job is there, and is not to go.
+
+        A job that is deleted without its children gives them up before any watch may show that:
+        who were made its own again would go with it.
+        """
+        await self._read_anew(job)
+        found = self._store.jobs.get(job.key)
+        return found is not None and found.uid == job.uid and not found.deleting
+
     async def _read_anew(self, job: Job) -> None:
         """Read the job, of which the watch has not shown the latest version."""
         try:
@@ -286,9 +417,11 @@ class Reconciler:
             self._store.jobs.forget(job.key, job.uid)
 
     def _path(self, job: Job, subresource: str = "") -> str:
-        framework = self._store.frameworks[job.kind]
-        resource = Resource(names.GROUP, framework.version, framework.plural)
-        return resource.path(job.namespace, job.name, subresource)
+        return self._resource(job.kind).path(job.namespace, job.name, subresource)
+
+    def _resource(self, kind: str) -> Resource:
+        framework = self._store.frameworks[kind]
+        return Resource(names.GROUP, framework.version, framework.plural)
 
     def _record(self, job: Job, batch: Sequence[Action]) -> None:
         entry = self._store.jobs.find(job.key)
@@ -306,10 +439,25 @@ class Reconciler:
                 action.message,
                 once=action.once,
                 of=action.about,
+                source=frameworks.of(job).operator.source,
             )
             if recorded:
                 self._metrics.became(job, frameworks.of(job), action.transition)
-                log.info("%s: %s: %s", job.key, action.reason, action.message)
+                # What is said of other objects may be in the words of the programs that ran there.
+                text = action.about or action.message
+                log.info("%s: %s: %s", job.key, action.reason, text)
+
+
+def _object(action: Action) -> object:
+    """Return which object a change is about; None: it has no part in any order."""
+    if isinstance(action, Patch | Delete):
+        return action.kind, action.namespace, action.name
+    return None
+
+
+def _is_trouble(error: Exception) -> bool:
+    """Say whether it comes from outside of this process."""
+    return all(isinstance(cause, NOT_WRITTEN) for cause in causes(error))
 
 
 def _sort(action: Action) -> tuple[type, str]:

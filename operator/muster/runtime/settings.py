@@ -196,6 +196,20 @@ def address(text: str) -> str:
     return text or "0"
 
 
+_LOCAL = ("127.0.0.1", "[::1]", "localhost")
+
+
+def local_address(text: str) -> str:
+    """Read a port, or an address of this machine itself, or `0` for nowhere."""
+    found = address(text)
+    if found == "0":
+        return found
+    host, _, port = found.rpartition(":")
+    if host not in ("", *_LOCAL):
+        raise ValueError(f"write an address of this machine itself, like {_LOCAL[0]}:{port}")
+    return f"{host or _LOCAL[0]}:{port}"
+
+
 _LOG_LEVELS = {"debug": 1, "info": 0, "warn": 0, "error": 0, "dpanic": 0, "panic": 0}
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
@@ -217,6 +231,10 @@ class Settings:
     metrics_bind: str = ":8080"
     """`host:port` or `:port`; `0`: nowhere."""
     health_bind: str = ":8081"
+    debug_bind: str = "127.0.0.1:8082"
+    """Of this machine alone."""
+    metrics_secure: bool = False
+    """Metrics are shown over TLS, to who may read them."""
     leader_elect: bool = False
     leader_election_id: str = "muster"
     lock_namespace: str = ""
@@ -235,6 +253,7 @@ class Settings:
     """A group's priorityClassName counts."""
     pending_pods_budget: int = 500
     member_hold: float = 120.0
+    node_lost_after: float = 60.0
     on_hold_expired: str = ""
     """release, restart or keep; empty: restart if the job allows restarts, else keep."""
     reservation_after: float = 600.0
@@ -324,6 +343,8 @@ SCHEDULER = (
     Flag("priority-class", "a group's PriorityClass counts (true)", convert=boolean, switch=True),
     Flag("pending-pods-budget", "unbound pods kept for waiting gangs (500)", convert=count),
     Flag("member-hold", "how long the place of a lost member is held (2m)", convert=duration),
+    Flag("node-lost-after", "how long a node may be NotReady until the pods on it count as lost, "
+         "if they do not say themselves by a toleration (1m)", convert=duration),
     Flag("on-hold-expired", "then: release, restart or keep the gang (restart if the job allows "
          "restarts, else keep)", convert=one_of("release", "restart", "keep")),
     Flag("reservation-after", "how long a gang waits until nodes are kept free for it although no "
@@ -368,6 +389,10 @@ PROCESS = (
     Flag("monitoring-port", "the same as a port, 0 for nowhere", "metrics_bind", _monitoring),
     Flag("health-probe-bind-address", "where to serve /healthz and /readyz (:8081)",
          "health_bind", address),
+    Flag("metrics-secure", "show /metrics over TLS, and only to who may get it (false)",
+         convert=boolean, switch=True),
+    Flag("debug-bind-address", "where to serve /debug/decisions and /debug/snapshot, on this "
+         "machine only, 0 for nowhere (127.0.0.1:8082)", "debug_bind", local_address),
     Flag("leader-elect", "run as one of several, of which one is active", convert=boolean,
          switch=True),
     Flag("leader-election-id", "name of the leader Lease (muster)", convert=_named),
@@ -452,6 +477,8 @@ def parse(arguments: Sequence[str], environ: Mapping[str, str], command: str = "
         ignored=tuple(given.ignored),
     )
     _check_lease(settings)
+    if settings.metrics_secure and settings.metrics_bind == settings.health_bind != "0":
+        raise FlagError("--metrics-secure needs an address that is not that of the probes")
     if bool(settings.admission_cert) != bool(settings.admission_key):
         raise FlagError("--admission-cert-file and --admission-key-file need each other")
     return settings

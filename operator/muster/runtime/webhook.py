@@ -159,7 +159,7 @@ class Admission:
                 pause = await (self._follow(self._given) if self._given else self._renew())
             except ApiError as error:
                 pause = self._report(OBSTACLES.get(error.code, error.message))
-            except (*BROKEN, OSError, ValueError) as error:
+            except (*BROKEN, OSError, ValueError, LookupError, TypeError) as error:
                 pause = self._report(f"{type(error).__name__}: {error}")
             await asyncio.sleep(pause)
 
@@ -178,7 +178,7 @@ class Admission:
         pair = await asyncio.to_thread(_read, given)
         digest = hashlib.sha256(pair.certificate + pair.key).digest()
         if digest != self._digest:
-            await asyncio.to_thread(_write, self.files, pair)
+            await asyncio.to_thread(write, self.files, pair)
             _server_context().load_cert_chain(self.files.certificate, self.files.key)
             self._use()
             self._digest = digest
@@ -190,7 +190,7 @@ class Admission:
         configuration = await self._kube.get(self._path)
         pair = self_signed(tuple(hosts(configuration)), now, self._lifetime)
         await self._publish(pair.certificate)
-        await asyncio.to_thread(_write, self.files, pair)
+        await asyncio.to_thread(write, self.files, pair)
         self._use()
         renewal = now + self._lifetime * 2 / 3
         while (left := renewal - time.time()) > 0:
@@ -258,7 +258,8 @@ def _read(given: GivenFiles) -> Pair:
     return Pair(Path(given.certificate).read_bytes(), Path(given.key).read_bytes())
 
 
-def _write(files: GivenFiles, pair: Pair) -> None:
+def write(files: GivenFiles, pair: Pair) -> None:
+    """Write a certificate and its key, which nobody else may read."""
     Path(files.certificate).write_bytes(pair.certificate)
     key = Path(files.key)
     key.touch(mode=0o600)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from muster.api import names
-from muster.frameworks.base import Framework
+from muster.api.edge import mapping, sequence, text
 from muster.gang import GroupApi
 from muster.kube import resources
 from muster.kube.client import UNREACHABLE, ApiError, Kube
@@ -27,7 +27,7 @@ DISCOVERY_PAUSE = 3.0
 IDLE_PAUSE = 60.0
 """The same, for one that nobody needs."""
 OURS: Final = {"labelSelector": names.OPERATOR_NAME}
-_CHILDREN: Final = {
+CHILDREN: Final = {
     "Service": resources.SERVICES,
     "ConfigMap": resources.CONFIG_MAPS,
     names.AUTOSCALER: resources.AUTOSCALERS,
@@ -60,6 +60,12 @@ class Informers:
             for kind, resource, ours in _followed(store)
             for informer in self._each(kind, resource, OURS if ours else {})
         ]
+        self._jobs = [
+            informer
+            for kind, row in store.frameworks.items()
+            for informer in self._each(kind, Resource(names.GROUP, row.version, row.plural), {})
+        ]
+        """They only read: Kopf follows the jobs."""
         self._granted: dict[str, list[Informer]] = {}
         """Of what not every account may read, as far as it is followed."""
         # One that is not served is looked for from time to time, and missed by nobody.
@@ -75,6 +81,14 @@ class Informers:
             Informer(self._kube, resource, collection, namespace=namespace, params=params)
             for namespace in collection.namespaces
         ]
+
+    def __iter__(self) -> Iterator[Informer]:
+        """Yield all that must follow something at present."""
+        yield from self._informers
+        for informers in self._granted.values():
+            yield from informers
+        for groups in self._groups:
+            yield from groups
 
     def grant(self, kind: str) -> list[Informer]:
         """Return the informers, which are still to be run, of what not every account may read.
@@ -111,8 +125,12 @@ class Informers:
         for informers in list(self._granted.values()):
             for informer in informers:
                 await informer.synced.wait()
-        for framework in self.store.frameworks.values():
-            await self.read_jobs(framework)
+        while True:
+            try:
+                return await self.read_jobs()
+            except UNREACHABLE as error:
+                log.warning("cannot list the jobs: %s", error)
+                await asyncio.sleep(DISCOVERY_PAUSE)
 
     async def read(self) -> None:
         """Read everything once. Raises ApiError and connection errors."""
@@ -120,29 +138,20 @@ class Informers:
             await informer.read()
         for groups in self._groups:
             await groups.read()
-        for framework in self.store.frameworks.values():
-            await self.read_jobs(framework)
+        await self.read_jobs()
 
     async def read_granted(self, kind: str) -> None:
         """Read once what few clusters need. Raises ApiError and connection errors."""
         for informer in self.grant(kind):
             await informer.read()
 
-    async def read_jobs(self, framework: Framework) -> None:
-        """Read all jobs of one kind. Raises connection errors; a refusal is logged."""
-        version = framework.version
-        given = {"kind": framework.kind, "apiVersion": f"{names.GROUP}/{version}"}
-        for namespace in self.store.namespaces:
-            path = Resource(names.GROUP, version, framework.plural).path(namespace)
+    async def read_jobs(self) -> None:
+        """Read all jobs once. Raises connection errors; a refusal is logged."""
+        for informer in self._jobs:
             try:
-                page = await self._kube.get(path)
+                await informer.read()
             except ApiError as error:
-                log.warning("cannot list %s: %s", framework.plural, error.message)
-                return
-            # Items of a list do not carry what is the same for all.
-            items = ({**given, **item} for item in page.get("items") or ())
-            newest = int(page["metadata"]["resourceVersion"])
-            self.store.jobs.listed(framework, namespace, items, newest)
+                log.warning("cannot list %s: %s", informer.resource.plural, error.message)
 
 
 def _followed(store: Store) -> Iterator[tuple[str, Resource, bool]]:
@@ -150,7 +159,7 @@ def _followed(store: Store) -> Iterator[tuple[str, Resource, bool]]:
     yield "PriorityClass", resources.PRIORITY_CLASSES, False
     yield "Pod", resources.PODS, not store.backend.embedded
     scaled = any(framework.autoscaler for framework in store.frameworks.values())
-    for kind, resource in _CHILDREN.items() if store.frameworks else ():
+    for kind, resource in CHILDREN.items() if store.frameworks else ():
         if scaled or kind != names.AUTOSCALER:
             yield kind, resource, True
     if store.backend.embedded:
@@ -167,6 +176,10 @@ class GroupInformers:
         self._sought = asyncio.Event()
         self._kinds: set[tuple[str, str]] = set()
         self._informers: list[Informer] = []
+
+    def __iter__(self) -> Iterator[Informer]:
+        """Yield those that follow the groups at present, if they are needed."""
+        return iter(self._informers if self._needed else ())
 
     async def synced(self) -> None:
         """Return once the groups have been read, or their API is known not to be served."""
@@ -263,5 +276,8 @@ class GroupInformers:
                 if error.code != 404:
                     raise
                 continue
-            found |= {(version, entry["kind"]) for entry in listing.get("resources") or ()}
+            found |= {
+                (version, text(mapping(entry).get("kind")))
+                for entry in sequence(listing.get("resources"))
+            }
         return found

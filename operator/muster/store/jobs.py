@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from muster.api import names
 from muster.api.model import Job, Json
@@ -12,15 +14,29 @@ from muster.api.owner import Owner
 from muster.controller.model import Refusal
 from muster.frameworks import load
 from muster.frameworks.base import Framework
+from muster.kube.collection import EVERYWHERE, Collection
 
 
 @dataclass(slots=True)
 class _JobEntry:
     framework: Framework
     document: Json
-    version: int
-    uid: str
     job: Job | None = None
+
+    @property
+    def uid(self) -> str:
+        return str(self.document["metadata"]["uid"])
+
+    @property
+    def key(self) -> str:
+        metadata = self.document["metadata"]
+        return f"{self.framework.kind}/{metadata['namespace']}/{metadata['name']}"
+
+
+def _entry(framework: Framework, document: Json) -> _JobEntry:
+    # Items of a list do not carry what is the same for all.
+    given = {"kind": framework.kind, "apiVersion": f"{names.GROUP}/{framework.version}"}
+    return _JobEntry(framework, {**given, **document})
 
 
 class Jobs:
@@ -36,8 +52,13 @@ class Jobs:
         trigger: Callable[[], None],
         domain: str = "",
         home: str = "",
+        namespaces: Sequence[str] = EVERYWHERE,
     ) -> None:
-        self._frameworks = frameworks
+        self.collections = {
+            kind: Collection(partial(_entry, framework), self._changed, namespaces)
+            for kind, framework in frameworks.items()
+        }
+        """By kind."""
         self._enqueue, self._trigger = enqueue, trigger
         self._domain, self._home = domain, home
         """The cluster domain, which is part of the configuration of large jobs' pods; and the
@@ -49,36 +70,32 @@ class Jobs:
         self._jobs: dict[str, _JobEntry] = {}
         self._refusals: dict[str, tuple[int, Refusal]] = {}
         self._revisions: dict[str, int] = {}
+        self._creating: set[str] = set()
 
-    def seen(self, kind: str, document: Json, *, gone: bool = False) -> None:
-        """Take in one version of a job, or its end."""
-        metadata = document["metadata"]
-        key = f"{kind}/{metadata['namespace']}/{metadata['name']}"
-        version = int(metadata["resourceVersion"])
-        known = self._jobs.get(key)
-        # Events, lists and answers to writes overtake each other.
-        if known is not None and known.version > version:
-            return
-        if gone:
-            self.forget(key, metadata["uid"])
-            return
-        if known is not None and known.version == version:
-            return
-        if known is not None and known.uid != metadata["uid"]:
-            self._end(key, known)
-        self._jobs[key] = _JobEntry(self._frameworks[kind], document, version, metadata["uid"])
+    def _changed(self, before: _JobEntry | None, after: _JobEntry | None) -> None:
+        entry = after or before
+        assert entry is not None
+        key = entry.key
+        if before is not None and (after is None or after.uid != before.uid):
+            self._end(key, before)
+        if after is None:
+            del self._jobs[key]
+        else:
+            self._jobs[key] = after
         self._enqueue(key)
         self._trigger()
+
+    def show(self, kind: str, document: Json, gone: bool) -> None:  # noqa: FBT001 -- an event
+        """Take in what a watch shows of a job of that kind."""
+        if gone:
+            self.collections[kind].remove(document)
+        else:
+            self.collections[kind].take(document)
 
     def forget(self, key: str, uid: str) -> None:
         """Drop a job that is gone from the server."""
-        entry = self._jobs.get(key)
-        if entry is None or entry.uid != uid:
-            return
-        del self._jobs[key]
-        self._end(key, entry)
-        self._enqueue(key)
-        self._trigger()
+        kind, namespace, name = key.split("/", 2)
+        self.collections[kind].discard(namespace, name, uid)
 
     def _end(self, key: str, entry: _JobEntry) -> None:
         self._refusals.pop(key, None)
@@ -103,6 +120,10 @@ class Jobs:
             if job is not None:
                 yield job
 
+    def all_keys(self) -> list[str]:
+        """Return the keys of all jobs."""
+        return list(self._jobs)
+
     def find(self, key: str) -> Json | None:
         """Return the job's document as it was last seen, or None."""
         entry = self._jobs.get(key)
@@ -118,13 +139,12 @@ class Jobs:
     def refusal(self, job: Job, now: float) -> Refusal | None:
         """Return the refusal that is in force, if any.
 
-        One that an edit of the job can mend is over with the next generation; any is over when
-        its time is up, except that an invalid template is not tried again unchanged.
+        It is over when its time is up, and before with the next generation of the job.
         """
         generation, refusal = self._refusals.get(job.key, (0, None))
         if refusal is None:
             return None
-        if generation != job.generation or now >= refusal.ends:
+        if generation != job.generation or now >= refusal.until:
             del self._refusals[job.key]
             return None
         return refusal
@@ -140,6 +160,19 @@ class Jobs:
         entry = self._jobs.get(key)
         return entry is not None and entry.uid == uid
 
+    @contextmanager
+    def creating(self, key: str) -> Iterator[None]:
+        """Let it be known that pods of the job are being created, as long as the block lasts."""
+        self._creating.add(key)
+        try:
+            yield
+        finally:
+            self._creating.discard(key)
+
+    def is_creating(self, key: str) -> bool:
+        """Say whether pods of the job are being created: each may come to its node any moment."""
+        return key in self._creating
+
     def enqueue_all(self) -> None:
         """Ask for a pass over every job."""
         for key in list(self._jobs):
@@ -154,25 +187,6 @@ class Jobs:
         key = self.key_of(owner)
         if key is not None:
             self._revisions[key] = self.revision(key) + 1
-
-    def listed(
-        self, framework: Framework, namespace: str, items: Iterable[Json], version: int
-    ) -> None:
-        """Take in a list of that version of all jobs of one kind, in one namespace or ("") in all.
-
-        Those that are not in it are forgotten, unless they are newer than the list.
-        """
-        found: set[str] = set()
-        for item in items:
-            found.add(item["metadata"]["uid"])
-            self.seen(framework.kind, item)
-        for key, entry in list(self._jobs.items()):
-            metadata = entry.document["metadata"]
-            in_scope = namespace in ("", metadata["namespace"])
-            same = entry.framework.kind == framework.kind and in_scope
-            # One that was created after the list was made is not in it, and is there.
-            if same and entry.uid not in found and entry.version <= version:
-                self.forget(key, entry.uid)
 
 
 def _ignore(_framework: Framework, _namespace: str) -> None:

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One gang costs that one alone: what is raised over it becomes its verdict, and no other's.
+
+Where a cycle fails as a whole, the gangs over which it does are found by leaving out halves.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from muster.cluster.gangs import GangInput
+
+log = logging.getLogger(__name__)
+LONGEST: Final = 200
+"""Characters of an error that are told."""
+CAUSES: Final = 1000
+"""Distinct ones that are logged."""
+RETRY: Final = 60.0
+"""Seconds after which a cycle is tried with a gang over which one has failed."""
+SEARCH: Final = 20.0
+"""Seconds after which what has not been looked at one by one is left out as a whole."""
+PAIRS: Final = 8
+"""Gangs that are left out because a cycle fails over them together with others."""
+_R = TypeVar("_R")
+
+
+class Causes:
+    """Why gangs could not be looked at. `count(name)` counts each error by its name."""
+
+    def __init__(self, count: Callable[[str], None]) -> None:
+        self._count = count
+        self._logged: set[tuple[str, str]] = set()
+
+    def tell(self, key: str, error: Exception) -> str:
+        """Return in a sentence why a gang cannot be scheduled; log it, once per gang and cause."""
+        name = type(error).__name__
+        self._count(name)
+        sentence = f"it cannot be scheduled, as it is not understood: {name}: {error}"[:LONGEST]
+        if (key, sentence) not in self._logged and len(self._logged) < CAUSES:
+            self._logged.add((key, sentence))
+            log.error("%s: %s", key, sentence, exc_info=error)
+        return sentence
+
+
+@dataclass(frozen=True, slots=True)
+class _LeftOut:
+    input: GangInput
+    until: float
+
+
+class Quarantine:
+    """Gangs over which a cycle has failed: left out until they change, or for a while."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, _LeftOut] = {}
+
+    def pass_by(self, inputs: Sequence[GangInput], now: float) -> list[GangInput]:
+        """Return those of the gangs with which a cycle may be tried."""
+        if not self._of:
+            return list(inputs)
+        there = {gang.key: gang for gang in inputs}
+        self._of = {
+            key: it
+            for key, it in self._of.items()
+            if there.get(key) is it.input and now < it.until
+        }
+        return [gang for gang in inputs if gang.key not in self._of]
+
+    def put(self, gang: GangInput, now: float) -> float:
+        """Leave a gang out from now on; return until when."""
+        self._of[gang.key] = _LeftOut(gang, now + RETRY)
+        return now + RETRY
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[_R]):
+    """What came out in the end."""
+
+    result: _R
+    culprits: Sequence[tuple[GangInput, Exception]]
+    """Those that were left out, and over what."""
+
+
+class Search(Generic[_R]):
+    """Finds with which gangs `attempt` goes well."""
+
+    def __init__(self, attempt: Callable[[Sequence[GangInput]], Awaitable[_R]]) -> None:
+        self._attempt = attempt
+        self._culprits: list[tuple[GangInput, Exception]] = []
+        self._ends = 0.0
+
+    async def run(self, gangs: Sequence[GangInput]) -> Outcome[_R]:
+        """Return what is attempted with as many of the gangs as it goes well with.
+
+        Raises what it raises without any gang: then it is the fault of none of them.
+        """
+        try:
+            return Outcome(await self._attempt(gangs), ())
+        except Exception as error:  # noqa: BLE001 -- whatever it is, a gang may be the cause
+            await self._attempt(())
+            self._ends = time.monotonic() + SEARCH
+            await self._sift(gangs, error)
+        return Outcome(await self._without_pairs(self._left(gangs)), self._culprits)
+
+    def _left(self, gangs: Sequence[GangInput]) -> list[GangInput]:
+        out = {gang.key for gang, _ in self._culprits}
+        return [gang for gang in gangs if gang.key not in out]
+
+    async def _fails(self, gangs: Sequence[GangInput]) -> Exception | None:
+        try:
+            await self._attempt(gangs)
+        except Exception as error:  # noqa: BLE001 -- as above
+            return error
+        return None
+
+    async def _sift(self, gangs: Sequence[GangInput], error: Exception) -> None:
+        """Take note of the culprits among gangs with which it has failed so."""
+        if len(gangs) == 1 or time.monotonic() > self._ends:
+            self._culprits += [(gang, error) for gang in gangs]
+            return
+        middle = len(gangs) // 2
+        for half in (gangs[:middle], gangs[middle:]):
+            failure = await self._fails(half)
+            if failure is not None:
+                await self._sift(half, failure)
+
+    async def _without_pairs(self, gangs: Sequence[GangInput]) -> _R:
+        """Attempt it with gangs each of which goes well alone, and leave out the last straws."""
+        for _ in range(PAIRS):
+            error = await self._fails(gangs)
+            if error is None:
+                break
+            straw = await self._last_straw(gangs)
+            self._culprits.append((straw, error))
+            gangs = [gang for gang in gangs if gang is not straw]
+        return await self._attempt(gangs)
+
+    async def _last_straw(self, gangs: Sequence[GangInput]) -> GangInput:
+        """Return the first gang with which it fails after all that come before it."""
+        well, ill = 0, len(gangs)
+        while ill - well > 1:
+            middle = (well + ill) // 2
+            if await self._fails(gangs[:middle]) is None:
+                well = middle
+            else:
+                ill = middle
+        return gangs[ill - 1]

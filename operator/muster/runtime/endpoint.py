@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the validating webhook is asked: in a thread of its own, with nothing kept in between.
+
+Anybody in the cluster may ask it, so size, number and time of the questions are bounded, and the
+allocator's loop does not wait for any of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from aiohttp import web
+from pydantic_core import from_json, to_json
+
+from muster.api import names
+from muster.api.edge import mapping, text
+from muster.api.model import Json
+from muster.frameworks import loading
+from muster.frameworks.base import Framework
+from muster.runtime.webhook import Admission
+
+LARGEST: Final = 3 * 2**20
+"""Bytes of a question; the API server stores no object that is half as large."""
+MOST: Final = 64
+"""Questions that are read and answered at once; who asks beyond it is told to come again."""
+PATIENCE: Final = 10.0
+"""Seconds in which a question must have come in."""
+GOODBYE: Final = 0.1
+"""Seconds in which connections that are open say good-bye."""
+INVALID: Final = 422
+OPERATIONS: Final = frozenset({"CREATE", "UPDATE"})
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where it listens."""
+
+    host: str
+    """Empty: on every address."""
+    port: int
+
+
+class Endpoint:
+    """Answers for as long as `run` is under way, once there is a certificate."""
+
+    def __init__(
+        self,
+        place: Place,
+        certified: Admission,
+        frameworks: Iterable[Framework],
+        domain: str,
+        home: str = "",
+    ) -> None:
+        self.admission = certified
+        self._place, self._domain, self._home = place, domain, home
+        self._frameworks = {row.kind: row for row in frameworks}
+        self._asking = 0
+
+    async def run(self) -> None:
+        """Serve until cancelled. Raises OSError when the address is taken."""
+        await self.admission.ready.wait()
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=loop.run_forever, name="webhook", daemon=True)
+        thread.start()
+        try:
+            listening = asyncio.run_coroutine_threadsafe(self._listen(), loop)
+            runner = await asyncio.wrap_future(listening)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ending = asyncio.run_coroutine_threadsafe(_end(runner), loop)
+                await asyncio.shield(asyncio.wrap_future(ending))
+        finally:
+            loop.call_soon_threadsafe(loop.stop)
+            await asyncio.to_thread(thread.join)
+            loop.close()
+
+    async def _listen(self) -> web.AppRunner:
+        app = web.Application(client_max_size=LARGEST)
+        app.router.add_post("/{path:.*}", self._serve)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        await runner.setup()
+        site = web.TCPSite(
+            runner,
+            self._place.host or None,
+            self._place.port,
+            ssl_context=self.admission.context,
+        )
+        await site.start()
+        return runner
+
+    async def _serve(self, request: web.Request) -> web.Response:
+        if self._asking >= MOST:
+            return web.Response(status=503, headers={"Retry-After": "1"})
+        self._asking += 1
+        try:
+            async with asyncio.timeout(PATIENCE):
+                question = from_json(await request.read())
+            body = to_json(answer(question, self._frameworks, self._domain, self._home))
+        except TimeoutError:
+            return web.Response(status=408)
+        except ValueError as error:
+            return web.Response(status=400, text=f"{error}\n")
+        finally:
+            self._asking -= 1
+        return web.Response(body=body, content_type="application/json")
+
+
+async def _end(runner: web.AppRunner) -> None:
+    await runner.cleanup()
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+    await asyncio.sleep(GOODBYE)
+
+
+def answer(
+    question: object, frameworks: Mapping[str, Framework], domain: str, home: str = ""
+) -> Json:
+    """Return the AdmissionReview that answers another. Raises ValueError if that is none.
+
+    What is no job of these kinds is let in.
+    """
+    asked = mapping(mapping(question).get("request"))
+    uid = text(asked.get("uid"))
+    if not uid:
+        raise ValueError("no AdmissionReview")
+    said: Json = {"uid": uid, "allowed": True}
+    kind = mapping(asked.get("kind"))
+    row = frameworks.get(text(kind.get("kind")))
+    meant = asked.get("operation") in OPERATIONS and not asked.get("subResource")
+    if row is not None and meant and kind.get("group") == names.GROUP:
+        ruling = loading.review(row, asked.get("object"), asked.get("oldObject"), domain, home)
+        if ruling.warnings:
+            said["warnings"] = list(ruling.warnings)
+        if ruling.problems:
+            message = "; ".join(map(str, ruling.problems))
+            said |= {"allowed": False, "status": {"message": message, "code": INVALID}}
+    version = "admission.k8s.io/v1"
+    return {"apiVersion": version, "kind": "AdmissionReview", "response": said}

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Watches of a real API server: very many, told of trouble, and of kinds that come and go."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import faults
+import kinds
+import psutil
+import pytest
+import yaml
+from harness import ROOT, Api, Operator, StartOperator, add_nodes, tfjob
+
+from muster.local.handle import Cluster
+
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
+
+MINUTE = {"cpu": "100m"}
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+MANY = 200
+
+
+def test_two_hundred_namespaces_are_followed(api: Api, start_operator: StartOperator) -> None:
+    """Each by watches of its own; a job in the last one starts at once."""
+    add_nodes(api, {"cpu": "4"})
+    names = [*(f"nobody-{index}" for index in range(MANY - 1)), api.namespace]
+    began = time.monotonic()
+    operator = start_operator(f"--namespace={','.join(names)}", ready=False)
+    operator.wait_ready(120)
+    took = time.monotonic() - began
+    api.create(tfjob("far", run="1", resources=MINUTE))
+    api.wait_condition("far", "Succeeded")
+    assert operator.process is not None
+    memory = psutil.Process(operator.process.pid).memory_info().rss >> 20
+    print(f"{MANY} namespaces: ready after {took:.1f} s, {memory} MiB")
+    assert operator.readiness() == "ok"
+
+
+@pytest.fixture
+def relay(local_cluster: Cluster) -> Iterator[faults.Proxy]:
+    """Stand before the API server."""
+    with faults.Proxy(local_cluster) as made:
+        yield made
+
+
+@pytest.mark.parametrize("fault", ["event 500", "event 403", "503", "cut"])
+def test_watches_in_trouble(
+    api: Api, start_operator: StartOperator, relay: faults.Proxy, fault: str
+) -> None:
+    """All of them, each time they are opened: they are opened again, with pauses, from where they
+    were; once the trouble is over jobs go on as if nothing had been.
+    """
+    add_nodes(api, {"cpu": "4"})
+    operator = start_operator(through=relay)
+    api.create(tfjob("before", run="forever", resources=MINUTE))
+    api.wait_condition("before", "Running")
+    relay.seen.clear()
+    relay.choose = lambda request: fault if request.watch else ""
+    for plural in ("tfjobs", "pods", "nodes"):
+        relay.cut_watches(plural)
+    time.sleep(3)
+    relay.choose = faults.none
+    asked = Counter(r.path for r in relay.seen if r.watch)
+    assert asked
+    assert max(asked.values()) < 15, asked
+    whole = [r for r in relay.seen if r.method == "GET" and not r.watch]
+    assert len(whole) <= sum(asked.values()) + 10
+    api.create(tfjob("after", run="1", resources=MINUTE))
+    api.wait_condition("after", "Succeeded")
+    assert operator.running
+    assert len(api.wait_pods(2, "Running", "before")) == 2
+
+
+KIND = "xgboostjobs"
+
+
+def serve_again(api: Api) -> None:
+    """Have the kind served, as an administrator does."""
+    api.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(crd(KIND)))
+    served = api.wait(CRDS, lambda found: found.get(f"{KIND}.kubeflow.org"))
+    api.kubectl("wait", "--for=condition=Established", f"crd/{served['metadata']['name']}")
+
+
+@pytest.fixture
+def kind(api: Api) -> Iterator[str]:
+    """Name a kind of job that is served again in the end."""
+    yield KIND
+    serve_again(api)
+
+
+def crd(plural: str) -> Path:
+    """Return where the definition of a kind is."""
+    found = (path for path in (ROOT / "crds").glob("*.yaml") if plural in path.read_text())
+    return next(
+        path
+        for path in found
+        if yaml.safe_load(path.read_text()).get("kind") == "CustomResourceDefinition"
+    )
+
+
+def test_a_kind_that_is_deleted_stops_that_kind_only(
+    api: Api, operator: Operator, kind: str
+) -> None:
+    """And it goes on once it is served again."""
+    add_nodes(api, {"cpu": "4"})
+    api.create(tfjob("runs", run="forever", resources=MINUTE))
+    api.wait_condition("runs", "Running")
+    api.delete(CRDS, f"{kind}.kubeflow.org")
+    api.wait(CRDS, lambda found: f"{kind}.kubeflow.org" not in found)
+    api.create(tfjob("goes-on", run="1", resources=MINUTE))
+    api.wait_condition("goes-on", "Succeeded")
+    assert operator.running
+    assert operator.readiness() == "ok"
+    serve_again(api)
+    api.create(kinds.job("XGBoostJob", "again", cpu="100m"))
+    api.wait_condition("again", "Succeeded", of="XGBoostJob")

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The door, before a small server that answers as it is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from muster.kube import client, flowcontrol
+from muster.kube.client import OPENED, ApiError, GarbledError, Kube
+from muster.kube.flowcontrol import PriorityLevel
+
+SERVE = Callable[[web.Request], Awaitable[web.StreamResponse]]
+TEAM, OTHER = "/api/v1/namespaces/team/pods", "/api/v1/namespaces/other/pods"
+PODS = PriorityLevel.PLACEMENT
+
+
+def tell(serve: SERVE, story: Callable[[Kube], Awaitable[None]], width: int = 4) -> None:
+    """Run a story on a client of a server that answers so."""
+
+    def new_session(connections: int) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=connections))
+
+    async def run() -> None:
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", serve)
+        runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        kube = Kube(f"http://127.0.0.1:{runner.addresses[0][1]}", new_session, "x", width)
+        try:
+            await asyncio.wait_for(story(kube), 20)
+        finally:
+            await kube.close()
+            await runner.cleanup()
+
+    asyncio.run(run())
+
+
+def test_who_waits_for_another_try_keeps_no_place() -> None:
+    """A namespace whose pods are to come later: those of another do not wait behind them."""
+
+    async def serve(request: web.Request) -> web.Response:
+        if request.path == TEAM:
+            return web.json_response({}, status=429, headers={"Retry-After": "30"})
+        return web.json_response({"kind": "Pod"})
+
+    async def story(kube: Kube) -> None:
+        loop = asyncio.get_running_loop()
+        waiting = [asyncio.create_task(kube.create(TEAM, {}, PODS)) for _ in range(20)]
+        await asyncio.sleep(0.2)
+        began = loop.time()
+        await kube.create(OTHER, {}, PODS)
+        assert loop.time() - began < 0.5
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+    tell(serve, story)
+
+
+def test_a_slow_webhook_delays_its_own_namespace_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes long gives its place to others, and no more of the same is begun."""
+    monkeypatch.setattr(flowcontrol, "LATE", 0.2)
+    under_way = most = 0
+
+    async def serve(request: web.Request) -> web.Response:
+        nonlocal under_way, most
+        if request.path == TEAM:
+            under_way += 1
+            most = max(most, under_way)
+            try:
+                await asyncio.sleep(30)
+            finally:
+                under_way -= 1
+        return web.json_response({"kind": "Pod"})
+
+    async def story(kube: Kube) -> None:
+        loop = asyncio.get_running_loop()
+        waiting = [asyncio.create_task(kube.create(TEAM, {}, PODS)) for _ in range(50)]
+        await asyncio.sleep(0.05)
+        began = loop.time()
+        for _ in range(8):
+            await kube.create(OTHER, {}, PODS)
+        assert loop.time() - began < 2.0
+        assert most <= 6
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+    tell(serve, story)
+
+
+def test_the_server_may_ask_for_a_minute_at_the_most() -> None:
+    """Whatever stands in its answer."""
+    error = ApiError(429, "TooManyRequests", "busy", 1e9)
+    assert client._pause(error, 1) == 60.0
+
+
+@pytest.mark.parametrize("text", ["<html>hello</html>", "", "[1]", '{"kind": "Pod'])
+def test_a_page_of_somebody_else_is_no_answer(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy's, with status 200: it is tried again, and then it is an error of the connection."""
+    monkeypatch.setattr(client, "BACKOFF", client.Backoff(0.001, 0.01))
+    asked = 0
+
+    async def serve(_request: web.Request) -> web.Response:
+        nonlocal asked
+        asked += 1
+        return web.Response(text=text)
+
+    async def story(kube: Kube) -> None:
+        with pytest.raises(GarbledError):
+            await kube.get(TEAM)
+        assert asked == client.ATTEMPTS
+        assert isinstance(GarbledError(), client.BROKEN)
+
+    tell(serve, story)
+
+
+def stream(*lines: str, then: float = 0.0) -> SERVE:
+    """Return a server whose watches show these lines, and end after so many seconds."""
+
+    async def serve(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for line in lines:
+            await response.write(line.encode())
+        await asyncio.sleep(then)
+        return response
+
+    return serve
+
+
+def test_blank_lines_in_a_watch_are_nothing() -> None:
+    """They keep a connection open, say; half a line is no event."""
+    event = '{"type": "ADDED", "object": {}}\n'
+
+    async def story(kube: Kube) -> None:
+        found = [e["type"] async for e in kube.watch(TEAM, {})]
+        assert found == [OPENED["type"], "ADDED", "ADDED"]
+
+    tell(stream("\n", event, " \r\n\n", event[:7], event[7:]), story)
+
+
+@pytest.mark.parametrize("line", ["<html>\n", "[]\n", '{"type": "ADDED"}\n', '{"object": {}}\n'])
+def test_what_is_no_event_ends_the_watch(line: str) -> None:
+    """As a broken connection does."""
+
+    async def story(kube: Kube) -> None:
+        with pytest.raises(GarbledError):
+            [e async for e in kube.watch(TEAM, {})]
+
+    tell(stream(line), story)
+
+
+def test_a_watch_that_falls_silent_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server is asked to end it before that, so somebody in between has forgotten it."""
+    assert client.WATCH_SECONDS < client.SILENCE <= 90
+    monkeypatch.setattr(client, "SILENCE", 0.3)
+
+    async def story(kube: Kube) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        with pytest.raises(client.BROKEN):
+            [e async for e in kube.watch(TEAM, {})]
+        assert loop.time() - began < 2.0
+
+    tell(stream(then=15), story)
+
+
+def test_watches_take_no_connection_from_others() -> None:
+    """There may be as many as there are namespaces and kinds."""
+
+    async def serve(request: web.Request) -> web.StreamResponse:
+        if request.query.get("watch"):
+            return await stream(then=60)(request)
+        return web.json_response({"kind": "List"})
+
+    async def story(kube: Kube) -> None:
+        count, opened = client.CONNECTIONS + 40, asyncio.Semaphore(0)
+
+        async def follow() -> None:
+            async for _ in kube.watch(TEAM, {}):
+                opened.release()
+
+        watches = [asyncio.create_task(follow()) for _ in range(count)]
+        for _ in watches:
+            await opened.acquire()
+        assert await kube.get(OTHER) == {"kind": "List"}
+        for task in watches:
+            task.cancel()
+        await asyncio.gather(*watches, return_exceptions=True)
+
+    tell(serve, story)
+
+
+def test_what_no_role_allows_is_noted() -> None:
+    """So that somebody asks what is missing; a refusal by policy says nothing of that."""
+    texts = ['pods is forbidden: User "x" cannot list', "exceeded quota"]
+
+    async def serve(_request: web.Request) -> web.Response:
+        return web.json_response({"message": texts[0], "reason": "Forbidden"}, status=403)
+
+    async def story(kube: Kube) -> None:
+        noted = []
+        kube.denied = lambda: noted.append(1)
+        for _ in range(2):
+            with pytest.raises(ApiError):
+                await kube.get(TEAM)
+            texts.pop(0)
+        assert noted == [1]
+
+    tell(serve, story)

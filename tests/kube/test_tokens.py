@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may read a path, by the word of the API server."""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+
+import pytest
+
+from muster.kube.client import ApiError
+from muster.kube.tokens import AT_ONCE, KEPT, TokenGuard
+
+READER = {"username": "prometheus", "groups": ["monitoring"], "uid": "1"}
+
+
+class Server:
+    """Knows one token; `allowed` says whether its bearer may read."""
+
+    def __init__(self, *, allowed=True, broken=False):
+        """Answer so."""
+        self.allowed, self.broken = allowed, broken
+        self.asked, self.inside, self.most = [], 0, 0
+
+    async def create(self, path, body, _urgency):
+        """Answer a review."""
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        await asyncio.sleep(0)
+        self.inside -= 1
+        if self.broken:
+            raise ApiError(403, "Forbidden", "you may not ask", None)
+        self.asked.append((path.rsplit("/", 1)[1], body["spec"]))
+        if "tokenreviews" in path:
+            known = body["spec"]["token"] == "good"
+            return {"status": {"authenticated": True, "user": READER} if known else {}}
+        return {"status": {"allowed": self.allowed}}
+
+
+def judged(server, *headers):
+    """Return the judgement of each request."""
+    guard = TokenGuard(server, "/metrics")
+
+    async def ask():
+        return [await guard.judge(header) for header in headers]
+
+    return asyncio.run(ask())
+
+
+@pytest.mark.parametrize("header", ["", "Bearer ", "Basic good", "good", "Bearer " + "x" * 20_000])
+def test_without_a_token_nobody_is_asked(header):
+    """Neither of us nor of the server."""
+    server = Server()
+    assert judged(server, header) == [HTTPStatus.UNAUTHORIZED]
+    assert server.asked == []
+
+
+def test_a_bearer_is_known_for_a_minute():
+    """The server is asked once for who it is and once for what he may."""
+    server = Server()
+    assert judged(server, "Bearer good", "bearer good") == [HTTPStatus.OK] * 2
+    attributes = {"path": "/metrics", "verb": "get"}
+    assert server.asked == [
+        ("tokenreviews", {"token": "good"}),
+        ("subjectaccessreviews", {
+            "user": "prometheus", "groups": ["monitoring"], "uid": "1",
+            "nonResourceAttributes": attributes,
+        }),
+    ]  # fmt: skip
+
+
+def test_others_are_turned_away():
+    """Who is nobody, and who has no role."""
+    assert judged(Server(), "Bearer bad") == [HTTPStatus.UNAUTHORIZED]
+    assert judged(Server(allowed=False), "Bearer good") == [HTTPStatus.FORBIDDEN]
+
+
+def test_where_nobody_can_say_nobody_is_let_in():
+    """And it is asked again at the next request."""
+    server = Server(broken=True)
+    guard = TokenGuard(server, "/metrics")
+    assert asyncio.run(guard.judge("Bearer good")) is HTTPStatus.SERVICE_UNAVAILABLE
+    server.broken = False
+    assert asyncio.run(guard.judge("Bearer good")) is HTTPStatus.OK
+
+
+def test_strangers_cost_the_server_little():
+    """A few are asked about at once, and not all are remembered."""
+    server = Server()
+    guard = TokenGuard(server, "/metrics")
+
+    async def flood():
+        await asyncio.gather(*(guard.judge(f"Bearer {i}") for i in range(KEPT * 2)))
+
+    asyncio.run(flood())
+    assert server.most <= AT_ONCE
+    assert len(guard._known) == KEPT

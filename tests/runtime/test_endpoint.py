@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The webhook as anybody may ask it: what it answers, and how much of it there may be."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import socket
+import ssl
+import threading
+
+import aiohttp
+import pytest
+
+from muster.frameworks import FRAMEWORKS
+from muster.runtime import endpoint, webhook
+from muster.runtime.endpoint import LARGEST, Endpoint, Place, answer
+from world import tfjob
+
+TFJOB = {"group": "kubeflow.org", "version": "v1", "kind": "TFJob"}
+
+
+def review(document, *, kind=TFJOB, operation="CREATE", **more):
+    """Return the question about an object."""
+    request = {"uid": "r", "kind": kind, "operation": operation, "object": document, **more}
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+
+
+def said(question):
+    """Return what is answered."""
+    made = answer(question, FRAMEWORKS, "")
+    assert (made["kind"], made["response"]["uid"]) == ("AdmissionReview", "r")
+    return made["response"]
+
+
+BAD = tfjob(Chief=1, Master=1)
+TWO = "spec.tfReplicaSpecs: Forbidden: must not have more than 1 Chief or Master role"
+
+
+def test_a_job_that_the_rules_forbid_is_refused_in_their_words():
+    """And one that they do not forbid is let in."""
+    assert said(review(tfjob()))["allowed"]
+    refused = said(review(BAD))
+    assert (refused["allowed"], refused["status"]) == (False, {"message": TWO, "code": 422})
+
+
+def test_what_was_wrong_before_does_not_forbid_a_change():
+    """It is a warning then."""
+    found = said(review(BAD, operation="UPDATE", oldObject=BAD))
+    assert (found["allowed"], found["warnings"]) == (True, [TWO])
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"kind": {**TFJOB, "group": "other.org"}},
+        {"kind": {**TFJOB, "kind": "Pod"}},
+        {"operation": "DELETE"},
+        {"subResource": "status"},
+    ],
+)
+def test_what_is_no_job_of_ours_is_let_in(more):
+    """The configuration may ask for more than it should."""
+    assert said(review(BAD, **more)) == {"uid": "r", "allowed": True}
+
+
+@pytest.mark.parametrize("question", [None, [], {}, {"request": 1}, {"request": {"uid": 5}}])
+def test_what_is_no_question_gets_no_answer(question):
+    """Whoever sent it."""
+    with pytest.raises(ValueError, match="no AdmissionReview"):
+        answer(question, FRAMEWORKS, "")
+
+
+class Certified:
+    """Has a certificate."""
+
+    def __init__(self, folder):
+        """Make one."""
+        pair = webhook.self_signed(("127.0.0.1",), 1_750_000_000, 1e9)
+        files = webhook.GivenFiles(str(folder / "tls.crt"), str(folder / "tls.key"))
+        webhook.write(files, pair)
+        self.context = ssl.create_default_context(purpose=ssl.Purpose.CLIENT_AUTH)
+        self.context.load_cert_chain(files.certificate, files.key)
+        self.ready = asyncio.Event()
+        self.ready.set()
+
+
+def tell(tmp_path, unused_tcp_port, story):
+    """Run a story with an endpoint that serves; give it a function that asks."""
+    url = f"https://127.0.0.1:{unused_tcp_port}/validate"
+
+    async def run():
+        place = Place("127.0.0.1", unused_tcp_port)
+        made = Endpoint(place, Certified(tmp_path), FRAMEWORKS.values(), "")
+        serving = asyncio.create_task(made.run())
+        async with aiohttp.ClientSession() as session:
+
+            async def ask(body):
+                for _ in range(200):
+                    try:
+                        async with session.post(url, data=body, ssl=False) as response:
+                            return response.status, await response.text()
+                    except aiohttp.ClientConnectorError:
+                        await asyncio.sleep(0.02)
+                raise AssertionError("nobody serves")
+
+            try:
+                await asyncio.wait_for(story(ask), 20)
+            finally:
+                serving.cancel()
+                await asyncio.gather(serving, return_exceptions=True)
+
+    before = threading.active_count()
+    asyncio.run(run())
+    assert [t.name for t in threading.enumerate() if t.name == "webhook"] == []
+    assert threading.active_count() <= before + 1
+
+
+@pytest.fixture
+def unused_tcp_port():
+    """Return a port that nobody listens on."""
+    with socket.socket() as made:
+        made.bind(("127.0.0.1", 0))
+        return made.getsockname()[1]
+
+
+def test_it_answers_in_a_thread_of_its_own(tmp_path, unused_tcp_port, monkeypatch):
+    """The allocator's loop waits for nobody."""
+    threads = set()
+    well = endpoint.answer
+
+    def noted(*given):
+        threads.add(threading.current_thread().name)
+        return well(*given)
+
+    monkeypatch.setattr(endpoint, "answer", noted)
+
+    async def story(ask):
+        status, text = await ask(json.dumps(review(BAD)))
+        assert (status, json.loads(text)["response"]["allowed"]) == (200, False)
+        assert threads == {"webhook"}
+
+    tell(tmp_path, unused_tcp_port, story)
+
+
+def test_what_is_too_large_or_no_question_is_turned_away(tmp_path, unused_tcp_port):
+    """And the next one is answered."""
+
+    async def story(ask):
+        assert (await ask(io.BytesIO(b" " * (LARGEST + 1))))[0] == 413
+        assert (await ask(b"{"))[0] == 400
+        assert (await ask(b"{}"))[0] == 400
+        large = tfjob(annotations={"x": "y" * 1_500_000})
+        assert (await ask(io.BytesIO(json.dumps(review(large)).encode())))[0] == 200
+
+    tell(tmp_path, unused_tcp_port, story)
+
+
+def test_there_are_never_more_at_once_than_a_few(tmp_path, unused_tcp_port, monkeypatch):
+    """Who comes when as many are being read is told to come again; who is slow is let go."""
+    monkeypatch.setattr(endpoint, "MOST", 2)
+    monkeypatch.setattr(endpoint, "PATIENCE", 0.5)
+
+    async def slowly():
+        for _ in range(30):
+            yield b" "
+            await asyncio.sleep(0.05)
+
+    async def story(ask):
+        assert (await ask(json.dumps(review(tfjob()))))[0] == 200
+        slow = [asyncio.create_task(ask(slowly())) for _ in range(2)]
+        await asyncio.sleep(0.2)
+        assert (await ask(json.dumps(review(tfjob()))))[0] == 503
+        assert {status for status, _ in await asyncio.gather(*slow)} == {408}
+        assert (await ask(json.dumps(review(tfjob()))))[0] == 200
+
+    tell(tmp_path, unused_tcp_port, story)

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a pass is carried out on a server that refuses, and when the job itself is the trouble."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from muster import gang
+from muster.controller import reconcile
+from muster.controller.model import Context, Create, Delete, Emit, Patch, RequeueAfter, SetStatus
+from muster.frameworks import FRAMEWORKS
+from muster.kube.client import ApiError, Exactly
+from muster.runtime.metrics import Metrics
+from muster.runtime.reconciler import Reconciler
+from muster.store.store import Store
+from world import tfjob
+
+KEY = "TFJob/team/mnist"
+
+
+class Server:
+    """Answers writes, and remembers them; `refuses` says which ones it does not take."""
+
+    def __init__(self):
+        """Take all."""
+        self.writes, self.refuses, self.meanwhile = [], {}, None
+
+    async def _write(self, verb, path, body):
+        await asyncio.sleep(0.02 if "slow" in str(body) else 0)
+        name = path.split("/namespaces/team/")[1]
+        self.writes.append((verb, name))
+        if (verb, name) in self.refuses:
+            code = self.refuses[verb, name]
+            raise ApiError(code, "Forbidden", f"{verb} {name} refused", None)
+        if self.meanwhile:
+            self.meanwhile()
+        return body
+
+    async def create(self, path, body, _urgency):
+        """Create."""
+        await self._write("create", f"{path}/{body['metadata']['name']}", body)
+        return {**body, "metadata": {**body["metadata"], "uid": "new", "resourceVersion": "9"}}
+
+    async def patch(self, path, exactly, body, _urgency):
+        """Patch; what was sent is kept in `body`, for which object in `exactly`."""
+        self.body, self.exactly = body, exactly
+        return {**await self._write("patch", path, body), "kind": "Patched",
+                "metadata": {"name": "x", "namespace": "team", "uid": "x"}}  # fmt: skip
+
+    async def delete(self, path, _uid, _urgency, **_more):
+        """Delete."""
+        await self._write("delete", path, {})
+        return {"kind": "Status"}
+
+
+class Said:
+    """Remembers what was recorded."""
+
+    def __init__(self):
+        """Begin with nothing."""
+        self.all, self.sources = [], set()
+
+    def emit(self, _about, _type, reason, message, **more):
+        """Remember it."""
+        self.all.append((reason, message))
+        self.sources.add(more.get("source"))
+        return True
+
+
+@pytest.fixture
+def story(monkeypatch):
+    """Give a pass over one job that is to do what it is told."""
+    return Story(monkeypatch)
+
+
+class Story:
+    """One job, whose passes come to whatever `actions` are."""
+
+    def __init__(self, monkeypatch):
+        """Begin with a job that was just created."""
+        self.store = Store(gang.NONE, [FRAMEWORKS["TFJob"], FRAMEWORKS["MPIJob"]])
+        self.server, self.said, self.actions = Server(), Said(), []
+        self.show(1)
+        self.reconciler = Reconciler(
+            self.server,
+            self.store,
+            gang.NONE,
+            lambda _namespace: Context(),
+            self.said,
+            Metrics(),
+            None,
+        )
+        monkeypatch.setattr(reconcile, "reconcile", lambda *_: self.actions)
+
+    def show(self, version, **metadata):
+        """Show a version of the job."""
+        document = tfjob()
+        document["metadata"] |= {"uid": "u", "resourceVersion": str(version), **metadata}
+        self.store.put(document)
+
+    def go(self, *actions):
+        """Do a pass; return when the next one is due, and what was written."""
+        self.actions = list(actions)
+        self.server.writes.clear()
+        self.said.all.clear()
+        after = asyncio.run(self.reconciler.reconcile(KEY))
+        return after, self.server.writes
+
+
+def create(name, kind="Pod"):
+    """Return the creation of an object."""
+    metadata = {"name": name, "namespace": "team"}
+    return Create({"apiVersion": "v1", "kind": kind, "metadata": metadata})
+
+
+def delete(name):
+    """Return the deletion of a pod."""
+    return Delete("v1", "Pod", "team", name, f"uid-{name}")
+
+
+def patch(name, body, subresource=""):
+    """Return a change of a pod."""
+    return Patch("v1", "Pod", "team", name, f"uid-{name}", body, subresource)
+
+
+STATUS = SetStatus({"state": "Running"})
+WRITTEN = ("patch", "tfjobs/mnist/status")
+
+
+def test_changes_of_one_object_are_made_in_their_order(story):
+    """The second one may need the first, which takes longer; other objects do not wait."""
+    first, second = patch("one", {"a": "slow"}, "status"), patch("one", {"b": 1})
+    _, writes = story.go(first, second, patch("two", {"c": 1}))
+    assert writes == [("patch", "pods/two"), ("patch", "pods/one/status"), ("patch", "pods/one")]
+
+
+@pytest.mark.parametrize("code", [403, 409, 422, 500])
+@pytest.mark.parametrize(
+    "change", [patch("one", {"a": 1}), delete("one")], ids=["patch", "delete"]
+)
+def test_a_refusal_is_told_and_stops_neither_others_nor_the_status(story, change, code):
+    """What comes behind it in the order of writes waits for the next pass, which comes soon."""
+    verb = "patch" if isinstance(change, Patch) else "delete"
+    story.server.refuses[verb, "pods/one"] = code
+    other = delete("two") if verb == "delete" else patch("two", {})
+    after, writes = story.go(
+        change, other, Emit("Normal", "Early", "all is done"), create("later"), STATUS,
+        Emit("Normal", "Became", "it runs"), RequeueAfter(2e9),
+    )  # fmt: skip
+    assert writes == [(verb, "pods/one"), (verb, "pods/two"), WRITTEN]
+    reasons = [reason for reason, _ in story.said.all]
+    told = "FailedDeletePod" if verb == "delete" else "FailedUpdatePod"
+    assert set(reasons) == {told, "Became", *(["SuccessfulDeletePod"] if verb == "delete" else [])}
+    assert any(f"{verb} pods/one refused" in message for _, message in story.said.all)
+    assert after <= 2.0
+    again, _ = story.go(change)
+    assert after < again <= 60
+
+
+def test_what_follows_a_refused_change_of_the_same_object_is_not_done(story):
+    """It would come before what it needs."""
+    story.server.refuses["patch", "pods/one/status"] = 403
+    _, writes = story.go(patch("one", {"a": 1}, "status"), patch("one", {"b": 1}), STATUS)
+    assert writes == [("patch", "pods/one/status"), WRITTEN]
+
+
+def test_no_event_is_lost_as_a_later_write_fails(story):
+    """What was created is told, though the rest was not."""
+    story.server.refuses["create", "pods/two"] = 403
+    after, _ = story.go(create("one"), create("two"), Emit("Normal", "X", "Created both"))
+    assert ("SuccessfulCreatePod", "Created pod: one") in story.said.all
+    assert "X" not in dict(story.said.all)
+    assert after < 1
+
+
+def test_a_status_goes_with_the_version_that_it_was_derived_from(story):
+    """Though the job has changed by the time at which it is written."""
+    story.server.meanwhile = lambda: story.show(2, annotations={"edited": "yes"})
+    story.go(create("one"), STATUS)
+    assert story.server.exactly == Exactly("u", "1")
+
+
+def test_events_come_from_whom_upstream_has_them_come(story):
+    """A source for each kind."""
+    story.go(Emit("Normal", "X", "x"))
+    assert story.said.sources == {"tfjob-controller"}
+    sources = {
+        row.operator.source for kind in FRAMEWORKS.values() for row in (kind, *kind.variants)
+    }
+    assert sources == {
+        "tfjob-controller", "pytorchjob-controller", "xgboostjob-controller",
+        "paddlejob-controller", "jaxjob-controller", "mpijob-controller", "mpi-job-controller",
+    }  # fmt: skip
+
+
+def test_a_job_whose_pass_fails_says_so_itself(story, monkeypatch):
+    """Once, in its state and in an event; the error is raised, so that it is backed off."""
+
+    def fails(*_):
+        raise OverflowError("int too large")
+
+    monkeypatch.setattr(reconcile, "reconcile", fails)
+    for _ in range(2):
+        with pytest.raises(OverflowError):
+            story.go()
+        assert story.said.all == [
+            ("Unreadable", "the operator cannot handle this job: OverflowError: int too large")
+        ]
+        if story.server.writes:
+            assert story.server.exactly == Exactly("u", "1")
+            said = {"state": "Blocked", "reason": story.said.all[0][1]}
+            assert story.server.body == {"status": said}
+            document = tfjob()
+            document["metadata"] |= {"uid": "u", "resourceVersion": "2"}
+            story.store.put({**document, "status": story.server.body["status"]})
+        else:
+            assert story.store.jobs.find(KEY)["metadata"]["resourceVersion"] == "2"
+
+
+def test_trouble_of_the_server_is_no_state_of_the_job(story):
+    """It is raised, and nothing is said of it."""
+    story.server.refuses["create", "pods/one"] = 503
+    with pytest.raises(ApiError):
+        story.go(create("one"))
+    assert story.said.all == []
+    assert story.server.writes == [("create", "pods/one")]
