@@ -18,16 +18,23 @@ STORIES ?= $(sort $(shell grep -lrE 'mark\.e2e' --include='test_*.py' tests))
 E2E = GOGC=400 GOMAXPROCS=1 $(BIN)/python -m pytest $(STORIES) -m e2e $(PYTEST_ARGS) \
 	--dist loadfile --no-loadscope-reorder -n $(E2E_AT_ONCE)
 # What `make test` takes a sample of.
-WHOLE = MUSTER_ORACLE_PAIRS=10000 MUSTER_MIXED_JOBS=200
+WHOLE = MUSTER_ORACLE_PAIRS=10000 MUSTER_MIXED_JOBS=200 MUSTER_FAULT_SEEDS=0-999 \
+	MUSTER_HOSTILE_WHOLE=yes
+ALONE = GOGC=400 $(BIN)/python -m pytest -m e2e -n 0 $(PYTEST_ARGS)
+# `make faults FAULT_SEEDS=17` plays one schedule again, `FAULT_REPORT=yes` writes the table of
+# docs/reliability.md.
+FAULT_SEEDS ?= 0-199
+FAULT_REPORT ?=
 BENCH_ARGS ?=
+MUTANTS_ARGS ?=
 # `make constraints UPGRADE=` adds what is new in pyproject.toml and leaves all other pins alone.
 UPGRADE ?= --upgrade
 CLUSTER ?= muster
 NODES ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help install controlplane demo test unit nightly e2e check lint format types \
-	imports crds crds-fresh bench local-up local-down constraints clean
+.PHONY: help install controlplane demo test unit nightly mutants faults hostile e2e check lint \
+	format types imports crds crds-fresh bench local-up local-down constraints clean
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,11 +74,20 @@ unit: install ## run the tests that need no cluster
 
 nightly: controlplane ## run what `make test` takes a sample of: thousands of cases each
 	$(BIN)/python -m pytest tests/properties --hypothesis-profile=nightly --timeout=0 $(PYTEST_ARGS)
-	@$(WHOLE) $(E2E) -k 'test_oracle or test_mixed'
+	@$(WHOLE) $(E2E) -k 'test_oracle or test_mixed or test_faults or test_hostile'
+
+faults: controlplane ## play random schedules of faults; FAULT_SEEDS=17 plays one of them again
+	@MUSTER_FAULT_SEEDS=$(FAULT_SEEDS) MUSTER_TAKEOVERS=10 MUSTER_REPORT=$(FAULT_REPORT) \
+		$(ALONE) -s tests/e2e/test_faults.py tests/e2e/test_succession.py
+
+hostile: controlplane ## write all that a hostile tenant may, beside the jobs of a victim
+	@MUSTER_HOSTILE_WHOLE=yes $(ALONE) -s tests/e2e/test_hostile.py
+
+mutants: install ## plant 40 faults, one by one, and count those that the unit tests catch
+	@$(BIN)/python tests/mutants $(MUTANTS_ARGS)
 
 e2e: controlplane ## run the tests on a real API server
-# A story that fails beside others is told once more alone, and its failure stays in the output.
-	@$(E2E) || $(E2E) --last-failed --last-failed-no-failures none -n 0
+	@$(E2E)
 
 check: install ## lint, format, types, import contracts, generated files: what CI runs
 	@$(MAKE) --no-print-directory --keep-going --jobs 2 lint format types imports crds-fresh

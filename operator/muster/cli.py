@@ -142,7 +142,12 @@ def _add_questions(subparsers: argparse._SubParsersAction[argparse.ArgumentParse
         epilog="Code 0: placed, 1: it waits, 2: no such gang. Flags of `muster run` count.",
     )
     explain.add_argument("what", metavar="KIND/NAME")
-    explain.set_defaults(run=_ask, ask=_explain)
+    explain.set_defaults(
+        run=_ask,
+        ask=lambda questions, chosen, args: questions.explain(
+            chosen, args.what, args.cluster, args.namespace, as_json=args.output == "json"
+        ),
+    )
     tried = subparsers.add_parser(
         "simulate",
         parents=[where],
@@ -163,12 +168,9 @@ def _add_questions(subparsers: argparse._SubParsersAction[argparse.ArgumentParse
         metavar="URL",
         help="metrics address of a running allocator: what it sees itself",
     )
-    saved.set_defaults(run=_ask, ask=_snapshot)
-
-
-def _explain(questions: Any, chosen: Settings, args: argparse.Namespace) -> Any:
-    as_json = args.output == "json"
-    return questions.explain(chosen, args.what, args.cluster, args.namespace, as_json=as_json)
+    saved.set_defaults(
+        run=_ask, ask=lambda questions, chosen, args: questions.snapshot(chosen, args.source)
+    )
 
 
 def _simulate(questions: Any, chosen: Settings, args: argparse.Namespace) -> Any:
@@ -176,10 +178,6 @@ def _simulate(questions: Any, chosen: Settings, args: argparse.Namespace) -> Any
         return questions.replay(args.replay)
     as_json = args.output == "json"
     return questions.simulate(chosen, args.filename, args.cluster, args.namespace, as_json=as_json)
-
-
-def _snapshot(questions: Any, chosen: Settings, args: argparse.Namespace) -> Any:
-    return questions.snapshot(chosen, args.source)
 
 
 def _ask(args: argparse.Namespace) -> int:

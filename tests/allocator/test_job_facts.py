@@ -371,7 +371,7 @@ class TestBroken:
             (worker(2, node="n1"), False),
             (worker(2, node="n1", phase="Succeeded"), False),
             (worker(2, node="n1", phase="Failed"), True),
-            (worker(2, node="n1", phase="Running", deleting=True), True),
+            (worker(2, node="n1", phase="Running", deleting=True), False),
             (worker(2), True),
             (None, True),
         ],

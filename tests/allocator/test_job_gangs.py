@@ -35,7 +35,7 @@ from world import START, tfjob
 
 HOLD = 120.0
 KEY = "TFJob/team/mnist"
-W0, W1, W2 = (f"mnist-worker-{i}" for i in range(3))
+W0, W1, W2, W3 = (f"mnist-worker-{i}" for i in range(4))
 
 
 class Story(Shown):
@@ -84,14 +84,26 @@ class Story(Shown):
         """The job as it is at present."""
         return self.store.jobs.get(KEY)
 
-    def pod(self, name, *, node="n1", phase="Running", uid="", reason="", going=False, by=""):
+    def pod(
+        self,
+        name,
+        *,
+        node="n1",
+        phase="Running",
+        uid="",
+        reason="",
+        going=False,
+        labels=None,
+        by="",
+    ):
         """Show a pod of the job, which names the scheduler `by`."""
         metadata = {
             "name": name,
             "namespace": "team",
             "uid": uid or f"uid-{name}",
             "creationTimestamp": edge.format_time(START),
-            "labels": {
+            "labels": labels
+            or {
                 "training.kubeflow.org/replica-type": "worker",
                 "training.kubeflow.org/replica-index": name[-1],
             },
@@ -179,6 +191,8 @@ def test_pods_that_name_another_scheduler_are_left_to_it():
     story.following.give_back([W0, W1, W2], Departure(CAUSE, story.now))
     assert set(story.following.going()) == {W1, W2}
     story.document["status"] = {"gang": {"state": "Released"}}
+    story.document["metadata"]["generation"] += 1
+    story.put(story.document)
     story.look(10.0)
     assert {evict.pod.name for evict in story.following.effects.of(Evict)} == {W1, W2}
     for name in (W1, W2):
@@ -280,6 +294,27 @@ class TestPromises:
         running.look()
         assert running.promised == ({W0: "n1"} if kept else {})
 
+    def test_they_come_one_by_one(self, story):
+        """Room is given back when none has come for so long: of a large gang some come late."""
+        story.promise(*ALL)
+        story.look(PATIENCE - 1)
+        story.pod(W0)
+        story.look(PATIENCE - 1)
+        assert story.promised == dict(ALL[1:])
+        story.look(1)
+        assert not story.promised
+
+    def test_while_they_are_being_created(self, story):
+        """However slow the server is, nobody else gets the room of a pod on its way there."""
+        story.promise(*ALL)
+        story.look(PATIENCE - 1)
+        with story.store.jobs.creating(KEY):
+            story.look(2 * PATIENCE)
+            assert story.promised == dict(ALL)
+            assert story.wakes == [story.now + 1]
+        story.look(1)
+        assert not story.promised
+
     def test_nothing_comes_of_it(self, story):
         """After two minutes the room is given back, and the gang rests for a while."""
         story.promise(*ALL)
@@ -330,10 +365,10 @@ class TestRefusals:
         assert story.look(10).refusal is None
 
     def test_a_refused_template(self, story):
-        """Only an edit helps, so that no time is set."""
+        """An edit helps at once, before it is tried again."""
         refuse(story, reason="Invalid")
-        assert story.look(1000).refusal is NOT_NOW
-        assert not story.wakes
+        assert story.look(1).refusal is NOT_NOW
+        assert START + 10 in story.wakes
         story.edit(replicas=2)
         assert story.look().refusal is None
 
@@ -402,6 +437,22 @@ class TestHold:
         assert not running.wakes
 
 
+def test_pods_of_an_operator_before_count(story):
+    """Their labels are others, and the status knows no gang: they are whole, and nothing else."""
+    ran = {"type": "Running", "status": "True", "reason": "TFJobRunning", "message": ""}
+    times = dict.fromkeys(("lastUpdateTime", "lastTransitionTime"), "2024-01-01T00:00:00Z")
+    story.document["status"] = {"conditions": [{**ran, **times}]}
+    story.put(story.document)
+    for name, node in ALL:
+        story.pod(name, node=node, labels={"tf-replica-type": "worker"})
+    story.follow(START + 100)
+    gang = story.look()
+    assert story.memory.was_whole
+    assert gang.hold_until is None
+    assert gang.admitted
+    assert not gang.roles[0].waiting
+
+
 @pytest.fixture
 def restarting(running):
     """Return a story whose three workers run, of a job that begins anew when its hold ends."""
@@ -429,6 +480,19 @@ class TestRelease:
         restarting.gone(W0)
         restarting.pod(W0, uid="second")
         restarting.look(HOLD)
+        assert not restarting.memory.released
+
+    def test_not_while_the_job_is_blocked(self, restarting):
+        """Nothing that goes could be made again; its hold begins when it may be."""
+        restarting.document["status"] = {"state": "Blocked", "gang": {"state": "Running"}}
+        restarting.put(restarting.document)
+        restarting.gone(W0)
+        restarting.look()
+        restarting.look(10 * HOLD)
+        assert not restarting.memory.released
+        restarting.document["status"]["state"] = "Running"
+        restarting.put(restarting.document)
+        assert restarting.look().hold_until == restarting.now + HOLD
         assert not restarting.memory.released
 
     def test_it_begins_anew_when_all_is_gone(self, restarting):
@@ -462,6 +526,193 @@ class TestRelease:
         gang = restarting.look()
         assert gang.refusal is None
         assert gang.roles[0].succeeded == 1
+
+
+class TestGrowth:
+    """A gang that runs is broken only by losing of what it had."""
+
+    def test_more_are_wanted(self, restarting):
+        """They wait like any gang: together, with no claim on room, and nothing is at stake."""
+        restarting.edit(replicas=6)
+        gang = restarting.look()
+        assert (gang.hold_until, gang.admitted, gang.min_member) == (None, False, 6)
+        assert list(gang.roles[0].waiting) == [3, 4, 5]
+        restarting.look(10 * HOLD)
+        assert not restarting.memory.released
+
+    def test_they_are_members_once_they_have_come(self, restarting):
+        """From then on their loss breaks the gang."""
+        restarting.edit(replicas=4)
+        restarting.look()
+        restarting.promise((W3, "n2"))
+        restarting.pod(W3, node="n2")
+        restarting.look()
+        restarting.gone(W3)
+        lost = restarting.now
+        assert restarting.look().hold_until == lost + HOLD
+
+    def test_they_do_not_come(self, restarting):
+        """Their room is given back, and those that run stay."""
+        restarting.edit(replicas=4)
+        restarting.look()
+        restarting.promise((W3, "n2"))
+        restarting.look(PATIENCE)
+        assert not restarting.promised
+        restarting.look(10 * HOLD)
+        assert not restarting.memory.released
+
+    def test_a_member_is_lost_meanwhile(self, restarting):
+        """It comes first, and its place is not given to one that was never there."""
+        restarting.edit(replicas=6)
+        restarting.look()
+        restarting.gone(W1)
+        lost, gang = restarting.now, restarting.look()
+        assert (gang.hold_until, gang.admitted, gang.min_member) == (lost + HOLD, True, 3)
+        assert list(gang.roles[0].waiting) == [1]
+        restarting.promise((W1, "n1"))
+        restarting.pod(W1, uid="second")
+        gang = restarting.look()
+        assert (gang.hold_until, gang.admitted, gang.min_member) == (None, False, 6)
+        restarting.gone(W1, "second")
+        restarting.look()
+        restarting.look(HOLD)
+        assert restarting.memory.released
+
+    def test_while_it_starts(self, story):
+        """What it was let in with comes first; the room for that is not half a promise."""
+        story.promise(*ALL)
+        story.look()
+        story.edit(replicas=6)
+        story.look()
+        assert story.promised == dict(ALL)
+        for name, node in ALL:
+            story.pod(name, node=node)
+        gang = story.look()
+        assert story.memory.was_whole
+        assert (gang.hold_until, gang.min_member) == (None, 6)
+
+    def test_it_grew_while_nobody_looked(self, restarting):
+        """A process that comes after goes by what is written of the gang."""
+        s = restarting
+        s.document["status"] = {"gang": {"state": "Running", "minMember": 3}}
+        s.put(s.document)
+        s.edit(replicas=6)
+        s.follow(s.now)
+        s.following.settings = replace(s.following.settings, on_hold_expired="restart")
+        assert s.look().hold_until is None
+        s.look(10 * HOLD)
+        assert not s.memory.released
+        s.gone(W2)
+        gang = s.look()
+        assert (gang.hold_until, gang.min_member) == (s.now + HOLD, 3)
+
+    def test_the_minimum_is_raised(self, restarting):
+        """As well as by a larger size, the gang is not broken by a larger minimum."""
+        restarting.document["spec"]["runPolicy"] = {"schedulingPolicy": {"minAvailable": 2}}
+        restarting.edit(replicas=6)
+        restarting.look()
+        restarting.document["spec"]["runPolicy"]["schedulingPolicy"]["minAvailable"] = 5
+        restarting.edit(replicas=6)
+        assert restarting.look().hold_until is None
+        restarting.gone(W0)
+        assert restarting.look().hold_until is None
+        restarting.gone(W1)
+        assert restarting.look().hold_until == restarting.now + HOLD
+
+
+class TestEnding:
+    """A member that is being taken away is a member until it has ended."""
+
+    def test_the_hold_counts_from_its_end(self, restarting):
+        """However long it is given; its room is the gang's all the time."""
+        restarting.pod(W0, going=True)
+        gang = restarting.look()
+        assert (gang.hold_until, gang.admitted) == (None, True)
+        assert list(gang.roles[0].returning) == [0]
+        assert gang.roles[0].previous == {0: "n1"}
+        restarting.look(10 * HOLD)
+        assert not restarting.memory.released
+        restarting.gone(W0)
+        assert restarting.look().hold_until == restarting.now + HOLD
+
+    def test_a_loss_beside_it_counts_at_once(self, restarting):
+        """The one that ends does not stand in for another."""
+        restarting.pod(W0, going=True)
+        restarting.look()
+        restarting.gone(W1)
+        assert restarting.look().hold_until == restarting.now + HOLD
+
+    def test_one_that_has_ended_is_lost(self, restarting):
+        """Though somebody keeps its object there."""
+        restarting.pod(W0, going=True, phase="Failed")
+        assert restarting.look().hold_until == restarting.now + HOLD
+
+
+class TestUnreachable:
+    """Members on a node that does not answer."""
+
+    def silence(self, story, status="Unknown"):
+        """Let a node say nothing from now on, or speak again."""
+        document = make_node(name="n1")
+        at = edge.format_time(story.now)
+        ready = {"type": "Ready", "status": status, "lastTransitionTime": at}
+        document["status"]["conditions"] = [ready]
+        story.put({"kind": "Node", **document})
+
+    def test_they_are_lost_after_a_while(self, running):
+        """Room is kept for their successors elsewhere, which do not wait yet; the hold begins."""
+        self.silence(running)
+        silent = running.now
+        gang = running.look()
+        assert (gang.hold_until, len(gang.roles[0].held)) == (None, 3)
+        assert running.wakes == [silent + 60]
+        gang = running.look(60)
+        assert gang.hold_until == silent + 60 + HOLD
+        assert list(gang.roles[0].returning) == [0, 1]
+        assert not gang.roles[0].waiting
+        assert list(gang.roles[0].held) == [(2, "n2")]
+
+    def test_they_are_heard_of_again(self, restarting):
+        """They never were away."""
+        self.silence(restarting)
+        restarting.look()
+        restarting.look(HOLD)
+        self.silence(restarting, "True")
+        gang = restarting.look(HOLD)
+        assert (gang.hold_until, len(gang.roles[0].held)) == (None, 3)
+        assert not restarting.memory.released
+
+    def test_one_that_kubernetes_takes_away(self, running):
+        """It is lost at once: nobody is there to end it."""
+        self.silence(running)
+        running.look()
+        running.pod(W0, going=True)
+        assert running.look().hold_until == running.now + HOLD
+
+    def test_their_successors(self, running):
+        """They wait once the pods before them are gone."""
+        self.silence(running)
+        running.look()
+        running.look(60)
+        running.gone(W0)
+        gang = running.look()
+        assert (list(gang.roles[0].waiting), list(gang.roles[0].returning)) == ([0], [1])
+
+    def test_the_node_is_gone(self, running):
+        """Its pods are lost at once; the job is to do something about it."""
+        running.said.clear()
+        running.store.gone("Node", "", "n1", "uid-n1")
+        assert running.said == [KEY, KEY]
+        assert list(running.look().roles[0].returning) == [0, 1]
+
+    def test_gangs_on_other_nodes_are_not_looked_at(self, running):
+        """Nothing of them changes."""
+        document = make_node(name="n3")
+        running.put({"kind": "Node", **document})
+        gang = running.look()
+        document["status"]["conditions"][0]["status"] = "Unknown"
+        running.put({"kind": "Node", **document})
+        assert running.look(1000) is gang
 
 
 class TestTurnedAway:

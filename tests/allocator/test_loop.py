@@ -324,9 +324,8 @@ def test_the_pods_of_another_scheduler():
     play(story)
 
 
-def test_nobody_is_evicted_before_it_is_written(monkeypatch):
+def test_nobody_is_evicted_before_it_is_written():
     """First whose room it will be, then who leaves: each by the status of the job."""
-    monkeypatch.setattr(tracker, "ANNOUNCING", 600.0)
 
     async def story(s):
         s.policy, s.priorities = policy.parse({"actions": "allocate, preempt"}), {"high": 10}

@@ -281,3 +281,62 @@ def test_a_gang_of_which_nobody_could_be_bound_holds_nothing():
         story.following.gangs.not_bound(story.store.foreign.member(KEY, name), 1.0)
     assert len(story.look(1.0).roles[0].waiting) == 3
     assert not story.following.assumed()
+
+
+def test_a_larger_minimum_breaks_nothing():
+    """What is wanted more waits; those that the gang had are not at stake."""
+    story = Story(memberHoldSeconds=5, onHoldExpired="release")
+    api = gang.EMBEDDED.apis[0].api_version
+    story.put(
+        {
+            "kind": "PodGroup",
+            "apiVersion": api,
+            "metadata": {"name": "g", "namespace": "team"},
+            "spec": {"minMember": 4, "memberHoldSeconds": 5, "onHoldExpired": "release"},
+        }
+    )
+    story.pod("d", "", phase="Pending")
+    seen = story.look(10.0)
+    assert (seen.hold_until, seen.admitted, seen.min_member) == (None, False, 4)
+    assert story.going(1000.0) == []
+    story.lose("a")
+    assert story.look(1001.0).hold_until == 1006.0
+
+
+def test_a_larger_minimum_of_a_group_that_ran_before_this_process():
+    """What it had is what its status counts; without a status it lacks members."""
+    ran = {"phase": "Running", "running": 3}
+    for status, broken in ((ran, False), ({"phase": "Pending", "running": 3}, True)):
+        story = Story()
+        story.put(
+            {
+                "kind": "PodGroup",
+                "apiVersion": gang.EMBEDDED.apis[0].api_version,
+                "metadata": {"name": "g", "namespace": "team"},
+                "spec": {"minMember": 4},
+                "status": status,
+            }
+        )
+        story.pod("d", "", phase="Pending")
+        story.follow()
+        assert (story.look(10.0).hold_until is not None) is broken
+
+
+def test_a_member_that_takes_its_time_to_end():
+    """It is one until then."""
+    story = Story(memberHoldSeconds=5, onHoldExpired="release")
+    story.pod("c", "n2", deleting=True)
+    assert story.look(10.0).hold_until is None
+    assert story.going(1000.0) == []
+    story.lose("c")
+    assert story.look(1001.0).hold_until == 1006.0
+
+
+def test_a_member_that_nobody_is_there_to_end():
+    """Its node does not answer: it is lost as soon as it is taken away."""
+    story = Story(memberHoldSeconds=5)
+    silent = make_node(name="n2", conditions={"Ready": False})
+    story.put({"kind": "Node", **silent})
+    assert story.look(10.0).hold_until is None
+    story.pod("c", "n2", deleting=True)
+    assert story.look(20.0).hold_until == 25.0

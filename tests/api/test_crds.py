@@ -13,11 +13,17 @@ import yaml
 
 from muster.api import crds, status
 from muster.api.jobs import Kind
+from muster.api.schema import problems
 from muster.api.status import Condition, JobStatus, ReplicaStatus, Verdict
 from muster.frameworks import FRAMEWORKS
 
 ROOT = Path(__file__).parents[2]
 KINDS = {name: row.api for name, row in FRAMEWORKS.items()}
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+NEAR: dict[str, Any] = {"topologyKey": "zone"}
+SPREAD = {**NEAR, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+ODD = {"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["1"]}]}
 ANNOTATION_LIMIT = 262_144
 """Bytes that the annotations of an object may have; kubectl apply keeps a copy of it there."""
 
@@ -293,3 +299,39 @@ def test_metrics_are_those_of_an_autoscaler(documents: dict[str, dict[str, Any]]
         target = item["properties"]["object"]["properties"]["target"]["properties"]
         assert target["value"]["x-kubernetes-int-or-string"] is True
         assert target["averageUtilization"] == {"type": "integer"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "detail"),
+    [
+        (
+            {"affinity": {"nodeAffinity": {PREFERRED: [{"weight": -1, "preference": {}}]}}},
+            "must be greater than or equal to 1",
+        ),
+        (
+            {"affinity": {"podAffinity": {PREFERRED: [{"weight": 101, "podAffinityTerm": NEAR}]}}},
+            "must be less than or equal to 100",
+        ),
+        ({"topologySpreadConstraints": [SPREAD | {"minDomains": -1}]}, "greater than or equal"),
+        ({"topologySpreadConstraints": [SPREAD | {"maxSkew": 2**31}]}, "must be of type int32"),
+        (
+            {"affinity": {"podAntiAffinity": {REQUIRED: [NEAR | {"labelSelector": ODD}]}}},
+            'Unsupported value: "Gt"',
+        ),
+    ],
+)
+def test_a_template_is_refused_for_what_no_pod_may_have(spec: dict[str, Any], detail: str) -> None:
+    """At once, by the schema, and not pod by pod."""
+    template = {"spec": {"containers": [{"name": "a"}], **spec}}
+    assert [p for p in problems(crds.template(), template, "template") if detail in p.detail]
+
+
+@pytest.mark.parametrize(("text", "fits"), [("1e3", True), ("-1", False), ("1e1.5", False)])
+def test_a_capability_is_what_kubernetes_reads_and_not_negative(text: str, fits: bool) -> None:
+    """The webhook says so in words."""
+    made = crds.documents(KINDS.values())
+    (queue,) = [crd for crd in made.values() if crd["spec"]["names"]["kind"] == "Queue"]
+    document = {"spec": {"capability": {"cpu": text}}}
+    found = [p.detail for p in problems(versions(queue)["v1alpha1"], document, "")]
+    assert (not found) is fits
+    assert all("is not a quantity" in detail for detail in found)

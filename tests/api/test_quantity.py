@@ -81,6 +81,41 @@ def test_units_depend_on_the_resource(resource: str, text: str | float, amount: 
     assert quantity.units(resource, text) == amount
 
 
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [
+        ("1e1002", quantity.LIMIT),
+        ("1000e999", quantity.LIMIT),
+        ("1e-1002", 1),
+        ("0e9999", 0),
+        (f"1e{'9' * 5000}", quantity.LIMIT),
+        (f"1e-{'9' * 5000}", 1),
+        (f"2e{'0' * 5000}3", 2000),
+        ("9" * 5000, quantity.LIMIT),
+        (f"{'0' * 5000}7", 7),
+        (f"7.{'0' * 5000}", 7),
+        (f"7.{'0' * 5000}1", 8),
+        (f"{'9' * 5000}e-4999", 10),
+        (f"0.{'0' * 5000}1e5001", 1),
+        ("8Pi", 2**53),
+        ("16Ei", quantity.LIMIT),
+        (1e300, quantity.LIMIT),
+        (10**21, quantity.LIMIT),
+    ],
+)
+def test_no_text_is_too_long_or_its_number_too_large(text: str | float, amount: int) -> None:
+    """They are stored, so they are read: what goes beyond the limit is as much as it gets."""
+    assert quantity.units("memory", text) == amount
+
+
+@pytest.mark.parametrize("text", ["-1e1002", "-1e-1002", f"-{'9' * 5000}", f"-1e{'9' * 5000}"])
+def test_less_than_nothing_is_refused_at_any_length(text: str) -> None:
+    """With a sentence that quotes no more of it than anybody wants to read."""
+    with pytest.raises(ValueError, match="is negative") as error:
+        quantity.units("cpu", text)
+    assert len(str(error.value)) < 120
+
+
 def test_a_negative_amount_is_refused() -> None:
     """Nobody can ask for less than nothing."""
     with pytest.raises(ValueError, match='"-1" is negative'):

@@ -47,3 +47,11 @@ def test_forbid(made, forbids):
     assert budgets.forbid("team", PODS) is forbids
     budgets.changed(made, None)
     assert not budgets.forbid("team", PODS)
+
+
+@pytest.mark.parametrize(("allowed", "forbids"), [(0, True), (None, True), (1, False)])
+def test_the_last_one(allowed, forbids):
+    """A budget that allows nothing, or of which nobody has said what it allows, keeps one pod."""
+    budgets = Budgets()
+    budgets.changed(None, budget({}, allowed=allowed))
+    assert budgets.forbid("team", PODS[:1]) is forbids

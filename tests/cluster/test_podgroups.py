@@ -20,7 +20,6 @@ from muster.cluster import podgroups
 from muster.cluster.gangs import GangRules
 from muster.cluster.podgroups import Ask, Terms
 from muster.cluster.pods import PodShape
-from muster.store.podgroups import ForeignPods
 
 OURS = frozenset({"kube-batch", "muster"})
 RULES = GangRules(OURS, "default", {"high": 1000})
@@ -187,34 +186,6 @@ def gang(*members, promised=None, **more):
 def assumed(nodes):
     """Return these pods as assumed ones."""
     return {"assumed": {n: Assumed(node, SMALL, 0.0) for n, node in (nodes or {}).items()}}
-
-
-def test_members_come_and_go():
-    """Oldest first; a gang ends with its last pod; each change is reported."""
-    reported = []
-    pods = ForeignPods(reported.append)
-    young, old = member("a", created=2.0), member("b", created=1.0)
-    pods.changed(None, young)
-    pods.changed(None, old)
-    assert [pod.name for pod, _ in pods.members(KEY)] == ["b", "a"]
-    assert (pods.key_of(young[0]), pods.revision(KEY), reported) == (KEY, 2, [KEY, KEY])
-    pods.changed(old, old)
-    assert pods.revision(KEY) == 2
-    pods.changed(young, None)
-    pods.changed(old, None)
-    assert (list(pods), pods.key_of(young[0]), pods.revision(KEY)) == ([], "", 0)
-
-
-def test_a_new_pod_of_an_old_name():
-    """The end of the one before it, shown late, takes nothing away."""
-    pods = ForeignPods(lambda _key: None)
-    before, after = member(uid="one"), member(uid="two")
-    pods.changed(None, after)
-    pods.changed(before, None)
-    assert pods.member(KEY, "a") == after[0]
-    moved = member(uid="two", group="PodGroup/team/other")
-    pods.changed(after, moved)
-    assert list(pods) == ["PodGroup/team/other"]
 
 
 def test_the_state_of_a_pod_is_the_state_of_a_task():

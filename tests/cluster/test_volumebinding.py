@@ -295,6 +295,16 @@ def test_what_was_chosen_is_part_of_what_a_cycle_saw():
     assert recording.decisions_text(forgetful.decide()) != wanted
 
 
+def test_two_claims_on_a_node_get_a_volume_each():
+    """The second takes what the first has left; if nothing is, it waits."""
+    columns = shelf(*(wanting(name) for name in "xyz"), local("a", "n1"), local("b", "n1"))
+    for name in "xyz":
+        shape = make_role(template=make_template(cpu=1, **mount(name))).shape
+        columns.assume("team", f"of-{name}", "n1", shape)
+    served = {c.claim.name: c.volume.name for c in columns.consumers() if c.volume is not None}
+    assert served == {"x": "a", "y": "b"}
+
+
 def test_a_chosen_volume_that_somebody_else_got():
     """Another one is chosen on the same node."""
     first, second = local("a", "n1"), local("b", "n1")

@@ -256,6 +256,7 @@ class TestOthers:
         world.objects["Pod", "mnist-worker-0"] = stray(labels=FULL)
         (patch,) = [a for a in world.step() if isinstance(a, Patch)]
         assert (patch.uid, patch.body) == ("stray", {"metadata": {"ownerReferences": [OWNER]}})
+        assert patch.adopts
         world.start()
         world.settle()
         assert world.conditions == ["Created T", "Running T"]

@@ -436,3 +436,17 @@ def test_missing_permissions_are_told():
     made.settle()
     assert ("Job", LAUNCHER) in made.objects
     assert made.status["state"] == "Created"
+
+
+@pytest.mark.parametrize(("limit", "shown"), [(None, ["mnist-launcher"]), (60, [])])
+def test_the_clock_of_a_launcher_does_not_run_while_its_gang_waits(limit, shown):
+    """Pods may be shown before they have a node, a batch Job with a deadline may not."""
+    policy = {} if limit is None else {"activeDeadlineSeconds": limit}
+    made = World(
+        mpijob("v2beta1", policy=policy), backend=gang.EMBEDDED, secrets=SECRETS,
+        placements={"mnist-worker-0": "", "mnist-launcher": ""},
+    ).settle()  # fmt: skip
+    assert made.names("Job") == shown
+    assert made.names() == ["mnist-worker-0"]
+    made.extra["placements"] = {"mnist-worker-1": "n1", "mnist-launcher": "n0"}
+    assert made.settle().names("Job") == ["mnist-launcher"]

@@ -319,16 +319,17 @@ class TestTimeToLive:
 
     @pytest.mark.parametrize("ttl", [0, 30])
     def test_the_job_is_deleted_on_time(self, ttl):
-        """The job's own deletion comes at completion + ttl, not earlier."""
+        """The job's own deletion comes at completion + ttl, not earlier, however long it ran."""
         world = World(tfjob(policy={"ttlSecondsAfterFinished": ttl}, Worker=1)).settle()
+        world.now = done = START + 100
         world.end("mnist-worker-0")
         world.step()
         if ttl:
             world.settle()
-            assert world.requeue == START + ttl
-            world.now = START + ttl - 1
+            assert world.requeue == done + ttl
+            world.now = done + ttl - 1
             assert not [a for a in world.decide() if isinstance(a, Delete)]
-            world.now = START + ttl
+            world.now = done + ttl
         (delete,) = [a for a in world.decide() if isinstance(a, Delete)]
         assert (delete.kind, delete.name, delete.uid) == ("TFJob", "mnist", "job-uid")
         world.step()

@@ -8,10 +8,12 @@ from dataclasses import replace
 import pytest
 
 from muster import gang
+from muster.api.edge import format_time
 from muster.api.status import Verdict
 from muster.controller.model import Context, Create, Delete, Patch, Refusal, SetStatus
 from world import START, World, tfjob, unbound
 
+FOUR = [f"mnist-worker-{i}" for i in range(4)]
 NODES = {"mnist-worker-0": "n0", "mnist-worker-1": "n1"}
 WAITS = Verdict(
     scheduler="muster",
@@ -38,6 +40,20 @@ def running():
     """Return a world whose gang of two runs."""
     world = embedded(placements=NODES, verdict=PLACED).settle()
     world.start()
+    return world.settle()
+
+
+def scaled(world, count):
+    """Return the world with so many workers asked for, as by kubectl scale."""
+    world.job["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] = count
+    world.job["metadata"]["generation"] += 1
+    return world
+
+
+def grown():
+    """Return a world whose gang of two runs, and of which four are wanted that do not fit."""
+    world = scaled(running(), 4)
+    world.extra = {"placements": {}, "verdict": WAITS}
     return world.settle()
 
 
@@ -172,6 +188,82 @@ class TestVerdict:
         world.start()
         world.settle()
         assert world.status["gang"]["state"] == "Running"
+
+    def test_a_running_gang_that_is_to_grow(self):
+        """It runs, says that more wait, and why; the group asks for all of them."""
+        world = grown()
+        assert world.status["gang"] | {"since": ""} == {
+            "scheduler": "muster",
+            "podGroup": "mnist",
+            "state": "Running",
+            "minMember": 2,
+            "placed": 2,
+            "ready": 2,
+            "reason": WAITS.reason,
+            "message": f"it is to have 2 more: {WAITS.message}",
+            "summary": "2/4 running, 2 more wait",
+            "since": "",
+            "position": 3,
+            "eta": "2023-11-14T22:15:00Z",
+            "shortage": {"cpu": "2"},
+            "blockedBy": ["job team/big"],
+        }
+        assert world.reasons().count("Unschedulable") == 1
+        assert world.objects["PodGroup", "mnist"]["spec"]["minMember"] == 4
+        told = world.status["gang"]
+        world.extra = {"placements": None, "verdict": None}
+        world.settle()
+        assert world.status["gang"] == told
+        world.extra = {"placements": {}, "verdict": WAITS}
+        del world.objects["Pod", "mnist-worker-1"]
+        world.settle()
+        assert world.status["gang"]["state"] == "Degraded"
+        assert world.status["gang"]["minMember"] == 2
+
+    def test_a_gang_that_has_grown(self):
+        """Once all run it is the larger gang."""
+        world = grown()
+        world.extra = {"placements": dict.fromkeys(FOUR, "n1"), "verdict": PLACED}
+        world.settle()
+        assert world.status["gang"]["summary"] == "2/4 running, 2 more wait"
+        world.start()
+        world.settle()
+        assert world.status["gang"] == {
+            "scheduler": "muster",
+            "podGroup": "mnist",
+            "state": "Running",
+            "minMember": 4,
+            "placed": 4,
+            "ready": 4,
+            "summary": "4/4 running",
+        }
+
+    @pytest.mark.parametrize("runs", [True, False], ids=["running", "placed"])
+    def test_growth_that_is_refused(self, runs):
+        """What there is stays, whether it runs by now or has only its nodes."""
+        world = running() if runs else embedded(verdict=PLACED, placements=NODES).settle()
+        scaled(world, 4)
+        quota = "pods forbidden: exceeded quota"
+        refusal = Refusal("Pod", "mnist-worker-2", "Forbidden", quota, world.now + 60)
+        world.extra = {"placements": {}, "verdict": WAITS, "refusal": refusal}
+        world.settle()
+        assert world.names() == list(NODES)
+        gang = world.status["gang"]
+        assert gang["state"] == ("Running" if runs else "Placed")
+        assert (gang["reason"], gang["minMember"]) == ("ExceedsResourceQuota", 2)
+
+    def test_a_member_that_takes_its_time_to_end(self):
+        """The gang runs until it has ended, and says so."""
+        world = running()
+        metadata = world.pod("mnist-worker-1")["metadata"]
+        metadata["deletionTimestamp"] = "2023-11-14T22:13:20Z"
+        world.settle()
+        assert world.status["gang"]["state"] == "Running"
+        assert world.status["gang"]["summary"] == "1/2 running, 1 ending"
+        del world.objects["Pod", "mnist-worker-1"]
+        world.extra["placements"] = {}
+        world.settle()
+        assert world.status["gang"]["state"] == "Degraded"
 
     def test_the_end_is_the_end_of_the_gang(self):
         """A finished job has no gang any more, and nobody brings its verdict back."""
@@ -386,18 +478,17 @@ class TestRefusal:
         world.now = START + 5
         assert len(world.settle().names("Service")) == 2
 
-    def test_an_invalid_template_is_not_tried_again(self):
-        """Invalid with the server's words, nothing left behind, no timer."""
+    def test_an_invalid_template_is_tried_again_when_the_time_is_up(self):
+        """Invalid with the server's words, nothing left behind: a policy may have said so."""
         text = 'Pod "mnist-worker-1" is invalid: spec.containers[0].ports: Invalid value: 99999'
         world = self.half(message=text, reason="Invalid").settle()
         assert not world.names()
         assert world.status["state"] == "Invalid"
         assert world.status["reason"] == text
         assert world.reasons().count("TFJobFailedValidation") == 1
-        world.now += 3600
+        assert world.requeue == START + 5
         assert not [a for a in world.decide() if isinstance(a, Create | SetStatus)]
-        world.edit()
-        del world.extra["refusal"]
+        world.now = START + 5
         world.settle()
         assert len(world.names()) == 2
         assert world.status["state"] == "Created"
@@ -424,7 +515,7 @@ def test_a_running_job_whose_new_template_is_invalid_goes_on_counting():
     world.settle()
     assert world.names() == ["mnist-worker-0"]
     assert (world.status["state"], world.counts()) == ("Invalid", (1, 0, 0))
-    assert world.requeue is None
+    assert world.requeue == START + 5
     world.end("mnist-worker-0")
     assert world.settle().status["state"] == "Succeeded"
 
@@ -618,3 +709,127 @@ def test_deletions_carry_the_uid():
     world.edit(runPolicy={"suspend": True})
     uids = {o["metadata"]["uid"] for o in world.objects.values()}
     assert {a.uid for a in world.step() if isinstance(a, Delete)} == uids
+
+
+class TestGroupsMadeByHand:
+    """Somebody made the PodGroup of the job's name beforehand, as kube-batch's users had to."""
+
+    def lent(self, backend):
+        """Return a world with such a group, of one member, that belongs to nobody."""
+        world = World(tfjob(Worker=2), backend=backend, verdict=WAITS)
+        meta = {"name": "mnist", "namespace": "team", "uid": "uid-by-hand", "labels": {"a": "b"}}
+        spec = {"minMember": 1, "priorityClassName": "high", "more": "of the user's"}
+        api = backend.api().api_version
+        document = {"apiVersion": api, "kind": "PodGroup", "metadata": meta, "spec": spec}
+        world.objects["PodGroup", "mnist"] = {**document, "status": {"phase": "Inqueue"}}
+        return world
+
+    @pytest.mark.parametrize("backend", [gang.EMBEDDED, gang.VOLCANO, gang.SCHEDULER_PLUGINS])
+    def test_it_is_used(self, backend):
+        """The pods name it, and what the job says of its gang stands in it."""
+        world = self.lent(backend)
+        world.extra["placements"] = NODES
+        world.settle()
+        assert world.names() == ["mnist-worker-0", "mnist-worker-1"]
+        assert world.status["state"] != "Blocked"
+        group = world.objects["PodGroup", "mnist"]
+        assert group["metadata"]["uid"] == "uid-by-hand"
+        assert "ownerReferences" not in group["metadata"]
+        assert (group["spec"]["minMember"], group["spec"]["more"]) == (2, "of the user's")
+
+    @pytest.mark.parametrize("backend", [gang.EMBEDDED, gang.VOLCANO])
+    def test_it_stays_when_the_job_is_over(self, backend):
+        """Whose it is takes it away."""
+        world = self.lent(backend)
+        world.extra["placements"] = NODES
+        world.settle()
+        for name in world.names():
+            world.end(name)
+        assert world.settle().status["state"] == "Succeeded"
+        assert world.names("PodGroup") == ["mnist"]
+
+    def test_one_that_cannot_change_is_used_as_it_is(self):
+        """Deleting it to make another would take it from its owner."""
+        world = self.lent(gang.KUBERNETES)
+        world.settle()
+        assert world.names() == ["mnist-worker-0", "mnist-worker-1"]
+        assert world.objects["PodGroup", "mnist"]["spec"]["minMember"] == 1
+
+    def test_a_budget_of_that_name_is_no_group(self):
+        """Anybody may guard his pods with one."""
+        backend = gang.KUBE_BATCH_OBJECTS["pdb"]
+        world = self.lent(backend)
+        found = world.objects.pop(("PodGroup", "mnist"))
+        world.objects["PodGroup", "mnist"] = {**found, "kind": "PodDisruptionBudget"}
+        assert world.settle().status["state"] == "Blocked"
+
+
+class TestTheStart:
+    """A gang's time is what it had its nodes for."""
+
+    def waiting(self, backend, **policy):
+        """Return a gang that has waited for an hour, a deadline of a minute ahead of it."""
+        limited = tfjob(Worker=2, policy={"activeDeadlineSeconds": 60, **policy})
+        world = World(limited, backend=backend, verdict=WAITS, placements={}).settle()
+        world.now += 3600
+        return world.settle()
+
+    @pytest.mark.parametrize(
+        "backend", [gang.EMBEDDED, gang.VOLCANO, gang.KUBE_BATCH, gang.SCHEDULER_PLUGINS]
+    )
+    def test_waiting_does_not_count(self, backend):
+        """The deadline begins when the first pod has its node."""
+        world = self.waiting(backend)
+        assert "startTime" not in world.status
+        assert "Failed T" not in world.conditions
+        world.extra["placements"] = NODES
+        if ("PodGroup", "mnist") in world.objects:
+            world.objects["PodGroup", "mnist"]["status"] = {"phase": "Running"}
+        world.settle()
+        for name in world.names():
+            world.pod(name)["spec"]["nodeName"] = "n0"
+        world.settle()
+        assert world.status["startTime"] == format_time(START + 3600)
+        assert world.requeue == START + 3660
+        world.now += 60
+        assert world.settle().status["state"] == "Failed"
+
+    def test_no_time_at_all_is_over_at_once(self):
+        """Nothing is placed, or made, for that."""
+        limited = tfjob(Worker=2, policy={"activeDeadlineSeconds": 0})
+        world = World(limited, backend=gang.EMBEDDED, verdict=WAITS, placements=NODES).settle()
+        assert world.status["state"] == "Failed"
+        assert world.names() == []
+
+    def test_without_gangs_it_is_the_first_look(self):
+        """Nothing is waited for that anybody could tell."""
+        world = World(tfjob(Worker=2)).settle()
+        assert world.status["startTime"] == format_time(START)
+
+    def test_a_resumed_gang_starts_when_it_is_admitted_again(self):
+        """Its old pods, which still go, are no start."""
+        world = self.waiting(gang.EMBEDDED)
+        world.extra["placements"] = NODES
+        world.settle()
+        world.start()
+        world.settle()
+        world.edit(runPolicy={"suspend": True, "activeDeadlineSeconds": 60})
+        world.settle()
+        world.edit(runPolicy={"activeDeadlineSeconds": 60})
+        world.extra["placements"] = {}
+        world.settle()
+        assert "startTime" not in world.status
+        world.reap()
+        world.now += 600
+        world.extra["placements"] = NODES
+        world.settle()
+        assert world.status["startTime"] == format_time(START + 4200)
+
+    def test_a_pod_that_ended_before_anybody_looked_is_a_start(self):
+        """Some programs are that short."""
+        world = embedded(placements=NODES, verdict=PLACED)
+        world.step()
+        for name in world.names():
+            del world.pod(name)["spec"]["nodeName"]
+            world.end(name)
+        assert world.settle().status["startTime"]

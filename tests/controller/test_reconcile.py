@@ -10,6 +10,7 @@ import pytest
 from builders import OWNER, make_job, make_pod, make_replica
 from muster import gang
 from muster.api import names
+from muster.api.edge import format_time
 from muster.api.status import Verdict
 from muster.controller.jobpods import job_pods
 from muster.controller.model import Create, Emit, Observed
@@ -341,13 +342,17 @@ def test_a_thousand_pods_in_one_pass():
 
 
 def test_a_job_that_ended_under_another_operator_gets_its_state():
-    """The printer column needs the word; nothing else is touched."""
+    """The printer column needs the word, and the TTL when that was; nothing else is touched."""
     world = World(tfjob(Worker=1)).settle()
     world.end("mnist-worker-0")
     world.settle()
     before = dict(world.status)
     del world.status["state"]
-    assert world.settle().status == before
+    world.now += 60
+    found = format_time(world.now)
+    assert world.settle().status == {**before, "takenOverTime": found}
+    world.now += 60
+    assert world.settle().status == {**before, "takenOverTime": found}
 
 
 def calls(work):

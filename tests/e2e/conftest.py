@@ -5,9 +5,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
+import faults
 import pytest
 from harness import Api, Operator, Operators, StartOperator, add_nodes, own_namespace
+from onlooker import Onlooker
+from tally import Tally
+from troubled import CPUS, NODES, Player
 
 from muster.local import cluster, handle, options
 from muster.local.handle import Cluster
@@ -94,3 +99,25 @@ def shared_api(local_cluster: Cluster, shared_operator: Operator) -> Iterator[Ap
     """Give a namespace of its own on the shared operator; its jobs are gone afterwards."""
     with own_namespace(local_cluster, "shared") as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def player(local_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Player]:
+    """Give what plays lives, on a cluster with some nodes."""
+    admin = Api(local_cluster, "default")
+    add_nodes(admin, *[{"cpu": str(CPUS)}] * len(NODES), prefix="ample")
+    folder = tmp_path_factory.mktemp("lives")
+    with faults.Proxy(local_cluster) as proxy, Onlooker(local_cluster) as onlooker:
+        yield Player(local_cluster, folder, proxy, onlooker)
+    for name in NODES:
+        admin.delete("Node", name)
+
+
+@pytest.fixture(scope="session")
+def tally() -> Iterator[Tally]:
+    """Give what counts; it is written into the docs where that is asked for."""
+    made = Tally()
+    yield made
+    print(f"\n{made.table()}")
+    if os.environ.get("MUSTER_REPORT"):
+        made.write(Path(__file__).parents[2] / "docs" / "reliability.md")

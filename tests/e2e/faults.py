@@ -9,6 +9,7 @@ import random
 import ssl
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -26,7 +27,10 @@ REASONS = {
     429: "TooManyRequests",
     500: "InternalError",
     503: "ServiceUnavailable",
+    504: "Timeout",
 }
+PAGE = "<html><body>The gateway is being serviced.</body></html>"
+"""What something between operator and server says in the server's name, with status 200."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +45,18 @@ class Request:
     fault: str = ""
 
 
+PASSED = frozenset({"", "lose", "tear", "twice", "blank", "babble"})
+"""Faults of one word in spite of which the server is asked."""
+FIRST = {"blank": b"\n\n", "babble": PAGE.encode() + b"\n"}
+"""What a watch begins with."""
 Choose = Callable[[Request], str]
-"""Request -> fault: an HTTP status, `cut` (never sent), `lose` (done, the answer is lost), `tear`
-(the answer is torn apart), `event <status>` (a watch that begins with an error), or an empty
-string for none."""
+"""Request -> fault, or an empty string for none:
+
+an HTTP status, `page` (nonsense with status 200), `cut`: the server was never asked;
+`done <status>`, `done page`, `lose` (no answer), `tear` (half an answer): it was, and did it;
+`twice`: it was asked twice, and the second answer counts;
+`late <seconds>`; `hang <seconds>` (done, and silent for so long, then cut);
+`event <status>`, `blank`, `babble`: a watch that begins with an error, an empty line, nonsense."""
 
 
 def none(_request: Request) -> str:
@@ -61,6 +73,7 @@ class Proxy:
     seen: list[Request] = field(default_factory=list)
     url: str = ""
     _watches: dict[asyncio.Task[None] | None, str] = field(default_factory=dict)
+    _silent: set[asyncio.Task[None] | None] = field(default_factory=set)
 
     def __enter__(self) -> Self:
         """Begin to listen on a free port."""
@@ -85,15 +98,30 @@ class Proxy:
         copy.write_text(yaml.safe_dump(document))
         return copy
 
-    def cut_watches(self, plural: str) -> None:
-        """End the watches of a resource, as a broken connection does."""
+    def cut_watches(self, plural: str = "") -> None:
+        """End the watches of a resource (of all), as a broken connection does."""
+        self._loop.call_soon_threadsafe(self._cut, plural)
 
-        def cut() -> None:
-            for task, path in list(self._watches.items()):
-                if path.endswith(f"/{plural}") and task is not None:
+    def freeze_watches(self, seconds: float) -> None:
+        """Let all watches be silent for so long, as half-open connections are; then they end."""
+
+        def freeze() -> None:
+            frozen = dict(self._watches)
+            self._silent.update(frozen)
+            self._loop.call_later(seconds, thaw, frozen)
+
+        def thaw(frozen: Mapping[asyncio.Task[None] | None, str]) -> None:
+            for task in frozen:
+                self._silent.discard(task)
+                if task is not None:
                     task.cancel()
 
-        self._loop.call_soon_threadsafe(cut)
+        self._loop.call_soon_threadsafe(freeze)
+
+    def _cut(self, plural: str) -> None:
+        for task, path in list(self._watches.items()):
+            if path.endswith(f"/{plural}" if plural else "") and task is not None:
+                task.cancel()
 
     async def _start(self) -> None:
         context = ssl.create_default_context(cafile=str(self.cluster.files.certificate))
@@ -103,7 +131,7 @@ class Proxy:
             auto_decompress=False,
         )
         app = web.Application(client_max_size=2**26)
-        app.router.add_route("*", "/{rest:.*}", self._serve)
+        app.router.add_route("*", "/{rest:.*}", self._survive)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
@@ -118,40 +146,62 @@ class Proxy:
         await self._session.close()
         await asyncio.sleep(0.1)  # TLS says good-bye
 
+    async def _survive(self, incoming: web.Request) -> web.StreamResponse:
+        try:
+            return await self._serve(incoming)
+        except (aiohttp.ClientError, OSError):  # who asked has died meanwhile, or the server has
+            return _cut(incoming)
+
     async def _serve(self, incoming: web.Request) -> web.StreamResponse:
         watch = incoming.query.get("watch") == "true"
         asked = Request(incoming.method, incoming.path, watch)
         fault = self.choose(asked)
         body = await incoming.read()
-        if fault in ("", "lose", "tear"):
+        word, _, value = fault.rpartition(" ")
+        if word == "late":
+            await asyncio.sleep(float(value))
+        if word in ("late", "hang", "done") or value in PASSED:
+            if fault == "twice":
+                async with self._ask(incoming, body) as first:
+                    await first.read()
             return await self._forward(incoming, body, asked, fault)
         self._note(asked, 0, fault)
         if fault == "cut":
             return _cut(incoming)
-        word, _, code = fault.rpartition(" ")
-        return _sad_event(int(code)) if word else _trouble(int(code))
+        return _sad_event(int(value)) if word else _trouble(value)
 
-    async def _forward(
-        self, incoming: web.Request, body: bytes, asked: Request, fault: str
-    ) -> web.StreamResponse:
-        async with self._session.request(
+    def _ask(
+        self, incoming: web.Request, body: bytes
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        return self._session.request(
             incoming.method,
             self.cluster.server + str(incoming.rel_url),
             data=body or None,
             headers=_kept(incoming.headers),
             skip_auto_headers=("Content-Type",),
-        ) as answer:
+        )
+
+    async def _forward(
+        self, incoming: web.Request, body: bytes, asked: Request, fault: str
+    ) -> web.StreamResponse:
+        async with self._ask(incoming, body) as answer:
             self._note(asked, answer.status, fault)
             if asked.watch:
-                return await self._stream(incoming, answer)
+                return await self._stream(incoming, answer, FIRST.get(fault, b""))
             content, headers = await answer.read(), _kept(answer.headers)
-            if fault == "tear":
-                return await _torn(incoming, answer.status, headers, content)
-            whole = web.Response(status=answer.status, headers=headers, body=content)
-            return _cut(incoming) if fault == "lose" else whole
+        word, _, value = fault.rpartition(" ")
+        if word == "done":
+            return _trouble(value)
+        if word == "hang":
+            await asyncio.sleep(float(value))
+        if word == "hang" or fault == "lose":
+            return _cut(incoming)
+        if fault == "tear":
+            return await _torn(incoming, answer.status, headers, content)
+        return web.Response(status=answer.status, headers=headers, body=content)
 
     async def _stream(
-        self, incoming: web.Request, answer: aiohttp.ClientResponse
+        self, incoming: web.Request, answer: aiohttp.ClientResponse, first: bytes
     ) -> web.StreamResponse:
         response = web.StreamResponse(
             status=answer.status, headers={"Content-Type": "application/json"}
@@ -159,7 +209,11 @@ class Proxy:
         await response.prepare(incoming)
 
         async def relay() -> None:
+            if first:
+                await response.write(first)
             async for chunk in answer.content.iter_any():
+                while asyncio.current_task() in self._silent:  # noqa: ASYNC110 -- until it is cut
+                    await asyncio.sleep(0.05)
                 await response.write(chunk)
 
         task = asyncio.create_task(relay())
@@ -192,7 +246,10 @@ def _status(code: int) -> dict[str, object]:
     }
 
 
-def _trouble(code: int) -> web.Response:
+def _trouble(value: str) -> web.Response:
+    if value == "page":
+        return web.Response(text=PAGE, content_type="text/html")
+    code = int(value)
     headers = {"Retry-After": "1"} if code == 429 else {}
     return web.json_response(_status(code), status=code, headers=headers)
 

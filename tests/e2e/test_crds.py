@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import kinds
 import pytest
 import yaml
 from harness import Api, Operators, Refused, own_namespace
@@ -434,3 +435,49 @@ def test_an_mpijob_of_v1_may_have_what_v2beta1_refuses(kubectl: Kubectl) -> None
     patch = ("-p", '{"spec":{"runPolicy":{"suspend":true}}}')
     said = kubectl("patch", "mpijobs.v2beta1.kubeflow.org", "lonely", "--type=merge", *patch)
     assert "patched" in said
+
+
+def scaled(api: Api, kind: str, name: str, replicas: int) -> str:
+    """Return what the server says when a job is scaled, nothing if it is."""
+    try:
+        api.patch(kind, name, {"spec": {"replicas": replicas}}, "scale")
+    except Refused as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("kind", ["PyTorchJob", "PaddleJob", "JAXJob", "MPIJob-v2beta1"])
+def test_scaling_is_validated(api: Api, kind: str) -> None:
+    """Nobody looks at it but the server itself, and what it let pass would stop the job."""
+    name = kind.lower().ljust(52, "x")
+    created = api.create(kinds.job(kind, name))
+    if created["kind"] == "MPIJob":
+        api.patch(kind, name, {"status": {"mpiVersion": "v2beta1"}}, "status")
+        assert "Worker must be at least 1" in scaled(api, kind, name, 0)
+    if created["kind"] == "PyTorchJob":
+        assert "Worker must be at least 1" in scaled(api, kind, name, 0)
+    long = 1 + 10 ** (61 - len(name) - len("worker"))
+    assert "no more than 63 characters" in scaled(api, kind, name, long)
+    assert scaled(api, kind, name, long - 1) == ""
+    assert "less than or equal to 100000" in scaled(api, kind, name, 100_001)
+    assert scaled(api, kind, name, 1) == ""
+
+
+def test_what_is_wrong_already_can_be_told(api: Api) -> None:
+    """A status that settles which MPIJob it is breaks no rule about the spec."""
+    wrong = kinds.job("MPIJob-v2beta1", "wrong".ljust(60, "x"))
+    api.create(wrong)
+    path = api.path("MPIJob", wrong["metadata"]["name"], "status")
+    body = {"status": {"mpiVersion": "v2beta1", "state": "Invalid"}}
+    assert (
+        api.send("PATCH", path, body, "application/merge-patch+json")["status"] == body["status"]
+    )
+
+
+def test_an_mpijob_of_v1_is_scaled_as_it_may_be(api: Api) -> None:
+    """It may do without workers, and nothing needs names that short."""
+    name = "kubectl".ljust(52, "x")
+    api.create(kinds.job("MPIJob", name))
+    api.patch("MPIJob", name, {"status": {"mpiVersion": "v1"}}, "status")
+    for replicas in (0, 20_000, 1):
+        assert scaled(api, "MPIJob", name, replicas) == ""

@@ -150,8 +150,8 @@ def test_nodes_are_drained_for_a_gang_that_nobody_can_foretell(
     start_operator("--reservation-after=4s")
     add_nodes(api, {"cpu": "4"}, {"cpu": "4"})
     for name in ("a", "b"):
-        api.create(tfjob(name, workers=1, resources={"cpu": "2"}, run="8"))
-    api.wait_pods(2, "Running")
+        api.create(tfjob(name, workers=1, resources={"cpu": "2"}, run="forever"))
+    first = api.wait_pods(2, "Running")
     api.create(tfjob("large", workers=2, resources={"cpu": "4"}, run="1"))
     api.wait_job("large", lambda j: verdict(j).get("reason") == "NotEnoughResources")
     api.create(tfjob("early", workers=1, run="2"))
@@ -164,5 +164,7 @@ def test_nodes_are_drained_for_a_gang_that_nobody_can_foretell(
     assert late["reason"] == "WaitingForReservation"
     assert late["blockedBy"] == [f"TFJob/{api.namespace}/large"]
     assert f"kept for TFJob/{api.namespace}/large" in late["message"]
+    for pod in first:
+        api.finish(pod["metadata"]["name"])
     api.wait_condition("large", "Succeeded")
     api.wait_condition("late", "Succeeded")

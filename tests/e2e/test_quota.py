@@ -17,7 +17,7 @@ def test_quota_for_one_of_two_jobs(api: Api, operator: Operator) -> None:
     add_nodes(api, {"cpu": "8"})
     api.create({**QUOTA, "spec": {"hard": {"pods": "4"}}})
     since = api.revision("Pod")
-    api.create(tfjob("first", workers=3, run="5"))
+    api.create(tfjob("first", workers=3, run="forever"))
     api.wait_job("first", lambda j: verdict(j).get("placed"))
     api.create(tfjob("second", workers=3, run="1"))
     job = api.wait_job("second", lambda j: verdict(j).get("blockedBy"), what="second is told")
@@ -26,6 +26,8 @@ def test_quota_for_one_of_two_jobs(api: Api, operator: Operator) -> None:
     assert (said["state"], said["reason"]) == ("Waiting", "NotEnoughResources")
     assert "takes 3 pods more" in said["message"]
     assert said.get("everPossible", True)
+    for pod in api.wait_pods(3, "Running", "first"):
+        api.finish(pod["metadata"]["name"])
     api.wait_condition("first", "Succeeded")
     api.wait_condition("second", "Succeeded")
     for pods in moments(api, since):

@@ -293,8 +293,8 @@ def test_the_tutorials_queues(api: Api, scheduler: Operator) -> None:
 def test_gangs_in_turn(api: Api, scheduler: Operator) -> None:
     """Schedule Multiple Jobs; Gang scheduling: Full Occupied: the second waits for the first."""
     add_nodes(api, {"cpu": "4"}, {"cpu": "4"})
-    create(api, "gang-1", 8, run="2")
-    wait_running(api, "gang-1", 8)
+    create(api, "gang-1", 8)
+    first = wait_running(api, "gang-1", 8)
     create(api, "gang-2", 8, run="1")
     waiting = wait_waiting(api, "gang-2", 8)
     assert not any(map(node_of, waiting))
@@ -303,6 +303,8 @@ def test_gangs_in_turn(api: Api, scheduler: Operator) -> None:
     before = samples(scheduler)
     assert before[lacking] == 8
     assert before['muster_gangs{reason="NotEnoughResources",state="Waiting"}'] >= 1
+    for pod in first:
+        api.finish(pod["metadata"]["name"])
     api.wait("Job", lambda jobs: jobs["gang-2"]["status"].get("succeeded") == 8, what="gang-2")
     after = samples(scheduler)
     assert lacking not in after

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -307,3 +308,17 @@ def test_garbage_anywhere_never_raises(path, garbage):
     assert all(isinstance(problem, Problem) for problem in job.problems)
     for backend in (gang.NONE, gang.EMBEDDED):
         reconcile(Observed(job=job, now=2e9, placements={}), TF, backend, Context())
+
+
+def test_what_the_rules_of_a_kind_do_not_foresee_is_a_problem_of_the_job():
+    """It is Invalid and says why; whoever asks for all jobs gets the others."""
+
+    def check(_spec, _job):
+        raise KeyError("Worker")
+
+    document = {"metadata": {"name": "a"}, "spec": {"tfReplicaSpecs": {}}}
+    job = load(replace(TF, spec=replace(TF.spec, check=check)), document)
+    assert (job.name, list(map(str, job.problems))) == (
+        "a",
+        ["cannot be read: KeyError: 'Worker'"],
+    )

@@ -72,6 +72,51 @@ def test_what_was_written_during_the_list(held):
     assert held.objects == {}
 
 
+def test_what_the_parser_cannot_read_is_taken_at_its_worst(changes, caplog):
+    """It is told once for each version, and forgotten with the object."""
+    told = []
+
+    def parse(document):
+        raise ZeroDivisionError(document["metadata"]["name"] + "\n")
+
+    def note(before, after):
+        changes.append((before, after))
+
+    kept = Collection(
+        parse,
+        note,
+        cautious=lambda _document, why: why.reason,
+        kind=("v1", "Pod"),
+        told=lambda about, why: told.append((about["kind"], why.reason)),
+    )
+    for version in (5, 5, 4, 6):
+        kept.take(document(A, version))
+    said = "ZeroDivisionError: x?"
+    assert changes == [(None, said), (said, said)]
+    assert told == [("Pod", said)] * 2
+    assert [why.reason for why in kept.unreadable.values()] == [said]
+    assert [r.getMessage() for r in caplog.records] == [f"Pod a/x cannot be read: {said}"] * 2
+    kept.remove(document(A, 7))
+    assert (changes[-1], kept.unreadable) == ((said, None), {})
+
+
+def test_what_nobody_knows_the_worst_of_is_left_out(changes):
+    """Also where it was readable before."""
+    broken = []
+
+    def parse(document):
+        return 1 / (document["metadata"]["name"] not in broken)
+
+    kept = Collection(parse, lambda before, after: changes.append((before, after)))
+    kept.take(document(A, 5))
+    broken.append("x")
+    kept.take(document(A, 6))
+    assert (changes, kept.objects) == ([(None, 1), (1, None)], {})
+    broken.clear()
+    kept.take(document(A, 7))
+    assert (changes[-1], kept.objects, kept.unreadable) == ((None, 1), {A: 1}, {})
+
+
 def test_the_end_of_an_earlier_one_of_the_name(held, changes):
     """It is not the end of the one that has the name now, on whichever way it is shown."""
     held.take(document(A, 5, "second"))

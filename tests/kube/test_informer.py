@@ -11,7 +11,6 @@ import pytest
 from muster.api.backoff import Backoff
 from muster.api.model import Json
 from muster.kube import informer
-from muster.kube.client import ApiError
 from muster.kube.collection import Collection
 from muster.kube.informer import Informer
 from muster.kube.resources import Resource
@@ -223,37 +222,12 @@ def test_one_object_that_cannot_be_taken_in_stops_no_other(
 ) -> None:
     """It is told in the log, once for each cause."""
 
-    def parse(document: Json) -> int:
-        if document["metadata"]["name"].startswith("bad"):
+    def changed(_before: int | None, after: int | None) -> None:
+        if after in (3, 6, 8):
             raise ZeroDivisionError("no such number")
-        return int(document["metadata"]["resourceVersion"])
 
-    held = Collection(parse, lambda _before, _after: None)
+    held = Collection(lambda document: int(document["metadata"]["resourceVersion"]), changed)
     scenes = [[shown("bad", 6), shown("one", 7), shown("bad", 8)]]
     stage = Stage(5, [pod("bad-too", 3), pod("two", 4)], *scenes)
-    assert played(stage, held) == {"two": 4, "one": 7}
+    assert played(stage, held) == {"two": 4, "one": 7, "bad": 8}
     assert len([r for r in caplog.records if r.levelname == "ERROR"]) == 1
-
-
-def test_a_kind_that_is_not_served_is_waited_for_by_nobody() -> None:
-    """Its informer counts as read, looks again, and follows it from then on."""
-
-    class Later(Stage):
-        async def get(self, path: str, **params: str) -> Json:
-            answer = await super().get(path, **params)
-            if len(self.asked) < 3:
-                raise ApiError(404, "NotFound", "no such page", None)
-            return answer
-
-    async def story() -> None:
-        stage, held = Later(5, [pod("one", 4)]), versions()
-        made = Informer(stage, PODS, held, may_lack=True)
-        task = asyncio.create_task(made.run())
-        await asyncio.wait_for(made.synced.wait(), 10)
-        assert (made.absent, made.problem, held.complete) == (True, "", False)
-        await asyncio.wait_for(stage.over.wait(), 10)
-        assert (made.absent, held.objects) == (False, {("a", "one"): 4})
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-    asyncio.run(story())

@@ -397,7 +397,7 @@ def test_a_killed_start_is_recovered_by_the_next(state: Path, no_crds: Path) -> 
     That one is tied to a process, and ends with it, however it ends; its files are gone too.
     """
     root = state / "muster" / "local" / "killed"
-    _kill_start_after("ready", no_crds)
+    _kill_start_after("nodes written", no_crds)  # not the last line: it may be whole by then
     left = left_processes(root)
     assert left
     code = (

@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 import sights
-from muster.local import svg, timeline
+from muster.local import timeline
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -117,12 +117,12 @@ def test_nothing_seen_is_an_empty_picture() -> None:
     """Nodes alone."""
     arranged = timeline.arrange([], sights.NODES)
     assert "node-2" in timeline.render(arranged)
-    ET.fromstring(svg.render(arranged, "nothing"))
+    ET.fromstring(timeline.draw(arranged, "nothing"))
 
 
 def shapes(seen: list, title: str = "t") -> tuple[ET.Element, list[str], list[ET.Element]]:
     """Return the root of the SVG, its texts, its rectangles."""
-    root = ET.fromstring(svg.render(timeline.arrange(seen, sights.NODES), title))
+    root = ET.fromstring(timeline.draw(timeline.arrange(seen, sights.NODES), title))
     texts = [element.text or "" for element in root.iter(f"{SVG}text")]
     return root, texts, list(root.iter(f"{SVG}rect"))
 

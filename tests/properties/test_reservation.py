@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from builders_scheduler import make_node
 from muster.api.reasons import GangPhase
-from muster.scheduler import forecast, policy
+from muster.scheduler import cycle, policy
 from simulation import Cluster, Work
 
 
@@ -76,5 +76,5 @@ def test_what_is_foretold_comes_true(cluster):
     for now, decisions in cluster.run():
         if now >= last and told is None:
             names = [decision.gang for decision in decisions]
-            told = forecast.forecast(cluster.seen, policy.DEFAULT, names)
+            told = cycle.forecast(cluster.seen, policy.DEFAULT, names)
     assert told == {name: cluster.starts[name] for name in names if name in cluster.starts}

@@ -40,7 +40,7 @@ KINDS = pytest.mark.parametrize("remade", [True, False], ids=["job", "pod-group"
 
 WHAT = (
     *("place", "come", "come", "not-bound", "fail", "refused", "vanish"),
-    *("tick", "evict", "evict-all", "block", "lose-node"),
+    *("tick", "evict", "evict-all", "block", "lose-node", "drain"),
 )
 OPS = st.lists(
     st.tuples(
@@ -65,6 +65,7 @@ class Gang:
     made: int = 0
     revision: int = 0
     lacks_since: float | None = None
+    least: int = MINIMUM
 
     def __post_init__(self):
         """Begin with all pods waiting: existing, or to be created."""
@@ -94,7 +95,7 @@ class Gang:
         there = [pod for pod in self.pods.values() if pod.node and not pod.terminal]
         every = frozenset(self.slots)
         places = dict(enumerate(self.slots))
-        asks = GangInput("PodGroup/team/g", "g", "default", 0.0, MINIMUM, ())
+        asks = GangInput("PodGroup/team/g", "g", "default", 0.0, self.least, ())
         assumed = {it.node for it in self.memory.assumed.values()} if self.revision > 1 else set()
         return GangFacts(
             uid="g",
@@ -108,7 +109,8 @@ class Gang:
             begins=0.0,
             remade=self.remade,
             ready=standing.placed(self.pods.values()),
-            need=MINIMUM,
+            ending=sum(map(standing.is_ending, self.pods.values())),
+            need=self.least,
             youngest=max((pod.created for pod in there), default=None),
             released=True,
             hold=HOLD,
@@ -120,6 +122,13 @@ class Gang:
             blocked_until=self.blocked_until,
             lost=frozenset(assumed & self.nodes),
         )
+
+    def grow(self):
+        """Let one more pod be wanted, and be needed."""
+        self.least += 1
+        self.slots.append(f"p{len(self.slots)}")
+        if not self.remade:
+            self.create(len(self.slots) - 1)
 
     def remember(self, memory):
         """Keep the columns in step."""
@@ -144,7 +153,7 @@ class Gang:
 
     def see_lack(self, facts):
         """Take note since when members have been missing of a gang that was whole."""
-        whole = facts.ready >= MINIMUM
+        whole = facts.ready + facts.ending >= MINIMUM
         if whole or not self.memory.was_whole:
             self.lacks_since = None
         elif self.lacks_since is None:
@@ -157,7 +166,7 @@ class Gang:
         self.check_half(memory, facts)
         self.check_hold(step, before)
         for it in memory.assumed.values():
-            assert self.now < it.since + PATIENCE
+            assert self.now < max(it.since, memory.came_at) + PATIENCE
         if memory.released:
             assert not memory.assumed
             assert step.input.refusal is tracker.NOT_NOW
@@ -220,17 +229,17 @@ class Gang:
             return
         (role,) = gang.roles
         there = len(role.held) + role.succeeded
-        if there + len(role.waiting) < MINIMUM and not gang.admitted:
+        if there + len(role.waiting) < gang.min_member and not gang.admitted:
             return
         node, facts = ("n2" if self.nodes else f"n{slot % 2 + 1}"), self.seen
         wanted = [facts.task("", index)[0] for index in role.waiting]
         uids = {p: facts.pods[p].uid if p in facts.pods else "" for p in wanted}
         given_ = tuple(Assignment(p, uids[p], node, SHAPE) for p in wanted)
+        # A binding that is under way, to a node that has gone since, cannot be sent again.
+        under_way = {p for p in wanted if self.is_sent(p, self.memory)}
         step = tracker.accepted(self.memory, self.facts(), Outcome(BLANK, given_), self.now)
         if step is not None:
             sent = {effect.pod.name for effect in step.effects if isinstance(effect, Bind)}
-            # A binding that is under way, to a node that has gone since, cannot be sent again.
-            under_way = {p for p in wanted if self.is_sent(p, self.memory)}
             assert self.remade or sent == set(wanted) - under_way
             self.remember(step.memory)
 
@@ -270,6 +279,11 @@ class Gang:
         if pod is not None and pod.node:
             self.pods[place] = pod = replace(pod, phase="Failed", reason="OutOfcpu")
             self.remember(tracker.arrived(self.memory, place, pod, self.now))
+
+    def op_drain(self, _slot, place, pod, _seconds):
+        """Let a pod be deleted that takes its time to end."""
+        if pod is not None and pod.node and not pod.terminal:
+            self.pods[place] = replace(pod, deleting=True)
 
     def op_vanish(self, _slot, place, _pod, _seconds):
         """Let a pod be gone."""
@@ -319,6 +333,35 @@ def test_a_gang_that_nothing_happens_to_any_more_comes_to_rest(remade, ops):
         gang.step()
     assert not gang.memory.assumed
     assert not gang.columns.assumed
+
+
+GROWTH = st.lists(
+    st.tuples(
+        st.sampled_from(["grow", "place", "come", "tick", "block"]),
+        st.integers(0, 2 * SIZE),
+        st.sampled_from([0.5, 5.0, 30.0, 200.0]),
+    ),
+    max_size=25,
+)
+
+
+@KINDS
+@given(ops=GROWTH, started=st.booleans())
+def test_growth_breaks_nothing(remade, ops, started):
+    """Whatever becomes of what is wanted more, of those that were let in none is taken away."""
+    gang = Gang(remade, gives_up=True)
+    gang.step()
+    gang.do("place", 0, 0.0)
+    grown = [("grow", 0, 0.0)] if not started else []
+    for op in (*grown, *(("come", slot, 0.0) for slot in range(SIZE)), *ops):
+        if op[0] == "grow":
+            gang.grow()
+        else:
+            gang.do(op[0], op[1] % len(gang.slots), op[2])
+        gang.step()
+        assert not gang.memory.released
+        assert not gang.memory.leaving
+    assert sum(bool(pod.node) for pod in gang.pods.values()) >= SIZE
 
 
 PODS = st.lists(

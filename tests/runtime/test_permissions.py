@@ -113,50 +113,6 @@ def test_no_lease_is_asked_for_without_election():
 
 
 @pytest.mark.parametrize(
-    ("access", "attributes"),
-    [
-        (Access("pods", "", "list"), {"resource": "pods", "verb": "list"}),
-        (
-            Access("pods/binding", "team", "create"),
-            {
-                "resource": "pods",
-                "subresource": "binding",
-                "namespace": "team",
-                "verb": "create",
-            },
-        ),
-        (
-            Access("tfjobs.kubeflow.org/status", "", "patch"),
-            {
-                "group": "kubeflow.org",
-                "resource": "tfjobs",
-                "subresource": "status",
-                "verb": "patch",
-            },
-        ),
-    ],
-)
-def test_review_asks_for_exactly_that(access, attributes):
-    """Group, subresource and namespace stand only where there are any."""
-    assert access.review()["spec"] == {"resourceAttributes": attributes}
-
-
-def test_what_is_missing_is_one_line():
-    """Each resource with its verbs, each namespace, and where the roles are."""
-    missing = (
-        Access("nodes", "", "list"),
-        Access("nodes", "", "watch"),
-        Access("podgroups.scheduling.incubator.k8s.io", "team", "create"),
-    )
-    assert access.sentence(missing, "embedded") == (
-        "this account may not list, watch nodes; create "
-        "podgroups.scheduling.incubator.k8s.io in namespace team; the roles of "
-        "manifests/overlays/embedded grant what is needed"
-    )
-    assert access.sentence((), "embedded") == ""
-
-
-@pytest.mark.parametrize(
     "row", [row for row in rows() if row.operator.component], ids=lambda r: r.operator.component
 )
 def test_components_grant_what_single_kinds_need_and_no_more(row):

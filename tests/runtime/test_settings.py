@@ -319,6 +319,7 @@ FIELDS = [
     ("--priority-class=false", "priority_class", False),
     ("--pending-pods-budget=0", "pending_pods_budget", 0),
     ("--member-hold=30s", "member_hold", 30.0),
+    ("--node-lost-after=5m", "node_lost_after", 300.0),
     ("--on-hold-expired=release", "on_hold_expired", "release"),
     ("--reservation-after=1m", "reservation_after", 60.0),
     ("--placement=bind", "placement", "bind"),

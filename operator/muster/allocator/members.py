@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from muster.allocator import verdict
 from muster.allocator.tracker import PATIENCE, GangFacts
@@ -79,6 +79,16 @@ class _Entry:
     """By what was read, whatever the server refuses beside it."""
 
 
+class _Now(NamedTuple):
+    """What is known of a gang at one moment, and is not read from its objects."""
+
+    refused_until: float
+    """Until when the server refuses its pods."""
+    changes_at: float
+    """When the next of them counts as lost."""
+    creating: bool = False
+
+
 class _Kind:
     """What both kinds have in common."""
 
@@ -89,6 +99,12 @@ class _Kind:
         self._epoch = 0
         """Grows with every change of the settings."""
         self._entries: dict[str, _Entry] = {}
+        self._stranded: frozenset[str] = frozenset()
+        """The gangs that have pods on nodes that do not answer, when this cycle began."""
+
+    def key_of(self, pod: PodView) -> str:
+        """Return the key of the gang that the pod belongs to, empty if there is none."""
+        raise NotImplementedError
 
     def begin(self, settings: GangSettings) -> None:
         """Take in by which settings facts are gathered from now on."""
@@ -97,6 +113,16 @@ class _Kind:
             rules = replace(settings.rules, priorities=dict(settings.rules.priorities))
             self._settings = replace(settings, rules=rules)
             self._epoch += 1
+        self._stranded = frozenset(map(self.key_of, self._store.stranded()))
+
+    def _lost(
+        self, key: str, job: Job | None, pods: Callable[[], Mapping[str, PodView]], now: float
+    ) -> tuple[Mapping[str, PodView], float]:
+        """Return those of the pods by place that are lost, and when the next one will be."""
+        # To go through all pods of all gangs in each cycle would cost.
+        if key not in self._stranded:
+            return {}, math.inf
+        return self._store.away.look(job, pods(), now)
 
     def _kept(self, keys: Iterable[str]) -> Sequence[str]:
         """Return the keys of all gangs there are; what is kept of others is dropped."""
@@ -116,21 +142,29 @@ class _Kind:
         return entry
 
     def _as_of_now(
-        self, entry: _Entry, namespace: str, nodes: Collection[str], refused_until: float
+        self, entry: _Entry, namespace: str, nodes: Collection[str], moment: _Now
     ) -> GangFacts | None:
         """Return the facts with those that change without a change of the gang."""
         facts = entry.facts
         if facts is None:
             return None
-        blocked_until = max(entry.blocked_until, refused_until)
+        blocked_until = max(entry.blocked_until, moment.refused_until)
         guarded = self._store.budgets.forbid(namespace, facts.pods.values())
         knows = self._store.columns.knows
         # Not part of what the facts are read from: of a thousand gangs a node that goes concerns
         # those alone that were given it.
         lost = frozenset(node for node in nodes if not knows(node))
-        if (blocked_until, guarded, lost) != (facts.blocked_until, facts.guarded, facts.lost):
+        known = (facts.blocked_until, facts.guarded, facts.lost, facts.changes_at, facts.creating)
+        if (blocked_until, guarded, lost, moment.changes_at, moment.creating) != known:
             # Kept, so that as long as nothing changes the facts are the same object.
-            entry.facts = replace(facts, blocked_until=blocked_until, guarded=guarded, lost=lost)
+            entry.facts = replace(
+                facts,
+                blocked_until=blocked_until,
+                guarded=guarded,
+                lost=lost,
+                changes_at=moment.changes_at,
+                creating=moment.creating,
+            )
         return entry.facts
 
 
@@ -198,12 +232,14 @@ class JobMembers(_Kind):
         if job is None:
             return None
         of = (job.uid, job.generation, self._store.quotas.version, self._epoch)
+        lost, loses_at = self._lost(key, job, lambda: self._store.own_pods(job), now)
         # The number comes first: it differs most often, and a job takes long to compare.
-        source = (self._store.jobs.revision(key), of, job)
-        entry = self._entry(key, source, lambda: self._read(job, of))
+        source = (self._store.jobs.revision(key), of, lost, job)
+        entry = self._entry(key, source, lambda: self._read(job, of, lost))
         refusal = self._store.jobs.refusal(job, now)
-        until = refusal.ends if refusal is not None and refusal.blocks_pods else 0.0
-        return self._as_of_now(entry, job.namespace, nodes, until)
+        until = refusal.until if refusal is not None and refusal.blocks_pods else 0.0
+        creating = self._store.jobs.is_creating(key)
+        return self._as_of_now(entry, job.namespace, nodes, _Now(until, loses_at, creating))
 
     def _template(self, job: Job, of: tuple[str, int, int, int]) -> Template:
         book, rules = self._store.quotas, self._settings.rules
@@ -224,14 +260,16 @@ class JobMembers(_Kind):
             late=gangs.late_names(job),
         )
 
-    def _read(self, job: Job, of: tuple[str, int, int, int]) -> GangFacts:
+    def _read(
+        self, job: Job, of: tuple[str, int, int, int], lost: Mapping[str, PodView]
+    ) -> GangFacts:
         template = self._templates.get(job.key)
         if template is None or template.of != of:
             template = self._templates[job.key] = self._template(job, of)
         scheduler = self._store.backend.scheduler_name
         return job_facts(
             job,
-            dict(self._store.own_pods(job)),
+            {**self._store.own_pods(job), **lost},
             template,
             self._settings,
             Verdict(scheduler, GangPhase.WAITING, names.flat(job.name), gangs.minimum(job)),
@@ -250,9 +288,9 @@ def job_facts(
     """Return what is known of the gang of a job; `pods` are its own by place."""
     rules, written = settings.rules, job.status.gang
     here = template.tasks
-    counted = list(
-        gangs.of(gangs.placed_here(job, rules), pods.values()) if here else pods.values()
-    )
+    # By place: pods of an operator before this one lack labels of ours.
+    places = gangs.names_of(job, gangs.placed_here(job, rules)) if here else list(pods)
+    counted = [pods[place] for place in places if place in pods]
     elsewhere = gangs.elsewhere(job, rules) if here else 0
     late = sum(place not in pods for place in template.late)
     gives_up = _gives_up(job, settings)
@@ -269,6 +307,8 @@ def job_facts(
         wanted=template.wanted,
         begins=job.created,
         ready=standing.placed(counted),
+        ending=sum(map(standing.is_ending, counted)),
+        had=_had(job, late, rules),
         # What another scheduler places, and what comes late by design, breaks no gang.
         need=gangs.minimum(job, late) - elsewhere,
         late=template.late,
@@ -295,6 +335,15 @@ def job_facts(
         lapse=f"its pods were not created within {timeout or PATIENCE:.0f} s",
         blocked_until=math.inf if blocked else policies.restart_due(job) or 0.0,
     )
+
+
+def _had(job: Job, late: int, rules: GangRules) -> int | None:
+    """Return how many of those that are placed here the gang had, by its status."""
+    had = standing.had(job)
+    if had is None:
+        return None
+    grown = max(0, gangs.minimum(job, late) - had)
+    return max(0, gangs.minimum(job) - gangs.elsewhere(job, rules) - grown)
 
 
 def _gives_up(job: Job, settings: GangSettings) -> bool:
@@ -336,23 +385,37 @@ class PodGroupMembers(_Kind):
         return pod.name
 
     def facts(self, key: str, nodes: Collection[str], now: float) -> GangFacts | None:
-        """Return what is known of a gang of other people's pods. `now` decides nothing here."""
-        del now
+        """Return what is known of a gang of other people's pods."""
         group = self._store.group_of(key)
         if group is not None and self._store.is_of_job(group):
             return None  # its job knows better
-        source = (self._store.foreign.revision(key), self._epoch, group)
-        entry = self._entry(key, source, lambda: self._read(key, group))
-        return self._as_of_now(entry, key.split("/", 2)[1], nodes, 0.0)
+        members = self._store.foreign.members
+        lost, loses_at = self._lost(
+            key, None, lambda: {pod.name: pod for pod, _ in members(key)}, now
+        )
+        source = (self._store.foreign.revision(key), self._epoch, lost, group)
+        entry = self._entry(key, source, lambda: self._read(key, group, lost))
+        return self._as_of_now(entry, key.split("/", 2)[1], nodes, _Now(0.0, loses_at))
 
-    def _read(self, key: str, group: GroupView | None) -> GangFacts | None:
-        members = self._store.foreign.members(key)
+    def _read(
+        self, key: str, group: GroupView | None, lost: Mapping[str, PodView]
+    ) -> GangFacts | None:
+        found = self._store.foreign.members(key)
+        members = [(lost.get(pod.name, pod), ask) for pod, ask in found] if lost else found
         if all(pod.terminal for pod, _ in members):
             return None
         terms = podgroups.terms(key, members, group, self._settings.rules)
         scheduler, name = self._store.backend.scheduler_name, key.split("/", 2)[2]
         blank = Verdict(scheduler, GangPhase.WAITING, name, terms.minimum)
-        return group_facts(key, members, terms, self._settings, blank, next(self._revisions))
+        facts = group_facts(key, members, terms, self._settings, blank, next(self._revisions))
+        return replace(facts, had=_had_by(group))
+
+
+def _had_by(group: GroupView | None) -> int | None:
+    """Return how many a gang had when its group was last said to run, None if that is not said."""
+    if group is None or group.phase != names.GroupPhase.RUNNING:
+        return None
+    return group.counts.get("running", 0) + group.counts.get("succeeded", 0) or None
 
 
 def group_facts(
@@ -380,6 +443,7 @@ def group_facts(
         begins=min(pod.created for pod in pods.values()),
         remade=False,
         ready=standing.placed(pods.values()),
+        ending=sum(map(standing.is_ending, pods.values())),
         need=terms.minimum,
         youngest=_youngest(pods.values()),
         owed=any(pod.nominated for pod in pods.values() if not pod.node),

@@ -144,7 +144,9 @@ class GroupStatus:
         least = facts.asks.min_member if facts is not None else 0
         whole = facts is not None and podgroups.ready(members) >= least
         verdict = _overtaken(memory.verdict) if whole else memory.verdict
-        phase, counts = podgroups.phase(members, least), podgroups.counts(members)
+        # A gang that is to grow runs as it did: one that comes after this process goes by that.
+        kept = least if memory.had is None else min(least, memory.had)
+        phase, counts = podgroups.phase(members, kept), podgroups.counts(members)
         patch = podgroup.status(group, verdict, phase, counts, time.time())
         if patch is None:
             return

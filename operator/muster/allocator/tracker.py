@@ -23,6 +23,7 @@ from muster.cluster.gangs import GangInput
 from muster.cluster.pods import PodShape
 from muster.cluster.tasks import Plan, TaskSet
 from muster.controller import jobpods
+from muster.gang.standing import is_placed
 from muster.scheduler.decision import Decision, Placement
 from muster.scheduler.model import Refusal
 
@@ -31,8 +32,10 @@ PATIENCE: Final = 120.0
 
 scheduleTimeoutSeconds of the job or PodGroup overrules it."""
 REST: Final = 30.0
-ANNOUNCING: Final = 2.0
-"""Seconds for which evicting waits until it is written whose room it will be, and who leaves."""
+ANNOUNCING: Final = 60.0
+"""Seconds for which evicting waits until it is written whose room it will be, and who leaves.
+
+However busy the server, that is written long before; only what cannot be written at all is not."""
 REPEAT: Final = 2.0
 """Seconds after which a pod that is not going yet is evicted once more."""
 GATHERING: Final = 0.5
@@ -78,6 +81,10 @@ class GangFacts:
     any time, which have nothing to do with a release or a promise to the old ones."""
     ready: int = 0
     """Pods that have a node and stay there, or have succeeded."""
+    ending: int = 0
+    """Pods that are being taken away and have not ended: each is a member until then."""
+    had: int | None = None
+    """By what is written: how many it had when it last was whole, as `asks.min_member` counts."""
     need: int = 0
     """How many must be ready for it to be whole: its minimum without those that come late by
     design."""
@@ -121,11 +128,15 @@ class GangFacts:
     lapse: str = ""
     """What is said when pods did not come to their nodes: in how many seconds."""
     blocked_until: float = 0.0
-    """Until when its pods cannot be created."""
+    """Until when its pods cannot be created; infinite: nobody knows."""
     guarded: bool = False
     """A disruption budget forbids to evict it as a whole."""
     lost: frozenset[str] = _NONE
     """Nodes that pods were given and that are gone."""
+    creating: bool = False
+    """Pods of it are being created at this moment."""
+    changes_at: float = math.inf
+    """When they change by time alone: a pod whose node does not answer counts as lost then."""
 
     @property
     def patience(self) -> float:
@@ -198,6 +209,10 @@ class InputKey:
     barred: bool
     moving: bool
     owed: bool
+    growth: int
+    """How many more must be together than the gang had."""
+    mends: bool
+    """It lacks some of those it had: these come first, and what it has grown by after them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,9 +237,14 @@ class GangMemory:
     """It has been whole at some time, or had been when this process began."""
     was_whole: bool = False
     """The same, since it last began anew."""
+    had: int | None = None
+    """With how many it last was whole or was let in, as `asks.min_member` counts; None: that is
+    not known. Only by losing of those it is broken: what is wanted since waits like any gang."""
     broken_since: float | None = None
     placed_at: float | None = None
     """When it was last given nodes; None: before this process began, or not yet."""
+    came_at: float = 0.0
+    """When the last of its assumed pods has come."""
     rests_until: float = 0.0
     released: bool = False
     """Its pods are being taken away, so that it can start whole again."""
@@ -403,6 +423,7 @@ def begin(facts: GangFacts) -> GangMemory:
         uid=facts.uid,
         started=whole,
         was_whole=whole,
+        had=facts.had,
         released=facts.resumes,
         owed=facts.owed,
         previous={place: pod.node for place, pod in facts.pods.items() if pod.node},
@@ -418,6 +439,7 @@ def step(memory: GangMemory, facts: GangFacts, now: float) -> Step:
         wakes = (Wake(memory.due),) if memory.due < math.inf else ()
         return Step(memory, memory.input, wakes)
     turn = _Turn(memory, facts, now)
+    turn.wake(facts.changes_at)
     # The order matters: room that has lost its sense is given back before it is judged who is
     # there, that before the hold, and the input is made of what is left.
     _prune(turn)
@@ -501,15 +523,19 @@ def _is_another(it: Assumed, pod: PodView) -> bool:
 
 
 def _lapse(turn: _Turn) -> None:
-    """Give all room back if the first pod has not come for too long; the gang rests then."""
+    """Give all room back if no pod has come for too long; the gang rests then.
+
+    Of a large gang some are created long after it was given its nodes.
+    """
     facts, assumed = turn.facts, turn.memory.assumed
     # Those that come late by design may take as long as the others need to become ready.
     since = min((it.since for p, it in assumed.items() if p not in facts.late), default=None)
     if since is None:
         return
-    end = since + facts.patience
-    if turn.now < end:
-        turn.wake(end)
+    end = max(since, turn.memory.came_at) + facts.patience
+    # Whoever else got the room of a pod that is on its way to the server would share it.
+    if turn.now < end or facts.creating:
+        turn.wake(max(end, turn.now + FIRST_RETRY))
         return
     turn.forget(assumed)
     turn.remember(rests_until=turn.now + REST)
@@ -524,6 +550,28 @@ def _is_admitted(memory: GangMemory, facts: GangFacts) -> bool:
     return facts.youngest is not None or memory.was_whole
 
 
+def _had(memory: GangMemory, facts: GangFacts) -> int | None:
+    """Return with how many the gang last was whole or was let in, None if it is neither."""
+    admitted, full = _is_admitted(memory, facts), facts.asks.min_member
+    if memory.released or not (admitted or memory.assumed):
+        return None
+    if admitted and facts.ready >= facts.need:
+        return full
+    if memory.had is None:
+        return full if facts.ready + len(memory.assumed) >= facts.need else None
+    return min(memory.had, full)
+
+
+def _growth(memory: GangMemory, facts: GangFacts) -> int:
+    """Return how many more must be together than the gang had."""
+    return 0 if memory.had is None else max(0, facts.asks.min_member - memory.had)
+
+
+def _least(memory: GangMemory, facts: GangFacts) -> int:
+    """Return how many must be ready for the gang to be what it was: with fewer it is broken."""
+    return facts.need - _growth(memory, facts)
+
+
 def _observe_presence(turn: _Turn) -> None:
     """Take in who is there: whether that makes it whole, and whether a release is over."""
     facts = turn.facts
@@ -532,12 +580,13 @@ def _observe_presence(turn: _Turn) -> None:
     elif facts.youngest is None and not facts.remade and turn.memory.was_whole:
         # Nobody knows that other pods of the same group are to follow those that went.
         turn.remember(was_whole=False)
+    turn.remember(had=_had(turn.memory, facts))
     if turn.memory.assumed:
         return
     if turn.memory.arrivals:
         turn.effects.append(Arrived(turn.memory.arrivals))
         turn.remember(arrivals=())
-    whole = facts.ready >= facts.need and facts.youngest is not None
+    whole = facts.ready >= _least(turn.memory, facts) and facts.youngest is not None
     if whole and not turn.memory.was_whole and not turn.memory.released:
         if not turn.memory.started:
             turn.effects.append(Started(max(0.0, turn.now - facts.begins)))
@@ -578,12 +627,16 @@ def _hold_until(turn: _Turn) -> float | None:
     The hold starts with the loss and goes on until the members are there: a node that was given
     again is not yet a pod, and if it began anew with each of them, a gang whose pods never come
     would keep its room for ever. A gang that is only starting has lost nothing while its pods
-    are still on their way; for how long they may be, their patience says.
+    are still on their way; for how long they may be, their patience says. Nor has one whose
+    member is still ending.
     """
     memory, facts = turn.memory, turn.facts
-    lacks = facts.ready < facts.need and _is_admitted(memory, facts)
-    starts = not memory.was_whole and facts.ready + len(memory.assumed) >= facts.need
-    if memory.released or not facts.tasks or not lacks:
+    least = _least(memory, facts)
+    lacks = facts.ready + facts.ending < least and _is_admitted(memory, facts)
+    starts = not memory.was_whole and facts.ready + len(memory.assumed) >= least
+    # Of a gang that nobody may look after nothing would be made again, so nothing is given up.
+    halted = facts.blocked_until == math.inf
+    if memory.released or halted or not facts.tasks or not lacks:
         turn.remember(broken_since=None)
         return None
     if memory.broken_since is None:
@@ -625,6 +678,7 @@ def _release(turn: _Turn, departure: Departure) -> None:
         nominated=departure.nodes,
         moving=bool(departure.nodes),
         was_whole=False,
+        had=None,
         asked=None,
         broken_since=None,
         placed_at=None,
@@ -661,13 +715,15 @@ def _make_input(turn: _Turn, hold_until: float | None, *, barred: bool) -> None:
         turn.remember(input=None, key=None)
         return
     _drop_half(turn)
-    memory = turn.memory
+    memory, growth = turn.memory, _growth(turn.memory, facts)
+    mends = growth > 0 and facts.ready < _least(memory, facts)
     for retry in memory.retries.values():
         turn.wake(retry.until)
+    pausing = frozenset(p for p, retry in memory.retries.items() if retry.until > turn.now)
     plan = Plan(
         assumed=memory.nodes,
         previous=memory.previous,
-        later=frozenset(p for p, retry in memory.retries.items() if retry.until > turn.now),
+        later=pausing | _fresh(memory, facts) if mends else pausing,
         leaving=memory.leaving.keys(),
         nominated=memory.nominated,
         # Only quotas ask for them: else nothing changes where pods are shown.
@@ -683,10 +739,23 @@ def _make_input(turn: _Turn, hold_until: float | None, *, barred: bool) -> None:
         barred=barred,
         moving=memory.moving,
         owed=memory.owed,
+        growth=growth,
+        mends=mends,
     )
     # An equal key keeps the old input, and with it what the columns made of this gang.
     if key != memory.key:
         turn.remember(input=_input(facts, key), key=key)
+
+
+def _fresh(memory: GangMemory, facts: GangFacts) -> frozenset[str]:
+    """Return the places that no pod ever had, for which one that is lost is not to wait.
+
+    None if not all that are lost are known: a process that has just begun has not seen them.
+    """
+    known = memory.previous.keys() | memory.retries.keys()
+    there = sum(place in facts.pods and is_placed(facts.pods[place]) for place in known)
+    lost = _least(memory, facts) - facts.ready
+    return facts.wanted - known if len(known) - there >= lost else _NONE
 
 
 def _drop_half(turn: _Turn) -> None:
@@ -699,7 +768,8 @@ def _drop_half(turn: _Turn) -> None:
     memory, facts = turn.memory, turn.facts
     if not memory.assumed or _is_admitted(memory, facts):
         return
-    if facts.ready + len(memory.assumed) >= facts.asks.min_member:
+    full = facts.asks.min_member - _growth(memory, facts)
+    if facts.ready + len(memory.assumed) >= full:
         return
     under_way = {p for p, pod in facts.pods.items() if pod.uid in memory.binding}
     turn.forget(place for place in memory.assumed if place not in under_way)
@@ -708,7 +778,9 @@ def _drop_half(turn: _Turn) -> None:
 def _input(facts: GangFacts, key: InputKey) -> GangInput:
     """Return the gang as the scheduler sees it."""
     roles, pending = tasks.roles(facts.tasks, facts.pods, key.plan)
-    admitted = facts.youngest is not None or key.was_whole
+    grows = key.growth > 0 and not key.mends
+    # What it has grown by has no claim on room: it is let in as any gang is.
+    admitted = (facts.youngest is not None or key.was_whole) and not grows
     refusal = facts.asks.refusal
     # A gang that runs keeps its claim: a quota that has become smaller lets its pods be replaced
     # again some day, and the API server says it of each pod until then.
@@ -716,6 +788,7 @@ def _input(facts: GangFacts, key: InputKey) -> GangInput:
         refusal, pending = facts.obstacle, {}
     return replace(
         facts.asks,
+        min_member=facts.asks.min_member - (key.growth if key.mends else 0),
         roles=roles,
         pending={name: amount for name, amount in pending.items() if amount},
         admitted=admitted,
@@ -854,6 +927,7 @@ def arrived(memory: GangMemory, place: str, pod: PodView, now: float) -> GangMem
         comes = place in memory.assumed and memory.assumed[place].means(pod)
         if comes:
             changes["assumed"] = _without(memory.assumed, place)
+            changes["came_at"] = now
         if comes or pod.uid in memory.binding:
             changes["arrivals"] = (*memory.arrivals, pod)
         if not pod.deleting and memory.previous.get(place) != pod.node:
@@ -977,6 +1051,7 @@ def _assume(turn: _Turn, assignments: Iterable[Assignment]) -> bool:
     turn.remember(
         assumed={**memory.assumed, **made},
         unbound=memory.unbound - made.keys(),
+        had=facts.asks.min_member if memory.had is None else memory.had,
         placed_at=now,
         cause=None,
         due=0.0,

@@ -23,7 +23,7 @@ from kubernetes.client import models
 from pydantic import BaseModel, Field
 
 from muster.api import jobs, names, quantity, status
-from muster.api.jobs import Count, Int32, Kind, Model, Quantity, Rule
+from muster.api.jobs import Amount, Count, Int32, Kind, Model, Quantity, Rule
 from muster.api.model import Json
 
 QUANTITY: Final[Json] = {"pattern": quantity.PATTERN, "x-kubernetes-int-or-string": True}
@@ -45,11 +45,18 @@ _OPEN: Final[dict[str, Json]] = {
     "ownerReferences": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
 }
 """Items of metadata lists that no pod inherits: accepted whatever they hold."""
-
-
-def template() -> Json:
-    """Return the schema of a PodTemplateSpec: every field, required ones as upstream."""
-    return kubernetes_schema("V1PodTemplateSpec")
+_LABELLED: Final = ["In", "NotIn", "Exists", "DoesNotExist"]
+_BOUNDS: Final[dict[str, dict[str, Json]]] = {
+    "V1LabelSelectorRequirement": {"operator": {"enum": _LABELLED}},
+    "V1NodeSelectorRequirement": {"operator": {"enum": [*_LABELLED, "Gt", "Lt"]}},
+    "V1PreferredSchedulingTerm": {"weight": {"minimum": 1, "maximum": 100}},
+    "V1WeightedPodAffinityTerm": {"weight": {"minimum": 1, "maximum": 100}},
+    "V1TopologySpreadConstraint": {
+        "maxSkew": {"minimum": 1, "format": "int32"},
+        "minDomains": {"minimum": 1, "format": "int32"},
+    },
+}
+"""What no pod may have, so that it is known before one is made."""
 
 
 def kubernetes_schema(name: str) -> Json:
@@ -61,6 +68,8 @@ def kubernetes_schema(name: str) -> Json:
         names[key]: QUANTITY if names[key] in quantities else _field(names[key], type_)
         for key, type_ in model.openapi_types.items()
     }
+    for field, bounds in _BOUNDS.get(name, {}).items():
+        fields[field] = fields[field] | bounds
     required = {
         field.serialization_alias or key
         for key, field in model.model_fields.items()
@@ -87,7 +96,7 @@ class PodGroupSpec(Model):
     min_member: Count | None = Field(None, description="Pods that must start together.")
     queue: str | None = Field(None, description="Queue the group waits in; default: default.")
     priority_class_name: str | None = None
-    min_resources: dict[str, Quantity] | None = Field(
+    min_resources: dict[str, Amount] | None = Field(
         None, description="What must be free before the group starts."
     )
     schedule_timeout_seconds: Count | None = Field(
@@ -132,7 +141,7 @@ class QueueSpec(Model):
     weight: Int32 | None = Field(
         None, description="Share in proportion to the other queues; less than 1 counts as 1."
     )
-    capability: dict[str, Quantity] | None = Field(
+    capability: dict[str, Amount] | None = Field(
         None, description="What the queue may never exceed."
     )
 
@@ -187,36 +196,40 @@ _APPROVAL: Final[Mapping[str, Json]] = {
 def documents(kinds: Iterable[Kind]) -> dict[str, Json]:
     """Return every CustomResourceDefinition by the name of its file, those of `kinds` first."""
     made = [_job(kind) for kind in kinds]
-    made.append(_pod_group())
-    made.append(_queue())
+    for kind, plural, spec, state, columns, scope in (
+        ("PodGroup", "podgroups", PodGroupSpec, PodGroupStatus, _GROUP_COLUMNS, "Namespaced"),
+        ("Queue", "queues", QueueSpec, QueueStatus, _QUEUE_COLUMNS, "Cluster"),
+    ):
+        root = _root(schema(spec), schema(state))
+        versions = [_version(names.SCHEDULING_VERSION, root, columns)]
+        made.append(_crd(names.SCHEDULING_GROUP, kind, plural, versions, scope))
     return {f"{doc['spec']['group']}_{doc['spec']['names']['plural']}.yaml": doc for doc in made}
 
 
 def render(kinds: Iterable[Kind]) -> dict[str, str]:
     """Return the text of every file of `crds/` by its name."""
     return {
-        name: HEADER + yaml.dump(doc, Dumper=_Plain, sort_keys=False, width=99)
+        name: HEADER + yaml.dump(doc, Dumper=Plain, sort_keys=False, width=99)
         for name, doc in documents(kinds).items()
     }
 
 
-class _Plain(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+class Plain(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
     """YAML without anchors: every reader understands it. In C where there is one: it is long."""
 
-    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002, D102 -- PyYAML's
         return True
 
 
 def _job(kind: Kind) -> Json:
     versions = [
-        {
-            "name": version,
-            "served": True,
-            "storage": version == kind.versions[0],
-            "subresources": {"status": {}, **_scale(kind)},
-            "additionalPrinterColumns": list(_JOB_COLUMNS),
-            "schema": {"openAPIV3Schema": _job_root(kind, version)},
-        }
+        _version(
+            version,
+            _job_root(kind, version),
+            _JOB_COLUMNS,
+            storage=version == kind.versions[0],
+            subresources={"status": {}, **_scale(kind)},
+        )
         for version in kind.versions
     ]
     return _crd(names.GROUP, kind.name, kind.plural, versions)
@@ -237,25 +250,19 @@ def _scale(kind: Kind) -> Json:
 
 
 def _job_root(kind: Kind, version: str) -> Json:
-    return {**_root(job_spec(kind, version), job_status()), "required": ["spec"]}
+    root = {**_root(job_spec(kind, version), job_status()), "required": ["spec"]}
+    kept = [_ratcheted(rule)[-1] for rule in kind.changes]
+    return {**root, **({"x-kubernetes-validations": kept} if kept else {})}
 
 
-def _pod_group() -> Json:
-    root = _root(schema(PodGroupSpec), schema(PodGroupStatus))
-    return _crd(names.SCHEDULING_GROUP, "PodGroup", "podgroups", [_version(root, _GROUP_COLUMNS)])
-
-
-def _queue() -> Json:
-    root = _root(schema(QueueSpec), schema(QueueStatus))
-    versions = [_version(root, _QUEUE_COLUMNS)]
-    return _crd(names.SCHEDULING_GROUP, "Queue", "queues", versions, scope="Cluster")
-
-
-def _version(root: Json, columns: Sequence[Json]) -> Json:
+def _version(
+    name: str, root: Json, columns: Sequence[Json], *, storage: bool = True, **more: Json
+) -> Json:
     return {
-        "name": names.SCHEDULING_VERSION,
+        "name": name,
         "served": True,
-        "storage": True,
+        "storage": storage,
+        **more,
         "additionalPrinterColumns": list(columns),
         "schema": {"openAPIV3Schema": root},
     }

@@ -12,6 +12,8 @@ from muster.api import quantity
 
 _FIRST: Final = datetime.min.replace(tzinfo=UTC).timestamp()
 _LAST: Final = datetime.max.replace(tzinfo=UTC).timestamp()
+_INT64: Final = 2**63
+INT32: Final = (-(2**31), 2**31 - 1)
 
 
 def parse_time(value: object) -> float | None:
@@ -29,9 +31,18 @@ def parse_time(value: object) -> float | None:
     return seconds if _FIRST <= seconds < _LAST else None
 
 
+def moment(seconds: float) -> float:
+    """Return a time, or infinity for one after the year 9999: that is as good as never."""
+    return seconds if seconds < _LAST else math.inf
+
+
 def format_time(seconds: float) -> str:
-    """Return seconds since the epoch as RFC 3339 in UTC, fractions cut off."""
-    return f"{datetime.fromtimestamp(math.floor(seconds), UTC).isoformat()[:19]}Z"
+    """Return seconds since the epoch as RFC 3339 in UTC, fractions cut off.
+
+    What lies before the year 1 or after 9999 is written as the first or the last second of it.
+    """
+    written = math.floor(min(max(seconds, _FIRST), _LAST - 1))
+    return f"{datetime.fromtimestamp(written, UTC).isoformat()[:19]}Z"
 
 
 def mapping(value: object) -> Mapping[str, Any]:
@@ -50,8 +61,15 @@ def text(value: object) -> str:
 
 
 def integer(value: object) -> int | None:
-    """Return the value if it is a whole number, else None."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    """Return the value if it is a whole number of at most 64 bits, else None."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if -_INT64 <= value < _INT64 else None
+
+
+def within(value: object, least: int, most: int) -> int:
+    """Return the value if it is a whole number, `least` or `most` if it is beyond these."""
+    return min(max(integer(value) or 0, least), most)
 
 
 def covers(there: Any, wanted: Any) -> bool:

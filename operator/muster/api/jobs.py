@@ -28,16 +28,20 @@ def _quantity(value: object) -> object:
 
 
 Int32 = Annotated[int, Field(json_schema_extra={"format": "int32"})]
-Int64 = Annotated[int, Field(json_schema_extra={"format": "int64"})]
 Count = Annotated[int, Field(ge=0, json_schema_extra={"format": "int32"})]
+MOST_REPLICAS: Final = 100_000
+"""Of one role; more pods than any cluster has would only keep the operator busy."""
+Replicas = Annotated[int, Field(ge=0, le=MOST_REPLICAS, json_schema_extra={"format": "int32"})]
 LongCount = Annotated[int, Field(ge=0, json_schema_extra={"format": "int64"})]
 Quantity = Annotated[
     Any,
     AfterValidator(_quantity),
     WithJsonSchema({"x-kubernetes-int-or-string": True, "pattern": quantity.PATTERN}),
 ]
-OpenObject = Annotated[
-    Json, WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
+Amount = Annotated[
+    Any,
+    AfterValidator(_quantity),
+    WithJsonSchema({"x-kubernetes-int-or-string": True, "pattern": quantity.AMOUNT}),
 ]
 PodTemplate = Annotated[Json, WithJsonSchema({KUBERNETES: "V1PodTemplateSpec"})]
 MetricSpec = Annotated[Json, WithJsonSchema({KUBERNETES: "V2MetricSpec"})]
@@ -94,7 +98,7 @@ class RunPolicy(Model):
 class ReplicaSpec(Model):
     """One role of the job: how many pods, of what shape, and what happens when one fails."""
 
-    replicas: Count | None = Field(None, description="Number of pods; default: 1.")
+    replicas: Replicas | None = Field(None, description="Number of pods; default: 1.")
     restart_policy: RestartPolicy | None = Field(
         None, description="What happens when a pod fails; ExitCode restarts codes from 128 on."
     )
@@ -242,6 +246,17 @@ class Rule:
     """Only new objects are asked: what it is about may change without the author's doing."""
 
 
+def names_that_fit(spec_field: str, unless: str = "") -> Rule:
+    """Return the rule, for a job as a whole, that all its pods' names fit a DNS label."""
+    counted = f"{{0}}.spec.{spec_field}[t].replicas"
+    return Rule(
+        f"{unless}!has({{0}}.spec.{spec_field}) || {{0}}.spec.{spec_field}.all(t, "
+        f"!has({counted}) || {counted} < 2 || "
+        f"size({{0}}.metadata.name) + size(t) + size(string({counted} - 1)) < 62)",
+        "the name of the last pod must be no more than 63 characters; ask for fewer replicas",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """One kind of job as the API server knows it."""
@@ -262,6 +277,8 @@ class Kind:
         names.MANAGED_BY_MULTIKUEUE,
     )
     """Values that `runPolicy.managedBy` may have, in order."""
+    changes: tuple[Rule, ...] = ()
+    """Rules for a job as a whole that a change must not break, `kubectl scale` neither."""
     rules: tuple[Rule, ...] = ()
     """What only this kind demands."""
     scaled: str = ""

@@ -22,6 +22,13 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Why a document that is stored cannot be understood."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Replica:
     """One replica role of a job, defaults applied."""
 
@@ -141,6 +148,11 @@ class Job:
         """Say whether one failed member takes all others with it."""
         return self.annotations.get(names.RESTART) == names.RESTART_GANG
 
+    @property
+    def replaces_unreachable(self) -> bool:
+        """Say whether its author knows that what does not answer does not run."""
+        return self.annotations.get(names.REPLACE_UNREACHABLE) == names.REPLACE_BY_FORCE
+
     def replica(self, type_: str) -> Replica | None:
         """Return the role of that name (canonical spelling), or None."""
         return next((r for r in self.replicas if r.type == type_), None)
@@ -220,6 +232,10 @@ class PodView:
     """When that batch Job came to a good end."""
     group: str = ""
     """Name in `spec.schedulingGroup`: Kubernetes' own gangs."""
+    lost: bool = False
+    """Its node has not answered for so long that it counts as gone, though it may run."""
+    fenced: bool = False
+    """It is lost, and does not run, or is not to be waited for: it may make place."""
 
     @property
     def place(self) -> str:
@@ -303,3 +319,5 @@ class GroupView:
     created: float = 0.0
     counts: Mapping[str, int] = field(default_factory=dict)
     """`running`, `succeeded` and `failed` of its status."""
+    unreadable: str = ""
+    """Why what it asks cannot be read."""

@@ -35,6 +35,16 @@ REPLICA_INDEX: Final = "training.kubeflow.org/replica-index"
 JOB_ROLE: Final = "training.kubeflow.org/job-role"
 JOB_ROLE_MASTER: Final = "master"
 APP: Final = "app"
+TYPES_OF_OLD: Final = (
+    "replica-type",
+    "tf-replica-type",
+    "pytorch-replica-type",
+    "mpi-job-role",
+    "mpi_role_type",
+    JOB_ROLE,
+)
+"""Labels by which operators before this one said the role of a pod."""
+INDICES_OF_OLD: Final = ("replica-index", "tf-replica-index", "pytorch-replica-index")
 
 # Links between a pod and its group.
 GROUP_NAME: Final = "scheduling.k8s.io/group-name"
@@ -50,13 +60,14 @@ KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
 RESTART: Final = "muster.kubeflow.org/restart"
 RESTART_GANG: Final = "gang"
 ESTIMATED_SECONDS: Final = "muster.kubeflow.org/estimated-seconds"
+REPLACE_UNREACHABLE: Final = "muster.kubeflow.org/replace-unreachable"
+REPLACE_BY_FORCE: Final = "force"
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 # Schedulers, backends, queues.
 MUSTER_SCHEDULER: Final = "muster"
 KUBE_BATCH_SCHEDULER: Final = "kube-batch"
 VOLCANO_SCHEDULER: Final = "volcano"
-DEFAULT_SCHEDULER: Final = "default-scheduler"
 SCHEDULER_NAMES: Final = (MUSTER_SCHEDULER, KUBE_BATCH_SCHEDULER)
 DEFAULT_QUEUE: Final = "default"
 
@@ -132,6 +143,12 @@ class GroupPhase(StrEnum):
 
 UNSCHEDULABLE: Final = Reason.UNSCHEDULABLE.value
 """Condition type of a PodGroup, and reason of PodScheduled=False and of the event."""
+# Taints that Kubernetes and its administrators put on nodes.
+NOT_READY_TAINT: Final = "node.kubernetes.io/not-ready"
+UNREACHABLE_TAINT: Final = "node.kubernetes.io/unreachable"
+OUT_OF_SERVICE_TAINT: Final = "node.kubernetes.io/out-of-service"
+"""The node is shut down: nothing runs there any more."""
+
 SYSTEM_NAMESPACE: Final = "kube-system"
 SYSTEM_CLASSES: Final = ("system-cluster-critical", "system-node-critical")
 """PriorityClasses of what keeps the cluster itself at work."""
@@ -175,6 +192,7 @@ class Event(StrEnum):
     EVICT = "Evict"
     EVICTION_REFUSED = "EvictionRefused"
     UNREADABLE = Reason.UNREADABLE.value
+    NODE_UNREACHABLE = Reason.NODE_UNREACHABLE.value
 
 
 LOST_RACES: Final = frozenset(

@@ -59,7 +59,8 @@ def _sum(parts: Iterable[Amounts]) -> Amounts:
     total: Amounts = {}
     for part in parts:
         for name, amount in part.items():
-            total[name] = total.get(name, 0) + amount
+            # Any number of containers may ask for any amount each.
+            total[name] = min(total.get(name, 0) + amount, quantity.LIMIT)
     return total
 
 

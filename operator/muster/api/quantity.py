@@ -20,11 +20,17 @@ PATTERN: Final = (
     r"(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
 )
 """What the API server takes for a quantity, as upstream's schemas say it."""
+AMOUNT: Final = (
+    r"^\+?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?[0-9]+))?$"
+)
+"""The same of what cannot be less than nothing, as Kubernetes itself would read it."""
 
 _TEXT = re.compile(
     r"(?P<sign>[+-]?)(?P<number>[0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
-    r"(?:(?P<suffix>[KMGTPE]i|[numkMGTPE])|[eE](?P<exponent>[+-]?[0-9]{1,3}))?"
+    r"(?:(?P<suffix>[KMGTPE]i|[numkMGTPE])|[eE](?P<exponent>[+-]?[0-9]+))?"
 )
+_DIGITS: Final = 40
+"""Numbers of more digits, before the point or behind it, differ from these in nothing."""
 _DECIMAL = {
     "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000), "": Fraction(1),
     "k": Fraction(10**3), "M": Fraction(10**6), "G": Fraction(10**9), "T": Fraction(10**12),
@@ -36,16 +42,33 @@ _BYTES = frozenset({"memory", "storage", "ephemeral-storage"})
 
 
 def parse(quantity: str | float) -> Fraction:
-    """Return the exact value of a quantity as it stands in a document.
+    """Return the value of a quantity as it stands in a document, exact within 40 digits.
 
-    Raises ValueError, naming the text, for everything Kubernetes does not accept.
+    One that is larger is as large as it gets, one that is smaller as small; its length costs
+    nothing. Raises ValueError, naming the text, for everything Kubernetes does not accept.
     """
     match = _TEXT.fullmatch(str(quantity)) if not isinstance(quantity, bool) else None
     if match is None:
-        raise ValueError(f'"{quantity}" is not a quantity; write for example 500m, 2 or 16Gi')
-    scale = _SCALE[match["suffix"] or ""] * Fraction(10) ** int(match["exponent"] or 0)
-    number = Fraction(match["number"].rstrip(".")) * scale
+        shown = str(quantity)[:_DIGITS]
+        raise ValueError(f'"{shown}" is not a quantity; write for example 500m, 2 or 16Gi')
+    number = _decimal(match["number"], match["exponent"] or "0") * _SCALE[match["suffix"] or ""]
     return -number if match["sign"] == "-" else number
+
+
+def _decimal(number: str, exponent: str) -> Fraction:
+    whole, _, part = number.partition(".")
+    digits = (whole + part).lstrip("0")
+    if not digits:
+        return Fraction(0)
+    # Python reads no integer of some thousand digits, and what is cut off here changes nothing.
+    power = int(exponent.lstrip("+-0")[:_DIGITS] or "0")
+    power = -power if exponent.startswith("-") else power
+    size = len(digits) + power - len(part)
+    if abs(size) > _DIGITS:
+        return Fraction(10) ** (_DIGITS if size > 0 else -_DIGITS)
+    kept, rest = digits[: 2 * _DIGITS], digits[2 * _DIGITS :]
+    more = 1 if rest.strip("0") else 0  # up, as everything here is rounded
+    return (int(kept) + more) * Fraction(10) ** (size - len(kept))
 
 
 def in_bytes(resource: str) -> bool:
@@ -62,7 +85,8 @@ def units(resource: str, quantity: str | float) -> int:
     """
     value = parse(quantity)
     if value < 0:
-        raise ValueError(f'"{quantity}" is negative; an amount of {resource} is 0 or more')
+        shown = str(quantity)[:_DIGITS]
+        raise ValueError(f'"{shown}" is negative; an amount of {resource} is 0 or more')
     amount = value if in_bytes(resource) else value * 1000
     # Up, as Kubernetes does: rounded down, a request for a part of the least would be none.
     return min(-(-amount.numerator // amount.denominator), LIMIT)

@@ -58,7 +58,8 @@ class Reason(StrEnum):
     CREATION_REFUSED = "CreationRefused"
     UNSCHEDULABLE = "Unschedulable"
     UNREADABLE = "Unreadable"
-    """It, or what it is made of, is not understood."""
+    """It, or what it is made of or needs, is not understood."""
+    NODE_UNREACHABLE = "NodeUnreachable"
 
     @property
     def ever_possible(self) -> bool:

@@ -73,6 +73,9 @@ def _scalar(schema: Json, value: Any, path: str) -> Iterator[Problem]:
     if value < schema.get("minimum", value):
         detail = f"must be greater than or equal to {schema['minimum']}"
         yield Problem(path, invalid(value, detail))
+    if value > schema.get("maximum", value):
+        detail = f"must be less than or equal to {schema['maximum']}"
+        yield Problem(path, invalid(value, detail))
     bits = _BITS.get(schema.get("format", ""))
     if bits and not -(2**bits) <= value < 2**bits:
         yield Problem(path, invalid(value, f"must be of type {schema['format']}"))
@@ -84,7 +87,8 @@ def _text(schema: Json, value: str, path: str) -> Iterator[Problem]:
     pattern = schema.get("pattern", "")
     if not re.search(pattern, value):
         known = "is not a quantity; write for example 500m, 2 or 16Gi"
-        detail = known if pattern == quantity.PATTERN else f"must match {pattern}"
+        texts = (quantity.PATTERN, quantity.AMOUNT)
+        detail = known if pattern in texts else f"must match {pattern}"
         yield Problem(path, invalid(value, detail))
     if len(value) > schema.get("maxLength", len(value)):
         detail = f"Too long: may not be more than {schema['maxLength']} characters"

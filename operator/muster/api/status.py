@@ -215,6 +215,13 @@ class JobStatus:
     ] = 0
     start_time: Moment = None
     completion_time: Moment = None
+    taken_over_time: Annotated[
+        Moment,
+        Field(
+            description="When Muster found the job finished by another operator; "
+            "ttlSecondsAfterFinished counts from here."
+        ),
+    ] = None
     gang: Annotated[Verdict | None, _Else(None), _UNLESS_NONE] = None
     extra: Annotated[Mapping[str, Any], SkipJsonSchema(), Field(exclude=True)] = field(
         default_factory=dict
@@ -229,6 +236,11 @@ class JobStatus:
         """Say whether the condition is there and True."""
         condition = self.condition(type_)
         return condition is not None and condition.status == "True"
+
+    @property
+    def inherited(self) -> bool:
+        """Say whether another operator wrote it last: it knows no state."""
+        return bool(self.conditions) and not self.state
 
     @property
     def finished(self) -> bool:

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from muster import frameworks
-from muster.api import names, quantity
-from muster.api.model import Job, Json, PodView, Replica
+from muster.api import edge, names, quantity
+from muster.api.model import Job, Json, Replica
 from muster.cluster import quota, tasks
 from muster.cluster.pods import PodShape, shape_of
 from muster.cluster.quota import LimitView
@@ -56,6 +56,11 @@ class QueueInput:
     name: str
     weight: int = 1
     capability: Mapping[str, int] = field(default_factory=dict)
+    unreadable: str = ""
+    """Why it cannot be read, so that it lets nobody in."""
+
+
+MOST_WEIGHT: Final = 2**31 - 1
 
 
 class Flags(Protocol):
@@ -112,14 +117,10 @@ class GangRules:
 
 
 def parse_queue(document: Json) -> QueueInput:
-    """Return a Queue object as the allocator needs it."""
+    """Return a Queue object as the allocator needs it. ValueError for a bad capability."""
     spec = document.get("spec") or {}
-    capability = spec.get("capability") or {}
-    return QueueInput(
-        document["metadata"]["name"],
-        max(1, int(spec.get("weight") or 1)),
-        {resource: quantity.units(resource, text) for resource, text in capability.items()},
-    )
+    weight = edge.within(spec.get("weight"), 1, MOST_WEIGHT)
+    return QueueInput(document["metadata"]["name"], weight, amounts(spec.get("capability")) or {})
 
 
 def ours(replica: Replica, rules: GangRules) -> bool:
@@ -219,14 +220,14 @@ def _critical(job: Job) -> bool:
 
 def _duration(job: Job) -> float:
     limit = job.run_policy.active_deadline_seconds
-    # The clock of the deadline starts with the job's first pass, at about this moment.
+    # The clock of the deadline starts when the gang is admitted, at about this moment.
     least = limit if limit is not None and job.status.start_time is None else UNLIMITED
     return min(demand.estimate(job) or UNLIMITED, least)
 
 
 def _deadline(job: Job) -> float:
     limit, start = job.run_policy.active_deadline_seconds, job.status.start_time
-    return UNLIMITED if limit is None or start is None else start + limit
+    return UNLIMITED if limit is None or start is None else edge.moment(start + limit)
 
 
 def running_since(job: Job) -> float | None:
@@ -255,12 +256,6 @@ def restarts(job: Job) -> bool:
     return all(r.restart_policy != names.RestartPolicy.NEVER for r in job.replicas)
 
 
-def of(replicas: Iterable[Replica], pods: Iterable[PodView]) -> Iterator[PodView]:
-    """Yield those of the pods that belong to one of these roles."""
-    roles = {replica.role for replica in replicas}
-    return (pod for pod in pods if pod.role in roles)
-
-
 def templates(job: Job, ranges: Sequence[LimitView] = ()) -> dict[str, Json]:
     """Return the template of each role as its pods will be created, by type.
 
@@ -274,10 +269,16 @@ def shapes_of(job: Job, ranges: Sequence[LimitView] = ()) -> dict[str, PodShape]
     common, whole = labels(job, frameworks.of(job)), templates(job, ranges)
     return {
         replica.type: shape_of(
-            whole[replica.type], job.namespace, {**common, names.REPLICA_TYPE: replica.role}
+            _bare(whole[replica.type]), job.namespace, {**common, names.REPLICA_TYPE: replica.role}
         )
         for replica in job.replicas
     }
+
+
+def _bare(template: Json) -> Json:
+    """Return a template that does not say who its pods are: what it says of that is not so."""
+    metadata = template.get("metadata") or {}
+    return {**template, "metadata": {"labels": metadata.get("labels") or {}}}
 
 
 def _whole(job: Job, replica: Replica) -> Json:
@@ -300,7 +301,11 @@ def amounts(resources: Mapping[str, str] | None) -> Mapping[str, int] | None:
     """Return quantities by resource in the units of `api.quantity`. Raises ValueError."""
     if resources is None:
         return None
-    return {resource: quantity.units(resource, text) for resource, text in resources.items()}
+    return {
+        resource: quantity.units(resource, text)
+        for resource, text in edge.mapping(resources).items()
+        if isinstance(text, str | int | float)
+    }
 
 
 def names_of(job: Job, replicas: Sequence[Replica]) -> list[str]:

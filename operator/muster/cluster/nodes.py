@@ -7,18 +7,20 @@ event; nodes are rows in slots that are given to the next node when theirs has g
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 
-from muster.api import quantity
+from muster.api import edge, names, quantity
 from muster.api.model import Json
-from muster.cluster.pods import PodShape, Requests, Taint, Term, Toleration
+from muster.cluster.pods import PodShape, PodUse, Requests, Taint, Term, Toleration
 from muster.cluster.selectors import PodAffinityTerm, meets
 from muster.scheduler.model import (
     BASE_RESOURCES,
+    CEILING,
     PODS,
     SLOT,
     CodeArray,
@@ -50,6 +52,9 @@ class NodeView:
     """Of memory, disk, process ids."""
     allocatable: Requests
     """`pods` included."""
+    down: tuple[str, float] | None = None
+    """By which taint Kubernetes says that it is not ready, and since when; None: it is ready."""
+    unreadable: bool = False
 
     @property
     def usable(self) -> bool:
@@ -57,9 +62,15 @@ class NodeView:
         closed = any(taint.key.startswith(CLOSING) for taint in self.taints)
         return self.ready and not self.unschedulable and not closed
 
+    @property
+    def out_of_service(self) -> bool:
+        """Say whether an administrator has seen to it that it runs nothing."""
+        fenced = any(taint.key == names.OUT_OF_SERVICE_TAINT for taint in self.taints)
+        return self.down is not None and fenced
+
 
 def parse_node(doc: Json) -> NodeView:
-    """Return what the scheduler needs of a node. Raises ValueError for a bad quantity."""
+    """Return what the scheduler needs of a node. ValueError for what is no quantity."""
     spec, status = doc.get("spec") or {}, doc.get("status") or {}
     states = {c["type"]: c["status"] == "True" for c in status.get("conditions") or ()}
     amounts = status.get("allocatable") or {}
@@ -73,6 +84,7 @@ def parse_node(doc: Json) -> NodeView:
         ),
         unschedulable=bool(spec.get("unschedulable")),
         ready=states.get("Ready", False),
+        down=None if states.get("Ready", False) else _down(doc, status),
         pressure=(
             states.get("MemoryPressure", False),
             states.get("DiskPressure", False),
@@ -82,6 +94,17 @@ def parse_node(doc: Json) -> NodeView:
     )
 
 
+def _down(doc: Json, status: Json) -> tuple[str, float]:
+    """Return the taint for a node that is not ready, and since when it is not."""
+    found = (c for c in status.get("conditions") or () if c["type"] == "Ready")
+    told: Json = next(found, {})
+    silent = told.get("status") == "Unknown"
+    times = told.get("lastTransitionTime"), doc["metadata"].get("creationTimestamp")
+    since = next((at for at in map(edge.parse_time, times) if at is not None), 0.0)
+    return names.UNREACHABLE_TAINT if silent else names.NOT_READY_TAINT, since
+
+
+UNREADABLE: Final = "node(s) could not be read"
 NOT_READY: Final = "node(s) were not ready"
 UNSCHEDULABLE: Final = "node(s) were unschedulable"
 OTHER_NAME: Final = "node(s) didn't match the requested node name"
@@ -97,7 +120,7 @@ def barrier(shape: PodShape, node: NodeView) -> str:
     Resources and ports in use are not looked at.
     """
     if not node.ready:
-        return NOT_READY
+        return UNREADABLE if node.unreadable else NOT_READY
     if node.unschedulable and not _tolerated(_CORDON, shape.tolerations):
         return UNSCHEDULABLE
     if shape.node_name and shape.node_name != node.name:
@@ -142,9 +165,9 @@ def holds(term: Term, node: NodeView) -> bool:
     """Say whether all requirements of a term hold for a node; false for a term without any."""
     if not term.labels and not term.fields:
         return False
-    names = {"metadata.name": node.name}
+    fields = {"metadata.name": node.name}
     return all(meets(e, node.labels) for e in term.labels) and all(
-        meets(e, names) for e in term.fields
+        meets(e, fields) for e in term.fields
     )
 
 
@@ -153,11 +176,17 @@ _MISSING: Final = {Link.NEAR: NOT_NEAR, Link.EVEN: NO_DOMAIN}
 _State = tuple[bool, bool, tuple[Taint, ...], tuple[bool, ...]]
 
 
+HUGE: Final = 2**43
+"""A million amounts below this still fit 64 bits; what is larger is added up apart."""
+
+
 class Vocabulary:
     """Resource name <-> column, and request -> vector. Columns are only ever added."""
 
     def __init__(self) -> None:
         self.names = list(BASE_RESOURCES)
+        self.huge: set[Requests] = set()
+        """Those of the requests that are too large to be added up in 64 bits."""
         self._columns = {name: column for column, name in enumerate(self.names)}
         self._vectors: dict[Requests, IntArray] = {}
 
@@ -177,6 +206,8 @@ class Vocabulary:
             known = np.zeros(len(self.names), np.int64)
             for name, amount in amounts:
                 known[self._columns[name]] = amount
+            if known.max() >= HUGE:
+                self.huge.add(amounts)
             known.flags.writeable = False
             self._vectors[amounts] = known
         return known
@@ -188,6 +219,50 @@ class Vocabulary:
     def request(self, amounts: Requests) -> IntArray:
         """Return (R,) what a pod with these requests takes, its slot included."""
         return self.vector((*amounts, (BASE_RESOURCES[PODS], SLOT)))
+
+    def is_huge(self, amounts: Requests) -> bool:
+        """Say whether such requests, of which a vector was made, are to be added up apart."""
+        return (*amounts, (BASE_RESOURCES[PODS], SLOT)) in self.huge
+
+
+@dataclass(slots=True)
+class Burden:
+    """What pods take of a node that ask for more than 64 bits hold, or nobody knows for what.
+
+    In integers of any length, so that what comes and goes leaves nothing behind.
+    """
+
+    used: Counter[str] = field(default_factory=Counter)
+    releasing: Counter[str] = field(default_factory=Counter)
+    load: list[int] = field(default_factory=lambda: [0, 0])
+    whole: int = 0
+    """How many pods take all that there is."""
+    ending: int = 0
+    """How many of these are being deleted."""
+
+    def put(self, use: PodUse, sign: int) -> None:
+        """Add a pod (sign 1), or take it away (-1)."""
+        for name, amount in (*use.requests, (BASE_RESOURCES[PODS], SLOT)):
+            self.used[name] += sign * amount
+            self.releasing[name] += sign * amount * use.deleting
+        self.load = [held + sign * own for held, own in zip(self.load, use.load, strict=True)]
+        self.whole += sign * use.whole
+        self.ending += sign * (use.whole and use.deleting)
+
+    def over(
+        self, names: Sequence[str], used: IntArray, releasing: IntArray
+    ) -> tuple[IntArray, IntArray]:
+        """Return (R,) what is used, and released, with the burden on top of that of others."""
+        return (
+            _capped(used, [CEILING if self.whole else self.used[name] for name in names]),
+            _capped(
+                releasing, [CEILING if self.ending else self.releasing[name] for name in names]
+            ),
+        )
+
+
+def _capped(amounts: IntArray, more: Sequence[int]) -> IntArray:
+    return np.minimum(amounts + np.array([min(each, CEILING) for each in more], np.int64), CEILING)
 
 
 class NodeColumns:
@@ -202,6 +277,8 @@ class NodeColumns:
         self.used = self.allocatable.copy()
         self.releasing = self.allocatable.copy()
         self.load = np.zeros((16, 2), np.int64)
+        self.burdens: dict[str, Burden] = {}
+        """By node; it is not in the arrays."""
         self._order: tuple[tuple[str, ...], Mapping[str, int], IntArray] | None = None
         self._fixed: Nodes | None = None
 
@@ -223,6 +300,7 @@ class NodeColumns:
         """Forget a node."""
         slot = self.slots.pop(name)
         del self.views[name]
+        self.burdens.pop(name, None)
         for array in (self.allocatable, self.used, self.releasing, self.load):
             array[slot] = 0
         self._free.append(slot)
@@ -251,29 +329,54 @@ class NodeColumns:
             self._order = (names, index, slots)
         return self._order
 
+    def bear(self, use: PodUse, sign: int) -> bool:
+        """Count a pod of a known node (sign 1, or -1) apart, if it is to be; say whether it is."""
+        if not (use.whole or self._vocabulary.is_huge(use.requests)):
+            return False
+        burden = self.burdens.setdefault(use.node, Burden())
+        burden.put(use, sign)
+        if not burden.used[BASE_RESOURCES[PODS]]:
+            del self.burdens[use.node]
+        return True
+
+    def free(self, name: str) -> IntArray:
+        """Return (R,) what a node has left."""
+        slot = self.slots[name]
+        used = self.used[slot]
+        if name in self.burdens:
+            used, _ = self.burdens[name].over(self._vocabulary.names, used, used)
+        free: IntArray = self.allocatable[slot] - used
+        return free
+
+    def _sums(self) -> tuple[IntArray, IntArray, IntArray]:
+        """Return used, releasing and load in order."""
+        _, index, slots = self.order()
+        used, releasing, load = self.used[slots], self.releasing[slots], self.load[slots]
+        for name, burden in self.burdens.items():
+            at = index[name]
+            used[at], releasing[at] = burden.over(self._vocabulary.names, used[at], releasing[at])
+            load[at] = _capped(load[at], burden.load)
+        return used, releasing, load
+
     def freeze(self) -> Nodes:
         """Return all nodes in order; what it returns shares nothing that is written later."""
         names, index, slots = self.order()
+        used, releasing, load = self._sums()
         if self._fixed is None:
             views = [self.views[name] for name in names]
             self._fixed = Nodes(
                 names=names,
                 index=index,
                 allocatable=self.allocatable[slots],
-                used=self.used[slots],
-                releasing=self.releasing[slots],
-                load=self.load[slots],
+                used=used,
+                releasing=releasing,
+                load=load,
                 usable=np.array([view.usable for view in views], np.bool_),
                 pressure=np.array([view.pressure for view in views], np.bool_).reshape(-1, 3),
                 labels=tuple(view.labels for view in views),
             )
             return self._fixed
-        return replace(
-            self._fixed,
-            used=self.used[slots],
-            releasing=self.releasing[slots],
-            load=self.load[slots],
-        )
+        return replace(self._fixed, used=used, releasing=releasing, load=load)
 
 
 class ShapeRow:

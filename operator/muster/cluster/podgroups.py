@@ -33,6 +33,7 @@ MARKS: Final[tuple[tuple[str, str, str], ...]] = (
     (PLUGINS, "labels", names.SCHEDULER_PLUGINS_GROUP),
 )
 """(dialect, where in the metadata, key), in the order of precedence."""
+MOST_MEMBERS: Final = 2**31 - 1
 _OBJECTS: Final = frozenset({OWN, PLUGINS})
 """Dialects in which a group is an object, without which its pods wait."""
 
@@ -104,6 +105,16 @@ def _of_a_job(metadata: Json, kinds: Collection[str]) -> bool:
     return any(row.operator.name == operator for row in rows)
 
 
+def check(spec: object) -> None:
+    """Raise ValueError if a group's spec asks for what nobody can give."""
+    if not isinstance(spec, dict):
+        raise ValueError("spec is no object")  # noqa: TRY004 -- as all that cannot be read
+    try:
+        amounts(spec.get("minResources"))
+    except ValueError as error:
+        raise ValueError(f"minResources: {error}") from error
+
+
 def terms(
     key: str,
     members: Iterable[tuple[PodView, Ask]],
@@ -131,20 +142,28 @@ def terms(
     named = edge.text(spec.get("priorityClassName"))
     if named in rules.priorities and rules.group_priority:
         priority = rules.priorities[named]
-    least = edge.integer(spec.get("minMember", spec.get("minAvailable"))) or 1
+    least = edge.within(spec.get("minMember", spec.get("minAvailable")), 1, MOST_MEMBERS)
     return Terms(
         uid=group.uid,
         created=group.created or first,
-        minimum=max(1, least),
+        minimum=least,
         queue=edge.text(spec.get("queue")) or rules.default_queue,
         priority=priority,
         min_resources=amounts(spec.get("minResources")),
+        refusal=_refusal(group),
         duration=edge.integer(spec.get("estimatedSeconds")) or UNLIMITED,
         drains_from=(group.created or first) + rules.reservation_after,
         timeout=edge.integer(spec.get("scheduleTimeoutSeconds")) or None,
         hold=edge.integer(spec.get("memberHoldSeconds")),
         on_hold_expired=edge.text(spec.get("onHoldExpired")),
     )
+
+
+def _refusal(group: GroupView) -> Refusal | None:
+    if not group.unreadable:
+        return None
+    text = f'{group.kind} "{group.name}" cannot be read: {group.unreadable}'
+    return Refusal(Reason.UNREADABLE, text)
 
 
 def _missing(name: str) -> Refusal:

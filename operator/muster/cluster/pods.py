@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from muster.api import names, podtemplate
+from muster.api import edge, names, podtemplate
 from muster.api.model import Json
 from muster.cluster import selectors
 from muster.cluster.selectors import Expression, Identity, Labels, PodAffinityTerm, expression
@@ -101,6 +101,8 @@ class PodUse:
     claims: tuple[tuple[str, str], ...] = ()
     """(namespace, name)"""
     scratch: tuple[Scratch, ...] = ()
+    whole: bool = False
+    """It cannot be read, so that nobody knows how much it leaves."""
 
     @property
     def key(self) -> PodKey:
@@ -220,7 +222,10 @@ def shape_of(template: Json, namespace: str = "", labels: Labels | None = None) 
         affinity=None
         if required is None
         else tuple(map(term, required.get("nodeSelectorTerms") or ())),
-        preferred=tuple((p["weight"], term(p.get("preference") or {})) for p in preferred),
+        preferred=tuple(
+            (edge.within(p.get("weight"), *selectors.WEIGHTS), term(p.get("preference") or {}))
+            for p in preferred
+        ),
         tolerations=tuple(map(_toleration, spec.get("tolerations") or ())),
         node_name=spec.get("nodeName") or "",
         ties=terms,

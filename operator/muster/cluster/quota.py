@@ -48,11 +48,13 @@ class QuotaView:
     hard: Mapping[str, int]
     used: Mapping[str, int]
     scopes: tuple[Scope, ...] = ()
+    unreadable: str = ""
+    """Why nothing else is known of it."""
 
     @property
     def terms(self) -> tuple[object, ...]:
         """What does not change by pods that come and go."""
-        return (self.name, sorted(self.hard), self.scopes)
+        return (self.name, sorted(self.hard), self.scopes, self.unreadable)
 
     def dimension(self, resource: str) -> str:
         """Return the key of one of its resources."""
@@ -73,6 +75,8 @@ class LimitView:
     namespace: str
     name: str
     items: tuple[Json, ...]
+    unreadable: str = ""
+    """Why nothing else is known of it."""
 
 
 V = TypeVar("V", QuotaView, LimitView)
@@ -169,15 +173,28 @@ def views_of(
 
 
 def parse_limits(document: Json) -> LimitView:
-    """Return a LimitRange."""
+    """Return a LimitRange. ValueError for what is no quantity."""
     items = (document.get("spec") or {}).get("limits") or ()
     metadata = document["metadata"]
-    return LimitView(metadata["namespace"], metadata["name"], tuple(items))
+    return LimitView(metadata["namespace"], metadata["name"], tuple(map(_range, items)))
+
+
+def _range(item: Json) -> Json:
+    """Return an item whose amounts are none below zero: no pod asks for less than nothing."""
+    listed = {key: item[key] for key in _BOUNDS if item.get(key)}
+    return {**item, **{key: _floored(amounts) for key, amounts in listed.items()}}
+
+
+_BOUNDS: Final = ("default", "defaultRequest", "max", "min")
+
+
+def _floored(amounts: Mapping[str, str]) -> Json:
+    return {r: text if quantity.parse(text) > 0 else "0" for r, text in amounts.items()}
 
 
 def defaulted(template: Json, ranges: Iterable[LimitView]) -> Json:
     """Return the template as its pods will be created, with default requests and limits."""
-    items = [item for view in ranges for item in view.items if item["type"] == "Container"]
+    items = [item for view in ranges for item in view.items if item.get("type") == "Container"]
     spec = template.get("spec") or {}
     if not items:
         return template
@@ -205,10 +222,24 @@ def charge(template: Json, quotas: Iterable[QuotaView]) -> Mapping[str, int]:
 
 
 def obstacle(
-    role: str, template: Json, quotas: Iterable[QuotaView], ranges: Iterable[LimitView]
+    role: str, template: Json, quotas: Sequence[QuotaView], ranges: Sequence[LimitView]
 ) -> Refusal | None:
     """Return why the API server would take no pod of this template at all, or None."""
     spec = template.get("spec") or {}
+    unread = [
+        *(
+            f'resource quota "{v.name}" cannot be read: {v.unreadable}'
+            for v in quotas
+            if v.unreadable
+        ),
+        *(
+            f'limit range "{v.name}" cannot be read: {v.unreadable}'
+            for v in ranges
+            if v.unreadable
+        ),
+    ]
+    if unread:
+        return Refusal(Reason.UNREADABLE, unread[0])
     for quota in quotas:
         if not all(_in_scope(scope, spec) for scope in quota.scopes):
             continue
@@ -302,7 +333,7 @@ def _crosses(spec: Json) -> bool:
         of_kind = affinity.get(kind) or {}
         terms += of_kind.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
         preferred = of_kind.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
-        terms += [term["podAffinityTerm"] for term in preferred]
+        terms += [term.get("podAffinityTerm") or {} for term in preferred]
     return any(term.get("namespaces") or "namespaceSelector" in term for term in terms)
 
 
@@ -325,7 +356,7 @@ def _in_scope(scope: Scope, spec: Json) -> bool:
 
 def _broken(spec: Json, view: LimitView, item: Json) -> Iterator[str]:
     """Yield what of the spec is outside of the range."""
-    whole = {"Container": "a container", "Pod": "a pod"}.get(item["type"])
+    whole = {"Container": "a container", "Pod": "a pod"}.get(item.get("type", ""))
     if whole is None:
         return
     holders = [spec] if item["type"] == "Pod" else spec.get("containers") or ()

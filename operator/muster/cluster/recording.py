@@ -25,7 +25,7 @@ from muster.cluster.pods import PodUse
 from muster.cluster.quota import LimitView, QuotaView, Scope
 from muster.cluster.state import ClusterColumns
 from muster.cluster.storage import AttachView, ClaimView, ClassView, Stored, VolumeView
-from muster.scheduler import cycle, forecast, policy
+from muster.scheduler import cycle, policy
 from muster.scheduler.decision import Decision
 from muster.scheduler.model import PastMove, Quota, Snapshot
 from muster.scheduler.policy import Policy
@@ -101,7 +101,7 @@ class Recording:
 
     def forecast(self, keys: Collection[str]) -> Mapping[str, float]:
         """Return gang -> when it starts if nothing else comes, of those where that is known."""
-        return forecast.forecast(self.snapshot(), self._chosen, keys)
+        return cycle.forecast(self.snapshot(), self._chosen, keys)
 
     @property
     def _chosen(self) -> Policy:

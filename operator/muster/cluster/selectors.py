@@ -11,10 +11,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from muster.api import edge
 from muster.api.model import Json
 from muster.scheduler.model import Link
 
 Labels = Mapping[str, str]
+WEIGHTS: Final = (1, 100)
+"""Of a preference, as the API server takes them of a pod; so is what a template may say beyond."""
+COUNTS: Final = (1, 2**31 - 1)
+"""Of pods and of domains, likewise."""
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -88,7 +93,7 @@ def _preferred(terms: Iterable[Json], identity: Identity, sign: int) -> Iterator
     for term in terms:
         inner = term.get("podAffinityTerm") or {}
         who = _selection(inner, identity)
-        weight = sign * term.get("weight", 1)
+        weight = sign * edge.within(term.get("weight", 1), *WEIGHTS)
         yield PodAffinityTerm(Link.FOND, inner.get("topologyKey", ""), who, weight=weight)
 
 
@@ -103,8 +108,8 @@ def _spread(constraints: Iterable[Json], identity: Identity) -> Iterator[PodAffi
             Selection(
                 frozenset({identity.namespace}), None, _with_keys(pods, constraint, identity)
             ),
-            skew=constraint.get("maxSkew", 1),
-            least_domains=constraint.get("minDomains") or 1,
+            skew=edge.within(constraint.get("maxSkew", 1), *COUNTS),
+            least_domains=edge.within(constraint.get("minDomains") or 1, *COUNTS),
             honours_affinity=constraint.get("nodeAffinityPolicy", "Honor") == "Honor",
             honours_taints=constraint.get("nodeTaintsPolicy", "Ignore") == "Honor",
         )
@@ -151,8 +156,9 @@ def expression(doc: Json) -> Expression:
     return Expression(doc["key"], doc["operator"], tuple(doc.get("values") or ()))
 
 
-_INTEGER: Final = re.compile(r"[0-9]+")
-"""A sign makes a number no label value, and a term with such a value holds nowhere."""
+_INTEGER: Final = re.compile(r"0*([0-9]{1,19})")
+"""A sign makes a number no label value, and a term with such a value holds nowhere; nor does one
+with a number that 64 bits do not hold."""
 
 
 def chosen(selector: Iterable[Expression], labels: Labels) -> bool:
@@ -173,9 +179,11 @@ def _never(_value: str | None, _values: tuple[str, ...]) -> bool:
 def _greater(value: str | None, values: tuple[str, ...], sign: int) -> bool:
     if value is None or len(values) != 1:
         return False
-    if not _INTEGER.fullmatch(value) or not _INTEGER.fullmatch(values[0]):
+    one, other = _INTEGER.fullmatch(value), _INTEGER.fullmatch(values[0])
+    if one is None or other is None:
         return False
-    return (int(value) - int(values[0])) * sign > 0
+    there, bound = int(one[1]), int(other[1])
+    return (there - bound) * sign > 0 and max(there, bound) < 2**63
 
 
 _OPERATORS: Final[Mapping[str, Callable[[str | None, tuple[str, ...]], bool]]] = {

@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from muster.api.reasons import Reason
 from muster.cluster.gangs import GangInput, QueueInput
 from muster.cluster.hostports import HostPorts
 from muster.cluster.nodes import NodeColumns, NodeView, ShapeRow, Vocabulary
@@ -20,6 +21,7 @@ from muster.cluster.storage import Consumer, Reach
 from muster.cluster.tasks import RoleInput
 from muster.cluster.volumebinding import Volumes
 from muster.scheduler.model import (
+    CEILING,
     PODS,
     UNLIMITED,
     FloatArray,
@@ -28,8 +30,10 @@ from muster.scheduler.model import (
     Nodes,
     PodSet,
     Queue,
+    Refusal,
     Shape,
     Tenancy,
+    times,
 )
 
 
@@ -77,7 +81,7 @@ class Tenants:
             counts.pop(-1, None)
             column = np.array(list(counts.values()), np.int64)[:, None]
             nodes.append(np.array(list(counts), np.int64))
-            amounts.append(column * self._vector(role.shape.requests))
+            amounts.append(times(column, self._vector(role.shape.requests)))
         return _Rows(gang, np.concatenate(nodes), np.concatenate(amounts))
 
     def _joined(self, tenants: tuple[Gang, ...], rows: Sequence[_Rows]) -> Tenancy:
@@ -201,18 +205,21 @@ class ClusterColumns:
         """Say whether there is a node of that name."""
         return node in self._nodes.slots
 
+    def on(self, node: str) -> Iterable[PodUse]:
+        """Return the pods that take room on a node, or would if it were there."""
+        return self._residents.get(node, {}).values()
+
     def fits(self, node: str, shape: PodShape) -> bool:
         """Say whether the node is there and has room for a pod of that shape at this moment.
 
         Ports, volumes and other pods that must be near or away are looked at as well.
         """
-        slot = self._nodes.slots.get(node)
-        if slot is None:
+        if node not in self._nodes.slots:
             return False
         self._vocabulary.learn(shape.requests)
         self._nodes.fit()
         request = self._vocabulary.request(shape.requests)
-        free = self._nodes.allocatable[slot] - self._nodes.used[slot]
+        free = self._nodes.free(node)
         if not (request <= free)[request > 0].all():
             return False
         if self._ports.meet(node, shape.ports):
@@ -314,6 +321,9 @@ class ClusterColumns:
             return
         request = self._vocabulary.request(use.requests)
         self._nodes.fit()
+        # Hardly ever: most clusters have no such pod.
+        if (use.whole or self._vocabulary.huge) and self._nodes.bear(use, sign):
+            return
         self._nodes.used[slot] += sign * request
         if use.deleting:
             self._nodes.releasing[slot] += sign * request
@@ -350,7 +360,7 @@ class ClusterColumns:
             vector = self._vocabulary.request(role.shape.requests)
             pod_set = self._pod_set(role, vector)
             wanted = len(pod_set.waiting) + len(pod_set.returning)
-            allocated += len(pod_set.held) * vector
+            allocated = np.minimum(allocated + times(len(pod_set.held), vector), CEILING)
             # In floats, as sums of what is merely wanted may go beyond 64 bits.
             request += (len(pod_set.held) + wanted) * vector.astype(np.float64)
             pod_sets.append(pod_set)
@@ -399,7 +409,11 @@ class ClusterColumns:
         capability = np.full(self._width, UNLIMITED)
         for name, amount in source.capability.items():
             capability[self._vocabulary.column(name)] = amount
-        return Queue(source.name, max(source.weight, 1), capability, allocated, request)
+        weight, refusal = max(source.weight, 1), None
+        if source.unreadable:
+            text = f'queue "{source.name}" cannot be read: {source.unreadable}'
+            refusal = Refusal(Reason.UNREADABLE, text)
+        return Queue(source.name, weight, capability, allocated, request, refusal)
 
     def _shape(self, id_: int, source: PodShape) -> Shape:
         row = self._rows.pop(id_, None) or ShapeRow(source, self._nodes)

@@ -70,6 +70,8 @@ class ClaimView:
     """Of the volume's labels."""
     owner: str = ""
     """The uid of the pod for which it was made, if it was."""
+    unreadable: str = ""
+    """Why nothing is known of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,8 @@ class VolumeView:
     handle: str = ""
     """How the driver knows it."""
     version: str = field(default="", compare=False)
+    unreadable: str = ""
+    """Why nothing is known of it."""
 
     def belongs_to(self, claim: ClaimView) -> bool:
         """Say whether it is kept for that claim."""
@@ -104,7 +108,7 @@ class VolumeView:
 
     def suits(self, claim: ClaimView) -> bool:
         """Say whether the claim may get it, wherever it is."""
-        if self.deleting or self.storage_class != claim.storage_class:
+        if self.unreadable or self.deleting or self.storage_class != claim.storage_class:
             return False
         if (self.block, self.attributes) != (claim.block, claim.attributes):
             return False
@@ -130,6 +134,8 @@ class ClassView:
     default: bool = False
     """Claims that name no class are of this one."""
     created: str = ""
+    unreadable: str = ""
+    """Why nothing is known of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +145,7 @@ class AttachView:
     node: str
     most: tuple[tuple[str, int], ...]
     """(driver, count)"""
+    unreadable: bool = False
 
 
 def parse_claim(doc: Json) -> ClaimView:
@@ -188,7 +195,9 @@ def parse_volume(doc: Json) -> VolumeView:
         labels=labels,
         available=(doc.get("status") or {}).get("phase") == "Available",
         deleting="deletionTimestamp" in metadata,
-        owner=owner and (owner.get("namespace", ""), owner.get("name", ""), owner.get("uid", "")),
+        owner=(owner.get("namespace", ""), owner.get("name", ""), owner.get("uid", ""))
+        if owner
+        else None,
         driver=driver,
         handle=handle,
         version=metadata.get("resourceVersion", ""),

@@ -163,7 +163,7 @@ def _sort_out(tasks: TaskSet, pods: Pods, plan: Plan) -> _Sorted:
             # Also while the pod before it is still there: the room is taken for its successor.
             out.held.append((index, node))
             out.started.append(math.inf)
-        elif pod is not None and pod.node and not (pod.deleting or pod.terminal):
+        elif pod is not None and pod.node and not (pod.deleting or pod.terminal or pod.lost):
             # A pause is over for a pod that came to a node after all.
             if place in plan.leaving:
                 out.returning.append(index)
@@ -179,7 +179,7 @@ def _sort_out(tasks: TaskSet, pods: Pods, plan: Plan) -> _Sorted:
 def _sort_wanted(
     out: _Sorted, tasks: TaskSet, index: int, pod: PodView | None, *, later: bool
 ) -> None:
-    ended = pod is not None and (pod.deleting or pod.terminal)
+    ended = pod is not None and (pod.deleting or pod.terminal or pod.lost)
     if ended and not tasks.remade:
         return
     if tasks.gated if pod is None else pod.gated and not ended:

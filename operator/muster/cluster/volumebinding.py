@@ -152,6 +152,7 @@ class _Users:
 Key = tuple[str, str]
 """(namespace, name) of a claim."""
 ELSEWHERE: Final = "node(s) didn't match PersistentVolume's node affinity"
+UNKNOWN_LIMITS: Final = "node(s) whose CSINode could not be read"
 OTHER_ZONE: Final = "node(s) had no available volume zone"
 IN_USE: Final = (
     "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode "
@@ -175,7 +176,7 @@ class Volumes:
     """Pods with claims that are being deleted."""
     limits: Limits = field(default_factory=Limits)
     _scratch: dict[Key, dict[str, Scratch]] = field(default_factory=dict)
-    """Claim that is made for a pod on a node -> the pod's uid -> the volume, as the pod asks."""
+    """Claim that is made for a pod on a node -> the pod's uid -> the volume that it asks for."""
     _claimants: Mapping[int, PodShape] = field(default_factory=dict)
     _drivers: Mapping[int, tuple[Driver, ...]] = field(default_factory=dict)
 
@@ -231,6 +232,8 @@ class Volumes:
             if own.storage_class is None:
                 sentence = f"{volume} names no storage class, and there is no default"
             return Refusal(Reason.WAITING_FOR_VOLUME, sentence)
+        if own.made and of is not None and of.unreadable:
+            return Refusal(Reason.WAITING_FOR_VOLUME, _unread(of))
         if not own.made or of is None:
             what = "that is there already"
         elif not of.waits:
@@ -461,20 +464,34 @@ class Volumes:
         claim = self.claims.get(key)
         if claim is None:
             return f'claim "{key[1]}" does not exist'
+        if claim.unreadable:
+            return f'claim "{claim.name}" cannot be read: {claim.unreadable}'
         if claim.lost:
             return f'claim "{claim.name}" has lost its volume'
         if claim.deleting:
             return f'claim "{claim.name}" is being deleted'
+        return self._lacking(claim)
+
+    def _lacking(self, claim: ClaimView) -> str:
+        """Return what the claim lacks of a volume, whichever node its pod goes to."""
         if claim.bound:
-            known = claim.volume in self.volumes
-            return "" if known else f'volume "{claim.volume}" does not exist'
+            volume = self.volumes.get(claim.volume)
+            if volume is None:
+                return f'volume "{claim.volume}" does not exist'
+            unread = f'volume "{volume.name}" cannot be read: {volume.unreadable}'
+            return unread if volume.unreadable else ""
         of = self.classes.get(claim.storage_class)
+        if of is not None and of.unreadable:
+            return _unread(of)
         if claim.volume or of is None or not of.waits:
             return f'claim "{claim.name}" is not bound yet'
         return ""
 
     def _against(self, shape: PodShape, node: NodeView) -> str:
         claims = [self.claims[key] for key in shape.claims if key in self.claims]
+        limits = self.limits.views.get(node.name)
+        if limits is not None and limits.unreadable:
+            return UNKNOWN_LIMITS
         # As kube-scheduler: all affinities, then the claims to be bound, then all zones.
         for claim in claims:
             volume = self.volumes.get(claim.volume) if claim.bound else None
@@ -498,6 +515,10 @@ def _put(table: dict[Any, Any], key: object, value: object, *, there: bool) -> N
         table[key] = value
     else:
         table.pop(key, None)
+
+
+def _unread(of: ClassView) -> str:
+    return f'storage class "{of.name}" cannot be read: {of.unreadable}'
 
 
 def _name(key: Key) -> str:

@@ -61,7 +61,8 @@ async def snapshot(settings: Settings, source: str) -> Answer:
     Of the cluster it is what an allocator would see that began now, which is said.
     """
     if source != LIVE:
-        return Answer(await _fetch(source))
+        url = source if "/debug/" in source else f"{source.rstrip('/')}/debug/snapshot"
+        return Answer(await client.fetch(url))
     _, seen, _ = await _live(settings)
     return Answer(recording.dump(seen, seen.decide()), complaint=FROM_OUTSIDE)
 
@@ -94,6 +95,7 @@ async def explain(
     if cluster == LIVE:
         store, seen, home = await _live(settings)
         place = namespace or home
+        # A recording has no names of pods, so only the live cluster can be asked by one.
         key = _find(seen, kind, place, name) or _of_pods(store, kind, place, name)
     else:
         seen, place = recording.load(_read(cluster))[0], namespace or "default"
@@ -132,6 +134,7 @@ def _of_pods(store: Store, kind: str, namespace: str, name: str) -> str:
     of_job = kind.lower() in ("job", "jobs")
     for key in store.foreign:
         for pod, _ in store.foreign.members(key):
+            # Kubernetes up to 1.26 has the short label alone.
             labels = (pod.labels.get(names.BATCH_JOB_NAME), pod.labels.get("job-name"))
             if pod.namespace == namespace and name in (labels if of_job else (pod.name,)):
                 return key
@@ -150,11 +153,6 @@ async def _live(settings: Settings) -> tuple[Store, Recording, str]:
         return *found, connection.namespace
     finally:
         await connection.close()
-
-
-async def _fetch(url: str) -> str:
-    """Return the text of a recording from a running allocator's address."""
-    return await client.fetch(url if "/debug/" in url else f"{url.rstrip('/')}/debug/snapshot")
 
 
 def _read(file: str) -> str:

@@ -59,14 +59,7 @@ def render(files: Sequence[str], settings: Settings, namespace: str = "") -> tup
         raise UnreadableError(
             f"{', '.join(files)}: no job found; kinds are {', '.join(frameworks.FRAMEWORKS)}"
         )
-    return yaml.dump_all(made, Dumper=_Plain, sort_keys=False, width=99), wrong
-
-
-class _Plain(yaml.SafeDumper):
-    """YAML without anchors: every reader understands it."""
-
-    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
-        return True
+    return yaml.dump_all(made, Dumper=crds.Plain, sort_keys=False, width=99), wrong
 
 
 def problems(framework: Framework, document: Json, domain: str = "") -> Iterator[Problem]:
@@ -100,9 +93,11 @@ def objects(
     The document must have no problems. A suspended job is shown as if it were resumed, and one
     of another controller creates nothing.
     """
-    job = _resumed(load(framework, document, context.cluster_domain))
+    job = load(framework, document, context.cluster_domain)
+    job = replace(job, run_policy=replace(job.run_policy, suspend=False), generation=1)
     framework = of(job)
     made: dict[tuple[str, str], Json] = {}
+    # Several, since some pods come only once others run: a launcher that waits for its workers.
     for _ in range(PASSES):
         observed = _observe(job, framework, made.values())
         actions = reconcile.reconcile(observed, framework, backend, context)
@@ -152,10 +147,6 @@ def as_served(framework: Framework, document: Json, namespace: str) -> Json:
         "metadata": {**meta, "namespace": where, "uid": UID},
         "spec": {**defaults, **mapping(document.get("spec"))},
     }
-
-
-def _resumed(job: Job) -> Job:
-    return replace(job, run_policy=replace(job.run_policy, suspend=False), generation=1)
 
 
 def _observe(job: Job, framework: Framework, made: Iterable[Json]) -> Observed:

@@ -34,6 +34,7 @@ def with_offers(
     rules, pods = recording.rules, dict[str, Json]()
     store = snapshot.empty_store(tuple(sorted(rules.scheduler_names)))
     store.priorities = dict(rules.priorities)
+    # Nobody is asked here what the cluster serves: files have PodGroups in our own dialect.
     store.groups.use(EMBEDDED.apis[0])
     for node in recording.nodes:
         store.columns.node_changed(None, node)
@@ -44,20 +45,19 @@ def with_offers(
     for document in documents:
         for stored in _stored(document, namespace, recording.now):
             if stored["kind"] == "Pod":
-                stored = _admitted(stored, store)  # noqa: PLW2901 -- as the server has it
-                pods[_place(stored)] = stored
+                place = stored["metadata"]
+                # As the server would take it: with its namespace's defaults.
+                ranges = store.quotas.ranges(place["namespace"])
+                stored = quota.defaulted(stored, ranges)  # noqa: PLW2901
+                pods[f"{place['namespace']}/{place['name']}"] = stored
             store.put(stored)
+    # Held for 0 s: what was never there has lost no member whose room could be kept.
     inputs = snapshot.inputs(store, rules, 0.0, recording.now)
     found = [_charged(gang, store, pods) for gang in inputs]
     keys = [gang.key for gang in found]
     _check(store.jobs, keys)
     kept = [gang for gang in recording.gangs if gang.key not in keys]
     return dataclasses.replace(recording, gangs=(*kept, *found)), keys
-
-
-def _admitted(pod: Json, store: Store) -> Json:
-    """Return a new pod as the API server would take it: with its namespace's defaults."""
-    return quota.defaulted(pod, store.quotas.ranges(pod["metadata"]["namespace"]))
 
 
 def _charged(gang: GangInput, store: Store, pods: Mapping[str, Json]) -> GangInput:
@@ -90,11 +90,6 @@ def _largest(charges: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
     for charge in charges:
         most |= {key: max(amount, most.get(key, 0)) for key, amount in charge.items()}
     return most
-
-
-def _place(document: Json) -> str:
-    metadata = document["metadata"]
-    return f"{metadata['namespace']}/{metadata['name']}"
 
 
 def _check(jobs: Iterable[Job], keys: Sequence[str]) -> None:

@@ -27,6 +27,9 @@ _EXCLUDES: Final = {
 }
 """Setting the one removes the other."""
 ENDS: Final = (names.Condition.SUCCEEDED, names.Condition.FAILED)
+_GOING: Final = (PodFate.GOES, PodFate.COUNTED)
+_AWAY: Final = (PodFate.GOES, PodFate.LOST, PodFate.UNREACHABLE)
+"""Pods that count nowhere."""
 _WAITING: Final = frozenset(
     {
         GangPhase.WAITING,
@@ -121,7 +124,7 @@ def _column(member: Member, going: Collection[str]) -> tuple[str, str]:
     """Return the type and phase under which a pod counts; an empty phase counts nowhere."""
     type_, phase = member.replica.type, member.pod.phase
     replaced = member.fate is PodFate.COUNTED or member.pod.uid in going
-    if member.fate in (PodFate.GOES, PodFate.LOST) or (replaced and phase != "Failed"):
+    if member.fate in _AWAY or (replaced and phase != "Failed"):
         phase = ""
     return type_, phase
 
@@ -131,7 +134,7 @@ def to_restart(job: Job, roster: JobPods) -> Mapping[str, tuple[str, ...]]:
     failed = roster.having(PodFate.RESTARTS)
     leaving = failed
     if failed and job.restarts_whole:
-        leaving = roster.having(PodFate.STAYS, PodFate.RESTARTS, PodFate.PERMANENT, PodFate.LOST)
+        leaving = tuple(m for m in roster.members if m.fate not in _GOING)
     by_type: defaultdict[str, list[str]] = defaultdict(list)
     for member in leaving:
         by_type[member.replica.type].append(member.pod.uid)
@@ -182,7 +185,7 @@ def running(scope: Scope) -> JobStatus:
     """Return the status of a job that is not suspended, ended if its pods or its policy say so."""
     before = _resumed(scope)
     counted = counts(scope.job, scope.framework, scope.roster, before.replicas)
-    if before.start_time is None:
+    if before.start_time is None and gangstatus.is_admitted(scope):
         before = replace(before, start_time=_whole(scope.now))
     before = replace(
         before,
@@ -200,7 +203,7 @@ def running(scope: Scope) -> JobStatus:
     after = replace(before, conditions=conditions)
     if after.finished:
         after = replace(ended(after, _end(scope, steps)), gang=None)
-    elif scope.refusal is not None and scope.refusal.for_good:
+    elif scope.refusal is not None and scope.refusal.invalid:
         return replace(after, state=names.JobState.INVALID, reason=scope.refusal.message)
     return replace(after, state=state(after))
 
@@ -222,6 +225,8 @@ def finished(scope: Scope) -> JobStatus:
     time = next((c.transitioned for c in ends if c and c.status == "True"), 0.0)
     known = before.completion_time is not None
     after = before if known else replace(before, completion_time=time or _whole(scope.now))
+    if before.inherited:
+        after = replace(after, taken_over_time=_whole(scope.now))
     return replace(after, state=state(after))
 
 
@@ -291,7 +296,7 @@ def _resumed(scope: Scope) -> JobStatus:
     return replace(
         before,
         conditions=with_condition(conditions, resumed),
-        start_time=_whole(scope.now),
+        start_time=None,
         replicas={},
         restarts_in_a_row=0,
     )
@@ -359,15 +364,33 @@ def _failure(scope: Scope, before: JobStatus, steps: tuple[Outcome, ...]) -> Ite
     """Yield the failure of the job, if there is one: by policy, else by its pods."""
     job = scope.job
     framework = scope.framework
-    deadline = policies.deadline(job, framework, before.start_time or scope.now)
+    deadline = policies.deadline(job, framework, before.start_time)
     if policies.backoff_reached(job, framework, before.replicas, scope.roster.members):
         text = f"Job {job.name} has failed because it has reached the specified backoff limit"
         yield Outcome(End.FAILED, text)
     elif deadline is not None and scope.now >= deadline:
         text = f"Job {job.name} has failed because it was active longer than specified deadline"
         yield Outcome(End.FAILED, text)
+    elif gone := _gone_unseen(scope):
+        text = f"the batch Job of its {gone} has ended and gone before anybody saw how it ended"
+        yield Outcome(End.FAILED, f"Job {job.name} has failed because {text}")
     else:
         yield from (_explained(scope, step) for step in steps if step.end is End.FAILED)
+
+
+def _gone_unseen(scope: Scope) -> str:
+    """Return the role whose batch Job ran under another operator and went by its TTL since.
+
+    It is not run again: nobody would want a training that has ended to overwrite what it made.
+    """
+    job, there = scope.job, {member.replica.type for member in scope.roster.members}
+    if not job.status.inherited or scope.lacking:
+        return ""
+    if job.run_policy.ttl_seconds_after_finished is None:
+        return ""  # whoever deleted it may want it to begin anew
+    ran = (type_ for type_, counted in job.status.replicas.items() if counted.active)
+    made = {role.type for role in job.replicas if role.batch} - there
+    return next((type_ for type_ in ran if type_ in made), "")
 
 
 def _explained(scope: Scope, step: Outcome) -> Outcome:

@@ -109,8 +109,8 @@ def of_gang(before: JobStatus, after: JobStatus) -> Iterator[Emit]:
     if gang is None or gang.reason in ("", known):
         return
     if is_alarming(gang):
-        lost = gang.reason == Reason.GANG_NOT_ENFORCED
-        event = names.Event.GANG_NOT_ENFORCED if lost else names.Event.UNSCHEDULABLE
+        own = gang.reason in (Reason.GANG_NOT_ENFORCED, Reason.NODE_UNREACHABLE)
+        event = gang.reason if own else names.Event.UNSCHEDULABLE
         yield warning(event, gang.message or gang.reason)
 
 

@@ -23,6 +23,7 @@ _OBSTACLES: Final = frozenset(
         Reason.CREATION_REFUSED,
         Reason.EXCEEDS_RESOURCE_QUOTA,
         Reason.GANG_SCHEDULER_MISSING,
+        Reason.NODE_UNREACHABLE,
     }
 )
 
@@ -41,10 +42,25 @@ def has_run(scope: Scope) -> bool:
     return standing.has_run(scope.job)
 
 
+def is_admitted(scope: Scope) -> bool:
+    """Say whether the job's time has begun: without a gang scheduler it never waits."""
+    there = (pod for pod in scope.roster.own if not pod.deleting)
+    return not scope.backend.apis or any(pod.node or pod.phase != "Pending" for pod in there)
+
+
 def exists(scope: Scope) -> bool:
-    """Say whether enough pods exist for the gang, wherever they are."""
-    there = sum(member.pod.phase != "Failed" for member in scope.roster.having(PodFate.STAYS))
-    return there >= standing.needed(scope.minimum)
+    """Say whether enough pods exist for the gang to be what it was, wherever they are."""
+    return _existing(scope) >= standing.needed(_kept(scope))
+
+
+def _existing(scope: Scope) -> int:
+    return sum(member.pod.phase != "Failed" for member in scope.roster.having(PodFate.STAYS))
+
+
+def _kept(scope: Scope) -> int:
+    """Return how many must stay together: what is wanted since the gang was whole is no part."""
+    had = standing.had(scope.job)
+    return scope.minimum if had is None else min(scope.minimum, had)
 
 
 def verdict(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | None:
@@ -59,6 +75,7 @@ def verdict(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | Non
         return None
     if found.state == GangPhase.RUNNING and at_first.facts.later and not has_run(scope):
         found = replace(found, state=GangPhase.PLACED)
+    found = _stranded(scope, found)
     same = last is not None and last.reason == found.reason
     since = last.since if last and same else (found.since or scope.now)
     # Whole seconds, as they are read back: a fraction would be a change in every pass.
@@ -67,6 +84,24 @@ def verdict(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | Non
         since=float(math.floor(since)) if found.reason and since is not None else None,
         eta=None if found.eta is None else float(math.floor(found.eta)),
     )
+
+
+def _stranded(scope: Scope, found: Verdict) -> Verdict:
+    """Return the verdict, with what is waited for where nobody knows whether members run."""
+    pods = [member.pod for member in scope.roster.having(PodFate.UNREACHABLE)]
+    if not pods or is_evicted(found):
+        return found
+    nodes = sorted({pod.node for pod in pods})
+    many = f" and {len(nodes) - 3} more nodes" if len(nodes) > 3 else ""
+    where = f"{', '.join(nodes[:3])}{many}"
+    message = (
+        f"nothing is heard of {len(pods)} of its pods, on {where}; each may run on, and is made "
+        f"anew once it is gone, or its node deleted or tainted {names.OUT_OF_SERVICE_TAINT}; the "
+        f"annotation {names.REPLACE_UNREACHABLE}: {names.REPLACE_BY_FORCE} waits for neither"
+    )
+    summary = f"{found.ready}/{scope.job.total} running, no word from {where}"[:SUMMARY]
+    reason = Reason.NODE_UNREACHABLE
+    return replace(found, reason=reason, message=message, summary=summary)
 
 
 def _at_first(scope: Scope) -> Scope:
@@ -84,7 +119,7 @@ def _at_first(scope: Scope) -> Scope:
 
 def _obstacle(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | None:
     """Return the verdict on a gang that the API server itself holds up."""
-    if exists(scope):
+    if _existing(scope) >= standing.needed(scope.minimum):
         return None
     reason, message = "", ""
     if scope.context.missing:
@@ -98,15 +133,28 @@ def _obstacle(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | N
     ready, total = _ready(counted), scope.job.total
     return Verdict(
         scheduler=_scheduler(scope),
-        state=GangPhase.DEGRADED if has_run(scope) else GangPhase.WAITING,
+        state=_phase(scope, ready) or GangPhase.WAITING,
         pod_group=names.flat(scope.job.name),
-        min_member=scope.minimum,
+        min_member=_kept(scope),
         placed=ready,
         ready=ready,
         reason=reason,
         message=message,
         summary=f"{ready}/{total} placed: {message}"[:SUMMARY],
     )
+
+
+def _phase(scope: Scope, ready: int) -> GangPhase | None:
+    """Return where a gang stands by what it had, None for one that was not let in."""
+    least = standing.needed(_kept(scope))
+    if has_run(scope):
+        return GangPhase.RUNNING if ready >= least else GangPhase.DEGRADED
+    there = standing.was_admitted(scope.job) and _placed(scope) >= least
+    return GangPhase.PLACED if there else None
+
+
+def _placed(scope: Scope) -> int:
+    return standing.placed(member.pod for member in scope.roster.having(PodFate.STAYS))
 
 
 def _ready(counted: Mapping[str, ReplicaStatus]) -> int:
@@ -140,24 +188,51 @@ def _embedded(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | N
     """Return the allocator's latest verdict, overtaken by what the pods show."""
     last = scope.observed.verdict or _last_verdict(scope)
     needed, total = standing.needed(scope.minimum), scope.job.total
-    ready = _ready(counted)
-    placed = standing.placed(member.pod for member in scope.roster.having(PodFate.STAYS))
+    ready, placed = _ready(counted), _placed(scope)
     if last is None:
         if not placed:
             return None
         last = Verdict(_scheduler(scope), GangPhase.PLACED, names.flat(scope.job.name))
-    last = replace(last, min_member=scope.minimum, ready=ready)
+    last = replace(last, min_member=_kept(scope), ready=ready)
     # Its pods may run on for as long as they get to end: that is not the gang's standing.
     if is_evicted(scope.observed.verdict):
         return last
+    whole = replace(last, min_member=scope.minimum)
     if ready >= needed:
-        return _calm(last, GangPhase.RUNNING, total, f"{ready}/{total} running")
-    stale = standing.ran(last)
-    if stale or (ready and has_run(scope) and last.state != GangPhase.RELEASED):
-        return _degraded(last, needed, total)
+        return _calm(whole, GangPhase.RUNNING, total, f"{ready}/{total} running")
+    stays = last.state != GangPhase.RELEASED
+    if standing.ran(last) or (ready and has_run(scope) and stays):
+        return _partly(scope, last, total)
     if placed >= needed:
-        return _calm(last, GangPhase.PLACED, placed, f"{placed}/{total} placed")
-    return last
+        return _calm(whole, GangPhase.PLACED, placed, f"{placed}/{total} placed")
+    grows = stays and _phase(scope, ready) is GangPhase.PLACED
+    return _growing(last, GangPhase.PLACED, total, placed) if grows else last
+
+
+def _partly(scope: Scope, last: Verdict, total: int) -> Verdict:
+    """Return the verdict on a gang that ran, and of which not all run that must run together."""
+    going = scope.roster.having(PodFate.GOES)
+    ending = sum(standing.is_ending(member.pod) for member in going)
+    least = standing.needed(last.min_member)
+    if last.ready >= least:
+        return _growing(last, GangPhase.RUNNING, total, last.ready)
+    if last.ready and last.ready + ending >= least:
+        text = f"{last.ready}/{total} running, {ending} ending"
+        return _calm(last, GangPhase.RUNNING, last.ready, text)
+    return _degraded(last, least, total)
+
+
+def _growing(last: Verdict, state: GangPhase, total: int, there: int) -> Verdict:
+    """Return the verdict on a gang that is what it was, and of which more is wanted."""
+    if last.state == state:  # as it is written: the allocator says of none that lacks some
+        return replace(last, placed=there)
+    return replace(
+        last,
+        state=state,
+        placed=there,
+        message=f"it is to have {total - there} more: {last.message}" if last.message else "",
+        summary=f"{there}/{total} {str(state).lower()}, {total - there} more wait",
+    )
 
 
 def is_evicted(last: Verdict | None) -> bool:

@@ -35,9 +35,11 @@ class PodFate(Enum):
     """It runs, will run, or has ended and its end counts."""
     GOES = auto()
     """It is being deleted already."""
+    UNREACHABLE = auto()
+    """Its node does not answer: nobody knows whether it runs, so that it keeps its place."""
     LOST = auto()
-    """It never had its chance (refused by its node, taken by the scheduler): replaced, and
-    counted nowhere."""
+    """It never had its chance (refused by its node, taken by the scheduler), or has lost it with
+    its node: replaced, and counted nowhere."""
     COUNTED = auto()
     """Its restart stands in the status: it may be deleted."""
     RESTARTS = auto()
@@ -63,6 +65,8 @@ class JobPods:
     """One pod per place, in canonical order."""
     surplus: tuple[PodView, ...]
     """Own pods on places that nobody wants, or second ones on a place."""
+    strays: tuple[PodView, ...]
+    """Own pods of which nothing tells the place: left alone as long as the job runs."""
     orphans: tuple[PodView, ...]
     """Pods without owner that are to be adopted."""
     foreign: tuple[PodView, ...]
@@ -77,7 +81,7 @@ class JobPods:
     @property
     def own(self) -> tuple[PodView, ...]:
         """All pods that the job controls."""
-        return (*(member.pod for member in self.members), *self.surplus)
+        return (*(member.pod for member in self.members), *self.surplus, *self.strays)
 
     def having(self, *fates: PodFate) -> tuple[Member, ...]:
         """Return the members with one of these fates."""
@@ -95,13 +99,17 @@ def job_pods(observed: Observed, framework: Framework) -> JobPods:
     for batch in observed.batches:
         if batch.owner == mine:
             own.append(stand_in(batch, by_owner.pop(batch.as_owner, ())))
+    own = [on_its_place(job, framework, pod) for pod in own]
     others = [pod for pods in by_owner.values() for pod in pods]
     kept = _one_per_place(job, framework, own)
     chosen = {pod.uid for pod in kept.values()}
+    unwanted = [pod for pod in own if pod.uid not in chosen]
+    strays = {pod.uid: pod for pod in unwanted if not _is_understood(framework, pod)}
     orphans, foreign, leftovers = _sort_others(observed, framework, others)
     return JobPods(
         members=_members(observed, framework, kept),
-        surplus=tuple(pod for pod in own if pod.uid not in chosen),
+        surplus=tuple(pod for pod in unwanted if pod.uid not in strays),
+        strays=tuple(strays.values()),
         orphans=orphans,
         foreign=foreign,
         leftovers=leftovers,
@@ -187,22 +195,64 @@ def _sort_others(
     for pod in others:
         if is_leftover(observed, framework, pod):
             leftovers.append(pod)
-        elif is_orphan(observed.job, framework, pod) and _on_its_place(observed.job, pod):
+        elif is_orphan(observed.job, framework, pod) and _is_wanted(observed.job, framework, pod):
             orphans.append(pod)
         else:
             foreign.append(pod)
     return tuple(orphans), tuple(foreign), tuple(leftovers)
 
 
-def _on_its_place(job: Job, pod: PodView) -> bool:
-    # Of a thousand orphans each is looked at: a comparison with all names would hold the loop.
-    number = pod.name.rpartition("-")[2]
-    index = int(number) if number.isdecimal() and len(number) < TOO_LONG else 0
-    return any(
-        index < role.replicas and pod.name == role.pod_name(job.name, index)
-        for role in job.replicas
-        if role.role == pod.role and not role.batch
-    )
+def on_its_place(job: Job, framework: Framework, pod: PodView) -> PodView:
+    """Return a pod of the job's with the role and the index of its place, whoever made it.
+
+    By its name, which operators of all times gave alike; else by its labels, ours or older ones.
+    """
+    found = _by_name(job, framework, pod.name) or _by_labels(framework, pod)
+    if found is None:
+        return pod
+    role, index = found
+    return pod if (pod.role, pod.index) == found else replace(pod, role=role, index=index)
+
+
+def _by_name(job: Job, framework: Framework, name: str) -> tuple[str, int | None] | None:
+    """Return role and index label of the place of that name, None if no place has such a one."""
+    start = f"{names.flat(job.name)}-"
+    if not name.startswith(start):
+        return None
+    role, _, index = name[len(start) :].rpartition("-")
+    if _is_role(framework, role) and index.isdecimal():
+        return role, int(index) + framework.roles.first(job)
+    alone = (type_.lower() for type_ in framework.roles.unnumbered)
+    return (index, None) if not role and index in alone else None
+
+
+def _by_labels(framework: Framework, pod: PodView) -> tuple[str, int | None] | None:
+    if pod.role and pod.index is not None:
+        return None
+    types = (pod.labels.get(key, "").lower() for key in names.TYPES_OF_OLD)
+    role = pod.role or next((type_ for type_ in types if _is_role(framework, type_)), "")
+    found = (pod.labels.get(key, "") for key in names.INDICES_OF_OLD)
+    index = next((int(text) for text in found if text.isdecimal()), pod.index)
+    return (role, index) if role else None
+
+
+def _is_role(framework: Framework, role: str) -> bool:
+    return role in {type_.lower() for type_ in framework.api.types}
+
+
+def _is_understood(framework: Framework, pod: PodView) -> bool:
+    """Say whether it is known which place of the job, now or before an edit, is a pod's."""
+    alone = pod.role in {type_.lower() for type_ in framework.roles.unnumbered}
+    return _is_role(framework, pod.role) and (alone or pod.index is not None)
+
+
+def _is_wanted(job: Job, framework: Framework, pod: PodView) -> bool:
+    """Say whether a pod has the name of a place that the job wants filled by a pod."""
+    role, index = _by_name(job, framework, pod.name) or ("", None)
+    replica = next((r for r in job.replicas if r.role == role and not r.batch), None)
+    if replica is None or not replica.numbered:
+        return replica is not None
+    return index is not None and index - framework.roles.first(job) < replica.replicas
 
 
 def _one_per_place(
@@ -218,7 +268,8 @@ def _one_per_place(
         if replica is None or index is None or not 0 <= index < replica.replicas:
             continue
         rival = kept.get((pod.role, index))
-        if rival is None or _rank(pod) < _rank(rival):
+        name = replica.pod_name(job.name, index)
+        if rival is None or _rank(pod, name) < _rank(rival, name):
             kept[pod.role, index] = pod
     return kept
 
@@ -230,8 +281,8 @@ def _index(replica: Replica, pod: PodView, first: int) -> int | None:
     return None if pod.index is None else pod.index - first
 
 
-def _rank(pod: PodView) -> tuple[bool, bool, float, str]:
-    return pod.deleting, pod.phase == "Failed", pod.created, pod.name
+def _rank(pod: PodView, wanted: str) -> tuple[bool, bool, bool, float, str]:
+    return pod.deleting, pod.phase == "Failed", pod.name != wanted, pod.created, pod.name
 
 
 def _members(
@@ -253,16 +304,24 @@ def _members(
 def _fate(
     pod: PodView, replica: Replica, framework: Framework, *, lost: bool, counted: frozenset[str]
 ) -> PodFate:
-    if pod.deleting:
-        return PodFate.GOES
+    if pod.fenced or pod.deleting:
+        return _fate_at_its_end(pod)
     # Before its phase: the others of a gang that restarts as a whole are counted while they run.
     if pod.uid in counted:
         return PodFate.COUNTED
+    if pod.lost:
+        return PodFate.UNREACHABLE
     if pod.phase != "Failed" or replica.batch:
         return PodFate.STAYS
     if lost or refused(pod):
         return PodFate.LOST
     return _fate_of_failure(pod, replica, framework)
+
+
+def _fate_at_its_end(pod: PodView) -> PodFate:
+    if pod.fenced:
+        return PodFate.LOST
+    return PodFate.UNREACHABLE if pod.lost else PodFate.GOES
 
 
 def _fate_of_failure(pod: PodView, replica: Replica, framework: Framework) -> PodFate:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -13,7 +12,6 @@ from muster.api.model import BatchView, GroupView, Job, Json, ObjectView, PodVie
 from muster.api.status import Verdict
 from muster.frameworks.base import Waiting
 
-_INVALID: Final = "Invalid"
 _FOLLOWERS: Final = frozenset({"Service", names.AUTOSCALER})
 """Kinds of children that pods do not wait for."""
 
@@ -28,17 +26,12 @@ class Refusal:
     """`Forbidden`, `Invalid` … as in the server's Status."""
     message: str
     until: float
-    """When it may be tried again, if that can help."""
+    """When it may be tried again."""
 
     @property
-    def for_good(self) -> bool:
-        """Whether only an edit of the job can help: no retry makes such an object acceptable."""
-        return self.reason == _INVALID
-
-    @property
-    def ends(self) -> float:
-        """When it is over; infinite for good."""
-        return math.inf if self.for_good else self.until
+    def invalid(self) -> bool:
+        """Whether it was said of the object, and not of who asked or when."""
+        return self.reason == "Invalid"
 
     @property
     def blocks_pods(self) -> bool:
@@ -95,6 +88,8 @@ class Observed:
     verdict: Verdict | None = None
     """The embedded allocator's latest verdict on the gang, None if it has not looked yet."""
     refusal: Refusal | None = None
+    loses_at: float | None = None
+    """When the next of the pods counts as lost, if its node stays away."""
     replacing: frozenset[str] = frozenset()
     """uids of pods that the scheduler ended (eviction, hold expired), not the program."""
 
@@ -116,6 +111,8 @@ class Delete:
     namespace: str
     name: str
     uid: str
+    force: bool = False
+    """At once: nobody is there to end it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +129,8 @@ class Patch:
     uid: str
     body: Json
     subresource: str = ""
+    adopts: bool = False
+    """It makes the job the owner: only if the job is still there and is not to go."""
 
 
 @dataclass(frozen=True, slots=True)

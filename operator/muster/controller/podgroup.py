@@ -11,6 +11,7 @@ from muster.api import names
 from muster.api.model import GroupView, Json
 from muster.api.status import Verdict
 from muster.controller.events import is_alarming, normal, warning
+from muster.controller.jobpods import is_orphan
 from muster.controller.model import Action, Create, Delete, Emit, Patch
 from muster.controller.scope import Scope
 from muster.gang import Update, podgroup
@@ -27,9 +28,17 @@ def ready_for_pods(scope: Scope) -> bool:
 
 
 def of_another(scope: Scope) -> GroupView | None:
-    """Return the group under the job's name that the job does not control, if there is one."""
+    """Return the group under the job's name that is neither the job's nor to be used by it."""
     group = scope.observed.group
-    return group if group is not None and not scope.owns(group) else None
+    if group is None or scope.owns(group) or is_lent(scope, group):
+        return None
+    return group
+
+
+def is_lent(scope: Scope, group: GroupView) -> bool:
+    """Say whether somebody made the group by hand for the job, which uses it and leaves it."""
+    labelled = is_orphan(scope.job, scope.framework, group)
+    return group.kind == "PodGroup" and not (group.owner or labelled or group.deleting)
 
 
 def is_patched(scope: Scope, group: GroupView) -> bool:
@@ -50,7 +59,8 @@ def writes(scope: Scope) -> Iterator[Action]:
         yield from (Create(document) for document in documents if scope.hindrance is None)
     elif not group.deleting and not of_another(scope):
         difference = scope.backend.difference(group, wanted)
-        yield from _update(scope, group, difference) if difference else ()
+        if difference and (is_patched(scope, group) or not is_lent(scope, group)):
+            yield from _update(scope, group, difference)
 
 
 def _update(scope: Scope, group: GroupView, difference: Mapping[str, object]) -> Iterator[Action]:
@@ -68,7 +78,7 @@ def _update(scope: Scope, group: GroupView, difference: Mapping[str, object]) ->
 def removal(scope: Scope) -> Iterator[Action]:
     """Yield the group's deletion, if there is one of ours."""
     group = scope.observed.group
-    if group and not of_another(scope) and not group.deleting:
+    if group and scope.owns(group) and not group.deleting:
         yield _delete(group)
 
 
@@ -96,7 +106,7 @@ def announcement(scope: Scope, verdict: Verdict | None) -> Iterator[Patch | Emit
     group = scope.observed.group
     if not scope.backend.embedded or verdict is None or group is None or group.deleting:
         return
-    if scope.owns(group):
+    if not of_another(scope):
         body = podgroup.difference(group, verdict, scope.now)
         if body:
             yield _patch(group, body)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from muster.api import names
-from muster.api.model import GroupView, ObjectView, PodView, Replica
+from muster.api.model import GroupView, Json, ObjectView, PodView, Replica
 from muster.controller import dependents, gangstatus, podgroup, policies, templates
 from muster.controller.jobpods import PodFate, is_leftover, is_orphan
 from muster.controller.model import Action, Create, Delete, Patch
@@ -18,7 +18,8 @@ from muster.gang.base import owner
 
 def delete(view: PodView | ObjectView) -> Delete:
     """Return the deletion of exactly this pod or other child."""
-    return Delete(_version(view), view.kind, view.namespace, view.name, view.uid)
+    force = isinstance(view, PodView) and view.fenced
+    return Delete(_version(view), view.kind, view.namespace, view.name, view.uid, force=force)
 
 
 def _version(view: PodView | ObjectView | GroupView) -> str:
@@ -28,8 +29,8 @@ def _version(view: PodView | ObjectView | GroupView) -> str:
 
 
 def deletions(views: Iterable[PodView | ObjectView]) -> Iterator[Delete]:
-    """Yield the deletions of those that are not being deleted yet."""
-    return (delete(view) for view in views if not view.deleting)
+    """Yield the deletions of those that are not being deleted yet, or would be for ever."""
+    return (found for view in views if (found := delete(view)).force or not view.deleting)
 
 
 def own(scope: Scope, views: Iterable[ObjectView]) -> tuple[ObjectView, ...]:
@@ -99,7 +100,35 @@ def adoptions(scope: Scope) -> Iterator[Patch]:
 
 def _adopt(scope: Scope, kind: str, view: PodView | ObjectView | GroupView) -> Patch:
     body = {"metadata": {"ownerReferences": [owner(scope.job)]}}
-    return Patch(_version(view), kind, view.namespace, view.name, view.uid, body)
+    return Patch(_version(view), kind, view.namespace, view.name, view.uid, body, adopts=True)
+
+
+def labellings(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Patch]:
+    """Yield what gives our labels to what another operator has made: others look for them.
+
+    A service is turned to them once its pod has them, so that it finds the pod's successor.
+    """
+    bare = set()
+    for member in scope.roster.members:
+        pod, builder = member.pod, builders[member.replica.role]
+        lacking = builder.unmarked(pod.index, pod.labels) if pod.kind == "Pod" else {}
+        if lacking and not pod.deleting:
+            bare.add(pod.name)
+            yield _labelled(pod, lacking, {})
+    # Of services that have our labels nothing else is kept.
+    turned = {view.name: view for view in own(scope, scope.observed.services) if view.content}
+    for builder in builders.values() if turned else ():
+        for index in range(builder.replica.replicas):
+            view = turned.get(builder.name(index))
+            if view is not None and view.name not in bare:
+                marks = builder.marks(index)
+                selector = dict.fromkeys(view.content["spec"].get("selector") or ()) | marks
+                yield _labelled(view, marks, {"spec": {"selector": selector}})
+
+
+def _labelled(view: PodView | ObjectView, labels: Mapping[str, str], more: Json) -> Patch:
+    body = {"metadata": {"labels": dict(labels)}, **more}
+    return Patch(_version(view), view.kind, view.namespace, view.name, view.uid, body)
 
 
 def config_writes(scope: Scope) -> Iterator[Action]:
@@ -119,7 +148,12 @@ def config_writes(scope: Scope) -> Iterator[Action]:
 
 
 def removals(scope: Scope) -> Iterator[Delete]:
-    """Yield the deletions of pods that are not wanted, or are to be replaced."""
+    """Yield the deletions of pods that are not wanted, or are to be replaced.
+
+    None while the gang scheduler is missing: nothing that goes could be made again.
+    """
+    if scope.backend.apis and scope.context.missing:
+        return iter(())
     # One that RESTARTS stays until its restart is written: a crash in between loses no count.
     replaced = (member.pod for member in scope.roster.having(PodFate.COUNTED, PodFate.LOST))
     return deletions((*replaced, *scope.roster.surplus))
@@ -171,9 +205,14 @@ def _nodes(scope: Scope, builder: PodBuilder) -> Mapping[str, str] | None:
 
     Pods that name a scheduler which is not the allocator's are that scheduler's affair.
     """
-    if scope.backend.embedded and builder.scheduler in scope.schedulers:
-        return scope.observed.placements or {}
-    return None
+    if not scope.backend.embedded or builder.scheduler not in scope.schedulers:
+        return None
+    placements = scope.observed.placements or {}
+    limited = scope.job.run_policy.active_deadline_seconds is not None
+    if builder.replica.batch and limited and not builder.spec.get("schedulingGates"):
+        # A batch Job's own clock runs from the start: of one that waits it would run out.
+        return {name: node for name, node in placements.items() if node}
+    return placements
 
 
 def service_writes(

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Final
 
-from muster.api import names
+from muster.api import edge, names
 from muster.api.backoff import Backoff
-from muster.api.model import Job, PodView
+from muster.api.model import Job, Json, PodView
 from muster.api.status import JobStatus, ReplicaStatus
 from muster.controller.jobpods import Member
 from muster.frameworks.base import Framework
@@ -58,6 +59,31 @@ def in_a_row(before: JobStatus, fresh: int, now: float) -> int:
     return fresh + (0 if well else before.restarts_in_a_row)
 
 
+def bears(job: Job, role: str, taint: str) -> float | None:
+    """Return for how long the pods of a role bear a node with that taint, by their template.
+
+    Infinity for ever, None if it does not say. Of several tolerations the shortest counts, as
+    with Kubernetes.
+    """
+    found = next((each.template for each in job.replicas if each.role == role), {})
+    given = [
+        toleration.get("tolerationSeconds")
+        for toleration in (found.get("spec") or {}).get("tolerations") or ()
+        if _tolerates(toleration, taint)
+    ]
+    ends = (seconds for seconds in map(edge.integer, given) if seconds is not None)
+    return min(ends, default=math.inf) if given else None
+
+
+def _tolerates(toleration: Json, taint: str) -> bool:
+    """Say whether it is for that taint, which has no value, where it takes pods away."""
+    anything = toleration.get("operator") == "Exists"
+    meant = toleration.get("key") or (taint if anything else "")
+    effect = toleration.get("effect") or "NoExecute"
+    same = anything or not toleration.get("value")
+    return (meant, effect) == (taint, "NoExecute") and same
+
+
 def restart_due(job: Job) -> float | None:
     """Return when a gang that restarts as a whole may be created again; None: at any time.
 
@@ -70,16 +96,28 @@ def restart_due(job: Job) -> float | None:
     return restarting.updated + pause
 
 
-def deadline(job: Job, framework: Framework, start: float) -> float | None:
-    """Return when the job has run too long, or None."""
+def deadline(job: Job, framework: Framework, start: float | None) -> float | None:
+    """Return when the job has run too long, or None: it need not end, or has not started.
+
+    Of no time at all there is none to wait for.
+    """
     allowed = job.run_policy.active_deadline_seconds
-    return None if allowed is None or framework.life.limits_itself else start + allowed
+    if allowed is None or framework.life.limits_itself:
+        return None
+    begun = start if allowed or start is not None else job.created
+    return None if begun is None else begun + allowed
 
 
-def expiry(job: Job) -> float | None:
-    """Return when a finished job is to be deleted, or None; not while it is suspended."""
-    ttl, done = job.run_policy.ttl_seconds_after_finished, job.status.completion_time
-    return None if ttl is None or done is None or job.run_policy.suspend else done + ttl
+def expiry(job: Job, status: JobStatus) -> float | None:
+    """Return when a job that finished so is to be deleted, or None; not while it is suspended.
+
+    The operator before may have kept it for months in spite of the TTL: from when it was taken
+    over it has that time once more.
+    """
+    ttl, done = job.run_policy.ttl_seconds_after_finished, status.completion_time
+    if ttl is None or done is None or job.run_policy.suspend:
+        return None
+    return max(done, status.taken_over_time or done) + ttl
 
 
 def keeps(job: Job, pod: PodView) -> bool:

@@ -2,8 +2,9 @@
 """One pass over one job: what is observed in, what is to be done out.
 
 The phases are tried in the order of a job's life; the first that applies decides the pass:
-finished, invalid, suspended, running. Every phase returns its writes first, then the status if
-it differs, then what is said about it, then the time of the next look.
+finished, invalid, suspended, running. A job that became invalid while it ran goes on as what is
+left of it says, though nothing of it is made or taken away. Every phase returns its writes first,
+then the status if it differs, then what is said about it, then the time of the next look.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from muster.controller import (
     dependents,
     events,
     gangstatus,
+    meaning,
     podgroup,
     pods,
     policies,
@@ -58,10 +60,12 @@ def reconcile(
     job = observed.job
     if not policies.is_ours(job, framework):
         return []
+    if job.problems:
+        observed = replace(observed, job=meaning.of_invalid(observed, framework))
     scope = scope_of(observed, framework, backend, context)
     if job.status.finished:
         return list(_finished(scope))
-    if job.problems:
+    if job.problems and not (job.status.start_time or scope.roster.own):
         return list(_invalid(scope))
     if job.run_policy.suspend:
         return list(_suspended(scope))
@@ -72,8 +76,8 @@ def reconcile(
 
 
 def _finished(scope: Scope) -> Iterator[Action]:
-    job = scope.job
-    expiry = policies.expiry(job)
+    job, after = scope.job, conditions.finished(scope)
+    expiry = policies.expiry(job, after)
     if expiry is not None and scope.now >= expiry:
         yield Delete(job.api_version, job.kind, job.namespace, job.name, job.uid)
         yield events.normal(names.Event.SUCCESSFUL_DELETE_JOB, f"Deleted job: {job.name}")
@@ -87,7 +91,7 @@ def _finished(scope: Scope) -> Iterator[Action]:
     yield from dependents.autoscaler_removal(scope)
     yield from pods.end_of_configs(scope)
     yield from events.of_writes(deletes)
-    yield from _status_writes(scope, conditions.finished(scope), ())
+    yield from _status_writes(scope, after, ())
     yield from _earliest(expiry)
 
 
@@ -98,11 +102,11 @@ def _end_of_group(scope: Scope, doomed: Sequence[PodView]) -> Iterator[Action]:
         yield from podgroup.announced_removal(scope)
 
 
-# 2. Invalid: say so once, create nothing.
+# 2. Invalid from the start: say so once, create nothing.
 
 
 def _invalid(scope: Scope) -> Iterator[Action]:
-    after = conditions.invalid(scope, "; ".join(str(problem) for problem in scope.job.problems))
+    after = conditions.invalid(scope, _problems(scope))
     after = _latched(scope, after)
     if after != scope.job.status:
         yield SetStatus(status.write(after))
@@ -121,12 +125,13 @@ def _suspended(scope: Scope) -> Iterator[Action]:
     yield from dependents.autoscaler_removal(scope)
     yield from pods.end_of_configs(scope)
     yield from events.of_writes(deletes)
-    yield from _status_writes(scope, conditions.suspended(scope), ())
+    after = _told(conditions.suspended(scope), names.JobState.INVALID, _problems(scope))
+    yield from _status_writes(scope, after, events.of_state(scope, after))
 
 
 def _kept(scope: Scope) -> Iterator[Action]:
     """Yield what a suspended job has all the same, where the kind wants that."""
-    if not (scope.lacking or pods.conflict(scope)):
+    if not (scope.lacking or scope.job.problems or pods.conflict(scope)):
         yield from dependents.writes(scope, lasting=True)
         builders = templates.pod_builders(scope.job, scope.framework, scope.backend, scope.context)
         yield from batches.suspensions(scope, builders)
@@ -143,10 +148,12 @@ def _running(scope: Scope) -> Iterator[Action]:
         # not bring back pods that were taken away.
         yield from _status_writes(scope, after, exits)
         return
-    obstacle = scope.lacking or pods.conflict(scope)
+    problems = _problems(scope)
+    obstacle = problems or scope.lacking or pods.conflict(scope)
+    # While something is in the way nothing that goes could be made again: it all stays.
     if obstacle:
-        after = replace(after, state=names.JobState.BLOCKED, reason=obstacle)
-        yield from pods.removals(scope)
+        state = names.JobState.INVALID if problems else names.JobState.BLOCKED
+        after = _told(after, state, obstacle)
     else:
         yield from _children(scope)
     yield from _current_events(scope)
@@ -156,13 +163,24 @@ def _running(scope: Scope) -> Iterator[Action]:
         yield from podgroup.announcement(scope, after.gang)
         yield from _status_writes(scope, after, emits)
     yield from _earliest(
-        policies.deadline(scope.job, scope.framework, after.start_time or scope.now),
+        policies.deadline(scope.job, scope.framework, after.start_time),
         scope.retry,
         _rest(scope),
         gangstatus.look_again(scope),
+        scope.observed.loses_at,
         scope.job.created + FIRST_VERDICT if silent else None,
-        _after_others(scope, blocked=bool(obstacle)),
+        None if problems else _after_others(scope, blocked=bool(obstacle)),
     )
+
+
+def _problems(scope: Scope) -> str:
+    """Return what the author of the job must mend, in a sentence, or nothing."""
+    return "; ".join(map(str, scope.job.problems))
+
+
+def _told(after: JobStatus, state: names.JobState, reason: str) -> JobStatus:
+    """Return the status with that state, if there is a reason for it."""
+    return replace(after, state=state, reason=reason) if reason else after
 
 
 def _children(scope: Scope) -> Iterator[Action]:
@@ -192,7 +210,8 @@ def _children(scope: Scope) -> Iterator[Action]:
         *pods.service_writes(scope, builders, creates),
         *dependents.autoscaler_writes(scope),
     )
-    yield from (*writes, *events.of_writes(writes))
+    # Last: whoever refuses a label keeps nothing else from being done.
+    yield from (*writes, *events.of_writes(writes), *pods.labellings(scope, builders))
 
 
 def _undo(scope: Scope) -> Iterator[Action]:

@@ -52,7 +52,7 @@ class Scope:
     def refusal(self) -> Refusal | None:
         """The server's refusal, as long as it holds."""
         refusal = self.observed.refusal
-        return refusal if refusal is not None and self.now < refusal.ends else None
+        return refusal if refusal is not None and self.now < refusal.until else None
 
     @property
     def lacking(self) -> str:
@@ -61,9 +61,8 @@ class Scope:
 
     @property
     def retry(self) -> float | None:
-        """When what was refused may be tried again; None if it must be mended first."""
-        refusal = self.refusal
-        return None if refusal is None or refusal.for_good else refusal.until
+        """When what was refused may be tried again."""
+        return None if self.refusal is None else self.refusal.until
 
     @property
     def hindrance(self) -> Refusal | None:

@@ -73,6 +73,20 @@ class PodBuilder:
         """Return the name of a pod and of its service."""
         return self.replica.pod_name(self.job.name, index)
 
+    def marks(self, index: int) -> dict[str, str]:
+        """Return the labels by which the pod of that index, and what is made for it, is found."""
+        return {**self.identity, **self._index(index)}
+
+    def unmarked(self, label: int | None, labels: Mapping[str, str]) -> dict[str, str]:
+        """Return what the labels of a pod lack; `label` is its index as labels carry it."""
+        numbered = self.replica.numbered
+        if self.identity.keys() <= labels.keys() and (
+            names.REPLICA_INDEX in labels or not numbered
+        ):
+            return {}
+        marks = self.marks((label or 0) - self.first if numbered else 0)
+        return {key: value for key, value in marks.items() if key not in labels}
+
     def wanted(self, index: int, node: str = "") -> Json:
         """Return what is created for that index: the pod, or the batch Job that makes it."""
         return self.batch_job() if self.replica.batch else self.pod(index, node)

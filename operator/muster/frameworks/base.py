@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
@@ -369,6 +369,23 @@ class Framework:
     def of_version(self, api_version: str) -> Framework:
         """Return the rules of that version, else these."""
         return next((row for row in self.variants if row.api_version == api_version), self)
+
+
+def unsupported(path: str, value: object, supported: Iterable[str]) -> Problem:
+    """Return the problem of a value outside its set."""
+    listed = ", ".join(f'"{one}"' for one in supported)
+    return Problem(path, f'Unsupported value: "{value}": supported values: {listed}')
+
+
+def too_long(framework: Framework, job: Job, name: str, size: int) -> Iterator[Problem]:
+    """Yield that a variable that all pods get does not fit, if it does not."""
+    if size > LONGEST_VARIABLE:
+        yield Problem(
+            f"spec.{framework.spec_field}",
+            f"Invalid value: {job.total}: {name} would take {size} bytes and Linux allows "
+            f"{LONGEST_VARIABLE} for one environment variable; use fewer replicas or shorter "
+            "names",
+        )
 
 
 def variable(name: str, value: object) -> Json:

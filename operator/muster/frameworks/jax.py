@@ -28,6 +28,7 @@ JAX: Final = base.Framework(
         spec=jobs.JAXJobSpec,
         spec_field="jaxReplicaSpecs",
         types=(master_worker.WORKER,),
+        changes=(jobs.names_that_fit("jaxReplicaSpecs"),),
         scaled=master_worker.WORKER,
     ),
     operator=base.Operator("jaxjob-controller", metric="jax"),

@@ -12,8 +12,11 @@ from typing import Any, Final
 
 from muster.api import names, podtemplate, quantity, status
 from muster.api.edge import integer, mapping, parse_time, sequence, text
+from muster.api.jobs import MOST_REPLICAS
 from muster.api.model import Job, Json, Notice, Problem, Replica, RunPolicy, SchedulingPolicy
-from muster.frameworks.base import Framework
+from muster.frameworks.base import Framework, unsupported
+
+_OVERRULED: Final = "spec.{0} is ignored because spec.runPolicy.{0} is set"
 
 
 def load(framework: Framework, document: object, domain: str = "", home: str = "") -> Job:
@@ -44,10 +47,17 @@ def load(framework: Framework, document: object, domain: str = "", home: str = "
         run_policy=_run_policy(policy),
         options={key: _option(spec.get(key), d) for key, d in framework.spec.options.items()},
         status=status.read(raw.get("status")),
-        notices=tuple(_overruled(overruled)),
+        notices=tuple(
+            Notice("Warning", names.Event.LEGACY_FIELD_IGNORED, _OVERRULED.format(field))
+            for field in overruled
+        ),
     )
-    found = (*_out_of_place(job, home), *_problems(framework, spec, job, domain))
-    own = () if found else framework.spec.notices(job)
+    own: Iterable[Notice] = ()
+    try:
+        found = (*_out_of_place(job, home), *_problems(framework, spec, job, domain))
+        own = () if found else tuple(framework.spec.notices(job))
+    except Exception as error:  # noqa: BLE001 -- what its kind's rules did not foresee, whatever
+        found = (Problem("", f"cannot be read: {type(error).__name__}: {error}"),)
     return replace(job, problems=found, notices=(*job.notices, *own))
 
 
@@ -85,12 +95,6 @@ def _out_of_place(job: Job, home: str) -> Iterator[Problem]:
     if home and job.namespace == home:
         said = f"Forbidden: {home} is the operator's own namespace; use another one for jobs"
         yield Problem("metadata.namespace", said)
-
-
-def _overruled(fields: Iterable[str]) -> Iterator[Notice]:
-    for field in fields:
-        message = f"spec.{field} is ignored because spec.runPolicy.{field} is set"
-        yield Notice("Warning", names.Event.LEGACY_FIELD_IGNORED, message)
 
 
 def _readable(framework: Framework, roles: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -149,8 +153,6 @@ def _option(value: object, default: object) -> object:
     return value if default is None or isinstance(value, type(default)) else default
 
 
-MOST_REPLICAS: Final = 100_000
-"""Of one role; more pods than any cluster has would only keep the operator busy."""
 _Types = Mapping[str, type[object]]
 _METADATA: Final[_Types] = {"labels": dict, "annotations": dict, "finalizers": list}
 _JSON: Final[Mapping[type[object], str]] = {
@@ -169,12 +171,6 @@ def canonical(framework: Framework, key: object) -> str | None:
     """Return the replica type that a key means in any case, or None."""
     wanted = str(key).lower()
     return next((type_ for type_ in framework.api.types if type_.lower() == wanted), None)
-
-
-def unsupported(path: str, value: str, supported: Iterable[str]) -> Problem:
-    """Return the problem of a value outside its set."""
-    listed = ", ".join(f'"{one}"' for one in sorted(supported))
-    return Problem(path, f'Unsupported value: "{value}": supported values: {listed}')
 
 
 def of_name(job: Job) -> Iterator[Problem]:
@@ -205,19 +201,14 @@ def of_document(framework: Framework, spec: Mapping[str, Any]) -> Iterator[Probl
     for key, role in roles.items():
         type_ = canonical(framework, key)
         if type_ is None:
-            yield unsupported(f"{path}[{key}]", str(key), framework.api.types)
+            yield unsupported(f"{path}[{key}]", key, sorted(framework.api.types))
         elif type_ in seen:
             detail = f'Duplicate value: "{key}": means the same as "{seen[type_]}"'
             yield Problem(f"{path}[{key}]", detail)
         else:
             seen[type_] = str(key)
-            yield from of_role(framework, type_, role)
-
-
-def of_role(framework: Framework, type_: str, role: object) -> Iterator[Problem]:
-    """Yield what is wrong with one role: what forbids reading it, and what it lacks."""
-    yield from unreadable(framework, type_, role)
-    yield from _incomplete(framework, type_, role)
+            yield from unreadable(framework, type_, role)
+            yield from _incomplete(framework, type_, role)
 
 
 def unreadable(framework: Framework, type_: str, role: object) -> Iterator[Problem]:
@@ -297,14 +288,16 @@ def of_values(framework: Framework, job: Job) -> Iterator[Problem]:
     """Yield values outside their sets and numbers below zero."""
     policy = job.run_policy
     if policy.managed_by is not None and policy.managed_by not in framework.managers:
-        yield unsupported("spec.runPolicy.managedBy", policy.managed_by, framework.managers)
+        yield unsupported(
+            "spec.runPolicy.managedBy", policy.managed_by, sorted(framework.managers)
+        )
     if policy.clean_pod_policy not in set(names.CleanPodPolicy):
         path = "spec.runPolicy.cleanPodPolicy"
-        yield unsupported(path, policy.clean_pod_policy, names.CleanPodPolicy)
+        yield unsupported(path, policy.clean_pod_policy, sorted(names.CleanPodPolicy))
     for replica in job.replicas:
         if replica.restart_policy not in set(names.RestartPolicy):
             path = f"spec.{framework.spec_field}[{replica.type}].restartPolicy"
-            yield unsupported(path, replica.restart_policy, names.RestartPolicy)
+            yield unsupported(path, replica.restart_policy, sorted(names.RestartPolicy))
     yield from _negatives(framework, job)
     for name, amount in (policy.scheduling.min_resources or {}).items():
         yield from _quantity(f"spec.runPolicy.schedulingPolicy.minResources[{name}]", name, amount)

@@ -29,6 +29,12 @@ NO_GPU: Final = ("NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES")
 """Variables that, empty, keep the devices of a node from a launcher that only waits."""
 EVICTED: Final = "MPIJobEvicted"
 
+_IS_V1: Final = (
+    "!has(self.status) || !has(self.status.mpiVersion) || self.status.mpiVersion != 'v2beta1' || "
+)
+"""The start of a rule that says nothing of v1, nor before the first look: nothing runs then.
+
+It goes by the new status alone, as to write it changes nothing of what the rule is about."""
 _OF_V2BETA1: Final = (
     Rule(
         "!has({0}.mpiImplementation) || !has({0}.mpiReplicaSpecs) || {0}.mpiReplicaSpecs.all(t, "
@@ -82,6 +88,16 @@ KIND: Final = Kind(
             reason="FieldValueRequired",
         ),
         *_OF_V2BETA1,
+    ),
+    changes=(
+        jobs.names_that_fit("mpiReplicaSpecs", _IS_V1),
+        Rule(
+            f"{_IS_V1}!has({{0}}.spec.mpiReplicaSpecs) || {{0}}.spec.mpiReplicaSpecs.all(t, "
+            "t.lowerAscii() != 'worker' || !has({0}.spec.mpiReplicaSpecs[t].replicas) || "
+            "{0}.spec.mpiReplicaSpecs[t].replicas > 0)",
+            "Worker must be at least 1; set replicas or leave Worker out",
+            reason="FieldValueForbidden",
+        ),
     ),
     scaled=WORKER,
     defaults={
@@ -169,8 +185,5 @@ def first_with(template: Json, fields: Json) -> Json:
 
 
 def _joined(one: Json, more: Json) -> Json:
-    return {**one, **{key: _longer(one.get(key), value) for key, value in more.items()}}
-
-
-def _longer(there: Any, value: Any) -> Any:
-    return [*(there or ()), *value] if isinstance(value, list) else value
+    lists = {k: [*(one.get(k) or ()), *v] for k, v in more.items() if isinstance(v, list)}
+    return {**one, **more, **lists}

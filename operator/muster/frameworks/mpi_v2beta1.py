@@ -227,8 +227,7 @@ def _of_workers(named: Mapping[str, Mapping[str, Any]], path: str) -> Iterator[P
 def _of_role(role: Mapping[str, Any], path: str) -> Iterator[Problem]:
     policy = role.get("restartPolicy")
     if policy not in (None, "", "Never", "OnFailure"):
-        detail = f'Unsupported value: "{policy}": supported values: "Never", "OnFailure"'
-        yield Problem(f"{path}.restartPolicy", detail)
+        yield base.unsupported(f"{path}.restartPolicy", policy, ("Never", "OnFailure"))
     template = mapping(role.get("template"))
     if not sequence(mapping(template.get("spec")).get("containers")):
         detail = "Required value: must define at least one container"
@@ -245,10 +244,7 @@ def _of_options(job: Job) -> Iterator[Problem]:
     for field, known in _WORDS.items():
         value = job.options[field]
         if value not in known:
-            listed = ", ".join(f'"{value}"' for value in known)
-            yield Problem(
-                f"spec.{field}", f'Unsupported value: "{value}": supported values: {listed}'
-            )
+            yield base.unsupported(f"spec.{field}", value, known)
 
 
 _WORDS: Final = {

@@ -58,6 +58,7 @@ PADDLE: Final = base.Framework(
         spec_field="paddleReplicaSpecs",
         types=(MASTER, WORKER),
         rules=(master_worker.MIN_UP_TO_MAX,),
+        changes=(jobs.names_that_fit("paddleReplicaSpecs"),),
         scaled=WORKER,
     ),
     operator=base.Operator("paddlejob-controller", metric="paddle"),

@@ -155,9 +155,7 @@ def _notices(job: Job) -> Iterator[Notice]:
 def _rendezvous(job: Job) -> Iterator[Problem]:
     backend = (master_worker.elastic(job) or {}).get("rdzvBackend")
     if backend not in (None, "", *_BACKENDS):
-        listed = ", ".join(f'"{name}"' for name in _BACKENDS)
-        detail = f'Unsupported value: "{backend}": supported values: {listed}'
-        yield Problem("spec.elasticPolicy.rdzvBackend", detail)
+        yield base.unsupported("spec.elasticPolicy.rdzvBackend", backend, _BACKENDS)
 
 
 _RULES: Final = (
@@ -196,6 +194,7 @@ PYTORCH: Final = base.Framework(
         types=(MASTER, WORKER),
         single=(MASTER,),
         rules=_RULES,
+        changes=(jobs.names_that_fit("pytorchReplicaSpecs"),),
         scaled=WORKER,
     ),
     operator=base.Operator("pytorchjob-controller", metric="pytorch"),

@@ -90,12 +90,8 @@ def _config_name(job: Job) -> str:
     return f"{names.flat(job.name)}-{names.TF_CLUSTER_SUFFIX}"
 
 
-def _shares_cluster(job: Job) -> bool:
-    return job.total > base.SHARED_FROM and not job.options["enableDynamicWorker"]
-
-
 def _configs(job: Job, domain: str) -> Mapping[str, Mapping[str, str]]:
-    if not _shares_cluster(job):
+    if job.total <= base.SHARED_FROM or job.options["enableDynamicWorker"]:
         return {}
     return {_config_name(job): {names.TF_CLUSTER_KEY: _cluster(job, domain)}}
 
@@ -159,21 +155,14 @@ def _one_chief(job: Job) -> Iterator[Problem]:
 def _known_policy(job: Job) -> Iterator[Problem]:
     policy = job.options["successPolicy"]
     if policy not in ("", "AllWorkers"):
-        detail = f'Unsupported value: "{policy}": supported values: "", "AllWorkers"'
-        yield Problem("spec.successPolicy", detail)
+        yield base.unsupported("spec.successPolicy", policy, ("", "AllWorkers"))
 
 
 def _variable_fits(job: Job, domain: str) -> Iterator[Problem]:
     if job.total <= base.SHARED_FROM:
         return
     longest = max(_longest(job, replica, domain) for replica in job.replicas if replica.replicas)
-    if longest > base.LONGEST_VARIABLE:
-        yield Problem(
-            f"spec.{TENSORFLOW.spec_field}",
-            f"Invalid value: {job.total}: TF_CONFIG would take {longest} bytes and Linux allows "
-            f"{base.LONGEST_VARIABLE} for one environment variable; use fewer replicas or shorter "
-            "names",
-        )
+    yield from base.too_long(TENSORFLOW, job, "TF_CONFIG", longest)
 
 
 def _longest(job: Job, replica: Replica, domain: str) -> int:

@@ -79,16 +79,9 @@ def _has_master(job: Job) -> Iterator[Problem]:
 
 
 def _variable_fits(job: Job) -> Iterator[Problem]:
-    if job.total <= base.SHARED_FROM:
-        return
-    size = len(f"{_ADDRESSES}={_addresses(job)}") + 1
-    if size > base.LONGEST_VARIABLE:
-        yield Problem(
-            f"spec.{XGBOOST.spec_field}",
-            f"Invalid value: {job.total}: {_ADDRESSES} would take {size} bytes and Linux allows "
-            f"{base.LONGEST_VARIABLE} for one environment variable; use fewer replicas or a "
-            "shorter name",
-        )
+    if job.total > base.SHARED_FROM:
+        size = len(f"{_ADDRESSES}={_addresses(job)}") + 1
+        yield from base.too_long(XGBOOST, job, _ADDRESSES, size)
 
 
 XGBOOST: Final = base.Framework(

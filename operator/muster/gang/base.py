@@ -180,10 +180,12 @@ class GangBackend:
 
         `api_versions` holds (apiVersion, kind) of what the cluster serves.
         """
-        return next((api for api in self.apis if self._complete(api, api_versions)), None)
-
-    def _complete(self, api: GroupApi, served: Container[tuple[str, str]]) -> bool:
-        return all((api.api_version, kind) in served for kind in (api.kind, *self.companions))
+        for api in self.apis:
+            if all(
+                (api.api_version, kind) in api_versions for kind in (api.kind, *self.companions)
+            ):
+                return api
+        return None
 
     def api(self, api_version: str = "") -> GroupApi:
         """Return the row of that apiVersion, else the preferred one.

@@ -23,7 +23,10 @@ def resources(job: Job, facts: GangFacts) -> Json | None:
     left = standing.minimum(job, facts)
     total: dict[str, int] = {}
     # `sorted` keeps roles of equal priority in canonical order, so the answer is always the same.
-    for replica in sorted(job.replicas, key=lambda r: -_priority(r, facts.priorities)):
+    classes = facts.priorities
+    for replica in sorted(
+        job.replicas, key=lambda r: -classes.get(_spec(r).get("priorityClassName") or "", 0)
+    ):
         count = min(left, replica.replicas)
         left -= count
         if count:
@@ -64,10 +67,6 @@ def scheduler(replica: Replica) -> str:
     """Return the scheduler that the role's template names, or the empty string."""
     name: str = _spec(replica).get("schedulerName") or ""
     return name
-
-
-def _priority(replica: Replica, priorities: Mapping[str, int]) -> int:
-    return priorities.get(_spec(replica).get("priorityClassName") or "", 0)
 
 
 def _spec(replica: Replica) -> Json:

@@ -6,16 +6,11 @@ from __future__ import annotations
 import dataclasses
 
 from muster.api import names
-from muster.api.model import GroupView, Job, Json
+from muster.api.model import GroupView
 from muster.api.reasons import GangPhase, Reason
 from muster.gang import base, standing
-from muster.gang.model import Field, GangFacts, GroupApi, Permission, Update
+from muster.gang.model import Field, GroupApi, Permission, Update
 from muster.gang.podgroup import MANAGE, MIN_MEMBER, PRIORITY, QUEUE, READ, group_api, mark
-
-
-def _selector(job: Job, facts: GangFacts) -> Json:
-    return {"matchLabels": base.labels(job, facts)}
-
 
 POD_GROUPS = tuple(
     group_api(api_version, MIN_MEMBER, QUEUE, PRIORITY)
@@ -26,7 +21,10 @@ DISRUPTION_BUDGET = GroupApi(
     "v1",
     "PodDisruptionBudget",
     "poddisruptionbudgets",
-    (Field("minAvailable", standing.minimum, "minAvailable"), Field("selector", _selector)),
+    (
+        Field("minAvailable", standing.minimum, "minAvailable"),
+        Field("selector", lambda job, facts: {"matchLabels": base.labels(job, facts)}),
+    ),
     update=Update.REPLACE,
 )
 """What kube-batch took for a group before there were PodGroups."""

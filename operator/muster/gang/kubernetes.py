@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from muster.api import names
-from muster.api.model import GroupView, Job, Json, Notice, PodView, Replica
+from muster.api.model import GroupView, Job, Json, Notice, Replica
 from muster.api.reasons import GangPhase
 from muster.gang import base, demand, standing
 from muster.gang.model import Field, GangFacts, GroupApi, Link, Permission, Update
@@ -67,10 +67,6 @@ def _mark(job: Job, _replica: Replica) -> Link:
     return Link(spec={"schedulingGroup": {"podGroupName": names.flat(job.name)}})
 
 
-def _kept(job: Job, pod: PodView) -> bool:
-    return _mixed(job) or pod.kind != "Pod" or bool(pod.group)
-
-
 def _warnings(job: Job) -> Iterator[Notice]:
     if _mixed(job):
         text = (
@@ -111,7 +107,7 @@ KUBERNETES = base.GangBackend(
     pods_first_on_delete=True,
     mark=_mark,
     admits=lambda group: group is not None,
-    kept=_kept,
+    kept=lambda job, pod: _mixed(job) or pod.kind != "Pod" or bool(pod.group),
     unkept=(
         "The pods have no schedulingGroup, so they start one by one: the API server leaves it out "
         "without the feature gates GenericWorkload and GangScheduling; switch them on in "

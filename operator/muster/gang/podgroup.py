@@ -86,21 +86,14 @@ def difference(group: GroupView, verdict: Verdict, now: float) -> Json | None:
     condition = {
         "type": names.UNSCHEDULABLE,
         "status": "True" if verdict.reason else "False",
-        "transitionID": _transition(group, reason, now),
+        "transitionID": str(uuid.uuid5(uuid.NAMESPACE_OID, f"{group.uid}/{reason}/{now}")),
         "lastTransitionTime": edge.format_time(now),
         "reason": reason,
         "message": verdict.message or verdict.summary,
     }
-    return {"status": {"phase": str(phase), "conditions": [*_others(group), condition]}}
+    others = [c for c in group.conditions if c.get("type") != names.UNSCHEDULABLE]
+    return {"status": {"phase": str(phase), "conditions": [*others, condition]}}
 
 
 def _unschedulable(group: GroupView) -> Mapping[str, Any] | None:
     return next((c for c in group.conditions if c.get("type") == names.UNSCHEDULABLE), None)
-
-
-def _others(group: GroupView) -> list[Mapping[str, Any]]:
-    return [c for c in group.conditions if c.get("type") != names.UNSCHEDULABLE]
-
-
-def _transition(group: GroupView, reason: str, now: float) -> str:
-    return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{group.uid}/{reason}/{now}"))

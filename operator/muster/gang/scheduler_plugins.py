@@ -4,17 +4,11 @@
 from __future__ import annotations
 
 from muster.api import names
-from muster.api.model import Job, Replica
 from muster.gang import base, demand, standing
 from muster.gang.model import Field, Link, Permission
 from muster.gang.podgroup import MANAGE, group_api
 
 _GROUP = names.SCHEDULER_PLUGINS_API.partition("/")[0]
-
-
-def _mark(job: Job, _replica: Replica) -> Link:
-    return Link(labels={names.SCHEDULER_PLUGINS_GROUP: names.flat(job.name)})
-
 
 SCHEDULER_PLUGINS = base.GangBackend(
     name="scheduler-plugins",
@@ -31,7 +25,7 @@ SCHEDULER_PLUGINS = base.GangBackend(
         "CRDs, or choose another --gang-scheduler-name"
     ),
     permissions=(Permission(_GROUP, "podgroups", MANAGE),),
-    mark=_mark,
+    mark=lambda job, _: Link(labels={names.SCHEDULER_PLUGINS_GROUP: names.flat(job.name)}),
     # Its controller's PodGroup status counts same-named groups of all namespaces, so the pods
     # are the better witness.
     read=base.by_pods,

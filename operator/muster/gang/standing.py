@@ -14,7 +14,7 @@ and of what the job's status tells of the past (`was_admitted`, `has_run`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Final
 
 from muster.api.model import Job, PodView
@@ -63,7 +63,12 @@ def has_node(pod: PodView) -> bool:
 
 def is_placed(pod: PodView) -> bool:
     """Say whether a pod fills its place: it has a node to stay on, or has done its work."""
-    return pod.phase == "Succeeded" or (has_node(pod) and not pod.deleting)
+    return pod.phase == "Succeeded" or (has_node(pod) and not (pod.deleting or pod.lost))
+
+
+def is_ending(pod: PodView) -> bool:
+    """Say whether a pod is being taken away and still at work."""
+    return has_node(pod) and pod.deleting and not pod.lost
 
 
 def placed(pods: Iterable[PodView]) -> int:
@@ -81,16 +86,38 @@ def was_admitted(job: Job) -> bool:
 
     Members that are missing from such a gang come first, and their room is kept for them.
     """
-    return job.status.gang is not None and job.status.gang.state in _ADMITTED
+    return _stood(job, _ADMITTED)
+
+
+def had(job: Job) -> int | None:
+    """Return how many pods the gang had when it last was whole, by the job's status.
+
+    None where that is not known. More may be wanted by now: these wait like any gang.
+    """
+    written = job.status.gang
+    known = written is not None and was_admitted(job)
+    return (written.min_member or None) if written is not None and known else None
 
 
 def has_run(job: Job) -> bool:
     """Say whether the gang ran as a whole, by the job's status.
 
     Members that are missing from such a gang are replaced one by one; any other is undone whole
-    where it cannot be whole. The condition Running does not tell: one pod may be enough for it.
+    where it cannot be whole.
     """
-    return ran(job.status.gang)
+    return _stood(job, _RAN)
+
+
+def _stood(job: Job, states: Container[str]) -> bool:
+    """Say whether the gang came so far.
+
+    The condition Running does not tell where there is a verdict: one pod may be enough for it.
+    Without one the job ran under an operator or a flag that knew no gangs, and its pods stay.
+    """
+    gang, status = job.status.gang, job.status
+    if gang is None:
+        return status.is_true("Running") or status.is_true("Restarting")
+    return gang.state in states
 
 
 def ran(verdict: Verdict | None) -> bool:

@@ -21,10 +21,6 @@ def _mark(job: Job, replica: Replica) -> Link:
     return Link(annotations={names.GROUP_NAME: name, names.VOLCANO_TASK: replica.role})
 
 
-def _admits(group: GroupView | None) -> bool:
-    return group is not None and group.phase not in _WAITING
-
-
 def _read(group: GroupView, counts: base.Tally) -> base.Reading | None:
     said = base.condition(group, names.UNSCHEDULABLE) or {}
     reason, message = said.get("reason", ""), said.get("message", "")
@@ -90,6 +86,6 @@ VOLCANO = base.GangBackend(
         Permission(_GROUP, "queues", READ, everywhere=True),
     ),
     mark=_mark,
-    admits=_admits,
+    admits=lambda group: group is not None and group.phase not in _WAITING,
     read=_read,
 )

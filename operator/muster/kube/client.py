@@ -161,6 +161,8 @@ class Kube:
         attempts: int = ATTEMPTS,
     ) -> None:
         self.host = host.rstrip("/")
+        self.new_session = new_session
+        """Makes a session of at most so many connections (0: of any number), for another loop."""
         self.session, self._watching = new_session(CONNECTIONS), new_session(0)
         self._opening = asyncio.Semaphore(OPENING)
         self.namespace = namespace
@@ -197,16 +199,17 @@ class Kube:
     async def patch(
         self,
         path: str,
-        exactly: Exactly,
+        exactly: Exactly | None,
         body: Json,
         urgency: PriorityLevel,
         content_type: str = MERGE_PATCH,
     ) -> Json | None:
         """Patch exactly that object and return it as stored; None if it is gone.
 
+        `exactly` is None where nobody else makes up such a name, and whoever has it is meant.
         Raises ApiError, of code 409 if it has another version by now, and FencedError.
         """
-        metadata = {**body.get("metadata", {}), **exactly.metadata}
+        metadata = {**body.get("metadata", {}), **(exactly.metadata if exactly else {})}
         try:
             return await self._write(
                 "PATCH", path, {**body, "metadata": metadata}, content_type, urgency
@@ -214,8 +217,9 @@ class Kube:
         except ApiError as error:
             # A uid in a patch is no precondition to the server: of another object it is a field
             # that cannot change.
-            replaced = error.code == 422 and f'metadata.uid: Invalid value: "{exactly.uid}"'
-            if error.code == 404 or (replaced and replaced in error.message):
+            uid = exactly.uid if exactly is not None else ""
+            said = f'metadata.uid: Invalid value: "{uid}"'
+            if error.code == 404 or (uid and error.code == 422 and said in error.message):
                 return None
             raise
 

@@ -3,26 +3,37 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Container, Sequence
 from typing import Final, Generic, TypeVar
 
-from muster.api.model import Json
+from muster.api.model import Json, Unreadable
 
+log = logging.getLogger(__name__)
 EVERYWHERE: Final = ("",)
 """The namespaces of a collection that is followed in all of them, or that has none."""
 _UNREAD: Final = -1
 T = TypeVar("T")
 Key = tuple[str, str]
 """(namespace, name)."""
+Told = Callable[[Json, Unreadable], None]
+"""Takes in that an object cannot be read: what an event about it names, and why."""
+LONGEST_REASON: Final = 200
+
+
+def nobody(_about: Json, _why: Unreadable) -> None:
+    """Tell nobody."""
 
 
 class Collection(Generic[T]):
     """Objects, parsed once per version, with a callback per change; it needs no client.
 
     `parse` makes the value that is kept; `changed(before, after)` is called at every change, with
-    None for absent. The answer to a write can be put in at once by `apply`: older versions that
-    the watch brings later are ignored, and so is the answer about an object whose end the watch
-    has shown before.
+    None for absent. What it raises, foreseen or not, is that object's trouble alone: `cautious`
+    makes the value then (without it the object is left out), and `told` is called once for each
+    version, with its `kind`. The answer to a write can be put in at once by `apply`: older
+    versions that the watch brings later are ignored, and so is the answer about an object whose
+    end the watch has shown before.
     """
 
     def __init__(
@@ -30,6 +41,10 @@ class Collection(Generic[T]):
         parse: Callable[[Json], T],
         changed: Callable[[T | None, T | None], None],
         namespaces: Sequence[str] = EVERYWHERE,
+        *,
+        cautious: Callable[[Json, Unreadable], T] | None = None,
+        kind: tuple[str, str] = ("", ""),
+        told: Told = nobody,
     ) -> None:
         self.namespaces = tuple(namespaces)
         """Those that are followed, each by a list and a watch of its own."""
@@ -37,7 +52,12 @@ class Collection(Generic[T]):
         self._versions: dict[Key, tuple[str, int]] = {}
         self._reached = dict.fromkeys(self.namespaces, _UNREAD)
         """Per followed namespace: the version up to which list and watch have shown all."""
+        self.unreadable: dict[Key, Unreadable] = {}
+        """Those that cannot be read as they are now."""
         self._parse, self._changed = parse, changed
+        self._cautious, self._told = cautious, told
+        self._kind = kind
+        """apiVersion and kind, which items of a list do not carry."""
 
     @property
     def complete(self) -> bool:
@@ -71,9 +91,33 @@ class Collection(Generic[T]):
         known = self._versions.get(key)
         if known is not None and known[1] >= version:
             return
-        before, after = self.objects.get(key), self._parse(document)
-        self._versions[key], self.objects[key] = (uid, version), after
+        before, after = self.objects.get(key), self._read(key, document)
+        self._versions[key] = (uid, version)
+        if after is None:
+            self.objects.pop(key, None)
+        else:
+            self.objects[key] = after
         self._changed(before, after)
+
+    def _read(self, key: Key, document: Json) -> T | None:
+        try:
+            value = self._parse(document)
+        except Exception as error:  # noqa: BLE001 -- whatever it is, it is this object's alone
+            return self._doubt(key, document, error)
+        if self.unreadable:
+            self.unreadable.pop(key, None)
+        return value
+
+    def _doubt(self, key: Key, document: Json, error: Exception) -> T | None:
+        foreseen = isinstance(error, ValueError)
+        said = str(error) if foreseen else f"{type(error).__name__}: {error}"
+        why = Unreadable("".join(c if c.isprintable() else "?" for c in said[:LONGEST_REASON]))
+        self.unreadable[key] = why
+        version, kind = self._kind
+        told, trace = "/".join(filter(None, key)), None if foreseen else error
+        log.warning("%s %s cannot be read: %s", kind, told, why.reason, exc_info=trace)
+        self._told({"apiVersion": version, "kind": kind, "metadata": document["metadata"]}, why)
+        return None if self._cautious is None else self._cautious(document, why)
 
     def remove(self, document: Json) -> None:
         """Forget an object that a watch shows the end of, unless its name has a new one by now."""
@@ -89,14 +133,15 @@ class Collection(Generic[T]):
         if known is not None and known[0] == uid:
             self._drop((namespace, name))
 
-    def begin(self, namespace: str, version: int) -> None:
-        """Take in that a list of that version is about to come, while no watch is under way.
+    def reached(self, namespace: str) -> int:
+        """Return the version up to which all of a followed namespace has been shown."""
+        return self._reached[namespace]
 
-        If it is lower than what has been shown, the server has been set back to an earlier state:
-        what the list holds counts whatever its version, and all else is gone.
+    def set_back(self, namespace: str, version: int) -> None:
+        """Take in that the server has been set back to that earlier state, of which a list comes.
+
+        What the list holds counts whatever its version, and all else is gone.
         """
-        if version >= self._reached[namespace]:
-            return
         for key, (uid, _) in self._versions.items():
             if namespace in ("", key[0]):
                 self._versions[key] = (uid, _UNREAD)
@@ -120,7 +165,8 @@ class Collection(Generic[T]):
 
     def _drop(self, key: Key) -> None:
         del self._versions[key]
-        self._changed(self.objects.pop(key), None)
+        self.unreadable.pop(key, None)
+        self._changed(self.objects.pop(key, None), None)
 
 
 def _identity(document: Json) -> tuple[Key, str, int]:

@@ -38,7 +38,6 @@ class Informer:
         *,
         namespace: str = "",
         params: Mapping[str, str] | None = None,
-        may_lack: bool = False,
     ) -> None:
         self.resource, self.collection = resource, collection
         self.namespace = namespace
@@ -49,11 +48,8 @@ class Informer:
         """Why the collection cannot be read at present, as the server puts it."""
         self.failing_since = 0.0
         """`time.monotonic()` since when there is a problem."""
-        self.absent = False
-        """It may lack, and the server does not serve it at present."""
         self.beat = time.monotonic()
         """When it last did anything: it may wait for the server, but never for good."""
-        self._may_lack = may_lack
         self._version = ""
         """Up to which all changes are known; empty: it has to be listed."""
         self._broken = False
@@ -77,7 +73,7 @@ class Informer:
                 if well:
                     self._version = ""
                 else:
-                    self._refused(error)
+                    self._fail(error.message)
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 self._fail(f"{type(error).__name__}: {error}")
             except Exception as error:  # noqa: BLE001 -- one collection, and no other, stands still
@@ -93,17 +89,7 @@ class Informer:
 
     async def read(self) -> None:
         """Read the collection once, beside its watch or without. Raises ApiError and others."""
-        await self._list(alone=False)
-
-    def _refused(self, error: ApiError) -> None:
-        if error.code == 404 and self._may_lack:
-            # There is nothing to be shown as long as nobody serves it.
-            if not self.absent:
-                log.info("%s are not served, and looked for from time to time", self._path)
-            self.absent = True
-            self.synced.set()
-        else:
-            self._fail(error.message)
+        await self._list()
 
     def _fail(self, message: str, error: Exception | None = None) -> None:
         if message != self._logged:
@@ -114,21 +100,22 @@ class Informer:
 
     def _answered(self) -> None:
         """Take in that the server has answered as it should."""
-        self.problem, self.absent = "", False
+        self.problem = ""
         self.beat = time.monotonic()
 
-    async def _list(self, *, alone: bool = True) -> str:
-        """Read all; return its version. `alone`: no watch is under way, which may be ahead."""
+    async def _list(self) -> str:
+        """Read all; return its version."""
         seen: set[Key] = set()
         params = {**self._params, "limit": PAGE}
-        begun = False
+        # What a watch shows meanwhile may be ahead of the list; what it showed before is not.
+        reached, begun = self.collection.reached(self.namespace), False
         while True:
             page = await self._kube.get(self._path, **params)
             self.beat = time.monotonic()
             # All pages show the revision of the first one, so the watch begins where they end.
             version = _version(page)
-            if alone and not begun:
-                self.collection.begin(self.namespace, int(version))
+            if int(version) < reached and not begun:
+                self.collection.set_back(self.namespace, int(version))
             begun = True
             seen.update(filter(None, map(self._take, page.get("items") or ())))
             token = page["metadata"].get("continue")

@@ -26,6 +26,8 @@ from muster.kube.resources import Resource
 
 log = logging.getLogger(__name__)
 LEASES = Resource("coordination.k8s.io", "v1", "leases")
+LOOK = 0.5
+"""Seconds after which a standby looks again: a lease that is given back is taken within that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +88,9 @@ class LeaderElector:
             log.warning("the lease was not released: %s", error)
 
     def _pause(self) -> float:
-        """Return the seconds to the next try: the usual, or less if the lease runs out before."""
-        left = self._runs_out - time.monotonic() + 0.01
-        return left if 0 < left < self._timings.retry else self._timings.retry
+        """Return the seconds to the next look, fewer if the lease runs out before."""
+        left, usual = self._runs_out - time.monotonic() + 0.01, min(LOOK, self._timings.retry)
+        return left if 0 < left < usual else usual
 
     async def _attempt(self) -> bool:
         started = time.monotonic()

@@ -54,6 +54,25 @@ QUEUES = Resource("scheduling.incubator.k8s.io", "v1alpha1", "queues", namespace
 BUDGETS = Resource("policy", "v1", "poddisruptionbudgets")
 AUTOSCALERS = Resource("autoscaling", "v2", "horizontalpodautoscalers")
 BATCH_JOBS = Resource("batch", "v1", "jobs")
+OF_KIND = {
+    "Pod": PODS,
+    "Service": SERVICES,
+    "ConfigMap": CONFIG_MAPS,
+    "Node": NODES,
+    "Namespace": NAMESPACES,
+    "PersistentVolumeClaim": CLAIMS,
+    "PersistentVolume": VOLUMES,
+    "StorageClass": CLASSES,
+    names.CSI_NODE: CSI_NODES,
+    "PriorityClass": PRIORITY_CLASSES,
+    "ResourceQuota": RESOURCE_QUOTAS,
+    "LimitRange": LIMIT_RANGES,
+    "Queue": QUEUES,
+    "PodDisruptionBudget": BUDGETS,
+    names.AUTOSCALER: AUTOSCALERS,
+    names.BATCH_JOB: BATCH_JOBS,
+}
+"""What is followed, jobs and groups aside."""
 RESOURCES = {
     ("v1", "Pod"): PODS,
     ("v1", "Service"): SERVICES,

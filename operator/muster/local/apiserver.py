@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
 from muster.api.model import Json
 from muster.kube import client as kube
+from muster.kube.access import Access, missing
 from muster.kube.auth import ConfigurationError, connect
 from muster.kube.flowcontrol import PriorityLevel
 from muster.local.handle import MANAGER, ApiError, CredentialsError
@@ -66,11 +67,6 @@ class ApiServer:
         where = f"{path}?fieldManager={MANAGER}"
         return await _answer(self._kube.create(where, document, PriorityLevel.SUPPORT))
 
-    async def apply(self, path: str, document: Json) -> Json:
-        """Make the object at `path` be as `document` says, whatever it was (server-side apply)."""
-        where = f"{path}?fieldManager={MANAGER}&force=true"
-        return await _answer(self._kube.apply(where, document, PriorityLevel.SUPPORT))
-
     async def delete(
         self, path: str, document: Json, *, grace: int | None = None, unchanged: bool = False
     ) -> None:
@@ -92,12 +88,21 @@ class ApiServer:
             events = self._kube.watch(path, {**params, "resourceVersion": version})
             while (event := await _answer(anext(events, None))) is not None:
                 found = event["object"]
+                if event == kube.OPENED:
+                    continue
                 if event["type"] == "ERROR":
                     message = found.get("message", "an error without a message")
                     raise ApiError(int(found.get("code", 0)), message)
                 version = found["metadata"]["resourceVersion"]
                 if event["type"] != "BOOKMARK":
                     yield event
+
+    async def lacking(self, rights: Mapping[str, tuple[str, ...]]) -> list[str]:
+        """Return which of these verbs this user may not use, such as `delete nodes`."""
+        asked = [
+            Access(resource, "", verb) for resource, verbs in rights.items() for verb in verbs
+        ]
+        return [f"{one.verb} {one.resource}" for one in await _answer(missing(self._kube, asked))]
 
     async def ready(self) -> bool:
         """Whether the server answers and calls itself ready, which it does not say in JSON."""

@@ -29,11 +29,14 @@ from typing import Any, BinaryIO, TextIO
 
 import yaml
 
-from muster.local import handle, layout, nodes, options, processes
+from muster.local import handle, layout, nodes, options
 
 ASSETS = "KUBEBUILDER_ASSETS"
+
 _CORE = (handle.API_SERVER, handle.CONTROLLER_MANAGER, handle.SCHEDULER)
+
 Found = dict[str, Path]
+
 _PROGRAM = "controlplane"
 _FILES = ("main.go", "oracle.go", "go.mod", "go.sum")
 _MAJOR, _MINOR, _ = options.KUBERNETES_VERSION.split(".")
@@ -46,6 +49,7 @@ _VARIABLES = {
 }
 _LDFLAGS = " ".join(["-s -w", *(f"-X {name}={value}" for name, value in _VARIABLES.items())])
 _GO_FLAGS = ("-trimpath", "-buildvcs=false", "-mod=readonly", f"-ldflags={_LDFLAGS}")
+
 # What the output of a failed build means; the first that is found is shown.
 _CURES = (
     (r"requires go >=", "this Go is too old: install {go} or newer from https://go.dev/dl/"),
@@ -121,7 +125,8 @@ def _places(version: str | None) -> Found:
 
 def _version_of(folder: Path) -> str:
     try:
-        text = processes.run([str(folder / _CORE[0]), "--version"], seconds=10)
+        asked = [str(folder / _CORE[0]), "--version"]
+        text = subprocess.run(asked, capture_output=True, text=True, timeout=10, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return ""
     match = re.search(r"v(\d+\.\d+\.\d+\S*)", text)
@@ -142,7 +147,8 @@ def _cached(found: Found, version: str | None, _programs: Sequence[str]) -> Foun
 
 
 def _obtained(found: Found, version: str | None, programs: Sequence[str]) -> Found:
-    wanted = version or _version_found(found) or options.KUBERNETES_VERSION
+    there = _version_of(found[_CORE[0]].parent) if _CORE[0] in found else ""
+    wanted = version or there or options.KUBERNETES_VERSION
     try:
         exact = version is not None
         return merge(found, fetch(missing(found, programs), wanted, exact=exact))
@@ -161,10 +167,6 @@ def _obtained(found: Found, version: str | None, programs: Sequence[str]) -> Fou
             f"no {', '.join(missing(found, programs))}.\ndownload: {no_download}\nbuild: {error}\n"
             f"Or name a folder that has all of {', '.join(handle.PROGRAMS)} by {ASSETS}."
         ) from error
-
-
-def _version_found(found: Found) -> str:
-    return _version_of(found[_CORE[0]].parent) if _CORE[0] in found else ""
 
 
 class BuildError(Exception):
@@ -187,14 +189,13 @@ def build() -> Path:
     go = shutil.which("go")
     if not go:
         raise BuildError(f"Go is missing: install {_go_wanted()} or newer from https://go.dev/dl/")
-    with layout.held(target.with_suffix(".lock"), _waiting):
+    text = "waiting: another process builds the control plane"
+    with layout.held(
+        target.with_suffix(".lock"), lambda: print(text, file=sys.stderr, flush=True)
+    ):
         if not target.exists():
             _build(go, target)
     return target
-
-
-def _waiting() -> None:
-    print("waiting: another process builds the control plane", file=sys.stderr, flush=True)
 
 
 def _build(go: str, target: Path) -> None:
@@ -246,12 +247,10 @@ def _go_wanted() -> str:
 
 
 def _module() -> Path:
-    here = Path(__file__).resolve()
-    places = (here.parent / _PROGRAM, here.parents[3] / "tools" / _PROGRAM)
-    for place in places:
-        if (place / "go.mod").exists():
-            return place
-    raise BuildError(f"the sources of the control plane are missing: no {places[0]}")
+    found = layout.shipped(f"tools/{_PROGRAM}")
+    if found is None:
+        raise BuildError("the sources of the control plane are missing from this installation")
+    return found
 
 
 _ARCHIVED = (handle.ETCD, handle.API_SERVER, handle.KUBECTL)
@@ -374,10 +373,16 @@ def _kwok(release: str) -> Item:
 
 
 def _get(item: Item, target: Path) -> None:
+    algorithm = _ALGORITHMS.get(len(item.digest))
+    if not algorithm:
+        raise DownloadError(f"{item.digest!r}, given for {item.url}, is no checksum")
     with tempfile.TemporaryDirectory(prefix=".new-", dir=target) as work:
         file = Path(work) / "file"
-        with _open(item.url) as answer, file.open("wb") as out:
-            digest = _copy(item, answer, out)
+        with _open(item.url) as answer, file.open("wb+") as out:
+            with progress(f"downloading {item.name}", lambda: f"{out.tell() >> 20} MiB"):
+                shutil.copyfileobj(answer, out, _CHUNK)
+            out.seek(0)
+            digest = hashlib.file_digest(out, algorithm).hexdigest()
         if digest != item.digest:
             raise DownloadError(
                 f"{item.url} has the checksum {digest} instead of {item.digest}; not used"
@@ -386,18 +391,6 @@ def _get(item: Item, target: Path) -> None:
         for name, path in programs:
             path.chmod(0o755)
             path.replace(target / name)
-
-
-def _copy(item: Item, answer: BinaryIO, out: BinaryIO) -> str:
-    algorithm = _ALGORITHMS.get(len(item.digest))
-    if not algorithm:
-        raise DownloadError(f"{item.digest!r}, given for {item.url}, is no checksum")
-    digest = hashlib.new(algorithm)
-    with progress(f"downloading {item.name}", lambda: f"{out.tell() >> 20} MiB"):
-        while chunk := answer.read(_CHUNK):
-            digest.update(chunk)
-            out.write(chunk)
-    return digest.hexdigest()
 
 
 def _unpack(archive: Path, item: Item, work: Path) -> list[tuple[str, Path]]:

@@ -18,17 +18,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from muster.local import (
-    binaries,
-    contents,
-    existing,
-    handle,
-    kubeconfig,
-    layout,
-    nodes,
-    options,
-    processes,
-)
+from muster.local import binaries, contents, handle, kubeconfig, layout, nodes, options, processes
 from muster.local.handle import LOOPBACK, Cluster, ClusterError, PortTakenError, ask
 
 if TYPE_CHECKING:
@@ -64,7 +54,7 @@ def up(wanted: Options, say: Say = lambda _: None) -> Cluster:
             return running
         _sweep(files, say)
         try:
-            if wanted.kubeconfig and existing.is_there(wanted.kubeconfig):
+            if wanted.kubeconfig and contents.is_kubeconfig(wanted.kubeconfig):
                 return _use(files, wanted, wanted.kubeconfig, say)
             return _bring_up(files, wanted, say)
         except BaseException as error:  # an interrupted start leaves nothing either
@@ -163,7 +153,7 @@ def _bring_up(files: Layout, asked: Options, say: Say) -> Cluster:
 
 def _use(files: Layout, asked: Options, file: Path, say: Say) -> Cluster:
     """Put into the cluster of a kubeconfig what is asked for; start kwok for its nodes."""
-    there, text = existing.look(file, asked)
+    there, text = contents.look(file, asked)
     wanted = dataclasses.replace(asked, mark=there.mark, kubeconfig=None)
     commands = binaries.find(None, handle.wanted(wanted))
     watch = _Stopwatch(say)
@@ -262,7 +252,7 @@ def _load(files: Layout) -> Cluster | None:
     try:
         record = json.loads(files.record.read_text())
         asked = options.restore(record["options"])
-        there = existing.load(files)
+        there = contents.recorded(files)
         return Cluster(files, asked, record["port"], record["commands"], there)
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
@@ -270,15 +260,15 @@ def _load(files: Layout) -> Cluster | None:
 
 def _sweep(files: Layout, say: Say, *, forget: bool = False) -> None:
     """End what runs and remove what is there, for the holder of the cluster's lock."""
-    there = existing.load(files)
+    there = contents.recorded(files)
     # Before anything ends: if that cluster cannot be reached, all stays for the next try.
-    reached = existing.reach(there, files, say) if there and not forget else None
+    reached = contents.reach(there, files, say) if there and not forget else None
     records = (files.home / "run").glob("*.pid")
     found = [one for path in records if (one := processes.read(path))]
     # Without grace: etcd's data goes, too. The guard sweeps as well and must see the end of it.
     processes.stop([one for one in found if one.pid != os.getpid()], grace=0)
     if there and reached:
-        ask(reached, functools.partial(existing.clear, there, say))
+        ask(reached, functools.partial(contents.clear, there, say))
     running = _load(files)
     if running and running.options.kubeconfig:
         _remove_copy(running.options.kubeconfig, files.kubeconfig)

@@ -9,16 +9,15 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from muster.local import binaries, cluster, contents, handle, layout, nodes, options
-
-T = TypeVar("T")
 
 _ANNOTATIONS = f"""what a pod on a simulated node does is told by annotations of it:
   {nodes.PREFIX}run-seconds: "2"       until it ends, or `forever`
   {nodes.PREFIX}exit-codes: "137,0"    how each attempt ends; the last repeats
   {nodes.PREFIX}refuse: OutOfcpu       its node turns it away for that reason
+  {nodes.PREFIX}end-seconds: "2"       until it is gone once it is deleted, or `forever`
 A list in run-seconds is for the attempts as well. Restarts in place count as attempts, and so
 do pods made anew under the same name by the same owner. Parameter servers, MPI workers and pods
 with restartPolicy Always run for ever unless they say otherwise. A node is NotReady while it has
@@ -71,12 +70,12 @@ def _add_up(actions: Subparsers) -> None:
     add(
         "--name",
         default=options.DEFAULT_NAME,
-        type=_checked(options.parse_name),
+        type=options.parse_name,
         help=f"what to call the cluster (default {options.DEFAULT_NAME})",
     )
     add(
         "--nodes",
-        type=_checked(options.parse_count),
+        type=options.parse_count,
         help=f"how many simulated nodes (default {options.DEFAULT_NODES}, or none in a cluster "
         "that was there before)",
     )
@@ -85,7 +84,7 @@ def _add_up(actions: Subparsers) -> None:
         action="append",
         default=[],
         metavar="RESOURCE=QUANTITY,...",
-        type=_checked(options.parse_shape),
+        type=options.parse_shape,
         help="what a node has, such as cpu=8,memory=32Gi,nvidia.com/gpu=4,pods=110; "
         "given several times: the nodes take turns",
     )
@@ -94,7 +93,7 @@ def _add_up(actions: Subparsers) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE[:EFFECT]",
-        type=_checked(lambda text: options.parse_labels([text]) and text),
+        type=lambda text: options.parse_labels([text]) and text,
         help="label of every node; with an effect such as NoSchedule, a taint",
     )
     add(
@@ -116,7 +115,7 @@ def _add_up(actions: Subparsers) -> None:
         "--default-run-seconds",
         metavar="SECONDS",
         default=options.DEFAULT_RUN_SECONDS,
-        type=_checked(options.parse_run_seconds),
+        type=options.parse_run_seconds,
         help="how long a simulated pod runs that does not say so itself, or `forever` (default "
         f"{options.DEFAULT_RUN_SECONDS})",
     )
@@ -126,7 +125,7 @@ def _add_up(actions: Subparsers) -> None:
 def _add_name(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--name",
-        type=_checked(options.parse_name),
+        type=options.parse_name,
         help="name of the cluster (default: of the only one that there is)",
     )
 
@@ -135,7 +134,7 @@ def _add_version(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kubernetes-version",
         metavar="V",
-        type=_checked(options.parse_version),
+        type=options.parse_version,
         help=f"default: what is found on this machine, else {options.KUBERNETES_VERSION}",
     )
 
@@ -149,16 +148,6 @@ def _action(
     parser = actions.add_parser(name, help=text, description=text)
     parser.set_defaults(run=_reported(run))
     return parser
-
-
-def _checked(parse: Callable[[str], T]) -> Callable[[str], T]:
-    def check(text: str) -> T:
-        try:
-            return parse(text)
-        except options.OptionError as error:
-            raise argparse.ArgumentTypeError(str(error)) from error
-
-    return check
 
 
 def _reported(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:

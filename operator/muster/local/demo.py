@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import subprocess
 import sys
 import textwrap
 import time
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from muster.api.names import JobState
-from muster.local import binaries, cluster, history, layout, options, runner, svg, timeline
+from muster.local import binaries, cluster, history, layout, options, runner, timeline
 from muster.local.handle import Cluster, ClusterError
 from muster.local.history import JobSight, PodSight
 
@@ -132,7 +131,7 @@ async def _play(where: Cluster, operator: Runner, examples: Path, out: Path) -> 
         if not await show.listen(show.ended, LIMIT_SECONDS):
             raise ShowError(f"after {LIMIT_SECONDS:.0f} s {show.unfinished()}")
         await show.listen(show.drained, _DRAIN_SECONDS)
-        _say(f"\n$ kubectl get tfjobs\n{show.kubectl('get', 'tfjobs')}\n")
+        _say(f"\n$ kubectl get tfjobs\n{where.kubectl('get', 'tfjobs').strip()}\n")
     _draw(show.seen, out, paint)
 
 
@@ -145,19 +144,18 @@ def _draw(seen: Sequence[Sight], out: Path, paint: Paint) -> None:
     nodes = [timeline.Node(f"node-{index + 1}", GPUS) for index in range(NODES)]
     drawn = timeline.arrange(seen, nodes)
     _say(timeline.render(drawn, paint))
-    out.write_text(svg.render(drawn, "muster demo: who ran where, and when"))
+    out.write_text(timeline.draw(drawn, "muster demo: who ran where, and when"))
     _say(f"The same as a picture: {_nearby(out)}")
 
 
 def _shipped(folder: str) -> Path:
-    """Find a folder of the repository, or its copy in an installed package."""
-    for path in (_HERE.parent / folder, _HERE.parents[3] / folder):
-        if path.is_dir():
-            return path
-    raise ShowError(
-        f"the folder {folder} of Muster's repository is missing from this installation: "
-        "run `make demo` in a clone"
-    )
+    found = layout.shipped(folder)
+    if found is None:
+        raise ShowError(
+            f"the folder {folder} of Muster's repository is missing from this installation: "
+            "run `make demo` in a clone"
+        )
+    return found
 
 
 def _default_out() -> Path:
@@ -233,24 +231,11 @@ class Show:
         self._narrator = Narrator(paint)
 
     async def apply(self, path: Path, shown: str = "") -> None:
-        """Apply a file as a user does; ShowError with kubectl's message if it is refused."""
+        """Apply a file as a user does; ClusterError with kubectl's message if it is refused."""
         self._say(f"\n$ kubectl apply -f {shown or path}")
         self.meant |= jobs(await asyncio.to_thread(path.read_text))
         apply = ("apply", "-n", self._namespace, "-f", str(path))
-        self._say(await asyncio.to_thread(self.kubectl, *apply))
-
-    def kubectl(self, *args: str) -> str:
-        """Run kubectl and return what it printed; ShowError if it fails."""
-        done = subprocess.run(
-            [str(self._where.files.bin / "kubectl"), *args],
-            env={**os.environ, **self._where.env()},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            raise ShowError(f"kubectl {' '.join(args)}:\n{done.stderr.strip()}")
-        return done.stdout.strip()
+        self._say((await asyncio.to_thread(self._where.kubectl, *apply)).strip())
 
     async def listen(self, until: Callable[[], bool], seconds: float) -> bool:
         """Listen until `until` is true, asked after each sight; False if it never was.

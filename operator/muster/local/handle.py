@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A cluster that runs: its components, the flags each is started with, and what is known of it.
 
-Apart from `cluster`, which brings one up by what `existing` and `contents` do: these ask it.
+Apart from `cluster`, which brings one up by what `contents` does: that asks it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import dataclasses
 import json
 import os
+import subprocess
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from muster.local.apiserver import ApiServer
-    from muster.local.existing import Existing
+    from muster.local.contents import Existing
     from muster.local.layout import Layout
     from muster.local.options import Options
 
@@ -31,10 +32,12 @@ CONTROLLER_MANAGER = "kube-controller-manager"
 SCHEDULER = "kube-scheduler"
 KWOK = "kwok"
 KUBECTL = "kubectl"
+
 SERVERS = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK)
 PROGRAMS = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KUBECTL, KWOK)
 MANAGER = "muster-local"
 """This package: an API server notes under this name what it wrote."""
+
 USERS: dict[str, tuple[str, ...]] = {
     MANAGER: ("muster-local-admin", "system:masters"),
     CONTROLLER_MANAGER: ("system:kube-controller-manager",),
@@ -42,6 +45,7 @@ USERS: dict[str, tuple[str, ...]] = {
     KWOK: ("kwok", "system:masters"),
 }
 """Who asks the API server -> its name there, and its groups."""
+
 _ISSUER = "https://kubernetes.default.svc.cluster.local"
 _SERVICES = "10.96.0.0/12"
 _PODS = "10.128.0.0/9"
@@ -232,6 +236,23 @@ class Cluster:
         """Variables that let kubectl find this cluster, and a shell find kubectl."""
         path = os.pathsep.join([str(self.files.bin), os.environ.get("PATH", os.defpath)])
         return {"KUBECONFIG": str(self.kubeconfig), "PATH": path}
+
+    def kubectl(self, *args: str, text: str = "") -> str:
+        """Run kubectl as administrator, with that standard input; return what it printed.
+
+        ClusterError, with its message, if it fails.
+        """
+        done = subprocess.run(
+            [self.files.bin / KUBECTL, *args],
+            env={**os.environ, **self.env()},
+            input=text,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise ClusterError(f"kubectl {' '.join(args)}:\n{done.stderr.strip()}")
+        return done.stdout
 
     def ask(self, question: Callable[[ApiServer], Awaitable[T]]) -> T:
         """Ask the API server as administrator. Raises ApiError."""

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
+import argparse
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from pydantic import TypeAdapter
 
 KUBERNETES_VERSION = "1.36.3"
 KWOK_VERSION = "0.8.0"
@@ -33,7 +33,7 @@ _LABEL = re.compile(
 _VERSION = re.compile(r"v?(\d+\.\d+\.\d+(-[a-z]+\.\d+)?)")
 
 
-class OptionError(ValueError):
+class OptionError(argparse.ArgumentTypeError):
     """An option that cannot be meant; the message says what to write instead."""
 
 
@@ -152,11 +152,6 @@ def parse_run_seconds(text: str) -> str:
     return text
 
 
-def restore(record: dict[str, Any]) -> Options:
-    """Read options as `dataclasses.asdict` and JSON left them; TypeError if of another kind."""
-    paths = {key: Path(record[key]) if record[key] else None for key in ("kubeconfig", "crds")}
-    parsed = {
-        "shapes": tuple(record["shapes"]),
-        "taints": tuple(Taint(**taint) for taint in record["taints"]),
-    }
-    return Options(**{**record, **paths, **parsed})
+def restore(record: object) -> Options:
+    """Read options as `dataclasses.asdict` and JSON left them; ValueError if of another kind."""
+    return TypeAdapter(Options).validate_python(record)

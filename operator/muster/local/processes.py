@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -108,14 +107,14 @@ def send(identity: Identity, number: signal.Signals) -> bool:
 
 def stop(identities: Iterable[Identity], *, grace: float) -> None:
     """End these processes: politely, and after `grace` seconds by force. Waits for the end."""
-    left = [one for one in identities if alive(one)]
-    if grace:
-        _signal_all(left, signal.SIGTERM)
-        left = wait_gone(left, seconds=grace)
-    _signal_all(left, signal.SIGKILL)
-    stubborn = wait_gone(left, seconds=10)
-    if stubborn:
-        msg = f"processes {[one.pid for one in stubborn]} do not end, even by SIGKILL"
+    left = list(identities)
+    for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, 10.0)):
+        if seconds:
+            for one in left:
+                send(one, number)
+            left = wait_gone(left, seconds=seconds)
+    if left:
+        msg = f"processes {[one.pid for one in left]} do not end, even by SIGKILL"
         raise RuntimeError(msg)
 
 
@@ -128,14 +127,3 @@ def wait_gone(identities: Iterable[Identity], *, seconds: float) -> list[Identit
             psutil.Process(left[0].pid).wait(min(patience, _GLANCE))
         left = [one for one in left if alive(one)]
     return left
-
-
-def run(argv: Sequence[str], *, seconds: float) -> str:
-    """Give a short command's output; OSError or subprocess.SubprocessError if it fails."""
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=seconds, check=True)
-    return done.stdout
-
-
-def _signal_all(identities: Iterable[Identity], number: signal.Signals) -> None:
-    for one in identities:
-        send(one, number)

@@ -7,9 +7,8 @@ It is recorded among the cluster's processes, so whatever takes the cluster down
 from __future__ import annotations
 
 import asyncio
-import functools
 import json
-import subprocess
+import re
 import sys
 import time
 from dataclasses import dataclass
@@ -25,27 +24,18 @@ from muster.local.handle import LOOPBACK, Cluster, ClusterError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from muster.api.model import Json
-    from muster.local.apiserver import ApiServer
 
 NAME = "muster"
 READY_SECONDS = 60.0
 
 _NAMESPACE = "muster-system"
-_ACCOUNT = f"/api/v1/namespaces/{_NAMESPACE}/serviceaccounts/muster"
 _TOKEN_SECONDS = 7 * 24 * 3600
 _PROBE_SECONDS = 2.0
 _TAIL = 12  # lines
-_CRD = "kind: CustomResourceDefinition"
-# Of an overlay, all but the Deployment: its part is played by the process.
-_INSTALLED = {
-    "Namespace": "/api/v1/namespaces",
-    "ServiceAccount": "/api/v1/namespaces/{namespace}/serviceaccounts",
-    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
-    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-    "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles",
-    "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings",
-}
+# Of an overlay, all but the CRDs, which are there, and the Deployment: the process plays its part.
+_INSTALLED = re.compile(
+    r"^kind: (Namespace|ServiceAccount|(Cluster)?Role(Binding)?)$", re.MULTILINE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +94,7 @@ def start(where: Cluster, manifests: Path, flags: Sequence[str] = ()) -> Runner:
     """
     made = Runner(where, health=cluster.free_port(), metrics=cluster.free_port())
     config = where.files.kubeconfig_of(NAME)
-    token = where.ask(functools.partial(_install, _rendered(where, manifests)))
-    kubeconfig.write(config, _config(where, token))
+    kubeconfig.write(config, _config(where, _install(where, manifests)))
     argv = [
         *(sys.executable, "-m", "muster", "run", f"--kubeconfig={config}"),
         f"--metrics-bind-address={LOOPBACK}:{made.metrics}",
@@ -123,32 +112,13 @@ def start(where: Cluster, manifests: Path, flags: Sequence[str] = ()) -> Runner:
     return made
 
 
-def _rendered(where: Cluster, manifests: Path) -> list[Json]:
-    command = [str(where.files.bin / "kubectl"), "kustomize", str(manifests)]
-    try:
-        text = processes.run(command, seconds=60)
-    except subprocess.CalledProcessError as error:
-        raise ClusterError(f"{manifests} cannot be rendered:\n{error.stderr}") from error
-    # The CRDs are there already, and to read them takes longer than all else at a start.
-    parts = [part for part in text.split("\n---\n") if f"\n{_CRD}\n" not in f"\n{part}\n"]
-    return [document for part in parts if (document := yaml.safe_load(part))]
-
-
-async def _install(documents: list[Json], api: ApiServer) -> str:
+def _install(where: Cluster, manifests: Path) -> str:
     """Give the operator its roles; the answer is a token of its account."""
-    order = list(_INSTALLED)
-    mine = [document for document in documents if document["kind"] in _INSTALLED]
-    for document in sorted(mine, key=lambda document: order.index(document["kind"])):
-        meta = document["metadata"]
-        path = _INSTALLED[document["kind"]].format(namespace=meta.get("namespace", ""))
-        await api.apply(f"{path}/{meta['name']}", document)
-    request = {
-        "apiVersion": "authentication.k8s.io/v1",
-        "kind": "TokenRequest",
-        "spec": {"expirationSeconds": _TOKEN_SECONDS},
-    }
-    answer = await api.create(f"{_ACCOUNT}/token", request)
-    return str(answer["status"]["token"])
+    documents = where.kubectl("kustomize", str(manifests)).split("\n---\n")
+    roles = "\n---\n".join(filter(_INSTALLED.search, documents))
+    where.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", text=roles)
+    account = ("muster", f"--namespace={_NAMESPACE}", f"--duration={_TOKEN_SECONDS}s")
+    return where.kubectl("create", "token", *account).strip()
 
 
 def _config(where: Cluster, token: str) -> str:

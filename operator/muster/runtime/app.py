@@ -20,6 +20,7 @@ from muster import frameworks
 from muster.allocator import policyfile
 from muster.allocator.loop import Loop, LoopSettings
 from muster.api import names
+from muster.api.model import Json, Unreadable
 from muster.cluster.gangs import GangRules
 from muster.controller.model import Context
 from muster.frameworks import base
@@ -31,7 +32,7 @@ from muster.kube.events import EventRecorder
 from muster.kube.leaderelection import LeaderElector, Timings
 from muster.kube.tokens import TokenGuard
 from muster.kube.workqueue import WorkQueue
-from muster.runtime import health, logs, metrics, permissions, webhook
+from muster.runtime import handlers, health, logs, metrics, permissions, webhook
 from muster.runtime.endpoint import Endpoint, Place
 from muster.runtime.metrics import Launcher, Metrics
 from muster.runtime.permissions import Grants, Losses
@@ -46,6 +47,10 @@ log = logging.getLogger(__name__)
 PASSES_AT_ONCE = 1024
 """A pass mostly waits in flow control; one that waits to write services or prose must not keep
 another from creating pods."""
+RELIST_PAUSE = 1.0
+"""Seconds for all jobs of a list to come in before the audit that follows it."""
+AUDIT_SECONDS = 300.0
+"""How often the list of jobs is compared with the server, for deletions that no watch showed."""
 METRICS_PATH = "/metrics"
 SCHEDULER_OVERLAY = "scheduler"
 
@@ -75,9 +80,10 @@ class Operator:
             self.backend,
             self.frameworks,
             settings.namespaces,
-            Callbacks(self.queue.add, self._trigger),
+            Callbacks(self.queue.add, self._trigger, unreadable=self._tell),
             settings.cluster_domain,
             settings.home,
+            settings.node_lost_after,
         )
         self.informers = Informers(connection, self.store)
         self.policy = policyfile.PolicyFile(settings.scheduler_conf)
@@ -104,6 +110,7 @@ class Operator:
             self.loop,
         )
         self.metrics.launchers.find = self._launchers
+        self.metrics.unreadable.find = self.store.unreadable
         self.metrics.dropped_events.set_function(lambda: self.recorder.dropped)
         self.endpoint = _endpoint(settings, connection, self.frameworks)
         rows = [row for row in frameworks.rows() if row.kind in self.store.frameworks]
@@ -120,6 +127,7 @@ class Operator:
         self.metrics.missing_permissions.set_function(lambda: len(self.losses.missing))
         self.problem = "starting"
         self._stop = asyncio.Event()
+        self._relisted = asyncio.Event()
 
     async def serve(self) -> int:
         """Run until a signal, or until the lease is lost; return the exit code."""
@@ -180,6 +188,9 @@ class Operator:
             asyncio.create_task(self.losses.run(), name="permissions"),
             asyncio.create_task(self._lead(leader), name="work"),
         }
+        # Alone there are no jobs to follow.
+        if self.frameworks:
+            parts.add(asyncio.create_task(self._follow_jobs(), name="kopf"))
         if self.endpoint is not None:
             parts.add(asyncio.create_task(self.endpoint.admission.run(), name="admission"))
             parts.add(asyncio.create_task(self.endpoint.run(), name="webhook"))
@@ -196,6 +207,15 @@ class Operator:
             await leader.release()
         return 0 if done == {stopping} else 1
 
+    async def _follow_jobs(self) -> None:
+        await handlers.follow(
+            self.kube,
+            self.frameworks,
+            self.settings.namespaces,
+            self.store.jobs.show,
+            self._relisted.set,
+        )
+
     async def _lead(self, leader: LeaderElector | None) -> None:
         """Work while this process leads; returning means that it does not any more."""
         # A standby follows everything too, so that it takes over with a full store.
@@ -206,22 +226,37 @@ class Operator:
             await leader.acquire()
             # Again: what was granted meanwhile, and the jobs as the leader before left them.
             await self.informers.synced()
-            with contextlib.suppress(*BROKEN):
-                await self.informers.read_jobs()
         log.info("working: gang scheduler %s", self.backend.name)
         self.store.jobs.ended = self.metrics.ended
         async with asyncio.TaskGroup() as tasks:
             running = [
-                tasks.create_task(self.queue.run()),
+                tasks.create_task(self._decide()),
                 tasks.create_task(self.recorder.run()),
+                tasks.create_task(self._audit()),
             ]
-            if self.loop is not None:
-                self.loop.trigger()
-                running.append(tasks.create_task(self.loop.run()))
             if leader is not None:
                 await leader.hold()
                 for task in running:
                     task.cancel()
+
+    async def _audit(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(AUDIT_SECONDS):
+                    await self._relisted.wait()
+                await asyncio.sleep(RELIST_PAUSE)
+            self._relisted.clear()
+            with contextlib.suppress(*BROKEN):
+                await self.informers.read_jobs()
+
+    async def _decide(self) -> None:
+        """Reconcile and schedule, with all before them that other operators have left."""
+        await self.reconciler.takeover.look_at_all()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.queue.run())
+            if self.loop is not None:
+                self.loop.trigger()
+                tasks.create_task(self.loop.run())
 
     async def _pass(self, key: str) -> float | None:
         after = await self.reconciler.reconcile(key)
@@ -234,6 +269,10 @@ class Operator:
             prefix = frameworks.of(job).operator.own_metrics
             for view in self.store.children.of(job, names.BATCH_JOB, ()) if prefix else ():
                 yield prefix, view.name, view.namespace
+
+    def _tell(self, about: Json, why: Unreadable) -> None:
+        text = f"{why.reason}; until it can be read, it counts as the worst that it may mean"
+        self.recorder.emit(about, "Warning", names.Event.UNREADABLE, text, once=True)
 
     def _trigger(self) -> None:
         if self.loop is not None:

@@ -45,3 +45,5 @@ def begin(verbosity: int) -> None:
     logging.basicConfig(level=level, handlers=[handler])
     for noisy in ("asyncio", "aiohttp"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    # What ends Kopf is told in a line where it begins anew.
+    logging.getLogger("kopf").setLevel(logging.CRITICAL)

@@ -73,6 +73,22 @@ class Launchers(Collector):
             yield family
 
 
+class UnreadableObjects(Collector):
+    """How many stored objects cannot be read, by kind."""
+
+    def __init__(self) -> None:
+        self.find: Callable[[], Mapping[str, int]] = dict
+        """Set by who knows the objects."""
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the kinds of which there are any."""
+        text = "Stored objects that cannot be understood, and count as the worst they may mean."
+        family = GaugeMetricFamily("muster_unreadable_objects", text, labels=("kind",))
+        for kind, count in sorted(self.find().items()):
+            family.add_metric([kind], count)
+        yield family
+
+
 class Metrics:
     """The operator's numbers, by the names that training-operator's dashboards know."""
 
@@ -97,6 +113,8 @@ class Metrics:
         }
         self.launchers = Launchers()
         self.registry.register(self.launchers)
+        self.unreadable = UnreadableObjects()
+        self.registry.register(self.unreadable)
         self._objects = {
             key: Counter(name, f"{key[0]}s {key[1]}.", registry=self.registry)
             for key, name in OBJECTS.items()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import math
@@ -39,15 +40,19 @@ from muster.kube.resources import Resource
 from muster.kube.workqueue import causes
 from muster.runtime import materials
 from muster.runtime.metrics import Metrics
+from muster.runtime.takeover import Takeover
 from muster.store import observe
 from muster.store.ondemand import Companions, Strangers
 from muster.store.store import Store
 
 log = logging.getLogger(__name__)
 BACKOFF = Backoff(2.0, 60.0)
+OF_POLICY = Backoff(10.0, 300.0)
+"""The same for what is called invalid: a policy may say that, and be changed as any other."""
 REFUSED = frozenset({400, 403, 404, 422, 500})
 """Answers to a creation that another try soon will not change. 404: its API, or its namespace, is
 gone; 500: an admission webhook fails."""
+INVALID = 422
 SOON = 0.05
 LONGEST = 500
 """Characters of an error that are told."""
@@ -102,6 +107,7 @@ class Reconciler:
         self._retries: dict[str, int] = {}
         self._strangers = Strangers(kube)
         self._unwatched = Companions(kube)
+        self.takeover = Takeover(kube, store)
         # The allocator inside needs no group object to place the pods.
         late = (
             {api.kind: PriorityLevel.SUPPORT for api in backend.apis} if backend.embedded else {}
@@ -129,6 +135,7 @@ class Reconciler:
             self._unwatched.forget(key)
             return None
         await self._strangers.look(job)
+        await self.takeover.look(job)
         framework, context = frameworks.of(job), self._context(job.namespace)
         observed = observe.observe(self._store, self._strangers, job, framework, time.time())
         if self._allocator is not None:
@@ -203,7 +210,11 @@ class Reconciler:
 
         Writes on one object go out one after the other, in their order.
         """
+        adopts = any(isinstance(action, Patch) and action.adopts for action in batch)
+        if adopts and not await self._stays(turn.job):
+            return False
         refused = asyncio.Event()
+        makes = _sort(batch[0]) == (Create, "Pod")
         lanes: dict[object, list[Action]] = {}
         for index, action in enumerate(batch):
             lanes.setdefault(_object(action) or index, []).append(action)
@@ -213,12 +224,13 @@ class Reconciler:
                 if not await self._one(turn, action, refused):
                     return
 
-        if len(lanes) == 1:
-            await follow(batch)
-        else:
-            async with asyncio.TaskGroup() as tasks:
-                for lane in lanes.values():
-                    tasks.create_task(follow(lane))
+        with self._store.jobs.creating(turn.job.key) if makes else contextlib.nullcontext():
+            if len(lanes) == 1:
+                await follow(batch)
+            else:
+                async with asyncio.TaskGroup() as tasks:
+                    for lane in lanes.values():
+                        tasks.create_task(follow(lane))
         if refused.is_set():
             return False
         if isinstance(batch[0], Create) and batch[0].doc["kind"] in ("Pod", "Service"):
@@ -282,7 +294,10 @@ class Reconciler:
                 return False
             raise
         own = owner.controller(found["metadata"]) == job.as_owner
-        if own or not self._strangers.meet(job, path, found):
+        if own:
+            await self.takeover.label(job, path, found)
+            self._unwatched.put(job, found)
+        elif not self._strangers.meet(job, path, found):
             self._take(job, found)
         if own and wanted["kind"] in self._backend.companions:
             if edge.covers(found["spec"], wanted["spec"]):
@@ -293,7 +308,8 @@ class Reconciler:
 
     def _refuse(self, job: Job, document: Json, error: ApiError) -> None:
         self._retries[job.key] = self._retries.get(job.key, 0) + 1
-        pause = BACKOFF.pause(self._retries[job.key])
+        backoff = OF_POLICY if error.code == INVALID else BACKOFF
+        pause = backoff.pause(self._retries[job.key])
         kind, name = document["kind"], document["metadata"]["name"]
         self._metrics.count(kind, "refused")
         log.warning("%s: %s %s refused: %s", job.key, kind, name, error.message)
@@ -305,6 +321,8 @@ class Reconciler:
         path = resource.path(action.namespace, action.name)
         pod = self._store.pod(action.namespace, action.name) if action.kind == "Pod" else None
         grace = None if pod is None else binder.grace(self._store, pod)
+        if action.force:
+            grace = 0
         try:
             left = await self._kube.delete(path, action.uid, PriorityLevel.PLACEMENT, grace=grace)
         except ApiError as error:
@@ -329,9 +347,8 @@ class Reconciler:
             turn.refused.append(events.of_failed_patch(action, error.message))
             return False
         # What is gone needs no change; its informer asks for the next pass.
-        if stored is None:
-            return False
-        self._take(turn.job, stored)
+        if stored is not None:
+            self._take(turn.job, stored)
         return True
 
     async def _set_status(self, turn: _Turn, action: Action) -> bool:
@@ -375,11 +392,20 @@ class Reconciler:
         path = self._resource(kind).path(namespace, name, "status")
         try:
             stored = await self._kube.patch(path, exactly, {"status": said}, PriorityLevel.STATUS)
-        except NOT_WRITTEN as trouble:
-            log.info("%s: what is wrong with it was not written: %s", key, trouble)
-        else:
             if stored is not None:
                 self._store.put(stored)
+        except NOT_WRITTEN as trouble:
+            log.info("%s: what is wrong with it was not written: %s", key, trouble)
+
+    async def _stays(self, job: Job) -> bool:
+        """Ask the server whether the job is there, and is not to go.
+
+        A job that is deleted without its children gives them up before any watch may show that:
+        who were made its own again would go with it.
+        """
+        await self._read_anew(job)
+        found = self._store.jobs.get(job.key)
+        return found is not None and found.uid == job.uid and not found.deleting
 
     async def _read_anew(self, job: Job) -> None:
         """Read the job, of which the watch has not shown the latest version."""

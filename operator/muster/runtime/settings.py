@@ -253,6 +253,7 @@ class Settings:
     """A group's priorityClassName counts."""
     pending_pods_budget: int = 500
     member_hold: float = 120.0
+    node_lost_after: float = 60.0
     on_hold_expired: str = ""
     """release, restart or keep; empty: restart if the job allows restarts, else keep."""
     reservation_after: float = 600.0
@@ -342,6 +343,8 @@ SCHEDULER = (
     Flag("priority-class", "a group's PriorityClass counts (true)", convert=boolean, switch=True),
     Flag("pending-pods-budget", "unbound pods kept for waiting gangs (500)", convert=count),
     Flag("member-hold", "how long the place of a lost member is held (2m)", convert=duration),
+    Flag("node-lost-after", "how long a node may be NotReady until the pods on it count as lost, "
+         "if they do not say themselves by a toleration (1m)", convert=duration),
     Flag("on-hold-expired", "then: release, restart or keep the gang (restart if the job allows "
          "restarts, else keep)", convert=one_of("release", "restart", "keep")),
     Flag("reservation-after", "how long a gang waits until nodes are kept free for it although no "

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -126,7 +126,7 @@ class Attached:
         ledgers = self._ledgers.get(shape)
         if ledgers is None:
             return None
-        fresh = (_Ledger(_without_users(ledger.driver)) for ledger in ledgers)
+        fresh = (_Ledger(replace(ledger.driver, users={}, going={})) for ledger in ledgers)
         least: IntArray = np.minimum.reduce([one.room(shape, future=False) for one in fresh])
         return least
 
@@ -190,10 +190,6 @@ class _Ledger:
         users = self._users.get(volume, Counter[int]())
         gone = self._going.get(volume, users) if future else Counter[int]()
         return [node for node, count in users.items() if count > gone[node]]
-
-
-def _without_users(driver: Driver) -> Driver:
-    return Driver(driver.most, {}, {}, driver.volumes, driver.own)
 
 
 @dataclass(slots=True, eq=False)

@@ -1,16 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One scheduling cycle, from a snapshot to decisions: one for every gang that is not whole."""
+"""One scheduling cycle, from a snapshot to decisions: one for every gang that is not whole.
+
+And the cycles to come, played through: when gangs start that wait behind others, as if nothing
+else came, and as if all that runs, and all that starts, ended as expected.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
 
 from muster.api.reasons import GangPhase, Reason
 from muster.scheduler.actions import ACTIONS
 from muster.scheduler.actions.protect import keep, protect, resume
 from muster.scheduler.decision import Decision, Verdict
-from muster.scheduler.model import Refusal, Snapshot
+from muster.scheduler.model import (
+    CEILING,
+    CPU,
+    MEMORY,
+    UNLIMITED,
+    Gang,
+    IntArray,
+    Link,
+    PodSet,
+    Refusal,
+    Shape,
+    Snapshot,
+    Tenancy,
+    times,
+)
 from muster.scheduler.policy import Policy
 from muster.scheduler.session import Around, Session, unwatched
 from muster.scheduler.state import GangState
@@ -120,3 +142,209 @@ def _state(session: Session, gang: GangState) -> GangPhase:
     if gang.reserved or (gang.promised and session.rules.pipelined(gang)):
         return GangPhase.RESERVED
     return GangPhase.WAITING
+
+
+CYCLES: Final = 200
+"""How many cycles are played through at the most."""
+LOOKS: Final = 20_000
+"""How many waiting gangs all of these may look at."""
+_Rows = tuple[IntArray, IntArray]
+
+
+def forecast(snapshot: Snapshot, policy: Policy, keys: Collection[str]) -> Mapping[str, float]:
+    """Return gang -> when it starts, of those for which that is known.
+
+    It is not where anybody would be evicted first, who then waits again, and where tasks wait
+    whose ports, neighbours or volumes matter.
+    """
+    found: dict[str, float] = {}
+    waiting = [gang for gang in snapshot.gangs if gang.missing]
+    if any(map(_is_particular, _shapes(snapshot, waiting))):
+        return found
+    future = _Future(snapshot)
+    for _ in range(min(CYCLES, LOOKS // max(len(waiting), 1))):
+        decisions = schedule(future.snapshot(), policy)
+        # Who is evicted waits again, for how long nobody can know: no later time would be true.
+        if any(decision.evictions for decision in decisions):
+            break
+        for decision in decisions:
+            if decision.placements:
+                future.place(decision)
+                if decision.gang in keys and decision.verdict.state is GangPhase.PLACED:
+                    found.setdefault(decision.gang, future.now)
+        if found.keys() >= set(keys) or not future.advance():
+            break
+    return found
+
+
+def _shapes(snapshot: Snapshot, gangs: Iterable[Gang]) -> Iterator[Shape]:
+    wanted = {
+        pod_set.shape
+        for gang in gangs
+        for pod_set in gang.pod_sets
+        if pod_set.waiting or pod_set.returning
+    }
+    return (snapshot.shapes[shape] for shape in wanted)
+
+
+def _is_particular(shape: Shape) -> bool:
+    """Say whether it matters to a task who else is on a node."""
+    alone = not (shape.ports or shape.wants or shape.drivers)
+    return not alone or any(term.link is not Link.FOND for term in shape.affinity)
+
+
+class _Future:
+    """The cluster as it would be."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.now = snapshot.now
+        self._first = snapshot
+        nodes = snapshot.nodes
+        self._used, self._load, self._releasing = nodes.used, nodes.load, nodes.releasing
+        self._gangs = {gang.key: gang for gang in snapshot.gangs}
+        self._ends = {g.key: g.ends(self.now) for g in snapshot.gangs if _holds(g)}
+        self._queues, self._quotas = dict(snapshot.queues), dict(snapshot.quotas)
+        self._rows = {g.key: _rows(g, nodes.index) for g in snapshot.gangs if _holds(g)}
+
+    def snapshot(self) -> Snapshot:
+        """Return what a cycle would see."""
+        first = self._first
+        nodes = replace(first.nodes, used=self._used, load=self._load, releasing=self._releasing)
+        gangs = tuple(self._gangs.values())
+        return replace(
+            first,
+            now=self.now,
+            nodes=nodes,
+            gangs=gangs,
+            queues=dict(self._queues),
+            tenancy=_tenancy(gangs, self._rows, self._used.shape[1]),
+            quotas=dict(self._quotas),
+            moves=None,
+        )
+
+    def place(self, decision: Decision) -> None:
+        """Let the gang have the nodes that it was given."""
+        gang = self._gangs[decision.gang]
+        given = {(p.role, p.index): p.node for p in decision.placements}
+        pod_sets = tuple(_with(pod_set, given, self.now) for pod_set in gang.pod_sets)
+        taken = np.zeros_like(gang.allocated)
+        for before, after in zip(gang.pod_sets, pod_sets, strict=True):
+            given_now = after.held[len(before.held) :]
+            taken += len(given_now) * before.request
+            self._count(before, given_now, 1)
+            self._charge(before, len(before.absent) - len(after.absent))
+        if gang.queue in self._queues:
+            queue = self._queues[gang.queue]
+            self._queues[gang.queue] = replace(queue, allocated=queue.allocated + taken)
+        self._gangs[gang.key] = started = replace(
+            gang,
+            pod_sets=pod_sets,
+            allocated=gang.allocated + taken,
+            ready=gang.ready + len(given),
+            missing=gang.missing - len(given),
+            started=self.now if gang.started is None else gang.started,
+            admitted=gang.admitted or gang.ready + len(given) >= gang.min_member,
+            owed=False,
+        )
+        self._ends.setdefault(gang.key, started.ends(self.now))
+        self._rows[gang.key] = _rows(started, self._first.nodes.index)
+
+    def advance(self) -> bool:
+        """Go on to when something ends, or changes by itself; say whether anything does."""
+        holds = (gang.hold_until or 0.0 for gang in self._gangs.values())
+        holds_end = (time for time in holds if time > self.now)
+        then = min((*self._ends.values(), *holds_end), default=UNLIMITED)
+        if then == UNLIMITED:
+            return False
+        self.now = max(then, self.now)
+        for key in [key for key, end in self._ends.items() if end <= self.now]:
+            self._end(key)
+        self._clear()
+        return True
+
+    def _end(self, key: str) -> None:
+        del self._ends[key]
+        gang = self._gangs.pop(key)
+        for pod_set in gang.pod_sets:
+            self._count(pod_set, (*pod_set.held, *pod_set.leaving), -1)
+            self._charge(pod_set, -len(pod_set.held))
+        if gang.queue in self._queues:
+            queue = self._queues[gang.queue]
+            wanted = sum(
+                (len(pod_set.waiting) + len(pod_set.returning)) * pod_set.request.astype(float)
+                for pod_set in gang.pod_sets
+            )
+            allocated, request = queue.allocated - gang.allocated, queue.request - gang.allocated
+            self._queues[gang.queue] = replace(
+                queue, allocated=allocated, request=request - wanted
+            )
+
+    def _clear(self) -> None:
+        """Let the pods that were going be gone."""
+        self._used = self._used - self._releasing
+        self._releasing = np.zeros_like(self._releasing)
+        for key, gang in self._gangs.items():
+            if any(pod_set.returning for pod_set in gang.pod_sets):
+                for pod_set in gang.pod_sets:
+                    self._count(pod_set, pod_set.leaving, -1)
+                self._gangs[key] = replace(gang, pod_sets=tuple(map(_back, gang.pod_sets)))
+
+    def _count(self, pod_set: PodSet, tasks: Iterable[tuple[int, str]], sign: int) -> None:
+        index = self._first.nodes.index
+        at = np.array([index[node] for _, node in tasks if node in index], np.int64)
+        if len(at):
+            # The columns belong to a snapshot, at first to the caller's.
+            self._used, self._load = self._used.copy(), self._load.copy()
+            nodes, counts = np.unique(at, return_counts=True)
+            amounts = sign * times(counts[:, None], pod_set.request)
+            self._used[nodes] = np.clip(self._used[nodes] + amounts, -CEILING, CEILING)
+            load = self._load[nodes] + amounts[:, [CPU, MEMORY]]
+            self._load[nodes] = np.clip(load, -CEILING, CEILING)
+
+    def _charge(self, pod_set: PodSet, count: int) -> None:
+        for key, each in pod_set.charge.items():
+            quota = self._quotas[key]
+            self._quotas[key] = replace(quota, used=max(quota.used + count * each, 0))
+
+
+def _holds(gang: Gang) -> bool:
+    return any(pod_set.held for pod_set in gang.pod_sets)
+
+
+def _with(pod_set: PodSet, given: Mapping[tuple[str, int], str], now: float) -> PodSet:
+    """Return the pod set with those of its tasks on nodes that were given one."""
+    placed = [(i, given[pod_set.role, i]) for i in pod_set.waiting if (pod_set.role, i) in given]
+    taken = frozenset(i for i, _ in placed)
+    return replace(
+        pod_set,
+        waiting=tuple(i for i in pod_set.waiting if i not in taken),
+        held=(*pod_set.held, *placed),
+        started=(*pod_set.started, *(now for _ in placed)) if pod_set.started else (),
+        absent=pod_set.absent - taken,
+    )
+
+
+def _back(pod_set: PodSet) -> PodSet:
+    """Return the pod set once the pods are gone for which its tasks wait."""
+    waiting = (*pod_set.waiting, *pod_set.returning)
+    return replace(pod_set, waiting=waiting, returning=(), leaving=())
+
+
+def _tenancy(gangs: Iterable[Gang], rows: Mapping[str, _Rows], width: int) -> Tenancy:
+    """Return what the gangs hold."""
+    holders = tuple(gang for gang in gangs if _holds(gang))
+    found = [rows[gang.key] for gang in holders]
+    return Tenancy(
+        gangs=holders,
+        bounds=np.cumsum([0, *(len(nodes) for nodes, _ in found)]),
+        nodes=np.concatenate([np.zeros(0, np.int64), *(nodes for nodes, _ in found)]),
+        amounts=np.concatenate([np.zeros((0, width), np.int64), *(each for _, each in found)]),
+    )
+
+
+def _rows(gang: Gang, index: Mapping[str, int]) -> _Rows:
+    """Return (D,) where the gang's tasks are, and (D, R) what each takes."""
+    counts = [sum(node in index for _, node in pod_set.held) for pod_set in gang.pod_sets]
+    at = [index[node] for pod_set in gang.pod_sets for _, node in pod_set.held if node in index]
+    requests = np.array([pod_set.request for pod_set in gang.pod_sets])
+    return np.array(at, np.int64), np.repeat(requests, counts, axis=0)

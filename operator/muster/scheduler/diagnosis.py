@@ -11,7 +11,7 @@ import numpy as np
 
 from muster.api.reasons import Reason
 from muster.scheduler.affinity import TOO_MANY
-from muster.scheduler.model import BASE_RESOURCES, BoolArray, IntArray, Link, Refusal
+from muster.scheduler.model import BASE_RESOURCES, BoolArray, FloatArray, IntArray, Link, Refusal
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState, PodSetState
 
@@ -145,14 +145,15 @@ def shortage(session: Session, demand: list[tuple[PodSetState, int]]) -> dict[st
     shapes = tuple((tasks.pod_set.shape, count) for tasks, count in demand)
 
     def short() -> dict[str, int]:
-        free = np.maximum(session.room.free(_suiting(session, demand)), 0).sum(axis=0)
+        room = session.room.free(_suiting(session, demand))
+        free: FloatArray = np.maximum(room, 0).sum(axis=0, dtype=np.float64)
         return _excess(session, demand, free)
 
     return session.remember(("shortage", session.room.state, shapes), short)
 
 
 def _excess(
-    session: Session, demand: list[tuple[PodSetState, int]], limit: IntArray
+    session: Session, demand: list[tuple[PodSetState, int]], limit: FloatArray
 ) -> dict[str, int]:
     wanted = sum((tasks.amount(count) for tasks, count in demand), np.zeros(len(limit)))
     lack = np.where(wanted > 0, wanted - limit, 0)
@@ -188,7 +189,8 @@ def _hopelessness(session: Session, demand: list[tuple[PodSetState, int]]) -> Re
         return reason
     if any(tasks.coming + len(tasks.pod_set.held) > count for tasks, count in demand):
         return None  # other tasks of the gang could make up its minimum
-    total = session.snapshot.nodes.allocatable[_suiting(session, demand)].sum(axis=0)
+    suits = _suiting(session, demand)
+    total: FloatArray = session.snapshot.nodes.allocatable[suits].sum(axis=0, dtype=np.float64)
     return Reason.EXCEEDS_CLUSTER if _excess(session, demand, total) else None
 
 
@@ -237,7 +239,7 @@ def _summary(
         largest = session.snapshot.nodes.allocatable[suits][:, column].max()
         most = f"largest node {amount(resource, int(largest))}"
     else:
-        total = session.snapshot.nodes.allocatable[suits][:, column].sum()
+        total = session.snapshot.nodes.allocatable[suits][:, column].sum(dtype=np.float64)
         most = f"all nodes together {amount(resource, int(total))}"
     lack = "node lacks" if nodes == 1 else "nodes lack"
     return f"{nodes} {lack} {resource} (need {count}×{each}, {most})"  # noqa: RUF001

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -29,7 +29,6 @@ from muster.scheduler.victims import Victims
 if TYPE_CHECKING:
     from muster.scheduler.session import Session
 
-T = TypeVar("T")
 Demand = Sequence[tuple[PodSetState, int]]
 """How many tasks of each pod set."""
 Order = tuple[float, ...]

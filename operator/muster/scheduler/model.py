@@ -54,6 +54,11 @@ PODS, CPU, MEMORY = range(3)
 SLOT: Final = 1000
 """What one pod takes of the column `pods`."""
 UNLIMITED: Final = float("inf")
+CEILING: Final = 2**60
+"""No sum of what pods take of a node is larger: it is beyond any node, and a few such sums still
+fit 64 bits."""
+FREED: Final = float(CEILING // 16)
+"""The same for what pods would give back, of which there are more sums."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +111,12 @@ class Nodes:
     """(N, 3): of memory, disk, process ids."""
     labels: tuple[Mapping[str, str], ...] = ()
     """N, for policies that go by them; empty where nobody knows."""
+
+
+def times(counts: IntArray | int, amounts: IntArray) -> IntArray:
+    """Return so many times the amounts, at most CEILING."""
+    product: IntArray = np.minimum(amounts, CEILING // np.maximum(counts, 1)) * counts
+    return product
 
 
 class Link(StrEnum):
@@ -184,10 +195,6 @@ class Shape:
         return bool(self.affinity or self.wants or self.drivers)
 
 
-def _nothing() -> IntArray:
-    return np.zeros(0, np.int64)
-
-
 @dataclass(frozen=True, slots=True)
 class PodSet:
     """The tasks of one replica role: same shape, same priority, distinguished by an index."""
@@ -213,7 +220,7 @@ class PodSet:
     """Index -> the node that the task's last pod had."""
     nominated: Mapping[int, str] = field(default_factory=dict)
     """Index -> the node that is kept for the task since others were evicted for its gang."""
-    request: IntArray = field(default_factory=_nothing, compare=False)
+    request: IntArray = field(default_factory=lambda: np.zeros(0, np.int64), compare=False)
     """(R,) what one task takes, its slot included."""
     ports: frozenset[HostPort] = frozenset()
     """What each of `held` and `leaving` holds of its node's ports."""
@@ -314,6 +321,8 @@ class Queue:
     """(R,)"""
     request: FloatArray
     """(R,): allocated and wanted."""
+    refusal: Refusal | None = None
+    """Why it lets nobody in."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,7 +168,7 @@ def _arguments(key: str, owner: str, row: Action | Plugin, value: object) -> Map
             detail = _nearest(name, known) if known else f". {owner} takes none"
             raise PolicyError(f"{key}.{name}", f'"{name}" is no argument of {owner}{detail}')
         try:
-            parsed[name] = parser(_text(text))
+            parsed[name] = parser(str(text).lower() if isinstance(text, bool) else str(text))
         except ValueError as error:
             raise PolicyError(f"{key}.{name}", str(error)) from None
     return parsed
@@ -180,10 +180,6 @@ def _parser(row: Action | Plugin, name: str) -> Callable[[str], Any] | None:
         if open_ended != (name == known):
             return parser
     return None
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _mapping(key: str, value: object) -> Mapping[str, Any]:

@@ -76,8 +76,8 @@ class Session:
     def __init__(self, snapshot: Snapshot, tiers: Sequence[Sequence[Opener]]) -> None:
         self.snapshot: Final = snapshot
         self.room: Final = Capacity(snapshot.nodes, snapshot.shapes)
-        self.total: Final[FloatArray] = (
-            snapshot.nodes.allocatable[snapshot.nodes.usable].sum(axis=0).astype(np.float64)
+        self.total: Final[FloatArray] = snapshot.nodes.allocatable[snapshot.nodes.usable].sum(
+            axis=0, dtype=np.float64
         )
         """(R,): what the usable nodes have."""
         self.total[PODS] = 0

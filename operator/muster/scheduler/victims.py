@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from muster.scheduler.model import BoolArray, FloatArray, Gang, IntArray, Nodes, PodSet
+from muster.scheduler.model import FREED, BoolArray, FloatArray, Gang, IntArray, Nodes, PodSet
 
 PodSets = Callable[[Gang], Sequence[PodSet]]
 """The pod sets of a gang in task order."""
@@ -43,6 +43,19 @@ class Victims:
         self._measure(total, now)
         self.evicted: Final[BoolArray] = np.zeros(len(self.gang), np.bool_)
         """(U,): taken away in this cycle."""
+        self.priority: Final = self._of_gangs(gang.priority for gang in self.gangs)
+        """(U,): of its gang."""
+        self.created: Final = self._of_gangs(gang.created for gang in self.gangs)
+        """(U,): when its gang was created."""
+        self.critical: Final[BoolArray] = self._of_gangs(g.critical for g in self.gangs) > 0
+        """(U,): its gang keeps the cluster at work."""
+        self.guarded: Final[BoolArray] = self._of_gangs(g.guarded for g in self.gangs) > 0
+        """(U,): a disruption budget of its gang forbids to take it."""
+        self.queues: Final = tuple(sorted({gang.queue for gang in self.gangs}))
+        """The names of the queues that have victims."""
+        place = {name: i for i, name in enumerate(self.queues)}
+        self.queue: Final = self._of_gangs(place[gang.queue] for gang in self.gangs)
+        """(U,): position in `queues`."""
 
     def _number(self, counts: IntArray) -> None:
         """Make units of the tasks; those of a gang's minimum come before those above it."""
@@ -98,41 +111,10 @@ class Victims:
         return np.array(starts, np.float64)
 
     @cached_property
-    def priority(self) -> FloatArray:
-        """(U,): of its gang."""
-        return self._of_gangs(gang.priority for gang in self.gangs)
-
-    @cached_property
-    def created(self) -> FloatArray:
-        """(U,): when its gang was created."""
-        return self._of_gangs(gang.created for gang in self.gangs)
-
-    @cached_property
-    def critical(self) -> BoolArray:
-        """(U,): its gang keeps the cluster at work."""
-        return self._of_gangs(gang.critical for gang in self.gangs) > 0
-
-    @cached_property
     def node_lost(self) -> BoolArray:
         """(U,): the node of any of its tasks is gone."""
         lost: BoolArray = np.bincount(self.unit, self.node < 0, len(self.gang)) > 0
         return lost
-
-    @cached_property
-    def guarded(self) -> BoolArray:
-        """(U,): a disruption budget of its gang forbids to take it."""
-        return self._of_gangs(gang.guarded for gang in self.gangs) > 0
-
-    @cached_property
-    def queues(self) -> tuple[str, ...]:
-        """The names of the queues that have victims."""
-        return tuple(sorted({gang.queue for gang in self.gangs}))
-
-    @cached_property
-    def queue(self) -> FloatArray:
-        """(U,): position in `queues`."""
-        place = {name: i for i, name in enumerate(self.queues)}
-        return self._of_gangs(place[gang.queue] for gang in self.gangs)
 
     @cached_property
     def _position(self) -> Mapping[int, int]:
@@ -184,4 +166,4 @@ class Victims:
         each = self.request[self.pod_set[tasks]]
         # Column by column: bincount is many times faster than adding at rows.
         sums = [np.bincount(place, each[:, r], len(nodes)) for r in range(each.shape[1])]
-        return nodes, np.stack(sums, axis=1).astype(np.int64)
+        return nodes, np.minimum(np.stack(sums, axis=1), FREED).astype(np.int64)

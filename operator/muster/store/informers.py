@@ -27,7 +27,7 @@ DISCOVERY_PAUSE = 3.0
 IDLE_PAUSE = 60.0
 """The same, for one that nobody needs."""
 OURS: Final = {"labelSelector": names.OPERATOR_NAME}
-_CHILDREN: Final = {
+CHILDREN: Final = {
     "Service": resources.SERVICES,
     "ConfigMap": resources.CONFIG_MAPS,
     names.AUTOSCALER: resources.AUTOSCALERS,
@@ -63,10 +63,9 @@ class Informers:
         self._jobs = [
             informer
             for kind, row in store.frameworks.items()
-            for informer in self._each(
-                kind, Resource(names.GROUP, row.version, row.plural), {}, may_lack=True
-            )
+            for informer in self._each(kind, Resource(names.GROUP, row.version, row.plural), {})
         ]
+        """They only read: Kopf follows the jobs."""
         self._granted: dict[str, list[Informer]] = {}
         """Of what not every account may read, as far as it is followed."""
         # One that is not served is looked for from time to time, and missed by nobody.
@@ -76,25 +75,16 @@ class Informers:
             *(GroupInformers(kube, groups, needed=False) for groups in others),
         ]
 
-    def _each(
-        self, kind: str, resource: Resource, params: Mapping[str, str], *, may_lack: bool = False
-    ) -> list[Informer]:
+    def _each(self, kind: str, resource: Resource, params: Mapping[str, str]) -> list[Informer]:
         collection = self.store.collections[kind]
         return [
-            Informer(
-                self._kube,
-                resource,
-                collection,
-                namespace=namespace,
-                params=params,
-                may_lack=may_lack,
-            )
+            Informer(self._kube, resource, collection, namespace=namespace, params=params)
             for namespace in collection.namespaces
         ]
 
     def __iter__(self) -> Iterator[Informer]:
         """Yield all that must follow something at present."""
-        yield from (*self._jobs, *self._informers)
+        yield from self._informers
         for informers in self._granted.values():
             yield from informers
         for groups in self._groups:
@@ -115,19 +105,19 @@ class Informers:
         return made
 
     async def run(self) -> None:
-        """Follow everything but what has been granted, for ever."""
+        """Follow everything but the jobs and what has been granted, for ever."""
         async with asyncio.TaskGroup() as tasks:
-            for informer in (*self._jobs, *self._informers):
+            for informer in self._informers:
                 tasks.create_task(informer.run())
             for groups in self._groups:
                 tasks.create_task(groups.run())
 
     async def synced(self) -> None:
-        """Return once every collection has been read.
+        """Return once every collection, and every job that exists, has been read.
 
-        Groups and kinds of jobs are not waited for while their API is not served.
+        Groups are not waited for while their API is not served.
         """
-        for informer in (*self._jobs, *self._informers):
+        for informer in self._informers:
             await informer.synced.wait()
         for groups in self._groups:
             await groups.synced()
@@ -135,6 +125,12 @@ class Informers:
         for informers in list(self._granted.values()):
             for informer in informers:
                 await informer.synced.wait()
+        while True:
+            try:
+                return await self.read_jobs()
+            except UNREACHABLE as error:
+                log.warning("cannot list the jobs: %s", error)
+                await asyncio.sleep(DISCOVERY_PAUSE)
 
     async def read(self) -> None:
         """Read everything once. Raises ApiError and connection errors."""
@@ -163,7 +159,7 @@ def _followed(store: Store) -> Iterator[tuple[str, Resource, bool]]:
     yield "PriorityClass", resources.PRIORITY_CLASSES, False
     yield "Pod", resources.PODS, not store.backend.embedded
     scaled = any(framework.autoscaler for framework in store.frameworks.values())
-    for kind, resource in _CHILDREN.items() if store.frameworks else ():
+    for kind, resource in CHILDREN.items() if store.frameworks else ():
         if scaled or kind != names.AUTOSCALER:
             yield kind, resource, True
     if store.backend.embedded:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -69,6 +70,7 @@ class Jobs:
         self._jobs: dict[str, _JobEntry] = {}
         self._refusals: dict[str, tuple[int, Refusal]] = {}
         self._revisions: dict[str, int] = {}
+        self._creating: set[str] = set()
 
     def _changed(self, before: _JobEntry | None, after: _JobEntry | None) -> None:
         entry = after or before
@@ -82,6 +84,13 @@ class Jobs:
             self._jobs[key] = after
         self._enqueue(key)
         self._trigger()
+
+    def show(self, kind: str, document: Json, gone: bool) -> None:  # noqa: FBT001 -- an event
+        """Take in what a watch shows of a job of that kind."""
+        if gone:
+            self.collections[kind].remove(document)
+        else:
+            self.collections[kind].take(document)
 
     def forget(self, key: str, uid: str) -> None:
         """Drop a job that is gone from the server."""
@@ -130,13 +139,12 @@ class Jobs:
     def refusal(self, job: Job, now: float) -> Refusal | None:
         """Return the refusal that is in force, if any.
 
-        One that an edit of the job can mend is over with the next generation; any is over when
-        its time is up, except that an invalid template is not tried again unchanged.
+        It is over when its time is up, and before with the next generation of the job.
         """
         generation, refusal = self._refusals.get(job.key, (0, None))
         if refusal is None:
             return None
-        if generation != job.generation or now >= refusal.ends:
+        if generation != job.generation or now >= refusal.until:
             del self._refusals[job.key]
             return None
         return refusal
@@ -151,6 +159,19 @@ class Jobs:
     def _is_there(self, key: str, uid: str) -> bool:
         entry = self._jobs.get(key)
         return entry is not None and entry.uid == uid
+
+    @contextmanager
+    def creating(self, key: str) -> Iterator[None]:
+        """Let it be known that pods of the job are being created, as long as the block lasts."""
+        self._creating.add(key)
+        try:
+            yield
+        finally:
+            self._creating.discard(key)
+
+    def is_creating(self, key: str) -> bool:
+        """Say whether pods of the job are being created: each may come to its node any moment."""
+        return key in self._creating
 
     def enqueue_all(self) -> None:
         """Ask for a pass over every job."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from muster.api import names
@@ -39,10 +40,13 @@ def observe(
     roles = [role for role in job.replicas if role.batch] if framework.roles.batch else ()
     batches = children(names.BATCH_JOB, tuple(job.pod_names(roles))) if roles else ()
     scalers = (names.flat(job.name),) if framework.autoscaler else ()
+    there = {pod.uid: pod for pod in store.pods(job, pods)}
+    lost, loses_at = store.away.look(job, there, now)
     return Observed(
         job=job,
         now=now,
-        pods=(*store.pods(job, pods), *strangers.pods(job, pods)),
+        pods=(*{**there, **lost}.values(), *strangers.pods(job, pods)),
+        loses_at=None if loses_at == math.inf else loses_at,
         services=children("Service", pods),
         configs=children("ConfigMap", templates.config_names(job, framework)),
         batches=tuple(view for view in batches if isinstance(view, BatchView)),

@@ -5,13 +5,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from functools import lru_cache, partial
 from typing import Any
 
-from muster.api import names, owner
-from muster.api.model import BatchView, ContainerEnd, GroupView, Json, ObjectView, PodView
-from muster.cluster import podgroups, pods, tasks
+from muster.api import edge, names, owner
+from muster.api.model import (
+    BatchView,
+    ContainerEnd,
+    GroupView,
+    Json,
+    ObjectView,
+    PodView,
+    Unreadable,
+)
+from muster.cluster import cautious, podgroups, pods, tasks
 from muster.cluster.podgroups import Ask, Member
 from muster.cluster.pods import PodUse
 from muster.gang import GangBackend
@@ -37,10 +44,7 @@ WAITING_IS_NORMAL = frozenset({"", "ContainerCreating", "PodInitializing"})
 @lru_cache(maxsize=4096)
 def epoch(text: str) -> float:
     """Return the seconds since the epoch of an RFC 3339 time; 0 if it is not one."""
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        return 0.0
+    return edge.parse_time(text) or 0.0
 
 
 def _identity(metadata: Json) -> dict[str, Any]:
@@ -93,9 +97,48 @@ def pod(document: Json) -> PodView:
     )
 
 
+def unread_pod(document: Json, _why: Unreadable) -> PodEntry:
+    """Return a pod of which only is known whose it is and where: it takes all of its node."""
+    metadata, spec = document["metadata"], document.get("spec") or {}
+    labels = metadata.get("labels") or {}
+    index = edge.text(labels.get(names.REPLICA_INDEX))
+    view = PodView(
+        **_identity(metadata),
+        role=edge.text(labels.get(names.REPLICA_TYPE)),
+        index=int(index) if index.isdecimal() else None,
+        phase=edge.text((document.get("status") or {}).get("phase")) or "Pending",
+        node=edge.text(spec.get("nodeName")),
+        created=epoch(metadata.get("creationTimestamp") or ""),
+    )
+    return PodEntry(view, cautious.use(document))
+
+
+def unread_child(kind: str, document: Json, _why: Unreadable) -> ObjectView:
+    """Return a child of which only is known whose it is; a batch Job goes on."""
+    identity, version = _identity(document["metadata"]), _VERSIONS.get(kind, "v1")
+    if kind == names.BATCH_JOB:
+        return BatchView(kind=kind, **identity, api_version=names.BATCH_API, started=True)
+    return ObjectView(kind=kind, **identity, api_version=version)
+
+
+def unread_group(api_version: str, kind: str, document: Json, why: Unreadable) -> GroupView:
+    """Return a group of which only is known whose it is: its gang waits, and says why."""
+    metadata = document["metadata"]
+    created = epoch(metadata.get("creationTimestamp") or "")
+    identity = _identity(metadata)
+    return GroupView(
+        api_version, kind, **identity, spec={}, created=created, unreadable=why.reason
+    )
+
+
 def name_and_labels(document: Json) -> tuple[str, Mapping[str, str]]:
     """Return what is needed of an object that is chosen by its labels."""
     return document["metadata"]["name"], document["metadata"].get("labels") or {}
+
+
+def unlabelled(document: Json, _why: Unreadable) -> tuple[str, Mapping[str, str]]:
+    """Return the same of an object whose labels nobody can read."""
+    return document["metadata"]["name"], {}
 
 
 def child_of(kind: str) -> Callable[[Json], ObjectView]:
@@ -158,19 +201,21 @@ def group_of(api_version: str, kind: str) -> Callable[[Json], GroupView]:
 
 
 def group(api_version: str, kind: str, document: Json) -> GroupView:
-    """Return the view of a PodGroup or PodDisruptionBudget."""
-    metadata = document["metadata"]
-    status = document.get("status") or {}
+    """Return the view of a PodGroup or PodDisruptionBudget. ValueError for a bad quantity."""
+    # Of an API whose schema is somebody else's, or says nothing at all.
+    metadata, spec = document["metadata"], document.get("spec") or {}
+    status = edge.mapping(document.get("status"))
+    podgroups.check(spec)
     return GroupView(
         api_version=api_version,
         kind=kind,
         **_identity(metadata),
-        spec=document.get("spec") or {},
-        phase=status.get("phase") or "",
-        conditions=tuple(status.get("conditions") or ()),
+        spec=spec,
+        phase=edge.text(status.get("phase")),
+        conditions=tuple(c for c in edge.sequence(status.get("conditions")) if edge.mapping(c)),
         annotations=metadata.get("annotations") or {},
         created=epoch(metadata.get("creationTimestamp") or ""),
-        counts={key: status[key] for key in COUNTS if status.get(key)},
+        counts={key: status[key] for key in COUNTS if edge.integer(status.get(key))},
     )
 
 

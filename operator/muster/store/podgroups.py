@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
+from muster.api import edge
 from muster.api.model import GroupView, Json, PodView
 from muster.api.owner import Owner
 from muster.cluster import podgroups
 from muster.cluster.podgroups import Member
 from muster.gang import EMBEDDED, KUBE_BATCH_OBJECTS, SCHEDULER_PLUGINS, GangBackend, GroupApi
-from muster.kube.collection import EVERYWHERE, Collection
-from muster.store.parse import group_of
+from muster.kube.collection import EVERYWHERE, Collection, Told, nobody
+from muster.store import parse
 
 
 class ForeignPods:
@@ -108,8 +110,10 @@ class Groups:
         namespaces: Sequence[str],
         changed: Changed,
         turned: Callable[[], None],
+        unreadable: Told = nobody,
     ) -> None:
         self.backend = backend
+        self._unreadable = unreadable
         self.api: GroupApi | None = None
         """The API that holds the groups, once it is known to be served."""
         self.turned = turned
@@ -140,9 +144,16 @@ class Groups:
 
     def use(self, api: GroupApi) -> Collection[GroupView]:
         """Take groups from that API; return where to."""
-        parse = group_of(api.api_version, api.kind)
+        kind = api.api_version, api.kind
         self.api = api
-        self._groups = Collection(parse, self._changed, self._namespaces)
+        self._groups = Collection(
+            parse.group_of(*kind),
+            self._changed,
+            self._namespaces,
+            cautious=partial(parse.unread_group, *kind),
+            kind=kind,
+            told=self._unreadable,
+        )
         return self._groups
 
     def use_queues(self) -> Collection[tuple[str, str]]:
@@ -154,6 +165,11 @@ class Groups:
 
         self._queues = Collection(_queue, changed, EVERYWHERE)
         return self._queues
+
+    def collections(self) -> Iterator[tuple[str, Collection[GroupView]]]:
+        """Yield the groups with their kind, if their API is served."""
+        if self.api is not None and self._groups is not None:
+            yield self.api.kind, self._groups
 
     def lose(self) -> None:
         """Take in that the API is not served any more."""
@@ -172,10 +188,11 @@ class PodGroups:
         namespaces: Sequence[str],
         pods: ForeignPods,
         trigger: Callable[[], None],
+        unreadable: Told = nobody,
     ) -> None:
         self._own, self._pods, self._trigger = own, pods, trigger
         self.others: Mapping[str, Groups] = {
-            name: Groups(backend, namespaces, self.changed, trigger)
+            name: Groups(backend, namespaces, self.changed, trigger, unreadable)
             for name, backend in SOURCES.items()
         }
         self._budgets: dict[Owner, GroupView] = {}
@@ -217,4 +234,5 @@ class PodGroups:
 
 def _queue(document: Json) -> tuple[str, str]:
     """Return name and state of a queue; one without a state is new, and open."""
-    return document["metadata"]["name"], (document.get("status") or {}).get("state") or "Open"
+    status = edge.mapping(document.get("status"))
+    return document["metadata"]["name"], edge.text(status.get("state")) or "Open"

@@ -7,13 +7,15 @@ answered. Everything here lives in the event loop's thread.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
-from muster.api import names
-from muster.api.model import BatchView, GroupView, Job, Json, ObjectView, PodView
-from muster.cluster import gangs, nodes, pdb, quota, storage
+from muster.api import edge, names
+from muster.api.model import BatchView, GroupView, Job, Json, ObjectView, PodView, Unreadable
+from muster.cluster import cautious, gangs, nodes, pdb, quota, storage
 from muster.cluster.gangs import QueueInput
 from muster.cluster.nodes import NodeView
 from muster.cluster.pdb import Budgets
@@ -22,8 +24,10 @@ from muster.cluster.state import ClusterColumns
 from muster.cluster.storage import Stored
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend
-from muster.kube.collection import EVERYWHERE, Collection
+from muster.kube.collection import EVERYWHERE, Collection, Told, nobody
+from muster.kube.resources import OF_KIND
 from muster.store import parse
+from muster.store.away import LOST_AFTER, AwayNodes
 from muster.store.children import Children
 from muster.store.jobs import Jobs
 from muster.store.parse import PodEntry
@@ -31,6 +35,7 @@ from muster.store.podgroups import ForeignPods, Groups, PodGroups
 
 Labelled = tuple[str, Mapping[str, str]]
 """Name and labels of an object."""
+T = TypeVar("T")
 
 
 def _ignore(_news: object) -> None:
@@ -47,6 +52,8 @@ class Callbacks:
     """Ask for a scheduling cycle."""
     arrived: Callable[[PodView], None] = _ignore
     """Take note of a pod that is seen on a node; that of a batch Job of a job's as the job's."""
+    unreadable: Told = nobody
+    """Take note of an object that cannot be read, and why."""
 
 
 NOBODY: Final = Callbacks()
@@ -63,17 +70,20 @@ class Store:
         callbacks: Callbacks = NOBODY,
         domain: str = "",
         home: str = "",
+        lost_after: float = LOST_AFTER,
     ) -> None:
         self.backend = backend
         self.frameworks = {framework.kind: framework for framework in frameworks}
         self.namespaces = tuple(namespaces) or EVERYWHERE
         self._enqueue, self._trigger = callbacks.enqueue, callbacks.trigger
+        self._unreadable = callbacks.unreadable
         self.arrived = callbacks.arrived
         """As `Callbacks` has it; an allocator, which is made of the store, sets it to its own."""
         self.jobs = Jobs(
             self.frameworks, self._enqueue, self._trigger, domain, home, self.namespaces
         )
         self.columns = ClusterColumns()
+        self.away = AwayNodes(lost_after)
         self.foreign = ForeignPods(_ignore)
         self.budgets = Budgets()
         self.priorities: dict[str, int] = {}
@@ -81,9 +91,17 @@ class Store:
         self.queue_status: dict[str, tuple[str, Json]] = {}
         """uid and status as it was last seen, by queue."""
         self.quotas = self.columns.quotas
-        self.groups = Groups(backend, self.namespaces, self._group_changed, self.jobs.enqueue_all)
+        self.groups = Groups(
+            backend,
+            self.namespaces,
+            self._group_changed,
+            self.jobs.enqueue_all,
+            self._unreadable,
+        )
         """Of the jobs' gang backend; if that is the embedded one, of foreign pods as well."""
-        self.podgroups = PodGroups(self.groups, self.namespaces, self.foreign, self._trigger)
+        self.podgroups = PodGroups(
+            self.groups, self.namespaces, self.foreign, self._trigger, self._unreadable
+        )
         self.children = Children(lambda owner: self.jobs.key_of(owner) is not None)
         self.jobs.forgotten = self.children.job_ended
         self.collections: dict[str, Collection[Any]] = {
@@ -128,6 +146,11 @@ class Store:
             return None
         return nodes.get("", name) is not None
 
+    def stranded(self) -> Iterator[PodView]:
+        """Yield the pods on nodes that do not answer; that of a batch Job of a job's as its."""
+        for node in self.away:
+            yield from self._on(node)
+
     # What was just written, or read outside of the watches.
 
     def put(self, document: Json) -> None:
@@ -149,30 +172,54 @@ class Store:
         # A gang inside the cluster may be of any namespace, and so are the pods on its nodes.
         of_pods = EVERYWHERE if self.backend.embedded else self.namespaces
         children = ("Service", "ConfigMap", names.AUTOSCALER, names.BATCH_JOB)
-        return {
-            "Pod": Collection(self._parse_pod, self._pod_changed, of_pods),
-            "PriorityClass": Collection(_priority, self._priority_changed),
+        changed, spaces = self._child_changed, self.namespaces
+        table: dict[str, tuple[Any, ...]] = {
+            "Pod": (self._parse_pod, parse.unread_pod, self._pod_changed, of_pods),
+            "PriorityClass": (_priority, _least_priority, self._priority_changed),
             **{
-                kind: Collection(parse.child_of(kind), self._child_changed, self.namespaces)
+                kind: (parse.child_of(kind), partial(parse.unread_child, kind), changed, spaces)
                 for kind in children
             },
         }
+        return {kind: self._collect(kind, *row) for kind, row in table.items()}
 
     def _of_cluster(self) -> dict[str, Collection[Any]]:
         """Return what a scheduling cycle reads beside the jobs and their objects."""
         spaces, stored = self.namespaces, self._storage_changed
-        return {
-            "Node": Collection(nodes.parse_node, self._node_changed),
-            "Namespace": Collection(parse.name_and_labels, self._space_changed),
-            "PodDisruptionBudget": Collection(pdb.parse, self.budgets.changed, spaces),
-            "PersistentVolumeClaim": Collection(storage.parse_claim, stored, spaces),
-            "PersistentVolume": Collection(storage.parse_volume, stored),
-            "StorageClass": Collection(storage.parse_class, stored),
-            names.CSI_NODE: Collection(storage.parse_attach, stored),
-            "Queue": Collection(self._parse_queue, self._queue_changed),
-            "ResourceQuota": Collection(quota.parse_quota, self._quota_changed, spaces),
-            "LimitRange": Collection(quota.parse_limits, self._limits_changed, spaces),
+        table: dict[str, tuple[Any, ...]] = {
+            "Node": (nodes.parse_node, cautious.node, self._node_changed),
+            "Namespace": (parse.name_and_labels, parse.unlabelled, self._space_changed),
+            "PodDisruptionBudget": (pdb.parse, cautious.budget, self.budgets.changed, spaces),
+            "PersistentVolumeClaim": (storage.parse_claim, cautious.claim, stored, spaces),
+            "PersistentVolume": (storage.parse_volume, cautious.volume, stored),
+            "StorageClass": (storage.parse_class, cautious.storage_class, stored),
+            names.CSI_NODE: (storage.parse_attach, cautious.attach, stored),
+            "Queue": (self._parse_queue, cautious.queue, self._queue_changed),
+            "ResourceQuota": (quota.parse_quota, cautious.quota, self._quota_changed, spaces),
+            "LimitRange": (quota.parse_limits, cautious.limits, self._limits_changed, spaces),
         }
+        return {kind: self._collect(kind, *row) for kind, row in table.items()}
+
+    def _collect(
+        self,
+        kind: str,
+        read: Callable[[Json], T],
+        unread: Callable[[Json, Unreadable], T],
+        changed: Callable[[T | None, T | None], None],
+        namespaces: Sequence[str] = EVERYWHERE,
+    ) -> Collection[T]:
+        of = OF_KIND[kind].api_version, kind
+        told = self._unreadable
+        return Collection(read, changed, namespaces, cautious=unread, kind=of, told=told)
+
+    def unreadable(self) -> Mapping[str, int]:
+        """Return kind -> how many objects cannot be read as they are now, where there are any."""
+        groups = (self.groups, *self.podgroups.others.values())
+        kept = [*self.collections.items(), *(pair for g in groups for pair in g.collections())]
+        found = Counter[str]()
+        for kind, collection in kept:
+            found[kind] += len(collection.unreadable)
+        return +found
 
     def _parse_pod(self, document: Json) -> PodEntry:
         return parse.parse(document, self.backend, self.frameworks, self.namespaces)
@@ -201,8 +248,7 @@ class Store:
                 None if before is None else before.member, None if after is None else after.member
             )
             if new is not None and new.node:
-                owner = self.children.job_of(new.owner)
-                self.arrived(new if owner == new.owner else replace(new, owner=owner))
+                self.arrived(self._as_of_job(new))
             if parse.matters(used, uses, old, new):
                 self._trigger()
 
@@ -241,8 +287,22 @@ class Store:
 
     def _node_changed(self, before: NodeView | None, after: NodeView | None) -> None:
         self.columns.node_changed(before, after)
-        if before != after:
-            self._trigger()
+        view = after or before
+        if view is None or before == after:
+            return
+        if self.away.node_changed(before, after, self.columns.on):
+            for pod in self._on(view.name):
+                self._enqueue_owner(pod)
+        self._trigger()
+
+    def _on(self, node: str) -> Iterator[PodView]:
+        found = (self.children.pod(use.namespace, use.name) for use in self.columns.on(node))
+        return (self._as_of_job(pod) for pod in found if pod is not None)
+
+    def _as_of_job(self, pod: PodView) -> PodView:
+        """Return the pod, one that a batch Job has made for a job as the job's own."""
+        owner = self.children.job_of(pod.owner)
+        return pod if owner == pod.owner else replace(pod, owner=owner)
 
     def _space_changed(self, before: Labelled | None, after: Labelled | None) -> None:
         # Terms of pods about each other may look at the labels of namespaces.
@@ -283,6 +343,10 @@ class Store:
         kept = {k: v for k, v in self.priorities.items() if before is None or k != before[0]}
         self.priorities = kept if after is None else {**kept, after[0]: after[1]}
         self._trigger()
+
+
+def _least_priority(document: Json, _why: Unreadable) -> tuple[str, int]:
+    return document["metadata"]["name"], edge.INT32[0]
 
 
 def _priority(document: Json) -> tuple[str, int]:

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from muster.scheduler.actions.allocate import allocate
-from muster.scheduler.actions.backfill import backfill
+from muster.scheduler.actions.allocate import allocate, backfill
 from muster.scheduler.actions.defragment import ARGUMENTS, defragment
 from muster.scheduler.actions.preempt import preempt
 from muster.scheduler.actions.reclaim import reclaim

@@ -318,6 +318,12 @@ def unfit(session: Session, gang: GangState) -> Refusal | None:
             )
     if gang.queue is None:
         return Refusal(Reason.QUEUE_NOT_FOUND, f'queue "{spec.queue}" does not exist')
+    return gang.queue.spec.refusal or _oversized(session, gang) or session.rules.valid(gang)
+
+
+def _oversized(session: Session, gang: GangState) -> Refusal | None:
+    """Return how much more the gang asks for at the least than there is."""
+    spec = gang.spec
     short = (spec.min_resources > session.total).nonzero()[0].tolist()
     for column in short:
         if column != PODS:
@@ -328,7 +334,7 @@ def unfit(session: Session, gang: GangState) -> Refusal | None:
                 Reason.EXCEEDS_CLUSTER,
                 f"minResources asks for {least} {name}, the usable nodes have {total}",
             )
-    return session.rules.valid(gang)
+    return None
 
 
 def _overused(session: Session, gang: GangState) -> None:
@@ -491,3 +497,9 @@ def _legal(session: Session, tasks: PodSetState, order: Sequence[int]) -> bool:
     for node in order[:added]:
         affinity.add(shape, np.array([node]), -one)
     return added == len(order)
+
+
+def backfill(session: Session) -> None:
+    """Place the gangs whose remaining tasks are all BestEffort."""
+    # They take nothing that queues share.
+    run(session, [gang for gang in session.gangs if gang.best_effort], fair=False)

@@ -14,7 +14,16 @@ import numpy as np
 
 from muster.api.reasons import Reason
 from muster.scheduler.actions.allocate import attempt, by_queue, entry, unfit
-from muster.scheduler.model import PODS, SLOT, BoolArray, FloatArray, HostPort, IntArray, Refusal
+from muster.scheduler.model import (
+    FREED,
+    PODS,
+    SLOT,
+    BoolArray,
+    FloatArray,
+    HostPort,
+    IntArray,
+    Refusal,
+)
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState
 from muster.scheduler.victims import Victims
@@ -267,7 +276,7 @@ class Slots:
         place, free = self._place[members], self._free.copy()
         for column in self._columns:
             freed = np.bincount(place, self._requests[members, column], len(free))
-            free[:, column] += freed.astype(np.int64)
+            free[:, column] += np.minimum(freed, FREED).astype(np.int64)
         return int(self._fit.hold(self._nodes, free).sum()) >= self._wanted
 
     def narrowed(self, chosen: BoolArray) -> Trial:

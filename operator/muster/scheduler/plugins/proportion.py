@@ -182,7 +182,7 @@ def shares(snapshot: Snapshot, decisions: Iterable[Decision]) -> Mapping[str, Sh
         if given:
             allocated[gang.queue] += _amount(snapshot, gang, given)
         counts[gang.queue][_phase(gang, len(given))] += 1
-    total = snapshot.nodes.allocatable[snapshot.nodes.usable].sum(axis=0).astype(np.float64)
+    total = snapshot.nodes.allocatable[snapshot.nodes.usable].sum(axis=0, dtype=np.float64)
     due = deserved(queues, total)
     names = snapshot.resources
     return {

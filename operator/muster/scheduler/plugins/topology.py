@@ -42,7 +42,6 @@ ARGUMENTS: Final[Mapping[str, Callable[[str], Any]]] = {
 class _Level:
     """The domains of one label; D of them."""
 
-    label: str
     domain: IntArray
     """(N,): -1 without the label."""
     size: int
@@ -109,7 +108,7 @@ def _read(session: Session, label: str) -> _Level:
     numbers: dict[str | None, int] = {value: i for i, value in enumerate(found)}
     numbers[None] = -1
     domain = np.array([numbers[value] for value in values], np.int64)
-    return _Level(label, domain, max(len(found), 1))
+    return _Level(domain, max(len(found), 1))
 
 
 def _home(session: Session, gang: GangState) -> BoolArray:

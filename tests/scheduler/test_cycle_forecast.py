@@ -7,7 +7,7 @@ import pytest
 
 from builders_scheduler import make_gang, make_node, make_pod, make_queue, make_role, make_snapshot
 from muster.cluster import storage
-from muster.scheduler import forecast, policy
+from muster.scheduler import cycle, policy
 from muster.scheduler.model import Quota
 from seen import PORT, moving
 
@@ -39,7 +39,7 @@ def told(*gangs, keys=None, chosen=policy.DEFAULT, **more):
     parts = {"nodes": [make_node(cpu=4)], "pods": [make_pod(name="r", cpu=3)]} | more
     snapshot = make_snapshot(gangs=gangs, now=NOW, **parts)
     names = [gang.key for gang in gangs] if keys is None else keys
-    found = forecast.forecast(snapshot, chosen, names)
+    found = cycle.forecast(snapshot, chosen, names)
     return {key.removeprefix("team/"): at for key, at in found.items()}
 
 
@@ -166,7 +166,7 @@ def test_it_looks_no_further_than_so_many_cycles(monkeypatch):
     """Of a long queue only the beginning is told."""
     gangs = [waiting(f"w{i}", created=2 + i, duration=10.0) for i in range(9)]
     assert len(told(running(), *gangs)) == 9
-    monkeypatch.setattr(forecast, "LOOKS", 4 * len(gangs))
+    monkeypatch.setattr(cycle, "LOOKS", 4 * len(gangs))
     assert len(told(running(), *gangs)) == 3
-    monkeypatch.setattr(forecast, "CYCLES", 2)
+    monkeypatch.setattr(cycle, "CYCLES", 2)
     assert len(told(running(), *gangs)) == 1

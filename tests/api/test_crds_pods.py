@@ -13,7 +13,7 @@ from muster.api import crds
 @pytest.fixture(scope="module")
 def template() -> dict[str, Any]:
     """Return the schema, made once."""
-    return crds.template()
+    return crds.kubernetes_schema("V1PodTemplateSpec")
 
 
 def at(schema: dict[str, Any], path: str) -> dict[str, Any]:

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a job still means that became invalid while it ran: its pods tell what its spec does not.
+
+Nothing is kept of the spec as it was: an operator that starts later reads the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from muster.api import names
+from muster.api.model import Job, PodView, Replica, RunPolicy
+from muster.controller.jobpods import on_its_place
+from muster.controller.model import Observed
+from muster.frameworks.base import Framework
+
+
+def of_invalid(observed: Observed, framework: Framework) -> Job:
+    """Return the job with roles as its pods show them, where its spec is wrong about them."""
+    job = observed.job
+    mine = (pod for pod in observed.pods if pod.owner == job.as_owner)
+    own = [on_its_place(job, framework, pod) for pod in mine]
+    replicas = tuple(_roles(job, framework, own))
+    return replace(job, replicas=replicas, run_policy=_possible(job.run_policy))
+
+
+def _roles(job: Job, framework: Framework, own: list[PodView]) -> Iterator[Replica]:
+    for type_ in framework.api.types:
+        written = job.replica(type_)
+        if written is not None and not _is_wrong(job, framework, type_):
+            yield written
+            continue
+        count = _shown(job, framework, own, type_)
+        if count:
+            yield replace(written or _unknown(framework, type_), replicas=count)
+
+
+def _is_wrong(job: Job, framework: Framework, type_: str) -> bool:
+    """Say whether something is wrong with a role, or it is not said with what."""
+    path = f"spec.{framework.spec_field}"
+    wrong = (f"{path}[{type_}]", f"{path}[{type_.lower()}]")
+    return any(p.path in ("", path) or p.path.startswith(wrong) for p in job.problems)
+
+
+def _shown(job: Job, framework: Framework, own: list[PodView], type_: str) -> int:
+    """Return how many pods a role has had, by its pods or else by the last counts."""
+    role, first = type_.lower(), framework.roles.first(job)
+    ends = [1 if pod.index is None else pod.index - first + 1 for pod in own if pod.role == role]
+    counted = job.status.replicas.get(type_)
+    before = counted.active + counted.succeeded + counted.failed if counted else 0
+    return max((before, *ends))
+
+
+def _unknown(framework: Framework, type_: str) -> Replica:
+    """Return a role of which nothing can be read: none of its ends is final."""
+    return Replica(
+        type=type_,
+        replicas=0,
+        restart_policy=names.RestartPolicy.ON_FAILURE,
+        template={"spec": {"containers": [{"name": framework.pods.container}]}},
+        numbered=type_ not in framework.roles.unnumbered,
+        batch=type_ in framework.roles.batch,
+    )
+
+
+def _possible(policy: RunPolicy) -> RunPolicy:
+    """Return a run policy without what makes no sense."""
+    known = policy.clean_pod_policy in set(names.CleanPodPolicy)
+    scheduling = policy.scheduling
+    return replace(
+        policy,
+        clean_pod_policy=policy.clean_pod_policy if known else names.CleanPodPolicy.NONE,
+        ttl_seconds_after_finished=_count(policy.ttl_seconds_after_finished),
+        active_deadline_seconds=_count(policy.active_deadline_seconds),
+        backoff_limit=_count(policy.backoff_limit),
+        scheduling=replace(scheduling, min_available=_count(scheduling.min_available)),
+    )
+
+
+def _count(number: int | None) -> int | None:
+    return None if number is None or number < 0 else number

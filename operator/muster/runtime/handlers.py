@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kopf, the event source for the jobs: its handlers only hand documents over.
+
+It runs in a thread of its own, on a loop of its own: what ends it ends nothing else, and it begins
+anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import aiohttp
+import kopf
+
+from muster.api import names
+from muster.api.backoff import Backoff
+from muster.api.model import Json
+from muster.frameworks.base import Framework
+from muster.kube.client import Kube
+
+log = logging.getLogger(__name__)
+BACKOFF: Final = Backoff(0.2, 3.0)
+"""Between Kopf's attempts to reach the server, and between two lives of Kopf."""
+WATCHED: Final = 60
+"""Seconds after which a watch is asked to end, and goes on where it was."""
+SILENT: Final = 80.0
+"""Seconds after which it counts as broken: half-open connections show nothing."""
+
+ENDING: Final = 2.0
+"""Seconds that Kopf's tasks have to end."""
+
+Take = Callable[[str, Json, bool], None]
+"""Takes kind, document and whether that is gone."""
+
+
+async def follow(
+    kube: Kube,
+    frameworks: Iterable[Framework],
+    namespaces: Sequence[str],
+    take: Take,
+    listed: Callable[[], None],
+) -> None:
+    """Follow the jobs until cancelled; both functions are called in this loop.
+
+    `listed` is called for each job that comes in a list: those that are gone since the last one
+    are in no list. An error that Kopf does not survive is logged, and Kopf begins anew.
+    """
+    kinds, failures = tuple(frameworks), 0
+    loop = asyncio.get_running_loop()
+
+    def show(kind: str, event: Json) -> None:
+        take(kind, event["object"], event["type"] == "DELETED")
+        if event["type"] is None:
+            listed()
+
+    while True:
+        stop, began = threading.Event(), loop.time()
+
+        def hand_over(kind: str, event: Json, stop: threading.Event = stop) -> None:
+            if not stop.is_set():
+                loop.call_soon_threadsafe(show, kind, event)
+
+        life = asyncio.to_thread(_Life(kube, kinds, namespaces, hand_over, stop).run)
+        try:
+            await asyncio.shield(life)
+        except Exception as error:  # noqa: BLE001 -- whatever it is, jobs are to be followed
+            failures = 1 if loop.time() - began > BACKOFF.last else failures + 1
+            log.warning(
+                "following jobs goes on in %.1f s: %s: %s",
+                BACKOFF.pause(failures),
+                type(error).__name__,
+                error,
+            )
+        finally:
+            stop.set()
+        await asyncio.sleep(BACKOFF.pause(failures))
+
+
+@dataclass(frozen=True, slots=True)
+class _Life:
+    """Kopf from one beginning to its end."""
+
+    kube: Kube
+    frameworks: Sequence[Framework]
+    namespaces: Sequence[str]
+    hand_over: Callable[[str, Json], None]
+    stop: threading.Event
+
+    def run(self) -> None:
+        """Run until `stop`. Raises what Kopf ends of."""
+        loop = asyncio.new_event_loop()
+        try:
+            loop.run_until_complete(self._live())
+        finally:
+            loop.close()
+
+    async def _live(self) -> None:
+        # Each watch has a connection of its own, and there may be hundreds.
+        async with self.kube.new_session(0) as session:
+            parts = await kopf.spawn_tasks(
+                registry=self._registry(session),
+                settings=_settings(),
+                standalone=True,
+                clusterwide=not self.namespaces,
+                namespaces=list(self.namespaces),
+                stop_flag=self.stop,
+            )
+            done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+            # Kopf's own way to end waits for all of its tasks, and some never take in that they
+            # are to end once one of them has failed.
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in others:
+                task.cancel()
+            await asyncio.wait(others, timeout=ENDING)
+            for task in done:
+                task.result()
+
+    def _registry(self, session: aiohttp.ClientSession) -> kopf.OperatorRegistry:
+        """Return one raw-event handler per kind and our own way to the server."""
+        made = kopf.OperatorRegistry()
+
+        async def login(**_: Any) -> kopf.AiohttpSession:
+            return kopf.AiohttpSession(
+                server=self.kube.host,
+                aiohttp_session=session,
+                default_namespace=self.kube.namespace,
+            )
+
+        kopf.on.login(registry=made)(login)
+        for framework in self.frameworks:
+            # on.event writes nothing on the user's objects: no finalizer, no annotation.
+            kopf.on.event(
+                names.GROUP,
+                framework.version,
+                framework.plural,
+                id=framework.plural,
+                registry=made,
+            )(functools.partial(self._on_event, framework.kind))
+        return made
+
+    async def _on_event(self, kind: str, event: Json, **_: Any) -> None:
+        self.hand_over(kind, {"type": event["type"], "object": dict(event["object"])})
+
+
+def _settings() -> kopf.OperatorSettings:
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.persistence.diffbase_storage = _NoDiffs()
+    settings.watching.reconnect_backoff = 0.1
+    settings.watching.server_timeout = WATCHED
+    settings.watching.client_timeout = SILENT
+    settings.queueing.idle_timeout = 1.0
+    settings.networking.error_backoffs = BACKOFF
+    return settings
+
+
+class _NoDiffs(kopf.DiffBaseStorage):
+    """What Kopf compares versions of an object by: nothing, as no handler asks for changes."""
+
+    def build(self, **_: Any) -> kopf.BodyEssence:
+        return kopf.BodyEssence()
+
+    def fetch(self, **_: Any) -> None:
+        return None
+
+    def store(self, **_: Any) -> None:
+        return None

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What operators before this one have made for jobs that go on: found once, and labelled.
+
+The watches follow only what has our label. Where a job's status was written by somebody else, its
+namespace is read without that label, before anything is decided about the job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Final
+from weakref import WeakValueDictionary
+
+from muster import frameworks
+from muster.api import names, owner
+from muster.api.model import Job, Json
+from muster.controller.templates import labels
+from muster.gang import Update
+from muster.kube import resources
+from muster.kube.client import BROKEN, ApiError, Exactly, Kube
+from muster.kube.flowcontrol import PriorityLevel
+from muster.kube.resources import Resource
+from muster.store import informers
+from muster.store.store import Store
+
+log = logging.getLogger(__name__)
+FRESH_FOR: Final = 60.0
+"""Seconds for which a namespace that was read is not read again."""
+PATIENCE: Final = 30.0
+"""Seconds for which all else waits for what other operators have left."""
+_BARE: Final = {"labelSelector": f"!{names.OPERATOR_NAME}", "limit": "500"}
+
+
+class Takeover:
+    """Finds what belongs to jobs and lacks our label."""
+
+    def __init__(self, kube: Kube, store: Store) -> None:
+        self._kube, self._store = kube, store
+        self._read: dict[tuple[str, str], float] = {}
+        """When a kind was last read in a namespace."""
+        self._under_way: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def look(self, job: Job) -> None:
+        """Find what belongs to a job of another operator's. Raises ApiError, connection errors."""
+        if not job.status.inherited:
+            return
+        lock = self._under_way.setdefault(job.namespace, asyncio.Lock())
+        async with lock:
+            now = time.monotonic()
+            self._read = {at: then for at, then in self._read.items() if now < then + FRESH_FOR}
+            for kind, resource in self._followed():
+                if (job.namespace, kind) not in self._read:
+                    await self._sweep(kind, resource, job.namespace)
+                    self._read[job.namespace, kind] = now
+
+    async def look_at_all(self) -> None:
+        """Find what belongs to any job; what cannot be read in time is left to the passes."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                for job in self._store.jobs:
+                    await self.look(job)
+        except (ApiError, *BROKEN) as error:
+            log.warning("what jobs have could not be looked for yet: %r", error)
+
+    def _followed(self) -> Iterator[tuple[str, Resource]]:
+        """Yield what our watches follow only with our label, or not at all without it."""
+        kinds = {**informers.CHILDREN, names.BATCH_JOB: resources.BATCH_JOBS}
+        if not self._store.backend.embedded:
+            kinds["Pod"] = resources.PODS
+        for kind, resource in kinds.items():
+            if self._store.collections[kind].complete:
+                yield kind, resource
+        api = self._store.groups.api
+        if api is not None and api.update is Update.PATCH:
+            yield api.kind, Resource(api.group, api.version, api.plural)
+
+    async def _sweep(self, kind: str, resource: Resource, namespace: str) -> None:
+        api_version = "/".join(filter(None, (resource.group, resource.version)))
+        found = []
+        async for item in self._bare(resource.path(namespace)):
+            key = self._store.jobs.key_of(owner.controller(item["metadata"]))
+            job = None if key is None else self._store.jobs.get(key)
+            if job is not None:
+                path = resource.path(namespace, item["metadata"]["name"])
+                found.append((job, path, {"apiVersion": api_version, "kind": kind, **item}))
+        await asyncio.gather(*(self.label(*one) for one in found))
+
+    async def _bare(self, path: str) -> AsyncIterator[Json]:
+        params = dict(_BARE)
+        while True:
+            page = await self._kube.get(path, **params)
+            for item in page.get("items") or ():
+                yield item
+            params["continue"] = page["metadata"].get("continue") or ""
+            if not params["continue"]:
+                return
+
+    async def label(self, job: Job, path: str, document: Json) -> None:
+        """Take in an object of the job's, with our label so that the watches show it from now on.
+
+        One that may not be labelled is known at least until its kind is listed again.
+        """
+        metadata = document["metadata"]
+        wanted = labels(job, frameworks.of(job))
+        if names.OPERATOR_NAME not in (metadata.get("labels") or {}):
+            exactly, change = Exactly(metadata["uid"]), {"metadata": {"labels": wanted}}
+            try:
+                stored = await self._kube.patch(path, exactly, change, PriorityLevel.SUPPORT)
+                if stored is None:
+                    return  # gone, or another one by now
+                document = stored
+            except ApiError as error:
+                if error.code == 409:
+                    return
+                log.warning("%s: %s could not be labelled: %s", job.key, path, error.message)
+        self._store.put(document)

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes that do not answer, and the pods that are lost with them.
+
+A pod on such a node may run on, whatever its object says. So it counts as lost after a while, but
+makes place for a successor only when its object is gone, or its node is fenced and cannot run it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from muster.api.model import Job, PodView
+from muster.cluster.nodes import NodeView
+from muster.controller import policies
+
+LOST_AFTER: Final = 60.0
+"""Seconds after which pods on a node that does not answer count as lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Absence:
+    """What a node does not do any more."""
+
+    taint: str
+    """By which pods say for how long they bear it; empty: the node is gone."""
+    since: float
+    fenced: bool
+
+
+_GONE: Final = _Absence("", -math.inf, fenced=True)
+
+
+class AwayNodes:
+    """The nodes that do not answer, and those that have gone from under their pods.
+
+    A node that was never seen is none of these: its pod may have been shown before it.
+    """
+
+    def __init__(self, lost_after: float = LOST_AFTER) -> None:
+        self._lost_after = lost_after
+        self._nodes: dict[str, _Absence] = {}
+
+    def node_changed(
+        self, before: NodeView | None, after: NodeView | None, inhabited: Callable[[str], object]
+    ) -> bool:
+        """Take in a change of a node; say whether that may make a difference to its pods.
+
+        `inhabited` says whether there are pods on a node.
+        """
+        if after is None:
+            found = {n: it for n, it in self._nodes.items() if it is not _GONE or inhabited(n)}
+            self._nodes = found if before is None else {**found, before.name: _GONE}
+            return True
+        known = self._nodes.pop(after.name, None)
+        if after.down is not None:
+            self._nodes[after.name] = _Absence(*after.down, fenced=after.out_of_service)
+        return self._nodes.get(after.name) != known
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield their names."""
+        return iter(self._nodes)
+
+    def look(
+        self, job: Job | None, pods: Mapping[str, PodView], now: float
+    ) -> tuple[Mapping[str, PodView], float]:
+        """Return those of the pods that are lost, marked as that, and when the next one will be.
+
+        Those of no job count as lost when somebody has begun to take them away.
+        """
+        found: dict[str, PodView] = {}
+        due = math.inf
+        for key, pod in pods.items():
+            absence = None if pod.terminal else self._nodes.get(pod.node)
+            if absence is None:
+                continue
+            at = -math.inf if absence.fenced or pod.deleting else self._end(job, pod, absence)
+            if now >= at:
+                forced = job is not None and job.replaces_unreachable
+                found[key] = replace(pod, lost=True, fenced=absence.fenced or forced)
+            else:
+                due = min(due, at)
+        return found, due
+
+    def _end(self, job: Job | None, pod: PodView, absence: _Absence) -> float:
+        """Return when the pod counts as lost though nobody takes it away."""
+        if job is None:
+            return math.inf
+        borne = policies.bears(job, pod.role, absence.taint)
+        return absence.since + (self._lost_after if borne is None else borne)

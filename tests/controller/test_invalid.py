@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What cannot go on as its author wrote it goes on as it was: nothing runs, or ends, for that."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from mpijobs import SECRETS, mpijob
+from muster import gang
+from muster.controller.model import Context, Create, Delete, RequeueAfter
+from sorts import SORTS
+from world import START, World, merge, of_kind, tfjob
+
+ROLES = "tfReplicaSpecs"
+MISTAKES = {
+    "no replicas": {"Worker": {"replicas": -1}},
+    "too many": {"Worker": {"replicas": 200_000}},
+    "no container": {"Worker": {"template": {"spec": {"containers": []}}}},
+    "another container": {
+        "Worker": {"template": {"spec": {"containers": [{"name": "x", "image": "y"}]}}}
+    },
+    "unknown policy": {"Worker": {"restartPolicy": "Sometimes"}},
+    "two chiefs": {"Master": {"replicas": 1, "template": {"spec": {"containers": []}}}},
+    "an unknown role": {"Boss": {"replicas": 1}},
+    "no roles": None,
+}
+NO_RIGHTS = Context(lacking={"tfjob-controller": "may not create pods"})
+
+
+def running(*, policy=None, restarts="Never", backend=gang.NONE):
+    """Return a job with a server and two workers, all of which run."""
+    worker = {"replicas": 2, "restartPolicy": restarts}
+    world = World(tfjob(PS=1, Worker=worker, policy=policy), backend=backend).settle()
+    world.start()
+    return world.settle()
+
+
+def broken(mistake, **more):
+    """Return such a job after an edit that makes no sense."""
+    world = running(**more)
+    edit(world, mistake)
+    world.writes.clear()
+    return world
+
+
+def edit(world, mistake):
+    """Make a mistake in the roles of the job."""
+    change = MISTAKES[mistake]
+    if change is None:
+        del world.job["spec"][ROLES]
+    else:
+        merge(world.job["spec"][ROLES], copy.deepcopy(change))
+    world.edit()
+
+
+def made_or_ended(world):
+    """Return what was created and deleted."""
+    return [w for w in world.writes if isinstance(w, Create | Delete)]
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+class TestInvalidWhileItRuns:
+    """Its spec is wrong, its pods are right."""
+
+    def test_nothing_is_made_and_nothing_ends(self, mistake):
+        """It says so once, and counts on."""
+        world = broken(mistake).settle()
+        assert made_or_ended(world) == []
+        assert world.status["state"] == "Invalid"
+        assert world.status["reason"]
+        assert world.conditions == ["Created T", "Running T"]
+        assert world.counts() == (2, 0, 0)
+        assert world.counts("PS") == (1, 0, 0)
+        assert world.reasons().count("TFJobFailedValidation") == 1
+
+    def test_it_ends_with_its_programs(self, mistake):
+        """Well, when the last worker has, and is cleaned up."""
+        world = broken(mistake, policy={"cleanPodPolicy": "Running"})
+        world.end("mnist-worker-1")
+        world.settle()
+        assert world.status["state"] == "Invalid"
+        world.end("mnist-worker-0")
+        world.settle()
+        assert world.status["state"] == "Succeeded"
+        world.reap()
+        assert world.names() == ["mnist-worker-0", "mnist-worker-1"]
+
+    def test_it_can_be_suspended(self, mistake):
+        """All goes, and it still says what is wrong with it."""
+        world = broken(mistake)
+        world.edit(runPolicy={"suspend": True})
+        world.settle()
+        world.reap()
+        world.settle()
+        assert world.names() == []
+        assert "Suspended T" in world.conditions
+        assert world.status["state"] == "Invalid"
+
+    def test_its_deadline_holds(self, mistake):
+        """To the second."""
+        world = broken(mistake, policy={"activeDeadlineSeconds": 60})
+        assert [a.at for a in world.decide() if isinstance(a, RequeueAfter)] == [START + 60]
+        world.now += 60
+        assert world.settle().status["state"] == "Failed"
+
+    def test_a_failed_pod_waits_for_the_cure(self, mistake):
+        """Its end is known; the successor comes once the spec can be read."""
+        world = broken(mistake, restarts="OnFailure")
+        spec = copy.deepcopy(running(restarts="OnFailure").job["spec"])
+        world.end("mnist-worker-1", 1)
+        world.settle()
+        assert made_or_ended(world) == []
+        assert world.conditions == ["Created T", "Restarting T"]
+        world.edit(**spec)
+        world.settle()
+        world.start()
+        assert world.settle().status["state"] == "Running"
+
+    def test_a_mended_one_goes_on(self, mistake):
+        """As if nothing had been."""
+        world = broken(mistake).settle()
+        world.edit(**copy.deepcopy(running().job["spec"]))
+        world.settle()
+        assert made_or_ended(world) == []
+        assert (world.status["state"], world.status.get("reason")) == ("Running", None)
+
+
+@pytest.mark.parametrize("policy", ["activeDeadlineSeconds", "backoffLimit"])
+def test_a_limit_that_makes_no_sense_is_none(policy):
+    """A deadline of less than nothing is not over."""
+    world = running()
+    world.edit(runPolicy={policy: -5})
+    assert world.settle().status["state"] == "Invalid"
+    assert "Failed T" not in world.conditions
+
+
+@pytest.mark.parametrize("sort", SORTS)
+def test_every_sort_lives_on_without_its_roles(sort):
+    """Whatever its own rules count on."""
+    framework = SORTS[sort]
+    if framework.kind == "MPIJob":
+        document = mpijob(framework.version)
+    else:
+        roles = {"Master": 1} if framework.kind == "XGBoostJob" else {}
+        document = of_kind(framework.kind, Worker=2, **roles)
+    world = World(document, secrets=SECRETS).settle()
+    if world.names("Job"):
+        world.launch()
+    world.start()
+    world.settle()
+    before = world.counts()
+    world.writes.clear()
+    del world.job["spec"][world.framework.spec_field]
+    world.edit()
+    world.settle()
+    assert made_or_ended(world) == []
+    assert (world.status["state"], world.counts()) == ("Invalid", before)
+
+
+def test_an_invalid_job_that_never_ran_only_says_so():
+    """It has no life to go on with."""
+    document = tfjob(Worker={"replicas": -1})
+    world = World(document).settle()
+    assert world.conditions == []
+    assert world.status["state"] == "Invalid"
+
+
+class TestBlocked:
+    """Something that is not the job's own fault keeps it from being looked after."""
+
+    def test_nothing_goes_that_could_not_come_back(self):
+        """Neither what is too many, nor what has failed."""
+        world = running(restarts="OnFailure")
+        world.context = NO_RIGHTS
+        world.end("mnist-worker-0", 1)
+        world.job["spec"][ROLES]["Worker"]["replicas"] = 1
+        world.edit()
+        world.writes.clear()
+        world.settle()
+        assert made_or_ended(world) == []
+        assert world.status["state"] == "Blocked"
+
+    def test_nothing_goes_while_the_gang_scheduler_is_missing(self):
+        """One has failed, and all are to begin anew: the others run until they can."""
+        document = tfjob(Worker={"replicas": 2, "restartPolicy": "OnFailure"})
+        document["metadata"]["annotations"] = {"muster.kubeflow.org/restart": "gang"}
+        world = World(document, backend=gang.SCHEDULER_PLUGINS).settle()
+        world.start()
+        world.settle()
+        world.context = Context(missing="its API is not served")
+        world.end("mnist-worker-0", 1)
+        world.writes.clear()
+        world.settle()
+        assert made_or_ended(world) == []
+        world.context = Context()
+        world.settle()
+        world.reap()
+        world.settle()
+        assert world.names() == ["mnist-worker-0", "mnist-worker-1"]
+        assert {world.pod(name).get("status") for name in world.names()} == {None}
+
+    def test_its_life_goes_on(self):
+        """It ends with its programs."""
+        world = running()
+        world.context = NO_RIGHTS
+        world.end("mnist-worker-0")
+        world.end("mnist-worker-1")
+        assert world.settle().status["state"] == "Succeeded"
+
+    def test_it_can_be_suspended(self):
+        """What was asked for is done as far as it may be."""
+        world = running()
+        world.context = NO_RIGHTS
+        world.edit(runPolicy={"suspend": True})
+        world.settle()
+        world.reap()
+        assert world.settle().names() == []

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Members on a node that does not answer: no rank runs twice, and it is said what is missing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from muster import gang
+from muster.api.status import Verdict
+from muster.controller import reconcile
+from muster.controller.model import Create, Delete, RequeueAfter, SetStatus
+from muster.frameworks import of
+from world import START, World, tfjob
+
+NODES = {"mnist-worker-0": "n0", "mnist-worker-1": "n1"}
+PLACED = Verdict("muster", "Placed", "mnist", min_member=2, placed=2)
+W1 = "mnist-worker-1"
+
+
+class Away(World):
+    """A world in which nothing is heard of the pods on n1."""
+
+    fenced = False
+
+    def observe(self):
+        """Return what one pass sees."""
+        seen = super().observe()
+        pods = (self.marked(pod) for pod in seen.pods)
+        return replace(seen, pods=tuple(pods))
+
+    def marked(self, pod):
+        """Return a pod as it is seen."""
+        away = pod.node == "n1" and not pod.terminal
+        return replace(pod, lost=True, fenced=self.fenced) if away else pod
+
+
+@pytest.fixture
+def away():
+    """Return a world whose gang of two ran, before its second node went silent."""
+    began = World(tfjob(Worker=2), backend=gang.EMBEDDED, placements=NODES, verdict=PLACED)
+    began.settle()
+    began.start()
+    began.settle()
+    world = Away(began.job, backend=gang.EMBEDDED, placements={}, verdict=PLACED)
+    world.objects = began.objects
+    return world
+
+
+def writes(world, kind):
+    """Return the actions of that kind that the next pass asks for."""
+    return [action for action in world.decide() if isinstance(action, kind)]
+
+
+@pytest.mark.parametrize("deleting", [False, True], ids=["lost", "marked-by-kubernetes"])
+def test_nobody_knows_whether_it_runs(away, deleting):
+    """Its place is not filled, even if there is room; status and event say what is waited for."""
+    if deleting:
+        away.pod(W1)["metadata"]["deletionTimestamp"] = "2023-11-14T22:13:20Z"
+    away.extra["placements"] = {W1: "n2"}
+    assert not writes(away, Create | Delete)
+    told = away.settle().status["gang"]
+    assert (told["state"], told["reason"]) == ("Degraded", "NodeUnreachable")
+    assert told["summary"] == "1/2 running, no word from n1"
+    for way in ("n1", "out-of-service", "deleted", "replace-unreachable: force"):
+        assert way in told["message"]
+    assert away.reasons().count("NodeUnreachable") == 1
+    assert away.status["replicaStatuses"]["Worker"]["active"] == 1
+
+
+def test_its_node_is_fenced(away):
+    """It goes at once, also if it was going already, and then its successor comes."""
+    away.settle()
+    away.fenced = True
+    away.pod(W1)["metadata"]["deletionTimestamp"] = "2023-11-14T22:13:20Z"
+    away.extra["placements"] = {W1: "n2"}
+    (gone,) = writes(away, Delete)
+    assert (gone.name, gone.uid, gone.force) == (W1, away.pod(W1)["metadata"]["uid"], True)
+    assert not writes(away, Create)
+    del away.objects["Pod", W1]
+    away.settle()
+    assert away.pod(W1)["spec"]["nodeName"] == "n2"
+    away.start()
+    assert away.settle().status["gang"]["state"] == "Running"
+
+
+def test_it_is_heard_of_again(away):
+    """It goes on, and nothing is said any more."""
+    away.settle()
+    away.marked = lambda pod: pod
+    told = away.settle().status["gang"]
+    assert (told["state"], "reason" in told) == ("Running", False)
+    assert away.pod(W1)["status"]["phase"] == "Running"
+
+
+def test_after_a_restart_of_the_operator(away):
+    """What was said of nodes is not taken for what the allocator says."""
+    away.settle()
+    away.extra = {"placements": None, "verdict": None}
+    assert not writes(away, SetStatus)
+    away.marked = lambda pod: pod
+    assert "reason" not in away.settle().status["gang"]
+
+
+def test_the_end_of_a_job(away):
+    """Pods of a job that is over go by force as well, for they would stay for ever."""
+    away.job["spec"]["runPolicy"] = {"suspend": True, "cleanPodPolicy": "All"}
+    away.settle()
+    away.fenced = True
+    assert [(gone.name, gone.force) for gone in writes(away, Delete)] == [(W1, True)]
+
+
+def test_the_others_of_a_gang_that_restarts_as_a_whole(away):
+    """The lost member is to go with them: if it is heard of again it would be of another run."""
+    away.job["metadata"]["annotations"] = {"muster.kubeflow.org/restart": "gang"}
+    away.job["spec"]["tfReplicaSpecs"]["Worker"]["restartPolicy"] = "OnFailure"
+    away.end("mnist-worker-0", 1)
+    away.settle()
+    assert "deletionTimestamp" in away.pod(W1)["metadata"]
+
+
+def test_it_is_looked_at_again_when_a_pod_will_be_lost(away):
+    """By a timer of its own: nothing else happens then."""
+    seen = replace(super(Away, away).observe(), loses_at=START + 42)
+    actions = reconcile.reconcile(seen, of(seen.job), away.backend, away.context)
+    assert RequeueAfter(START + 42) in actions
+
+
+def test_many_nodes():
+    """Of many the first are named."""
+    workers = {f"mnist-worker-{i}": f"n{i}" for i in range(6)}
+    world = Away(tfjob(Worker=6), backend=gang.EMBEDDED, placements=workers, verdict=PLACED)
+    world.marked = lambda pod: replace(pod, lost=pod.phase == "Running")
+    world.settle()
+    world.start()
+    told = world.settle().status["gang"]
+    assert "6 of its pods, on n0, n1, n2 and 3 more nodes;" in told["message"]

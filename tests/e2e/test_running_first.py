@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What runs goes on: a gang that is to grow, that is drained slowly, whose node falls silent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+import pytest
+from harness import (
+    Api,
+    Json,
+    StartOperator,
+    add_nodes,
+    condition,
+    node_of,
+    of_job,
+    phase_of,
+    tfjob,
+    verdict,
+)
+
+pytestmark = pytest.mark.e2e
+
+ENDS = "local.muster.kubeflow.org/end-seconds"
+READY = "local.muster.kubeflow.org/ready"
+HOLD = 2.0
+MEMBER = "gang-worker-2"
+
+
+def uids(pods: list[Json]) -> dict[str, str]:
+    """Return the uid of each pod by its name."""
+    return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in pods}
+
+
+def outlast_the_hold() -> None:
+    """Let more time pass than the place of a lost member is kept for."""
+    time.sleep(HOLD + 2)  # what would happen then must not, so that there is no event to wait for
+
+
+def kept(api: Api, before: Mapping[str, str], job: str = "gang") -> bool:
+    """Say whether these pods are all there and run."""
+    there = {name: uid for name, uid in uids(api.pods(job)).items() if name in before}
+    running = all(phase_of(p) == "Running" for p in api.pods(job) if node_of(p))
+    return there == dict(before) and running
+
+
+def scale(api: Api, workers: int) -> None:
+    """Ask for so many members."""
+    role = {"tfReplicaSpecs": {"Worker": {"replicas": workers}}}
+    api.patch("TFJob", "gang", {"spec": role})
+
+
+def silence(api: Api, node: str) -> None:
+    """Let nothing be heard of a node any more."""
+    api.patch("Node", node, {"metadata": {"annotations": {READY: "false"}}})
+    api.wait("Node", lambda found: condition(found[node], "Ready") == "False", what="silence")
+
+
+def test_growth_beyond_the_room(api: Api, start_operator: StartOperator) -> None:
+    """It takes nothing away: more members wait, and come together when there is room."""
+    start_operator(f"--member-hold={HOLD:.0f}s")
+    add_nodes(api, {"cpu": "2"}, {"cpu": "2"})
+    api.create(tfjob("gang", workers=4, run="forever", restart_policy="OnFailure"))
+    before = uids(api.wait_pods(4, "Running", "gang"))
+    api.wait_job("gang", lambda j: verdict(j).get("state") == "Running")
+    since = api.revision("Pod")
+    scale(api, 6)
+    told = verdict(api.wait_job("gang", lambda j: "more wait" in verdict(j).get("summary", "")))
+    assert (told["state"], told["minMember"]) == ("Running", 4)
+    outlast_the_hold()
+    assert kept(api, before)
+    add_nodes(api, {"cpu": "1"}, prefix="small")
+    outlast_the_hold()
+    assert not [p for p in of_job(api.history("Pod", since), "gang") if node_of(p) == "small-1"]
+    add_nodes(api, {"cpu": "1"}, prefix="more")
+    api.wait_pods(6, "Running", "gang")
+    assert kept(api, before)
+    told = verdict(api.wait_job("gang", lambda j: verdict(j).get("minMember") == 6))
+    assert (told["state"], told["summary"]) == ("Running", "6/6 running")
+
+
+def test_growth_while_the_operator_is_dead(api: Api, start_operator: StartOperator) -> None:
+    """Its successor knows from the status alone what the gang had."""
+    operator = start_operator(f"--member-hold={HOLD:.0f}s")
+    add_nodes(api, {"cpu": "2"})
+    api.create(tfjob("gang", run="forever", restart_policy="OnFailure"))
+    before = uids(api.wait_pods(2, "Running", "gang"))
+    api.wait_job("gang", lambda j: verdict(j).get("state") == "Running")
+    operator.kill()
+    scale(api, 5)
+    operator.start()
+    api.wait_job("gang", lambda j: "3 more wait" in verdict(j).get("summary", ""))
+    outlast_the_hold()
+    assert kept(api, before)
+
+
+def test_a_drain_that_takes_longer_than_the_hold(api: Api, start_operator: StartOperator) -> None:
+    """The gang is whole until its member has ended, and again with its successor."""
+    start_operator(f"--member-hold={HOLD:.0f}s")
+    add_nodes(api, {"cpu": "2"}, {"cpu": "2"})
+    notes = {ENDS: f"{HOLD + 3:.0f}"}
+    gang = tfjob("gang", workers=4, run="forever", annotations=notes, restart_policy="OnFailure")
+    api.create(gang)
+    before = uids(api.wait_pods(4, "Running", "gang"))
+    api.create(tfjob("filler", workers=1, run="forever"))
+    api.wait_pods(1, "Pending", "filler")
+    since = api.revision("Pod")
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": MEMBER}}
+    api.send("POST", api.path("Pod", MEMBER, "eviction"), eviction)
+    told = verdict(api.wait_job("gang", lambda j: "ending" in verdict(j).get("summary", "")))
+    assert told["state"] == "Running"
+    others = {name: uid for name, uid in before.items() if name != MEMBER}
+
+    def replaced(pods: dict[str, Json]) -> bool:
+        found = [p for p in of_job(pods.values(), "gang") if phase_of(p) == "Running"]
+        return len(found) == 4
+
+    api.wait("Pod", replaced, what="a successor")
+    assert others.items() <= uids(api.pods("gang")).items()
+    assert not [p for p in of_job(api.history("Pod", since), "filler") if node_of(p)]
+
+
+FENCES = ("deleted", "tainted", "annotated")
+
+
+def fence(api: Api, way: str, node: str, job: str) -> None:
+    """Say in one of the ways there are that what does not answer does not run."""
+    if way == "deleted":
+        api.delete("Node", node)
+    elif way == "tainted":
+        key = "node.kubernetes.io/out-of-service"
+        taint = {"key": key, "value": "nodeshutdown", "effect": "NoExecute"}
+        api.patch("Node", node, {"spec": {"taints": [taint]}})
+    else:
+        notes = {"muster.kubeflow.org/replace-unreachable": "force"}
+        api.patch("TFJob", job, {"metadata": {"annotations": notes}})
+
+
+@pytest.mark.parametrize("way", FENCES)
+def test_a_node_that_falls_silent(api: Api, start_operator: StartOperator, way: str) -> None:
+    """Nothing runs twice: members come back elsewhere once their node is fenced, and at once."""
+    start_operator("--node-lost-after=1s", "--member-hold=60s")
+    add_nodes(api, {"cpu": "2"}, {"cpu": "2"})
+    gang = tfjob(
+        "gang",
+        workers=4,
+        run="forever",
+        annotations={ENDS: "forever"},
+        restart_policy="OnFailure",
+    )
+    api.create(gang)
+    pods = api.wait_pods(4, "Running", "gang")
+    before = uids(pods)
+    stranded = {p["metadata"]["name"] for p in pods if node_of(p) == "node-1"}
+    since = api.revision("Pod")
+    silence(api, "node-1")
+    add_nodes(api, {"cpu": "2"}, prefix="spare")
+    told = verdict(api.wait_job("gang", lambda j: verdict(j).get("reason") == "NodeUnreachable"))
+    assert "node-1" in told["message"]
+    api.wait("Event", lambda _: api.events("NodeUnreachable", "gang"), what="an event")
+    assert uids(api.pods("gang")) == before
+    fence(api, way, "node-1", "gang")
+
+    def elsewhere(found: dict[str, Json]) -> bool:
+        there = list(of_job(found.values(), "gang"))
+        nodes = {node_of(p) for p in there if p["metadata"]["name"] in stranded}
+        running = all(phase_of(p) == "Running" for p in there)
+        return len(there) == 4 and running and nodes == {"spare-1"}
+
+    api.wait("Pod", elsewhere, seconds=15, what="whole elsewhere")
+    after = uids(api.pods("gang"))
+    assert {name for name in after if after[name] != before[name]} == stranded
+    once(api, since)
+    api.wait_job("gang", lambda j: verdict(j).get("state") == "Running")
+
+
+def once(api: Api, since: str) -> None:
+    """Fail if two pods of one rank were there at a time; one name makes that so."""
+    found: dict[str, list[str]] = {}
+    for pod in api.history("Pod", since):
+        seen = found.setdefault(pod["metadata"]["name"], [])
+        if pod["metadata"]["uid"] not in seen:
+            seen.append(pod["metadata"]["uid"])
+    assert all(len(seen) <= 2 for seen in found.values())

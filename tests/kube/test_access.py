@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What this account may do: what is asked, and what is said of the answers."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from muster.gang import Permission
+from muster.kube import access
+from muster.kube.access import Access
+
+
+class Server:
+    """It grants what it is told to."""
+
+    def __init__(self, *granted):
+        """Remember what to grant, a set for each round of questions."""
+        self.granted = granted
+        self.asked = []
+
+    async def create(self, _path, review, _urgency):
+        """Answer one question."""
+        attributes = review["spec"]["resourceAttributes"]
+        self.asked.append((attributes["resource"], attributes["verb"]))
+        allowed = any(self.asked[-1] in some for some in self.granted)
+        return {"status": {"allowed": allowed}}
+
+
+def test_a_permission_comes_to_single_questions():
+    """One for each verb, in each namespace where it is not wanted everywhere."""
+    pods = Permission("", "pods/binding", ("create", "get"))
+    assert access.accesses([pods], ("one", "two")) == [
+        Access("pods/binding", namespace, verb)
+        for namespace in ("one", "two")
+        for verb in ("create", "get")
+    ]
+    assert access.accesses([pods], ()) == [
+        Access("pods/binding", "", "create"),
+        Access("pods/binding", "", "get"),
+    ]
+
+
+def test_what_is_not_granted_is_missing():
+    """In the order in which it was asked for."""
+    asked = [Access(f"r{i}", "", "list") for i in range(20)]
+    server = Server({("r3", "list"), ("r7", "list")})
+    left = asyncio.run(access.missing(server, asked))
+    assert [a.resource for a in left] == [f"r{i}" for i in range(20) if i not in (3, 7)]
+
+
+def test_waiting_reports_each_change_and_the_end(monkeypatch):
+    """Only what is still missing is asked again."""
+    server, reports = Server(set()), []
+    monkeypatch.setattr(access, "RETRY_SECONDS", 0.0)
+
+    def report(problem):
+        reports.append(problem)
+        server.granted = ({("pods", "list")}, {("nodes", "list")})[: len(reports)]
+
+    asked = [Access("nodes", "", "list"), Access("pods", "", "list")]
+    asyncio.run(access.wait(server, asked, "none", report))
+    may_not = "this account may not list"
+    roles = "the roles of manifests/overlays/none grant what is needed"
+    assert reports == [f"{may_not} nodes; list pods; {roles}", f"{may_not} nodes; {roles}", ""]
+    assert server.asked[-1] == ("nodes", "list")
+
+
+@pytest.mark.parametrize(
+    ("access", "attributes"),
+    [
+        (Access("pods", "", "list"), {"resource": "pods", "verb": "list"}),
+        (
+            Access("pods/binding", "team", "create"),
+            {
+                "resource": "pods",
+                "subresource": "binding",
+                "namespace": "team",
+                "verb": "create",
+            },
+        ),
+        (
+            Access("tfjobs.kubeflow.org/status", "", "patch"),
+            {
+                "group": "kubeflow.org",
+                "resource": "tfjobs",
+                "subresource": "status",
+                "verb": "patch",
+            },
+        ),
+    ],
+)
+def test_review_asks_for_exactly_that(access, attributes):
+    """Group, subresource and namespace stand only where there are any."""
+    assert access.review()["spec"] == {"resourceAttributes": attributes}
+
+
+def test_what_is_missing_is_one_line():
+    """Each resource with its verbs, each namespace, and where the roles are."""
+    missing = (
+        Access("nodes", "", "list"),
+        Access("nodes", "", "watch"),
+        Access("podgroups.scheduling.incubator.k8s.io", "team", "create"),
+    )
+    assert access.sentence(missing, "embedded") == (
+        "this account may not list, watch nodes; create "
+        "podgroups.scheduling.incubator.k8s.io in namespace team; the roles of "
+        "manifests/overlays/embedded grant what is needed"
+    )
+    assert access.sentence((), "embedded") == ""

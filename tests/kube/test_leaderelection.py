@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When a standby takes a lease that is given back, and one that nobody renews."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import math
+
+import pytest
+
+from muster.kube.client import ApiError
+from muster.kube.leaderelection import LeaderElector, Timings
+
+
+class Leases:
+    """An API server of one Lease, as the elector knows it."""
+
+    def __init__(self):
+        self.lease = None
+        self.version = 0
+        self.lease_until = math.inf
+
+    async def get(self, _path):
+        """Read the lease."""
+        if self.lease is None:
+            raise ApiError(404, "NotFound", "no lease", None)
+        return copy.deepcopy(self.lease)
+
+    async def create(self, _path, body, _urgency):
+        """Store the first lease."""
+        return await self.replace(_path, body, _urgency)
+
+    async def replace(self, _path, body, _urgency):
+        """Store a lease made from the one that is stored."""
+        stored = self.lease["metadata"]["resourceVersion"] if self.lease else None
+        if body["metadata"].get("resourceVersion") != stored:
+            raise ApiError(409, "Conflict", "another version", None)
+        self.version += 1
+        self.lease = copy.deepcopy(body)
+        self.lease["metadata"]["resourceVersion"] = str(self.version)
+
+
+async def taken(timings, after):
+    """Return the seconds until a standby leads, once the leader has done `after`."""
+    kube, loop = Leases(), asyncio.get_running_loop()
+    leader = LeaderElector(kube, "system", "muster", "one", timings)
+    await leader.acquire()
+    standby = asyncio.create_task(
+        LeaderElector(kube, "system", "muster", "two", timings).acquire()
+    )
+    await asyncio.sleep(0.05)
+    began = loop.time()
+    await after(leader)
+    await standby
+    assert kube.lease["spec"]["holderIdentity"] == "two"
+    return loop.time() - began
+
+
+async def nothing(_leader):
+    """Do nothing, as the dead do."""
+
+
+@pytest.mark.parametrize(
+    ("after", "least", "most"), [(LeaderElector.release, 0.0, 0.8), (nothing, 1.8, 3.0)]
+)
+def test_a_standby_takes_what_is_given_back_at_once(after, least, most):
+    """Long before the next time it would have renewed; from the dead after the lease's time."""
+    timings = Timings(duration=2.0, renew=1.8, retry=1.6)
+    assert least <= asyncio.run(taken(timings, after)) < most

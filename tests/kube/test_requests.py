@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests to an API server: what is tried again, what is known then, and who may write."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from muster.kube.client import ApiError, FencedError, Kube
+from muster.kube.flowcontrol import PriorityLevel
+
+PATH = "/api/v1/namespaces/team/pods"
+BUDGET = "Cannot evict pod as it would violate the pod's disruption budget."
+
+
+def failure(code, reason, message="no", **headers):
+    """Return how a server says no."""
+    status = {"kind": "Status", "reason": reason, "message": message}
+    return web.Response(status=code, text=json.dumps(status), headers=headers)
+
+
+def stored(uid="u"):
+    """Return how a server shows an object."""
+    return web.json_response({"metadata": {"name": "p", "uid": uid}})
+
+
+def play(answers, story):
+    """Return what a story says of a client whose server answers so, and what that was asked."""
+    asked, left = [], list(answers)
+
+    async def answer(request):
+        asked.append((request.method, await request.text()))
+        return left.pop(0)
+
+    async def run():
+        runner = web.ServerRunner(web.Server(answer))
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        port = runner.addresses[0][1]
+        kube = Kube(
+            f"http://127.0.0.1:{port}", lambda _width: aiohttp.ClientSession(), "muster", 4
+        )
+        try:
+            return await story(kube)
+        finally:
+            await kube.close()
+            await runner.cleanup()
+
+    return asyncio.run(run()), asked
+
+
+async def refused(writing):
+    """Return the error of a request."""
+    with pytest.raises(ApiError) as caught:
+        await writing
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("method", "error", "passes"),
+    [
+        ("GET", ApiError(503, "", "", None), True),
+        ("PATCH", ApiError(429, "TooManyRequests", "", 1.0), True),
+        ("POST", ApiError(429, "TooManyRequests", BUDGET, 10.0), False),
+        ("POST", ApiError(500, "InternalError", 'failed calling webhook "x"', None), False),
+        ("POST", ApiError(409, "Conflict", "", None), True),
+        ("POST", ApiError(409, "AlreadyExists", "", None), False),
+        ("PATCH", ApiError(409, "Conflict", "", None), False),
+        ("GET", ApiError(404, "NotFound", "", None), False),
+        ("POST", ApiError(422, "Invalid", "", None), False),
+    ],
+)
+def test_what_may_pass(method, error, passes):
+    """A busy server, and two writes that met; not what will be the same the next time."""
+    assert error.passing(method) is passes
+
+
+def test_a_write_is_tried_again():
+    """Each try is counted, and the server is heard."""
+    busy = failure(429, "TooManyRequests", **{"Retry-After": "0"})
+
+    async def story(kube):
+        found = await kube.patch(PATH + "/p", None, {}, PriorityLevel.SUPPORT)
+        return found["metadata"]["name"], kube.writes
+
+    told, asked = play([busy, failure(503, ""), stored()], story)
+    assert told == ("p", {"PATCH": 3})
+    assert len(asked) == 3
+
+
+def test_what_went_wrong_half_way_may_have_been_done():
+    """The error of the next try says so; that of a first one does not."""
+
+    async def story(kube):
+        return await refused(kube.create(PATH, {}, PriorityLevel.PLACEMENT))
+
+    there = failure(409, "AlreadyExists", "there")
+    error, _ = play([failure(500, "InternalError"), there], story)
+    assert (error.code, error.reason, error.message, error.unsure) == (
+        (409, "AlreadyExists", "there", True)
+    )
+    error, _ = play([failure(409, "AlreadyExists", "there")], story)
+    assert not error.unsure
+
+
+@pytest.mark.parametrize(
+    ("answers", "gone"),
+    [
+        ([failure(404, "NotFound")], True),
+        ([failure(409, "Conflict"), stored("another")], True),
+        ([failure(409, "Conflict"), failure(404, "NotFound")], True),
+        ([failure(409, "Conflict"), stored()], False),
+    ],
+    ids=["gone", "replaced", "gone-meanwhile", "still-there"],
+)
+def test_just_that_object_is_deleted(answers, gone):
+    """Its uid is part of the request; another one under its name is left alone."""
+
+    async def story(kube):
+        deletion = kube.delete(PATH + "/p", "u", PriorityLevel.PLACEMENT, grace=0)
+        return (await deletion) if gone else (await refused(deletion)).code
+
+    told, asked = play(answers, story)
+    assert told == (None if gone else 409)
+    sent = json.loads(asked[0][1])
+    assert (sent["preconditions"], sent["gracePeriodSeconds"]) == ({"uid": "u"}, 0)
+
+
+def test_who_does_not_lead_writes_nothing_but_the_lease():
+    """Reading goes on."""
+
+    async def story(kube):
+        kube.lease_until = 0.0
+        with pytest.raises(FencedError):
+            await kube.create(PATH, {}, PriorityLevel.PLACEMENT)
+        lease = "/apis/coordination.k8s.io/v1/namespaces/muster/leases/muster"
+        held = {"metadata": {"resourceVersion": "1"}}
+        await kube.replace(lease, held, PriorityLevel.LEADERSHIP)
+        await kube.get(PATH)
+
+    _, asked = play([stored(), stored()], story)
+    assert [method for method, _ in asked] == ["PUT", "GET"]
+
+
+def test_an_answer_that_is_no_json():
+    """A proxy may have given it; what it says is in the error."""
+
+    async def story(kube):
+        return await refused(kube.get(PATH))
+
+    page = web.Response(status=400, reason="Bad Request", text="<html>no such door</html>")
+    error, _ = play([page], story)
+    assert (error.reason, error.message) == ("Bad Request", "<html>no such door</html>")

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Of all that may go, the cheapest that is enough; and who is asked for first."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from builders_scheduler import make_gang, make_node, make_pod, make_queue, make_role, make_snapshot
+from muster.scheduler import policy
+from muster.scheduler.actions import eviction
+from muster.scheduler.model import CPU
+from muster.scheduler.session import Session
+
+
+def gang(key, *ages, cpu=1, least=None, **fields):
+    """Return a gang of which tasks of these ages run on one node."""
+    held = tuple((i, "n1") for i in range(len(ages)))
+    started = tuple(1000.0 - age for age in ages)
+    role = make_role(held=held, started=started, cpu=cpu)
+    return make_gang(key=key, roles=[role], min_member=least, **fields)
+
+
+class Enough:
+    """It fits once so many cpus are free."""
+
+    def __init__(self, victims, cpus):
+        """Remember what is asked for."""
+        self.free, self.wanted, self.asked = victims.amount[:, CPU], 1000 * cpus, 0
+
+    def fits(self, chosen):
+        """Say whether the chosen units hold that much."""
+        self.asked += 1
+        return self.free[chosen].sum() >= self.wanted
+
+    def narrowed(self, _chosen):
+        """Return the same question."""
+        return self
+
+
+def choose(cpus, *gangs, allowed=lambda order: order):
+    """Return gang -> how many of its tasks go for so many cpus, and the trial."""
+    snapshot = make_snapshot(nodes=[make_node(cpu=100)], gangs=gangs)
+    victims = Session(snapshot, policy.DEFAULT.openers()).victims
+    units, trial = np.arange(len(victims.gang)), Enough(victims, cpus)
+    chosen = eviction.choose(victims, units, victims.amount[:, CPU], trial, allowed)
+    if chosen is None:
+        return None, trial
+    counts = np.bincount(victims.gang[chosen], victims.count[chosen], len(victims.gangs))
+    return {g.key: int(n) for g, n in zip(victims.gangs, counts, strict=True) if n}, trial
+
+
+@pytest.mark.parametrize(
+    ("cpus", "gangs", "gone"),
+    [
+        (2, [gang("old", 900, 900), gang("young", 10, 10)], {"young": 2}),
+        (1, [gang("a", 10, 10, 10, least=1)], {"a": 1}),
+        (3, [gang("a", 10, 10, 10, least=1)], {"a": 3}),
+        (4, [gang("a", 10, 10, 10)], None),
+        (4, [gang("one", 30, cpu=4), *(gang(f"s{i}", 20) for i in range(4))],
+         {f"s{i}": 1 for i in range(4)}),
+        (4, [gang("one", 15, cpu=4), *(gang(f"s{i}", 20) for i in range(4))], {"one": 1}),
+        (2, [gang("kept", 1, 1, guarded=True), gang("a", 900, 900)], {"a": 2}),
+        (3, [gang("kept", 1, 1, guarded=True), gang("a", 900, 900)], {"a": 2, "kept": 2}),
+    ],
+    ids=["the-least-work", "one-extra", "all-of-it", "not-enough", "many-small-ones",
+         "one-large-one", "budgets-last", "budgets-if-need-be"],
+)  # fmt: skip
+def test_the_cheapest_that_is_enough(cpus, gangs, gone):
+    """By the work that is lost, a minimum only as a whole; what a budget guards goes last."""
+    assert choose(cpus, *gangs)[0] == gone
+
+
+def test_what_may_not_go_together_does_not():
+    """The plugins see the whole set; the end of a gang stays with all that has to stay."""
+    gangs = [gang("a", 1, 1, least=1), gang("b", 900, 900, least=1)]
+
+    def no_end_of_a(order):
+        return order[order != 0]
+
+    assert choose(1, *gangs, allowed=no_end_of_a)[0] == {"a": 1}
+    assert choose(2, *gangs, allowed=no_end_of_a)[0] == {"a": 1, "b": 1}
+
+
+def test_the_search_is_bounded():
+    """Of very many units a good set is taken without asking for each."""
+    gangs = [gang(f"g{i:03}", *[float(i)] * 8, least=2) for i in range(100)]
+    gone, trial = choose(40, *gangs)
+    assert sum(gone.values()) == 40
+    assert trial.asked < 600
+
+
+def starving(gangs, **asked):
+    """Return the gangs that are asked for, in order."""
+    queues = [make_queue(name="a"), make_queue(name="b")]
+    held = sum(len(role.held) for gang in gangs for role in gang.roles)
+    pods = [make_pod(name=f"pod-{i}", cpu=1) for i in range(held)]
+    snapshot = make_snapshot(nodes=[make_node(cpu=4)], pods=pods, gangs=gangs, queues=queues)
+    session = Session(snapshot, policy.DEFAULT.openers())
+    return [gang.spec.key for gang in eviction.starving(session, **asked)]
+
+
+def test_who_is_asked_for():
+    """The queue that holds the least comes first, and in it the best gang."""
+    gangs = [
+        gang("a-runs", 10, 10, 10, queue="a"),
+        make_gang(key="a-waits", queue="a"),
+        make_gang(key="b-waits", queue="b", created=1.0),
+        make_gang(key="b-first", queue="b", priority=5, created=2.0),
+        make_gang(key="nobody", queue="c"),
+    ]
+    assert starving(gangs) == ["b-first", "b-waits", "a-waits"]
+    assert starving(gangs, fair=True) == ["b-first", "b-waits"]
+
+
+def test_extras_are_asked_for_apart():
+    """Of gangs that are whole."""
+    held = tuple((i, "n1") for i in range(2))
+    role = make_role(held=held, waiting=(2,), cpu=1)
+    more = make_gang(key="more", roles=[role], min_member=2, queue="a")
+    gangs = [more, make_gang(key="waits", queue="a")]
+    assert starving(gangs) == ["waits"]
+    assert starving(gangs, extras=True) == ["more"]

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who makes room in his own queue: lesser gangs, and extras of one gang for its better roles."""
+
+from __future__ import annotations
+
+import pytest
+
+from builders_scheduler import make_gang, make_node, make_pod, make_queue, make_role, make_snapshot
+from muster.scheduler import policy
+from muster.scheduler.actions.preempt import preempt
+from muster.scheduler.session import Session
+
+POLICY = policy.parse({"actions": "allocate, preempt"})
+QUEUES = [make_queue(), make_queue(name="other")]
+
+
+def runs(key, count, *, priority=0, **fields):
+    """Return a gang of which so many tasks run on the one node."""
+    held = tuple((i, "n1") for i in range(count))
+    role = make_role(held=held, cpu=1, priority=fields.pop("rank", 0))
+    return make_gang(key=f"team/{key}", roles=[role], priority=priority, **fields)
+
+
+def evicted(*gangs, cpu=4, rules=POLICY):
+    """Return gang -> indices of its tasks that preempt takes away on a node of so many cpus."""
+    held = sum(len(role.held) for gang in gangs for role in gang.roles)
+    pods = [make_pod(name=f"pod-{i}", cpu=1) for i in range(held)]
+    snapshot = make_snapshot(nodes=[make_node(cpu=cpu)], pods=pods, gangs=gangs, queues=QUEUES)
+    session = Session(snapshot, rules.openers())
+    preempt(session)
+    found = {}
+    for gang in session.gangs:
+        for one in session.evictions(gang):
+            assert one.action == "preempt"
+            found.setdefault(one.gang, set()).add(one.index)
+    return found
+
+
+def waits(count, *, priority=5, **fields):
+    """Return a gang of so many tasks that has nothing."""
+    role = make_role(replicas=count, cpu=1)
+    return make_gang(key="team/waits", roles=[role], priority=priority, **fields)
+
+
+@pytest.mark.parametrize(
+    ("gangs", "gone"),
+    [
+        ([runs("low", 4), waits(2)], {"team/low": {0, 1, 2, 3}}),
+        ([runs("low", 4, min_member=2), waits(2)], {"team/low": {2, 3}}),
+        ([runs("low", 4, priority=5), waits(2)], {}),
+        ([runs("low", 4, priority=5, min_member=3), waits(1)], {"team/low": {3}}),
+        ([runs("low", 4, priority=6, min_member=0), waits(2)], {}),
+        ([runs("low", 4, queue="other"), waits(2)], {}),
+        ([runs("low", 2), waits(2)], {}),
+        ([runs("low", 4), waits(5)], {}),
+        ([runs("old", 2), runs("young", 2, created=9.0), waits(2)], {"team/young": {0, 1}}),
+    ],
+    ids=["lower", "its-extras-do", "equal", "extras-of-an-equal", "higher", "another-queue",
+         "room-is-free", "not-enough-anyway", "just-what-is-needed"],
+)  # fmt: skip
+def test_who_goes(gangs, gone):
+    """As few as do, of lower priority, in the same queue; nobody where that would not help."""
+    assert evicted(*gangs) == gone
+
+
+def test_nobody_who_may_not_be_asked():
+    """Without a plugin that answers, nothing is taken."""
+    rules = policy.parse({"actions": "preempt", "tiers": [{"plugins": [{"name": "binpack"}]}]})
+    assert evicted(runs("low", 4), waits(2), rules=rules) == {}
+
+
+@pytest.mark.parametrize(("rank", "gone"), [(0, {3}), (9, set())])
+def test_a_better_role_takes_the_room_of_extras_of_its_gang(rank, gone):
+    """If the gang is whole without them, and they rank below."""
+    held = tuple((i, "n1") for i in range(4))
+    roles = [
+        make_role(role="ps", held=held, cpu=1, priority=rank),
+        make_role(role="worker", replicas=1, cpu=1, priority=5),
+    ]
+    gang = make_gang(roles=roles, min_member=3)
+    assert evicted(gang).get("team/a", set()) == gone

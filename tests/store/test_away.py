@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes that do not answer, and from when on the pods there count as lost."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from builders import make_job, make_pod, make_replica, make_template
+from builders_scheduler import make_node
+from muster.api import edge
+from muster.cluster.nodes import parse_node
+from muster.controller import policies
+from muster.store.away import AwayNodes
+
+DOWN = 1_700_000_000.0
+AFTER = 60.0
+OUT = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}
+
+
+def node(status="True", *, taints=()):
+    """Return a node whose condition Ready has been so for a while."""
+    document = make_node(name="n1")
+    at = edge.format_time(DOWN)
+    document["status"]["conditions"] = [
+        {"type": "Ready", "status": status, "lastTransitionTime": at}
+    ]
+    document["spec"] = {"taints": list(taints)}
+    return parse_node(document)
+
+
+def away(*views, inhabited=True):
+    """Return the nodes that do not answer, after one node was seen so."""
+    made, before = AwayNodes(AFTER), None
+    for view in views:
+        made.node_changed(before, view, lambda _name: inhabited)
+        before = view
+    return made
+
+
+def tolerant(**toleration):
+    """Return a job whose pods bear a node that does not answer."""
+    template = make_template(tolerations=[{"operator": "Exists", **toleration}])
+    return make_job(replicas=[make_replica(template=template)])
+
+
+def state(nodes, now, *, job=None, **fields):
+    """Return whether a pod is lost, whether it may make place, and when it will be lost."""
+    pod = make_pod(node="n1", role="worker", **{"phase": "Running", **fields})
+    lost, due = nodes.look(job, {"p": pod}, now)
+    found = lost.get("p")
+    return found is not None and found.lost, found is not None and found.fenced, due
+
+
+JOB = make_job()
+NEVER = math.inf
+
+
+@pytest.mark.parametrize(
+    ("nodes", "now", "expected"),
+    [
+        (away(node()), DOWN + 999, (False, False, NEVER)),
+        (away(node("Unknown")), DOWN + 59, (False, False, DOWN + AFTER)),
+        (away(node("Unknown")), DOWN + 60, (True, False, NEVER)),
+        (away(node("False")), DOWN + 60, (True, False, NEVER)),
+        (away(node("Unknown"), node()), DOWN + 999, (False, False, NEVER)),
+        (away(node("Unknown", taints=[OUT])), DOWN, (True, True, NEVER)),
+        (away(node(taints=[OUT])), DOWN, (False, False, NEVER)),
+        (away(node(), None), DOWN, (True, True, NEVER)),
+        (away(node(), None, node()), DOWN, (False, False, NEVER)),
+        (away(), DOWN, (False, False, NEVER)),
+    ],
+    ids=[
+        *("ready", "not-for-long", "silent", "not-ready", "back", "out-of-service"),
+        *("out-of-service-but-ready", "gone", "made-anew", "never-seen"),
+    ],
+)
+def test_a_pod_of_a_job(nodes, now, expected):
+    """By what its node says, or does not."""
+    assert state(nodes, now, job=JOB) == expected
+
+
+def test_what_kubernetes_takes_away_is_lost_at_once():
+    """It would end it, if it could; one that has ended is not lost."""
+    nodes = away(node("Unknown"))
+    assert state(nodes, DOWN, job=JOB, deleting=True) == (True, False, NEVER)
+    assert state(nodes, DOWN + 99, job=JOB, phase="Failed") == (False, False, NEVER)
+
+
+def test_pods_of_no_job():
+    """Only who made them knows for how long they are to be waited for."""
+    nodes = away(node("Unknown"))
+    assert state(nodes, DOWN + 999) == (False, False, NEVER)
+    assert state(nodes, DOWN, deleting=True) == (True, False, NEVER)
+
+
+def test_a_job_that_does_not_want_to_wait():
+    """Its pods make place as soon as they are lost, and not before."""
+    job = make_job(annotations={"muster.kubeflow.org/replace-unreachable": "force"})
+    nodes = away(node("Unknown"))
+    assert state(nodes, DOWN + 59, job=job) == (False, False, DOWN + AFTER)
+    assert state(nodes, DOWN + 60, job=job) == (True, True, NEVER)
+
+
+def test_what_the_template_bears():
+    """Its toleration counts instead of the flag, for ever if it names no time."""
+    nodes = away(node("Unknown"))
+    key = "node.kubernetes.io/unreachable"
+    longer = tolerant(key=key, effect="NoExecute", tolerationSeconds=300)
+    assert state(nodes, DOWN + 299, job=longer) == (False, False, DOWN + 300)
+    assert state(nodes, DOWN + 300, job=longer) == (True, False, NEVER)
+    assert state(nodes, DOWN + 999, job=tolerant()) == (False, False, NEVER)
+    assert state(nodes, DOWN + 999, job=tolerant(), deleting=True) == (True, False, NEVER)
+
+
+@pytest.mark.parametrize(
+    ("toleration", "seconds"),
+    [
+        ({}, NEVER),
+        ({"tolerationSeconds": 5}, 5),
+        ({"effect": "NoExecute", "key": "t"}, NEVER),
+        ({"effect": "NoSchedule"}, None),
+        ({"key": "else"}, None),
+        ({"operator": "Equal", "key": "t"}, NEVER),
+        ({"operator": "Equal", "key": "t", "value": "v"}, None),
+        ({"operator": "Equal"}, None),
+        ({"tolerationSeconds": "soon"}, NEVER),
+    ],
+)
+def test_tolerations(toleration, seconds):
+    """As Kubernetes reads them."""
+    assert policies.bears(tolerant(**toleration), "worker", "t") == seconds
+
+
+def test_the_shortest_of_several_tolerations():
+    """As Kubernetes does; and of a role that there is none nothing is known."""
+    each = [{"operator": "Exists", "tolerationSeconds": s} for s in (30, 10)]
+    template = make_template(tolerations=[*each, {"operator": "Exists"}])
+    job = make_job(replicas=[make_replica(template=template)])
+    assert policies.bears(job, "worker", "t") == 10
+    assert policies.bears(job, "launcher", "t") is None
+
+
+def test_nodes_that_are_gone_are_not_remembered_for_ever():
+    """Only while there are pods on them."""
+    nodes = away(node(), None)
+    assert list(nodes) == ["n1"]
+    other = parse_node(make_node(name="n2"))
+    nodes.node_changed(other, None, lambda name: name == "n2")
+    assert list(nodes) == ["n2"]
+
+
+def test_a_node_without_the_condition_has_been_away_since_it_was_made():
+    """And one that does not even say that, always."""
+    document = make_node(name="n1")
+    document["status"]["conditions"] = []
+    assert parse_node(document).down == ("node.kubernetes.io/not-ready", 0.0)
+    document["metadata"]["creationTimestamp"] = edge.format_time(DOWN)
+    assert parse_node(document).down == ("node.kubernetes.io/not-ready", DOWN)

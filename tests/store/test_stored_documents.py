@@ -1,0 +1,454 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Documents that an API server has stored and nobody expected, one by one.
+
+Each costs its own object at most: what it may not be is said on it, and the job beside it, which
+asks for nothing unusual, gets its nodes in the same cycle.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+
+import pytest
+from muster.scheduler.forecast import forecast
+
+from builders_scheduler import make_node, make_pod
+from following import Recorded, Shown
+from muster import frameworks, gang
+from muster.allocator.gangs import GangTracker, Kind
+from muster.allocator.members import GangSettings, JobMembers, PodGroupMembers
+from muster.api import edge
+from muster.cluster.assemble import assemble
+from muster.cluster.gangs import GangRules
+from muster.controller import reconcile
+from muster.controller.model import Context
+from muster.frameworks import FRAMEWORKS
+from muster.scheduler import cycle, policy
+from muster.store import observe
+from muster.store.store import Callbacks, Store
+from world import tfjob
+
+NOW = 1_800_000_000.0
+VICTIM, ODD = "TFJob/team/mnist", "TFJob/odd/odd"
+LONG = "9" * 5000
+
+
+class NoStrangers:
+    """Nobody but the watches knows anything."""
+
+    def children(self, *_about):
+        """Return nothing."""
+        return ()
+
+    pods = children
+
+
+class Story(Shown):
+    """A store with two nodes, each of which has room for one worker of two."""
+
+    def __init__(self):
+        """Begin with the nodes."""
+        self.told, self.uids = [], set()
+        callbacks = Callbacks(unreadable=lambda about, why: self.told.append((about, why.reason)))
+        self.store = Store(gang.EMBEDDED, FRAMEWORKS.values(), callbacks=callbacks)
+        self.store.groups.use(gang.EMBEDDED.apis[0])
+        rules = GangRules(frozenset({"muster"}), "default", self.store.priorities)
+        self.settings = GangSettings(rules)
+        kinds = (JobMembers(self.store), PodGroupMembers(self.store))
+        made = [Kind(kind, lambda _key: None, lambda _key, _pods: None) for kind in kinds]
+        self.gangs = GangTracker(self.store.columns, made, Recorded())
+        for name in ("n1", "n2"):
+            self.put({"kind": "Node", **make_node(name=name, cpu=1, labels={"zone": name})})
+        self.put({"kind": "Queue", "metadata": {"name": "default"}})
+
+    def job(self, name="mnist", namespace="team", *, template=None, **policy):
+        """Show a job of two workers of a CPU each, with some more in its template."""
+        container = {"name": "tensorflow", "image": "i"}
+        container["resources"] = {"requests": {"cpu": "1"}}
+        template = copy.deepcopy(template or {})
+        spec = template.setdefault("spec", {})
+        spec.setdefault("containers", [container])
+        document = tfjob(name=name, Worker={"replicas": 2, "template": template})
+        document["spec"]["runPolicy"] = policy
+        document["metadata"] |= {"namespace": namespace, "generation": self.version + 1}
+        document["metadata"]["creationTimestamp"] = "2024-01-01T00:00:00Z"
+        return self.put(document)
+
+    def cycle(self):
+        """Return what is decided, by gang."""
+        inputs = self.gangs.inputs(self.settings, NOW)
+        snapshot = assemble(self.store.columns, inputs, list(self.store.queues.values()), NOW, ())
+        found = cycle.schedule(snapshot, policy.DEFAULT)
+        cycle.schedule(
+            snapshot, policy.parse({"actions": "allocate, preempt, reclaim, defragment"})
+        )
+        forecast(snapshot, policy.DEFAULT, [gang.key for gang in snapshot.gangs])
+        return {decision.gang: decision for decision in found}
+
+    def victim(self):
+        """Return what is decided of a job that asks for nothing unusual and comes last."""
+        self.job()
+        return self.cycle()[VICTIM]
+
+    def passes(self):
+        """Make a pass over every job; what it would write can be written."""
+        context = Context(priorities=self.store.priorities)
+        for job in self.store.jobs:
+            rules = frameworks.of(job)
+            seen = observe.observe(self.store, NoStrangers(), job, rules, NOW)
+            reconcile.reconcile(seen, rules, self.store.backend, context)
+
+
+@pytest.fixture
+def story():
+    """Return the store."""
+    return Story()
+
+
+def metadata(name, **more):
+    """Return metadata of an object, by default in a namespace that is nobody's concern."""
+    return {"name": name, "namespace": "odd"} | more
+
+
+def claim(size):
+    """Return a claim that asks for so much."""
+    spec = {"resources": {"requests": {"storage": size}}, "accessModes": ["ReadWriteOnce"]}
+    return {"kind": "PersistentVolumeClaim", "metadata": metadata("c"), "spec": spec}
+
+
+def odd_pod(containers=1, **amounts):
+    """Return a pod whose containers ask for so much each."""
+    made = make_pod(name="odd", namespace="odd", node="n2", uid="odd")
+    resources = {"requests": amounts}
+    made["spec"]["containers"] = [
+        {"name": f"c{i}", "resources": resources} for i in range(containers)
+    ]
+    return {"kind": "Pod", **made}
+
+
+LIMITED = {"type": "Container", "min": {"cpu": "-1"}, "default": {"cpu": "-1"}}
+NUMBERED = {"key": "a", "operator": "Gt", "values": ["1"]}
+HARMLESS = {
+    "a claim of four digits of exponent": claim("1e1002"),
+    "a claim of thousands of digits": claim(LONG),
+    "a claim of almost nothing": claim("1e-1002"),
+    "a volume of thousands of digits": {
+        "kind": "PersistentVolume",
+        "metadata": {"name": "v"},
+        "spec": {"capacity": {"storage": f"1e{LONG}"}, "claimRef": {}},
+    },
+    "a limit range with a negative minimum": {
+        "kind": "LimitRange",
+        "metadata": metadata("l", namespace="team"),
+        "spec": {"limits": [LIMITED]},
+    },
+    "a quota of more than there can be": {
+        "kind": "ResourceQuota",
+        "metadata": metadata("q"),
+        "spec": {"hard": {"cpu": "1e1002", "requests.memory": LONG}},
+        "status": {"used": {"cpu": "1e999"}},
+    },
+    "a queue of another name": {
+        "kind": "Queue",
+        "metadata": {"name": "odd"},
+        "spec": {"weight": 2**31 - 1, "capability": {"cpu": "1e10000"}},
+    },
+    "a budget that selects by numbers": {
+        "kind": "PodDisruptionBudget",
+        "metadata": metadata("b"),
+        "spec": {"selector": {"matchExpressions": [NUMBERED]}},
+    },
+    "a pod of another scheduler": {
+        "kind": "Pod",
+        **make_pod(name="other", namespace="odd", node="", cpu="1000e999"),
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("document", HARMLESS.values(), ids=HARMLESS)
+def test_what_is_stored_is_read(story, document):
+    """It has a value, and its neighbour is placed."""
+    story.put(document)
+    assert {p.node for p in story.victim().placements} == {"n1", "n2"}
+    assert story.told == []
+    story.passes()
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        odd_pod(cpu="1000e999"),
+        odd_pod(1024, cpu="8Pi", memory="8Pi"),
+        odd_pod(300, cpu="1", memory="16Ei"),
+    ],
+    ids=["exponent", "a thousand containers", "many at the limit"],
+)
+def test_who_takes_more_than_there_is_takes_all(story, document):
+    """No sum turns over: the node has no room until the pod is gone, and then all of it."""
+    story.put(document)
+    decision = story.victim()
+    assert not decision.placements
+    story.store.gone("Pod", "odd", "odd", "odd")
+    assert {p.node for p in story.cycle()[VICTIM].placements} == {"n1", "n2"}
+
+
+def test_thousands_of_pods_at_the_limit(story):
+    """Their sum is beyond 64 bits, and what one of them gives back does not make room."""
+    for i in range(3000):
+        pod = odd_pod(cpu="8Pi", memory="8Pi")
+        pod["metadata"] |= {"name": f"odd-{i}", "uid": f"odd-{i}"}
+        story.put(pod)
+    for i in range(2999):
+        if i % 512 == 0:
+            used = assemble(story.store.columns, [], [], NOW).nodes.used
+            assert used[1, 1:3].min() >= 2**53
+        story.store.gone("Pod", "odd", f"odd-{i}", f"odd-{i}")
+    assert not story.victim().placements
+    story.store.gone("Pod", "odd", "odd-2999", "odd-2999")
+    assert not assemble(story.store.columns, [], [], NOW).nodes.used.any()
+
+
+TERM = {"labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": "zone"}
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+GT = [{"key": "zone", "operator": "Gt", "values": [LONG]}]
+EPHEMERAL = {"name": "tmp", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}
+TEMPLATES = {
+    "a bound of thousands of digits": {
+        "spec": {"affinity": {"nodeAffinity": {
+            REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": GT}]}}}}
+    },
+    "fewer domains than none": {
+        "spec": {"topologySpreadConstraints": [
+            {**TERM, "maxSkew": -5, "minDomains": -1, "whenUnsatisfiable": "DoNotSchedule"}]}
+    },
+    "more domains than numbers": {
+        "spec": {"topologySpreadConstraints": [
+            {**TERM, "maxSkew": 2**63 - 1, "minDomains": 2**63 - 1}]}
+    },
+    "the least weight": {
+        "spec": {"affinity": {"podAffinity": {
+            PREFERRED: [{"weight": -(2**63), "podAffinityTerm": TERM}]}}}
+    },
+    "weights that sum up to nothing": {
+        "spec": {"affinity": {"nodeAffinity": {PREFERRED: [
+            {"weight": 2**63 - 1, "preference": {"matchExpressions": GT}},
+            {"weight": -(2**63), "preference": {"matchExpressions": GT}}]}}}
+    },
+    "a uid without a name": {
+        "metadata": {"uid": "mine"}, "spec": {"volumes": [EPHEMERAL]}
+    },
+    "a sum beyond 64 bits": {
+        "spec": {"containers": [
+            {"name": "tensorflow", "image": "i", "resources": {"requests": {"memory": "8Pi"}}}
+        ] * 1024}
+    },
+    "a quantity of thousands of digits": {
+        "spec": {"containers": [
+            {"name": "tensorflow", "image": "i", "resources": {"requests": {"cpu": LONG}}}]}
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES)
+def test_what_a_template_says_is_its_own_trouble(story, template):
+    """Also where no pod may be so: the neighbour comes in the same cycle."""
+    story.job("odd", "odd", template=template)
+    story.put({"kind": "Node", **make_node(name="n3", cpu=4, memory="1Gi", labels={"zone": "z"})})
+    assert len(story.victim().placements) == 2
+    story.passes()
+
+
+def test_a_template_is_of_no_other_namespace(story):
+    """Its pods are where its job is, whatever it says of its own metadata."""
+    away = {REQUIRED: [{**TERM, "labelSelector": {}, "topologyKey": "zone"}]}
+    metadata = {"namespace": "team", "name": "mnist-worker-0"}
+    template = {"metadata": metadata, "spec": {"affinity": {"podAntiAffinity": away}}}
+    story.job("odd", "odd", template=template)
+    (shape,) = {r.shape for g in story.gangs.inputs(story.settings, NOW) for r in g.roles}
+    assert shape.identity.namespace == "odd"
+    assert {term.who.namespaces for term in shape.apart} == {frozenset({"odd"})}
+
+
+def test_a_deadline_after_the_year_9999(story):
+    """It never comes, and who waits behind such a job is told no time."""
+    limit = {"activeDeadlineSeconds": 10**15}
+    job = story.job("odd", "odd", **limit)
+    job["status"] = {"startTime": "2024-01-01T00:00:00Z"}
+    story.put(job)
+    (gang,) = story.gangs.inputs(story.settings, NOW)
+    assert gang.deadline == float("inf")
+    assert edge.format_time(NOW + 10**15) == "9999-12-31T23:59:59Z"
+    assert edge.format_time(-(10**15)) == "0001-01-01T00:00:00Z"
+    assert len(story.cycle()[ODD].placements) == 2
+    story.passes()
+
+
+def unreadable(kind, name, **fields):
+    """Return an object of which something is none of what it has to be."""
+    return {"kind": kind, "metadata": metadata(name, uid=f"uid-{name}"), **fields}
+
+
+def in_queue(story, queue):
+    """Show a job in that queue and return what is decided of it."""
+    story.job("odd", "odd", schedulingPolicy={"queue": queue})
+    return story.cycle()[ODD]
+
+
+@pytest.mark.parametrize("amount", ["-1", "-1e10000", "1e1.5"])
+def test_a_queue_that_cannot_be_read_lets_nobody_in(story, amount):
+    """Its jobs are told its name; those of others are placed, and so are its own once it is."""
+    queue = {"kind": "Queue", "metadata": {"name": "odd", "uid": "q"}}
+    story.put(queue | {"spec": {"capability": {"cpu": amount}}})
+    decision = in_queue(story, "odd")
+    assert (decision.verdict.reason, decision.placements) == ("Unreadable", ())
+    assert f'queue "odd" cannot be read: "{amount}"' in decision.verdict.message
+    assert len(story.victim().placements) == 2
+    ((about, reason),) = story.told
+    assert (about["apiVersion"], about["kind"], about["metadata"]["name"]) == (
+        "scheduling.incubator.k8s.io/v1alpha1", "Queue", "odd",
+    )  # fmt: skip
+    assert amount in reason
+    assert story.store.unreadable() == {"Queue": 1}
+    story.put(queue | {"spec": {"capability": {"cpu": "2"}}})
+    assert story.store.unreadable() == {}
+    assert len(story.cycle()[ODD].placements) == 2
+
+
+NONE = "not a quantity"
+BARS = {
+    "ResourceQuota": (
+        {"spec": {"hard": {"cpu": NONE}}}, 'resource quota "odd" cannot be read: "not a quantity"'
+    ),
+    "LimitRange": (
+        {"spec": {"limits": [{"type": "Pod", "max": {"cpu": NONE}}]}},
+        'limit range "odd" cannot be read: "not a quantity"',
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", BARS)
+def test_what_bounds_a_namespace_and_cannot_be_read(story, kind):
+    """No pod is created there, and everywhere else they are."""
+    fields, sentence = BARS[kind]
+    story.put(unreadable(kind, "odd", **fields))
+    story.job("odd", "odd")
+    decision = story.cycle()[ODD]
+    assert decision.verdict.reason == "Unreadable"
+    assert sentence in decision.verdict.message
+    assert len(story.victim().placements) == 2
+    assert story.store.unreadable() == {kind: 1}
+
+
+VOLUME = {"name": "data", "persistentVolumeClaim": {"claimName": "c"}}
+BOUND = {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
+
+
+@pytest.mark.parametrize("which", ["claim", "volume", "class"])
+def test_storage_that_cannot_be_read_is_waited_for(story, which):
+    """By those that use it, with its name."""
+    if which == "claim":
+        story.put(claim(NONE))
+        sentence = 'claim "c" cannot be read: "not a quantity"'
+    elif which == "volume":
+        made = claim("1Gi")
+        made["metadata"] |= BOUND
+        made["spec"]["volumeName"] = "v"
+        story.put(made)
+        spec = {"capacity": {"storage": NONE}}
+        story.put({"kind": "PersistentVolume", "metadata": {"name": "v"}, "spec": spec})
+        sentence = 'volume "v" cannot be read: "not a quantity"'
+    else:
+        made = claim("1Gi")
+        made["spec"]["storageClassName"] = "s"
+        story.put(made)
+        broken = {"allowedTopologies": [{"matchLabelExpressions": [{"values": ["a"]}]}]}
+        story.put({"kind": "StorageClass", "metadata": {"name": "s"}, **broken})
+        sentence = "storage class \"s\" cannot be read: KeyError: 'key'"
+    story.job("odd", "odd", template={"spec": {"volumes": [VOLUME]}})
+    decision = story.cycle()[ODD]
+    assert (decision.verdict.reason, decision.placements) == ("WaitingForVolume", ())
+    assert sentence in decision.verdict.message
+    assert len(story.victim().placements) == 2
+
+
+def test_a_node_that_cannot_be_read_offers_nothing(story):
+    """The others do."""
+    node = make_node(name="n2", cpu=1)
+    node["status"]["allocatable"]["cpu"] = NONE
+    story.put({"kind": "Node", **node})
+    decision = story.victim()
+    assert not decision.placements
+    assert "1 node(s) could not be read" in decision.verdict.message
+    story.put({"kind": "Node", **make_node(name="n3", cpu=1)})
+    assert {p.node for p in story.cycle()[VICTIM].placements} == {"n1", "n3"}
+
+
+def test_a_pod_that_cannot_be_read_fills_its_node(story):
+    """Until it ends."""
+    pod = odd_pod(cpu=NONE)
+    story.put(pod)
+    assert not story.victim().placements
+    assert story.store.pod("odd", "odd").node == "n2"
+    story.put(pod | {"status": {"phase": "Succeeded"}})
+    assert {p.node for p in story.cycle()[VICTIM].placements} == {"n1", "n2"}
+
+
+def test_a_limit_of_volumes_that_cannot_be_read(story):
+    """The node takes no pod with volumes, and any other."""
+    story.put({"kind": "CSINode", "metadata": {"name": "n2"}, "spec": {"drivers": [{}]}})
+    made = claim("1Gi")
+    made["metadata"] |= BOUND
+    made["spec"]["volumeName"] = "v"
+    story.put(made)
+    story.put({"kind": "PersistentVolume", "metadata": {"name": "v"}, "spec": {}})
+    story.job("odd", "odd", template={"spec": {"volumes": [VOLUME]}})
+    decision = story.cycle()[ODD]
+    assert "node(s) whose CSINode could not be read" in decision.verdict.message
+    assert len(story.victim().placements) == 2
+
+
+def test_a_budget_that_cannot_be_read_forbids_everything(story):
+    """In its namespace."""
+    selector = {"matchExpressions": [{"operator": "Exists"}]}
+    story.put(unreadable("PodDisruptionBudget", "odd", spec={"selector": selector}))
+    story.put(odd_pod(cpu="1"))
+    pod = story.store.pod("odd", "odd")
+    assert story.store.budgets.forbid("odd", [pod])
+    assert not story.store.budgets.forbid("team", [pod])
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        ({"minMember": 1, "minResources": {"cpu": "-1"}}, 'minResources: "-1" is negative'),
+        ({"minMember": 1, "minResources": {"cpu": NONE}}, 'minResources: "not a quantity"'),
+        ([1], "spec is no object"),
+    ],
+)
+def test_a_group_that_cannot_be_read_says_so_of_its_gang(story, spec, sentence):
+    """Its pods wait."""
+    story.put({"kind": "PodGroup", "metadata": metadata("g", uid="g"), "spec": spec})
+    pod = make_pod(name="w", namespace="odd", node="", cpu=1)
+    pod["metadata"]["annotations"] = {"scheduling.k8s.io/group-name": "g"}
+    pod["spec"]["schedulerName"] = "muster"
+    story.put({"kind": "Pod", **pod})
+    decision = story.cycle()["PodGroup/odd/g"]
+    assert (decision.verdict.reason, decision.placements) == ("Unreadable", ())
+    assert f'PodGroup "g" cannot be read: {sentence}' in decision.verdict.message
+    assert len(story.victim().placements) == 2
+
+
+def test_what_no_parser_has_foreseen_is_logged_once(story, caplog):
+    """With its traceback, and no character that a log could be deceived with."""
+    broken = {"allowedTopologies": [{"matchLabelExpressions": ["a\nb"]}]}
+    document = {"kind": "StorageClass", "metadata": {"name": "s"}, **broken}
+    with caplog.at_level(logging.WARNING, "muster"):
+        stored = story.put(document)
+        story.store.put(stored)
+    (record,) = caplog.records
+    assert record.getMessage().startswith("StorageClass s cannot be read: TypeError: ")
+    assert record.exc_info
+    story.store.gone("StorageClass", "", "s", "uid-s")
+    assert story.store.unreadable() == {}
