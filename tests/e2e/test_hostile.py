@@ -275,7 +275,7 @@ def home(local_cluster: Cluster) -> Iterator[Api]:
         admin.patch("Node", name, body)
     made += add_nodes(admin, {"cpu": "4"}, prefix="tenants")
     kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
-    for name, value in (("high", 1000), ("low", 10)):
+    for name, value in (("high", 1000), ("low", -10)):
         admin.create({**kind, "metadata": {"name": f"hostile-{name}"}, "value": value})
     yield admin
     for name in made:
