@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.long]
 NODE = {"cpu": str(CPUS)}
 """All that a node has."""
 WHOLE = "MUSTER_FAULT_SEEDS" in os.environ
-SEEDS = schedules.seeds(os.environ.get("MUSTER_FAULT_SEEDS") or "0-31")
+SEEDS = schedules.seeds(os.environ.get("MUSTER_FAULT_SEEDS") or "0-15")
 
 
 @pytest.fixture(scope="module")

@@ -210,8 +210,7 @@ class Reconciler:
 
         Writes on one object go out one after the other, in their order.
         """
-        adopts = any(isinstance(action, Patch) and action.adopts for action in batch)
-        if adopts and not await self._stays(turn.job):
+        if _revives(turn.job, batch) and not await self._stays(turn.job):
             return False
         refused = asyncio.Event()
         makes = _sort(batch[0]) == (Create, "Pod")
@@ -402,7 +401,8 @@ class Reconciler:
         """Ask the server whether the job is there, and is not to go.
 
         A job that is deleted without its children gives them up before any watch may show that:
-        who were made its own again would go with it.
+        who were made its own again would go with it. Of one that is deleted with them, pods may be
+        seen to be gone before it is: they would be made once more.
         """
         await self._read_anew(job)
         found = self._store.jobs.get(job.key)
@@ -447,6 +447,16 @@ class Reconciler:
                 # What is said of other objects may be in the words of the programs that ran there.
                 text = action.about or action.message
                 log.info("%s: %s: %s", job.key, action.reason, text)
+
+
+def _revives(job: Job, batch: Sequence[Action]) -> bool:
+    """Say whether something is done of which a job that is gone by now has no use."""
+    started = job.status.start_time is not None
+    return any(
+        (isinstance(action, Patch) and action.adopts)
+        or (started and isinstance(action, Create) and action.doc["kind"] == "Pod")
+        for action in batch
+    )
 
 
 def _object(action: Action) -> object:
