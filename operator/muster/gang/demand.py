@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
 
 from muster.api import names, podtemplate, quantity
 from muster.api.model import Job, Json, Notice, Replica
@@ -24,9 +24,7 @@ def resources(job: Job, facts: GangFacts) -> Json | None:
     total: dict[str, int] = {}
     # `sorted` keeps roles of equal priority in canonical order, so the answer is always the same.
     classes = facts.priorities
-    for replica in sorted(
-        job.replicas, key=lambda r: -classes.get(_spec(r).get("priorityClassName") or "", 0)
-    ):
+    for replica in sorted(job.replicas, key=lambda r: -classes.get(_own_class(r), 0)):
         count = min(left, replica.replicas)
         left -= count
         if count:
@@ -48,8 +46,24 @@ def priority_class(job: Job, facts: GangFacts) -> str | None:
 
 def wanted_priority_class(job: Job) -> str:
     """Return the PriorityClass that the job names: its policy's, else its first template's."""
-    templates = (_spec(r).get("priorityClassName") for r in job.replicas)
-    return job.run_policy.scheduling.priority_class or next(filter(None, templates), "")
+    named = (job.run_policy.scheduling.priority_class, *map(_own_class, job.replicas))
+    return next(filter(None, named), "")
+
+
+def pod_class(job: Job, replica: Replica, classes: Container[str]) -> str:
+    """Return the PriorityClass of the role's pods where the allocator places them, empty if none.
+
+    What the job's policy names is written on them, too, so that the API server judges who may
+    use it: unless their template names one, or there is none of that name.
+    """
+    named = job.run_policy.scheduling.priority_class
+    return _own_class(replica) or (named if named in classes else "")
+
+
+def carried_class(job: Job, carried: Collection[str]) -> str:
+    """Return the first PriorityClass that the job names and its pods carry, empty if none."""
+    named = (job.run_policy.scheduling.priority_class, *map(_own_class, job.replicas))
+    return next((name for name in named if name and name in carried), "")
 
 
 def timeout(job: Job, _facts: GangFacts) -> int | None:
@@ -66,6 +80,11 @@ def estimate(job: Job) -> int | None:
 def scheduler(replica: Replica) -> str:
     """Return the scheduler that the role's template names, or the empty string."""
     name: str = _spec(replica).get("schedulerName") or ""
+    return name
+
+
+def _own_class(replica: Replica) -> str:
+    name: str = _spec(replica).get("priorityClassName") or ""
     return name
 
 
