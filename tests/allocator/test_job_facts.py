@@ -271,6 +271,13 @@ class TestGang:
         assert [role.role for role in gang.roles] == ["worker"]
         assert gang.min_member == 3
 
+    def test_nodes_are_not_kept_beyond_all_measure(self):
+        """For pods that do not come; however long its owner would."""
+        job = make_job(replicas=[workers()], scheduling={"schedule_timeout_seconds": 2**31 - 1})
+        assert facts_of((), job).timeout == 86_400
+        rules = replace(RULES, max_schedule_timeout=90.0)
+        assert facts_of((), job, rules=rules).timeout == 90
+
     def test_a_job_of_another_scheduler(self):
         """There is no gang."""
         assert see(job=make_job(replicas=[workers(scheduler="default")])) is None

@@ -107,6 +107,16 @@ def test_a_pod_group_says_it_all():
     assert (found.created, found.uid) == (3.0, "group-uid")
 
 
+def test_a_group_is_not_waited_for_beyond_all_measure():
+    """What one namespace keeps for itself has an end, whatever its groups say."""
+    group = make_group(spec={"scheduleTimeoutSeconds": 2**31 - 1, "memberHoldSeconds": 2**31 - 1})
+    found = terms("PodGroup/team/g", ask(), group=group)
+    assert (found.timeout, found.hold) == (86_400, 3_600)
+    rules = replace(RULES, max_schedule_timeout=90.0, max_member_hold=7.0)
+    found = terms("PodGroup/team/g", ask(), group=group, rules=rules)
+    assert (found.timeout, found.hold) == (90, 7)
+
+
 def test_a_pod_group_that_says_nothing():
     """One pod at a time, the default queue, the highest priority of its pods."""
     found = terms("PodGroup/team/g", ask(priority=5), ask(priority=7), group=make_group())

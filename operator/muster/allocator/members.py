@@ -295,7 +295,7 @@ def job_facts(
     elsewhere = gangs.elsewhere(job, rules) if here else 0
     late = sum(place not in pods for place in template.late)
     gives_up = _gives_up(job, settings)
-    timeout = float(job.run_policy.scheduling.schedule_timeout_seconds or 0) or None
+    timeout = rules.timeout(job.run_policy.scheduling.schedule_timeout_seconds)
     blocked = job.status.state == names.JobState.BLOCKED
     return GangFacts(
         uid=job.uid,

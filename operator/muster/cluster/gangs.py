@@ -82,6 +82,14 @@ class Flags(Protocol):
     def reservation_after(self) -> float:
         """--reservation-after."""
 
+    @property
+    def max_member_hold(self) -> float:
+        """--max-member-hold."""
+
+    @property
+    def max_schedule_timeout(self) -> float:
+        """--max-schedule-timeout."""
+
 
 @dataclass(frozen=True, slots=True)
 class GangRules:
@@ -94,6 +102,9 @@ class GangRules:
     """The PriorityClass of a group counts, beside those of its pods."""
     reservation_after: float = UNLIMITED
     """Seconds after which nodes are kept free for a gang whose start nobody can forecast."""
+    max_member_hold: float = 3600.0
+    max_schedule_timeout: float = 24 * 3600.0
+    """Seconds that a gang's own memberHoldSeconds and scheduleTimeoutSeconds count at most."""
 
     @classmethod
     def of(cls, flags: Flags, priorities: Mapping[str, int]) -> GangRules:
@@ -104,7 +115,13 @@ class GangRules:
             priorities,
             flags.priority_class,
             flags.reservation_after,
+            flags.max_member_hold,
+            flags.max_schedule_timeout,
         )
+
+    def timeout(self, asked: int | None) -> float | None:
+        """Return for how long nodes are kept for a gang whose pods do not come to them."""
+        return min(float(asked), self.max_schedule_timeout) if asked else None
 
     def queues(self, known: Mapping[str, QueueInput]) -> list[QueueInput]:
         """Return the queues that count, by those whose object is known.

@@ -143,6 +143,7 @@ def terms(
     if named in rules.priorities and rules.group_priority:
         # Whoever may write a group would use any class; which pods may, the API server judges.
         priority = min(priority, rules.priorities[named])
+    hold = edge.integer(spec.get("memberHoldSeconds"))
     least = edge.within(spec.get("minMember", spec.get("minAvailable")), 1, MOST_MEMBERS)
     return Terms(
         uid=group.uid,
@@ -154,8 +155,8 @@ def terms(
         refusal=_refusal(group),
         duration=edge.integer(spec.get("estimatedSeconds")) or UNLIMITED,
         drains_from=(group.created or first) + rules.reservation_after,
-        timeout=edge.integer(spec.get("scheduleTimeoutSeconds")) or None,
-        hold=edge.integer(spec.get("memberHoldSeconds")),
+        timeout=rules.timeout(edge.integer(spec.get("scheduleTimeoutSeconds"))),
+        hold=None if hold is None else min(float(hold), rules.max_member_hold),
         on_hold_expired=edge.text(spec.get("onHoldExpired")),
     )
 

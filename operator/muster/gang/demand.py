@@ -96,6 +96,7 @@ def _spec(replica: Replica) -> Json:
 KNOWN_SCHEDULERS = (*names.SCHEDULER_NAMES, names.VOLCANO_SCHEDULER)
 """Schedulers that are never the one behind a backend whose scheduler's name is not known."""
 MIN_AVAILABLE_LOWERED = "MinAvailableLowered"
+TIMEOUT_LOWERED = "ScheduleTimeoutLowered"
 ESTIMATE_IGNORED = "EstimateIgnored"
 _OTHER_SCHEDULER = (
     "Another scheduler is specified when gang-scheduling is enabled and it will not be overwritten"
@@ -112,6 +113,16 @@ def schedulers(job: Job, own: Collection[str]) -> Iterator[Notice]:
     if named - set(own) if own else named & set(KNOWN_SCHEDULERS):
         reason = names.Event.SET_POD_TEMPLATE_SCHEDULER_NAME
         yield Notice("Warning", reason, _OTHER_SCHEDULER)
+
+
+def timeouts(job: Job, facts: GangFacts) -> Iterator[Notice]:
+    """Say that nodes are not kept for as long as the job wants."""
+    asked, most = timeout(job, facts), facts.max_schedule_timeout
+    if asked is not None and asked > most:
+        text = (
+            f"scheduleTimeoutSeconds {asked} counts as {most:.0f}, the most that is allowed here"
+        )
+        yield Notice("Warning", TIMEOUT_LOWERED, text)
 
 
 def estimates(job: Job) -> Iterator[Notice]:
