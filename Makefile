@@ -19,12 +19,13 @@ E2E = GOGC=400 GOMAXPROCS=1 $(BIN)/python -m pytest $(STORIES) -m e2e $(PYTEST_A
 	--dist loadfile --no-loadscope-reorder -n $(E2E_AT_ONCE)
 # What `make test` takes a sample of.
 WHOLE = MUSTER_ORACLE_PAIRS=10000 MUSTER_MIXED_JOBS=200 MUSTER_FAULT_SEEDS=0-999 \
-	MUSTER_HOSTILE_WHOLE=yes
+	MUSTER_HOSTILE=whole
 ALONE = GOGC=400 $(BIN)/python -m pytest -m e2e -n 0 $(PYTEST_ARGS)
 # `make faults FAULT_SEEDS=17` plays one schedule again, `FAULT_REPORT=yes` writes the table of
 # docs/reliability.md.
 FAULT_SEEDS ?= 0-199
 FAULT_REPORT ?=
+HOSTILE ?= whole
 BENCH_ARGS ?=
 MUTANTS_ARGS ?=
 # `make constraints UPGRADE=` adds what is new in pyproject.toml and leaves all other pins alone.
@@ -81,7 +82,7 @@ faults: controlplane ## play random schedules of faults; FAULT_SEEDS=17 plays on
 		$(ALONE) -s tests/e2e/test_faults.py tests/e2e/test_succession.py
 
 hostile: controlplane ## write all that a hostile tenant may, beside the jobs of a victim
-	@MUSTER_HOSTILE_WHOLE=yes $(ALONE) -s tests/e2e/test_hostile.py
+	@MUSTER_HOSTILE=$(HOSTILE) $(ALONE) -s tests/e2e/test_hostile.py
 
 mutants: install ## plant 40 faults, one by one, and count those that the unit tests catch
 	@$(BIN)/python tests/mutants $(MUTANTS_ARGS)

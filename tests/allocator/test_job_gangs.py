@@ -191,6 +191,8 @@ def test_pods_that_name_another_scheduler_are_left_to_it():
     story.following.give_back([W0, W1, W2], Departure(CAUSE, story.now))
     assert set(story.following.going()) == {W1, W2}
     story.document["status"] = {"gang": {"state": "Released"}}
+    story.document["metadata"]["generation"] += 1
+    story.put(story.document)
     story.look(10.0)
     assert {evict.pod.name for evict in story.following.effects.of(Evict)} == {W1, W2}
     for name in (W1, W2):

@@ -828,6 +828,13 @@ class TestTheStart:
         world.now += 60
         assert world.settle().status["state"] == "Failed"
 
+    def test_no_time_at_all_is_over_at_once(self):
+        """Nothing is placed, or made, for that."""
+        limited = tfjob(Worker=2, policy={"activeDeadlineSeconds": 0})
+        world = World(limited, backend=gang.EMBEDDED, verdict=WAITS, placements=NODES).settle()
+        assert world.status["state"] == "Failed"
+        assert world.names() == []
+
     def test_without_gangs_it_is_the_first_look(self):
         """Nothing is waited for that anybody could tell."""
         world = World(tfjob(Worker=2)).settle()

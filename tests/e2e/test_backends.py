@@ -443,10 +443,15 @@ def test_a_group_of_somebody_else_stands_in_the_way(
     api: Api, scheduler_plugins: None, start_operator: StartOperator
 ) -> None:
     """It is not touched, no pod is created, and the job says so; when it goes, the job runs."""
+    holder = api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "holder"}})
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "holder", "controller": True}
     foreign = {
         "apiVersion": "scheduling.x-k8s.io/v1alpha1",
         "kind": "PodGroup",
-        "metadata": {"name": "mnist"},
+        "metadata": {
+            "name": "mnist",
+            "ownerReferences": [{**owner, "uid": holder["metadata"]["uid"]}],
+        },
         "spec": {"minMember": 7},
     }
     api.send("POST", api.path(SCHEDULER_PLUGINS), foreign)

@@ -80,7 +80,7 @@ async def follow(api: Api, path: Path, turn: asyncio.Semaphore | None = None) ->
         if "suspended" in played.meant:
             played.meant["suspended"] = "Succeeded"
             words = ("-n", api.namespace, *RESUME, RESUMED)
-            await asyncio.to_thread(played.kubectl, *words)
+            await asyncio.to_thread(api.kubectl, *words)
             await until(played, played.ended)
         await until(played, played.drained)
         brief = set(of_limited_time(path))

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from muster.kube.client import ApiError, FencedError, Kube
+from muster.kube.client import ApiError, Exactly, FencedError, Kube
 from muster.kube.flowcontrol import PriorityLevel
 
 PATH = "/api/v1/namespaces/team/pods"
@@ -85,7 +85,7 @@ def test_a_write_is_tried_again():
     busy = failure(429, "TooManyRequests", **{"Retry-After": "0"})
 
     async def story(kube):
-        found = await kube.patch(PATH + "/p", None, {}, PriorityLevel.SUPPORT)
+        found = await kube.patch(PATH + "/p", Exactly("u"), {}, PriorityLevel.SUPPORT)
         return found["metadata"]["name"], kube.writes
 
     told, asked = play([busy, failure(503, ""), stored()], story)
@@ -139,7 +139,8 @@ def test_who_does_not_lead_writes_nothing_but_the_lease():
         with pytest.raises(FencedError):
             await kube.create(PATH, {}, PriorityLevel.PLACEMENT)
         lease = "/apis/coordination.k8s.io/v1/namespaces/muster/leases/muster"
-        await kube.replace(lease, {}, PriorityLevel.LEADERSHIP)
+        held = {"metadata": {"resourceVersion": "1"}}
+        await kube.replace(lease, held, PriorityLevel.LEADERSHIP)
         await kube.get(PATH)
 
     _, asked = play([stored(), stored()], story)

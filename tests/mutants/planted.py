@@ -60,7 +60,7 @@ TRACKER: Final = (
     _fault(
         "a promise lapses at once",
         [("if now < oldest + limit:", "if now < oldest:")],
-        [("end = since + facts.patience", "end = since")],
+        [("+ facts.patience\n", "+ 0.0\n")],
     ),
     _fault(
         "a gang whose promises lapsed does not rest",
@@ -306,6 +306,7 @@ CONTROLLER: Final = (
                 "or job.run_policy.suspend else job.created + ttl",
             )
         ],
+        [("return max(done, status.taken_over_time or done) + ttl", "return job.created + ttl")],
     ),
     _fault(
         "cleanPodPolicy Running takes the pods that have ended as well",
@@ -339,6 +340,7 @@ CONTROLLER: Final = (
                 "or framework.life.limits_itself else job.created + allowed",
             )
         ],
+        [("None if begun is None else begun + allowed", "job.created + allowed")],
     ),
     _fault(
         "a condition's time of transition moves with its reason",

@@ -395,8 +395,12 @@ def test_an_end_is_an_end(document, backend, before, after):
     """Conditions and times of a finished job never change again."""
     cluster = lived(document, backend, before)
     cluster.edit(runPolicy={"activeDeadlineSeconds": 1})
-    for event in (("place", True), ("tick", 10), ("admit", "Running")):
+    for event in (("reap",), ("place", True), ("tick", 10), ("admit", "Running")):
         cluster.happen(*event).settle()
+    # A gang's time begins with its pods.
+    for which in range(len(cluster.names())):
+        cluster.happen("start", which)
+    cluster.settle().happen("tick", 10).settle()
     for _ in range(4):  # what is evicted or turned away comes back before the launcher comes
         if cluster.rules.life.limits_itself and "completionTime" not in cluster.status:
             cluster.happen("overdue").settle()

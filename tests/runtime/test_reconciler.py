@@ -11,7 +11,7 @@ from muster import gang
 from muster.controller import reconcile
 from muster.controller.model import Context, Create, Delete, Emit, Patch, RequeueAfter, SetStatus
 from muster.frameworks import FRAMEWORKS
-from muster.kube.client import ApiError
+from muster.kube.client import ApiError, Exactly
 from muster.runtime.metrics import Metrics
 from muster.runtime.reconciler import Reconciler
 from muster.store.store import Store
@@ -43,9 +43,9 @@ class Server:
         await self._write("create", f"{path}/{body['metadata']['name']}", body)
         return {**body, "metadata": {**body["metadata"], "uid": "new", "resourceVersion": "9"}}
 
-    async def patch(self, path, body, _urgency):
-        """Patch; the whole body of what was sent is kept in `body`."""
-        self.body = body
+    async def patch(self, path, exactly, body, _urgency):
+        """Patch; what was sent is kept in `body`, for which object in `exactly`."""
+        self.body, self.exactly = body, exactly
         return {**await self._write("patch", path, body), "kind": "Patched",
                 "metadata": {"name": "x", "namespace": "team", "uid": "x"}}  # fmt: skip
 
@@ -122,7 +122,7 @@ def delete(name):
 
 def patch(name, body, subresource=""):
     """Return a change of a pod."""
-    return Patch("v1", "Pod", "team", name, body, subresource)
+    return Patch("v1", "Pod", "team", name, f"uid-{name}", body, subresource)
 
 
 STATUS = SetStatus({"state": "Running"})
@@ -179,7 +179,7 @@ def test_a_status_goes_with_the_version_that_it_was_derived_from(story):
     """Though the job has changed by the time at which it is written."""
     story.server.meanwhile = lambda: story.show(2, annotations={"edited": "yes"})
     story.go(create("one"), STATUS)
-    assert story.server.body["metadata"] == {"resourceVersion": "1"}
+    assert story.server.exactly == Exactly("u", "1")
 
 
 def test_events_come_from_whom_upstream_has_them_come(story):
@@ -209,10 +209,9 @@ def test_a_job_whose_pass_fails_says_so_itself(story, monkeypatch):
             ("Unreadable", "the operator cannot handle this job: OverflowError: int too large")
         ]
         if story.server.writes:
-            assert story.server.body == {
-                "metadata": {"resourceVersion": "1"},
-                "status": {"state": "Blocked", "reason": story.said.all[0][1]},
-            }
+            assert story.server.exactly == Exactly("u", "1")
+            said = {"state": "Blocked", "reason": story.said.all[0][1]}
+            assert story.server.body == {"status": said}
             document = tfjob()
             document["metadata"] |= {"uid": "u", "resourceVersion": "2"}
             story.store.put({**document, "status": story.server.body["status"]})

@@ -45,7 +45,7 @@ def has_run(scope: Scope) -> bool:
 def is_admitted(scope: Scope) -> bool:
     """Say whether the job's time has begun: without a gang scheduler it never waits."""
     there = (pod for pod in scope.roster.own if not pod.deleting)
-    return not scope.backend.apis or any(pod.node or pod.terminal for pod in there)
+    return not scope.backend.apis or any(pod.node or pod.phase != "Pending" for pod in there)
 
 
 def exists(scope: Scope) -> bool:

@@ -97,11 +97,15 @@ def restart_due(job: Job) -> float | None:
 
 
 def deadline(job: Job, framework: Framework, start: float | None) -> float | None:
-    """Return when the job has run too long, or None: it need not end, or has not started."""
+    """Return when the job has run too long, or None: it need not end, or has not started.
+
+    Of no time at all there is none to wait for.
+    """
     allowed = job.run_policy.active_deadline_seconds
-    if allowed is None or start is None or framework.life.limits_itself:
+    if allowed is None or framework.life.limits_itself:
         return None
-    return start + allowed
+    begun = start if allowed or start is not None else job.created
+    return None if begun is None else begun + allowed
 
 
 def expiry(job: Job, status: JobStatus) -> float | None:

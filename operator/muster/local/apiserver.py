@@ -87,7 +87,11 @@ class ApiServer:
         while True:
             events = self._kube.watch(path, {**params, "resourceVersion": version})
             while (event := await _answer(anext(events, None))) is not None:
+                if event == kube.OPENED:
+                    continue
                 found = event["object"]
+                if event == kube.OPENED:
+                    continue
                 if event["type"] == "ERROR":
                     message = found.get("message", "an error without a message")
                     raise ApiError(int(found.get("code", 0)), message)

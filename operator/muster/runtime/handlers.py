@@ -95,6 +95,8 @@ class _Life:
     def run(self) -> None:
         """Run until `stop`. Raises what Kopf ends of."""
         loop = asyncio.new_event_loop()
+        # Its tasks stumble when they are cancelled; what matters ends one of its parts.
+        loop.set_exception_handler(lambda _, context: log.debug("kopf: %s", context["message"]))
         try:
             loop.run_until_complete(self._live())
         finally:

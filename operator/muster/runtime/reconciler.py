@@ -210,8 +210,7 @@ class Reconciler:
 
         Writes on one object go out one after the other, in their order.
         """
-        adopts = any(isinstance(action, Patch) and action.adopts for action in batch)
-        if adopts and not await self._stays(turn.job):
+        if _revives(turn.job, batch) and not await self._stays(turn.job):
             return False
         refused = asyncio.Event()
         makes = _sort(batch[0]) == (Create, "Pod")
@@ -392,16 +391,18 @@ class Reconciler:
         path = self._resource(kind).path(namespace, name, "status")
         try:
             stored = await self._kube.patch(path, exactly, {"status": said}, PriorityLevel.STATUS)
-            if stored is not None:
-                self._store.put(stored)
         except NOT_WRITTEN as trouble:
             log.info("%s: what is wrong with it was not written: %s", key, trouble)
+        else:
+            if stored is not None:
+                self._store.put(stored)
 
     async def _stays(self, job: Job) -> bool:
         """Ask the server whether the job is there, and is not to go.
 
         A job that is deleted without its children gives them up before any watch may show that:
-        who were made its own again would go with it.
+        who were made its own again would go with it. Of one that is deleted with them, pods may be
+        seen to be gone before it is: they would be made once more.
         """
         await self._read_anew(job)
         found = self._store.jobs.get(job.key)
@@ -446,6 +447,16 @@ class Reconciler:
                 # What is said of other objects may be in the words of the programs that ran there.
                 text = action.about or action.message
                 log.info("%s: %s: %s", job.key, action.reason, text)
+
+
+def _revives(job: Job, batch: Sequence[Action]) -> bool:
+    """Say whether something is done of which a job that is gone by now has no use."""
+    started = job.status.start_time is not None
+    return any(
+        (isinstance(action, Patch) and action.adopts)
+        or (started and isinstance(action, Create) and action.doc["kind"] == "Pod")
+        for action in batch
+    )
 
 
 def _object(action: Action) -> object:

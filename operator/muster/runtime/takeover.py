@@ -113,5 +113,7 @@ class Takeover:
                     return  # gone, or another one by now
                 document = stored
             except ApiError as error:
+                if error.code == 409:
+                    return
                 log.warning("%s: %s could not be labelled: %s", job.key, path, error.message)
         self._store.put(document)
