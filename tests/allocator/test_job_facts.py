@@ -26,6 +26,7 @@ APART = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
 FOND = {"weight": 1, "podAffinityTerm": TERM}
 RATHER_APART = {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [FOND]}}
 RULES = GangRules(frozenset({"muster"}), "default", {"high": 1000, "low": 1})
+SYSTEM = "system-node-critical"
 W0, W1, W2 = (f"mnist-worker-{i}" for i in range(3))
 
 
@@ -171,10 +172,9 @@ class TestTasks:
         assert see(nominated={W0: "n1"}).roles[0].nominated == {0: "n1"}
 
     def test_what_keeps_the_cluster_at_work(self):
-        """By its namespace, or by a class of its group or pods."""
+        """By its namespace, or by a class that its pods were let in with."""
         assert not see().critical
-        critical = make_job(replicas=[workers(priorityClassName="system-node-critical")])
-        assert see(job=critical).critical
+        assert see(worker(0, priority_class=SYSTEM)).critical
         assert see(job=replace(make_job(replicas=[workers()]), namespace="kube-system")).critical
 
     @pytest.mark.parametrize(
@@ -246,12 +246,37 @@ class TestGang:
         gang = see(job=make_job(replicas=[workers(priority="low")]))
         assert (gang.priority, gang.roles[0].priority) == (1, 1)
 
+    def test_a_class_that_the_api_server_did_not_judge(self):
+        """Nobody may evict for it, and it keeps nobody: what counts is what the pods carry."""
+        policy = {"priority_class": "high"}
+        job = make_job(replicas=[workers()], scheduling=policy)
+        assert (see(job=job).priority, see(job=job).roles[0].priority) == (1000, 1000)
+        # Named when the pods were there already.
+        assert see(worker(0, node="n1"), job=job).priority == 0
+        assert see(worker(0, node="n1", priority_class="high"), job=job).priority == 1000
+        # None of the pods will have it.
+        low = [workers(priority="low"), make_replica(type="PS", replicas=0)]
+        assert see(job=make_job(replicas=low, scheduling=policy)).priority == 1
+        critical = make_job(replicas=[workers()], scheduling={"priority_class": SYSTEM})
+        assert not see(job=critical).critical
+        # Quotas that have classes as their scope see it, too.
+        assert gangs.templates(job)["Worker"] == job.replicas[0].template
+        spec = gangs.templates(job, (), {"high"})["Worker"]["spec"]
+        assert spec["priorityClassName"] == "high"
+
     def test_pods_of_another_scheduler(self):
         """They are no tasks, and the minimum is that of the others."""
         ps = make_replica(type="PS", replicas=2, template=make_template(scheduler="default"))
         gang = see(job=make_job(replicas=[ps, workers()]))
         assert [role.role for role in gang.roles] == ["worker"]
         assert gang.min_member == 3
+
+    def test_nodes_are_not_kept_beyond_all_measure(self):
+        """For pods that do not come; however long its owner would."""
+        job = make_job(replicas=[workers()], scheduling={"schedule_timeout_seconds": 2**31 - 1})
+        assert facts_of((), job).timeout == 86_400
+        rules = replace(RULES, max_schedule_timeout=90.0)
+        assert facts_of((), job, rules=rules).timeout == 90
 
     def test_a_job_of_another_scheduler(self):
         """There is no gang."""

@@ -99,11 +99,22 @@ def test_a_pod_group_says_it_all():
         "priorityClassName": "high",
         "minResources": {"cpu": "2"},
     }
-    found = terms("PodGroup/team/g", ask(priority=5), group=make_group(spec=spec, created=3.0))
+    group = make_group(spec=spec, created=3.0)
+    found = terms("PodGroup/team/g", ask(priority=1005), group=group)
     assert (found.minimum, found.queue, found.priority) == (6, "research", 1000)
     assert found.min_resources == {"cpu": 2000}
     assert (found.timeout, found.hold, found.on_hold_expired) == (60, 7, "release")
     assert (found.created, found.uid) == (3.0, "group-uid")
+
+
+def test_a_group_is_not_waited_for_beyond_all_measure():
+    """What one namespace keeps for itself has an end, whatever its groups say."""
+    group = make_group(spec={"scheduleTimeoutSeconds": 2**31 - 1, "memberHoldSeconds": 2**31 - 1})
+    found = terms("PodGroup/team/g", ask(), group=group)
+    assert (found.timeout, found.hold) == (86_400, 3_600)
+    rules = replace(RULES, max_schedule_timeout=90.0, max_member_hold=7.0)
+    found = terms("PodGroup/team/g", ask(), group=group, rules=rules)
+    assert (found.timeout, found.hold) == (90, 7)
 
 
 def test_a_pod_group_that_says_nothing():
@@ -118,6 +129,12 @@ def test_a_pod_group_that_says_nothing():
         ).timeout
         is None
     )
+
+
+def test_a_group_is_not_above_its_pods():
+    """Who may use a class is judged by the API server, and that sees the pods."""
+    group = make_group(spec={"priorityClassName": "high"})
+    assert terms("PodGroup/team/g", ask(priority=5), ask(priority=7), group=group).priority == 7
 
 
 def test_the_priority_of_groups_can_be_switched_off():
@@ -275,7 +292,11 @@ def test_nodes_that_are_kept():
 
 @pytest.mark.parametrize(
     ("pod", "critical"),
-    [({}, False), ({"urgent": True}, True), ({"namespace": "kube-system"}, True)],
+    [
+        ({}, False),
+        ({"priority_class": "system-node-critical"}, True),
+        ({"namespace": "kube-system"}, True),
+    ],
     ids=["plain", "class", "namespace"],
 )
 def test_what_keeps_the_cluster_at_work(pod, critical):

@@ -16,11 +16,14 @@ from builders_scheduler import (
     make_role,
     make_template,
 )
+from muster.api.reasons import Reason
 from muster.cluster.assemble import assemble
-from muster.cluster.nodes import parse_node
+from muster.cluster.nodes import SHARED, parse_node
 from muster.cluster.pods import parse_use, shape_of
-from muster.cluster.state import IDLE_SHAPES
+from muster.cluster.state import FREEZES, IDLE_SHAPES
+from muster.scheduler.cycle import schedule
 from muster.scheduler.model import CPU, PODS, UNLIMITED
+from muster.scheduler.policy import DEFAULT
 
 QUEUES = [make_queue()]
 
@@ -48,6 +51,62 @@ def test_nodes_are_sorted_whenever_they_come():
     assert nodes.names == ("a", "aa", "c", "d")
     assert nodes.allocatable[:, CPU].tolist() == [3000, 9000, 2000, 0]
     assert nodes.index == {"a": 0, "aa": 1, "c": 2, "d": 3}
+
+
+def dreams(count, start=0):
+    """Return gangs that each ask for a resource of their own, which no node has."""
+    return [
+        make_gang(key=f"team/{i}", roles=[make_role(replicas=1, **{f"example.com/r{i}": 1})])
+        for i in range(start, start + count)
+    ]
+
+
+def offered(snapshot, name):
+    """Return what the nodes have of a resource, and what of that is in use."""
+    column, nodes = snapshot.resources.index(name), snapshot.nodes
+    return nodes.allocatable[:, column].tolist(), nodes.used[:, column].tolist()
+
+
+def test_resources_that_nobody_offers():
+    """They share a column where they are many, so that whoever invents them costs nothing."""
+    columns = make_columns(nodes=[make_node()])
+    snapshot = freeze(columns, *dreams(10_000))
+    assert len(snapshot.resources) < 100
+    assert snapshot.resources[-1] == SHARED
+    decisions = schedule(snapshot, DEFAULT)
+    assert {d.verdict.reason for d in decisions} == {Reason.NO_NODE_LARGE_ENOUGH}
+    said = {d.gang: d.verdict.message for d in decisions}
+    assert said["team/0"].endswith("1 insufficient example.com/r0")
+    assert said["team/9999"].endswith(f"1 insufficient {SHARED}")
+
+
+def test_a_resource_that_comes_to_be_offered():
+    """It gets its column as soon as a node has it, and what pods hold of it is in that."""
+    pods = [make_pod(**{f"example.com/r{i}": 2}, name=f"p{i}") for i in range(200)]
+    columns = make_columns(nodes=[make_node()], pods=pods)
+    freeze(columns)
+    columns.node_changed(None, parse_node(make_node(name="n2", **{"example.com/r199": 3})))
+    columns.node_changed(parse_node(make_node()), parse_node(make_node(**{"example.com/r199": 3})))
+    gang = make_gang(key="team/g", roles=[make_role(replicas=1, **{"example.com/r199": 3})])
+    snapshot = freeze(columns, gang)
+    assert offered(snapshot, "example.com/r199") == ([3000, 3000], [2000, 0])
+    (decision,) = schedule(snapshot, DEFAULT)
+    assert decision.placements[0].node == "n2"
+    for pod in pods:
+        columns.pod_changed(parse_use(pod), None)
+    assert not freeze(columns).nodes.used.any()
+
+
+def test_columns_are_given_back():
+    """Once nobody names a resource any more, others may be told by their name again."""
+    columns = make_columns(nodes=[make_node(gpu=1)], pods=[make_pod(cpu=1)])
+    before = freeze(columns).resources
+    freeze(columns, *dreams(200))
+    for _ in range(FREEZES):
+        freeze(columns)
+    snapshot = freeze(columns, *dreams(1, 300))
+    assert snapshot.resources == (*before, "example.com/r300")
+    assert used(columns) == {"n1": (1, 1000)}
 
 
 def test_pods_before_their_node():

@@ -703,6 +703,40 @@ def test_unbound_pods_under_no_gang_scheduler():
     assert set(unbound(world)) == set(world.settle().names())
 
 
+@pytest.mark.parametrize(
+    ("backend", "own", "written"),
+    [
+        (gang.EMBEDDED, None, "high"),
+        (gang.EMBEDDED, "low", "low"),
+        (gang.VOLCANO, None, None),
+    ],
+)
+def test_the_class_of_the_policy_is_written_on_the_pods(backend, own, written):
+    """So the API server judges who may use it; a foreign scheduler has it from its group."""
+    document = tfjob(Worker=2)
+    document["spec"]["runPolicy"] = {"schedulingPolicy": {"priorityClass": "high"}}
+    if own:
+        pod = document["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]
+        pod["priorityClassName"] = own
+    context = Context(priorities={"high": 1})
+    world = World(document, backend=backend, placements=NODES, context=context)
+    if backend is gang.VOLCANO:
+        world.settle()
+        world.objects["PodGroup", "mnist"]["status"] = {"phase": "Inqueue"}
+    world.settle()
+    pods = [world.objects["Pod", name] for name in world.names()]
+    assert [pod["spec"].get("priorityClassName") for pod in pods] == [written] * 2
+
+
+def test_a_class_that_does_not_exist_is_not_written():
+    """The API server would let in no pod with it."""
+    document = tfjob(Worker=2)
+    document["spec"]["runPolicy"] = {"schedulingPolicy": {"priorityClass": "gone"}}
+    world = embedded(document=document, placements=NODES).settle()
+    specs = [world.objects["Pod", name]["spec"] for name in world.names()]
+    assert [spec.get("priorityClassName") for spec in specs] == [None] * 2
+
+
 def test_deletions_carry_the_uid():
     """What is deleted is exactly what was seen."""
     world = running()

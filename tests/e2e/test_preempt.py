@@ -218,7 +218,8 @@ def crowd(api: Api, name: str, count: int) -> None:
     container = {"name": "main", "image": "busybox", "resources": {"requests": MEMORY}}
     notes = {"scheduling.k8s.io/group-name": name}
     for i in range(count):
-        pod = {"schedulerName": "kube-batch", "containers": [container]}
+        pod: Json = {"schedulerName": "kube-batch", "containers": [container]}
+        pod["priorityClassName"] = "story-high"
         metadata = {"name": f"{name}-{i}", "labels": {"crowd": name}, "annotations": notes}
         api.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod})
 

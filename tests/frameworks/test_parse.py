@@ -29,6 +29,37 @@ def with_role(**role):
     return tfjob(Worker=role)
 
 
+@pytest.mark.parametrize("field", ["containers", "initContainers"])
+def test_a_template_of_too_many_containers(field):
+    """Of all kinds together at most 64; more is told with the number."""
+    document = tfjob(Worker=1)
+    spec = document["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]
+    more = [{"name": f"c{i}", "image": "i"} for i in range(64 - len(spec["containers"]))]
+    spec[field] = [*spec.get(field, ()), *more]
+    assert not problems(document)
+    spec[field].append({"name": "last", "image": "i"})
+    (text,) = problems(document)
+    assert text.endswith(
+        "[Worker].template.spec.containers: Too many: 65: "
+        "must have at most 64 containers, with those of initContainers"
+    )
+
+
+@pytest.mark.parametrize("part", ["requests", "limits"])
+def test_a_template_of_too_many_resources(part):
+    """By whatever part of it they are named."""
+    document = tfjob(Worker=1)
+    spec = document["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]
+    (container,) = spec["containers"]
+    spec["resources"] = {"requests": {"cpu": "1"}}
+    container["resources"] = {part: {f"example.com/r{i}": "1" for i in range(63)}}
+    assert not problems(document)
+    container["resources"][part]["example.com/last"] = "1"
+    assert problems(document) == [
+        "spec.tfReplicaSpecs[Worker].template.spec: Too many: 65: must have at most 64 resources"
+    ]
+
+
 def test_defaults():
     """One replica, never restarted, no clean-up."""
     job = load(TF, with_role())

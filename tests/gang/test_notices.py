@@ -151,6 +151,20 @@ def test_priority_class_that_does_not_exist(flag, told):
     assert reasons(gang.choose(flag), job) == told
 
 
+@pytest.mark.parametrize(("asked", "told"), [(90, []), (91, ["ScheduleTimeoutLowered"])])
+def test_a_timeout_beyond_what_is_allowed(asked, told):
+    """Said once, with what counts instead; other schedulers have bounds of their own."""
+    facts = gang.GangFacts("op", max_schedule_timeout=90.0)
+    job = make_job(scheduling={"schedule_timeout_seconds": asked})
+    notices = gang.EMBEDDED.notices(job, facts)
+    assert [notice.reason for notice in notices] == told
+    assert all(
+        n.message == "scheduleTimeoutSeconds 91 counts as 90, the most that is allowed here"
+        for n in notices
+    )
+    assert gang.SCHEDULER_PLUGINS.notices(job, facts) == ()
+
+
 def test_lowered_minimum():
     """A minAvailable that counts a pod of a later stage is lowered, and that is said (S15)."""
     facts = gang.GangFacts("op", minimum=4, later=1)

@@ -245,7 +245,8 @@ class JobMembers(_Kind):
         book, rules = self._store.quotas, self._settings.rules
         views, ranges = book.quotas(job.namespace), book.ranges(job.namespace)
         shapes = gangs.shapes_of(job, ranges)
-        templates = {t.lower(): whole for t, whole in gangs.templates(job, ranges).items()}
+        found = gangs.templates(job, ranges, rules.priorities)
+        templates = {t.lower(): whole for t, whole in found.items()}
         charges = {role: quota.charge(t, views) for role, t in templates.items()}
         obstacles = (quota.obstacle(role, t, views, ranges) for role, t in templates.items())
         free = [r for r in job.replicas if tasks.gated(r) or not gangs.ours(r, rules)]
@@ -294,13 +295,13 @@ def job_facts(
     elsewhere = gangs.elsewhere(job, rules) if here else 0
     late = sum(place not in pods for place in template.late)
     gives_up = _gives_up(job, settings)
-    timeout = float(job.run_policy.scheduling.schedule_timeout_seconds or 0) or None
+    timeout = rules.timeout(job.run_policy.scheduling.schedule_timeout_seconds)
     blocked = job.status.state == names.JobState.BLOCKED
     return GangFacts(
         uid=job.uid,
         source=job,
         revision=revision,
-        asks=gangs.asks(job, rules, template.shapes),
+        asks=gangs.asks(job, rules, template.shapes, pods.values()),
         tasks=here,
         pods=pods,
         blank=blank,

@@ -214,8 +214,7 @@ class PodView:
     scheduler_name: str = ""
     started: float = field(default=0.0, compare=False)
     """When its node took it up, else when it was created."""
-    urgent: bool = field(default=False, compare=False)
-    """Its PriorityClass is one of those that keep the cluster at work."""
+    priority_class: str = field(default="", compare=False)
     selector: Mapping[str, str] = field(default_factory=dict)
     """nodeSelector of a pod that has no node; who gates a pod may add to it."""
     nominated: str = ""

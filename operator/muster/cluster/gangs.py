@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from muster import frameworks
 from muster.api import edge, names, quantity
-from muster.api.model import Job, Json, Replica
+from muster.api.model import Job, Json, PodView, Replica
 from muster.cluster import quota, tasks
 from muster.cluster.pods import PodShape, shape_of
 from muster.cluster.quota import LimitView
@@ -82,6 +82,14 @@ class Flags(Protocol):
     def reservation_after(self) -> float:
         """--reservation-after."""
 
+    @property
+    def max_member_hold(self) -> float:
+        """--max-member-hold."""
+
+    @property
+    def max_schedule_timeout(self) -> float:
+        """--max-schedule-timeout."""
+
 
 @dataclass(frozen=True, slots=True)
 class GangRules:
@@ -94,6 +102,9 @@ class GangRules:
     """The PriorityClass of a group counts, beside those of its pods."""
     reservation_after: float = UNLIMITED
     """Seconds after which nodes are kept free for a gang whose start nobody can forecast."""
+    max_member_hold: float = 3600.0
+    max_schedule_timeout: float = 24 * 3600.0
+    """Seconds that a gang's own memberHoldSeconds and scheduleTimeoutSeconds count at most."""
 
     @classmethod
     def of(cls, flags: Flags, priorities: Mapping[str, int]) -> GangRules:
@@ -104,7 +115,13 @@ class GangRules:
             priorities,
             flags.priority_class,
             flags.reservation_after,
+            flags.max_member_hold,
+            flags.max_schedule_timeout,
         )
+
+    def timeout(self, asked: int | None) -> float | None:
+        """Return for how long nodes are kept for a gang whose pods do not come to them."""
+        return min(float(asked), self.max_schedule_timeout) if asked else None
 
     def queues(self, known: Mapping[str, QueueInput]) -> list[QueueInput]:
         """Return the queues that count, by those whose object is known.
@@ -147,8 +164,13 @@ def minimum(job: Job, later: int = 0) -> int:
     return standing.minimum(job, facts)
 
 
-def asks(job: Job, rules: GangRules, shapes: Mapping[str, PodShape]) -> GangInput:
-    """Return what a job's gang asks as a whole, without its roles; `shapes` are theirs by type."""
+def asks(
+    job: Job, rules: GangRules, shapes: Mapping[str, PodShape], pods: Collection[PodView]
+) -> GangInput:
+    """Return what a job's gang asks as a whole, without its roles; `shapes` are theirs by type.
+
+    `pods` are those that it has.
+    """
     scheduling = job.run_policy.scheduling
     return GangInput(
         key=job.key,
@@ -157,12 +179,12 @@ def asks(job: Job, rules: GangRules, shapes: Mapping[str, PodShape]) -> GangInpu
         created=job.created,
         min_member=max(0, minimum(job) - elsewhere(job, rules)),
         roles=(),
-        priority=rules.priorities.get(_priority_class(job), 0) if rules.group_priority else 0,
+        priority=_priority(job, rules, pods) if rules.group_priority else 0,
         min_resources=amounts(scheduling.min_resources),
         duration=_duration(job),
         deadline=_deadline(job),
         drains_from=job.created + rules.reservation_after,
-        critical=_critical(job),
+        critical=critical(job.namespace, pods),
         movable=_movable(job, placed_here(job, rules), shapes),
     )
 
@@ -183,7 +205,7 @@ def task_sets(
         TaskSet(
             role=replica.role,
             shape=shapes[replica.type],
-            priority=rules.priorities.get(tasks.priority_class(replica), 0),
+            priority=rules.priorities.get(demand.pod_class(job, replica, rules.priorities), 0),
             places={i: replica.pod_name(job.name, i) for i in range(replica.replicas)},
             gated=tasks.gated(replica),
             selector=tasks.selector(replica.template),
@@ -211,11 +233,23 @@ def _movable(job: Job, replicas: Sequence[Replica], shapes: Mapping[str, PodShap
     return restarts(job) and not (tied or bound or any(map(tasks.gated, replicas)))
 
 
-def _critical(job: Job) -> bool:
-    """Say whether the job is part of what keeps the cluster itself at work."""
-    classes = (_priority_class(job), *map(tasks.priority_class, job.replicas))
-    system = any(name.startswith(names.SYSTEM_CLASSES) for name in classes)
-    return system or job.namespace == names.SYSTEM_NAMESPACE
+def critical(namespace: str, pods: Iterable[PodView]) -> bool:
+    """Say whether a gang of such pods is part of what keeps the cluster itself at work.
+
+    Only what the API server has let in says so.
+    """
+    system = any(pod.priority_class.startswith(names.SYSTEM_CLASSES) for pod in pods)
+    return system or namespace == names.SYSTEM_NAMESPACE
+
+
+def _priority(job: Job, rules: GangRules, pods: Collection[PodView]) -> int:
+    """Return the value of the class that the job's pods carry, or will as they are created."""
+    carried = {pod.priority_class for pod in pods if not pod.terminal} or {
+        demand.pod_class(job, replica, rules.priorities)
+        for replica in placed_here(job, rules)
+        if replica.replicas
+    }
+    return rules.priorities.get(demand.carried_class(job, carried), 0)
 
 
 def _duration(job: Job) -> float:
@@ -256,12 +290,14 @@ def restarts(job: Job) -> bool:
     return all(r.restart_policy != names.RestartPolicy.NEVER for r in job.replicas)
 
 
-def templates(job: Job, ranges: Sequence[LimitView] = ()) -> dict[str, Json]:
+def templates(
+    job: Job, ranges: Sequence[LimitView] = (), classes: Container[str] = ()
+) -> dict[str, Json]:
     """Return the template of each role as its pods will be created, by type.
 
-    With the defaults of its namespace's limit ranges.
+    With the defaults of its namespace's limit ranges; `classes`: the PriorityClasses that exist.
     """
-    return {r.type: quota.defaulted(_whole(job, r), ranges) for r in job.replicas}
+    return {r.type: quota.defaulted(_whole(job, r, classes), ranges) for r in job.replicas}
 
 
 def shapes_of(job: Job, ranges: Sequence[LimitView] = ()) -> dict[str, PodShape]:
@@ -281,20 +317,15 @@ def _bare(template: Json) -> Json:
     return {**template, "metadata": {"labels": metadata.get("labels") or {}}}
 
 
-def _whole(job: Job, replica: Replica) -> Json:
-    """Return a role's template with the init containers that its kind adds."""
-    template = replica.template
-    more = frameworks.of(job).pods.init_containers(job, replica, Waiting())
-    if not more:
-        return template
-    spec = template.get("spec") or {}
-    own = spec.get("initContainers") or ()
-    return {**template, "spec": {**spec, "initContainers": [*own, *more]}}
-
-
-def _priority_class(job: Job) -> str:
-    named = (tasks.priority_class(replica) for replica in job.replicas)
-    return job.run_policy.scheduling.priority_class or next(filter(None, named), "")
+def _whole(job: Job, replica: Replica, classes: Container[str]) -> Json:
+    """Return a role's template with the init containers and the class that its pods get."""
+    spec = replica.template.get("spec") or {}
+    more: Json = {}
+    if init := frameworks.of(job).pods.init_containers(job, replica, Waiting()):
+        more["initContainers"] = [*(spec.get("initContainers") or ()), *init]
+    if named := demand.pod_class(job, replica, classes):
+        more["priorityClassName"] = named
+    return {**replica.template, "spec": {**spec, **more}} if more else replica.template
 
 
 def amounts(resources: Mapping[str, str] | None) -> Mapping[str, int] | None:

@@ -180,23 +180,57 @@ HUGE: Final = 2**43
 """A million amounts below this still fit 64 bits; what is larger is added up apart."""
 
 
+SHARED: Final = "resources that no node offers"
+"""The column of those beyond the first `MOST_INVENTED`: each that is asked for counts once."""
+MOST_INVENTED: Final = 64
+"""How many resources that no node offers have a column, and so are told by their name."""
+
+
 class Vocabulary:
-    """Resource name <-> column, and request -> vector. Columns are only ever added."""
+    """Resource name <-> column, and request -> vector. Columns are only added, until `begin`."""
 
     def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget all names but the base resources."""
         self.names = list(BASE_RESOURCES)
         self.huge: set[Requests] = set()
         """Those of the requests that are too large to be added up in 64 bits."""
+        self.mixed = False
+        """One of those in the shared column has been offered since."""
         self._columns = {name: column for column, name in enumerate(self.names)}
+        self._invented: set[str] = set()
         self._vectors: dict[Requests, IntArray] = {}
 
-    def learn(self, amounts: Requests) -> None:
-        """Give a column to each resource that has none."""
+    @property
+    def invented(self) -> bool:
+        """Whether there are columns that were made only because somebody asks for them."""
+        return bool(self._invented) or SHARED in self._columns
+
+    def offer(self, amounts: Requests) -> None:
+        """Give a column of its own to each of what there is."""
         for name, _ in amounts:
+            self._invented.discard(name)
             if name not in self._columns:
-                self._columns[name] = len(self.names)
-                self.names.append(name)
-                self._vectors.clear()
+                self.mixed = self.mixed or SHARED in self._columns
+                self._add(name)
+
+    def learn(self, amounts: Requests) -> None:
+        """Give a column to each of what is asked for, as long as there are any."""
+        for name, _ in amounts:
+            if name in self._columns or SHARED in self._columns:
+                continue
+            if len(self._invented) < MOST_INVENTED:
+                self._invented.add(name)
+                self._add(name)
+            else:
+                self._add(SHARED)
+
+    def _add(self, name: str) -> None:
+        self._columns[name] = len(self.names)
+        self.names.append(name)
+        self._vectors.clear()
 
     def vector(self, amounts: Requests) -> IntArray:
         """Return (R,) amounts; resources left out are 0."""
@@ -205,7 +239,11 @@ class Vocabulary:
             self.learn(amounts)
             known = np.zeros(len(self.names), np.int64)
             for name, amount in amounts:
-                known[self._columns[name]] = amount
+                column = self._columns.get(name)
+                if column is not None:
+                    known[column] = amount
+                elif amount:
+                    known[self._columns[SHARED]] += SLOT
             if known.max() >= HUGE:
                 self.huge.add(amounts)
             known.flags.writeable = False
@@ -285,7 +323,7 @@ class NodeColumns:
     def put(self, view: NodeView) -> int:
         """Take in a node and return its slot; a new one has nothing used."""
         self._fixed = None
-        self._vocabulary.learn(view.allocatable)
+        self._vocabulary.offer(view.allocatable)
         slot = self.slots.get(view.name)
         if slot is None:
             slot = self._free.pop() if self._free else len(self.slots)
@@ -305,6 +343,18 @@ class NodeColumns:
             array[slot] = 0
         self._free.append(slot)
         self._order = self._fixed = None
+
+    def begin(self) -> None:
+        """Give all nodes their columns anew, with nothing in use."""
+        for view in self.views.values():
+            self._vocabulary.offer(view.allocatable)
+        self.allocatable = np.zeros((len(self.load), len(self._vocabulary.names)), np.int64)
+        self.used, self.releasing = self.allocatable.copy(), self.allocatable.copy()
+        self.load = np.zeros_like(self.load)
+        self.burdens.clear()
+        self._fixed = None
+        for name, slot in self.slots.items():
+            self.allocatable[slot] = self._vocabulary.vector(self.views[name].allocatable)
 
     def fit(self) -> None:
         """Make the arrays as large as the slots and columns need."""

@@ -18,7 +18,7 @@ from muster.api.model import GroupView, Json, PodView
 from muster.api.owner import Owner, controller
 from muster.api.reasons import Reason
 from muster.cluster import pods
-from muster.cluster.gangs import GangInput, GangRules, amounts
+from muster.cluster.gangs import GangInput, GangRules, amounts, critical
 from muster.cluster.pods import PodShape, shape_of
 from muster.cluster.tasks import TaskSet
 from muster.gang import standing
@@ -141,7 +141,9 @@ def terms(
     spec = group.spec
     named = edge.text(spec.get("priorityClassName"))
     if named in rules.priorities and rules.group_priority:
-        priority = rules.priorities[named]
+        # Whoever may write a group would use any class; which pods may, the API server judges.
+        priority = min(priority, rules.priorities[named])
+    hold = edge.integer(spec.get("memberHoldSeconds"))
     least = edge.within(spec.get("minMember", spec.get("minAvailable")), 1, MOST_MEMBERS)
     return Terms(
         uid=group.uid,
@@ -153,8 +155,8 @@ def terms(
         refusal=_refusal(group),
         duration=edge.integer(spec.get("estimatedSeconds")) or UNLIMITED,
         drains_from=(group.created or first) + rules.reservation_after,
-        timeout=edge.integer(spec.get("scheduleTimeoutSeconds")) or None,
-        hold=edge.integer(spec.get("memberHoldSeconds")),
+        timeout=rules.timeout(edge.integer(spec.get("scheduleTimeoutSeconds"))),
+        hold=None if hold is None else min(float(hold), rules.max_member_hold),
         on_hold_expired=edge.text(spec.get("onHoldExpired")),
     )
 
@@ -221,7 +223,7 @@ def asks(key: str, members: Sequence[Member], terms: Terms) -> GangInput:
         refusal=terms.refusal,
         duration=terms.duration,
         drains_from=terms.drains_from,
-        critical=_critical(members),
+        critical=any(critical(pod.namespace, (pod,)) for pod, _ in members),
     )
 
 
@@ -235,11 +237,6 @@ def task_sets(members: Sequence[Member]) -> tuple[TaskSet, ...]:
         TaskSet("", shape, priority, places, remade=False)
         for (shape, priority, _), places in sets.items()
     )
-
-
-def _critical(members: Sequence[Member]) -> bool:
-    """Say whether the gang is part of what keeps the cluster itself at work."""
-    return any(pod.urgent or pod.namespace == names.SYSTEM_NAMESPACE for pod, _ in members)
 
 
 def _common(pod: PodView) -> Labels:

@@ -98,6 +98,8 @@ class Tenants:
         return [np.zeros(0, np.int64)], [np.zeros((0, width), np.int64)]
 
 
+FREEZES: Final = 1024
+"""After so many, columns that nobody asks for any more are given back."""
 IDLE_SHAPES: Final = 64
 """How many shapes that nobody waits with keep their rows for the next job that looks alike."""
 
@@ -144,7 +146,9 @@ class ClusterColumns:
         self.changes = 0
         """Grows with everything that may take room away, assumptions aside."""
         self._vocabulary = Vocabulary()
-        self._vocabulary.learn(tuple((name, 0) for name in resources))
+        self._first = tuple((name, 0) for name in resources)
+        self._vocabulary.offer(self._first)
+        self._freezes = 0
         self._width = len(self._vocabulary.names)
         self._nodes = NodeColumns(self._vocabulary)
         self._uses: dict[PodKey, PodUse] = {}
@@ -181,6 +185,8 @@ class ClusterColumns:
         if new:
             for use in self._residents.get(after.name, {}).values():
                 self._count(use, 1)
+        if self._vocabulary.mixed:
+            self._begin()
 
     def pod_changed(self, before: PodUse | None, after: PodUse | None) -> None:
         """Take in what a pod holds now. Where it is the one that is wanted, `forget` that one."""
@@ -251,6 +257,9 @@ class ClusterColumns:
         its shapes, too.
         """
         # First of all: a column that came later would not be in the vectors made before.
+        self._freezes += 1
+        if self._freezes % FREEZES == 0 and self._vocabulary.invented:
+            self._begin()
         self._learn(gangs, queues)
         self.volumes.choose(self._nodes.views)
         known = [self._gang(gang) for gang in gangs]
@@ -329,7 +338,24 @@ class ClusterColumns:
             self._nodes.releasing[slot] += sign * request
         self._nodes.load[slot] += (sign * use.load[0], sign * use.load[1])
 
+    def _begin(self) -> None:
+        """Give columns to what there is and what is asked for now, and to nothing else."""
+        self._vocabulary.begin()
+        self._vocabulary.offer(self._first)
+        self._nodes.begin()
+        for use in self._uses.values():
+            self._count(use, 1)
+        self._width = 0
+
     def _learn(self, gangs: Iterable[GangInput], queues: Iterable[QueueInput]) -> None:
+        for queue in queues:
+            self._vocabulary.offer(_sorted(queue.capability))
+        if self._vocabulary.mixed:
+            self._begin()
+            self._learn(gangs, queues)
+            return
+        if not self._width:
+            self._gangs.clear()
         for gang in gangs:
             known = self._gangs.get(gang.key)
             # By identity, not equality: inputs are frozen and made anew only on a change, and to
@@ -338,8 +364,6 @@ class ClusterColumns:
                 self._vocabulary.learn(_sorted(gang.min_resources))
                 for role in gang.roles:
                     self._vocabulary.learn(role.shape.requests)
-        for queue in queues:
-            self._vocabulary.learn(_sorted(queue.capability))
         if len(self._vocabulary.names) != self._width:
             # Vectors of all kinds got longer.
             self._width = len(self._vocabulary.names)

@@ -87,11 +87,6 @@ def gated(replica: Replica) -> bool:
     return bool((replica.template.get("spec") or {}).get("schedulingGates"))
 
 
-def priority_class(replica: Replica) -> str:
-    """Return the PriorityClass that the pods of this role name, empty if none."""
-    return (replica.template.get("spec") or {}).get("priorityClassName") or ""
-
-
 def selector(template: Json) -> Mapping[str, str]:
     """Return the node selector of a pod template."""
     found: Mapping[str, str] = (template.get("spec") or {}).get("nodeSelector") or {}

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -49,6 +50,8 @@ class Context:
     placement: str = "create"
     """`create`: pods are created on their nodes; `bind`: they are bound afterwards."""
     default_queue: str = "default"
+    max_schedule_timeout: float = math.inf
+    """Seconds that scheduleTimeoutSeconds counts at most under the embedded allocator."""
     scheduler_names: tuple[str, ...] = ("muster", "kube-batch")
     """Schedulers that the embedded allocator answers for."""
     priorities: Mapping[str, int] = field(default_factory=dict)

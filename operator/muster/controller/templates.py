@@ -15,7 +15,7 @@ from muster.api import names
 from muster.api.model import Job, Json, Replica
 from muster.controller.model import Context
 from muster.frameworks.base import Framework, framework_container, with_port
-from muster.gang import GangBackend
+from muster.gang import GangBackend, demand
 from muster.gang.base import owner
 
 _POD_POLICY: Final = {names.RestartPolicy.EXIT_CODE: names.RestartPolicy.NEVER}
@@ -162,6 +162,7 @@ def pod_builder(
     template = framework.pods.template(job, replica, context.cluster_domain)
     meta, spec = template.get("metadata") or {}, template["spec"]
     link = backend.link(job, replica)
+    named = demand.pod_class(job, replica, context.priorities) if backend.embedded else ""
     environment = framework.pods.environment(job, replica, context.cluster_domain)
     more = framework.pods.init_containers(job, replica, context.waiting)
     listening = framework_container(framework, template)
@@ -187,7 +188,13 @@ def pod_builder(
             **({"finalizers": meta["finalizers"]} if meta.get("finalizers") else {}),
         },
         labels={**(meta.get("labels") or {}), **link.labels, **identity},
-        spec={**spec, **_init_containers(spec, more), **link.spec, "restartPolicy": str(policy)},
+        spec={
+            **spec,
+            **_init_containers(spec, more),
+            **({"priorityClassName": named} if named else {}),
+            **link.spec,
+            "restartPolicy": str(policy),
+        },
         containers=containers,
         entries=environment.entries,
         targets=_targets(containers, environment.container),

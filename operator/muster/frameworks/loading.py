@@ -236,6 +236,7 @@ def _incomplete(framework: Framework, type_: str, role: object) -> Iterator[Prob
     """Yield what the containers of a role lack, if there are any."""
     path = f"spec.{framework.spec_field}[{type_}].template"
     containers = _containers(role)
+    yield from _too_many(path, role)
     for index, container in enumerate(containers):
         if not text(container.get("image")):
             where = f"{path}.spec.containers[{index}].image"
@@ -245,6 +246,26 @@ def _incomplete(framework: Framework, type_: str, role: object) -> Iterator[Prob
         name = framework.pods.container_shown or framework.pods.container
         detail = f"must have at least one container with name {name}"
         yield Problem(f"{path}.spec.containers", f"Required value: {detail}")
+
+
+MOST_IN_A_POD: Final = 64
+"""Containers of a template, and resources that they name: no pod that runs anywhere has more."""
+
+
+def _too_many(path: str, role: object) -> Iterator[Problem]:
+    spec = mapping(mapping(mapping(role).get("template")).get("spec"))
+    every = [c for kind in ("containers", "initContainers") for c in sequence(spec.get(kind))]
+    parts = [mapping(mapping(holder).get("resources")) for holder in (*every, spec)]
+    named = {
+        r for part in parts for kind in ("requests", "limits") for r in mapping(part.get(kind))
+    }
+    for where, found, what in (
+        ("spec.containers", len(every), "containers, with those of initContainers"),
+        ("spec", len(named), "resources"),
+    ):
+        if found > MOST_IN_A_POD:
+            detail = f"Too many: {found}: must have at most {MOST_IN_A_POD} {what}"
+            yield Problem(f"{path}.{where}", detail)
 
 
 def _shapes(path: str, template: Mapping[str, Any]) -> Iterator[Problem]:

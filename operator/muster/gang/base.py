@@ -242,6 +242,7 @@ class GangBackend:
             found += demand.lowered_notices(job, facts)
         if self.embedded:
             found += demand.estimates(job)
+            found += demand.timeouts(job, facts)
         if "priorityClass" in carried:
             found += demand.priority(job, facts)
         return (*found, *self.warn(job, facts))

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
 
 from muster.api import names, podtemplate, quantity
 from muster.api.model import Job, Json, Notice, Replica
@@ -24,9 +24,7 @@ def resources(job: Job, facts: GangFacts) -> Json | None:
     total: dict[str, int] = {}
     # `sorted` keeps roles of equal priority in canonical order, so the answer is always the same.
     classes = facts.priorities
-    for replica in sorted(
-        job.replicas, key=lambda r: -classes.get(_spec(r).get("priorityClassName") or "", 0)
-    ):
+    for replica in sorted(job.replicas, key=lambda r: -classes.get(_own_class(r), 0)):
         count = min(left, replica.replicas)
         left -= count
         if count:
@@ -48,8 +46,24 @@ def priority_class(job: Job, facts: GangFacts) -> str | None:
 
 def wanted_priority_class(job: Job) -> str:
     """Return the PriorityClass that the job names: its policy's, else its first template's."""
-    templates = (_spec(r).get("priorityClassName") for r in job.replicas)
-    return job.run_policy.scheduling.priority_class or next(filter(None, templates), "")
+    named = (job.run_policy.scheduling.priority_class, *map(_own_class, job.replicas))
+    return next(filter(None, named), "")
+
+
+def pod_class(job: Job, replica: Replica, classes: Container[str]) -> str:
+    """Return the PriorityClass of the role's pods where the allocator places them, empty if none.
+
+    What the job's policy names is written on them, too, so that the API server judges who may
+    use it: unless their template names one, or there is none of that name.
+    """
+    named = job.run_policy.scheduling.priority_class
+    return _own_class(replica) or (named if named in classes else "")
+
+
+def carried_class(job: Job, carried: Collection[str]) -> str:
+    """Return the first PriorityClass that the job names and its pods carry, empty if none."""
+    named = (job.run_policy.scheduling.priority_class, *map(_own_class, job.replicas))
+    return next((name for name in named if name and name in carried), "")
 
 
 def timeout(job: Job, _facts: GangFacts) -> int | None:
@@ -69,6 +83,11 @@ def scheduler(replica: Replica) -> str:
     return name
 
 
+def _own_class(replica: Replica) -> str:
+    name: str = _spec(replica).get("priorityClassName") or ""
+    return name
+
+
 def _spec(replica: Replica) -> Json:
     spec: Json = replica.template.get("spec") or {}
     return spec
@@ -77,6 +96,7 @@ def _spec(replica: Replica) -> Json:
 KNOWN_SCHEDULERS = (*names.SCHEDULER_NAMES, names.VOLCANO_SCHEDULER)
 """Schedulers that are never the one behind a backend whose scheduler's name is not known."""
 MIN_AVAILABLE_LOWERED = "MinAvailableLowered"
+TIMEOUT_LOWERED = "ScheduleTimeoutLowered"
 ESTIMATE_IGNORED = "EstimateIgnored"
 _OTHER_SCHEDULER = (
     "Another scheduler is specified when gang-scheduling is enabled and it will not be overwritten"
@@ -93,6 +113,16 @@ def schedulers(job: Job, own: Collection[str]) -> Iterator[Notice]:
     if named - set(own) if own else named & set(KNOWN_SCHEDULERS):
         reason = names.Event.SET_POD_TEMPLATE_SCHEDULER_NAME
         yield Notice("Warning", reason, _OTHER_SCHEDULER)
+
+
+def timeouts(job: Job, facts: GangFacts) -> Iterator[Notice]:
+    """Say that nodes are not kept for as long as the job wants."""
+    asked, most = timeout(job, facts), facts.max_schedule_timeout
+    if asked is not None and asked > most:
+        text = (
+            f"scheduleTimeoutSeconds {asked} counts as {most:.0f}, the most that is allowed here"
+        )
+        yield Notice("Warning", TIMEOUT_LOWERED, text)
 
 
 def estimates(job: Job) -> Iterator[Notice]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -37,6 +38,8 @@ class GangFacts:
     priorities: Mapping[str, int] = field(default_factory=dict)
     """Value of each PriorityClass that exists."""
     default_queue: str = names.DEFAULT_QUEUE
+    max_schedule_timeout: float = math.inf
+    """Seconds that scheduleTimeoutSeconds counts at most under the embedded allocator."""
     queues: Mapping[str, str] | None = None
     """State of each queue of the scheduler by name; None: not known."""
     api_version: str = ""

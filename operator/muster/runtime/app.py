@@ -300,6 +300,7 @@ class Operator:
             waiting=self.waiting,
             placement=self.settings.placement,
             default_queue=self.settings.default_queue,
+            max_schedule_timeout=self.settings.max_schedule_timeout,
             scheduler_names=self.settings.scheduler_names,
             priorities=self.store.priorities,
             queues=self.store.groups.queues,

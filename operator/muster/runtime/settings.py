@@ -253,6 +253,8 @@ class Settings:
     """A group's priorityClassName counts."""
     pending_pods_budget: int = 500
     member_hold: float = 120.0
+    max_member_hold: float = 3600.0
+    max_schedule_timeout: float = 24 * 3600.0
     node_lost_after: float = 60.0
     on_hold_expired: str = ""
     """release, restart or keep; empty: restart if the job allows restarts, else keep."""
@@ -343,6 +345,10 @@ SCHEDULER = (
     Flag("priority-class", "a group's PriorityClass counts (true)", convert=boolean, switch=True),
     Flag("pending-pods-budget", "unbound pods kept for waiting gangs (500)", convert=count),
     Flag("member-hold", "how long the place of a lost member is held (2m)", convert=duration),
+    Flag("max-member-hold", "the most that a PodGroup's memberHoldSeconds counts (1h)",
+         convert=duration),
+    Flag("max-schedule-timeout", "the most that scheduleTimeoutSeconds counts (24h)",
+         convert=duration),
     Flag("node-lost-after", "how long a node may be NotReady until the pods on it count as lost, "
          "if they do not say themselves by a toleration (1m)", convert=duration),
     Flag("on-hold-expired", "then: release, restart or keep the gang (restart if the job allows "

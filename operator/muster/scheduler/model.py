@@ -284,6 +284,15 @@ class Gang:
     drains_from: float = UNLIMITED
     """From when nodes are kept free for it although nobody knows when there will be enough."""
 
+    def overran(self, now: float) -> bool:
+        """Say whether it has its nodes for longer than it was expected to run."""
+        return self.started is not None and self.started + max(self.duration, 1.0) <= now
+
+    @property
+    def namespace(self) -> str:
+        """Whose it is."""
+        return self.key.rsplit("/", 2)[-2]
+
     def ends(self, now: float) -> float:
         """Return when its nodes come free if it has started or starts now; UNLIMITED if unknown.
 

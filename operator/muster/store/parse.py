@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -89,7 +90,7 @@ def pod(document: Json) -> PodView:
         labels=labels,
         scheduler_name=spec.get("schedulerName") or "",
         started=epoch(status.get("startTime") or metadata.get("creationTimestamp") or ""),
-        urgent=(spec.get("priorityClassName") or "").startswith(names.SYSTEM_CLASSES),
+        priority_class=sys.intern(spec.get("priorityClassName") or ""),
         selector={} if spec.get("nodeName") else spec.get("nodeSelector") or {},
         nominated=status.get("nominatedNodeName") or "",
         maker=controller.name if controller and controller.kind == names.BATCH_JOB else "",

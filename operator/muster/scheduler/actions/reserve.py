@@ -46,6 +46,8 @@ class _Departures:
     """(D,): positions."""
     amounts: IntArray
     """(D, R)"""
+    unreliable: frozenset[str]
+    """Namespaces of gangs that run for longer than they said: nothing more is lent to these."""
 
     def left(self, first: int, last: int, like: IntArray) -> IntArray:
         """Return (N, R) what comes free when the tenants from `first` to before `last` leave."""
@@ -99,27 +101,41 @@ class _Search:
         self._now = room.idle + room.ending - room.promised
 
     def run(self, *, patience: bool) -> None:
-        """Keep the room, by a time if one is known, else if patience is at its end."""
+        """Keep the room, by a time if one is known, else if patience is at its end.
+
+        With the patience ends the trust in what others say of their ends, once that has proved
+        short: those who lie in turns would delay the gang for ever.
+        """
         ends = self._departures.ends
-        known, everybody = int(np.searchsorted(ends, UNLIMITED)), len(ends)
-        found = self._first(known)
+        if patience and self._departures.unreliable and self._drain():
+            return
+        found = self._first(int(np.searchsorted(ends, UNLIMITED)))
         if found is not None:
             tenants, free, kept = found
             until = float(ends[tenants - 1])
             self._session.room.reserve(kept, free - self._now, until)
             self._hold(tenants, kept, until)
         elif patience:
-            kept_free = self._kept(self._free(0, everybody, self._now), early=False)
-            if kept_free is not None:
-                nothing = np.zeros_like(kept_free)
-                self._session.room.reserve(kept_free, nothing, _ANY_TIME)
-                self._hold(everybody, kept_free, None)
+            self._drain()
+
+    def _drain(self) -> bool:
+        """Keep nodes free for the gang from now on; say whether there are any that it can use."""
+        everybody = len(self._departures.ends)
+        kept = self._kept(self._free(0, everybody, self._now), early=False)
+        if kept is not None:
+            self._session.room.reserve(kept, np.zeros_like(kept), _ANY_TIME)
+            self._hold(everybody, kept, None)
+        return kept is not None
 
     def _hold(self, tenants: int, kept: IntArray, eta: float | None) -> None:
         gang = self._gang
         self._session.holder = gang
         gang.reserved, gang.eta = True, eta
         gang.blocked_by = self._departures.blockers(tenants, kept)
+        for other in self._session.gangs if self._departures.unreliable else ():
+            if other.spec.namespace in self._departures.unreliable:
+                for tasks in other.tasks:
+                    tasks.ends = UNLIMITED
         for tasks in gang.tasks:
             # So that its own tasks never count as lasting: the room is kept for them.
             tasks.ends = _ANY_TIME
@@ -227,4 +243,5 @@ def _departures(session: Session) -> _Departures | None:
         bounds=sorted_bounds,
         nodes=np.concatenate(nodes)[rows],
         amounts=np.concatenate(amounts)[rows],
+        unreliable=frozenset(gang.namespace for gang in tenancy.gangs if gang.overran(now)),
     )
