@@ -51,7 +51,7 @@ def mistakes(spec: dict[str, Any]) -> list[str]:
             {"runPolicy": {"cleanPodPolicy": "running"}},
             (
                 'spec.runPolicy.cleanPodPolicy: Unsupported value: "running": '
-                'supported values: "All", "None", "Running"'
+                'supported values: "", "All", "None", "Running"'
             ),
         ),
         (

@@ -162,7 +162,7 @@ MISTAKES = [
     ({"successPolicy": "All"}, 'supported values: "", "AllWorkers"'),
     (
         {"runPolicy": {"cleanPodPolicy": "running"}},
-        'supported values: "All", "None", "Running"',
+        'supported values: "", "All", "None", "Running"',
     ),
     ({"runPolicy": {"backoffLimit": -1}}, "should be greater than or equal to 0"),
     (

@@ -67,10 +67,15 @@ def fold(fields: Iterable[str], spec: Mapping[str, Any]) -> tuple[Json, tuple[st
     A field is overruled only if the run policy says something else.
     """
     written = mapping(spec.get("runPolicy"))
-    policy = {name: value for name, value in written.items() if value is not None}
-    old = {name: spec[name] for name in fields if spec.get(name) is not None}
+    policy = {name: value for name, value in written.items() if _given(name, value)}
+    old = {name: spec[name] for name in fields if _given(name, spec.get(name))}
     ignored = tuple(name for name in old if policy.get(name, old[name]) != old[name])
     return old | policy, ignored
+
+
+def _given(name: str, value: object) -> bool:
+    """Say whether a field of the policy says anything; an empty cleanPodPolicy never did."""
+    return bool(value) if name == "cleanPodPolicy" else value is not None
 
 
 def _problems(
@@ -82,7 +87,7 @@ def _problems(
     if own and framework.spec.first_breach:
         return
     reported = {problem.path for problem in own}
-    others = (*of_name(job), *written, *of_values(framework, job))
+    others = (*of_name(framework, job), *written, *of_values(framework, job))
     yield from (problem for problem in others if problem.path not in reported)
     roles = spec.get(framework.spec_field)
     # A kind's own rules may count on every role: one that could not be read is not in the job.
@@ -173,12 +178,17 @@ def canonical(framework: Framework, key: object) -> str | None:
     return next((type_ for type_ in framework.api.types if type_.lower() == wanted), None)
 
 
-def of_name(job: Job) -> Iterator[Problem]:
-    """Yield what is wrong with the name, alone or as the start of its children's names."""
+def of_name(framework: Framework, job: Job) -> Iterator[Problem]:
+    """Yield what is wrong with the name, alone or as the start of its children's names.
+
+    Names of pods may be longer than a label of DNS, those of services and hosts may not.
+    """
     reasons = names.dns1035(job.name)
     if reasons:
         detail = f'Invalid value: "{job.name}": should match: {",".join(reasons)}'
         yield Problem("metadata.name", detail)
+        return
+    if not (framework.pods.services or framework.pods.hostnames):
         return
     children = [r.pod_name(job.name, max(r.replicas - 1, 0)) for r in job.replicas]
     longest = max(children, key=len, default=job.name)
