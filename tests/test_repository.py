@@ -19,6 +19,7 @@ TOP_LEVEL = {
     ".gitignore",
     ".pre-commit-config.yaml",
     "CHANGELOG.md",
+    "SECURITY.md",
     "LICENSE",
     "Makefile",
     "README.md",

@@ -412,6 +412,24 @@ def test_defaults():
     assert config(made)["hostfile"] == ""
 
 
+@pytest.mark.parametrize("keys", [SECRETS, {}], ids=["with-keys", "empty"])
+def test_a_secret_without_owner_is_not_adopted(keys):
+    """Who wrote it may know the keys, and would be let in by all pods of the job."""
+    made = World(mpijob("v2beta1"), secrets=SECRETS)
+    labels = {**LABELS, "app": "mnist"}
+    metadata = {"name": "mnist-ssh", "namespace": "team", "labels": labels, "uid": "theirs"}
+    made.objects["Secret", "mnist-ssh"] = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": metadata,
+        "data": dict(keys),
+    }
+    made.settle()
+    assert made.objects["Secret", "mnist-ssh"]["metadata"] == metadata
+    assert made.objects["Secret", "mnist-ssh"]["data"] == keys
+    assert (made.status["state"], made.names()) == ("Blocked", [])
+
+
 def test_objects_of_others_stand_in_the_way():
     """It says which, in the words of old, and creates no pods."""
     made = world("v2beta1")

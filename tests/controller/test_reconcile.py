@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
 from builders import OWNER, make_job, make_pod, make_replica
+from counting import calls
 from muster import gang
 from muster.api import names
 from muster.api.edge import format_time
@@ -353,22 +352,6 @@ def test_a_job_that_ended_under_another_operator_gets_its_state():
     assert world.settle().status == {**before, "takenOverTime": found}
     world.now += 60
     assert world.settle().status == {**before, "takenOverTime": found}
-
-
-def calls(work):
-    """Return how many functions are called: unlike time, it is the same on every machine."""
-    made = 0
-
-    def count(_frame, event, _argument):
-        nonlocal made
-        made += event in ("call", "c_call")
-
-    sys.setprofile(count)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return made
 
 
 @pytest.mark.parametrize("owner", [OWNER, None], ids=["own", "orphans"])

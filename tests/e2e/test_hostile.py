@@ -6,6 +6,7 @@ A sample of the documents; `make hostile` takes all of them.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import time
@@ -24,6 +25,7 @@ from harness import (
     Api,
     Json,
     Operator,
+    Refused,
     StartOperator,
     add_nodes,
     condition,
@@ -273,7 +275,7 @@ def home(local_cluster: Cluster) -> Iterator[Api]:
         admin.patch("Node", name, body)
     made += add_nodes(admin, {"cpu": "4"}, prefix="tenants")
     kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
-    for name, value in (("high", 1000), ("low", 10)):
+    for name, value in (("high", 1000), ("low", -10)):
         admin.create({**kind, "metadata": {"name": f"hostile-{name}"}, "value": value})
     yield admin
     for name in made:
@@ -325,7 +327,8 @@ def _let_go(api: Api) -> None:
         api.send("DELETE", api.path(sort.kind), {})
     for pod in api.list("Pod"):
         if pod["metadata"].get("finalizers"):
-            api.patch("Pod", pod["metadata"]["name"], {"metadata": {"finalizers": None}})
+            with contextlib.suppress(Refused):  # it has gone by itself
+                api.patch("Pod", pod["metadata"]["name"], {"metadata": {"finalizers": None}})
 
 
 def attack(victim: Victim, writers: dict[str, Writer], operator: Operator) -> None:

@@ -185,7 +185,8 @@ def test_a_permission_that_is_lost_at_work_is_told_and_asked_for_again(
     add_nodes(api, {"cpu": "8"})
     api.create(tfjob("runs", run="forever", resources={"cpu": "1"}))
     before = {p["metadata"]["uid"] for p in api.wait_pods(2, "Running", "runs")}
-    role = api.get(CLUSTER_ROLES, "muster")
+    api.wait("Service", lambda found: len(found) == 2)
+    role = api.get(CLUSTER_ROLES, "muster-jobs")
     rules = [
         {**rule, "verbs": [v for v in rule["verbs"] if v != "create"]}
         if "pods" in rule["resources"]
@@ -193,15 +194,15 @@ def test_a_permission_that_is_lost_at_work_is_told_and_asked_for_again(
         for rule in role["rules"]
     ]
     assert rules != role["rules"]
-    api.patch(CLUSTER_ROLES, "muster", {"rules": rules})
+    api.patch(CLUSTER_ROLES, "muster-jobs", {"rules": rules})
     api.create(tfjob("stopped", run="1", resources={"cpu": "1"}))
     said = operator.wait_unready("may not create pods")
     assert "manifests/overlays/embedded" in said
-    assert "muster_permissions_missing 1.0" in operator.scrape()
+    assert "muster_permissions_missing 3.0" in operator.scrape()  # of one rule
     job = api.wait_job("stopped", lambda j: j.get("status", {}).get("state") == "Blocked")
     assert "this account may not create pods" in job["status"]["reason"]
     assert {p["metadata"]["uid"] for p in api.pods("runs")} == before
-    api.patch(CLUSTER_ROLES, "muster", {"rules": role["rules"]})
+    api.patch(CLUSTER_ROLES, "muster-jobs", {"rules": role["rules"]})
     operator.wait_ready()
     api.wait_condition("stopped", "Succeeded")
     assert "muster_permissions_missing 0.0" in operator.scrape()

@@ -18,8 +18,11 @@ def told(api: Api, name: str, *reasons: str) -> Counter[str]:
     """Return how often each reason was told of a job, once these are among them."""
 
     def found(events: dict[str, Json]) -> Counter[str] | None:
-        listed = [e["reason"] for e in events.values() if e["involvedObject"]["name"] == name]
-        return Counter(listed) if set(reasons) <= set(listed) else None
+        listed: Counter[str] = Counter()
+        for event in events.values():
+            if event["involvedObject"]["name"] == name:
+                listed[event["reason"]] += event["count"]
+        return listed if set(reasons) <= set(listed) else None
 
     counts: Counter[str] = api.wait("Event", found, what=f"events {reasons} of {name}")
     return counts

@@ -90,17 +90,25 @@ class Server:
         name = body["metadata"]["name"]
         if name in self.held:
             raise ApiError(409, "AlreadyExists", "there is one", None)
-        self.held[name] = dict(body)
-        return body
+        metadata = {**body["metadata"], "uid": f"uid-{self.writes}"}
+        self.held[name] = {**body, "metadata": metadata}
+        return self.held[name]
 
     async def patch(self, path, exactly, body, _urgency):
         """Change one."""
-        assert exactly is None
         self.writes += 1
         name = path.rsplit("/", 1)[1]
-        if name not in self.held:
+        if name not in self.held or self.held[name]["metadata"]["uid"] != exactly.uid:
             return None
         self.held[name] |= body
+        return self.held[name]
+
+    async def apply(self, path, body, _urgency):
+        """Say something of one."""
+        self.writes += 1
+        name = path.rsplit("/", 1)[1].partition("?")[0]
+        metadata = {**self.held[name]["metadata"], **body["metadata"]}
+        self.held[name] |= {**body, "metadata": metadata}
         return self.held[name]
 
 

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from muster.kube.client import ApiError, FencedError, Kube
+from muster.kube.client import ApiError, Exactly, FencedError, Kube
 from muster.kube.flowcontrol import PriorityLevel
 
 PATH = "/api/v1/namespaces/team/pods"
@@ -85,7 +85,7 @@ def test_a_write_is_tried_again():
     busy = failure(429, "TooManyRequests", **{"Retry-After": "0"})
 
     async def story(kube):
-        found = await kube.patch(PATH + "/p", None, {}, PriorityLevel.SUPPORT)
+        found = await kube.patch(PATH + "/p", Exactly("u"), {}, PriorityLevel.SUPPORT)
         return found["metadata"]["name"], kube.writes
 
     told, asked = play([busy, failure(503, ""), stored()], story)

@@ -340,7 +340,7 @@ CONTROLLER: Final = (
                 "or framework.life.limits_itself else job.created + allowed",
             )
         ],
-        [("    return start + allowed\n", "    return job.created + allowed\n")],
+        [("None if begun is None else begun + allowed", "job.created + allowed")],
     ),
     _fault(
         "a condition's time of transition moves with its reason",

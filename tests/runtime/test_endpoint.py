@@ -86,13 +86,13 @@ class Certified:
         self.ready.set()
 
 
-def tell(tmp_path, unused_tcp_port, story):
+def tell(tmp_path, unused_tcp_port, story, certified=None):
     """Run a story with an endpoint that serves; give it a function that asks."""
     url = f"https://127.0.0.1:{unused_tcp_port}/validate"
 
     async def run():
         place = Place("127.0.0.1", unused_tcp_port)
-        made = Endpoint(place, Certified(tmp_path), FRAMEWORKS.values(), "")
+        made = Endpoint(place, certified or Certified(tmp_path), FRAMEWORKS.values(), "")
         serving = asyncio.create_task(made.run())
         async with aiohttp.ClientSession() as session:
 
@@ -176,3 +176,16 @@ def test_there_are_never_more_at_once_than_a_few(tmp_path, unused_tcp_port, monk
         assert (await ask(json.dumps(review(tfjob()))))[0] == 200
 
     tell(tmp_path, unused_tcp_port, story)
+
+
+def test_a_certificate_is_exchanged_between_two_greetings(tmp_path, unused_tcp_port):
+    """Certificate and key are two things: whoever comes in between would be sent away."""
+    certified = Certified(tmp_path)
+    threads = set()
+
+    async def story(ask):
+        await ask(json.dumps(review(tfjob())))
+        await certified.within(lambda: threads.add(threading.current_thread().name))
+        assert threads == {"webhook"}
+
+    tell(tmp_path, unused_tcp_port, story, certified)

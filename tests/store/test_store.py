@@ -9,6 +9,7 @@ import pytest
 
 from builders import make_owner, reference
 from builders_scheduler import make_node
+from counting import calls
 from muster import gang
 from muster.api import names
 from muster.controller.model import Refusal
@@ -373,6 +374,26 @@ def test_a_group_of_foreign_pods(story):
     assert store.group_of(key).spec == {"minMember": 2}
     assert store.foreign.revision(key) > before
     assert story.asked() == (set(), True)
+
+
+def test_a_budget_costs_what_it_is_about():
+    """However many other gangs there are: each may come with a budget of its own."""
+
+    def cost(count):
+        story = Story()
+        others = story.store.podgroups.others["budget"]
+        budgets = others.use(others.backend.apis[0])
+        for number in range(count):
+            made = {"kind": "Job", "api_version": "batch/v1", "name": f"j{number}"}
+            owners = [reference(uid=f"u{number}", **made)]
+            pod = story.pod(f"p{number}", owner="", ownerReferences=owners)
+            story.put({**pod, "spec": {**pod["spec"], "schedulerName": "muster"}})
+        assert len(list(story.store.foreign)) == count
+        given = {"namespace": "team", "uid": "b", "resourceVersion": "1000"}
+        budget = {"metadata": {"name": "b", "ownerReferences": owners, **given}}
+        return calls(lambda: budgets.take(budget))
+
+    assert cost(40) < 1.5 * cost(10)
 
 
 def test_the_schedulers_queues(story):

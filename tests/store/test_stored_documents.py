@@ -11,7 +11,6 @@ import copy
 import logging
 
 import pytest
-from muster.scheduler.forecast import forecast
 
 from builders_scheduler import make_node, make_pod
 from following import Recorded, Shown
@@ -25,6 +24,7 @@ from muster.controller import reconcile
 from muster.controller.model import Context
 from muster.frameworks import FRAMEWORKS
 from muster.scheduler import cycle, policy
+from muster.scheduler.cycle import forecast
 from muster.store import observe
 from muster.store.store import Callbacks, Store
 from world import tfjob

@@ -199,17 +199,16 @@ class Kube:
     async def patch(
         self,
         path: str,
-        exactly: Exactly | None,
+        exactly: Exactly,
         body: Json,
         urgency: PriorityLevel,
         content_type: str = MERGE_PATCH,
     ) -> Json | None:
         """Patch exactly that object and return it as stored; None if it is gone.
 
-        `exactly` is None where nobody else makes up such a name, and whoever has it is meant.
         Raises ApiError, of code 409 if it has another version by now, and FencedError.
         """
-        metadata = {**body.get("metadata", {}), **(exactly.metadata if exactly else {})}
+        metadata = {**body.get("metadata", {}), **exactly.metadata}
         try:
             return await self._write(
                 "PATCH", path, {**body, "metadata": metadata}, content_type, urgency
@@ -217,9 +216,8 @@ class Kube:
         except ApiError as error:
             # A uid in a patch is no precondition to the server: of another object it is a field
             # that cannot change.
-            uid = exactly.uid if exactly is not None else ""
-            said = f'metadata.uid: Invalid value: "{uid}"'
-            if error.code == 404 or (uid and error.code == 422 and said in error.message):
+            replaced = error.code == 422 and f'metadata.uid: Invalid value: "{exactly.uid}"'
+            if error.code == 404 or (replaced and replaced in error.message):
                 return None
             raise
 

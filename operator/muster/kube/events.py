@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from muster.api.model import GroupView, Job, Json, PodView
-from muster.kube.client import NOT_WRITTEN, ApiError, Kube
+from muster.kube.client import NOT_WRITTEN, ApiError, Exactly, Kube
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.resources import Resource
 
@@ -46,8 +46,8 @@ class EventRecorder:
         self._queue: asyncio.Queue[str] = asyncio.Queue(BACKLOG)
         self._waiting: dict[str, _Waiting] = {}
         """By name, each of which is in the queue."""
-        self._written: OrderedDict[str, int] = OrderedDict()
-        """Name -> count, as the server has it."""
+        self._written: OrderedDict[str, tuple[str, int]] = OrderedDict()
+        """Name -> uid and count, as the server has them."""
         self._recorded: OrderedDict[tuple[str, str, str], float] = OrderedDict()
         self.dropped = 0
 
@@ -123,7 +123,7 @@ class EventRecorder:
             return
         waiting.document["count"] = waiting.count
         try:
-            await self._kube.create(path, waiting.document, PriorityLevel.EVENT)
+            stored = await self._kube.create(path, waiting.document, PriorityLevel.EVENT)
         except ApiError as error:
             if error.reason != "AlreadyExists":
                 raise
@@ -131,32 +131,37 @@ class EventRecorder:
             if not (waiting.once or error.unsure):
                 await self._add(f"{path}/{name}", name, waiting)
         else:
-            self._remember(name, waiting.count)
+            self._remember(name, stored)
 
     async def _add(self, path: str, name: str, waiting: _Waiting) -> bool:
         """Count in the event that is there; say whether it is."""
         last = {key: waiting.document[key] for key in ("lastTimestamp", "message")}
         known = self._written.get(name)
-        found: Json | None = {}
         if known is None:
-            found = await self._kube.patch(path, None, last, PriorityLevel.EVENT)
-            known = int((found or {}).get("count") or 1)
-        count = known + waiting.count
-        if found is not None:
-            counted = {**last, "count": count}
-            found = await self._kube.patch(path, None, counted, PriorityLevel.EVENT)
-        if found is None:
+            # To say when it last happened shows which one it is, and how often it has.
+            kind = {key: waiting.document[key] for key in ("apiVersion", "kind", "metadata")}
+            where = f"{path}?fieldManager={COMPONENT}&force=true"
+            found = await self._kube.apply(where, {**kind, **last}, PriorityLevel.EVENT)
+            known = _counted(found)
+        uid, count = known
+        body = {**last, "count": count + waiting.count}
+        stored = await self._kube.patch(path, Exactly(uid), body, PriorityLevel.EVENT)
+        if stored is None:
             # The server keeps events for an hour.
             self._written.pop(name, None)
             return False
-        self._remember(name, count)
+        self._remember(name, stored)
         return True
 
-    def _remember(self, name: str, count: int) -> None:
-        self._written[name] = count
+    def _remember(self, name: str, stored: Json) -> None:
+        self._written[name] = _counted(stored)
         self._written.move_to_end(name)
         if len(self._written) > REMEMBERED:
             self._written.popitem(last=False)
+
+
+def _counted(event: Json) -> tuple[str, int]:
+    return event["metadata"]["uid"], int(event.get("count") or 1)
 
 
 def reference(group: GroupView) -> Json:

@@ -87,6 +87,8 @@ class ApiServer:
         while True:
             events = self._kube.watch(path, {**params, "resourceVersion": version})
             while (event := await _answer(anext(events, None))) is not None:
+                if event == kube.OPENED:
+                    continue
                 found = event["object"]
                 if event == kube.OPENED:
                     continue

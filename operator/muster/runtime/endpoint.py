@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -66,7 +66,13 @@ class Endpoint:
         loop = asyncio.new_event_loop()
         thread = threading.Thread(target=loop.run_forever, name="webhook", daemon=True)
         thread.start()
+
+        async def within(work: Callable[[], None]) -> None:
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_done(work), loop))
+
         try:
+            # Not while that loop is at a handshake, from another thread.
+            self.admission.within = within
             listening = asyncio.run_coroutine_threadsafe(self._listen(), loop)
             runner = await asyncio.wrap_future(listening)
             try:
@@ -108,6 +114,10 @@ class Endpoint:
         finally:
             self._asking -= 1
         return web.Response(body=body, content_type="application/json")
+
+
+async def _done(work: Callable[[], None]) -> None:
+    work()
 
 
 async def _end(runner: web.AppRunner) -> None:

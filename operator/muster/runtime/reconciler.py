@@ -392,10 +392,11 @@ class Reconciler:
         path = self._resource(kind).path(namespace, name, "status")
         try:
             stored = await self._kube.patch(path, exactly, {"status": said}, PriorityLevel.STATUS)
-            if stored is not None:
-                self._store.put(stored)
         except NOT_WRITTEN as trouble:
             log.info("%s: what is wrong with it was not written: %s", key, trouble)
+        else:
+            if stored is not None:
+                self._store.put(stored)
 
     async def _stays(self, job: Job) -> bool:
         """Ask the server whether the job is there, and is not to go.

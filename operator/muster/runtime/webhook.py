@@ -17,7 +17,7 @@ import logging
 import ssl
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -148,6 +148,9 @@ class Admission:
         self.context = _server_context()
         """What the server is to serve with: a renewed certificate is in use from the next
         connection on."""
+        self.within: Callable[[Callable[[], None]], Awaitable[None]] = _at_once
+        """Does work while nobody is greeted by the context: between certificate and key there is
+        a moment at which they do not belong together."""
         self.ready = asyncio.Event()
         """Set when there is a certificate."""
         self._reported = ""
@@ -180,7 +183,7 @@ class Admission:
         if digest != self._digest:
             await asyncio.to_thread(write, self.files, pair)
             _server_context().load_cert_chain(self.files.certificate, self.files.key)
-            self._use()
+            await self._use()
             self._digest = digest
         return FOLLOW_SECONDS
 
@@ -191,15 +194,16 @@ class Admission:
         pair = self_signed(tuple(hosts(configuration)), now, self._lifetime)
         await self._publish(pair.certificate)
         await asyncio.to_thread(write, self.files, pair)
-        self._use()
+        await self._use()
         renewal = now + self._lifetime * 2 / 3
         while (left := renewal - time.time()) > 0:
             await asyncio.sleep(min(left, REREAD_SECONDS))
             await self._publish(pair.certificate)
         return 0.0
 
-    def _use(self) -> None:
-        self.context.load_cert_chain(self.files.certificate, self.files.key)
+    async def _use(self) -> None:
+        files = self.files
+        await self.within(lambda: self.context.load_cert_chain(files.certificate, files.key))
         if self._reported or not self.ready.is_set():
             log.info("the webhook %s is served", self._name)
         self._reported = ""
@@ -219,6 +223,10 @@ class Admission:
                     raise
             else:
                 return
+
+
+async def _at_once(work: Callable[[], None]) -> None:
+    work()
 
 
 def hosts(configuration: Json) -> Iterator[str]:

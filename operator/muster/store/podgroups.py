@@ -6,6 +6,7 @@ Tasks of such a gang are told apart by their position among its pods, oldest fir
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,7 +15,7 @@ from typing import Final
 from muster.api import edge
 from muster.api.model import GroupView, Json, PodView
 from muster.api.owner import Owner
-from muster.cluster import podgroups
+from muster.cluster import hostports, podgroups
 from muster.cluster.podgroups import Member
 from muster.gang import EMBEDDED, KUBE_BATCH_OBJECTS, SCHEDULER_PLUGINS, GangBackend, GroupApi
 from muster.kube.collection import EVERYWHERE, Collection, Told, nobody
@@ -28,6 +29,7 @@ class ForeignPods:
         self.enqueue = enqueue
         self._members: dict[str, dict[str, Member]] = {}
         self._key_of: dict[tuple[str, str], str] = {}
+        self._keys_by: dict[Owner, Counter[str]] = {}
         self._revisions: dict[str, int] = {}
         self._changes = 0
 
@@ -43,6 +45,10 @@ class ForeignPods:
     def key_of(self, pod: PodView) -> str:
         """Return the key of the pod's gang, empty if it has none."""
         return self._key_of.get((pod.namespace, pod.name), "")
+
+    def keys_by(self, owner: Owner) -> Sequence[str]:
+        """Return the keys of the gangs that have pods of that controller."""
+        return list(self._keys_by.get(owner, ()))
 
     def member(self, key: str, name: str) -> PodView | None:
         """Return the pod of that name in the gang, or None."""
@@ -65,6 +71,9 @@ class ForeignPods:
         """Take in that a pod came (before None), changed, or went (after None)."""
         if before == after:
             return
+        for member, sign in ((before, -1), (after, 1)):
+            if member is not None and member[0].owner is not None:
+                hostports.count(self._keys_by, member[0].owner, member[1].group, sign)
         if before is not None and (after is None or after[1].group != before[1].group):
             self._drop(before)
         if after is not None:
@@ -222,14 +231,11 @@ class PodGroups:
             self._budgets.pop(group.owner, None)
             if after is not None:
                 self._budgets[group.owner] = after
-            for key in [k for k in self._pods if self._owner(k) == group.owner]:
+            for key in self._pods.keys_by(group.owner):
                 self._pods.bump(key)
         else:
             return
         self._trigger()
-
-    def _owner(self, key: str) -> Owner | None:
-        return self._pods.members(key)[0][0].owner
 
 
 def _queue(document: Json) -> tuple[str, str]:
