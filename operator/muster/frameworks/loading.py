@@ -17,6 +17,10 @@ from muster.api.model import Job, Json, Notice, Problem, Replica, RunPolicy, Sch
 from muster.frameworks.base import Framework, unsupported
 
 _OVERRULED: Final = "spec.{0} is ignored because spec.runPolicy.{0} is set"
+_FINALIZERS: Final = (
+    "spec.{}[{}].template.metadata.finalizers is ignored: pods that nobody lets go would hold "
+    "their nodes and their names for ever"
+)
 
 
 def load(framework: Framework, document: object, domain: str = "", home: str = "") -> Job:
@@ -47,9 +51,9 @@ def load(framework: Framework, document: object, domain: str = "", home: str = "
         run_policy=_run_policy(policy),
         options={key: _option(spec.get(key), d) for key, d in framework.spec.options.items()},
         status=status.read(raw.get("status")),
-        notices=tuple(
-            Notice("Warning", names.Event.LEGACY_FIELD_IGNORED, _OVERRULED.format(field))
-            for field in overruled
+        notices=(
+            *_ignored(names.Event.LEGACY_FIELD_IGNORED, map(_OVERRULED.format, overruled)),
+            *_ignored(names.Event.FINALIZERS_IGNORED, _held(framework, readable)),
         ),
     )
     own: Iterable[Notice] = ()
@@ -59,6 +63,17 @@ def load(framework: Framework, document: object, domain: str = "", home: str = "
     except Exception as error:  # noqa: BLE001 -- what its kind's rules did not foresee, whatever
         found = (Problem("", f"cannot be read: {type(error).__name__}: {error}"),)
     return replace(job, problems=found, notices=(*job.notices, *own))
+
+
+def _ignored(reason: names.Event, messages: Iterable[str]) -> Iterator[Notice]:
+    return (Notice("Warning", reason, message) for message in messages)
+
+
+def _held(framework: Framework, roles: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Yield what is said of templates whose pods would not go when they are deleted."""
+    for type_, role in roles.items():
+        if mapping(role["template"].get("metadata")).get("finalizers"):
+            yield _FINALIZERS.format(framework.spec_field, type_)
 
 
 def fold(fields: Iterable[str], spec: Mapping[str, Any]) -> tuple[Json, tuple[str, ...]]:
