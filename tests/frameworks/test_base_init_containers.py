@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import pytest
-from builders import make_job, make_replica
 
+from builders import make_job, make_replica
 from muster.frameworks import FRAMEWORKS
 from muster.frameworks.base import Waiting, init_containers
 from muster.kube.auth import ConfigurationError
