@@ -40,7 +40,12 @@ INSTALL = 2
 RUN = ["run", "--leader-elect"]
 ARGUMENTS = {
     "mpi": [*RUN, "--gang-scheduler-name=embedded"],
-    "namespaced": [*RUN, "--gang-scheduler-name=embedded", "--namespace=team-a"],
+    "namespaced": [
+        *RUN,
+        "--gang-scheduler-name=embedded",
+        "--namespace=team-a",
+        "--hide-other-namespaces",
+    ],
     "scheduler": ["scheduler", "--leader-elect", "--health-probe-bind-address=:8081"],
 }
 

@@ -322,6 +322,7 @@ FIELDS = [
     ("--node-lost-after=5m", "node_lost_after", 300.0),
     ("--on-hold-expired=release", "on_hold_expired", "release"),
     ("--reservation-after=1m", "reservation_after", 60.0),
+    ("--hide-other-namespaces", "hide_other_namespaces", True),
     ("--placement=bind", "placement", "bind"),
     ("--concurrency=8", "concurrency", 8),
     ("-v=4", "verbosity", 4),

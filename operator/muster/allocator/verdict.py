@@ -12,6 +12,8 @@ from muster.api.reasons import GangPhase, Reason
 from muster.api.status import Verdict
 from muster.scheduler.decision import Verdict as Ruling
 
+SOMEBODY: Final = "a job of another namespace"
+"""A gang of which no more is said to those who are not in its namespace."""
 LATE: Final = "members were missing for too long; it starts anew"
 
 
@@ -22,15 +24,15 @@ class Cause:
     action: str
     """The scheduling action: preempt, reclaim, defragment; or release."""
     claimant: str = ""
-    """Key of the gang that gets the room; empty: its own gang could not be made whole."""
+    """Key of the gang that gets the room, or what else it is called; empty: its own gang could
+    not be made whole."""
 
     @property
     def sentence(self) -> str:
         """`preempt: evicted for TFJob team/large`."""
         if not self.claimant:
             return f"{self.action}: {LATE}"
-        kind, _, name = self.claimant.partition("/")
-        return f"{self.action}: evicted for {kind} {name}"
+        return f"{self.action}: evicted for {self.claimant.replace('/', ' ', 1)}"
 
 
 RELEASE: Final = Cause("release")
@@ -57,6 +59,26 @@ def of_gang(pod_group: str, scheduler: str, ruling: Ruling) -> Verdict:
         shortage={r: quantity.format(r, amount) for r, amount in ruling.shortage.items()},
         ever_possible=ruling.ever_possible,
     )
+
+
+def called(other: str, to: str) -> str:
+    """Return how the gang `other` is called to the gang `to`, which may not know all names."""
+    parts, own = other.split("/"), to.split("/")
+    # Queues have no namespace, and of quotas only those of its own are in its way.
+    return SOMEBODY if len(parts) == len(own) and parts[1] != own[1] else other
+
+
+def discreet(verdict: Verdict, to: str) -> Verdict:
+    """Return what may be said to a gang that may not know the names of other namespaces' gangs.
+
+    Its sentences name no others than those that it waits for.
+    """
+    message, summary = verdict.message, verdict.summary
+    for other in verdict.blocked_by:
+        name = called(other, to)
+        message, summary = message.replace(other, name), summary.replace(other, name)
+    blocked_by = tuple(dict.fromkeys(called(other, to) for other in verdict.blocked_by))
+    return replace(verdict, message=message, summary=summary, blocked_by=blocked_by)
 
 
 def waits(blank: Verdict, reason: Reason, message: str, summary: str = "") -> Verdict:
