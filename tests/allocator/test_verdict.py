@@ -76,8 +76,8 @@ def test_names_of_other_namespaces(other, name):
 
 
 def test_a_discreet_verdict():
-    """No sentence has a name that the list has not, and nobody is told twice of a stranger."""
-    sentence = "the free room is kept for {}, which comes first"
+    """Wherever a name stands in a sentence; the list has no stranger twice."""
+    sentence = "1 node(s) full; the room is kept for {0}; moving {0}, TFJob/team/b.c would do."
     others = ("TFJob/other/one", "TFJob/team/own", "TFJob/third/two")
     for other, name in (("TFJob/other/one", SOMEBODY), ("TFJob/team/own", "TFJob/team/own")):
         text = sentence.format(other)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -14,6 +15,8 @@ from muster.scheduler.decision import Verdict as Ruling
 
 SOMEBODY: Final = "a job of another namespace"
 """A gang of which no more is said to those who are not in its namespace."""
+_KEY: Final = re.compile(r"\b[A-Z][A-Za-z]*/[-a-z0-9]+/[-.a-z0-9]*[a-z0-9]")
+"""A gang's key in a sentence."""
 LATE: Final = "members were missing for too long; it starts anew"
 
 
@@ -69,16 +72,17 @@ def called(other: str, to: str) -> str:
 
 
 def discreet(verdict: Verdict, to: str) -> Verdict:
-    """Return what may be said to a gang that may not know the names of other namespaces' gangs.
+    """Return what may be said to a gang that may not know the names of other namespaces' gangs."""
 
-    Its sentences name no others than those that it waits for.
-    """
-    message, summary = verdict.message, verdict.summary
-    for other in verdict.blocked_by:
-        name = called(other, to)
-        message, summary = message.replace(other, name), summary.replace(other, name)
-    blocked_by = tuple(dict.fromkeys(called(other, to) for other in verdict.blocked_by))
-    return replace(verdict, message=message, summary=summary, blocked_by=blocked_by)
+    def name(key: re.Match[str]) -> str:
+        return called(key[0], to)
+
+    return replace(
+        verdict,
+        message=_KEY.sub(name, verdict.message),
+        summary=_KEY.sub(name, verdict.summary),
+        blocked_by=tuple(dict.fromkeys(called(other, to) for other in verdict.blocked_by)),
+    )
 
 
 def waits(blank: Verdict, reason: Reason, message: str, summary: str = "") -> Verdict:
