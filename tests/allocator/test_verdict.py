@@ -77,12 +77,12 @@ def test_names_of_other_namespaces(other, name):
 
 def test_a_discreet_verdict():
     """Wherever a name stands in a sentence; the list has no stranger twice."""
-    sentence = "1 node(s) full; the room is kept for {0}; moving {0}, TFJob/team/b.c would do."
+    sentence = "1 node(s) full; the room is kept for {0}; moving {1} would do."
     others = ("TFJob/other/one", "TFJob/team/own", "TFJob/third/two")
     for other, name in (("TFJob/other/one", SOMEBODY), ("TFJob/team/own", "TFJob/team/own")):
-        text = sentence.format(other)
+        text = sentence.format(other, "JAXJob/fourth/b.c")
         said = replace(WAITS, message=text, summary=text, blocked_by=others)
-        text = sentence.format(name)
+        text = sentence.format(name, SOMEBODY)
         told = replace(said, message=text, summary=text, blocked_by=(SOMEBODY, "TFJob/team/own"))
         assert discreet(said, "TFJob/team/mnist") == told
     assert Cause("preempt", SOMEBODY).sentence == f"preempt: evicted for {SOMEBODY}"
