@@ -157,7 +157,13 @@ def test_other_operators_are_replaced(installed: cluster.Cluster) -> None:
         found = installed.ask(lambda api, path=path: api.get(path))
         assert found["spec"]["replicas"] == 0
     assert kubectl(installed, "get", "deployment", "muster", "-n", "muster-system", "-o", "name")
-    state = ("get", "deployment,clusterrole", "-A", "-o", "jsonpath={.items[*].metadata.resourceVersion}")
+    state = (
+        "get",
+        "deployment,clusterrole",
+        "-A",
+        "-o",
+        "jsonpath={.items[*].metadata.resourceVersion}",
+    )
     before = kubectl(installed, *state)
     shell(installed, commands("From training-operator")[-1])
     assert kubectl(installed, *state) == before
