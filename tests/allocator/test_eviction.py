@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from builders import reference
@@ -71,10 +73,10 @@ class Story:
         }
         self.store.put({**document, "metadata": {**given, **document["metadata"]}})
 
-    def carry_out(self, action, moves=()):
+    def carry_out(self, action, moves=(), claimant="TFJob/team/large"):
         """Evict both pods for another gang; return whether that was done."""
         going = tuple(Eviction(MOVED, "worker", i, "n1", action) for i in range(2))
-        decision = Decision("TFJob/team/large", RESERVED, evictions=going, moves=moves)
+        decision = Decision(claimant, RESERVED, evictions=going, moves=moves)
         return self.evictions.carry_out(decision, START, 1.0)
 
     def go_on(self, state=""):
@@ -99,6 +101,25 @@ def test_a_move_is_carried_out():
     assert story.memory.nominated == {W0: "n2", W1: "n3"}
     assert story.memory.released
     cause = "defragment: evicted for TFJob team/large"
+    assert story.go_on(state="Released") == [(W0, cause), (W1, cause)]
+
+
+@pytest.mark.parametrize(
+    ("hide", "claimant", "named"),
+    [
+        (False, "TFJob/other/large", "TFJob other/large"),
+        (True, "TFJob/other/large", "a job of another namespace"),
+        (True, "TFJob/team/large", "TFJob team/large"),
+    ],
+)
+def test_for_whom_it_goes(hide, claimant, named):
+    """By name, unless names of other namespaces are hidden."""
+    story = Story(allowed=2)
+    settings = story.following.settings
+    story.following.settings = replace(settings, hide_others=hide)
+    story.following.look()
+    assert story.carry_out("preempt", claimant=claimant)
+    cause = f"preempt: evicted for {named}"
     assert story.go_on(state="Released") == [(W0, cause), (W1, cause)]
 
 

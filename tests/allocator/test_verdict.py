@@ -11,8 +11,11 @@ from builders import make_job, make_replica, make_template
 from muster.allocator.verdict import (
     LATE,
     RELEASE,
+    SOMEBODY,
     Cause,
+    called,
     dated,
+    discreet,
     foreign,
     is_news,
     of_gang,
@@ -55,6 +58,34 @@ def test_a_ruling_in_the_words_of_the_job():
         blocked_by=("TFJob/team/other",),
     )
     assert of_gang("mnist", "muster", replace(ruling, position=0)).position is None
+
+
+@pytest.mark.parametrize(
+    ("other", "name"),
+    [
+        ("TFJob/team/large", "TFJob/team/large"),
+        ("TFJob/other/large", SOMEBODY),
+        ("PodGroup/teams/large", SOMEBODY),
+        ("queue/other", "queue/other"),
+        ("resourcequota/team/pods", "resourcequota/team/pods"),
+    ],
+)
+def test_names_of_other_namespaces(other, name):
+    """Only jobs and groups of the same namespace are named, queues and quotas always."""
+    assert called(other, "PyTorchJob/team/mnist") == name
+
+
+def test_a_discreet_verdict():
+    """Wherever a name stands in a sentence; the list has no stranger twice."""
+    sentence = "1 node(s) full; the room is kept for {0}; moving {1} would do."
+    others = ("TFJob/other/one", "TFJob/team/own", "TFJob/third/two")
+    for other, name in (("TFJob/other/one", SOMEBODY), ("TFJob/team/own", "TFJob/team/own")):
+        text = sentence.format(other, "JAXJob/fourth/b.c")
+        said = replace(WAITS, message=text, summary=text, blocked_by=others)
+        text = sentence.format(name, SOMEBODY)
+        told = replace(said, message=text, summary=text, blocked_by=(SOMEBODY, "TFJob/team/own"))
+        assert discreet(said, "TFJob/team/mnist") == told
+    assert Cause("preempt", SOMEBODY).sentence == f"preempt: evicted for {SOMEBODY}"
 
 
 def test_a_job_of_another_scheduler():

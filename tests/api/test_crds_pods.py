@@ -27,6 +27,28 @@ def at(schema: dict[str, Any], path: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
+    ("path", "keys"),
+    [
+        ("spec.containers", ["name"]),
+        ("spec.initContainers[].env", ["name"]),
+        ("spec.containers[].ports", ["containerPort", "protocol"]),
+        ("spec.containers[].volumeMounts", ["mountPath"]),
+        ("spec.volumes", ["name"]),
+        ("spec.tolerations", None),
+        ("spec.containers[].args", None),
+    ],
+)
+def test_a_list_has_its_keys(template: dict[str, Any], path: str, keys: list[str] | None) -> None:
+    """As a pod's own, so that each of its items may have managers of its own."""
+    found = at(template, path)
+    assert found.get("x-kubernetes-list-map-keys") == keys
+    assert found.get("x-kubernetes-list-type") == ("map" if keys else None)
+    item = found["items"]
+    for key in keys or ():
+        assert key in item["required"] or "default" in item["properties"][key]
+
+
+@pytest.mark.parametrize(
     ("path", "schema"),
     [
         ("spec.containers[].image", {"type": "string"}),

@@ -18,6 +18,9 @@ def mistakes(spec: dict[str, Any]) -> list[str]:
     return [str(problem) for problem in schema.problems(TFJOB, spec, "spec")]
 
 
+TWICE = [{"name": "main", "image": "train:1"}] * 2
+
+
 @pytest.mark.parametrize(
     ("part", "mistake"),
     [
@@ -51,7 +54,14 @@ def mistakes(spec: dict[str, Any]) -> list[str]:
             {"runPolicy": {"cleanPodPolicy": "running"}},
             (
                 'spec.runPolicy.cleanPodPolicy: Unsupported value: "running": '
-                'supported values: "All", "None", "Running"'
+                'supported values: "", "All", "None", "Running"'
+            ),
+        ),
+        (
+            {"tfReplicaSpecs": {"Worker": {"template": {"spec": {"containers": TWICE}}}}},
+            (
+                "spec.tfReplicaSpecs[Worker].template.spec.containers[1]: "
+                'Duplicate value: {"name":"main"}'
             ),
         ),
         (

@@ -8,7 +8,7 @@ import pytest
 from mpijobs import LAUNCHER, environment, mpijob, role, world
 from muster import gang
 from muster.controller.model import Context
-from muster.frameworks.base import Waiting
+from muster.frameworks.base import RESTRICTED, Waiting
 from world import World
 
 GPU = role(container={"resources": {"limits": {"nvidia.com/gpu": 1}}})
@@ -222,6 +222,7 @@ def test_the_launcher():
             ],
             "volumeMounts": mounts,
             "resources": {"limits": AMOUNTS, "requests": AMOUNTS},
+            "securityContext": RESTRICTED,
         }
     ]
     (container,) = spec["containers"]

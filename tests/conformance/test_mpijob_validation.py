@@ -158,6 +158,16 @@ def test_v2beta1_tells_mistakes_beside_the_roles(spec, text):
     assert said(mpijob("v2beta1", **spec)) == [text]
 
 
+@pytest.mark.parametrize("length", [54, 63])
+def test_a_name_that_is_long_for_v1(length):
+    """Its pods have no services, and a pod's name may be longer than a label of DNS."""
+    made = mpijob("v1", workers=11)
+    made["metadata"]["name"] = "m" * length
+    assert not said(made)
+    made["metadata"]["name"] = "m" * 64
+    assert "must be no more than 63" in said(made)[0]
+
+
 def test_a_name_that_is_too_long_for_a_worker():
     """The name of the last worker must be one that DNS knows."""
     made = mpijob("v2beta1", workers=11)

@@ -11,10 +11,11 @@ from muster import gang
 from muster.api import names
 from muster.api.edge import format_time
 from muster.api.status import Verdict
+from muster.cluster.gangs import shapes_of
 from muster.controller.jobpods import job_pods
-from muster.controller.model import Create, Emit, Observed
+from muster.controller.model import Context, Create, Emit, Observed
 from muster.controller.templates import labels
-from muster.frameworks import FRAMEWORKS
+from muster.frameworks import FRAMEWORKS, load
 from world import World, tfjob
 
 NODES = {"mnist-worker-0": "n0", "mnist-worker-1": "n1"}
@@ -73,6 +74,36 @@ def test_a_released_gang_does_not_say_that_it_runs():
     world.settle()
     assert world.conditions == ["Created T", "Restarting T"]
     assert world.status["replicaStatuses"] == {"Worker": {}}
+
+
+def on_node_1(replicas):
+    """Return a role whose author names a node."""
+    container = {"name": "tensorflow", "image": "train:1"}
+    spec = {"nodeName": "node-1", "containers": [container]}
+    return {"replicas": replicas, "template": {"spec": spec}}
+
+
+@pytest.mark.parametrize("placement", ["create", "bind"])
+def test_a_named_node_is_no_way_around_the_allocator(placement):
+    """What a template names is one of the things that a place must satisfy, and no place."""
+    document = tfjob(Worker=on_node_1(2))
+    context = Context(placement=placement)
+    placements = {"mnist-worker-0": ""}
+    world = World(document, backend=gang.EMBEDDED, context=context, placements=placements)
+    assert world.settle().names() == ["mnist-worker-0"]
+    assert "nodeName" not in world.pod("mnist-worker-0")["spec"]
+    world.extra = {"placements": {"mnist-worker-0": "node-1", "mnist-worker-1": "node-1"}}
+    named = world.settle().pod("mnist-worker-1")["spec"].get("nodeName")
+    assert named == ("node-1" if placement == "create" else None)
+    shapes = shapes_of(load(world.framework, world.job))
+    assert [shape.node_name for shape in shapes.values()] == ["node-1"]
+
+
+def test_the_node_that_is_named_to_another_scheduler_stays():
+    """It is that scheduler's affair."""
+    document = tfjob(Worker=on_node_1(1))
+    pod = World(document).settle().pod("mnist-worker-0")
+    assert pod["spec"]["nodeName"] == "node-1"
 
 
 def test_s19_a_gang_that_makes_room_restarts_whole():

@@ -280,3 +280,25 @@ def test_an_elastic_job_starts_small_and_grows(api: Api, operator: Operator) -> 
     assert verdict(api.wait_job("elastic", lambda j: verdict(j).get("state") == "Running"))
     add_nodes(api, {"cpu": "4"}, prefix="more")
     api.wait_pods(5, "Running", "elastic")
+
+
+def test_a_named_node_is_no_way_around_a_cordon(api: Api, operator: Operator) -> None:
+    """The gang waits for the node that its template names, though it is free and others are too.
+
+    Its finalizers are left out, and said to be, so that the pods can go.
+    """
+    add_nodes(api, {"cpu": "4"}, {"cpu": "4"})
+    api.patch("Node", "node-1", {"spec": {"unschedulable": True}})
+    made = tfjob("named", run="forever", template={"nodeName": "node-1"})
+    template = made["spec"]["tfReplicaSpecs"]["Worker"]["template"]
+    template["metadata"]["finalizers"] = ["example.org/kept"]
+    api.create(made)
+    pods = wait_unschedulable(api, "named", 2)
+    assert not any(map(node_of, pods))
+    assert not any("finalizers" in pod["metadata"] for pod in pods)
+    assert len(api.events("FinalizersIgnored", "named")) == 1
+    message = verdict(api.get("TFJob", "named"))["message"]
+    assert "1 node(s) were unschedulable" in message
+    assert "1 node(s) didn't match the requested node name" in message
+    api.patch("Node", "node-1", {"spec": {"unschedulable": None}})
+    assert {node_of(pod) for pod in api.wait_pods(2, "Running")} == {"node-1"}

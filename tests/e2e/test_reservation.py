@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 from asking import ask
-from harness import Api, Operator, add_nodes, tfjob, verdict
+from harness import Api, Operator, add_nodes, own_namespace, tfjob, verdict
 
 pytestmark = pytest.mark.e2e
 
@@ -43,3 +44,28 @@ def test_a_reservation_is_explained_as_the_operator_keeps_it(
         1,
         "large: reserved, not now: NotEnoughResources",
     )
+
+
+def test_jobs_of_other_namespaces_are_not_named(api: Api, start_operator: StartOperator) -> None:
+    """Where they are hidden: neither in the status of a job that they are in the way of, nor in
+    its pods or events; those of its own namespace are.
+    """
+    start_operator("--reservation-after=2s", "--hide-other-namespaces")
+    add_nodes(api, {"cpu": "4"}, {"cpu": "4"})
+    with own_namespace(api.cluster, "stranger") as stranger:
+        for name in ("a", "b"):
+            stranger.create(tfjob(name, workers=1, resources={"cpu": "2"}, run="forever"))
+        stranger.wait_pods(2, "Running")
+        stranger.create(tfjob("large", workers=2, resources={"cpu": "4"}))
+        stranger.wait_job("large", lambda j: verdict(j).get("state") == "Reserved")
+        for there in (api, stranger):
+            there.create(tfjob("late", workers=1))
+            there.wait_job("late", lambda j: verdict(j).get("blockedBy"))
+        told = [verdict(there.get("TFJob", "late")) for there in (api, stranger)]
+        names = ["a job of another namespace", f"TFJob/{stranger.namespace}/large"]
+        assert [said["blockedBy"] for said in told] == [[name] for name in names]
+        for said, name in zip(told, names, strict=True):
+            sentence = f"the free room is kept for {name}, which comes first"
+            assert said["message"].endswith(sentence)
+        for kind in ("TFJob", "Pod", "PodGroup", "Event"):
+            assert stranger.namespace not in json.dumps(api.list(kind)), kind

@@ -151,25 +151,32 @@ def samples(scheduler: Operator) -> dict[str, float]:
 
 
 def test_what_the_flags_say(api: Api, start_operator: StartOperator, tmp_path: Path) -> None:
-    """Another scheduler name, another default queue, a policy file, one address for all."""
+    """Another scheduler name, another default queue, a policy file, one address for all.
+
+    The default queue is there without an object; the one that is named otherwise is not, not even
+    the default of other clusters.
+    """
     policy = tmp_path / "kube-batch-conf.yaml"
     policy.write_text(POLICY)
     start = ("--scheduler-name=batch", "--default-queue=pool", f"--scheduler-conf={policy}")
     made = start_operator(*start, "--leader-elect", "--schedule-period=200ms", overlay="scheduler")
     add_nodes(api, {"cpu": "4"})
+    api.create(pod_group("named", 2, queue="default"))
+    api.create(batch_job("named", 2, schedulerName="batch"))
+    waiting = wait_waiting(api, "named", 2)
+    message = waiting[0]["status"]["conditions"][0]["message"]
+    assert 'queue "default" does not exist' in message
     api.create(pod_group("mine", 2))
     api.create(batch_job("mine", 2, schedulerName="batch"))
-    waiting = wait_waiting(api, "mine", 2)
-    message = waiting[0]["status"]["conditions"][0]["message"]
-    assert 'queue "pool" does not exist' in message
+    wait_running(api, "mine", 2)
     create(api, "other", 1)
-    api.create(queue("pool", 1))
+    api.create(queue("default", 1))
     try:
-        wait_running(api, "mine", 2)
+        wait_running(api, "named", 2)
         assert not any(c for p in of_name(api, "other") for c in p["status"].get("conditions", ()))
         assert "muster_binds_total" in made.scrape()
     finally:
-        api.delete("Queue", "pool")
+        api.delete("Queue", "default")
 
 
 def test_a_policy_that_is_wrong_is_named(start_operator: StartOperator, tmp_path: Path) -> None:

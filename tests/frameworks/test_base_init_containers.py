@@ -5,11 +5,20 @@ from __future__ import annotations
 
 import pytest
 
+from builders import make_job, make_replica
+from muster.frameworks import FRAMEWORKS
 from muster.frameworks.base import Waiting, init_containers
 from muster.kube.auth import ConfigurationError
 from muster.runtime import app
 from muster.runtime.settings import Settings
 
+RESTRICTED = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "runAsNonRoot": True,
+    "runAsUser": 65532,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
 TEMPLATE = """
 - name: look
   image: {{.InitContainerImage}}
@@ -31,9 +40,24 @@ def test_the_built_in_container_to_the_letter():
             "limits": {"cpu": "100m", "memory": "20Mi"},
             "requests": {"cpu": "50m", "memory": "10Mi"},
         },
+        "securityContext": RESTRICTED,
     }
     for part in ("seq 100", "nslookup mnist-master-0", "exit 0", "sleep 2", "exit 1"):
         assert part in script
+
+
+@pytest.mark.parametrize("kind", ["PyTorchJob", "MPIJob"])
+def test_every_added_container_passes_pod_security_restricted(kind):
+    """In a namespace that demands it, a job fails by nothing that its author did not write."""
+    framework = FRAMEWORKS[kind]
+    roles = tuple(make_replica(type=type_) for type_ in framework.api.types)
+    job = make_job(kind=kind, replicas=roles)
+    added = [
+        container
+        for replica in job.replicas
+        for container in framework.pods.init_containers(job, replica, Waiting())
+    ]
+    assert [container["securityContext"] for container in added] == [RESTRICTED]
 
 
 def test_a_template_replaces_it():

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from muster.api import crds, schema
 from muster.api.model import Notice, Problem
 from muster.frameworks import FRAMEWORKS, load
 from muster.frameworks.loading import fold
@@ -242,6 +243,21 @@ def test_a_name_that_is_no_label(name):
     """The reasons follow in Kubernetes' words."""
     (text,) = problems(tfjob(name=name))
     assert text.startswith(f'metadata.name: Invalid value: "{name}": should match: ')
+
+
+def test_an_empty_clean_up_is_none_given():
+    """As it always was; also where an old field says what is meant."""
+    for spec, kept in (
+        ({"runPolicy": {"cleanPodPolicy": ""}}, "None"),
+        ({"cleanPodPolicy": ""}, "None"),
+        ({"cleanPodPolicy": "All", "runPolicy": {"cleanPodPolicy": ""}}, "All"),
+    ):
+        document = tfjob()
+        document["spec"] |= spec
+        job = load(TF, document)
+        assert (job.problems, job.notices) == ((), ())
+        assert job.run_policy.clean_pod_policy == kept
+        assert not list(schema.problems(crds.job_spec(TF.api, "v1"), document["spec"], ""))
 
 
 def test_a_name_too_long_for_its_children():

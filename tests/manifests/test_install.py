@@ -40,7 +40,12 @@ INSTALL = 2
 RUN = ["run", "--leader-elect"]
 ARGUMENTS = {
     "mpi": [*RUN, "--gang-scheduler-name=embedded"],
-    "namespaced": [*RUN, "--gang-scheduler-name=embedded", "--namespace=team-a"],
+    "namespaced": [
+        *RUN,
+        "--gang-scheduler-name=embedded",
+        "--namespace=team-a",
+        "--hide-other-namespaces",
+    ],
     "scheduler": ["scheduler", "--leader-elect", "--health-probe-bind-address=:8081"],
 }
 
@@ -152,7 +157,13 @@ def test_other_operators_are_replaced(installed: cluster.Cluster) -> None:
         found = installed.ask(lambda api, path=path: api.get(path))
         assert found["spec"]["replicas"] == 0
     assert kubectl(installed, "get", "deployment", "muster", "-n", "muster-system", "-o", "name")
-    state = ("get", "deployment,clusterrole", "-A", "-o", "jsonpath={..resourceVersion}")
+    state = (
+        "get",
+        "deployment,clusterrole",
+        "-A",
+        "-o",
+        "jsonpath={.items[*].metadata.resourceVersion}",
+    )
     before = kubectl(installed, *state)
     shell(installed, commands("From training-operator")[-1])
     assert kubectl(installed, *state) == before

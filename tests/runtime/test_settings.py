@@ -324,6 +324,7 @@ FIELDS = [
     ("--reservation-after=1m", "reservation_after", 60.0),
     ("--max-member-hold=30m", "max_member_hold", 1800.0),
     ("--max-schedule-timeout=1h", "max_schedule_timeout", 3600.0),
+    ("--hide-other-namespaces", "hide_other_namespaces", True),
     ("--placement=bind", "placement", "bind"),
     ("--concurrency=8", "concurrency", 8),
     ("-v=4", "verbosity", 4),

@@ -13,7 +13,7 @@ from muster.allocator import tracker
 from muster.allocator.gangs import GangTracker
 from muster.allocator.metrics import CycleMetrics
 from muster.allocator.tracker import Departure, GangFacts
-from muster.allocator.verdict import Cause
+from muster.allocator.verdict import Cause, called
 from muster.api.model import PodView
 from muster.api.reasons import Reason
 from muster.cluster.pdb import Budgets
@@ -99,7 +99,9 @@ class Evictions:
             log.info("%s: a disruption budget forbids to make room for it", decision.gang)
             return False
         for key, group in going.items():
-            cause, memory = Cause(group.action, decision.gang), self._gangs.memory(key)
+            hidden = group.now is not None and group.now.discreet
+            claimant = called(decision.gang, key) if hidden else decision.gang
+            cause, memory = Cause(group.action, claimant), self._gangs.memory(key)
             if memory is not None and group.then is not None and group.now is not None:
                 moves = (move.placements for move in decision.moves if move.gang == key)
                 nodes = group.then.nodes(itertools.chain.from_iterable(moves))

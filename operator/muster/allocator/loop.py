@@ -61,11 +61,13 @@ class LoopSettings:
     member_hold: float = 120.0
     on_hold_expired: str = ""
     """`keep`, `restart` or `release`; empty: restart if the job allows it, else keep."""
+    hide_others: bool = False
+    """Gangs are not told the names of other namespaces' gangs."""
 
     @property
     def gangs(self) -> GangSettings:
         """What of it is about single gangs."""
-        return GangSettings(self.rules, self.member_hold, self.on_hold_expired)
+        return GangSettings(self.rules, self.member_hold, self.on_hold_expired, self.hide_others)
 
 
 class Loop:

@@ -42,6 +42,8 @@ class GangSettings:
     """Seconds for which the room of missing members is kept."""
     on_hold_expired: str = ""
     """`keep`, `restart` or `release`; empty: as the gang can."""
+    hide_others: bool = False
+    """Gangs are not told the names of other namespaces' gangs."""
 
 
 class Members(Protocol):
@@ -329,6 +331,7 @@ def job_facts(
         released=written is not None and written.state == GangPhase.RELEASED,
         resumes=_was_evicted(job, pods.values()),
         unplaced=None if here else verdict.foreign(job, blank),
+        discreet=settings.hide_others,
         hold=settings.member_hold,
         timeout=timeout,
         gives_up=gives_up,
@@ -450,6 +453,7 @@ def group_facts(
         owed=any(pod.nominated for pod in pods.values() if not pod.node),
         # Who goes on after this process has nothing to do but to look at the pods that are left.
         released=True,
+        discreet=settings.hide_others,
         hold=settings.member_hold if terms.hold is None else terms.hold,
         timeout=terms.timeout,
         gives_up=gives_up,

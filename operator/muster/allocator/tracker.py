@@ -14,7 +14,16 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
-from muster.allocator.verdict import LATE, Cause, dated, is_news, of_gang, released, waits
+from muster.allocator.verdict import (
+    LATE,
+    Cause,
+    dated,
+    discreet,
+    is_news,
+    of_gang,
+    released,
+    waits,
+)
 from muster.api.model import PodView
 from muster.api.reasons import GangPhase, Reason
 from muster.api.status import Verdict
@@ -88,6 +97,8 @@ class GangFacts:
     need: int = 0
     """How many must be ready for it to be whole: its minimum without those that come late by
     design."""
+    discreet: bool = False
+    """Gangs of other namespaces are not named to those who can read of it."""
     late: frozenset[str] = _NONE
     """Places that are filled once all others are ready."""
     free: frozenset[str] = _NONE
@@ -999,8 +1010,9 @@ def outcome(facts: GangFacts, decision: Decision) -> Outcome:
     found = ((facts.task(p.role, p.index), p.node) for p in decision.placements)
     pods = facts.pods if decision.placements else {}
     blank, uids = facts.blank, {place: pod.uid for place, pod in pods.items()}
+    said = of_gang(blank.pod_group, blank.scheduler, decision.verdict)
     return Outcome(
-        of_gang(blank.pod_group, blank.scheduler, decision.verdict),
+        discreet(said, decision.gang) if facts.discreet else said,
         tuple(
             Assignment(task[0], uids.get(task[0], ""), node, task[1])
             for task, node in found

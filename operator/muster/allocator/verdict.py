@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -12,6 +13,10 @@ from muster.api.reasons import GangPhase, Reason
 from muster.api.status import Verdict
 from muster.scheduler.decision import Verdict as Ruling
 
+SOMEBODY: Final = "a job of another namespace"
+"""A gang of which no more is said to those who are not in its namespace."""
+_KEY: Final = re.compile(r"\b[A-Z][A-Za-z]*/[-a-z0-9]+/[-.a-z0-9]*[a-z0-9]")
+"""A gang's key in a sentence."""
 LATE: Final = "members were missing for too long; it starts anew"
 
 
@@ -22,15 +27,15 @@ class Cause:
     action: str
     """The scheduling action: preempt, reclaim, defragment; or release."""
     claimant: str = ""
-    """Key of the gang that gets the room; empty: its own gang could not be made whole."""
+    """Key of the gang that gets the room, or what else it is called; empty: its own gang could
+    not be made whole."""
 
     @property
     def sentence(self) -> str:
         """`preempt: evicted for TFJob team/large`."""
         if not self.claimant:
             return f"{self.action}: {LATE}"
-        kind, _, name = self.claimant.partition("/")
-        return f"{self.action}: evicted for {kind} {name}"
+        return f"{self.action}: evicted for {self.claimant.replace('/', ' ', 1)}"
 
 
 RELEASE: Final = Cause("release")
@@ -56,6 +61,27 @@ def of_gang(pod_group: str, scheduler: str, ruling: Ruling) -> Verdict:
         blocked_by=ruling.blocked_by,
         shortage={r: quantity.format(r, amount) for r, amount in ruling.shortage.items()},
         ever_possible=ruling.ever_possible,
+    )
+
+
+def called(other: str, to: str) -> str:
+    """Return how the gang `other` is called to the gang `to`, which may not know all names."""
+    parts, own = other.split("/"), to.split("/")
+    # Queues have no namespace, and of quotas only those of its own are in its way.
+    return SOMEBODY if len(parts) == len(own) and parts[1] != own[1] else other
+
+
+def discreet(verdict: Verdict, to: str) -> Verdict:
+    """Return what may be said to a gang that may not know the names of other namespaces' gangs."""
+
+    def name(key: re.Match[str]) -> str:
+        return called(key[0], to)
+
+    return replace(
+        verdict,
+        message=_KEY.sub(name, verdict.message),
+        summary=_KEY.sub(name, verdict.summary),
+        blocked_by=tuple(dict.fromkeys(called(other, to) for other in verdict.blocked_by)),
     )
 
 

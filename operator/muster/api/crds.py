@@ -45,8 +45,31 @@ _OPEN: Final[dict[str, Json]] = {
     "ownerReferences": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
 }
 """Items of metadata lists that no pod inherits: accepted whatever they hold."""
+_KEYS: Final[dict[str, list[str]]] = {
+    "claims": ["name"],
+    "containers": ["name"],
+    "env": ["name"],
+    "ephemeralContainers": ["name"],
+    "hostAliases": ["ip"],
+    "imagePullSecrets": ["name"],
+    "initContainers": ["name"],
+    "ports": ["containerPort", "protocol"],
+    "resourceClaims": ["name"],
+    "schedulingGates": ["name"],
+    "topologySpreadConstraints": ["topologyKey", "whenUnsatisfiable"],
+    "volumeDevices": ["devicePath"],
+    "volumeMounts": ["mountPath"],
+    "volumes": ["name"],
+}
+"""Lists in whose items several managers may have a part, and what tells these apart. All other
+lists belong to one manager as a whole."""
+_SET: Final[Json] = {"x-kubernetes-list-type": "set"}
 _LABELLED: Final = ["In", "NotIn", "Exists", "DoesNotExist"]
-_BOUNDS: Final[dict[str, dict[str, Json]]] = {
+_MORE: Final[dict[str, dict[str, Json]]] = {
+    "V1ContainerPort": {"protocol": {"default": "TCP"}},
+    "V1ContainerRestartRuleOnExitCodes": {"values": _SET},
+    "V1LocalObjectReference": {"name": {"default": ""}},
+    "V1ObjectMeta": {"finalizers": _SET},
     "V1LabelSelectorRequirement": {"operator": {"enum": _LABELLED}},
     "V1NodeSelectorRequirement": {"operator": {"enum": [*_LABELLED, "Gt", "Lt"]}},
     "V1PreferredSchedulingTerm": {"weight": {"minimum": 1, "maximum": 100}},
@@ -56,7 +79,8 @@ _BOUNDS: Final[dict[str, dict[str, Json]]] = {
         "minDomains": {"minimum": 1, "format": "int32"},
     },
 }
-"""What no pod may have, so that it is known before one is made."""
+"""What no pod may have, so that it is known before one is made, and how the parts of a pod are
+told apart where several managers have a part in it."""
 
 
 def kubernetes_schema(name: str) -> Json:
@@ -68,8 +92,8 @@ def kubernetes_schema(name: str) -> Json:
         names[key]: QUANTITY if names[key] in quantities else _field(names[key], type_)
         for key, type_ in model.openapi_types.items()
     }
-    for field, bounds in _BOUNDS.get(name, {}).items():
-        fields[field] = fields[field] | bounds
+    for field, more in _MORE.get(name, {}).items():
+        fields[field] = fields[field] | more
     required = {
         field.serialization_alias or key
         for key, field in model.model_fields.items()
@@ -82,7 +106,9 @@ def kubernetes_schema(name: str) -> Json:
 def _field(name: str, type_: str) -> Json:
     """Return the schema of one field from its type as the models spell it."""
     if item := re.fullmatch(r"List\[(.+)\]", type_):
-        return {"type": "array", "items": _OPEN.get(name) or _field(name, item[1])}
+        items = {"type": "array", "items": _OPEN.get(name) or _field(name, item[1])}
+        keys = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": _KEYS.get(name)}
+        return {**items, **keys} if name in _KEYS else items
     if value := re.fullmatch(r"Dict\[str, (.+)\]", type_):
         return {"type": "object", "additionalProperties": _field(name, value[1])}
     if name in _QUANTITIES and type_ == "str":

@@ -45,7 +45,7 @@ Amount = Annotated[
 ]
 PodTemplate = Annotated[Json, WithJsonSchema({KUBERNETES: "V1PodTemplateSpec"})]
 MetricSpec = Annotated[Json, WithJsonSchema({KUBERNETES: "V2MetricSpec"})]
-CleanPodPolicy = Literal["All", "None", "Running"]
+CleanPodPolicy = Literal["", "All", "None", "Running"]
 RestartPolicy = Literal["Always", "ExitCode", "Never", "OnFailure"]
 
 

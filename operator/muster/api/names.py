@@ -180,6 +180,7 @@ class Event(StrEnum):
     GANG_NOT_ENFORCED = Reason.GANG_NOT_ENFORCED.value
     SCHEDULING_POLICY_IGNORED = "SchedulingPolicyIgnored"
     LEGACY_FIELD_IGNORED = "LegacyFieldIgnored"
+    FINALIZERS_IGNORED = "FinalizersIgnored"
     RESTART_IGNORED = "RestartIgnored"
     LAUNCHER_NOT_BOUND = "LauncherNotBound"
     DEPRECATED_FIELD = "DeprecatedField"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from muster.api import quantity
-from muster.api.edge import parse_time
+from muster.api.edge import mapping, parse_time
 from muster.api.model import Json, Problem
 
 _BITS: Final = {"int32": 31, "int64": 63}
@@ -42,6 +42,7 @@ def problems(schema: Json, value: object, path: str) -> Iterator[Problem]:
     elif isinstance(value, list):
         for index, item in enumerate(value):
             yield from problems(schema["items"], item, f"{path}[{index}]")
+        yield from _doubled(schema, value, path)
     else:
         yield from _scalar(schema, value, path)
 
@@ -65,6 +66,18 @@ def _fields(schema: Json, value: Mapping[str, Any], path: str) -> Iterator[Probl
     if len(value) > schema.get("maxProperties", len(value)):
         detail = f"Too many: {len(value)}: must have at most {schema['maxProperties']} items"
         yield Problem(path, detail)
+
+
+def _doubled(schema: Json, items: Iterable[Any], path: str) -> Iterator[Problem]:
+    """Yield the items whose keys stand in the list before them."""
+    keys, seen = schema.get("x-kubernetes-list-map-keys", ()), set[str]()
+    for index, item in enumerate(items if keys else ()):
+        fields = schema["items"]["properties"]
+        held = {key: mapping(item).get(key, fields[key].get("default")) for key in keys}
+        shown = json.dumps(held, separators=(",", ":"))
+        if shown in seen:
+            yield Problem(f"{path}[{index}]", f"Duplicate value: {shown}")
+        seen.add(shown)
 
 
 def _scalar(schema: Json, value: Any, path: str) -> Iterator[Problem]:

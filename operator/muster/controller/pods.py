@@ -205,7 +205,7 @@ def _nodes(scope: Scope, builder: PodBuilder) -> Mapping[str, str] | None:
 
     Pods that name a scheduler which is not the allocator's are that scheduler's affair.
     """
-    if not scope.backend.embedded or builder.scheduler not in scope.schedulers:
+    if not builder.allocated:
         return None
     placements = scope.observed.placements or {}
     limited = scope.job.run_policy.active_deadline_seconds is not None

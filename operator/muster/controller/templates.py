@@ -60,14 +60,10 @@ class PodBuilder:
     """Ports of its services."""
     masters: frozenset[int]
     """Indices of the pods that carry the master label."""
+    allocated: bool
+    """Does the allocator inside place its pods? Otherwise another scheduler does."""
     on_node: bool
     """May its pods be created with a nodeName?"""
-
-    @property
-    def scheduler(self) -> str:
-        """Name of the scheduler that its pods ask for; empty: the cluster's default."""
-        name: str = self.spec.get("schedulerName") or ""
-        return name
 
     def name(self, index: int) -> str:
         """Return the name of a pod and of its service."""
@@ -174,6 +170,15 @@ def pod_builder(
     if job.restarts_whole and framework.life.replaces:
         # A program that starts again in its pod would be alone with that.
         policy = names.RestartPolicy.NEVER
+    whole = {
+        **spec,
+        **_init_containers(spec, more),
+        **({"priorityClassName": named} if named else {}),
+        **link.spec,
+        "restartPolicy": str(policy),
+    }
+    schedulers = (backend.scheduler_name, *context.scheduler_names)
+    allocated = backend.embedded and (whole.get("schedulerName") or "") in schedulers
     return PodBuilder(
         job=job,
         replica=replica,
@@ -185,16 +190,9 @@ def pod_builder(
             "namespace": job.namespace,
             "ownerReferences": [owner(job)],
             **({"annotations": annotations} if annotations else {}),
-            **({"finalizers": meta["finalizers"]} if meta.get("finalizers") else {}),
         },
         labels={**(meta.get("labels") or {}), **link.labels, **identity},
-        spec={
-            **spec,
-            **_init_containers(spec, more),
-            **({"priorityClassName": named} if named else {}),
-            **link.spec,
-            "restartPolicy": str(policy),
-        },
+        spec=_placeless(whole) if allocated else whole,
         containers=containers,
         entries=environment.entries,
         targets=_targets(containers, environment.container),
@@ -204,6 +202,7 @@ def pod_builder(
             for index in range(replica.replicas)
             if framework.roles.is_master(job, replica, index)
         ),
+        allocated=allocated,
         on_node=context.placement == "create"
         and not (spec.get("schedulingGates") or replica.batch),
     )
@@ -263,6 +262,15 @@ def _targets(containers: tuple[Json, ...], name: str | None) -> frozenset[int]:
 def _with_env(container: Json, entries: Sequence[Json], own: set[str]) -> Json:
     kept = [entry for entry in container.get("env") or () if entry.get("name") not in own]
     return {**container, "env": [*kept, *entries]}
+
+
+def _placeless(spec: Json) -> Json:
+    """Return a pod's spec without the node that its author names.
+
+    The allocator reads that in the template, as one of the things that a place must satisfy; in
+    the pod it would go past all the others.
+    """
+    return {key: value for key, value in spec.items() if key != "nodeName"}
 
 
 def _init_containers(spec: Json, more: Sequence[Json]) -> Json:

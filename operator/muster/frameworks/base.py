@@ -31,6 +31,16 @@ class Waiting:
     """Brings kubectl to launchers that need it."""
 
 
+RESTRICTED: Final[Json] = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "runAsNonRoot": True,
+    "runAsUser": 65532,  # the images' own user is root
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+"""The security context of added containers: all that Pod Security asks of them anywhere."""
+
+
 @lru_cache(maxsize=4096)
 def init_containers(name: str, waiting: Waiting, address: str) -> tuple[Json, ...]:
     """Return the init containers of a pod that waits for that address.
@@ -72,6 +82,7 @@ def _built_in(name: str, waiting: Waiting, address: str) -> Json:
             "limits": {"cpu": "100m", "memory": "20Mi"},
             "requests": {"cpu": "50m", "memory": "10Mi"},
         },
+        "securityContext": RESTRICTED,
     }
 
 

@@ -17,6 +17,10 @@ from muster.api.model import Job, Json, Notice, Problem, Replica, RunPolicy, Sch
 from muster.frameworks.base import Framework, unsupported
 
 _OVERRULED: Final = "spec.{0} is ignored because spec.runPolicy.{0} is set"
+_FINALIZERS: Final = (
+    "spec.{}[{}].template.metadata.finalizers is ignored: pods that nobody lets go would hold "
+    "their nodes and their names for ever"
+)
 
 
 def load(framework: Framework, document: object, domain: str = "", home: str = "") -> Job:
@@ -47,9 +51,9 @@ def load(framework: Framework, document: object, domain: str = "", home: str = "
         run_policy=_run_policy(policy),
         options={key: _option(spec.get(key), d) for key, d in framework.spec.options.items()},
         status=status.read(raw.get("status")),
-        notices=tuple(
-            Notice("Warning", names.Event.LEGACY_FIELD_IGNORED, _OVERRULED.format(field))
-            for field in overruled
+        notices=(
+            *_ignored(names.Event.LEGACY_FIELD_IGNORED, map(_OVERRULED.format, overruled)),
+            *_ignored(names.Event.FINALIZERS_IGNORED, _held(framework, readable)),
         ),
     )
     own: Iterable[Notice] = ()
@@ -61,16 +65,32 @@ def load(framework: Framework, document: object, domain: str = "", home: str = "
     return replace(job, problems=found, notices=(*job.notices, *own))
 
 
+def _ignored(reason: names.Event, messages: Iterable[str]) -> Iterator[Notice]:
+    return (Notice("Warning", reason, message) for message in messages)
+
+
+def _held(framework: Framework, roles: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Yield what is said of templates whose pods would not go when they are deleted."""
+    for type_, role in roles.items():
+        if mapping(role["template"].get("metadata")).get("finalizers"):
+            yield _FINALIZERS.format(framework.spec_field, type_)
+
+
 def fold(fields: Iterable[str], spec: Mapping[str, Any]) -> tuple[Json, tuple[str, ...]]:
     """Return the spec's `runPolicy` with these of its top-level fields, and those it overrules.
 
     A field is overruled only if the run policy says something else.
     """
     written = mapping(spec.get("runPolicy"))
-    policy = {name: value for name, value in written.items() if value is not None}
-    old = {name: spec[name] for name in fields if spec.get(name) is not None}
+    policy = {name: value for name, value in written.items() if _given(name, value)}
+    old = {name: spec[name] for name in fields if _given(name, spec.get(name))}
     ignored = tuple(name for name in old if policy.get(name, old[name]) != old[name])
     return old | policy, ignored
+
+
+def _given(name: str, value: object) -> bool:
+    """Say whether a field of the policy says anything; an empty cleanPodPolicy never did."""
+    return bool(value) if name == "cleanPodPolicy" else value is not None
 
 
 def _problems(
@@ -82,7 +102,7 @@ def _problems(
     if own and framework.spec.first_breach:
         return
     reported = {problem.path for problem in own}
-    others = (*of_name(job), *written, *of_values(framework, job))
+    others = (*of_name(framework, job), *written, *of_values(framework, job))
     yield from (problem for problem in others if problem.path not in reported)
     roles = spec.get(framework.spec_field)
     # A kind's own rules may count on every role: one that could not be read is not in the job.
@@ -173,12 +193,17 @@ def canonical(framework: Framework, key: object) -> str | None:
     return next((type_ for type_ in framework.api.types if type_.lower() == wanted), None)
 
 
-def of_name(job: Job) -> Iterator[Problem]:
-    """Yield what is wrong with the name, alone or as the start of its children's names."""
+def of_name(framework: Framework, job: Job) -> Iterator[Problem]:
+    """Yield what is wrong with the name, alone or as the start of its children's names.
+
+    Names of pods may be longer than a label of DNS, those of services and hosts may not.
+    """
     reasons = names.dns1035(job.name)
     if reasons:
         detail = f'Invalid value: "{job.name}": should match: {",".join(reasons)}'
         yield Problem("metadata.name", detail)
+        return
+    if not (framework.pods.services or framework.pods.hostnames):
         return
     children = [r.pod_name(job.name, max(r.replicas - 1, 0)) for r in job.replicas]
     longest = max(children, key=len, default=job.name)

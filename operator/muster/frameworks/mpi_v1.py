@@ -134,6 +134,7 @@ def _init_containers(job: Job, replica: Replica, waiting: Waiting) -> Sequence[J
                 {"name": mpi.CONFIG, "mountPath": mpi.MOUNT},
             ],
             "resources": {"limits": amounts, "requests": amounts},
+            "securityContext": base.RESTRICTED,
         },
     )
 

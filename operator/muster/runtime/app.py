@@ -317,6 +317,7 @@ class Operator:
             settings.pending_pods_budget,
             settings.member_hold,
             settings.on_hold_expired,
+            settings.hide_other_namespaces,
         )
 
     def _unready(self) -> str:

@@ -259,6 +259,8 @@ class Settings:
     on_hold_expired: str = ""
     """release, restart or keep; empty: restart if the job allows restarts, else keep."""
     reservation_after: float = 600.0
+    hide_other_namespaces: bool = False
+    """Jobs are told of those of other namespaces without their names."""
     placement: str = "create"
     """create: pods are created on their nodes; bind: they are bound afterwards."""
     cluster_domain: str = ""
@@ -355,6 +357,8 @@ SCHEDULER = (
          "restarts, else keep)", convert=one_of("release", "restart", "keep")),
     Flag("reservation-after", "how long a gang waits until nodes are kept free for it although no "
          "estimate tells when there will be enough (10m)", convert=duration),
+    Flag("hide-other-namespaces", "jobs of other namespaces are not named in status and events "
+         "(false)", convert=boolean, switch=True),
     Flag("placement", "create: pods are created on their nodes; bind: they are bound afterwards "
          "(create)", convert=one_of("create", "bind")),
 )  # fmt: skip
