@@ -9,6 +9,7 @@ import pytest
 from harness import Api, Json, condition, condition_types, node_of, nothing_left, of_job, phase_of
 from kinds import BATCH, LAUNCHED, active, called, finish, job, size
 
+from muster.frameworks.base import RESTRICTED
 from sorts import SORTS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
@@ -240,3 +241,18 @@ def test_an_elastic_job_starts_with_the_workers_that_fit(shared_api: Api) -> Non
     found = api.wait_condition("growing", "Running", of="PyTorchJob")
     assert api.get("PodGroup", "growing")["spec"]["minMember"] == 2
     assert active(found)["Worker"] >= 2
+
+
+def test_what_is_added_passes_pod_security_restricted(shared_api: Api) -> None:
+    """In a namespace that demands it, jobs of every sort run whose own containers pass."""
+    api = shared_api
+    level = {"pod-security.kubernetes.io/enforce": "restricted"}
+    api.patch("Namespace", api.namespace, {"metadata": {"labels": level}})
+    for sort in SORTS:
+        made = job(sort, called(sort, "restricted"))
+        for role in made["spec"][SORTS[sort].spec_field].values():
+            (container,) = role["template"]["spec"]["containers"]
+            container["securityContext"] = RESTRICTED
+        api.create(made)
+    for sort in SORTS:
+        api.wait_condition(called(sort, "restricted"), "Succeeded", of=sort)
