@@ -23,7 +23,13 @@ from troubled import CPUS, NODES, Outcome, Player, Replicas
 from muster.local import handle
 from muster.local.handle import Cluster
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.long,
+    pytest.mark.skipif(
+        "MUSTER_FAULT_SEEDS" not in os.environ, reason="`make faults` and `make nightly` run it"
+    ),
+]
 
 NODE = {"cpu": str(CPUS)}
 """All that a node has."""

@@ -16,7 +16,7 @@ import pytest
 from harness import PATIENCE, Api, Json
 
 from muster.kube.auth import connect
-from muster.kube.client import Kube
+from muster.kube.client import Exactly, Kube
 from muster.kube.collection import Collection
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.informer import Informer
@@ -241,7 +241,10 @@ def test_own_writes_are_known_at_once_and_not_undone(api: Api) -> None:
             # The watch tells of 2 to 9 while the write is known already.
             for value in range(2, 10):
                 await server.change("name", str(value))
-            stored = await kube.patch(path, {"data": {"v": "mine"}}, PriorityLevel.PLACEMENT)
+            exactly = Exactly((await kube.get(path))["metadata"]["uid"])
+            mine = {"data": {"v": "mine"}}
+            stored = await kube.patch(path, exactly, mine, PriorityLevel.PLACEMENT)
+            assert stored is not None
             copy.held.apply(stored)
             assert copy.values == {"name": "mine"}
             uid = stored["metadata"]["uid"]

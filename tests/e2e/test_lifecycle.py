@@ -44,10 +44,11 @@ def test_suspended_while_running_frees_its_room_when_it_is_free(shared_api: Api)
     api, since = shared_api, shared_api.revision("TFJob")
     pods_since = api.revision("Pod")
     document = tfjob("pause", run="forever", cleanPodPolicy="None")
-    held = document["spec"]["tfReplicaSpecs"]["Worker"]["template"]["metadata"]
-    held["finalizers"] = ["test.muster/hold"]
     api.create(document)
     started = api.wait_job("pause", lambda j: counted(j, "active") == 2)["status"]["startTime"]
+    for pod in api.pods():
+        held = {"finalizers": ["test.muster/hold"]}
+        api.patch("Pod", pod["metadata"]["name"], {"metadata": held})
     api.patch("TFJob", "pause", {"spec": {"runPolicy": {"suspend": True}}})
     job = api.wait_condition("pause", "Suspended")
     assert step(job) == ["+Created", "-Running", "+Suspended"]
@@ -74,8 +75,6 @@ def _resume_and_end(api: Api, since: str) -> None:
     api.patch("TFJob", "pause", {"spec": {"runPolicy": {"suspend": False}}})
     job = api.wait_job("pause", lambda j: counted(j, "active") == 2)
     assert now - 1 <= seconds(job["status"]["startTime"]) <= time.time()
-    for pod in api.pods():
-        api.patch("Pod", pod["metadata"]["name"], {"metadata": {"finalizers": None}})
     assert steps(api, since, "pause") == [
         ["+Created"],
         ["+Created", "+Running"],

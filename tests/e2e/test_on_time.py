@@ -96,12 +96,12 @@ def test_a_job_made_anew_waits_for_no_timer(ample: Api) -> None:
     """Old pods that take long to go hold the names; the moment they are gone, all is made."""
     api = ample
     document = tfjob("heir", workers=3, run="forever")
-    metadata = document["spec"]["tfReplicaSpecs"]["Worker"]["template"]["metadata"]
-    metadata["finalizers"] = ["test.muster/hold"]
     api.create(document)
     old = api.wait_pods(3, "Running", "heir")
+    for pod in old:
+        held = {"finalizers": ["test.muster/hold"]}
+        api.patch("Pod", pod["metadata"]["name"], {"metadata": held})
     api.delete("TFJob", "heir")
-    metadata["finalizers"] = []
     api.create(document)
     api.wait_condition("heir", "Created")
     api.wait_pods(3, "Terminating", "heir")
