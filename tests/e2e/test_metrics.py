@@ -7,7 +7,7 @@ import re
 import time
 
 import pytest
-from harness import PATIENCE, Api, Operator, add_nodes, tfjob
+from harness import PATIENCE, Api, Operator, StartOperator, add_nodes, tfjob
 
 pytestmark = pytest.mark.e2e
 
@@ -36,8 +36,9 @@ def settled(operator: Operator, namespace: str, jobs: dict[str, int]) -> dict[st
         time.sleep(0.05)  # a metric has no event to wait for
 
 
-def test_every_transition_is_counted_once(api: Api, operator: Operator) -> None:
+def test_every_transition_is_counted_once(api: Api, start_operator: StartOperator) -> None:
     """Also by an operator that is started again: what it finds done it does not count."""
+    operator = start_operator(fresh=True)
     add_nodes(api, {"cpu": "8"})
     api.create(tfjob("good", run="0", cleanPodPolicy="All"))
     api.create(tfjob("bad", run="0", exits="1", ttlSecondsAfterFinished=0))

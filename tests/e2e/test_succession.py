@@ -12,7 +12,11 @@ from harness import tfjob
 from tally import Tally
 from troubled import Player, Replicas
 
-pytestmark = [pytest.mark.e2e, pytest.mark.punctual]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.punctual,
+    pytest.mark.skipif("MUSTER_TAKEOVERS" not in os.environ, reason="`make faults` measures it"),
+]
 
 TAKEOVERS = int(os.environ.get("MUSTER_TAKEOVERS") or "1")
 PROMPT = {signal.SIGKILL: 15.0, signal.SIGTERM: 2.0}
