@@ -110,8 +110,9 @@ class Server:
         """Seconds that an answer, or an event, may take."""
         for name, count in cpus.items():
             amounts = {"cpu": str(count), "memory": "64Gi", "pods": "110"}
-            self.put("nodes", {"metadata": {"name": name}, "status": {
-                "allocatable": amounts, "conditions": [{"type": "Ready", "status": "True"}]}})  # fmt: skip
+            ready = [{"type": "Ready", "status": "True"}]
+            status = {"allocatable": amounts, "conditions": ready}
+            self.put("nodes", {"metadata": {"name": name}, "status": status})
 
     def spawn(self, work):
         """Have something done beside all else."""
@@ -304,10 +305,7 @@ class Server:
         return 201, {"kind": "Status"}
 
     def _delete(self, key, found, _sub, body):
-        if (body or {}).get("preconditions", {}).get("uid", "") not in (
-            "",
-            found["metadata"]["uid"],
-        ):
+        if body["preconditions"]["uid"] != found["metadata"]["uid"]:
             return fail(409, "Conflict")
         return 200, copy.deepcopy(self.delete(key, found))
 
@@ -447,9 +445,11 @@ class Process:
         )
         kube.recovered = self.queue.hurry
         rows = [FRAMEWORKS[kind] for kind in KINDS]
-        self.store = Store(
-            gang.EMBEDDED, rows, callbacks=Callbacks(self.queue.add, lambda: self.loop.trigger())
-        )
+
+        def trigger():
+            self.loop.trigger()
+
+        self.store = Store(gang.EMBEDDED, rows, callbacks=Callbacks(self.queue.add, trigger))
         self.informers = Informers(kube, self.store)
         self.jobs = [
             Informer(kube, Resource(names.GROUP, row.version, row.plural),
@@ -507,8 +507,11 @@ def play(story, seed, cpus):
             for task in list(server.tasks):
                 task.cancel()
 
+    def now():
+        return START + loop.time()
+
     with (
-        mock.patch.object(time, "time", lambda: START + loop.time()),
+        mock.patch.object(time, "time", now),
         mock.patch.object(time, "monotonic", loop.time),
         asyncio.Runner(loop_factory=lambda: loop) as runner,
     ):

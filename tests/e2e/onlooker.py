@@ -137,13 +137,12 @@ def caught_up(known: Iterable[Json], listed: Sequence[Json]) -> Iterator[tuple[s
     """
     there = {found["metadata"]["uid"] for found in listed}
     yield from (("DELETED", old) for old in known if old["metadata"]["uid"] not in there)
-    ended = [found.get("status", {}).get("phase") in ("Succeeded", "Failed") for found in listed]
-    for over in (True, False):
-        yield from (
-            ("ADDED", found)
-            for found, is_over in zip(listed, ended, strict=True)
-            if is_over is over
-        )
+    yield from (("ADDED", found) for found in listed if _is_over(found))
+    yield from (("ADDED", found) for found in listed if not _is_over(found))
+
+
+def _is_over(pod: Json) -> bool:
+    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
 
 
 Rank = tuple[str, str, str, str]
@@ -203,7 +202,7 @@ def twins(seen: Iterable[Seen]) -> Iterator[str]:
         if place is None:
             continue
         uid = one.object["metadata"]["uid"]
-        over = one.gone or one.object.get("status", {}).get("phase") in ("Succeeded", "Failed")
+        over = one.gone or _is_over(one.object)
         if over:
             there[place].pop(uid, None)
         elif uid not in there[place]:
@@ -279,7 +278,7 @@ def overfull(seen: Iterable[Seen], cpus: Mapping[str, float]) -> Iterator[str]:
         if not node:
             continue
         uid = one.object["metadata"]["uid"]
-        over = one.gone or one.object.get("status", {}).get("phase") in ("Succeeded", "Failed")
+        over = one.gone or _is_over(one.object)
         if over:
             held[node].pop(uid, None)
         else:

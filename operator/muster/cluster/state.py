@@ -270,8 +270,9 @@ class ClusterColumns:
             self._settle(namespace, name)
 
     def send(self, namespace: str, name: str, pod: str) -> Flight:
-        """Count the room of an assumed pod that is being written, whatever becomes of the
-        assumption, until it is seen, or until it has `landed`.
+        """Count the room of an assumed pod until it is seen or has `landed`.
+
+        Whatever becomes of the assumption meanwhile: the server may have the pod by then.
         """
         use = replace(self._uses[namespace, name, ""], uid=f"sent-{next(self._sent)}")
         flight = Flight(use, pod)
