@@ -40,14 +40,15 @@ from muster.store.store import Callbacks, Store
 from world import merge
 
 START = 1_700_000_000.0
-KINDS = ("TFJob", "PyTorchJob")
+KINDS = ("TFJob", "PyTorchJob", "MPIJob")
 PLURALS = {
     **{resource.plural: kind for kind, resource in OF_KIND.items()},
     **{FRAMEWORKS[kind].plural: kind for kind in KINDS},
     "podgroups": "PodGroup",
+    "secrets": "Secret",
     "events": "Event",
 }
-JOBS = frozenset(FRAMEWORKS[kind].plural for kind in KINDS)
+OWNERS = frozenset({"jobs", *(FRAMEWORKS[kind].plural for kind in KINDS)})
 OVER = ("Succeeded", "Failed")
 
 
@@ -158,7 +159,7 @@ class Server:
         document["metadata"]["resourceVersion"] = str(self.version)
         self.note("DELETED", key[0], document)
         uid = document["metadata"]["uid"]
-        if key[0] in JOBS:
+        if key[0] in OWNERS:
             self.spawn(self.collect(uid))
 
     def check(self, node):
@@ -180,9 +181,43 @@ class Server:
         for _ in range(3):
             await asyncio.sleep(self.dice.choice((0.1, 0.5, 1.0)))
             for key, found in list(self.objects.items()):
-                owners = found["metadata"].get("ownerReferences") or ()
-                if any(owner["uid"] == uid for owner in owners):
+                if owned(found, uid):
                     self.delete(key, found)
+
+    async def make(self, key, uid):
+        """Make pods for a batch Job as its controller does: one, and the next when it has failed.
+
+        `made`: the uid of its last pod. It is held back while it is suspended, and its start time
+        is that of its last resumption.
+        """
+        made, held = "", True
+        while (job := self.objects.get(key)) is not None and job["metadata"]["uid"] == uid:
+            status = job.setdefault("status", {})
+            mine = {k: o for k, o in self.objects.items() if k[0] == "pods" and owned(o, uid)}
+            living = [k for k, o in mine.items() if o["status"]["phase"] not in OVER]
+            ends = [o["status"]["phase"] for o in mine.values() if o["metadata"]["uid"] == made]
+            if job["spec"].get("suspend"):
+                for at in living:
+                    self.delete(at, self.objects[at])
+                held = True
+            elif ends == ["Succeeded"]:
+                ended = {"type": "Complete", "status": "True"}
+                job["status"] = {**status, "conditions": [ended], "completionTime": self.now}
+                self.put("jobs", job)
+                return
+            elif held:
+                held = False
+                status["startTime"] = self.now
+                self.put("jobs", job)
+            elif not living:
+                template = copy.deepcopy(job["spec"]["template"])
+                owner = {"apiVersion": "batch/v1", "kind": "Job", "name": key[2], "uid": uid}
+                meta = template["metadata"]
+                meta |= {"name": f"{key[2]}-{self.version}", "ownerReferences": [
+                    {**owner, "controller": True}]}  # fmt: skip
+                _, pod = self.create("pods", key[1], template)
+                made = pod["metadata"]["uid"]
+            await asyncio.sleep(self.dice.choice((0.05, 0.2, 0.5)))
 
     def delete(self, key, found):
         """Begin to take an object away; return what is left of it."""
@@ -286,6 +321,8 @@ class Server:
         stored = self.put(plural, document)
         if plural == "pods" and stored["spec"].get("nodeName"):
             self.spawn(self.run(key, stored["metadata"]["uid"]))
+        if plural == "jobs":
+            self.spawn(self.make(key, stored["metadata"]["uid"]))
         return 201, copy.deepcopy(stored)
 
     def _get(self, _key, found, _sub, _body):
@@ -319,6 +356,8 @@ class Server:
         asked = {k: v for k, v in asked.items() if k not in ("uid", "resourceVersion")}
         merge(after, {"status": body.get("status")} if sub == "status" else
               {**body, **({"metadata": asked} if asked else {})})  # fmt: skip
+        if key[0] == "jobs" and (why := fixed(found, after)):
+            return fail(422, "Invalid", why)
         if after != found:
             if after.get("spec") != found.get("spec"):
                 after["metadata"]["generation"] += 1
@@ -330,6 +369,21 @@ def cpu(pod):
     """Return the CPUs that a pod takes."""
     requests = (c.get("resources", {}).get("requests", {}) for c in pod["spec"]["containers"])
     return sum(float(parse(r["cpu"])) for r in requests if "cpu" in r)
+
+
+def owned(document, uid):
+    """Say whether that is its owner."""
+    return any(o["uid"] == uid for o in document["metadata"].get("ownerReferences") or ())
+
+
+def fixed(before, after):
+    """Return what of a batch Job cannot be changed as it is, as the server does."""
+    suspended, started = before["spec"].get("suspend"), before.get("status", {}).get("startTime")
+    if before["spec"]["template"] != after["spec"]["template"] and (started or not suspended):
+        return "spec.template: field is immutable"
+    if started and "startTime" not in after["status"] and not suspended:
+        return "status.startTime: cannot be removed for unsuspended job"
+    return ""
 
 
 def chosen(document, params):
@@ -466,7 +520,8 @@ class Process:
             kube, self.store, gang.EMBEDDED, lambda _n: Context(), recorder, metrics, self.loop
         )
         self._parts = [self.informers.run(), recorder.run(), self._work()]
-        self._parts += [informer.run() for informer in self.jobs]
+        granted = self.informers.grant(names.BATCH_JOB)
+        self._parts += [informer.run() for informer in (*self.jobs, *granted)]
 
     async def _pass(self, key):
         after = await self.reconciler.reconcile(key)

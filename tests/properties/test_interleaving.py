@@ -9,6 +9,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import rehearsal
+from mpijobs import mpijob
+from muster.frameworks import FRAMEWORKS
 from rehearsal import Process
 from world import of_kind
 
@@ -27,6 +29,7 @@ FATES = {
 """How a job is made, its run policy, and the condition that it must come to; empty: it is gone."""
 DRAWN = (*FATES, "paused", "paused", "doomed", "wide", "done")
 """What lets go of room while pods are on their way is drawn more often."""
+LAUNCHED = frozenset({"done", "paused", "doomed", "brief"})
 PACES = ((0.0, 0.01), (0.0, 0.05, 0.3), (0.0, 0.02, 1.2))
 DOWN = 2.0
 """Seconds without an operator: what one has sent before its end is done by then."""
@@ -35,15 +38,23 @@ DOWN = 2.0
 def document(kind, fate, name, *, cpu="1", workers=None):
     """Return a job."""
     fields, run_policy, _ = FATES[fate]
-    container = {"name": {"TFJob": "tensorflow", "PyTorchJob": "pytorch"}[kind], "image": "i"}
-    container["resources"] = {"requests": {"cpu": cpu}}
     told = {"run": fields.get("run", "1"), "exits": fields.get("exits", "0")}
-    role = {
-        "replicas": workers or fields.get("workers", 2),
-        "restartPolicy": fields.get("restart", "Never"),
-        "template": {"metadata": {"annotations": told}, "spec": {"containers": [container]}},
-    }
-    made = of_kind(kind, policy=run_policy, Worker=role)
+
+    def role(replicas, told):
+        container = {"name": FRAMEWORKS[kind].pods.container or "mpi", "image": "i"}
+        container["resources"] = {"requests": {"cpu": cpu}}
+        return {
+            "replicas": replicas,
+            "restartPolicy": fields.get("restart", "Never"),
+            "template": {"metadata": {"annotations": told}, "spec": {"containers": [container]}},
+        }
+
+    count = workers or fields.get("workers", 2)
+    made = of_kind(kind, policy=run_policy, Worker=role(count, told))
+    if kind == "MPIJob":
+        policy = {**run_policy, "cleanPodPolicy": "All"}
+        made = mpijob("v2beta1", policy=policy, launcher=role(1, told), workers=count)
+        made["spec"]["mpiReplicaSpecs"]["Worker"] = role(count, {"run": "forever"})
     made["metadata"]["name"] = name
     return made
 
@@ -111,7 +122,9 @@ async def story(server, dice):
     async with asyncio.TaskGroup() as acts:
         for index in range(dice.randint(3, 8)):
             fate = dice.choice(DRAWN)
-            acts.create_task(users.act(dice.choice(rehearsal.KINDS), fate, f"{fate}-{index}"))
+            # A batch Job's own limits are not played.
+            kinds = rehearsal.KINDS[: 3 if fate in LAUNCHED else 2]
+            acts.create_task(users.act(dice.choice(kinds), fate, f"{fate}-{index}"))
         for _ in range(dice.choice((0, 0, 1, 2))):
             await asyncio.sleep(dice.uniform(0.2, 2))
             await killed(process)
