@@ -137,6 +137,10 @@ class Frozen:
     tenancy: Tenancy | None
 
 
+SENT: Final = "sent-"
+"""Begins what stands for the uid of pods of which nobody knows theirs."""
+
+
 @dataclass(slots=True, eq=False)
 class Flight:
     """A pod on its way to the server: nobody knows yet whether it has come to its node."""
@@ -274,7 +278,7 @@ class ClusterColumns:
 
         Whatever becomes of the assumption meanwhile: the server may have the pod by then.
         """
-        use = replace(self._uses[namespace, name, ""], uid=f"sent-{next(self._sent)}")
+        use = replace(self._uses[namespace, name, ""], uid=f"{SENT}{next(self._sent)}")
         flight = Flight(use, pod)
         for key in flight.names:
             self._flights.setdefault(key, []).append(flight)
@@ -294,19 +298,20 @@ class ClusterColumns:
         """Count the room of pods under way that nothing else stands for."""
         for flight in tuple(self._flights.get((namespace, name), ())):
             use = flight.use
-            seen = any(
-                (other.namespace, other.name) == (use.namespace, flight.pod)
-                and not other.deleting
-                and other.uid
-                and not other.uid.startswith("sent-")
-                for other in self.on(use.node)
-            )
-            if seen and flight.answered:
-                self.landed(flight)
-            elif seen or self.assumed.get((use.namespace, use.name)) == use.node:
+            if self.assumed.get((use.namespace, use.name)) == use.node:
                 self._remove(use.key)
-            else:
+            elif not self._is_seen(flight):
                 self._put(use)
+            elif flight.answered:
+                self.landed(flight)
+            else:
+                self._remove(use.key)
+
+    def _is_seen(self, flight: Flight) -> bool:
+        """Say whether a pod of that name is on the node, and is not an older one that goes."""
+        pod = flight.use.namespace, flight.pod
+        there = (use for use in self.on(flight.use.node) if (use.namespace, use.name) == pod)
+        return any(use.uid and not use.uid.startswith(SENT) and not use.deleting for use in there)
 
     def contents(self) -> tuple[list[NodeView], list[PodUse], Mapping[str, Mapping[str, str]]]:
         """Return all nodes, all that pods take of them, and the labels of namespaces."""
