@@ -46,8 +46,9 @@ log = logging.getLogger(__name__)
 SHORTEST_PAUSE = 0.05
 """Seconds between two cycles at the least: of a hundred jobs that come in each asks for one."""
 BACKOFF = Backoff(0.1, 30.0)
-DOUBT = 30.0
-"""Seconds in which a pod is seen of which the server has not said whether it is there."""
+DOUBT = 5.0
+"""Seconds in which a pod is seen of which the server has not said whether it is there. A server
+gives up what is under way when its client goes, so that moments would do."""
 BUSY_SHARE = 1.0
 """A cycle that took t seconds is followed by a pause of as long, at most a schedule period."""
 NEWS_PER_SECOND = 50
