@@ -15,7 +15,7 @@ import json
 import random
 import selectors
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from unittest import mock
 
 import aiohttp
@@ -27,7 +27,7 @@ from muster.api.quantity import parse
 from muster.cluster.gangs import GangRules
 from muster.controller.model import Context
 from muster.frameworks import FRAMEWORKS
-from muster.kube.client import BROKEN, ApiError, FencedError, Kube
+from muster.kube.client import BROKEN, WATCH_SECONDS, ApiError, FencedError, Kube
 from muster.kube.events import EventRecorder
 from muster.kube.informer import Informer
 from muster.kube.resources import OF_KIND, Resource
@@ -101,8 +101,10 @@ class Server:
     def __init__(self, dice, cpus):
         """Begin with nodes of so many CPUs each, by name."""
         self.dice, self.cpus = dice, cpus
-        self.objects, self.log, self.version = {}, [], 0
-        self.news = asyncio.Event()
+        self.objects, self.version = {}, 0
+        self.log = defaultdict(list)
+        """Plural -> version, labels and event, as a watch shows it."""
+        self.news = defaultdict(asyncio.Event)
         self.wrong, self.made = [], Counter()
         self.tasks = set()
         self.trouble = 0.0
@@ -145,8 +147,10 @@ class Server:
 
     def note(self, verb, plural, document):
         """Tell of a change."""
-        self.log.append((self.version, verb, plural, copy.deepcopy(document)))
-        self.news.set()
+        line = json.dumps({"type": verb, "object": document}).encode() + b"\n"
+        labels = document["metadata"].get("labels") or {}
+        self.log[plural].append((self.version, labels, line))
+        self.news[plural].set()
         if plural == "pods":
             self.check(document["spec"].get("nodeName"))
 
@@ -276,6 +280,10 @@ class Server:
         if (found := self.objects.get(key)) is not None:
             self.delete(key, found)
 
+    def has_begun(self, job):
+        """Say whether there is a pod of that job."""
+        return any(p == "pods" and name.startswith(f"{job}-") for p, _, name in self.objects)
+
     # What is asked of it.
 
     def serve(self, method, path, params, body):
@@ -304,8 +312,12 @@ class Server:
 
     def listing(self, plural, namespace, params):
         """Return a list."""
-        items = [copy.deepcopy(o) for (p, n, _), o in self.objects.items()
-                 if p == plural and namespace in ("", n) and chosen(o, params)]  # fmt: skip
+        items = [
+            copy.deepcopy(found)
+            for (p, n, _), found in self.objects.items()
+            if p == plural and namespace in ("", n)
+            if chosen(found["metadata"].get("labels") or {}, params)
+        ]
         return {"metadata": {"resourceVersion": str(self.version)}, "items": items}
 
     def create(self, plural, namespace, body):
@@ -386,9 +398,9 @@ def fixed(before, after):
     return ""
 
 
-def chosen(document, params):
-    """Say whether a label selector takes an object."""
-    selector, labels = params.get("labelSelector", ""), document["metadata"].get("labels") or {}
+def chosen(labels, params):
+    """Say whether a label selector takes what has these labels."""
+    selector = params.get("labelSelector", "")
     if selector.startswith("!"):
         return selector[1:] not in labels
     return not selector or selector in labels
@@ -467,21 +479,23 @@ class _Stream:
         self.server, self.plural, self.params = server, plural, params
 
     async def iter_any(self):
-        server, at = self.server, int(self.params["resourceVersion"])
-        index = next((i for i, e in enumerate(server.log) if e[0] > at), len(server.log))
-        ends = asyncio.get_running_loop().time() + 75
-        while asyncio.get_running_loop().time() < ends:
-            if index == len(server.log):
-                server.news.clear()
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(5):
-                        await server.news.wait()
-                continue
-            _, verb, plural, document = server.log[index]
+        server, log = self.server, self.server.log[self.plural]
+        at, loop = int(self.params["resourceVersion"]), asyncio.get_running_loop()
+        index = next((i for i, event in enumerate(log) if event[0] > at), len(log))
+        ends = loop.time() + WATCH_SECONDS
+        while True:
+            while index == len(log):
+                server.news[self.plural].clear()
+                try:
+                    async with asyncio.timeout_at(ends):
+                        await server.news[self.plural].wait()
+                except TimeoutError:
+                    return
+            _, labels, line = log[index]
             index += 1
-            if plural == self.plural and chosen(document, self.params):
+            if chosen(labels, self.params):
                 await asyncio.sleep(server.dice.choice(server.slow))
-                yield json.dumps({"type": verb, "object": document}).encode() + b"\n"
+                yield line
 
 
 class Process:
