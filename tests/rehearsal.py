@@ -96,7 +96,9 @@ def _tell(future, result):
 
 
 class Server:
-    """Holds all objects; `wrong` is what must never have been."""
+    """Holds all objects; `wrong` is what must never have been, `risen` the pods that were made
+    again after they had succeeded.
+    """
 
     def __init__(self, dice, cpus):
         """Begin with nodes of so many CPUs each, by name."""
@@ -105,7 +107,8 @@ class Server:
         self.log = defaultdict(list)
         """Plural -> version, labels and event, as a watch shows it."""
         self.news = defaultdict(asyncio.Event)
-        self.wrong, self.made = [], Counter()
+        self.wrong, self.risen, self.made = [], [], Counter()
+        self.succeeded = set()
         self.tasks = set()
         self.trouble = 0.0
         """Share of the requests that fare badly."""
@@ -262,6 +265,8 @@ class Server:
         await asyncio.sleep(float(told["run"]))
         if (pod := there()) is None:
             return
+        if told["exits"] == "0":
+            self.succeeded.add(key)
         codes = [int(code) for code in told["exits"].split(",")]
         code = codes[min(self.made[key], len(codes)) - 1]
         ended = {"name": pod["spec"]["containers"][0]["name"],
@@ -330,6 +335,8 @@ class Server:
         document = {"kind": PLURALS[plural], **body}
         meta.pop("uid", None)
         self.made[key] += 1
+        if key in self.succeeded:
+            self.risen.append(meta["name"])
         stored = self.put(plural, document)
         if plural == "pods" and stored["spec"].get("nodeName"):
             self.spawn(self.run(key, stored["metadata"]["uid"]))
