@@ -601,7 +601,7 @@ class TestNative:
         assert policy == {"gang": {"minCount": 3}}
 
     def test_a_new_size_goes_into_the_group_where_it_is(self):
-        """On 1.37: the same object, while its pods exist; its priority would still need a new one."""
+        """On 1.37, while its pods exist; its priority would still need a new one."""
         context = Context(priorities={"high": 1})
         world = World(tfjob(Worker=2), backend=gang.KUBERNETES, context=context).settle()
         uid = world.objects["PodGroup", "mnist"]["metadata"]["uid"]

@@ -241,7 +241,8 @@ def test_the_older_version_is_built_from_requirements_of_its_own(go: Path) -> No
     assert "gitVersion=v1.36.3" in older
     assert "gitMinor=36" in older
     assert [folder.parent.name for folder in folders] == ["v1.37.1", "v1.36.3"]
-    assert "k8s.io/kubernetes v1.36.3\n" in (binaries._module() / "kubernetes-1.36.mod").read_text()
+    required = (binaries._module() / "kubernetes-1.36.mod").read_text()
+    assert "k8s.io/kubernetes v1.36.3\n" in required
 
 
 def test_a_build_is_done_once(go: Path) -> None:
