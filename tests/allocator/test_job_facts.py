@@ -261,7 +261,7 @@ class TestGang:
         assert not see(job=critical).critical
         # Quotas that have classes as their scope see it, too.
         assert gangs.templates(job)["Worker"] == job.replicas[0].template
-        spec = gangs.templates(job, (), {"high"})["Worker"]["spec"]
+        spec = gangs.templates(job, {"high"})["Worker"]["spec"]
         assert spec["priorityClassName"] == "high"
 
     def test_pods_of_another_scheduler(self):

@@ -33,7 +33,7 @@ def needed(backend="none", namespaces=(), lease=None):
 
 def optional(backend):
     """Return what a backend can do without."""
-    return access.accesses(gang.BACKENDS[backend].optional, ())
+    return access.accesses(gang.BACKENDS[backend].optional.values(), ())
 
 
 def granted(*paths):

@@ -20,7 +20,7 @@ from muster.api import names
 from muster.api.model import GroupView, Job, PodView
 from muster.api.reasons import GangPhase
 from muster.api.status import Verdict
-from muster.cluster import gangs, podgroups, quota, tasks
+from muster.cluster import gangs, podgroups, tasks
 from muster.cluster.gangs import GangRules
 from muster.cluster.podgroups import Member, Terms
 from muster.cluster.pods import PodShape
@@ -115,6 +115,8 @@ class _Kind:
             rules = replace(settings.rules, priorities=dict(settings.rules.priorities))
             self._settings = replace(settings, rules=rules)
             self._epoch += 1
+        if self._store.collections[names.RUNTIME_CLASS].complete:
+            self._store.quotas.know_runtimes()
         self._stranded = frozenset(map(self.key_of, self._store.stranded()))
 
     def _lost(
@@ -244,13 +246,13 @@ class JobMembers(_Kind):
         return self._as_of_now(entry, job.namespace, nodes, _Now(until, loses_at, creating))
 
     def _template(self, job: Job, of: tuple[str, int, int, int]) -> Template:
-        book, rules = self._store.quotas, self._settings.rules
-        views, ranges = book.quotas(job.namespace), book.ranges(job.namespace)
-        shapes = gangs.shapes_of(job, ranges)
-        found = gangs.templates(job, ranges, rules.priorities)
+        rules = self._settings.rules
+        admission = self._store.quotas.admission(job.namespace)
+        shapes = gangs.shapes_of(job, admission)
+        found = gangs.templates(job, rules.priorities)
         templates = {t.lower(): whole for t, whole in found.items()}
-        charges = {role: quota.charge(t, views) for role, t in templates.items()}
-        obstacles = (quota.obstacle(role, t, views, ranges) for role, t in templates.items())
+        charges = {role: admission.charge(admission.admitted(t)) for role, t in templates.items()}
+        obstacles = (admission.obstacle(role, t) for role, t in templates.items())
         free = [r for r in job.replicas if tasks.gated(r) or not gangs.ours(r, rules)]
         return Template(
             of=of,

@@ -50,6 +50,7 @@ class Reason(StrEnum):
     QUEUE_NOT_OPEN = "QueueNotOpen"
     NOT_ADMITTED = "NotAdmitted"
     PRIORITY_CLASS_NOT_FOUND = "PriorityClassNotFound"
+    RUNTIME_CLASS_NOT_FOUND = "RuntimeClassNotFound"
     FOREIGN_SCHEDULER = "ForeignScheduler"
     UNSUPPORTED_CONSTRAINT = "UnsupportedConstraint"
     GANG_SCHEDULER_MISSING = "GangSchedulerMissing"
@@ -77,6 +78,7 @@ HOPELESS: Final = frozenset(
         Reason.QUEUE_NOT_FOUND,
         Reason.QUEUE_NOT_OPEN,
         Reason.PRIORITY_CLASS_NOT_FOUND,
+        Reason.RUNTIME_CLASS_NOT_FOUND,
         Reason.FOREIGN_SCHEDULER,
         Reason.UNSUPPORTED_CONSTRAINT,
         Reason.UNREADABLE,

@@ -12,7 +12,7 @@ from muster.api import edge, names, quantity
 from muster.api.model import Job, Json, PodView, Replica
 from muster.cluster import quota, tasks
 from muster.cluster.pods import PodShape, shape_of
-from muster.cluster.quota import LimitView
+from muster.cluster.quota import Admission
 from muster.cluster.tasks import RoleInput, TaskSet
 from muster.controller import policies
 from muster.controller.templates import labels
@@ -208,7 +208,7 @@ def task_sets(
             priority=rules.priorities.get(demand.pod_class(job, replica, rules.priorities), 0),
             places={i: replica.pod_name(job.name, i) for i in range(replica.replicas)},
             gated=tasks.gated(replica),
-            selector=tasks.selector(replica.template),
+            selector=dict(shapes[replica.type].selector),
             charge=charges.get(replica.role) or {},
         )
         for replica in placed_here(job, rules)
@@ -290,19 +290,18 @@ def restarts(job: Job) -> bool:
     return all(r.restart_policy != names.RestartPolicy.NEVER for r in job.replicas)
 
 
-def templates(
-    job: Job, ranges: Sequence[LimitView] = (), classes: Container[str] = ()
-) -> dict[str, Json]:
-    """Return the template of each role as its pods will be created, by type.
+def templates(job: Job, classes: Container[str] = ()) -> dict[str, Json]:
+    """Return the template of each role as its pods are sent to the API server, by type.
 
-    With the defaults of its namespace's limit ranges; `classes`: the PriorityClasses that exist.
+    `classes`: the PriorityClasses that exist.
     """
-    return {r.type: quota.defaulted(_whole(job, r, classes), ranges) for r in job.replicas}
+    return {r.type: _whole(job, r, classes) for r in job.replicas}
 
 
-def shapes_of(job: Job, ranges: Sequence[LimitView] = ()) -> dict[str, PodShape]:
+def shapes_of(job: Job, admission: Admission = quota.FREE) -> dict[str, PodShape]:
     """Return the shape of each role. Raises ValueError for a quantity that is none."""
-    common, whole = labels(job, frameworks.of(job)), templates(job, ranges)
+    common = labels(job, frameworks.of(job))
+    whole = {type_: admission.admitted(t) for type_, t in templates(job).items()}
     return {
         replica.type: shape_of(
             _bare(whole[replica.type]), job.namespace, {**common, names.REPLICA_TYPE: replica.role}

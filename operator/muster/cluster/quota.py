@@ -14,6 +14,8 @@ from typing import Final, TypeVar
 from muster.api import podtemplate, quantity
 from muster.api.model import Json
 from muster.api.reasons import Reason
+from muster.cluster import runtimeclass
+from muster.cluster.runtimeclass import Runtimes, RuntimeView
 from muster.scheduler.model import Quota, Refusal
 
 POD: Final = 1000
@@ -82,10 +84,39 @@ class LimitView:
 V = TypeVar("V", QuotaView, LimitView)
 
 
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What admission goes by for new pods of one namespace."""
+
+    quotas: Sequence[QuotaView] = ()
+    ranges: Sequence[LimitView] = ()
+    runtimes: Runtimes = None
+
+    def admitted(self, template: Json) -> Json:
+        """Return a template as its pods will be created."""
+        return runtimeclass.applied(defaulted(template, self.ranges), self.runtimes)
+
+    def charge(self, admitted: Json) -> Mapping[str, int]:
+        """Return what one new pod takes of each quota that counts it, by dimension."""
+        return charge(admitted, self.quotas)
+
+    def obstacle(self, role: str, written: Json) -> Refusal | None:
+        """Return why the API server would take no pod of that template, as it is written."""
+        by_class = runtimeclass.obstacle(role, written, self.runtimes)
+        return by_class or obstacle(role, self.admitted(written), self.quotas, self.ranges)
+
+
+FREE: Final = Admission()
+"""Where nothing is known that counts for new pods."""
+
+
 class QuotaBook:
-    """The quotas and limit ranges of every namespace."""
+    """What admission goes by: the quotas and limit ranges of every namespace, the runtimes."""
 
     def __init__(self) -> None:
+        self.runtimes: Mapping[str, RuntimeView] = {}
+        self.knows_runtimes = False
+        """Whether a runtime that is not here does not exist."""
         self._quotas: dict[str, dict[str, QuotaView]] = {}
         self._ranges: dict[str, dict[str, LimitView]] = {}
         self.version = 0
@@ -109,6 +140,22 @@ class QuotaBook:
         """Take in that a limit range came, changed or went."""
         _put(self._ranges, before, after)
         self.version += before != after
+
+    def runtime_changed(self, before: RuntimeView | None, after: RuntimeView | None) -> None:
+        """Take in that a RuntimeClass came, changed or went."""
+        kept = {n: v for n, v in self.runtimes.items() if before is None or n != before.name}
+        self.runtimes = kept if after is None else {**kept, after.name: after}
+        self.version += before != after
+
+    def know_runtimes(self) -> None:
+        """Take in that all runtimes that there are have been shown."""
+        self.version += not self.knows_runtimes
+        self.knows_runtimes = True
+
+    def admission(self, namespace: str) -> Admission:
+        """Return what counts for new pods of a namespace."""
+        runtimes = self.runtimes if self.knows_runtimes else None
+        return Admission(self.quotas(namespace), self.ranges(namespace), runtimes)
 
     def contents(self) -> tuple[list[QuotaView], list[LimitView]]:
         """Return all quotas and all limit ranges, by namespace and name."""

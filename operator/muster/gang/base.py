@@ -8,7 +8,7 @@ scheduler says of a gang is read here, too, and made into a verdict.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from muster.api import names
 from muster.api.model import GroupView, Job, Json, Notice, PodView, Replica
@@ -157,8 +157,8 @@ class GangBackend:
     """How to get the API when it is missing, in a sentence."""
     permissions: tuple[Permission, ...] = ()
     """What the operator must be allowed to do for it, beside what every job needs."""
-    optional: tuple[Permission, ...] = ()
-    """What it works without, too, though not as well."""
+    optional: Mapping[str, Permission] = field(default_factory=dict)
+    """What it works without, too, though not as well: which kinds it may follow."""
     pods_first_on_delete: bool = False
     """Delete the pods before the group, and create nothing until the old group is gone."""
     mark: Callable[[Job, Replica], Link] = lambda _job, _replica: Link()
@@ -199,7 +199,7 @@ class GangBackend:
         if not self.apis:
             return None
         api = self.api(facts.api_version)
-        values = ((field.key, field.value(job, facts)) for field in api.fields)
+        values = ((f.key, f.value(job, facts)) for f in api.fields)
         return {
             "apiVersion": api.api_version,
             "kind": api.kind,
@@ -226,10 +226,10 @@ class GangBackend:
         """Return a JSON merge patch of the spec fields that Muster owns, None if they agree."""
         spec = wanted["spec"]
         patch: Json = {}
-        for field in self.api(observed.api_version).fields:
-            there, value = observed.spec.get(field.key), spec.get(field.key)
-            if there != value and not (field.kept and there):
-                patch[field.key] = value
+        for each in self.api(observed.api_version).fields:
+            there, value = observed.spec.get(each.key), spec.get(each.key)
+            if there != value and not (each.kept and there):
+                patch[each.key] = value
         return {"spec": patch} if patch else None
 
     def notices(self, job: Job, facts: GangFacts) -> tuple[Notice, ...]:

@@ -15,11 +15,12 @@ from typing import Any, Final, TypeVar
 
 from muster.api import edge, names
 from muster.api.model import BatchView, GroupView, Job, Json, ObjectView, PodView, Unreadable
-from muster.cluster import cautious, gangs, nodes, pdb, quota, storage
+from muster.cluster import cautious, gangs, nodes, pdb, quota, runtimeclass, storage
 from muster.cluster.gangs import QueueInput
 from muster.cluster.nodes import NodeView
 from muster.cluster.pdb import Budgets
 from muster.cluster.quota import LimitView, QuotaView
+from muster.cluster.runtimeclass import RuntimeView
 from muster.cluster.state import ClusterColumns
 from muster.cluster.storage import Stored
 from muster.frameworks.base import Framework
@@ -197,6 +198,11 @@ class Store:
             "Queue": (self._parse_queue, cautious.queue, self._queue_changed),
             "ResourceQuota": (quota.parse_quota, cautious.quota, self._quota_changed, spaces),
             "LimitRange": (quota.parse_limits, cautious.limits, self._limits_changed, spaces),
+            names.RUNTIME_CLASS: (
+                runtimeclass.parse,
+                cautious.runtime,
+                self._runtime_changed,
+            ),
         }
         return {kind: self._collect(kind, *row) for kind, row in table.items()}
 
@@ -324,6 +330,10 @@ class Store:
 
     def _limits_changed(self, before: LimitView | None, after: LimitView | None) -> None:
         self.quotas.limits_changed(before, after)
+        self._trigger()
+
+    def _runtime_changed(self, before: RuntimeView | None, after: RuntimeView | None) -> None:
+        self.quotas.runtime_changed(before, after)
         self._trigger()
 
     def _queue_changed(self, before: QueueInput | None, after: QueueInput | None) -> None:
