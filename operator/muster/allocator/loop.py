@@ -23,6 +23,7 @@ from muster.allocator.gangs import Effects, GangTracker, Kind
 from muster.allocator.members import GangSettings, JobMembers, PodGroupMembers
 from muster.allocator.metrics import CycleMetrics, Stopwatch
 from muster.allocator.pending import PendingPods
+from muster.allocator.shares import Reservations
 from muster.allocator.status import GroupStatus, QueueStatus
 from muster.allocator.tracker import FRESH_FOR, NOT_NOW, GangMemory
 from muster.api.backoff import Backoff
@@ -100,6 +101,7 @@ class Loop:
         self._evictions = Evictions(self.gangs, store.budgets, self._metrics, self._wake)
         self._pending = PendingPods(self.gangs, self._wake)
         self._moves = Moves()
+        self._reservations = Reservations()
         store.arrived = self.arrived
         store.foreign.enqueue = self._group_status.enqueue
         self._metrics.shares = lambda: self.queue_status.shares
@@ -215,6 +217,7 @@ class Loop:
         """
         settings, columns = self._settings(), self._store.columns
         queues = settings.rules.queues(self._store.queues)
+        queues = self._reservations.limited(queues, now)
 
         async def attempt(
             gangs: Sequence[GangInput],
@@ -282,6 +285,9 @@ class Loop:
     ) -> None:
         """Run a cycle when a reservation begins, or when time alone makes one possible."""
         reserved = [d for d in decisions if d.verdict.state is GangPhase.RESERVED]
+        queue_of = {gang.key: gang.queue for gang in inputs}
+        holders = ((queue_of[d.gang], d.gang.split("/", 2)[1]) for d in reserved)
+        self._wake(self._reservations.kept(holders, self._store.queues))
         for decision in reserved:
             if decision.verdict.eta is not None:
                 self._wake(max(decision.verdict.eta, now + FRESH_FOR))

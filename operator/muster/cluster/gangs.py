@@ -10,9 +10,10 @@ from typing import Final, Protocol
 from muster import frameworks
 from muster.api import edge, names, quantity
 from muster.api.model import Job, Json, PodView, Replica
-from muster.cluster import quota, tasks
+from muster.cluster import quota, selectors, tasks
 from muster.cluster.pods import PodShape, shape_of
 from muster.cluster.quota import Admission
+from muster.cluster.selectors import Selector
 from muster.cluster.tasks import RoleInput, TaskSet
 from muster.controller import policies
 from muster.controller.templates import labels
@@ -58,6 +59,14 @@ class QueueInput:
     capability: Mapping[str, int] = field(default_factory=dict)
     unreadable: str = ""
     """Why it cannot be read, so that it lets nobody in."""
+    namespaces: Selector = None
+    """Whose gangs it lets in, by the labels of their namespaces; None: everybody's."""
+    reservable: Mapping[str, int] = field(default_factory=dict)
+    """What may be kept free for a waiting gang of one namespace."""
+    reservation_seconds: float = UNLIMITED
+    """For how long that may be, in a row."""
+    spent: frozenset[str] = frozenset()
+    """The namespaces for which it was so long."""
 
 
 MOST_WEIGHT: Final = 2**31 - 1
@@ -134,10 +143,18 @@ class GangRules:
 
 
 def parse_queue(document: Json) -> QueueInput:
-    """Return a Queue object as the allocator needs it. ValueError for a bad capability."""
+    """Return a Queue object as the allocator needs it. ValueError for a bad quantity."""
     spec = document.get("spec") or {}
-    weight = edge.within(spec.get("weight"), 1, MOST_WEIGHT)
-    return QueueInput(document["metadata"]["name"], weight, amounts(spec.get("capability")) or {})
+    limits = spec.get("reservationLimits") or {}
+    seconds = edge.integer(limits.get("maxSeconds"))
+    return QueueInput(
+        document["metadata"]["name"],
+        edge.within(spec.get("weight"), 1, MOST_WEIGHT),
+        amounts(spec.get("capability")) or {},
+        namespaces=selectors.selector(spec.get("namespaceSelector")),
+        reservable=amounts(limits.get("resources")) or {},
+        reservation_seconds=UNLIMITED if seconds is None else float(max(seconds, 0)),
+    )
 
 
 def ours(replica: Replica, rules: GangRules) -> bool:

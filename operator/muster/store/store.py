@@ -316,7 +316,8 @@ class Store:
             self.columns.space_changed(*after)
         elif before is not None:
             self.columns.space_changed(before[0], None)
-        if before is not None and before != after:
+        if before != after:
+            # Queues, too.
             self._trigger()
 
     def _storage_changed(self, before: Stored | None, after: Stored | None) -> None:
