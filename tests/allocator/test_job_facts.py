@@ -73,6 +73,7 @@ def facts_of(pods, job, *, charges=None, rules=RULES):
     shapes = gangs.shapes_of(job)
     template = Template(
         of=("", 0, 0, 0),
+        answers={},
         shapes=shapes,
         tasks=gangs.task_sets(job, rules, shapes, charges or {}),
         obstacle=None,

@@ -37,7 +37,13 @@ def template(**spec):
 def shape(written, *views):
     """Return what a worker of that template asks of its node."""
     job = make_job(replicas=[make_replica(template=written)])
-    return gangs.shapes_of(job, admission(*views))["Worker"]
+    return shapes_of(job, *views)["Worker"]
+
+
+def shapes_of(job, *views):
+    """Return the shapes of a job where there are these."""
+    admitted = {t: admission(*views).admitted(w) for t, w in gangs.templates(job).items()}
+    return gangs.shapes_of(job, admitted)
 
 
 def test_overhead_is_part_of_what_a_pod_takes():
@@ -72,7 +78,7 @@ def test_where_its_pods_can_run():
 def test_pods_that_have_its_labels_already_are_as_the_others():
     """Of a gang of which some are there the rest is placed with them."""
     job = make_job(replicas=[make_replica(template=template())])
-    shapes = gangs.shapes_of(job, admission(runtime(selector={"runtime": "kata"})))
+    shapes = shapes_of(job, runtime(selector={"runtime": "kata"}))
     rules = gangs.GangRules(frozenset({"muster"}), "default")
     (tasks,) = gangs.task_sets(job, rules, shapes, {})
     assert tasks.selector == {"runtime": "kata"}

@@ -10,9 +10,8 @@ from typing import Final, Protocol
 from muster import frameworks
 from muster.api import edge, names, quantity
 from muster.api.model import Job, Json, PodView, Replica
-from muster.cluster import quota, selectors, tasks
+from muster.cluster import selectors, tasks
 from muster.cluster.pods import PodShape, shape_of
-from muster.cluster.quota import Admission
 from muster.cluster.selectors import Selector
 from muster.cluster.tasks import RoleInput, TaskSet
 from muster.controller import policies
@@ -211,10 +210,12 @@ def task_sets(
     rules: GangRules,
     shapes: Mapping[str, PodShape],
     charges: Mapping[str, Mapping[str, int]],
+    gated: Container[str] = (),
 ) -> tuple[TaskSet, ...]:
     """Return the tasks that a job wants of the allocator, role by role; none if it wants nothing.
 
-    `charges`: role -> quota dimension -> what one pod takes.
+    `charges`: role -> quota dimension -> what one pod takes. `gated`: the roles whose pods get
+    scheduling gates that no template has.
     """
     if not any(replica.replicas for replica in placed_here(job, rules)):
         return ()
@@ -224,7 +225,7 @@ def task_sets(
             shape=shapes[replica.type],
             priority=rules.priorities.get(demand.pod_class(job, replica, rules.priorities), 0),
             places={i: replica.pod_name(job.name, i) for i in range(replica.replicas)},
-            gated=tasks.gated(replica),
+            gated=replica.role in gated or tasks.gated(replica),
             selector=dict(shapes[replica.type].selector),
             charge=charges.get(replica.role) or {},
         )
@@ -315,10 +316,13 @@ def templates(job: Job, classes: Container[str] = ()) -> dict[str, Json]:
     return {r.type: _whole(job, r, classes) for r in job.replicas}
 
 
-def shapes_of(job: Job, admission: Admission = quota.FREE) -> dict[str, PodShape]:
-    """Return the shape of each role. Raises ValueError for a quantity that is none."""
+def shapes_of(job: Job, admitted: Mapping[str, Json] | None = None) -> dict[str, PodShape]:
+    """Return the shape of each role. Raises ValueError for a quantity that is none.
+
+    `admitted`: the templates as their pods will be stored, by type.
+    """
     common = labels(job, frameworks.of(job))
-    whole = {type_: admission.admitted(t) for type_, t in templates(job).items()}
+    whole = templates(job) if admitted is None else admitted
     return {
         replica.type: shape_of(
             _bare(whole[replica.type]), job.namespace, {**common, names.REPLICA_TYPE: replica.role}

@@ -100,6 +100,10 @@ class Admission:
         """Return what one new pod takes of each quota that counts it, by dimension."""
         return charge(admitted, self.quotas)
 
+    def unreadable(self) -> Refusal | None:
+        """Return why no pod is created whatever it is like."""
+        return unreadable(self.quotas, self.ranges)
+
     def obstacle(self, role: str, written: Json) -> Refusal | None:
         """Return why the API server would take no pod of that template, as it is written."""
         by_class = runtimeclass.obstacle(role, written, self.runtimes)
@@ -268,25 +272,23 @@ def charge(template: Json, quotas: Iterable[QuotaView]) -> Mapping[str, int]:
     return taken
 
 
+def unreadable(quotas: Iterable[QuotaView], ranges: Iterable[LimitView]) -> Refusal | None:
+    """Return which of them cannot be read, so that no pod is created under it."""
+    named: list[tuple[str, QuotaView | LimitView]] = [("resource quota", v) for v in quotas]
+    for what, view in (*named, *(("limit range", v) for v in ranges)):
+        if view.unreadable:
+            text = f'{what} "{view.name}" cannot be read: {view.unreadable}'
+            return Refusal(Reason.UNREADABLE, text)
+    return None
+
+
 def obstacle(
     role: str, template: Json, quotas: Sequence[QuotaView], ranges: Sequence[LimitView]
 ) -> Refusal | None:
     """Return why the API server would take no pod of this template at all, or None."""
     spec = template.get("spec") or {}
-    unread = [
-        *(
-            f'resource quota "{v.name}" cannot be read: {v.unreadable}'
-            for v in quotas
-            if v.unreadable
-        ),
-        *(
-            f'limit range "{v.name}" cannot be read: {v.unreadable}'
-            for v in ranges
-            if v.unreadable
-        ),
-    ]
-    if unread:
-        return Refusal(Reason.UNREADABLE, unread[0])
+    if (unread := unreadable(quotas, ranges)) is not None:
+        return unread
     for quota in quotas:
         if not all(_in_scope(scope, spec) for scope in quota.scopes):
             continue
