@@ -422,9 +422,15 @@ def test_answers_do_not_pile_up():
     assert known.get(("team", "0"), 1.0) is None
     assert known.get(("team", "1"), 1.0) is not None
     assert known.get(("team", "1"), 10.0) is None
-    known.forget({"other"})
+    own = answers.Answer(10.0)
+    assert known.get(("team", "0"), 1.0, own) is own
+    known.changed("other")
     assert known.get(("team", "1"), 1.0) is not None
-    known.forget({"team"})
+    known.changed("team")
+    assert known.get(("team", "1"), 1.0, own) is None
+    known.put(("team", "1"), answers.Answer(10.0, under=1))
+    assert known.get(("team", "1"), 1.0) is not None
+    known.changed()
     assert known.get(("team", "1"), 1.0) is None
 
 
@@ -433,10 +439,31 @@ def test_labels_that_admission_adds():
     sent = {"metadata": {"labels": {"a": "1"}}, "spec": {}}
     more = {"a": "1", "b": "2", "training.kubeflow.org/replica-index": "0"}
     stored = {"metadata": {"labels": more}, "spec": {"x": 1}}
+    stored["spec"]["volumes"] = [{"name": "token", "projected": {}}]
     answer = answers.shown(sent, stored, 5.0)
     assert answer.until == 5.0 + answers.LIFETIME
     template = {"metadata": {"labels": {"own": "l"}}, "spec": {"nodeName": "n1", "y": 2}}
     assert answer.applied(template) == {
         "metadata": {"labels": {"own": "l", "b": "2"}},
-        "spec": {"x": 1, "nodeName": "n1"},
+        "spec": {"x": 1, "volumes": [], "nodeName": "n1"},
     }
+
+
+def test_no_more_of_a_pod_is_kept_than_counts():
+    """Its environment is not; a pod that is large all the same counts as it is written."""
+    sent = {"metadata": {}, "spec": {}}
+    large = [{"name": "E", "value": "x" * answers.LARGEST}]
+    port = {"containerPort": 1, "hostPort": 1}
+    container = {"name": "c", "env": large, "ports": [port], "resources": {"limits": {"cpu": 1}}}
+    claim = {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}
+    spec = {"containers": [container], "initContainers": [{"restartPolicy": "Always"}]}
+    spec["volumes"] = [claim, {"name": "c", "configMap": {"name": "x"}}]
+    stored = {"metadata": {}, "spec": spec}
+    assert answers.shown(sent, stored, 0.0).spec == {
+        "containers": [{"ports": [port], "resources": {"limits": {"cpu": 1}}}],
+        "initContainers": [{"restartPolicy": "Always"}],
+        "volumes": [claim],
+    }
+    selector = {f"label-{i}": "v" * 63 for i in range(1000)}
+    stored = {"metadata": {}, "spec": {"nodeSelector": selector}}
+    assert answers.shown(sent, stored, 0.0).spec is None

@@ -12,6 +12,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Final
 
 from muster import frameworks
@@ -88,16 +89,16 @@ class PodTrials:
             self._tell(asker, answer)
 
     async def _answer(self, ask: Ask) -> Answer:
-        now = time.time()
+        now, space = time.time(), ask.job.namespace
+        under = self._store.dry_runs.changes(space)
         try:
             sent = self._pod(ask)
-            path = PODS.path(ask.job.namespace)
             async with asyncio.timeout(PATIENCE):
-                stored = await self._kube.dry_run(path, sent, PriorityLevel.PLACEMENT)
+                stored = await self._kube.dry_run(PODS.path(space), sent, PriorityLevel.PLACEMENT)
             answer = dryrun.shown(sent, stored, now)
         except ApiError as error:
             if _POLICY.search(error.message):
-                return self._refusal(ask.key, error, now)
+                return replace(self._refusal(ask.key, error, now), under=under)
             log.info("%s: its pods cannot be tried: %s", ask.job.key, error.message)
         except NOT_WRITTEN as error:
             log.info("%s: its pods cannot be tried: %s", ask.job.key, error)
@@ -105,8 +106,8 @@ class PodTrials:
             log.exception("%s: its pods cannot be tried", ask.job.key)
         else:
             self._refused.pop(ask.key, None)
-            return answer
-        return Answer(now + AGAIN)
+            return replace(answer, under=under)
+        return Answer(now + AGAIN, under=under)
 
     def _refusal(self, key: Key, error: ApiError, now: float) -> Answer:
         if len(self._refused) >= dryrun.MOST:

@@ -216,6 +216,7 @@ class JobMembers(_Kind):
         super().__init__(store)
         self._templates: dict[str, Template] = {}
         self._keys: dict[str, tuple[Version, Keys]] = {}
+        self._lacks: dict[str, tuple[tuple[Version, int], Mapping[str, int]]] = {}
         self.asks: dict[tuple[dryrun.Key, str], Ask] = {}
         """What is to be tried, by key and job, as this cycle has found it."""
         self._doubts: dict[str, Exception] = {}
@@ -225,7 +226,7 @@ class JobMembers(_Kind):
         """Return the keys of the jobs that are to run."""
         found = self._kept(key for key in self._store.jobs.all_keys() if self._wants_pods(key))
         self.asks.clear()
-        for kept in (self._templates, self._keys, self._doubts):
+        for kept in (self._templates, self._keys, self._lacks, self._doubts):
             for gone in kept.keys() - found:
                 del kept[gone]
         return found
@@ -284,20 +285,33 @@ class JobMembers(_Kind):
         """
         before, found, until = self._templates.get(job.key), dict[str, Answer](), 0.0
         known = {} if before is None or before.of[:2] != of[:2] else before.answers
-        there = self._store.own_pods(job)
+        may_ask = may_ask and job.status.state != names.JobState.BLOCKED
         for replica, key in self._keys_of(job, of):
             role = replica.role
-            answer = self._store.dry_runs.get(key, now)
+            answer = self._store.dry_runs.get(key, now, known.get(role))
             kept = answer if answer is not None and not answer.refused else known.get(role)
             if kept is not None:
                 found[role] = kept
-            if answer is None or (answer.refused and may_ask):
-                places = (replica.pod_name(job.name, i) for i in range(replica.replicas))
-                index = next((i for i, name in enumerate(places) if name not in there), None)
+            if may_ask and (answer is None or answer.refused):
+                index = self._lacking(job, of).get(role)
                 if index is not None:
                     self.asks[key, job.key] = Ask(key, job, replica, index)
                     until = until if kept is not None else now + WAITS
         return found, until
+
+    def _lacking(self, job: Job, of: Version) -> Mapping[str, int]:
+        """Return role -> index of its first pod that is not there, of those that lack any."""
+        source = of, self._store.jobs.revision(job.key)
+        kept = self._lacks.get(job.key)
+        if kept is None or kept[0] != source:
+            there, found = self._store.own_pods(job), dict[str, int]()
+            for replica in job.replicas:
+                places = (replica.pod_name(job.name, i) for i in range(replica.replicas))
+                index = next((i for i, name in enumerate(places) if name not in there), None)
+                if index is not None:
+                    found[replica.role] = index
+            kept = self._lacks[job.key] = source, found
+        return kept[1]
 
     def _keys_of(self, job: Job, of: Version) -> Keys:
         kept = self._keys.get(job.key)

@@ -249,7 +249,7 @@ def defaulted(template: Json, ranges: Iterable[LimitView]) -> Json:
     spec = template.get("spec") or {}
     if not items:
         return template
-    lists = {key: _filled(spec[key], items) for key in _LISTS if spec.get(key)}
+    lists = {key: _filled(spec[key], items) for key in podtemplate.LISTS if spec.get(key)}
     return {**template, "spec": {**spec, **lists}}
 
 
@@ -301,9 +301,6 @@ def obstacle(
     return Refusal(Reason.EXCEEDS_RESOURCE_QUOTA, f"{role} {text}") if text else None
 
 
-_LISTS: Final = ("containers", "initContainers")
-
-
 def _amounts(listed: Mapping[str, str] | None) -> Mapping[str, int]:
     return {resource: quantity.units(resource, text) for resource, text in (listed or {}).items()}
 
@@ -331,7 +328,7 @@ def _limits(spec: Json) -> Json:
         limits = (holder.get("resources") or {}).get("limits") or {}
         return {**holder, "resources": {"requests": limits}}
 
-    lists = {key: [turned(c) for c in spec[key]] for key in _LISTS if spec.get(key)}
+    lists = {key: [turned(c) for c in spec[key]] for key in podtemplate.LISTS if spec.get(key)}
     return {**turned(spec), **lists}
 
 

@@ -318,8 +318,9 @@ class Store:
             self.columns.space_changed(*after[:2])
         elif before is not None:
             self.columns.space_changed(before[0], None)
-        if before != after:
-            self.dry_runs.forget({space[0] for space in (before, after) if space})
+        space = after or before
+        if space is not None and before != after:
+            self.dry_runs.changed(space[0])
             self._trigger()
 
     def _storage_changed(self, before: Stored | None, after: Stored | None) -> None:
@@ -333,14 +334,15 @@ class Store:
 
     def _limits_changed(self, before: LimitView | None, after: LimitView | None) -> None:
         self.quotas.limits_changed(before, after)
-        if before != after:
-            self.dry_runs.forget({view.namespace for view in (before, after) if view})
+        view = after or before
+        if view is not None and before != after:
+            self.dry_runs.changed(view.namespace)
         self._trigger()
 
     def _runtime_changed(self, before: RuntimeView | None, after: RuntimeView | None) -> None:
         self.quotas.runtime_changed(before, after)
         if before != after:
-            self.dry_runs.forget()
+            self.dry_runs.changed()
         self._trigger()
 
     def _queue_changed(self, before: QueueInput | None, after: QueueInput | None) -> None:

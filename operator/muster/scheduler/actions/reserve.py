@@ -102,12 +102,14 @@ def _limited(session: Session, gang: GangState) -> str:
         return (
             f'queue "{queue.name}" has kept room for its namespace for as long as it may in a row'
         )
-    over = () if queue.reservable is None else np.flatnonzero(gang.lacking() > queue.reservable)
-    for column in over:
-        name = session.snapshot.resources[column]
-        most = diagnosis.amount(name, int(queue.reservable[column]))
-        return f'queue "{queue.name}" keeps no more than {most} {name} free for one namespace'
-    return ""
+    if queue.reservable is None:
+        return ""
+    over = np.flatnonzero(gang.lacking() > queue.reservable)
+    if not len(over):
+        return ""
+    name = session.snapshot.resources[over[0]]
+    most = diagnosis.amount(name, int(queue.reservable[over[0]]))
+    return f'queue "{queue.name}" keeps no more than {most} {name} free for one namespace'
 
 
 class _Search:
