@@ -98,7 +98,7 @@ def _limited(session: Session, gang: GangState) -> str:
     if gang.queue is None:
         return ""
     queue = gang.queue.spec
-    if gang.spec.namespace in queue.spent:
+    if queue.spent and gang.spec.namespace in queue.spent:
         return (
             f'queue "{queue.name}" has kept room for its namespace for as long as it may in a row'
         )
