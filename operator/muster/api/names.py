@@ -25,6 +25,7 @@ AUTOSCALER: Final = "HorizontalPodAutoscaler"
 BATCH_API: Final = "batch/v1"
 BATCH_JOB: Final = "Job"
 CSI_NODE: Final = "CSINode"
+RUNTIME_CLASS: Final = "RuntimeClass"
 RBAC_API: Final = "rbac.authorization.k8s.io/v1"
 
 # Labels of children.

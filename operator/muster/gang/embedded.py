@@ -47,7 +47,9 @@ EMBEDDED = base.GangBackend(
         Permission("", "pods/eviction", ("create",)),
         Permission("", "pods/status", ("patch",)),
     ),
-    # How many volumes each node takes.
-    optional=(Permission("storage.k8s.io", "csinodes", READ, everywhere=True),),
+    optional={
+        names.CSI_NODE: Permission("storage.k8s.io", "csinodes", READ, everywhere=True),
+        names.RUNTIME_CLASS: Permission("node.k8s.io", "runtimeclasses", READ, everywhere=True),
+    },
     mark=mark,
 )
