@@ -37,7 +37,7 @@ BEFORE = {
 INSTALL = 2
 """So many commands, the last ones of each section, install Muster."""
 
-RUN = ["run", "--leader-elect"]
+RUN = ["run", "--leader-elect", "--metrics-secure"]
 ARGUMENTS = {
     "mpi": [*RUN, "--gang-scheduler-name=embedded"],
     "namespaced": [
@@ -46,7 +46,12 @@ ARGUMENTS = {
         "--namespace=team-a",
         "--hide-other-namespaces",
     ],
-    "scheduler": ["scheduler", "--leader-elect", "--health-probe-bind-address=:8081"],
+    "scheduler": [
+        "scheduler",
+        "--leader-elect",
+        "--metrics-secure",
+        "--health-probe-bind-address=:8081",
+    ],
 }
 
 pytestmark = pytest.mark.e2e
