@@ -252,7 +252,7 @@ class TestPyTorch:
         first, second = world.pod("mnist-worker-0")["spec"]["initContainers"]
         assert first == own
         assert (second["name"], second["image"]) == ("init-pytorch", "busybox:1")
-        assert "nslookup mnist-master-0" in second["command"][-1]
+        assert "$look mnist-master-0" in second["command"][-1]
         assert "initContainers" not in world.pod("mnist-master-0")["spec"]
 
     def test_workers_alone_wait_for_nobody(self):

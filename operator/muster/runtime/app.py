@@ -114,7 +114,7 @@ class Operator:
         self.metrics.dropped_events.set_function(lambda: self.recorder.dropped)
         self.endpoint = _endpoint(settings, connection, self.frameworks)
         rows = [row for row in frameworks.rows() if row.kind in self.store.frameworks]
-        self.grants = Grants(connection, self.informers, rows, settings.namespaces)
+        self.grants = Grants(connection, self.informers, rows, settings.namespaces, self._trigger)
         self.overlay = SCHEDULER_OVERLAY if settings.alone else self.backend.name
         lease = (self.lock_namespace, settings.leader_election_id)
         self.needed = permissions.needed(
@@ -179,7 +179,7 @@ class Operator:
         The work ends first, then the lease is given back.
         """
         leader = self._leader()
-        self.kube.denied = self.losses.doubt
+        self.kube.denied = self._doubt
         # Before any pass: a kind whose permissions are unknown counts as not permitted.
         await self.grants.look()
         parts = {
@@ -206,6 +206,10 @@ class Operator:
         if leader is not None:
             await leader.release()
         return 0 if done == {stopping} else 1
+
+    def _doubt(self) -> None:
+        self.losses.doubt()
+        self.grants.doubt()
 
     async def _follow_jobs(self) -> None:
         await handlers.follow(
