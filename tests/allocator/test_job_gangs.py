@@ -699,9 +699,11 @@ class TestUnreachable:
         assert (list(gang.roles[0].waiting), list(gang.roles[0].returning)) == ([0], [1])
 
     def test_the_node_is_gone(self, running):
-        """Its pods are lost at once; the job is to do something about it."""
-        running.said.clear()
+        """Its pods are lost as soon as that is sure; the job is to do something about it."""
         running.store.gone("Node", "", "n1", "uid-n1")
+        assert not running.look().roles[0].returning
+        running.said.clear()
+        running.store.confirm_gone("n1")
         assert running.said == [KEY, KEY]
         assert list(running.look().roles[0].returning) == [0, 1]
 

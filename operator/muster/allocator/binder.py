@@ -197,7 +197,7 @@ def grace(store: Store, pod: PodView) -> int | None:
 
     On a node that is gone no kubelet ends it, and it would be there for most of a minute.
     """
-    return 0 if pod.node and store.knows_node(pod.node) is False else None
+    return 0 if store.away.gone(pod.node) else None
 
 
 def _reserved(claim: ClaimView) -> Json:

@@ -40,6 +40,7 @@ from muster.runtime.reconciler import Reconciler
 from muster.runtime.settings import Settings
 from muster.scheduler.policy import PolicyError
 from muster.store.informers import Informers
+from muster.store.ondemand import GoneNodes
 from muster.store.store import Callbacks, Store
 
 log = logging.getLogger(__name__)
@@ -109,6 +110,7 @@ class Operator:
             self.metrics,
             self.loop,
         )
+        self.gone_nodes = GoneNodes(connection, self.store)
         self.metrics.launchers.find = self._launchers
         self.metrics.unreadable.find = self.store.unreadable
         self.metrics.dropped_events.set_function(lambda: self.recorder.dropped)
@@ -261,6 +263,7 @@ class Operator:
             if self.loop is not None:
                 self.loop.trigger()
                 tasks.create_task(self.loop.run())
+                tasks.create_task(self.gone_nodes.run())
 
     async def _pass(self, key: str) -> float | None:
         after = await self.reconciler.reconcile(key)
