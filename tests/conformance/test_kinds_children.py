@@ -313,6 +313,13 @@ class TestXGBoost:
         held = world.objects["ConfigMap", "mnist-xgboost-config"]
         assert held["data"]["workers"].endswith(",mnist-worker-32")
 
+    def test_the_addresses_stand_in_the_pods_if_the_author_wants_it(self):
+        """However many there are."""
+        notes = {"muster.kubeflow.org/shared-environment": "inline"}
+        world = World(of_kind("XGBoostJob", Master=1, Worker=40, annotations=notes)).settle()
+        assert dict(environment(world, "mnist-worker-0"))["WORKER_ADDRS"].count(",") == 39
+        assert not world.names("ConfigMap")
+
     def test_more_workers_than_a_variable_holds_are_refused(self):
         """With a sentence, before anything is created."""
         world = World(of_kind("XGBoostJob", Master=1, Worker=9000)).settle()

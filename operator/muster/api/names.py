@@ -62,6 +62,8 @@ RESTART_GANG: Final = "gang"
 ESTIMATED_SECONDS: Final = "muster.kubeflow.org/estimated-seconds"
 REPLACE_UNREACHABLE: Final = "muster.kubeflow.org/replace-unreachable"
 REPLACE_BY_FORCE: Final = "force"
+SHARED_ENVIRONMENT: Final = "muster.kubeflow.org/shared-environment"
+INLINE: Final = "inline"
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 # Schedulers, backends, queues.

@@ -150,6 +150,14 @@ class Wording:
 
 SHARED_FROM: Final = 32
 """Jobs with more replicas keep what all pods must know once, in a ConfigMap."""
+
+
+def shares(job: Job) -> bool:
+    """Say whether what all pods must know stands in a ConfigMap, and not in each pod's spec."""
+    inline = job.annotations.get(names.SHARED_ENVIRONMENT) == names.INLINE
+    return job.total > SHARED_FROM and not inline
+
+
 LONGEST_VARIABLE: Final = 131_072
 """Bytes that Linux grants one `NAME=value` with its closing NUL (MAX_ARG_STRLEN)."""
 
