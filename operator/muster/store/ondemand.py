@@ -8,6 +8,7 @@ is limited to our label shows no stranger that holds a name which a job wants.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
 from collections.abc import Iterable, Mapping
@@ -172,7 +173,7 @@ class GoneNodes:
                 if (earlier := self._asking.pop(name, None)) is not None:
                     earlier.cancel()
                 self._asking[name] = task = tasks.create_task(self._settle(name))
-                task.add_done_callback(lambda ended, name=name: self._ended(name, ended))
+                task.add_done_callback(functools.partial(self._ended, name))
 
     def _ended(self, name: str, task: asyncio.Task[None]) -> None:
         if self._asking.get(name) is task:
