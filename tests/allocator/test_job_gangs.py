@@ -528,6 +528,30 @@ class TestRelease:
         assert gang.roles[0].succeeded == 1
 
 
+def test_of_a_job_that_was_taken_over_half_all_goes_on():
+    """Another operator let two of three run: these are what it has, and the third waits."""
+    document = tfjob(Worker=3)
+    condition = {
+        "type": "Running",
+        "status": "True",
+        "lastTransitionTime": edge.format_time(START),
+    }
+    document["status"] = {"conditions": [condition], "replicaStatuses": {"Worker": {"active": 2}}}
+    story = Story(expired="restart", document=document)
+    for name in (W0, W1):
+        story.pod(name)
+    story.look()
+    for _ in range(3):
+        gang = story.look(2 * HOLD)
+        assert (gang.hold_until, gang.admitted) == (None, False)
+        assert list(gang.roles[0].waiting) == [2]
+    assert not story.memory.released
+    story.gone(W1)
+    story.look()
+    story.look(HOLD)
+    assert story.memory.released
+
+
 class TestGrowth:
     """A gang that runs is broken only by losing of what it had."""
 
