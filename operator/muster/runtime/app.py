@@ -11,6 +11,7 @@ import os
 import resource
 import signal
 import socket
+import sys
 import time
 import uuid
 from collections.abc import Iterator, Sequence
@@ -40,6 +41,7 @@ from muster.runtime.reconciler import Reconciler
 from muster.runtime.settings import Settings
 from muster.scheduler.policy import PolicyError
 from muster.store.informers import Informers
+from muster.store.ondemand import GoneNodes
 from muster.store.store import Callbacks, Store
 
 log = logging.getLogger(__name__)
@@ -51,6 +53,10 @@ RELIST_PAUSE = 1.0
 """Seconds for all jobs of a list to come in before the audit that follows it."""
 AUDIT_SECONDS = 300.0
 """How often the list of jobs is compared with the server, for deletions that no watch showed."""
+SWITCH_SECONDS = 0.0005
+"""How long a thread keeps the interpreter while another waits for it. The loop lets go of it with
+each request that it sends; at Python's 5 ms a busy thread, Kopf's say, would let it send 200 a
+second."""
 METRICS_PATH = "/metrics"
 SCHEDULER_OVERLAY = "scheduler"
 
@@ -96,6 +102,7 @@ class Operator:
                 self.metrics.cycles,
                 self.queue.add,
                 self.recorder,
+                self._context if settings.dry_run_pods else None,
             )
             if self.backend.embedded
             else None
@@ -109,12 +116,13 @@ class Operator:
             self.metrics,
             self.loop,
         )
+        self.gone_nodes = GoneNodes(connection, self.store)
         self.metrics.launchers.find = self._launchers
         self.metrics.unreadable.find = self.store.unreadable
         self.metrics.dropped_events.set_function(lambda: self.recorder.dropped)
         self.endpoint = _endpoint(settings, connection, self.frameworks)
         rows = [row for row in frameworks.rows() if row.kind in self.store.frameworks]
-        self.grants = Grants(connection, self.informers, rows, settings.namespaces)
+        self.grants = Grants(connection, self.informers, rows, settings.namespaces, self._trigger)
         self.overlay = SCHEDULER_OVERLAY if settings.alone else self.backend.name
         lease = (self.lock_namespace, settings.leader_election_id)
         self.needed = permissions.needed(
@@ -179,7 +187,7 @@ class Operator:
         The work ends first, then the lease is given back.
         """
         leader = self._leader()
-        self.kube.denied = self.losses.doubt
+        self.kube.denied = self._doubt
         # Before any pass: a kind whose permissions are unknown counts as not permitted.
         await self.grants.look()
         parts = {
@@ -206,6 +214,10 @@ class Operator:
         if leader is not None:
             await leader.release()
         return 0 if done == {stopping} else 1
+
+    def _doubt(self) -> None:
+        self.losses.doubt()
+        self.grants.doubt()
 
     async def _follow_jobs(self) -> None:
         await handlers.follow(
@@ -257,6 +269,7 @@ class Operator:
             if self.loop is not None:
                 self.loop.trigger()
                 tasks.create_task(self.loop.run())
+                tasks.create_task(self.gone_nodes.run())
 
     async def _pass(self, key: str) -> float | None:
         after = await self.reconciler.reconcile(key)
@@ -389,6 +402,7 @@ def main(settings: Settings) -> int:
     """Run the operator; return the exit code of the process."""
     logs.begin(settings.verbosity)
     _raise_limit()
+    sys.setswitchinterval(SWITCH_SECONDS)
     if settings.ignored:
         log.info("accepted and ignored: %s", " ".join(settings.ignored))
     # What the imports left stays for good: a collection in the middle of a start need not look
