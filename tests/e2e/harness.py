@@ -70,6 +70,16 @@ PATHS: Mapping[str, str] = {
     "StorageClass": "/apis/storage.k8s.io/v1/storageclasses",
     "CSINode": "/apis/storage.k8s.io/v1/csinodes",
     "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
+    "RuntimeClass": "/apis/node.k8s.io/v1/runtimeclasses",
+    **{
+        kind: f"/apis/admissionregistration.k8s.io/v1/{plural}"
+        for kind, plural in (
+            ("ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
+            ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),
+            ("MutatingAdmissionPolicy", "mutatingadmissionpolicies"),
+            ("MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings"),
+        )
+    },
     "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
 }
 
@@ -483,7 +493,7 @@ def add_nodes(api: Api, *shapes: Mapping[str, str], prefix: str = "node") -> lis
     for index, shape in enumerate(shapes):
         wanted = options.Options(shapes=({"pods": "110", "memory": "64Gi", **shape},))
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        document = nodes.document(0, wanted, "v1.36.3", now)
+        document = nodes.document(0, wanted, f"v{options.KUBERNETES_VERSION}", now)
         name = f"{prefix}-{index + 1}"
         document["metadata"]["name"] = name
         document["metadata"]["labels"]["kubernetes.io/hostname"] = name

@@ -461,7 +461,7 @@ def of_a_job(pods):
     wanted = frozenset(gangs.names_of(job, job.replicas))
     sets = gangs.task_sets(job, RULES, shape, {})
     rest = {"charged": False, "free": frozenset(), "late": frozenset()}
-    made = Template(("", 0, 0, 0), shape, sets, None, wanted=wanted, **rest)
+    made = Template(("", 0, 0, 0), {}, shape, sets, None, wanted=wanted, **rest)
     return members.job_facts(job, pods, made, SETTINGS, BLANK, 1)
 
 

@@ -34,7 +34,7 @@ def needed(backend="none", namespaces=(), lease=None):
 
 def optional(backend):
     """Return what a backend can do without."""
-    return access.accesses(gang.BACKENDS[backend].optional, ())
+    return access.accesses(gang.BACKENDS[backend].optional.values(), ())
 
 
 def granted(*paths):
@@ -216,6 +216,42 @@ def test_jobs_wait_until_their_batch_jobs_are_read(monkeypatch: pytest.MonkeyPat
         following.cancel()
 
     asyncio.run(asyncio.wait_for(story(), 10))
+
+
+def test_each_kind_that_can_be_done_without_is_followed_by_itself(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who may not read RuntimeClasses still learns how many volumes nodes take."""
+    may = {"csinodes.storage.k8s.io"}
+    kinds: list[str] = []
+
+    async def missing(_kube: object, accesses: list[Access]) -> tuple[Access, ...]:
+        return tuple(access for access in accesses if access.resource not in may)
+
+    def grant(kind: str) -> list[object]:
+        kinds.append(kind)
+        return []
+
+    monkeypatch.setattr(access, "missing", missing)
+    monkeypatch.setattr(permissions, "PAUSE", 0.01)
+    store = SimpleNamespace(backend=gang.EMBEDDED, frameworks={"TFJob": object()})
+    informers = SimpleNamespace(store=store, grant=grant)
+
+    async def story() -> None:
+        made = permissions.Grants(None, informers, [], ())
+        await made.look()
+        following = asyncio.create_task(made.run())
+        await asyncio.sleep(0.05)
+        assert kinds == [names.CSI_NODE]
+        may.add("runtimeclasses.node.k8s.io")
+        await asyncio.sleep(0.1)
+        assert kinds == [names.CSI_NODE, names.RUNTIME_CLASS]
+        following.cancel()
+
+    asyncio.run(asyncio.wait_for(story(), 10))
+    (line,) = (text for text in caplog.messages if "is not looked at" in text)
+    assert line.startswith("what a RuntimeClass adds to its pods is not looked at")
+    assert "may not list, watch runtimeclasses.node.k8s.io" in line
 
 
 def test_what_is_lost_is_asked_for_when_something_is_refused(

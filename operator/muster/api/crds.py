@@ -23,7 +23,7 @@ from kubernetes.client import models
 from pydantic import BaseModel, Field
 
 from muster.api import jobs, names, quantity, status
-from muster.api.jobs import Amount, Count, Kind, Model, Quantity, Rule
+from muster.api.jobs import Amount, Count, Kind, LabelSelector, Model, Quantity, Rule
 from muster.api.model import Json
 
 QUANTITY: Final[Json] = {"pattern": quantity.PATTERN, "x-kubernetes-int-or-string": True}
@@ -183,6 +183,18 @@ class PodGroupStatus(Model):
     failed: Count | None = None
 
 
+class ReservationLimits(Model):
+    """The most that is kept free in the queue for waiting gangs of one namespace."""
+
+    resources: dict[str, Amount] | None = Field(
+        None, description="For a gang that lacks more than that no nodes are kept free."
+    )
+    max_seconds: Count | None = Field(
+        None,
+        description="For how long, in a row; then nothing is kept for the namespace for as long.",
+    )
+
+
 class QueueSpec(Model):
     """A share of the cluster."""
 
@@ -191,6 +203,13 @@ class QueueSpec(Model):
     )
     capability: dict[str, Amount] | None = Field(
         None, description="What the queue may never exceed."
+    )
+    namespace_selector: LabelSelector | None = Field(
+        None,
+        description="Whose gangs it lets in, by the labels of their namespaces; default: all.",
+    )
+    reservation_limits: ReservationLimits | None = Field(
+        None, description="The most that is kept free for waiting gangs of one namespace."
     )
 
 

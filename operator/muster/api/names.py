@@ -25,6 +25,7 @@ AUTOSCALER: Final = "HorizontalPodAutoscaler"
 BATCH_API: Final = "batch/v1"
 BATCH_JOB: Final = "Job"
 CSI_NODE: Final = "CSINode"
+RUNTIME_CLASS: Final = "RuntimeClass"
 RBAC_API: Final = "rbac.authorization.k8s.io/v1"
 
 # Labels of children.
@@ -181,6 +182,7 @@ class Event(StrEnum):
     SET_POD_TEMPLATE_RESTART_POLICY = "SetPodTemplateRestartPolicy"
     SET_POD_TEMPLATE_SCHEDULER_NAME = "SetPodTemplateSchedulerName"
     GROUP_NAME_OVERWRITTEN = "GroupNameOverwritten"
+    GROUP_FIELD_DROPPED = "GroupFieldDropped"
     GANG_NOT_ENFORCED = Reason.GANG_NOT_ENFORCED.value
     SCHEDULING_POLICY_IGNORED = "SchedulingPolicyIgnored"
     LEGACY_FIELD_IGNORED = "LegacyFieldIgnored"

@@ -23,6 +23,7 @@ from muster.cluster.gangs import GangInput, GangRules, QueueInput
 from muster.cluster.nodes import NodeView
 from muster.cluster.pods import PodUse
 from muster.cluster.quota import LimitView, QuotaView, Scope
+from muster.cluster.runtimeclass import RuntimeView
 from muster.cluster.state import ClusterColumns
 from muster.cluster.storage import AttachView, ClaimView, ClassView, Stored, VolumeView
 from muster.scheduler import cycle, policy
@@ -67,6 +68,8 @@ class Recording:
     quota_scopes: Mapping[str, tuple[Scope, ...]] = field(default_factory=dict)
     """Of the quotas that have any, by namespace/name."""
     ranges: tuple[LimitView, ...] = ()
+    runtimes: tuple[RuntimeView, ...] | None = None
+    """None: nobody knows which there are."""
     policy: Mapping[str, Any] = field(default_factory=dict)
     """The policy file; empty: the built-in policy."""
     moves: tuple[PastMove, ...] | None = None
@@ -121,7 +124,9 @@ def take(
 ) -> Recording:
     """Return what the cycle on that snapshot sees."""
     nodes, pods, spaces = columns.contents()
-    views, ranges = columns.quotas.contents()
+    book = columns.quotas
+    views, ranges = book.contents()
+    runtimes = tuple(view for _, view in sorted(book.runtimes.items()))
     return Recording(
         now=snapshot.now,
         resources=snapshot.resources,
@@ -137,9 +142,10 @@ def take(
         limits=tuple(v for _, v in sorted(columns.volumes.limits.views.items())),
         served=tuple((*key, volume) for key, volume in sorted(columns.volumes.chosen.items())),
         unserved=columns.volumes.unserved,
-        quotas=columns.quotas.dimensions(),
+        quotas=book.dimensions(),
         quota_scopes={f"{v.namespace}/{v.name}": v.scopes for v in views if v.scopes},
         ranges=tuple(ranges),
+        runtimes=runtimes if book.knows_runtimes else None,
         policy=chosen.source,
         moves=snapshot.moves,
     )

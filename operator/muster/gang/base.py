@@ -8,14 +8,14 @@ scheduler says of a gang is read here, too, and made into a verdict.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from muster.api import names
 from muster.api.model import GroupView, Job, Json, Notice, PodView, Replica
 from muster.api.reasons import HOPELESS, GangPhase, Reason
 from muster.api.status import Verdict
 from muster.gang import demand, standing
-from muster.gang.model import GangFacts, GroupApi, Link, Permission
+from muster.gang.model import GangFacts, GroupApi, Link, Permission, Update
 
 GROUP_GRACE = 30.0
 """Seconds that pods may wait without a group before it is reported missing."""
@@ -157,8 +157,8 @@ class GangBackend:
     """How to get the API when it is missing, in a sentence."""
     permissions: tuple[Permission, ...] = ()
     """What the operator must be allowed to do for it, beside what every job needs."""
-    optional: tuple[Permission, ...] = ()
-    """What it works without, too, though not as well."""
+    optional: Mapping[str, Permission] = field(default_factory=dict)
+    """What it works without, too, though not as well: which kinds it may follow."""
     delayed_binding: tuple[Permission, ...] = ()
     """What it needs for gangs whose claims wait for their first consumer, and for no other."""
     pods_first_on_delete: bool = False
@@ -201,7 +201,7 @@ class GangBackend:
         if not self.apis:
             return None
         api = self.api(facts.api_version)
-        values = ((field.key, field.value(job, facts)) for field in api.fields)
+        values = ((f.key, f.value(job, facts)) for f in api.fields)
         return {
             "apiVersion": api.api_version,
             "kind": api.kind,
@@ -224,15 +224,33 @@ class GangBackend:
         """
         return not (self.apis and group and group.deleting) and self.admits(group)
 
-    def difference(self, observed: GroupView, wanted: Json) -> Json | None:
-        """Return a JSON merge patch of the spec fields that Muster owns, None if they agree."""
+    def difference(
+        self, observed: GroupView, wanted: Json, dropped: Container[str] = ()
+    ) -> Json | None:
+        """Return a JSON merge patch of the spec fields that Muster owns, None if they agree.
+
+        Of the fields in `dropped` the server takes none, however often it is told.
+        """
         spec = wanted["spec"]
         patch: Json = {}
-        for field in self.api(observed.api_version).fields:
-            there, value = observed.spec.get(field.key), spec.get(field.key)
-            if there != value and not (field.kept and there):
-                patch[field.key] = value
+        for each in self.api(observed.api_version).fields:
+            there, value = observed.spec.get(each.key), spec.get(each.key)
+            stays = each.key in dropped or (each.kept and there)
+            if there != value and not stays:
+                patch[each.key] = value
         return {"spec": patch} if patch else None
+
+    def in_place(self, observed: GroupView, difference: Json) -> Json | None:
+        """Return what of a difference the group takes where it is, None if nothing."""
+        api = self.api(observed.api_version)
+        follow = {f.key for f in api.fields if f.follows or api.update is Update.PATCH}
+        patch = {key: value for key, value in difference["spec"].items() if key in follow}
+        return {"spec": patch} if patch else None
+
+    def without(self, key: str) -> str:
+        """Return what it means that the server leaves out a group's field, or nothing."""
+        fields = (each for api in self.apis for each in api.fields)
+        return next((each.without for each in fields if each.key == key), "")
 
     def notices(self, job: Job, facts: GangFacts) -> tuple[Notice, ...]:
         """Return what the job's author should know, once per generation."""

@@ -46,8 +46,10 @@ EMBEDDED = base.GangBackend(
         Permission("", "pods/eviction", ("create",)),
         Permission("", "pods/status", ("patch",)),
     ),
-    # How many volumes each node takes.
-    optional=(Permission("storage.k8s.io", "csinodes", READ, everywhere=True),),
+    optional={
+        names.CSI_NODE: Permission("storage.k8s.io", "csinodes", READ, everywhere=True),
+        names.RUNTIME_CLASS: Permission("node.k8s.io", "runtimeclasses", READ, everywhere=True),
+    },
     # A claim that waits for its first consumer gets a volume, or the annotation with its node.
     delayed_binding=(
         Permission("", "persistentvolumes", ("patch",), everywhere=True),

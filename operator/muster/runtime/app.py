@@ -102,6 +102,7 @@ class Operator:
                 self.metrics.cycles,
                 self.queue.add,
                 self.recorder,
+                self._context if settings.dry_run_pods else None,
             )
             if self.backend.embedded
             else None

@@ -109,6 +109,11 @@ class Losses:
                 self._doubt.set()
 
 
+BLIND: Final = {
+    names.CSI_NODE: "how many volumes each node takes",
+    names.RUNTIME_CLASS: "what a RuntimeClass adds to its pods",
+}
+"""What is not looked at without leave to read a kind."""
 DELAYED: Final = "delayed-binding"
 """Folder of manifests/components with what claims need that wait for their first consumer."""
 
@@ -136,8 +141,9 @@ class Grants:
             row.operator.name: "its permissions have not been asked for yet" for row in self._rows
         }
         """Operator name -> what is missing, in a sentence; those that may do all are not here."""
-        self._blind = "" if not self._store.backend.embedded else "not asked for yet"
-        """What is missing to know how many volumes nodes take, in a sentence."""
+        optional = self._store.backend.optional
+        self._blind: Mapping[str, str] = dict.fromkeys(optional, "not asked for yet")
+        """Kind that is not followed -> what is missing for it, in a sentence."""
 
     def doubt(self) -> None:
         """Take in that something was refused for want of a role."""
@@ -178,26 +184,27 @@ class Grants:
                 if self._doubtful or self._unserved:
                     await self._look_at_volumes()
 
-    async def _asked(self) -> tuple[Mapping[str, str], str]:
+    async def _asked(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
         left = {
             row.operator.name: await self._row(row)
             for row in self._rows
             if row.operator.name in self.lacking
         }
-        blind = self._blind
-        if blind:
-            component = "embedded" if self._store.frameworks else "scheduler"
-            blind = await self._sentence(
-                self._store.backend.optional, "limits of volumes", component
-            )
-            if blind and blind != self._blind:
-                log.warning("how many volumes each node takes is not looked at: %s", blind)
-        return {name: lacking for name, lacking in left.items() if lacking}, blind
+        blind = {kind: await self._kind(kind) for kind in self._blind}
+        for kind, sentence in blind.items():
+            if sentence and sentence != self._blind[kind]:
+                log.warning("%s is not looked at: %s", BLIND[kind], sentence)
+        return _some(left), _some(blind)
 
-    def _readable(self, lacking: Collection[str], blind: str) -> set[str]:
+    def _readable(self, lacking: Collection[str], blind: Collection[str]) -> set[str]:
         batch = any(row.roles.batch for row in self._rows if row.operator.name not in lacking)
-        limits = self._store.backend.embedded and not blind
-        return {kind for kind, may in ((names.BATCH_JOB, batch), (names.CSI_NODE, limits)) if may}
+        seen = self._store.backend.optional.keys() - blind
+        return {*seen, *([names.BATCH_JOB] if batch else [])}
+
+    async def _kind(self, kind: str) -> str:
+        component = "embedded" if self._store.frameworks else "scheduler"
+        asked = self._store.backend.optional[kind]
+        return await self._sentence([asked], BLIND[kind], component)
 
     async def _row(self, row: Framework) -> str:
         asked = [Permission(*permission) for permission in row.operator.permissions]
@@ -214,3 +221,7 @@ class Grants:
         except BROKEN as error:
             return f"no answer from the API server: {type(error).__name__}: {error}"
         return access.lacking(missing, f"manifests/components/{component}")
+
+
+def _some(sentences: Mapping[str, str]) -> Mapping[str, str]:
+    return {name: sentence for name, sentence in sentences.items() if sentence}

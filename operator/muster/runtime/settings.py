@@ -261,6 +261,8 @@ class Settings:
     reservation_after: float = 600.0
     hide_other_namespaces: bool = False
     """Jobs are told of those of other namespaces without their names."""
+    dry_run_pods: bool = True
+    """A pod of each template is tried before the first is placed."""
     placement: str = "create"
     """create: pods are created on their nodes; bind: they are bound afterwards."""
     cluster_domain: str = ""
@@ -359,6 +361,8 @@ SCHEDULER = (
          "estimate tells when there will be enough (10m)", convert=duration),
     Flag("hide-other-namespaces", "jobs of other namespaces are not named in status and events "
          "(false)", convert=boolean, switch=True),
+    Flag("dry-run-pods", "what admission makes of a job's pods is found by a dry run before they "
+         "are placed (true)", convert=boolean, switch=True),
     Flag("placement", "create: pods are created on their nodes; bind: they are bound afterwards "
          "(create)", convert=one_of("create", "bind")),
 )  # fmt: skip
