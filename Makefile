@@ -19,11 +19,13 @@ E2E = GOGC=400 GOMAXPROCS=1 $(BIN)/python -m pytest $(STORIES) -m e2e $(PYTEST_A
 	--dist loadfile --no-loadscope-reorder -n $(E2E_AT_ONCE)
 # What `make test` takes a sample of.
 WHOLE = MUSTER_ORACLE_PAIRS=10000 MUSTER_MIXED_JOBS=200 MUSTER_FAULT_SEEDS=0-999 \
-	MUSTER_HOSTILE=whole
+	MUSTER_TAKEOVERS=10 MUSTER_HOSTILE=whole
 ALONE = GOGC=400 $(BIN)/python -m pytest -m e2e -n 0 $(PYTEST_ARGS)
 # `make faults FAULT_SEEDS=17` plays one schedule again, `FAULT_REPORT=yes` writes the table of
 # docs/reliability.md.
 FAULT_SEEDS ?= 0-199
+# What `make test` plays of them: others each minute. A failure says which.
+FAULT_SAMPLE ?= $(shell date +%s | awk '{ n = int($$1 / 60) % 10000 * 32; print n "-" n + 31 }')
 FAULT_REPORT ?=
 HOSTILE ?= whole
 BENCH_ARGS ?=
@@ -93,7 +95,7 @@ mutants: install ## plant 40 faults, one by one, and count those that the unit t
 	@$(BIN)/python tests/mutants $(MUTANTS_ARGS)
 
 e2e: controlplane ## run the tests on a real API server
-	@$(E2E)
+	@MUSTER_FAULT_SEEDS=$(FAULT_SAMPLE) $(E2E)
 
 check: install ## lint, format, types, import contracts, generated files: what CI runs
 	@$(MAKE) --no-print-directory --keep-going --jobs 2 lint format types imports crds-fresh
