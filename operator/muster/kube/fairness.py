@@ -22,6 +22,10 @@ class FairQueue(Generic[T]):
         """Return how much waits."""
         return self._count
 
+    def waiting(self, tenant: str) -> int:
+        """Return for how much a tenant waits."""
+        return len(self._of.get(tenant, ()))
+
     def put(self, tenant: str, item: T) -> None:
         """Add something behind what else the tenant waits for."""
         self._of.setdefault(tenant, deque()).append(item)
