@@ -174,9 +174,9 @@ class Victim:
 
     def _end(self, sort: str, name: str) -> None:
         # Who decides comes last: no other pod is taken away before it has ended.
-        for pod in reversed(self.api.pods(name)):
-            if sort not in LAUNCHED or role_of(pod) == "launcher":
-                self.api.finish(pod["metadata"]["name"])
+        pods = [p for p in self.api.pods(name) if sort not in LAUNCHED or role_of(p) == "launcher"]
+        for pod in sorted((p["metadata"]["name"] for p in pods), reverse=True):
+            self.api.finish(pod)
         self._until("a job ends", lambda: self._ended(name))
 
     def _until(self, what: str, done: Callable[[], bool], seconds: float = 60) -> None:

@@ -66,8 +66,8 @@ class _Eviction:
     state: int
 
 
-EFFORT: Final = 60_000
-"""Terms that are looked at in a cycle to place the gangs of one namespace, a second's work or two.
+EFFORT: Final = 20_000
+"""Terms that are looked at in a cycle to place the gangs of one namespace, half a second of work.
 
 Whoever exceeds it may still look at each task of the gang once."""
 
