@@ -33,6 +33,10 @@ UPGRADE ?= --upgrade
 CLUSTER ?= muster
 NODES ?= 4
 
+# Where Python is told to keep nothing of what it compiles, each of hundreds of processes would
+# compile all that it imports again: two seconds before an operator begins.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help install controlplane demo test unit nightly mutants faults hostile e2e check lint \
 	format types imports crds crds-fresh bench local-up local-down constraints clean

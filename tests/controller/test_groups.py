@@ -828,6 +828,27 @@ class TestTheStart:
         world.now += 60
         assert world.settle().status["state"] == "Failed"
 
+    def test_it_is_written_with_the_pods_and_not_once_more(self):
+        """Each write of a status is a pass more, and an event for all who watch."""
+        verdict = replace(PLACED, summary="2/2 placed")
+        world = World(tfjob(Worker=2), backend=gang.EMBEDDED, verdict=verdict, placements=NODES)
+        [status] = [a.status for a in world.step() if isinstance(a, SetStatus)]
+        assert status["startTime"] == format_time(START)
+        assert not [a for a in world.step() if isinstance(a, SetStatus)]
+
+    def test_places_for_pods_whose_names_are_taken_are_no_start(self):
+        """The pods of before its suspension still go when the gang is placed anew."""
+        world = self.waiting(gang.EMBEDDED)
+        world.extra["placements"] = NODES
+        world.settle()
+        world.start()
+        world.edit(runPolicy={"suspend": True})
+        world.settle()
+        world.edit(runPolicy={})
+        world.settle()
+        assert len(world.names()) == 2
+        assert "startTime" not in world.status
+
     def test_no_time_at_all_is_over_at_once(self):
         """Nothing is placed, or made, for that."""
         limited = tfjob(Worker=2, policy={"activeDeadlineSeconds": 0})

@@ -155,7 +155,9 @@ def _running(scope: Scope) -> Iterator[Action]:
         state = names.JobState.INVALID if problems else names.JobState.BLOCKED
         after = _told(after, state, obstacle)
     else:
-        yield from _children(scope)
+        made = tuple(_children(scope))
+        after = conditions.begun(scope, after, made)
+        yield from made
     yield from _current_events(scope)
     emits = (*events.of_restarts(scope), *exits, *events.of_state(scope, after))
     silent = _awaits_verdict(scope)
