@@ -25,8 +25,8 @@ LONGEST: Final = 200
 CAUSES: Final = 1000
 """Distinct ones that are logged."""
 RETRY, SHORTEST = 60.0, 10.0
-"""Seconds after which a cycle is tried with a gang over which one has failed, as it is and with
-changes."""
+"""Seconds after which a cycle is tried with a gang over which one has failed, as it is, and with a
+second change."""
 PAUSE, LONGEST_REST = 0.001, 600.0
 """Seconds for which a gang rests for each term that was looked at, in vain: twenty times as long
 as that takes, about. If others of its namespace rest, as many times that, up to so long."""
@@ -63,6 +63,8 @@ class _LeftOut:
     """Until when it is left out although it changes."""
     instead: GangInput | None = None
     """What stands for it."""
+    count: int = 1
+    """How often in a row that has been so."""
 
 
 class Quarantine:
@@ -79,23 +81,27 @@ class Quarantine:
         """Return the gangs with which a cycle may be tried."""
         if not self._of:
             return list(inputs)
-        there = {gang.key: gang for gang in inputs}
-        self._of = {
-            key: it
-            for key, it in self._of.items()
-            if now < it.at_least or (there.get(key) is it.input and now < it.until)
-        }
-        return [found for gang in inputs if (found := self._instead(gang)) is not None]
+        self._of = {key: it for key, it in self._of.items() if now < it.until}
+        found = (self._instead(gang, now) for gang in inputs)
+        return [gang for gang in found if gang is not None]
 
-    def _instead(self, gang: GangInput) -> GangInput | None:
+    def _instead(self, gang: GangInput, now: float) -> GangInput | None:
         it = self._of.get(gang.key)
-        if it is None or it.instead is None or it.input is gang:
-            return gang if it is None else it.instead
+        if it is None or (it.input is not gang and now >= it.at_least):
+            return gang
+        if it.instead is None or it.input is gang:
+            return it.instead
         return replace(gang, refusal=NOT_NOW)
 
     def put(self, gang: GangInput, now: float) -> float:
-        """Leave a gang out over which a cycle has failed; return until when."""
-        self._of[gang.key] = _LeftOut(gang, now + RETRY, now + SHORTEST)
+        """Leave a gang out over which a cycle has failed; return until when.
+
+        With a first change it is tried again at once, with others soon after only by and by.
+        """
+        before = self._of.get(gang.key)
+        count = 1 if before is None else before.count + 1
+        least = min(SHORTEST * 2 ** (count - 2), RETRY) if count > 1 else 0.0
+        self._of[gang.key] = _LeftOut(gang, now + RETRY, now + least, count=count)
         return now + RETRY
 
     def rest(
