@@ -233,10 +233,11 @@ class Session:
         """Let the gang bear what is looked for from now on; say whether that is allowed.
 
         It is not where gangs of its namespace have had so much in this cycle that all others
-        would wait for them.
+        would wait for them, unless it asks for nothing that is dear.
         """
         self.room.payers = (gang.spec.key, gang.spec.namespace)
-        return not self.exhausted(gang)
+        dear = any(tasks.shape.affinity or tasks.shape.wants for tasks in gang.tasks)
+        return not (dear and self.exhausted(gang))
 
     def exhausted(self, gang: GangState) -> bool:
         """Say whether the namespace of the gang has had all the effort that it has in a cycle."""

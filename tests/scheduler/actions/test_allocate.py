@@ -135,10 +135,11 @@ def test_a_namespace_has_so_much_effort_in_a_cycle(monkeypatch):
     good = [particular(f"good/{i}", 3, created=5.0 + i) for i in range(3)]
     labels = [{"kubernetes.io/hostname": f"n{i}"} for i in range(1, 4)]
     nodes = [make_node(name=f"n{i}", cpu=9, labels=labels[i - 1]) for i in range(1, 4)]
-    made = Session(make_snapshot(nodes=nodes, gangs=[*evil, *good]), policy.DEFAULT.openers())
+    gangs = [*evil, waits("evil/plain", 2, created=9.0), *good]
+    made = Session(make_snapshot(nodes=nodes, gangs=gangs), policy.DEFAULT.openers())
     allocate(made)
     reasons = {gang.spec.key: gang.refusal and gang.refusal.reason for gang in made.gangs}
     assert reasons["evil/0"] is Reason.EXCEEDS_CLUSTER
     assert reasons["evil/1"] is reasons["evil/2"] is Reason.DEFERRED
-    assert placed(made)["good/0"] == 3
+    assert placed(made) == {"good/0": 3, "evil/plain": 2}
     assert made.room.effort["evil"] == made.room.effort["evil/0"] > 0
