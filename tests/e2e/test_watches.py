@@ -14,6 +14,7 @@ import psutil
 import pytest
 import yaml
 from harness import ROOT, Api, Operator, StartOperator, add_nodes, tfjob
+from schedulers import install
 
 from muster.local.handle import Cluster
 
@@ -80,18 +81,11 @@ def test_watches_in_trouble(
 KIND = "xgboostjobs"
 
 
-def serve_again(api: Api) -> None:
-    """Have the kind served, as an administrator does."""
-    api.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(crd(KIND)))
-    served = api.wait(CRDS, lambda found: found.get(f"{KIND}.kubeflow.org"))
-    api.kubectl("wait", "--for=condition=Established", f"crd/{served['metadata']['name']}")
-
-
 @pytest.fixture
 def kind(api: Api) -> Iterator[str]:
     """Name a kind of job that is served again in the end."""
     yield KIND
-    serve_again(api)
+    install(api, crd(KIND))
 
 
 def crd(plural: str) -> Path:
@@ -117,6 +111,6 @@ def test_a_kind_that_is_deleted_stops_that_kind_only(
     api.wait_condition("goes-on", "Succeeded")
     assert operator.running
     assert operator.readiness() == "ok"
-    serve_again(api)
+    install(api, crd(KIND))
     api.create(kinds.job("XGBoostJob", "again", cpu="100m"))
     api.wait_condition("again", "Succeeded", of="XGBoostJob")
