@@ -14,7 +14,7 @@ import broken
 from broken import Broken
 from sorts import SORTS
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 OVERLAY = "mpi"
 

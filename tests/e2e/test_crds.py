@@ -17,7 +17,7 @@ from mpi import mpijob
 
 from muster.local.handle import Cluster
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 ROOT = Path(__file__).parents[2]
 Json = dict[str, Any]

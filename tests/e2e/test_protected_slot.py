@@ -24,7 +24,7 @@ from harness import (
     verdict,
 )
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 MEMBER = "gang-worker-2"
 Loss = Callable[[Api], None]

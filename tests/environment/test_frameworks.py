@@ -22,6 +22,7 @@ from world import of_kind
 
 pytestmark = [
     pytest.mark.e2e,
+    pytest.mark.long,
     pytest.mark.skipif(sys.platform != "linux", reason="pods have addresses of all of 127/8"),
 ]
 

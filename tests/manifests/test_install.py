@@ -49,7 +49,7 @@ ARGUMENTS = {
     "scheduler": ["scheduler", "--leader-elect", "--health-probe-bind-address=:8081"],
 }
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")
