@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -22,10 +23,11 @@ pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 MINUTE = {"cpu": "100m"}
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-MANY = 200
+MANY = int(os.environ.get("MUSTER_NAMESPACES", "30"))
+"""As many as have more watches than a client has connections; two hundred in `make nightly`."""
 
 
-def test_two_hundred_namespaces_are_followed(api: Api, start_operator: StartOperator) -> None:
+def test_many_namespaces_are_followed(api: Api, start_operator: StartOperator) -> None:
     """Each by watches of its own; a job in the last one starts at once."""
     add_nodes(api, {"cpu": "4"})
     names = [*(f"nobody-{index}" for index in range(MANY - 1)), api.namespace]
@@ -48,7 +50,7 @@ def relay(local_cluster: Cluster) -> Iterator[faults.Proxy]:
         yield made
 
 
-@pytest.mark.parametrize("fault", ["event 500", "event 403", "503", "cut"])
+@pytest.mark.parametrize("fault", ["event 403", "503"])
 def test_watches_in_trouble(
     api: Api, start_operator: StartOperator, relay: faults.Proxy, fault: str
 ) -> None:
