@@ -26,3 +26,20 @@ from muster.api import edge
 def test_a_stored_document_says_what_is_wanted_whatever_was_added(there, wanted, covered):
     """Defaults and spellings of the server are no difference; another value, or none, is."""
     assert edge.covers(there, wanted) is covered
+
+
+@pytest.mark.parametrize(
+    ("there", "wanted", "paths"),
+    [
+        ({"a": 1, "added": 2}, {"a": 1}, []),
+        ({"a": {"c": 1}}, {"a": {"b": {}, "c": 1}}, ["a.b"]),
+        ({}, {"a": {"b": 1}}, ["a"]),
+        ({"a": [{"b": 1}]}, {"a": [{"b": 1, "c": 2}]}, ["a[0].c"]),
+        ({"a": 2, "b": "1"}, {"a": 1, "b": "1000m"}, []),
+        ({}, {"a": None, "off": False}, []),
+        ({}, {"zero": 0}, ["zero"]),
+    ],
+)
+def test_what_the_server_has_left_out_is_told_by_its_path(there, wanted, paths):
+    """Another value is an answer, too; none is a field that was dropped."""
+    assert list(edge.dropped(there, wanted)) == paths

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The group documents, links and start-up rules of every backend, to the letter."""
 
+import dataclasses
+
 import pytest
 
 from builders import make_group, make_job, make_replica, make_template
@@ -50,10 +52,9 @@ SPECS = {
     },
     "kube-batch": {"minMember": 3, "queue": "research", "priorityClassName": "high"},
     "kubernetes": {
+        "workloadRef": {"workloadName": "mnist", "templateName": "gang"},
         "schedulingPolicy": {"gang": {"minCount": 3}},
-        "podGroupTemplateRef": {
-            "workload": {"workloadName": "mnist", "podGroupTemplateName": "gang"}
-        },
+        "disruptionMode": {"all": {}},
         "priorityClassName": "high",
     },
 }
@@ -136,11 +137,37 @@ def test_disruption_budget_in_place_of_a_group():
     }
 
 
-def test_workload_stands_before_the_native_group():
-    """Kubernetes' PodGroup refers to a Workload that must exist first."""
-    (workload,) = gang.KUBERNETES.before(full_job(), FACTS)
+ALPHA = "scheduling.k8s.io/v1alpha2"
+
+
+def test_native_group_of_kubernetes_1_36():
+    """It names its template in another way, and what is preempted whole by a word."""
+    document = gang.KUBERNETES.group(full_job(), dataclasses.replace(FACTS, api_version=ALPHA))
+    assert document == {
+        "apiVersion": ALPHA,
+        "kind": "PodGroup",
+        "metadata": BARE,
+        "spec": {
+            "podGroupTemplateRef": {
+                "workload": {"workloadName": "mnist", "podGroupTemplateName": "gang"}
+            },
+            "schedulingPolicy": {"gang": {"minCount": 3}},
+            "disruptionMode": "PodGroup",
+            "priorityClassName": "high",
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("api_version", "whole"),
+    [("", {"all": {}}), ("scheduling.k8s.io/v1beta1", {"all": {}}), (ALPHA, "PodGroup")],
+)
+def test_workload_stands_before_the_native_group(api_version, whole):
+    """Kubernetes' PodGroup refers to a Workload that must exist first, of the same version."""
+    facts = dataclasses.replace(FACTS, api_version=api_version)
+    (workload,) = gang.KUBERNETES.before(full_job(), facts)
     assert workload == {
-        "apiVersion": "scheduling.k8s.io/v1beta1",
+        "apiVersion": api_version or "scheduling.k8s.io/v1beta1",
         "kind": "Workload",
         "metadata": BARE,
         "spec": {
@@ -149,6 +176,7 @@ def test_workload_stands_before_the_native_group():
                 {
                     "name": "gang",
                     "schedulingPolicy": {"gang": {"minCount": 3}},
+                    "disruptionMode": whole,
                     "priorityClassName": "high",
                 }
             ],

@@ -596,8 +596,9 @@ class TestNative:
         assert "Unschedulable" not in world.reasons()
 
     def test_a_group_that_cannot_change_says_so_once_and_is_made_anew_with_the_pods(self):
-        """A new size while pods exist waits for the next suspend and resume."""
-        world = World(tfjob(Worker=2), backend=gang.KUBERNETES).settle()
+        """A new size while pods exist waits for the next suspend and resume, on 1.36."""
+        context = Context(group_api_version="scheduling.k8s.io/v1alpha2")
+        world = World(tfjob(Worker=2), backend=gang.KUBERNETES, context=context).settle()
         world.job["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] = 3
         world.job["metadata"]["generation"] = 2
         world.settle().settle()
@@ -610,6 +611,57 @@ class TestNative:
         world.settle()
         policy = world.objects["PodGroup", "mnist"]["spec"]["schedulingPolicy"]
         assert policy == {"gang": {"minCount": 3}}
+
+    def test_a_new_size_goes_into_the_group_where_it_is(self):
+        """On 1.37, while its pods exist; its priority would still need a new one."""
+        context = Context(priorities={"high": 1})
+        world = World(tfjob(Worker=2), backend=gang.KUBERNETES, context=context).settle()
+        uid = world.objects["PodGroup", "mnist"]["metadata"]["uid"]
+        world.job["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] = 3
+        world.job["metadata"]["generation"] = 2
+        world.settle()
+        group = world.objects["PodGroup", "mnist"]
+        assert group["spec"]["schedulingPolicy"] == {"gang": {"minCount": 3}}
+        assert group["metadata"]["uid"] == uid
+        assert not world.reasons().count("PodGroupImmutable")
+
+        world.job["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] = 4
+        world.job["spec"]["runPolicy"] = {"schedulingPolicy": {"priorityClass": "high"}}
+        world.job["metadata"]["generation"] = 3
+        world.settle()
+        group = world.objects["PodGroup", "mnist"]
+        assert group["spec"]["schedulingPolicy"] == {"gang": {"minCount": 4}}
+        assert "priorityClassName" not in group["spec"]
+        assert world.reasons().count("PodGroupImmutable") == 1
+
+    def test_a_field_that_the_server_drops_does_not_make_the_group_anew(self):
+        """It would go round for ever: the next one lacks the field as well."""
+        dropped = {"PodGroup": frozenset({"disruptionMode"})}
+        for context, settles in ((Context(dropped=dropped), True), (Context(), False)):
+            world = World(tfjob(Worker=2), backend=gang.KUBERNETES, context=context)
+            world.step()
+            world.objects["PodGroup", "mnist"]["spec"].pop("disruptionMode")
+            for name in world.names():
+                del world.objects["Pod", name]
+            deletes = [action for action in world.decide() if isinstance(action, Delete)]
+            assert bool(deletes) is not settles
+
+    @pytest.mark.parametrize("backend", [gang.KUBERNETES, gang.SCHEDULER_PLUGINS])
+    def test_that_a_gang_waits_for_nodes_is_said_once_for_all_its_pods(self, backend):
+        """The scheduler says it of every pod, at different times and in different words."""
+        world = World(tfjob(Worker=18), backend=backend).settle()
+        for index, name in enumerate(world.names()):
+            refused = {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": "Unschedulable",
+                "message": f"0/16 nodes, attempt {index}",
+                "lastTransitionTime": format_time(world.now),
+            }
+            world.pod(name)["status"] = {"phase": "Pending", "conditions": [refused]}
+            world.settle()
+        assert world.status["gang"]["reason"] == "Unschedulable"
+        assert world.reasons().count("Unschedulable") == 1
 
 
 class TestSilence:
@@ -839,6 +891,27 @@ class TestTheStart:
         assert world.requeue == START + 3660
         world.now += 60
         assert world.settle().status["state"] == "Failed"
+
+    def test_it_is_written_with_the_pods_and_not_once_more(self):
+        """Each write of a status is a pass more, and an event for all who watch."""
+        verdict = replace(PLACED, summary="2/2 placed")
+        world = World(tfjob(Worker=2), backend=gang.EMBEDDED, verdict=verdict, placements=NODES)
+        [status] = [a.status for a in world.step() if isinstance(a, SetStatus)]
+        assert status["startTime"] == format_time(START)
+        assert not [a for a in world.step() if isinstance(a, SetStatus)]
+
+    def test_places_for_pods_whose_names_are_taken_are_no_start(self):
+        """The pods of before its suspension still go when the gang is placed anew."""
+        world = self.waiting(gang.EMBEDDED)
+        world.extra["placements"] = NODES
+        world.settle()
+        world.start()
+        world.edit(runPolicy={"suspend": True})
+        world.settle()
+        world.edit(runPolicy={})
+        world.settle()
+        assert len(world.names()) == 2
+        assert "startTime" not in world.status
 
     def test_no_time_at_all_is_over_at_once(self):
         """Nothing is placed, or made, for that."""

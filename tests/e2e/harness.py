@@ -482,7 +482,7 @@ def add_nodes(api: Api, *shapes: Mapping[str, str], prefix: str = "node") -> lis
     for index, shape in enumerate(shapes):
         wanted = options.Options(shapes=({"pods": "110", "memory": "64Gi", **shape},))
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        document = nodes.document(0, wanted, "v1.36.3", now)
+        document = nodes.document(0, wanted, f"v{options.KUBERNETES_VERSION}", now)
         name = f"{prefix}-{index + 1}"
         document["metadata"]["name"] = name
         document["metadata"]["labels"]["kubernetes.io/hostname"] = name

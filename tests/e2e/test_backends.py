@@ -311,6 +311,30 @@ def test_kube_batch_gets_a_group_where_it_can(
     no_group(api, "PodGroup", "mnist")
 
 
+def test_a_field_that_the_api_does_not_know_is_told_once(
+    api: Api, no_own_group: None, start_operator: StartOperator
+) -> None:
+    """The server takes the group and leaves the field out without a word."""
+    groups = "/apis/scheduling.sigs.dev/v1alpha2/namespaces/{ns}/podgroups"
+    with installed(api, "kube-batch-least"):
+        batch = start_operator("--gang-scheduler-name=kube-batch", overlay="kube-batch")
+        api.create(tfjob("mnist", workers=2, schedulingPolicy={"queue": "research"}))
+        made = group(api, groups, "mnist")
+        assert made["spec"] == {"minMember": 2}
+        (told,) = api.wait("Event", lambda found: events_of(found, "GroupFieldDropped"))
+        assert told["type"] == "Warning"
+        assert "left spec.queue out of PodGroup mnist" in told["message"]
+        counted = 'muster_group_fields_dropped_total{field="queue",kind="PodGroup"} 1.0'
+        assert counted in batch.scrape()
+        # The next change is written without what would be dropped again.
+        api.patch("TFJob", "mnist", {"spec": {"tfReplicaSpecs": {"Worker": {"replicas": 3}}}})
+        after = group(api, groups, "mnist", lambda g: g["spec"]["minMember"] == 3)
+        assert after["metadata"]["uid"] == made["metadata"]["uid"]
+        assert counted in batch.scrape()
+        api.delete("TFJob", "mnist")
+        no_group(api, groups, "mnist")
+
+
 def budget(job: Json, minimum: int) -> Json:
     """Return the PodDisruptionBudget of a job."""
     document = expected("policy/v1", job, {"minAvailable": minimum})

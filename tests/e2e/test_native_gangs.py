@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kubernetes' own gangs, with the scheduler that knows them."""
+"""Kubernetes' own gangs, with the scheduler that knows them, as 1.37 and as 1.36 have them."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pytest
 from harness import (
@@ -20,27 +21,92 @@ from harness import (
 )
 from schedulers import group, no_group, pods
 
-from muster.local import cluster, options
+from muster.local import binaries, cluster, options
 from muster.local.handle import Cluster
 
 pytestmark = pytest.mark.e2e
 
-GROUPS = "/apis/scheduling.k8s.io/v1alpha2/namespaces/{ns}/podgroups"
-WORKLOADS = "/apis/scheduling.k8s.io/v1alpha2/namespaces/{ns}/workloads"
+CLASSES = {"low": 1, "high": 1000}
+
+
+@dataclass(frozen=True)
+class Served:
+    """What a version of Kubernetes has of gangs."""
+
+    version: str
+    api: str
+    whole: object
+    """What a gang says that is preempted whole."""
+    link: Json
+    """How a group of the job `mnist` names its template."""
+    follows: bool
+    """A group takes a new size while its pods exist."""
+
+    @property
+    def groups(self) -> str:
+        """Path of the PodGroups."""
+        return f"/apis/scheduling.k8s.io/{self.api}/namespaces/{{ns}}/podgroups"
+
+    @property
+    def workloads(self) -> str:
+        """Path of the Workloads."""
+        return f"/apis/scheduling.k8s.io/{self.api}/namespaces/{{ns}}/workloads"
+
+
+NEWER = Served(
+    version=options.KUBERNETES_VERSION,
+    api="v1beta1",
+    whole={"all": {}},
+    link={"workloadRef": {"workloadName": "mnist", "templateName": "gang"}},
+    follows=True,
+)
+OLDER = Served(
+    version=options.OLDER_VERSION,
+    api="v1alpha2",
+    whole="PodGroup",
+    link={
+        "podGroupTemplateRef": {
+            "workload": {"workloadName": "mnist", "podGroupTemplateName": "gang"}
+        }
+    },
+    follows=False,
+)
+
+
+@pytest.fixture(scope="module", params=[NEWER, OLDER], ids=lambda served: served.version)
+def served(request: pytest.FixtureRequest) -> Served:
+    """Give each version; the older one only where it is, for it takes minutes to build."""
+    found: Served = request.param
+    if found is OLDER and not binaries.at_hand(found.version):
+        pytest.skip(
+            f"Kubernetes {found.version} is not on this machine: `make nightly` gets it, or "
+            f"`muster local binaries --kubernetes-version {found.version}`"
+        )
+    return found
 
 
 @pytest.fixture(scope="module")
 def local_cluster(
-    operators: Operators, tmp_path_factory: pytest.TempPathFactory
+    served: Served, operators: Operators, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
-    """Start a control plane with the alpha feature switched on, for TFJobs."""
+    """Start a control plane with the feature switched on, for TFJobs."""
     name = f"e2e-native-{os.getpid()}"
     crds = tmp_path_factory.mktemp("crds")
     (crds / "tfjobs.yaml").symlink_to(ROOT / "crds" / "kubeflow.org_tfjobs.yaml")
     asked = options.Options(
-        name=name, nodes=0, tied=True, run_seconds="1", native_gangs=True, crds=crds
+        name=name,
+        nodes=0,
+        tied=True,
+        run_seconds="1",
+        native_gangs=True,
+        crds=crds,
+        kubernetes_version=served.version,
     )
-    yield cluster.up(asked)
+    made = cluster.up(asked)
+    for class_, value in CLASSES.items():
+        kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": value}
+        Api(made, "default").create({**kind, "metadata": {"name": class_}})
+    yield made
     operators.stop()
     cluster.down(name)
 
@@ -58,47 +124,97 @@ def least(made: Json) -> int:
     return count
 
 
-def test_the_cluster_starts_a_gang_whole_or_not_at_all(api: Api, native: Operator) -> None:
-    """Two of three pods would fit: none starts, and the job says why; then all do."""
+def test_the_cluster_starts_a_gang_whole_or_not_at_all(
+    api: Api, native: Operator, served: Served
+) -> None:
+    """Sixteen of eighteen pods would fit: none starts, and the job says why, once; then all do."""
     assert native.readiness() == "ok"
-    add_nodes(api, {"cpu": "2"})
-    job = tfjob("mnist", workers=3, resources={"cpu": "1"}, run="1", cleanPodPolicy="All")
+    add_nodes(api, {"cpu": "8"}, {"cpu": "8"})
+    job = tfjob("mnist", workers=18, resources={"cpu": "1"}, run="1", cleanPodPolicy="All")
     api.create(job)
-    made = group(api, GROUPS, "mnist")
-    assert least(made) == 3
-    reference = made["spec"]["podGroupTemplateRef"]["workload"]
-    assert reference == {"workloadName": "mnist", "podGroupTemplateName": "gang"}
-    assert api.get(WORKLOADS, "mnist")["spec"]["controllerRef"]["kind"] == "TFJob"
-    for pod in pods(api, "mnist", 3):
+    made = group(api, served.groups, "mnist")
+    assert least(made) == 18
+    assert made["apiVersion"] == f"scheduling.k8s.io/{served.api}"
+    assert made["spec"]["disruptionMode"] == served.whole
+    assert served.link.items() <= made["spec"].items()
+    workload = api.get(served.workloads, "mnist")["spec"]
+    assert workload["controllerRef"]["kind"] == "TFJob"
+    (template,) = workload["podGroupTemplates"]
+    assert template["disruptionMode"] == served.whole
+    for pod in pods(api, "mnist", 18):
         assert pod["spec"]["schedulingGroup"] == {"podGroupName": "mnist"}
         assert "nodeName" not in pod["spec"]
     job = api.wait_job("mnist", lambda j: verdict(j).get("reason") == "Unschedulable")
     assert job["status"]["state"] == "Queued"
+    api.wait("Pod", lambda found: all(map(refused, found.values())))
     assert not [pod for pod in api.pods("mnist") if "nodeName" in pod["spec"]]
 
-    add_nodes(api, {"cpu": "1"}, prefix="more")
+    add_nodes(api, {"cpu": "2"}, prefix="more")
     api.wait_condition("mnist", "Succeeded")
-    no_group(api, GROUPS, "mnist")
+    no_group(api, served.groups, "mnist")
+    (told,) = api.events("Unschedulable", "mnist")
+    assert told.get("count", 1) == 1
     assert not api.events("GangNotEnforced")
+    assert not api.events("GroupFieldDropped")
+    assert not [line for line in native.scrape().splitlines() if "fields_dropped_total{" in line]
 
 
-def test_a_group_cannot_change_while_pods_exist(api: Api, native: Operator) -> None:
-    """It says so, keeps what it has, and takes the new size when the job is resumed."""
+def refused(pod: Json) -> bool:
+    """Say whether the scheduler has said of a pod that it finds no node."""
+    conditions = pod["status"].get("conditions", ())
+    return any(c["type"] == "PodScheduled" and c["status"] == "False" for c in conditions)
+
+
+def test_a_new_size_reaches_the_group(api: Api, native: Operator, served: Served) -> None:
+    """Where it is, or, where it cannot change while pods exist, when the job is resumed."""
     add_nodes(api, {"cpu": "4"})
     api.create(tfjob("mnist", workers=2, resources={"cpu": "1"}, run="forever"))
     api.wait_pods(2, "Running", "mnist")
-    before = group(api, GROUPS, "mnist")
+    before = group(api, served.groups, "mnist")
     api.patch("TFJob", "mnist", {"spec": {"tfReplicaSpecs": {"Worker": {"replicas": 3}}}})
     api.wait_pods(3, "Running", "mnist")
-    (told,) = api.wait("Event", lambda _: api.events("PodGroupImmutable", "mnist"))
-    assert told["type"] == "Normal"
-    assert group(api, GROUPS, "mnist")["metadata"]["uid"] == before["metadata"]["uid"]
+    if served.follows:
+        after = group(api, served.groups, "mnist", lambda made: least(made) == 3)
+        assert not api.events("PodGroupImmutable", "mnist")
+    else:
+        (told,) = api.wait("Event", lambda _: api.events("PodGroupImmutable", "mnist"))
+        assert told["type"] == "Normal"
+        after = group(api, served.groups, "mnist")
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
 
     api.patch("TFJob", "mnist", {"spec": {"runPolicy": {"suspend": True}}})
-    no_group(api, GROUPS, "mnist")
+    no_group(api, served.groups, "mnist")
     api.patch("TFJob", "mnist", {"spec": {"runPolicy": {"suspend": False}}})
-    after = group(api, GROUPS, "mnist")
+    after = group(api, served.groups, "mnist")
     assert least(after) == 3
-    templates = api.get(WORKLOADS, "mnist")["spec"]["podGroupTemplates"]
+    templates = api.get(served.workloads, "mnist")["spec"]["podGroupTemplates"]
     assert templates[0]["schedulingPolicy"]["gang"]["minCount"] == 3
     assert native.readiness() == "ok"
+
+
+@pytest.mark.usefixtures("native")
+def test_a_gang_makes_room_as_a_whole(api: Api, served: Served) -> None:
+    """One pod of three would be enough: all go, none of them runs on alone; later all are back."""
+    add_nodes(api, {"cpu": "3"})
+    low = {"schedulingPolicy": {"priorityClass": "low"}}
+    template = {"priorityClassName": "low"}
+    api.create(
+        tfjob("mnist", workers=3, resources={"cpu": "1"}, run="forever", template=template, **low)
+    )
+    first = {pod["metadata"]["uid"] for pod in api.wait_pods(3, "Running", "mnist")}
+    assert group(api, served.groups, "mnist")["spec"]["priorityClassName"] == "low"
+    template = {"priorityClassName": "high"}
+    api.create(tfjob("big", workers=1, resources={"cpu": "1"}, run="forever", template=template))
+    api.wait_pods(1, "Running", "big")
+
+    def none_left(found: dict[str, Json]) -> bool:
+        return not first & {pod["metadata"]["uid"] for pod in found.values()}
+
+    api.wait("Pod", none_left, what="all three pods gone")
+    for pod in pods(api, "mnist", 3):
+        assert "nodeName" not in pod["spec"]
+    job = api.wait_job("mnist", lambda j: verdict(j).get("reason") not in (None, ""))
+    assert "Failed" not in [c["type"] for c in job["status"]["conditions"]]
+
+    api.delete("TFJob", "big")
+    api.wait_pods(3, "Running", "mnist")

@@ -60,6 +60,7 @@ def test_queue_on_a_volcano_group_is_kept():
         ("scheduler-plugins", "", gang.Update.PATCH),
         ("kube-batch", "scheduling.sigs.dev/v1alpha2", gang.Update.PATCH),
         ("kube-batch", "policy/v1", gang.Update.REPLACE),
+        ("kubernetes", "scheduling.k8s.io/v1beta1", gang.Update.REPLACE_BEFORE_PODS),
         ("kubernetes", "scheduling.k8s.io/v1alpha2", gang.Update.REPLACE_BEFORE_PODS),
     ],
 )
@@ -68,13 +69,35 @@ def test_how_a_difference_is_applied(backend, api_version, update):
     assert gang.BACKENDS[backend].api(api_version).update is update
 
 
-def test_native_difference_is_the_new_count():
-    """A changed minCount shows, so that the group can be made anew."""
-    group = make_group(document=gang.KUBERNETES.group(make_job(), FACTS))
-    wider = gang.KUBERNETES.group(make_job(replicas=[make_replica(replicas=5)]), FACTS)
-    assert gang.KUBERNETES.difference(group, wider) == {
-        "spec": {"schedulingPolicy": {"gang": {"minCount": 5}}}
-    }
+@pytest.mark.parametrize(("version", "follows"), [("v1beta1", True), ("v1alpha2", False)])
+def test_a_native_group_takes_a_new_count_where_its_version_can(version, follows):
+    """Only of 1.37 and later, and nothing else of it; other fields want a group made anew."""
+    facts = dataclasses.replace(
+        FACTS, api_version=f"scheduling.k8s.io/{version}", priorities={"high": 1}
+    )
+    group = make_group(document=gang.KUBERNETES.group(make_job(), facts))
+    five = [make_replica(replicas=5)]
+    count = {"schedulingPolicy": {"gang": {"minCount": 5}}}
+    wider = gang.KUBERNETES.group(make_job(replicas=five), facts)
+    found = gang.KUBERNETES.difference(group, wider)
+    assert found == {"spec": count}
+    assert gang.KUBERNETES.in_place(group, found) == (found if follows else None)
+
+    higher = make_job(replicas=five, scheduling={"priority_class": "high"})
+    found = gang.KUBERNETES.difference(group, gang.KUBERNETES.group(higher, facts))
+    assert found == {"spec": {**count, "priorityClassName": "high"}}
+    assert gang.KUBERNETES.in_place(group, found) == ({"spec": count} if follows else None)
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=lambda backend: backend.name)
+def test_what_the_server_drops_is_no_difference(backend):
+    """It would be written, or the group made anew, for ever."""
+    wanted = backend.group(make_job(), FACTS)
+    for key in wanted["spec"]:
+        rest = {name: value for name, value in wanted["spec"].items() if name != key}
+        group = make_group(document={**wanted, "spec": rest})
+        assert backend.difference(group, wanted) == {"spec": {key: wanted["spec"][key]}}
+        assert backend.difference(group, wanted, {key}) is None
 
 
 def test_an_annotation_added_later_is_no_difference():

@@ -128,11 +128,12 @@ def test_kube_batch(phase, state):
     assert verdict == (state and (state, "NotEnoughResources", "1/2"))
 
 
+@pytest.mark.parametrize("type_", ["PodGroupInitiallyScheduled", "PodGroupScheduled"])
 @pytest.mark.parametrize(("status", "state"), [(JobStatus(), "Queued"), (RUNNING, "Degraded")])
-def test_kubernetes(status, state):
-    """The native scheduler's condition, in its own words."""
+def test_kubernetes(type_, status, state):
+    """The native scheduler's condition, in its own words: of 1.37 and of 1.36."""
     condition = {
-        "type": "PodGroupScheduled",
+        "type": type_,
         "status": "False",
         "reason": "Unschedulable",
         "message": NO_GPU,

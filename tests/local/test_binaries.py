@@ -29,13 +29,13 @@ def fill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fill:
     def no_download(*_: object, **__: object) -> Path:
         raise binaries.DownloadError("no network")
 
-    def no_build() -> Path:
+    def no_build(_: str) -> Path:
         raise binaries.BuildError("Go is missing")
 
     monkeypatch.setattr(binaries, "fetch", no_download)
     monkeypatch.setattr(binaries, "build", no_build)
 
-    def make(name: str, *programs: str, version: str = "1.36.3") -> Path:
+    def make(name: str, *programs: str, version: str = "1.37.1") -> Path:
         folder = tmp_path / name
         folder.mkdir(parents=True, exist_ok=True)
         for program in programs or handle.PROGRAMS:
@@ -66,7 +66,7 @@ def test_an_assets_folder_without_api_server_is_left_with_a_word(
 
 def test_path_comes_before_the_cache(fill: Fill, monkeypatch: pytest.MonkeyPatch) -> None:
     """What somebody installed is meant to be used."""
-    fill("cache/muster/controlplane/v1.36.3/" + binaries.build_folder().name)
+    fill("cache/muster/controlplane/v1.37.1/" + binaries.build_folder().name)
     path = fill("path")
     monkeypatch.setenv("PATH", str(path))
     assert binaries.find()["etcd"] == [str(path / "etcd")]
@@ -75,15 +75,15 @@ def test_path_comes_before_the_cache(fill: Fill, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("kind", ["built", "downloaded"])
 def test_the_cache_comes_before_getting_anything(fill: Fill, kind: str) -> None:
     """Getting anything would fail here."""
-    where = {"built": binaries.build_folder(), "downloaded": binaries.folder("1.36.3")}[kind]
-    fill(f"cache/muster/controlplane/v1.36.3/{where.name}")
+    where = {"built": binaries.build_folder(), "downloaded": binaries.folder("1.37.1")}[kind]
+    fill(f"cache/muster/controlplane/v1.37.1/{where.name}")
     assert binaries.find()["kwok"] == [str(where / "kwok")]
 
 
 def test_a_lone_kubectl_on_path_is_not_taken(fill: Fill, monkeypatch: pytest.MonkeyPatch) -> None:
     """Most machines have one, of whatever age."""
     monkeypatch.setenv("PATH", str(fill("path", "kubectl")))
-    fill(f"cache/muster/controlplane/v1.36.3/{binaries.build_folder().name}")
+    fill(f"cache/muster/controlplane/v1.37.1/{binaries.build_folder().name}")
     assert binaries.find()["kubectl"] == [str(binaries.build_folder() / "kubectl")]
 
 
@@ -91,7 +91,7 @@ def test_the_core_is_taken_from_one_place(fill: Fill, monkeypatch: pytest.Monkey
     """An API server here and a scheduler there would be of two versions."""
     one, two = fill("one", "kube-apiserver", "etcd"), fill("two", *CORE)
     monkeypatch.setenv("PATH", f"{one}:{two}")
-    fill(f"cache/muster/controlplane/v1.36.3/{binaries.build_folder().name}")
+    fill(f"cache/muster/controlplane/v1.37.1/{binaries.build_folder().name}")
     found = binaries.find()
     assert {found[name][0] for name in CORE} == {str(two / name) for name in CORE}
     assert found["etcd"] == [str(one / "etcd")]
@@ -132,7 +132,7 @@ def test_an_envtest_folder_that_cannot_be_completed_is_left_with_a_word(
 ) -> None:
     """Rather than mixing versions."""
     monkeypatch.setenv(binaries.ASSETS, str(fill("assets", *ENVTEST)))
-    fill(f"cache/muster/controlplane/v1.36.3/{binaries.build_folder().name}")
+    fill(f"cache/muster/controlplane/v1.37.1/{binaries.build_folder().name}")
     assert binaries.find()["etcd"] == [str(binaries.build_folder() / "etcd")]
     assert "KUBEBUILDER_ASSETS is not used: no kube-controller-manager" in capsys.readouterr().err
 
@@ -145,7 +145,7 @@ def test_what_can_be_downloaded_is_not_built(fill: Fill, monkeypatch: pytest.Mon
 
 def test_what_cannot_be_downloaded_is_built(fill: Fill, monkeypatch: pytest.MonkeyPatch) -> None:
     """And it is said why."""
-    monkeypatch.setattr(binaries, "build", lambda: fill("built"))
+    monkeypatch.setattr(binaries, "build", lambda _: fill("built"))
     assert binaries.find()["etcd"][0].endswith("built/etcd")
 
 
@@ -159,10 +159,27 @@ def test_what_can_be_had_in_no_way_is_said_with_both_reasons() -> None:
 
 
 @pytest.mark.usefixtures("fill")
-def test_only_one_version_can_be_built() -> None:
+def test_only_two_versions_can_be_built() -> None:
     """Another one has to be downloaded."""
-    with pytest.raises(binaries.BinariesError, match=r"only 1\.36\.3 can be built"):
+    with pytest.raises(binaries.BinariesError, match=r"only 1\.37\.1 and 1\.36\.3 can be built"):
         binaries.find("1.34.0")
+
+
+def test_the_older_version_is_built_where_it_is_asked_for(
+    fill: Fill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And never taken where none is asked for."""
+    monkeypatch.setattr(binaries, "build", fill)
+    assert binaries.find("1.36.3")["etcd"][0].endswith("1.36.3/etcd")
+    assert binaries.find()["etcd"][0].endswith("1.37.1/etcd")
+
+
+def test_whether_a_version_is_at_hand_is_said_without_getting_it(fill: Fill) -> None:
+    """Stories of an older Kubernetes run where it is; here nothing can be gotten."""
+    assert not binaries.at_hand("1.36.3")
+    fill(f"cache/muster/controlplane/v1.36.3/{binaries.build_folder('1.36.3').name}")
+    assert binaries.at_hand("1.36.3")
+    assert not binaries.at_hand("1.37.1")
 
 
 def test_only_what_is_needed_is_gotten(fill: Fill, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,7 +229,20 @@ def test_a_build_gives_a_program_for_each_component(go: Path) -> None:
     assert not before.exists()
     assert binaries.build() == before
     assert all(os.access(before / name, os.X_OK) for name in handle.PROGRAMS)
-    assert "v1.36.3" in go.read_text()
+    assert "v1.37.1" in go.read_text()
+
+
+def test_the_older_version_is_built_from_requirements_of_its_own(go: Path) -> None:
+    """Of the same sources; it stands beside the other."""
+    folders = [binaries.build(version) for version in ("1.37.1", "1.36.3")]
+    newer, older = go.read_text().splitlines()
+    assert "-modfile=go.mod" in newer
+    assert "-modfile=kubernetes-1.36.mod" in older
+    assert "gitVersion=v1.36.3" in older
+    assert "gitMinor=36" in older
+    assert [folder.parent.name for folder in folders] == ["v1.37.1", "v1.36.3"]
+    required = (binaries._module() / "kubernetes-1.36.mod").read_text()
+    assert "k8s.io/kubernetes v1.36.3\n" in required
 
 
 def test_a_build_is_done_once(go: Path) -> None:
@@ -291,7 +321,7 @@ def test_other_sources_are_another_build(tmp_path: Path, monkeypatch: pytest.Mon
     """A changed file is never served by an old build."""
     sources = tmp_path / "controlplane"
     sources.mkdir()
-    for name in binaries._FILES:
+    for name in ("main.go", "oracle.go", "go.mod", "go.sum"):
         (sources / name).write_text("go 1.26")
     monkeypatch.setattr(binaries, "_module", lambda: sources)
     before = binaries.build_folder()

@@ -16,7 +16,7 @@ LARGE = {"cpu": "64", "memory": "512Gi", "nvidia.com/gpu": "8", "pods": "110"}
 
 def document(index: int, **asked: object) -> dict:
     """Node `index` of a cluster with these options."""
-    return nodes.document(index, options.Options(**asked), "v1.36.3", NOW)
+    return nodes.document(index, options.Options(**asked), "v1.37.1", NOW)
 
 
 def test_a_node_has_the_capacity_asked_for_and_storage() -> None:

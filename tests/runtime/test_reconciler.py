@@ -25,7 +25,7 @@ class Server:
 
     def __init__(self):
         """Take all."""
-        self.writes, self.refuses, self.meanwhile = [], {}, None
+        self.writes, self.refuses, self.meanwhile, self.drops = [], {}, None, ()
 
     async def _write(self, verb, path, body):
         await asyncio.sleep(0.02 if "slow" in str(body) else 0)
@@ -41,7 +41,10 @@ class Server:
     async def create(self, path, body, _urgency):
         """Create."""
         await self._write("create", f"{path}/{body['metadata']['name']}", body)
-        return {**body, "metadata": {**body["metadata"], "uid": "new", "resourceVersion": "9"}}
+        stored = {**body, "metadata": {**body["metadata"], "uid": "new", "resourceVersion": "9"}}
+        if "spec" in body:
+            stored["spec"] = {k: v for k, v in body["spec"].items() if k not in self.drops}
+        return stored
 
     async def patch(self, path, exactly, body, _urgency):
         """Patch; what was sent is kept in `body`, for which object in `exactly`."""
@@ -78,21 +81,27 @@ def story(monkeypatch):
 class Story:
     """One job, whose passes come to whatever `actions` are."""
 
-    def __init__(self, monkeypatch):
+    def __init__(self, monkeypatch, backend=gang.NONE):
         """Begin with a job that was just created."""
-        self.store = Store(gang.NONE, [FRAMEWORKS["TFJob"], FRAMEWORKS["MPIJob"]])
+        self.store = Store(backend, [FRAMEWORKS["TFJob"], FRAMEWORKS["MPIJob"]])
         self.server, self.said, self.actions = Server(), Said(), []
         self.show(1)
         self.reconciler = Reconciler(
             self.server,
             self.store,
-            gang.NONE,
+            backend,
             lambda _namespace: Context(),
             self.said,
-            Metrics(),
+            metrics := Metrics(),
             None,
         )
-        monkeypatch.setattr(reconcile, "reconcile", lambda *_: self.actions)
+        self.registry = metrics.registry
+
+        def decide(*given):
+            self.dropped = dict(given[-1].dropped)
+            return self.actions
+
+        monkeypatch.setattr(reconcile, "reconcile", decide)
 
     def show(self, version, **metadata):
         """Show a version of the job."""
@@ -226,3 +235,49 @@ def test_trouble_of_the_server_is_no_state_of_the_job(story):
         story.go(create("one"))
     assert story.said.all == []
     assert story.server.writes == [("create", "pods/one")]
+
+
+@pytest.mark.parametrize(
+    ("backend", "field"),
+    [
+        (gang.EMBEDDED, "minResources"),
+        (gang.VOLCANO, "minResources"),
+        (gang.SCHEDULER_PLUGINS, "scheduleTimeoutSeconds"),
+        (gang.KUBE_BATCH, "queue"),
+        (gang.KUBERNETES, "disruptionMode"),
+    ],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_a_field_of_a_group_that_the_server_drops_is_told_counted_and_known(
+    monkeypatch, caplog, backend, field
+):
+    """Once of each job, and once in the log; a server that takes it again is believed."""
+    story = Story(monkeypatch, backend)
+    story.store.groups.use(backend.apis[0])
+    metadata = {"name": "mnist", "namespace": "team"}
+    api = {"apiVersion": backend.apis[0].api_version, "kind": "PodGroup", "metadata": metadata}
+    group = Create({**api, "spec": {field: {"any": 1}, "minMember": 2}})
+    count = ("muster_group_fields_dropped_total", {"kind": "PodGroup", "field": field})
+
+    story.go(group)
+    assert story.said.all == []
+    assert story.registry.get_sample_value(*count) is None
+
+    story.server.drops = (field,)
+    for times in (1, 2):
+        story.go(group)
+        ((reason, text),) = story.said.all
+        assert reason == "GroupFieldDropped"
+        assert f"left spec.{field} out of PodGroup mnist" in text
+        assert story.registry.get_sample_value(*count) == times
+    assert [record.levelname for record in caplog.records].count("WARNING") == 1
+    if backend is gang.KUBERNETES:
+        assert "may preempt single pods" in text
+
+    story.go()
+    assert story.dropped == {"PodGroup": {field}}
+    story.server.drops = ()
+    story.go(group)
+    story.go()
+    assert story.dropped == {"PodGroup": frozenset()}
+    assert story.said.all == []

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -94,6 +94,20 @@ def _same_amount(there: Any, wanted: Any) -> bool:
         return quantity.parse(there) == quantity.parse(wanted)
     except (ValueError, TypeError):
         return False
+
+
+def dropped(there: Any, wanted: Any, at: str = "") -> Iterator[str]:
+    """Yield the paths of the fields that were written and are not in what was stored."""
+    if isinstance(wanted, Mapping) and isinstance(there, Mapping):
+        for key, value in wanted.items():
+            path = f"{at}.{key}" if at else key
+            if key in there:
+                yield from dropped(there[key], value, path)
+            elif value is not None and value is not False:  # Go leaves out what is off
+                yield path
+    elif isinstance(wanted, list) and isinstance(there, list) and len(wanted) == len(there):
+        for index, (one, value) in enumerate(zip(there, wanted, strict=True)):
+            yield from dropped(one, value, f"{at}[{index}]")
 
 
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:

@@ -177,6 +177,7 @@ class Event(StrEnum):
     SET_POD_TEMPLATE_RESTART_POLICY = "SetPodTemplateRestartPolicy"
     SET_POD_TEMPLATE_SCHEDULER_NAME = "SetPodTemplateSchedulerName"
     GROUP_NAME_OVERWRITTEN = "GroupNameOverwritten"
+    GROUP_FIELD_DROPPED = "GroupFieldDropped"
     GANG_NOT_ENFORCED = Reason.GANG_NOT_ENFORCED.value
     SCHEDULING_POLICY_IGNORED = "SchedulingPolicyIgnored"
     LEGACY_FIELD_IGNORED = "LegacyFieldIgnored"

@@ -16,6 +16,7 @@ from muster.api.status import Condition, JobStatus, ReplicaStatus
 from muster.controller import gangstatus, policies
 from muster.controller.events import restarting
 from muster.controller.jobpods import JobPods, Member, PodFate
+from muster.controller.model import Action, Create
 from muster.controller.scope import Scope
 from muster.controller.templates import labels
 from muster.frameworks.base import End, Framework, Outcome, Progress
@@ -206,6 +207,17 @@ def running(scope: Scope) -> JobStatus:
     elif scope.refusal is not None and scope.refusal.invalid:
         return replace(after, state=names.JobState.INVALID, reason=scope.refusal.message)
     return replace(after, state=state(after))
+
+
+def begun(scope: Scope, status: JobStatus, made: Iterable[Action]) -> JobStatus:
+    """Return the status of a job for which this is made: with a pod on a node its time begins.
+
+    It is written after them, so that it need not be written once more when they are seen there.
+    """
+    documents = (action.doc for action in made if isinstance(action, Create))
+    placed = any(d["kind"] == "Pod" and d["spec"].get("nodeName") for d in documents)
+    starts = placed and status.start_time is None
+    return replace(status, start_time=_whole(scope.now)) if starts else status
 
 
 def invalid(scope: Scope, reason: str) -> JobStatus:

@@ -229,24 +229,35 @@ def of_failed_patch(action: Patch, error: str) -> Emit:
     return warning(reason, f"Error updating {action.name}: {error}", once=True, about=about)
 
 
-def of_abnormal_pods(scope: Scope) -> Iterator[Emit]:
+def of_dropped(kind: str, name: str, paths: Mapping[str, str]) -> Emit:
+    """Return the event that the server left fields out of a group; path -> what that means."""
+    listed = ", ".join(f"spec.{path}" for path in paths)
+    means = "; ".join(dict.fromkeys(filter(None, paths.values())))
+    text = f"The API server has left {listed} out of {kind} {name}: it does not know this, or has "
+    text += f"it switched off{means and f'; {means}'}"
+    return warning(names.Event.GROUP_FIELD_DROPPED, text, once=True, about=f"{kind}/{listed}")
+
+
+def of_abnormal_pods(scope: Scope, gang: Verdict | None) -> Iterator[Emit]:
     """Yield why containers of living pods ended badly or do not start, or why a pod waits.
 
-    Of the first pods only: what is wrong with more of them is wrong with all.
+    Of the first pods only: what is wrong with more of them is wrong with all. That they wait for
+    nodes is said once, of the gang.
     """
+    told = gang is not None and is_alarming(gang) and not scope.backend.embedded
     living = (m.pod for m in scope.roster.having(PodFate.STAYS) if not m.pod.terminal)
-    emits = (emit for pod in living for emit in _of_abnormal(scope, pod))
+    emits = (emit for pod in living for emit in _of_abnormal(scope, pod, told=told))
     yield from islice(emits, MOST_APART)
 
 
-def _of_abnormal(scope: Scope, pod: PodView) -> Iterator[Emit]:
+def _of_abnormal(scope: Scope, pod: PodView, *, told: bool) -> Iterator[Emit]:
     for end in pod.ends:
         if end.exit_code or (end.exit_code is None and end.message):
             text, about = _abnormal(pod.name, end), f"{pod.uid}/{end.container}"
             yield warning(end.reason or "Error", text, once=True, about=about)
     reason, message = pod.doubt
-    # The allocator reports the pods that wait for it, once for the whole gang.
-    if message and not (scope.backend.embedded and pod.scheduler_name in scope.schedulers):
+    ours = scope.backend.embedded and pod.scheduler_name in scope.schedulers
+    if message and not ours and not (told and not pod.node):
         text = f"Error pod {pod.name} condition message: {message}"
         yield warning(reason or names.Event.UNSCHEDULABLE, text, once=True, about=pod.uid)
 

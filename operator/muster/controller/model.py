@@ -62,6 +62,8 @@ class Context:
     """State of each queue of a foreign gang scheduler by name; None: not known."""
     missing: str = ""
     """Why the gang scheduler's API cannot be used, in a sentence; empty if it can."""
+    dropped: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Kind of a group -> fields of its spec that the API server leaves out."""
     lacking: Mapping[str, str] = field(default_factory=dict)
     """Operator name of a framework -> what the operator's account may not do for its jobs."""
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -58,19 +58,22 @@ def writes(scope: Scope) -> Iterator[Action]:
         # What was refused is not tried again before its time.
         yield from (Create(document) for document in documents if scope.hindrance is None)
     elif not group.deleting and not of_another(scope):
-        difference = scope.backend.difference(group, wanted)
-        if difference and (is_patched(scope, group) or not is_lent(scope, group)):
+        dropped = scope.context.dropped.get(group.kind, frozenset())
+        difference = scope.backend.difference(group, wanted, dropped)
+        if difference:
             yield from _update(scope, group, difference)
 
 
-def _update(scope: Scope, group: GroupView, difference: Mapping[str, object]) -> Iterator[Action]:
-    if is_patched(scope, group):
-        yield _patch(group, dict(difference))
-        return
+def _update(scope: Scope, group: GroupView, difference: Json) -> Iterator[Action]:
+    taken = scope.backend.in_place(group, difference)
+    fixed = taken != difference and not is_lent(scope, group)
     replaced = scope.backend.api(group.api_version).update is Update.REPLACE
-    if replaced or not scope.roster.own:
+    if fixed and (replaced or not scope.roster.own):
         yield _delete(group)
-    elif scope.fresh:
+        return
+    if taken:
+        yield _patch(group, taken)
+    if fixed and scope.fresh:
         text = "The group cannot change while pods exist; the new value applies after a restart"
         yield normal(POD_GROUP_IMMUTABLE, text)
 

@@ -155,8 +155,10 @@ def _running(scope: Scope) -> Iterator[Action]:
         state = names.JobState.INVALID if problems else names.JobState.BLOCKED
         after = _told(after, state, obstacle)
     else:
-        yield from _children(scope)
-    yield from _current_events(scope)
+        made = tuple(_children(scope))
+        after = conditions.begun(scope, after, made)
+        yield from made
+    yield from _current_events(scope, after)
     emits = (*events.of_restarts(scope), *exits, *events.of_state(scope, after))
     silent = _awaits_verdict(scope)
     if not silent:
@@ -227,10 +229,10 @@ def _undo(scope: Scope) -> Iterator[Action]:
     yield from events.of_writes(deletes)
 
 
-def _current_events(scope: Scope) -> Iterator[Emit]:
-    """Yield what does not depend on the status; the recorder drops what was recorded lately."""
+def _current_events(scope: Scope, after: JobStatus) -> Iterator[Emit]:
+    """Yield what is told before the status is written; the recorder drops what it told lately."""
     yield from events.of_refusal(scope)
-    yield from events.of_abnormal_pods(scope)
+    yield from events.of_abnormal_pods(scope, after.gang)
 
 
 def _awaits_verdict(scope: Scope) -> bool:

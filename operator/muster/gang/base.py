@@ -15,7 +15,7 @@ from muster.api.model import GroupView, Job, Json, Notice, PodView, Replica
 from muster.api.reasons import HOPELESS, GangPhase, Reason
 from muster.api.status import Verdict
 from muster.gang import demand, standing
-from muster.gang.model import GangFacts, GroupApi, Link, Permission
+from muster.gang.model import GangFacts, GroupApi, Link, Permission, Update
 
 GROUP_GRACE = 30.0
 """Seconds that pods may wait without a group before it is reported missing."""
@@ -222,15 +222,33 @@ class GangBackend:
         """
         return not (self.apis and group and group.deleting) and self.admits(group)
 
-    def difference(self, observed: GroupView, wanted: Json) -> Json | None:
-        """Return a JSON merge patch of the spec fields that Muster owns, None if they agree."""
+    def difference(
+        self, observed: GroupView, wanted: Json, dropped: Container[str] = ()
+    ) -> Json | None:
+        """Return a JSON merge patch of the spec fields that Muster owns, None if they agree.
+
+        Of the fields in `dropped` the server takes none, however often it is told.
+        """
         spec = wanted["spec"]
         patch: Json = {}
         for field in self.api(observed.api_version).fields:
             there, value = observed.spec.get(field.key), spec.get(field.key)
-            if there != value and not (field.kept and there):
+            stays = field.key in dropped or (field.kept and there)
+            if there != value and not stays:
                 patch[field.key] = value
         return {"spec": patch} if patch else None
+
+    def in_place(self, observed: GroupView, difference: Json) -> Json | None:
+        """Return what of a difference the group takes where it is, None if nothing."""
+        api = self.api(observed.api_version)
+        follow = {f.key for f in api.fields if f.follows or api.update is Update.PATCH}
+        patch = {key: value for key, value in difference["spec"].items() if key in follow}
+        return {"spec": patch} if patch else None
+
+    def without(self, key: str) -> str:
+        """Return what it means that the server leaves out a group's field, or nothing."""
+        fields = (field for api in self.apis for field in api.fields)
+        return next((field.without for field in fields if field.key == key), "")
 
     def notices(self, job: Job, facts: GangFacts) -> tuple[Notice, ...]:
         """Return what the job's author should know, once per generation."""

@@ -15,10 +15,21 @@ _GROUP = "scheduling.k8s.io"
 _TEMPLATE = "gang"
 _VERBS = ("get", "list", "watch", "create", "delete")
 MIXED_SCHEDULER_NAMES = "MixedSchedulerNames"
+_GATES = (
+    "the feature gates GenericWorkload and, on 1.36, GangScheduling and WorkloadAwarePreemption"
+)
+_SINGLY = "kube-scheduler may preempt single pods of the gang"
+_ITS_PODS = "the priority of the gang is that of its pods"
+_SCHEDULED = ("PodGroupInitiallyScheduled", "PodGroupScheduled")
+"""Condition by which a group waits: of Kubernetes 1.37 and later, of 1.36."""
 
 
 def _policy(job: Job, facts: GangFacts) -> Json:
     return {"gang": {"minCount": standing.minimum_from_one(job, facts)}}
+
+
+def _workload_ref(job: Job, _facts: GangFacts) -> Json:
+    return {"workloadName": names.flat(job.name), "templateName": _TEMPLATE}
 
 
 def _template_ref(job: Job, _facts: GangFacts) -> Json:
@@ -26,27 +37,36 @@ def _template_ref(job: Job, _facts: GangFacts) -> Json:
     return {"workload": names_}
 
 
-_FIELDS = (
-    Field("schedulingPolicy", _policy, "minAvailable"),
-    Field("podGroupTemplateRef", _template_ref),
-    Field("priorityClassName", demand.priority_class, "priorityClass"),
-)
-
-
-def _api(version: str) -> GroupApi:
+def _api(version: str, reference: Field, whole: Json | str, *, follows: bool) -> GroupApi:
+    """Return a version; `whole` is its word for a gang that is only preempted whole."""
+    fields = (
+        reference,
+        Field("schedulingPolicy", _policy, "minAvailable", follows=follows),
+        Field("disruptionMode", lambda _job, _facts: whole, without=_SINGLY),
+        Field("priorityClassName", demand.priority_class, "priorityClass", without=_ITS_PODS),
+    )
     update = Update.REPLACE_BEFORE_PODS
     kind, plural = "PodGroup", "podgroups"
-    return GroupApi(_GROUP, version, kind, plural, _FIELDS, annotated=False, update=update)
+    return GroupApi(_GROUP, version, kind, plural, fields, annotated=False, update=update)
+
+
+_REFERENCE = Field("workloadRef", _workload_ref)
+_REFERENCE_OF_OLD = Field("podGroupTemplateRef", _template_ref)
+APIS = (
+    _api("v1beta1", _REFERENCE, {"all": {}}, follows=True),
+    _api("v1alpha2", _REFERENCE_OF_OLD, "PodGroup", follows=False),
+)
 
 
 def _workload(job: Job, facts: GangFacts) -> tuple[Json, ...]:
     group, _, _ = job.api_version.partition("/")
-    template: Json = {"name": _TEMPLATE, "schedulingPolicy": _policy(job, facts)}
-    if priority := demand.priority_class(job, facts):
-        template["priorityClassName"] = priority
+    api = KUBERNETES.api(facts.api_version)
+    # A template says all that the groups made of it say, but for where they come from.
+    values = ((field.key, field.value(job, facts)) for field in api.fields[1:])
+    template = {"name": _TEMPLATE, **{key: value for key, value in values if value is not None}}
     return (
         {
-            "apiVersion": facts.api_version or APIS[0].api_version,
+            "apiVersion": api.api_version,
             "kind": "Workload",
             "metadata": base.metadata(job, facts, annotated=False),
             "spec": {
@@ -84,35 +104,34 @@ def _warnings(job: Job) -> Iterator[Notice]:
 
 
 def _read(group: GroupView, counts: base.Tally) -> base.Reading | None:
-    waits = base.condition(group, "DisruptionTarget") or base.condition(
-        group, "PodGroupScheduled", "False"
-    )
+    refused = (base.condition(group, type_, "False") for type_ in _SCHEDULED)
+    waits = base.condition(group, "DisruptionTarget") or next(filter(None, refused), None)
     if not waits or counts.running >= counts.needed:
         return base.by_pods(group, counts)
     state = GangPhase.DEGRADED if counts.ran else GangPhase.QUEUED
     return base.Reading(state, waits.get("reason", ""), waits.get("message", ""))
 
 
-APIS = (_api("v1beta1"), _api("v1alpha2"))
 KUBERNETES = base.GangBackend(
     name="kubernetes",
     apis=APIS,
     companions=("Workload",),
     cure=(
-        "Workload and PodGroup of scheduling.k8s.io/v1beta1 or v1alpha2 come with Kubernetes "
-        "1.36 or later: switch the API on, with the feature gates GenericWorkload and "
-        "GangScheduling, or choose another --gang-scheduler-name"
+        "Workload and PodGroup of scheduling.k8s.io come with Kubernetes 1.37 (v1beta1) and 1.36 "
+        f"(v1alpha2): switch the API on, with {_GATES}, or choose another --gang-scheduler-name"
     ),
-    permissions=(Permission(_GROUP, "workloads", _VERBS), Permission(_GROUP, "podgroups", _VERBS)),
+    permissions=(
+        Permission(_GROUP, "workloads", _VERBS),
+        Permission(_GROUP, "podgroups", (*_VERBS, "patch")),
+    ),
     pods_first_on_delete=True,
     mark=_mark,
     admits=lambda group: group is not None,
     kept=lambda job, pod: _mixed(job) or pod.kind != "Pod" or bool(pod.group),
     unkept=(
         "The pods have no schedulingGroup, so they start one by one: the API server leaves it out "
-        "without the feature gates GenericWorkload and GangScheduling; switch them on in "
-        "kube-apiserver, kube-controller-manager and kube-scheduler, or choose another "
-        "--gang-scheduler-name"
+        f"without {_GATES}; switch them on in kube-apiserver, kube-controller-manager and "
+        "kube-scheduler, or choose another --gang-scheduler-name"
     ),
     before=_workload,
     read=_read,

@@ -14,7 +14,7 @@ from muster.api.model import Job
 
 
 class Update(StrEnum):
-    """How a group follows its job when `GangBackend.difference` is not None."""
+    """How a group follows its job in fields that it does not change by `Field.follows`."""
 
     PATCH = "patch"
     """Send the difference as a merge patch."""
@@ -57,6 +57,10 @@ class Field:
     """The field of `schedulingPolicy` that it carries."""
     kept: bool = False
     """A value that is already on the server stays, whoever wrote it."""
+    follows: bool = False
+    """It can change where it is, also in a group that is made anew for any other."""
+    without: str = ""
+    """What it means that the server leaves it out, in a sentence."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,17 +38,10 @@ _CORE = (handle.API_SERVER, handle.CONTROLLER_MANAGER, handle.SCHEDULER)
 Found = dict[str, Path]
 
 _PROGRAM = "controlplane"
-_FILES = ("main.go", "oracle.go", "go.mod", "go.sum")
-_MAJOR, _MINOR, _ = options.KUBERNETES_VERSION.split(".")
-_VARIABLES = {
-    "k8s.io/component-base/version.gitVersion": f"v{options.KUBERNETES_VERSION}",
-    "k8s.io/component-base/version.gitMajor": _MAJOR,
-    "k8s.io/component-base/version.gitMinor": _MINOR,
-    "k8s.io/component-base/version.gitTreeState": "clean",
-    "sigs.k8s.io/kwok/pkg/consts.Version": f"v{options.KWOK_VERSION}",
-}
-_LDFLAGS = " ".join(["-s -w", *(f"-X {name}={value}" for name, value in _VARIABLES.items())])
-_GO_FLAGS = ("-trimpath", "-buildvcs=false", "-mod=readonly", f"-ldflags={_LDFLAGS}")
+_SOURCES = ("main.go", "oracle.go")
+_REQUIREMENTS = {options.KUBERNETES_VERSION: "go", options.OLDER_VERSION: "kubernetes-1.36"}
+"""Versions that can be built -> the module's files that name what it is built from."""
+_GO_FLAGS = ("-trimpath", "-buildvcs=false", "-mod=readonly")
 
 # What the output of a failed build means; the first that is found is shown.
 _CURES = (
@@ -99,14 +92,14 @@ def _assets(version: str | None) -> Found:
     if not _is_program(folder / _CORE[0]):
         print(f"{ASSETS} is not used: no {_CORE[0]} in {folder}", file=sys.stderr)
         return {}
-    if version not in {None, _version_of(folder)}:
+    if version not in {None, version_of(folder)}:
         return {}
     rest = [name for name in _CORE if not _is_program(folder / name)]
     there = {name: folder / name for name in handle.PROGRAMS if _is_program(folder / name)}
     if not rest:
         return there
     try:
-        more = fetch(rest, _version_of(folder), exact=True)
+        more = fetch(rest, version_of(folder), exact=True)
     except DownloadError as error:
         print(f"{ASSETS} is not used: no {', '.join(rest)} in it ({error})", file=sys.stderr)
         return {}
@@ -116,14 +109,15 @@ def _assets(version: str | None) -> Found:
 def _places(version: str | None) -> Found:
     found: Found = {}
     for folder in map(Path, filter(None, os.environ.get("PATH", "").split(os.pathsep))):
-        if version and _is_program(folder / _CORE[0]) and _version_of(folder) != version:
+        if version and _is_program(folder / _CORE[0]) and version_of(folder) != version:
             continue
         found = merge(found, folder)
     # A kubectl alone, as most machines have one, may be of whatever age.
     return found if _CORE[0] in found else {}
 
 
-def _version_of(folder: Path) -> str:
+def version_of(folder: Path) -> str:
+    """Version of the API server in that folder, as it says; empty if it does not."""
     try:
         asked = [str(folder / _CORE[0]), "--version"]
         text = subprocess.run(asked, capture_output=True, text=True, timeout=10, check=True).stdout
@@ -137,31 +131,37 @@ def _is_program(path: Path) -> bool:
     return path.is_file() and os.access(path, os.X_OK)
 
 
+def at_hand(version: str) -> bool:
+    """Say whether the programs of that version are there, without getting any."""
+    return not missing(_cached(_assets(version) or _places(version), version, ()))
+
+
 def _cached(found: Found, version: str | None, _programs: Sequence[str]) -> Found:
-    if version in {None, options.KUBERNETES_VERSION}:
+    if version is None or version in _REQUIREMENTS:
         with contextlib.suppress(BuildError):  # no sources: then none were built
-            found = merge(found, build_folder())
+            found = merge(found, build_folder(version or options.KUBERNETES_VERSION))
     if version:
         return merge(found, folder(version))
     return merge(found, newest(options.KUBERNETES_VERSION.rpartition(".")[0]))
 
 
 def _obtained(found: Found, version: str | None, programs: Sequence[str]) -> Found:
-    there = _version_of(found[_CORE[0]].parent) if _CORE[0] in found else ""
+    there = version_of(found[_CORE[0]].parent) if _CORE[0] in found else ""
     wanted = version or there or options.KUBERNETES_VERSION
     try:
         exact = version is not None
         return merge(found, fetch(missing(found, programs), wanted, exact=exact))
     except DownloadError as error:
         no_download = str(error)
-    if version not in {None, options.KUBERNETES_VERSION}:
+    version = version or options.KUBERNETES_VERSION
+    if version not in _REQUIREMENTS:
         raise BinariesError(
             f"Kubernetes {version} cannot be downloaded ({no_download}), and only "
-            f"{options.KUBERNETES_VERSION} can be built"
+            f"{' and '.join(_REQUIREMENTS)} can be built"
         )
     print(f"no download ({no_download}); building instead", file=sys.stderr)
     try:
-        return merge(found, build())
+        return merge(found, build(version))
     except BuildError as error:
         raise BinariesError(
             f"no {', '.join(missing(found, programs))}.\ndownload: {no_download}\nbuild: {error}\n"
@@ -173,19 +173,30 @@ class BuildError(Exception):
     """The build is not possible; the message says what is missing and what to install."""
 
 
-def build_folder() -> Path:
+def build_folder(version: str = options.KUBERNETES_VERSION) -> Path:
     """Where the built programs are, or will be: keyed by version, module files and flags."""
-    digest = hashlib.sha256(_LDFLAGS.encode())
-    for name in _FILES:
+    digest = hashlib.sha256(_ldflags(version).encode())
+    stem = _REQUIREMENTS[version]
+    for name in (*_SOURCES, f"{stem}.mod", f"{stem}.sum"):
         digest.update((_module() / name).read_bytes())
-    return (
-        layout.cache_root() / f"v{options.KUBERNETES_VERSION}" / f"built-{digest.hexdigest()[:16]}"
-    )
+    return layout.cache_root() / f"v{version}" / f"built-{digest.hexdigest()[:16]}"
 
 
-def build() -> Path:
+def _ldflags(version: str) -> str:
+    major, minor, _ = version.split(".")
+    variables = {
+        "k8s.io/component-base/version.gitVersion": f"v{version}",
+        "k8s.io/component-base/version.gitMajor": major,
+        "k8s.io/component-base/version.gitMinor": minor,
+        "k8s.io/component-base/version.gitTreeState": "clean",
+        "sigs.k8s.io/kwok/pkg/consts.Version": f"v{options.KWOK_VERSION}",
+    }
+    return " ".join(["-s -w", *(f"-X {name}={value}" for name, value in variables.items())])
+
+
+def build(version: str = options.KUBERNETES_VERSION) -> Path:
     """Build unless somebody did; `build_folder()` has a program for each component then."""
-    target = build_folder()
+    target = build_folder(version)
     go = shutil.which("go")
     if not go:
         raise BuildError(f"Go is missing: install {_go_wanted()} or newer from https://go.dev/dl/")
@@ -194,11 +205,11 @@ def build() -> Path:
         target.with_suffix(".lock"), lambda: print(text, file=sys.stderr, flush=True)
     ):
         if not target.exists():
-            _build(go, target)
+            _build(go, version, target)
     return target
 
 
-def _build(go: str, target: Path) -> None:
+def _build(go: str, version: str, target: Path) -> None:
     for stale in target.parent.glob(f".{target.name}-*"):
         shutil.rmtree(stale)
     with tempfile.TemporaryDirectory(
@@ -206,15 +217,17 @@ def _build(go: str, target: Path) -> None:
     ) as work:
         fresh = Path(work) / "programs"
         fresh.mkdir()
-        _run_go([go, "build", "-v", *_GO_FLAGS, "-o", str(fresh / _PROGRAM), "."])
+        flags = (*_GO_FLAGS, f"-modfile={_REQUIREMENTS[version]}.mod")
+        link = f"-ldflags={_ldflags(version)}"
+        _run_go(version, [go, "build", "-v", *flags, link, "-o", str(fresh / _PROGRAM), "."])
         for name in handle.PROGRAMS:
             (fresh / name).symlink_to(_PROGRAM)
         fresh.rename(target)
 
 
-def _run_go(argv: list[str]) -> None:
+def _run_go(version: str, argv: list[str]) -> None:
     lines: list[str] = []
-    text = f"building the control plane of Kubernetes {options.KUBERNETES_VERSION} (once, minutes)"
+    text = f"building the control plane of Kubernetes {version} (once, minutes)"
     env = {**os.environ, "GOWORK": "off"}
     with (
         progress(text, lambda: f"{len(lines)} packages" if lines else ""),

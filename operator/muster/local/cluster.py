@@ -135,6 +135,9 @@ def _bring_up(files: Layout, asked: Options, say: Say) -> Cluster:
     commands = binaries.find(asked.kubernetes_version)
     copy = asked.kubeconfig and asked.kubeconfig.absolute()
     wanted = dataclasses.replace(asked, kubeconfig=copy)
+    if wanted.native_gangs:  # each version has flags of its own for them
+        version = binaries.version_of(Path(commands[handle.API_SERVER][0]).parent)
+        wanted = dataclasses.replace(wanted, kubernetes_version=version)
     watch = _Stopwatch(say)
     files.make()
     if wanted.tied:

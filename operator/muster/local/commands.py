@@ -109,7 +109,7 @@ def _add_up(actions: Subparsers) -> None:
     add(
         "--native-gangs",
         action="store_true",
-        help="switch on Kubernetes' own gangs (alpha), for --gang-scheduler-name=kubernetes",
+        help="switch on Kubernetes' own gangs, for --gang-scheduler-name=kubernetes",
     )
     add(
         "--default-run-seconds",

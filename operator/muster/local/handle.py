@@ -49,7 +49,14 @@ USERS: dict[str, tuple[str, ...]] = {
 _ISSUER = "https://kubernetes.default.svc.cluster.local"
 _SERVICES = "10.96.0.0/12"
 _PODS = "10.128.0.0/9"
-_NATIVE_GANGS = "GenericWorkload=true,GangScheduling=true"
+_NATIVE_GANGS = "scheduling.k8s.io/v1beta1", ("GenericWorkload",)
+_NATIVE_GANGS_OF = {
+    "1.36": (
+        "scheduling.k8s.io/v1alpha2",
+        ("GenericWorkload", "GangScheduling", "WorkloadAwarePreemption"),
+    ),
+}
+"""API and feature gates of Kubernetes' own gangs, where an earlier version has others."""
 _ENDPOINTS = ("endpoints", "endpointslice", "endpointslice-mirroring")
 _GUESTS = "198.19.0.0/16"  # set apart for benchmarks: no real network has it
 
@@ -120,7 +127,7 @@ def _api_server(layout: Layout, port: int, options: Options) -> list[str]:
         "--max-requests-inflight=3000",
         "--max-mutating-requests-inflight=1500",
         "--profiling=false",
-        *(["--runtime-config=scheduling.k8s.io/v1alpha2=true"] if options.native_gangs else []),
+        *([f"--runtime-config={_native_gangs(options)[0]}=true"] if options.native_gangs else []),
         *_gates(options),
     ]
 
@@ -163,7 +170,14 @@ def _scheduler(layout: Layout, options: Options) -> list[str]:
 
 
 def _gates(options: Options) -> list[str]:
-    return [f"--feature-gates={_NATIVE_GANGS}"] if options.native_gangs else []
+    if not options.native_gangs:
+        return []
+    return [f"--feature-gates={','.join(f'{gate}=true' for gate in _native_gangs(options)[1])}"]
+
+
+def _native_gangs(options: Options) -> tuple[str, tuple[str, ...]]:
+    minor = (options.kubernetes_version or "").rpartition(".")[0]
+    return _NATIVE_GANGS_OF.get(minor, _NATIVE_GANGS)
 
 
 def _kwok(layout: Layout, options: Options) -> list[str]:

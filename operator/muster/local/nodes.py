@@ -92,7 +92,7 @@ def kwok_mark(mark: str) -> dict[str, str]:
 
 
 def document(index: int, options: Options, version: str, now: str) -> Json:
-    """Node `index` (from 0) of a cluster of that version (`v1.36.3`).
+    """Node `index` (from 0) of a cluster of that version (`v1.37.1`).
 
     Without kwok it is born Ready, at `now` (RFC 3339). In a cluster that was there before it
     keeps off who does not tolerate it, load balancers, and the addresses of others.

@@ -11,7 +11,9 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-KUBERNETES_VERSION = "1.36.3"
+KUBERNETES_VERSION = "1.37.1"
+OLDER_VERSION = "1.36.3"
+"""Can be built, too, and is what Muster is tested against where the two differ."""
 KWOK_VERSION = "0.8.0"
 DEFAULT_NAME = "default"
 DEFAULT_NODES = 4
@@ -55,7 +57,7 @@ class Options:
     `kubernetes_version`: None takes what is found on the machine, else `KUBERNETES_VERSION`.
     `nodes`: None is `DEFAULT_NODES` in a cluster of its own, none in one that was there before.
     `kubeconfig`: of a cluster that is to be used; where no file is, the new cluster's is written.
-    `native_gangs`: Kubernetes' own gangs are switched on, an alpha feature.
+    `native_gangs`: Kubernetes' own gangs are switched on, which are off by default.
     `endpoints`: Services get theirs. Nobody can be reached there: it may be saved.
     `mark`: set by `up`, marks all that is put into a cluster that was there before.
     `crds`: folder of the CRDs to install; by default those that come with Muster.
@@ -134,7 +136,7 @@ def parse_labels(texts: list[str]) -> tuple[Mapping[str, str], tuple[Taint, ...]
 
 
 def parse_version(text: str) -> str:
-    """`v1.36.3` or `1.36.3` as `1.36.3`."""
+    """`v1.37.1` or `1.37.1` as `1.37.1`."""
     match = _VERSION.fullmatch(text)
     if not match:
         raise OptionError(

@@ -31,7 +31,6 @@ WATCHED: Final = 60
 """Seconds after which a watch is asked to end, and goes on where it was."""
 SILENT: Final = 80.0
 """Seconds after which it counts as broken: half-open connections show nothing."""
-
 ENDING: Final = 20
 """How often Kopf's tasks are told to end, a tenth of a second apart."""
 

@@ -135,6 +135,13 @@ class Metrics:
             registry=self.registry,
         )
 
+        self.dropped_fields = Counter(
+            "muster_group_fields_dropped",
+            "Fields of groups that the API server left out.",
+            ["kind", "field"],
+            registry=self.registry,
+        )
+
     def became(self, job: Job, framework: Framework, condition: str) -> None:
         """Count that a condition of a job has become true."""
         outcome = TRANSITIONS.get(condition)

@@ -20,6 +20,12 @@ from muster.store.informers import Informers
 
 log = logging.getLogger(__name__)
 LEASES: Final = "leases.coordination.k8s.io"
+PAUSE: Final = 10.0
+"""Seconds until what is missing is asked for again."""
+DOUBTS: Final = Backoff(1.0, 300.0)
+"""Between questions that find nothing missing."""
+BLOCKING: Final = frozenset({"pods", "services", "configmaps"})
+"""What no job can do without."""
 
 
 def needed(
@@ -39,16 +45,6 @@ def needed(
         found.append(Access(LEASES, namespace, "create"))
         found += (Access(LEASES, namespace, verb, name) for verb in ("get", "update"))
     return tuple(dict.fromkeys(found))
-
-
-PAUSE: Final = 10.0
-"""Seconds until what is missing is asked for again."""
-
-
-DOUBTS: Final = Backoff(1.0, 300.0)
-"""Between questions that find nothing missing."""
-BLOCKING: Final = frozenset({"pods", "services", "configmaps"})
-"""What no job can do without."""
 
 
 class Losses:

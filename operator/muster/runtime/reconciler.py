@@ -8,6 +8,7 @@ import contextlib
 import itertools
 import logging
 import math
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -108,6 +109,9 @@ class Reconciler:
         self._strangers = Strangers(kube)
         self._unwatched = Companions(kube)
         self.takeover = Takeover(kube, store)
+        self._groups = {api.kind for api in backend.apis}.union(backend.companions)
+        self._dropped: dict[str, frozenset[str]] = {}
+        """Kind of a group -> fields of its spec that the server left out when they last came."""
         # The allocator inside needs no group object to place the pods.
         late = (
             {api.kind: PriorityLevel.SUPPORT for api in backend.apis} if backend.embedded else {}
@@ -136,7 +140,8 @@ class Reconciler:
             return None
         await self._strangers.look(job)
         await self.takeover.look(job)
-        framework, context = frameworks.of(job), self._context(job.namespace)
+        framework = frameworks.of(job)
+        context = replace(self._context(job.namespace), dropped=self._dropped)
         observed = observe.observe(self._store, self._strangers, job, framework, time.time())
         if self._allocator is not None:
             observed = replace(
@@ -276,6 +281,25 @@ class Reconciler:
             turn.done.append(action)
             self._metrics.count(kind, "created")
             self._take(job, stored)
+            self._compare(job, kind, document, stored)
+
+    def _compare(self, job: Job, kind: str, sent: Json, stored: Json) -> None:
+        """Take note of what the server has left out of a group, or what is beside it; say it."""
+        if kind not in self._groups or "spec" not in sent:
+            return
+        left, known = sent["spec"], self._dropped.get(kind, frozenset())
+        paths = list(edge.dropped(mapping(stored.get("spec")), left))
+        fields = frozenset(re.split(r"[.[]", path)[0] for path in paths)
+        self._dropped[kind] = known - left.keys() | fields
+        if not paths:
+            return
+        means = {path: self._backend.without(path.rpartition(".")[2]) for path in paths}
+        told = events.of_dropped(kind, job.name, means)
+        if not fields <= known:
+            log.warning("%s: %s", job.key, told.message)
+        for path in paths:
+            self._metrics.dropped_fields.labels(kind, path).inc()
+        self._record(job, [told])
 
     def _take(self, job: Job, document: Json) -> None:
         self._store.put(document)
@@ -348,6 +372,7 @@ class Reconciler:
         # What is gone needs no change; its informer asks for the next pass.
         if stored is not None:
             self._take(turn.job, stored)
+            self._compare(turn.job, action.kind, action.body, stored)
         return True
 
     async def _set_status(self, turn: _Turn, action: Action) -> bool:
