@@ -80,11 +80,8 @@ unit: install ## run the tests that need no cluster
 nightly: controlplane ## run what `make test` takes a sample of: thousands of cases each
 	@$(BIN)/python -c 'from muster.local import binaries, options; binaries.find(options.OLDER_VERSION)'
 	$(BIN)/python -m pytest tests/properties --hypothesis-profile=nightly --timeout=0 $(PYTEST_ARGS)
-<<<<<<< HEAD
-	@$(WHOLE) $(E2E) -k 'test_oracle or test_mixed or test_corpus or test_many_namespaces or test_faults or test_hostile'
-=======
-	@$(WHOLE) $(E2E) -k 'test_oracle or test_mixed or test_faults or test_hostile or test_native'
->>>>>>> main
+	@$(WHOLE) $(E2E) -k 'test_oracle or test_mixed or test_corpus or test_many_namespaces \
+		or test_faults or test_hostile or test_native'
 
 faults: controlplane ## play random schedules of faults; FAULT_SEEDS=17 plays one of them again
 	@MUSTER_FAULT_SEEDS=$(FAULT_SEEDS) MUSTER_TAKEOVERS=10 MUSTER_REPORT=$(FAULT_REPORT) \
