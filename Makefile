@@ -82,6 +82,7 @@ unit: install ## run the tests that need no cluster
 nightly: controlplane ## run what `make test` takes a sample of: thousands of cases each
 	@$(BIN)/python -c 'from muster.local import binaries, options; binaries.find(options.OLDER_VERSION)'
 	$(BIN)/python -m pytest tests/properties --hypothesis-profile=nightly --timeout=0 $(PYTEST_ARGS)
+	MUSTER_STREAM_JOBS=10000 $(BIN)/python -m pytest tests/scheduler/actions/test_reserve.py
 	@$(WHOLE) $(E2E) -k '$(SAMPLED)'
 
 faults: controlplane ## play random schedules of faults; FAULT_SEEDS=17 plays one of them again
