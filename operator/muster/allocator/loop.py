@@ -18,11 +18,13 @@ from muster.allocator import binder
 from muster.allocator.binder import Binder
 from muster.allocator.cells import Causes, Quarantine, Search
 from muster.allocator.decisionlog import DecisionLog
+from muster.allocator.dryrun import PodTrials
 from muster.allocator.eviction import Evictions, Moves
 from muster.allocator.gangs import Effects, GangTracker, Kind
 from muster.allocator.members import GangSettings, JobMembers, PodGroupMembers
 from muster.allocator.metrics import CycleMetrics, Stopwatch
 from muster.allocator.pending import PendingPods
+from muster.allocator.shares import Reservations
 from muster.allocator.status import GroupStatus, QueueStatus
 from muster.allocator.tracker import FRESH_FOR, NOT_NOW, GangMemory
 from muster.api.backoff import Backoff
@@ -32,6 +34,7 @@ from muster.api.status import Verdict
 from muster.cluster import gangs, recording
 from muster.cluster.assemble import assemble
 from muster.cluster.gangs import GangInput, GangRules
+from muster.controller.model import Context
 from muster.kube.client import Kube
 from muster.kube.events import EventRecorder
 from muster.scheduler import cycle
@@ -82,15 +85,19 @@ class Loop:
         metrics: CycleMetrics,
         enqueue: Callable[[str], None],
         recorder: EventRecorder | None = None,
+        context: Callable[[str], Context] | None = None,
     ) -> None:
+        """Make the loop. `context`: of a namespace, where the pods of jobs are to be tried."""
         self._store, self._policy = store, policy
         self._settings, self._metrics = settings, metrics
         self._recorder = recorder = recorder or EventRecorder(kube)
         binder = self._binder = Binder(kube, store, self._metrics, recorder, self._not_bound)
         self.queue_status = QueueStatus(kube, store)
         self._group_status = GroupStatus(kube, store, recorder)
+        self._jobs = JobMembers(store)
+        self._trials = None if context is None else PodTrials(kube, store, context, self.trigger)
         kinds = (
-            Kind(JobMembers(store), enqueue, self._record_of_job),
+            Kind(self._jobs, enqueue, self._record_of_job),
             Kind(PodGroupMembers(store), self._group_status.enqueue, self._record_each),
         )
         effects = Effects(binder, self._metrics, self._wake)
@@ -100,6 +107,7 @@ class Loop:
         self._evictions = Evictions(self.gangs, store.budgets, self._metrics, self._wake)
         self._pending = PendingPods(self.gangs, self._wake)
         self._moves = Moves()
+        self._reservations = Reservations()
         store.arrived = self.arrived
         store.foreign.enqueue = self._group_status.enqueue
         self._metrics.shares = lambda: self.queue_status.shares
@@ -180,6 +188,10 @@ class Loop:
         now, settings = time.time(), self._settings()
         self._next = math.inf
         inputs = self.gangs.inputs(settings.gangs, now)
+        if self._trials is not None and self._jobs.asks:
+            await self._trials.look(list(self._jobs.asks.values()))
+            now = time.time()
+            inputs = self.gangs.inputs(settings.gangs, now)
         columns, policy = self._store.columns, self._policy()
         found = self._quarantine.pass_by(inputs, now)
         seen, snapshot, decisions = await self._decide(found, policy, now)
@@ -214,7 +226,7 @@ class Loop:
         Gangs over which that fails are left out, and told so.
         """
         settings, columns = self._settings(), self._store.columns
-        queues = settings.rules.queues(self._store.queues)
+        queues = self._reservations.limited(settings.rules.queues(self._store.queues), now)
 
         async def attempt(
             gangs: Sequence[GangInput],
@@ -282,6 +294,9 @@ class Loop:
     ) -> None:
         """Run a cycle when a reservation begins, or when time alone makes one possible."""
         reserved = [d for d in decisions if d.verdict.state is GangPhase.RESERVED]
+        queue_of = {gang.key: gang.queue for gang in inputs}
+        holders = ((queue_of[d.gang], d.gang.split("/", 2)[1]) for d in reserved)
+        self._wake(self._reservations.kept(holders, self._store.queues))
         for decision in reserved:
             if decision.verdict.eta is not None:
                 self._wake(max(decision.verdict.eta, now + FRESH_FOR))

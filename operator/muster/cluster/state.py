@@ -17,6 +17,7 @@ from muster.cluster.nodes import NodeColumns, NodeView, ShapeRow, Vocabulary
 from muster.cluster.podaffinity import PodAffinity, Profile
 from muster.cluster.pods import PodKey, PodShape, PodUse, Requests
 from muster.cluster.quota import QuotaBook
+from muster.cluster.selectors import chosen
 from muster.cluster.storage import Consumer, Reach
 from muster.cluster.tasks import RoleInput
 from muster.cluster.volumebinding import Volumes
@@ -211,6 +212,10 @@ class ClusterColumns:
         """Say whether there is a node of that name."""
         return node in self._nodes.slots
 
+    def inhabited(self) -> Iterable[str]:
+        """Return the names of all nodes, known or not, that pods take room on."""
+        return self._residents
+
     def on(self, node: str) -> Iterable[PodUse]:
         """Return the pods that take room on a node, or would if it were there."""
         return self._residents.get(node, {}).values()
@@ -288,7 +293,7 @@ class ClusterColumns:
             nodes=self._nodes.freeze(),
             shapes=shapes,
             gangs=tuple(made),
-            queues={queue.name: self._queue(queue) for queue in queues},
+            queues={queue.name: self._queue(queue, known) for queue in queues},
             tenancy=self._tenancy(known),
         )
 
@@ -350,6 +355,7 @@ class ClusterColumns:
     def _learn(self, gangs: Iterable[GangInput], queues: Iterable[QueueInput]) -> None:
         for queue in queues:
             self._vocabulary.offer(_sorted(queue.capability))
+            self._vocabulary.offer(_sorted(queue.reservable))
         if self._vocabulary.mixed:
             self._begin()
             self._learn(gangs, queues)
@@ -427,17 +433,45 @@ class ClusterColumns:
             id_ = self._shapes[shape, profile] = self._last_shape
         return id_
 
-    def _queue(self, source: QueueInput) -> Queue:
+    def _queue(self, source: QueueInput, known: Sequence[_Known]) -> Queue:
         zero = np.zeros(self._width, np.float64)
         allocated, request = self._sums.get(source.name, (zero, zero))
-        capability = np.full(self._width, UNLIMITED)
-        for name, amount in source.capability.items():
-            capability[self._vocabulary.column(name)] = amount
         weight, refusal = max(source.weight, 1), None
         if source.unreadable:
             text = f'queue "{source.name}" cannot be read: {source.unreadable}'
             refusal = Refusal(Reason.UNREADABLE, text)
-        return Queue(source.name, weight, capability, allocated, request, refusal)
+        barred = self._barred(source, known)
+        for entry in known if barred else ():
+            # Nobody gets a larger share of the cluster by what those want who get nothing.
+            if entry.gang.queue == source.name and entry.gang.namespace in barred:
+                request = request - (entry.request - entry.gang.allocated)
+        return Queue(
+            source.name,
+            weight,
+            self._limits(source.capability),
+            allocated,
+            request,
+            refusal,
+            barred,
+            self._limits(source.reservable) if source.reservable else None,
+            source.spent,
+        )
+
+    def _limits(self, amounts: Mapping[str, int]) -> FloatArray:
+        limits: FloatArray = np.full(self._width, UNLIMITED)
+        for name, amount in amounts.items():
+            limits[self._vocabulary.column(name)] = amount
+        return limits
+
+    def _barred(self, source: QueueInput, known: Sequence[_Known]) -> frozenset[str]:
+        """Return the namespaces whose gangs a queue does not let in, of those that have any."""
+        if source.namespaces is None:
+            return frozenset()
+        spaces = self._affinity.counts.spaces
+        asking = {e.gang.namespace for e in known if e.gang.queue == source.name}
+        return frozenset(
+            space for space in asking if not chosen(source.namespaces, spaces.get(space, {}))
+        )
 
     def _shape(self, id_: int, source: PodShape) -> Shape:
         row = self._rows.pop(id_, None) or ShapeRow(source, self._nodes)

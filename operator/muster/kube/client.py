@@ -46,6 +46,7 @@ OPENED: Final[Json] = {"type": "OPENED", "object": {}}
 EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
 UNCHECKED: Final[Mapping[str, str]] = MappingProxyType({"fieldValidation": "Ignore"})
 """The server need not look for fields that it does not know: that costs it as much as reading."""
+DRY: Final[Mapping[str, str]] = MappingProxyType({**UNCHECKED, "dryRun": "All"})
 BROKEN = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError)
 """The connection broke, or somebody was too slow: nobody knows whether the request was served."""
 WARMING = 10.0
@@ -195,6 +196,10 @@ class Kube:
         What is created was made from a document that the server has validated before.
         """
         return await self._write("POST", path, body, "application/json", urgency, UNCHECKED)
+
+    async def dry_run(self, path: str, body: Json, urgency: PriorityLevel) -> Json:
+        """Return the object as it would be stored. Raises ApiError, FencedError."""
+        return await self._write("POST", path, body, "application/json", urgency, DRY)
 
     async def patch(
         self,

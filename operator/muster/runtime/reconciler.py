@@ -17,7 +17,7 @@ from typing import Protocol
 from muster import frameworks
 from muster.allocator import binder
 from muster.api import edge, names, owner
-from muster.api.backoff import Backoff
+from muster.api.backoff import AFTER_INVALID, AFTER_REFUSAL
 from muster.api.edge import mapping
 from muster.api.model import Job, Json
 from muster.api.status import Verdict
@@ -47,9 +47,7 @@ from muster.store.ondemand import Companions, Strangers
 from muster.store.store import Store
 
 log = logging.getLogger(__name__)
-BACKOFF = Backoff(2.0, 60.0)
-OF_POLICY = Backoff(10.0, 300.0)
-"""The same for what is called invalid: a policy may say that, and be changed as any other."""
+BACKOFF, OF_POLICY = AFTER_REFUSAL, AFTER_INVALID
 REFUSED = frozenset({400, 403, 404, 422, 500})
 """Answers to a creation that another try soon will not change. 404: its API, or its namespace, is
 gone; 500: an admission webhook fails."""
