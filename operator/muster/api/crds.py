@@ -178,6 +178,7 @@ class ReservationLimits(Model):
     )
     max_seconds: Int32 | None = Field(
         None,
+        ge=1,
         description="For how long, in a row; then nothing is kept for the namespace for as long.",
     )
 
