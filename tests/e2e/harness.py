@@ -14,6 +14,7 @@ import re
 import signal
 import ssl
 import subprocess
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -650,6 +651,7 @@ class StartOperator(Protocol):
     ) -> Operator:
         """Give one with the shipped roles of an overlay, that reaches its server `through`.
 
+        Components that an administrator would add stand behind it: `embedded+delayed-binding`.
         It may have worked for other stories under the same flags before, and may do so later,
         unless it is one of several, or is to be `fresh`, or looked at before it is `ready`.
         """
@@ -783,10 +785,22 @@ def install_roles(api: Api, overlay: str) -> None:
 
 def _roles(api: Api, overlay: str) -> list[Json]:
     if overlay not in RENDERED:
-        rendered = api.kubectl("kustomize", str(ROOT / "manifests" / "overlays" / overlay))
-        documents = yaml.safe_load_all(rendered)
+        documents = yaml.safe_load_all(_rendered(api, overlay))
         RENDERED[overlay] = [d for d in documents if d["kind"] in INSTALLED]
     return RENDERED[overlay]
+
+
+def _rendered(api: Api, overlay: str) -> str:
+    """Return the documents of an overlay, with the components that stand behind its name."""
+    name, *components = overlay.split("+")
+    with tempfile.TemporaryDirectory(prefix="overlay-") as folder:
+        manifests = os.path.relpath(ROOT / "manifests", Path(folder).resolve())
+        own = {
+            "resources": [f"{manifests}/overlays/{name}"],
+            "components": [f"{manifests}/components/{component}" for component in components],
+        }
+        (Path(folder) / "kustomization.yaml").write_text(yaml.safe_dump(own))
+        return api.kubectl("kustomize", folder)
 
 
 def _place(kind: str, namespace: str) -> str:

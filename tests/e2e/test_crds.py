@@ -197,6 +197,14 @@ def test_two_managers_share_a_template(kubectl: Kubectl) -> None:
     assert [entry["name"] for entry in stored()["tensorflow"]["env"]] == ["A"]
 
 
+def on_nodes(where: str, operator: str, value: str) -> dict[str, Any]:
+    """Return a worker role that asks so of its nodes."""
+    term = {where: [{"key": "metadata.name", "operator": operator, "values": [value]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    template = WORKER["template"]["spec"] | {"affinity": {"nodeAffinity": required}}
+    return worker(template={"spec": template})
+
+
 MISTAKES = [
     ({"cleanpodPolicy": "None"}, 'unknown field "spec.cleanpodPolicy"'),
     (
@@ -241,6 +249,8 @@ MISTAKES = [
         'supported values: "kubeflow.org/training-operator", "kueue.x-k8s.io/multikueue"',
     ),
     ({"tfReplicaSpecs": None}, "spec.tfReplicaSpecs: Required value"),
+    ({"tfReplicaSpecs": on_nodes("matchExpressions", "Gt", "many")}, "(anyOf)"),
+    ({"tfReplicaSpecs": on_nodes("matchFields", "Gt", "1")}, 'supported values: "In", "NotIn"'),
 ]
 
 
@@ -418,6 +428,8 @@ def test_groups_and_queues_take_kube_batchs_fields(kubectl: Kubectl) -> None:
         "spec": {"weight": 2, "capability": {"cpu": "1x"}},
     }
     assert "spec.capability.cpu" in kubectl.apply(queue)
+    queue["spec"] = {"weight": -1}
+    assert "spec.weight" in kubectl.apply(queue)
     queue["spec"] = {"weight": 2, "capability": {"cpu": "100"}}
     assert "created" in kubectl.apply(queue)
     assert "deleted" in kubectl("delete", "queue", "q")

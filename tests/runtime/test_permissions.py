@@ -20,6 +20,7 @@ from muster.frameworks.mpi_v2beta1 import MPI_V2BETA1
 from muster.kube import access
 from muster.kube.access import Access
 from muster.runtime import permissions
+from muster.store.store import Store
 
 LEASES = "leases.coordination.k8s.io"
 MANIFESTS = Path(__file__).parents[2] / "manifests"
@@ -123,6 +124,55 @@ def test_components_grant_what_single_kinds_need_and_no_more(row):
         for group, resource, verbs in row.operator.permissions
         for verb in verbs
     }
+
+
+def test_patching_volumes_is_asked_for_apart():
+    """Where no claim waits for its first consumer, nobody needs it: a component has it alone."""
+    delayed = {(p.resource, verb) for p in gang.EMBEDDED.delayed_binding for verb in p.verbs}
+    assert delayed == {("persistentvolumes", "patch"), ("persistentvolumeclaims", "patch")}
+    assert not delayed & {(a.resource, a.verb) for a in needed("embedded")}
+    roles = granted(MANIFESTS / "components" / permissions.DELAYED / "roles.yaml")
+    assert set().union(*roles.values()) == delayed
+    wide = {p.resource for p in gang.EMBEDDED.delayed_binding if p.everywhere}
+    assert {resource for resource, _ in roles["muster-volumes-cluster"]} == wide
+
+
+def test_gangs_learn_that_volumes_may_not_be_patched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And that they may, once it is granted; what is refused later is asked for again."""
+    monkeypatch.setattr(permissions, "PAUSE", 0.0)
+    missed, asked = list[Access](), list[int]()
+
+    async def missing(_kube: object, accesses: object) -> tuple[Access, ...]:
+        asked.append(1)
+        return tuple(a for a in accesses if a in missed)
+
+    monkeypatch.setattr(access, "missing", missing)
+    store = Store(gang.EMBEDDED, ())
+    informers = SimpleNamespace(store=store, grant=lambda _kind: [])
+    missed.append(Access("persistentvolumes", "", "patch"))
+
+    async def story() -> None:
+        volumes, said = store.columns.volumes, asyncio.Queue[str]()
+        made = permissions.Grants(
+            None, informers, (), (), lambda: said.put_nowait(volumes.unserved)
+        )
+        await made.look()
+        first = said.get_nowait()
+        assert "may not patch persistentvolumes;" in first
+        assert "manifests/components/delayed-binding" in first
+        missed.clear()
+        following = asyncio.create_task(made.run())
+        assert await said.get() == ""
+        asked.clear()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not asked
+        missed.append(Access("persistentvolumeclaims", "", "patch"))
+        made.doubt()
+        assert "may not patch persistentvolumeclaims;" in await said.get()
+        following.cancel()
+
+    asyncio.run(asyncio.wait_for(story(), 10))
 
 
 class Slow:

@@ -254,8 +254,10 @@ class Effects:
                     kind.record(key, pods)
                 case tracker.Warn(sentence):
                     log.warning("%s", sentence)
-                case tracker.Bind(pod, node):
-                    self._binder.bind(pod, node)
+                case tracker.Bind(pod, node, had):
+                    self._binder.bind(pod, node, had)
+                case tracker.Stamp(pod, had):
+                    self._binder.stamp(pod, had)
                 case tracker.Evict(pod, cause):
                     self._binder.evict(pod, cause)
                 case tracker.Mark(pod, message, kept, record):

@@ -518,11 +518,16 @@ class PodGroupMembers(_Kind):
         scheduler, name = self._store.backend.scheduler_name, key.split("/", 2)[2]
         blank = Verdict(scheduler, GangPhase.WAITING, name, terms.minimum)
         facts = group_facts(key, members, terms, self._settings, blank, next(self._revisions))
-        return replace(facts, had=_had_by(group))
+        return replace(facts, had=_had_by(pod for pod, _ in members) or _had_by_group(group))
 
 
-def _had_by(group: GroupView | None) -> int | None:
-    """Return how many a gang had when its group was last said to run, None if that is not said."""
+def _had_by(pods: Iterable[PodView]) -> int | None:
+    """Return how many a gang had when it last was whole, by what its pods say."""
+    return max((pod.gang_had for pod in pods if standing.is_placed(pod)), default=0) or None
+
+
+def _had_by_group(group: GroupView | None) -> int | None:
+    """Return the same by a group that was last said to run, None if that is not said."""
     if group is None or group.phase != names.GroupPhase.RUNNING:
         return None
     return group.counts.get("running", 0) + group.counts.get("succeeded", 0) or None

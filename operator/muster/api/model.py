@@ -231,6 +231,8 @@ class PodView:
     """When that batch Job came to a good end."""
     group: str = ""
     """Name in `spec.schedulingGroup`: Kubernetes' own gangs."""
+    gang_had: int = 0
+    """By its annotation: with how many its gang last was whole; 0: it does not say."""
     lost: bool = False
     """Its node has not answered for so long that it counts as gone, though it may run."""
     fenced: bool = False

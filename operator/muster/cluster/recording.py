@@ -61,6 +61,8 @@ class Recording:
     served: tuple[tuple[str, str, str], ...] = ()
     """(namespace, claim, volume) of claims of which a pod has come to its node; an empty name:
     one is made."""
+    unserved: str = ""
+    """Why no claim that waits for its first consumer gets a volume."""
     quotas: Mapping[str, Quota] = field(default_factory=dict)
     """By dimension; pods that are about to be created are counted with their gangs."""
     quota_scopes: Mapping[str, tuple[Scope, ...]] = field(default_factory=dict)
@@ -94,6 +96,7 @@ class Recording:
             columns.pod_changed(None, pod)
         for namespace, claim, volume in self.served:
             columns.volumes.chosen[namespace, claim] = volume
+        columns.volumes.unserved = self.unserved
         for of_quota in self.quota_views():
             columns.quotas.quota_changed(None, of_quota)
         return columns
@@ -138,6 +141,7 @@ def take(
         classes=tuple(v for _, v in sorted(columns.volumes.classes.items())),
         limits=tuple(v for _, v in sorted(columns.volumes.limits.views.items())),
         served=tuple((*key, volume) for key, volume in sorted(columns.volumes.chosen.items())),
+        unserved=columns.volumes.unserved,
         quotas=book.dimensions(),
         quota_scopes={f"{v.namespace}/{v.name}": v.scopes for v in views if v.scopes},
         ranges=tuple(ranges),

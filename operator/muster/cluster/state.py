@@ -212,6 +212,10 @@ class ClusterColumns:
         """Say whether there is a node of that name."""
         return node in self._nodes.slots
 
+    def inhabited(self) -> Iterable[str]:
+        """Return the names of all nodes, known or not, that pods take room on."""
+        return self._residents
+
     def on(self, node: str) -> Iterable[PodUse]:
         """Return the pods that take room on a node, or would if it were there."""
         return self._residents.get(node, {}).values()

@@ -159,6 +159,8 @@ class GangBackend:
     """What the operator must be allowed to do for it, beside what every job needs."""
     optional: Mapping[str, Permission] = field(default_factory=dict)
     """What it works without, too, though not as well: which kinds it may follow."""
+    delayed_binding: tuple[Permission, ...] = ()
+    """What it needs for gangs whose claims wait for their first consumer, and for no other."""
     pods_first_on_delete: bool = False
     """Delete the pods before the group, and create nothing until the old group is gone."""
     mark: Callable[[Job, Replica], Link] = lambda _job, _replica: Link()

@@ -114,6 +114,8 @@ BLIND: Final = {
     names.RUNTIME_CLASS: "what a RuntimeClass adds to its pods",
 }
 """What is not looked at without leave to read a kind."""
+DELAYED: Final = "delayed-binding"
+"""Folder of manifests/components with what claims need that wait for their first consumer."""
 
 
 class Grants:
@@ -125,8 +127,14 @@ class Grants:
         informers: Informers,
         rows: Iterable[Framework],
         namespaces: Sequence[str],
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
+        """Ask about `rows`; `changed()` is called when gangs may be placed that could not be."""
         self._kube, self._informers, self._store = kube, informers, informers.store
+        self._changed = changed
+        self._unserved = ""
+        """What is missing to give volumes to claims that wait, in a sentence."""
+        self._doubtful = False
         self._rows = [row for row in rows if row.operator.component]
         self._namespaces = namespaces
         self.lacking: Mapping[str, str] = {
@@ -137,9 +145,23 @@ class Grants:
         self._blind: Mapping[str, str] = dict.fromkeys(optional, "not asked for yet")
         """Kind that is not followed -> what is missing for it, in a sentence."""
 
+    def doubt(self) -> None:
+        """Take in that something was refused for want of a role."""
+        self._doubtful = True
+
     async def look(self) -> None:
         """Ask for what is still missing."""
         self.lacking, self._blind = await self._asked()
+        await self._look_at_volumes()
+
+    async def _look_at_volumes(self) -> None:
+        """Ask whether claims can be served; a gang with such a claim says so if not."""
+        self._doubtful = False
+        asked = self._store.backend.delayed_binding
+        found = await self._sentence(asked, DELAYED, DELAYED) if asked else ""
+        if found != self._unserved:
+            self._unserved = self._store.columns.volumes.unserved = found
+            self._changed()
 
     async def run(self) -> None:
         """Follow what may be followed, for ever, and ask again for what is missing."""
@@ -159,6 +181,8 @@ class Grants:
                 await asyncio.sleep(PAUSE)
                 if self.lacking or self._blind:
                     lacking, blind = await self._asked()
+                if self._doubtful or self._unserved:
+                    await self._look_at_volumes()
 
     async def _asked(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
         left = {

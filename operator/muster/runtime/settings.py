@@ -269,7 +269,7 @@ class Settings:
     concurrency: int = 64
     """Requests to the API server under way at once, at most."""
     verbosity: int = 0
-    pytorch_init_image: str = "alpine:3.10"
+    pytorch_init_image: str = ""
     pytorch_init_tries: int = 100
     pytorch_init_template: str = "/etc/config/initContainer.yaml"
     mpi_delivery_image: str = "ghcr.io/kubeflow/training-v1/kubectl-delivery:latest"
@@ -372,7 +372,8 @@ SCOPE = (
     Flag("enable-scheme", "handle this kind of job only; repeatable (all)", "kinds", _kind,
          many=True),
     Flag("cluster-domain", "DNS domain behind svc in addresses ($CUSTOM_CLUSTER_DOMAIN, none)"),
-    Flag("pytorch-init-container-image", "image of the init container of PyTorchJob workers",
+    Flag("pytorch-init-container-image", "image of the init container of PyTorchJob workers "
+         "(that of the job's own container)",
          "pytorch_init_image", _named),
     Flag("pytorch-init-container-max-tries", "how often it looks for the master (100)",
          "pytorch_init_tries", positive),

@@ -95,6 +95,7 @@ def pod(document: Json) -> PodView:
         nominated=status.get("nominatedNodeName") or "",
         maker=controller.name if controller and controller.kind == names.BATCH_JOB else "",
         group=(spec.get("schedulingGroup") or {}).get("podGroupName") or "",
+        gang_had=edge.count((metadata.get("annotations") or {}).get(names.GANG_HAD)),
     )
 
 

@@ -149,6 +149,26 @@ class Store:
             return None
         return nodes.get("", name) is not None
 
+    def doubted_nodes(self) -> set[str]:
+        """Return the nodes that pods are on and no watch shows, gone for sure or not."""
+        return {name for name in self.columns.inhabited() if self.knows_node(name) is False}
+
+    def relist_nodes(self, documents: Iterable[Json], version: int) -> bool:
+        """Take in nodes of a list of that version, unless the watch has shown more by now."""
+        nodes = self.collections["Node"]
+        if version < nodes.reached(""):
+            return False
+        for document in documents:
+            nodes.take(document)
+        return True
+
+    def confirm_gone(self, name: str) -> None:
+        """Take in that the server has no node of that name: no pod runs there any more."""
+        self.away.confirm(name, self.columns.on)
+        for pod in self._on(name):
+            self._enqueue_owner(pod)
+        self._trigger()
+
     def stranded(self) -> Iterator[PodView]:
         """Yield the pods on nodes that do not answer; that of a batch Job of a job's as its."""
         for node in self.away:
