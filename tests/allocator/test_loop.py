@@ -600,3 +600,26 @@ def test_time_alone_makes_a_reservation():
         assert time.time() >= s.store.jobs.get(KEY).created + s.patience
 
     play(story)
+
+
+def test_what_is_kept_for_a_namespace_comes_free_in_time():
+    """By a cycle of its own, though nothing else happens; the gang is told why it waits on."""
+
+    async def story(s):
+        s.patience = 0.0
+        limits = {"reservationLimits": {"maxSeconds": 1}}
+        s.put({"kind": "Queue", "metadata": {"name": "default"}, "spec": limits})
+        s.create(name="low")
+        await s.until(lambda: s.placements(LOW))
+        for name, node in list(s.placements(LOW).items()):
+            s.worker("low", name, node)
+        s.create()
+        await s.until(lambda: s.state() == "Reserved")
+        since = time.time()
+        await s.until(lambda: s.state() == "Waiting")
+        assert time.time() - since >= 1.0
+        said = s.loop.verdict(s.store.jobs.get(KEY)).message
+        assert 'queue "default" has kept room for its namespace' in said
+        await s.until(lambda: s.state() == "Reserved")
+
+    play(story)

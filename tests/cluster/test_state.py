@@ -111,14 +111,14 @@ def offered(snapshot, name):
 def test_resources_that_nobody_offers():
     """They share a column where they are many, so that whoever invents them costs nothing."""
     columns = make_columns(nodes=[make_node()])
-    snapshot = freeze(columns, *dreams(10_000))
+    snapshot = freeze(columns, *dreams(2_000))
     assert len(snapshot.resources) < 100
     assert snapshot.resources[-1] == SHARED
     decisions = schedule(snapshot, DEFAULT)
     assert {d.verdict.reason for d in decisions} == {Reason.NO_NODE_LARGE_ENOUGH}
     said = {d.gang: d.verdict.message for d in decisions}
     assert said["team/0"].endswith("1 insufficient example.com/r0")
-    assert said["team/9999"].endswith(f"1 insufficient {SHARED}")
+    assert said["team/1999"].endswith(f"1 insufficient {SHARED}")
 
 
 def test_a_resource_that_comes_to_be_offered():

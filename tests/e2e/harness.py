@@ -150,7 +150,7 @@ class Api:
             found, key=lambda o: (o["metadata"]["creationTimestamp"], o["metadata"]["name"])
         )
 
-    def create(self, document: Json) -> Json:
+    def create(self, document: Json, query: str = "") -> Json:
         """Create an object; of a namespaced kind in this namespace."""
         path = self.path(document["kind"])
         if "/namespaces/" in path:
@@ -160,12 +160,12 @@ class Api:
             }
         if document["kind"] in ("TFJob", "MPIJob"):
             path = path.replace("kubeflow.org/v1/", f"{document['apiVersion']}/")
-        return self.send("POST", path, document)
+        return self.send("POST", path + query, document)
 
-    def apply_file(self, path: Path) -> list[Json]:
-        """Apply the documents of a YAML file with kubectl, as a user does."""
-        self.kubectl("apply", "-n", self.namespace, "-f", str(path))
-        return [d for d in yaml.safe_load_all(path.read_text()) if d]
+    def create_file(self, path: Path) -> list[Json]:
+        """Create the documents of a YAML file, as strictly read as kubectl has it."""
+        documents = [d for d in yaml.safe_load_all(path.read_text()) if d]
+        return [self.create(document, "?fieldValidation=Strict") for document in documents]
 
     def kubectl(self, *words: str, check: bool = True) -> str:
         """Run kubectl and return what it printed."""

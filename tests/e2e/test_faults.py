@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whatever happens between the operator and its server, or to itself: each job ends as it would.
 
-Random schedules of jobs and faults, other ones each minute in `make test`. `make faults
+Random schedules of jobs and faults. `make faults
 FAULT_SEEDS=17` plays one of them again, with those that shared its operator's life.
 """
 

@@ -202,7 +202,8 @@ class Loop:
         columns, policy = self._store.columns, self._policy()
         found = self._quarantine.pass_by(inputs, now)
         seen, snapshot, decisions = await self._decide(found, policy, now)
-        held_back = {gang.key for gang in inputs if gang.refusal is NOT_NOW}
+        self._wake(self._quarantine.rest(inputs, decisions, now))
+        held_back = {gang.key for gang in found if gang.refusal is NOT_NOW}
         # A job that changed while the cycle decided may want other pods by now, of other roles or
         # sizes: roles and indices of the decision would be read as places that they do not mean.
         # It is left alone as a whole, as part of a gang is none; its change has triggered a cycle.

@@ -307,7 +307,7 @@ class Reconciler:
         left, known = sent["spec"], self._dropped.get(kind, frozenset())
         paths = list(edge.dropped(mapping(stored.get("spec")), left))
         fields = frozenset(re.split(r"[.[]", path)[0] for path in paths)
-        self._dropped[kind] = known - left.keys() | fields
+        self._dropped[kind] = known.difference(left) | fields
         if not paths:
             return
         means = {path: self._backend.without(path.rpartition(".")[2]) for path in paths}
