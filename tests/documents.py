@@ -31,6 +31,7 @@ BUILT_IN = {
     "StorageClass": ("storage.k8s.io/v1", "V1StorageClass"),
     "CSINode": ("storage.k8s.io/v1", "V1CSINode"),
     "PriorityClass": ("scheduling.k8s.io/v1", "V1PriorityClass"),
+    "RuntimeClass": ("node.k8s.io/v1", "V1RuntimeClass"),
     "PodDisruptionBudget": ("policy/v1", "V1PodDisruptionBudget"),
     "HorizontalPodAutoscaler": ("autoscaling/v2", "V2HorizontalPodAutoscaler"),
     "Job": ("batch/v1", "V1Job"),
@@ -40,7 +41,10 @@ GROUPS = ("PodGroup", "PodGroup.volcano", "PodGroup.plugins", "PodGroup.open")
 """Ours, others', and one whose schema says nothing."""
 KINDS = (*BUILT_IN, *JOBS, *GROUPS, "Queue")
 CLUSTER_WIDE = frozenset(
-    {"Node", "Namespace", "PersistentVolume", "StorageClass", "CSINode", "PriorityClass", "Queue"}
+    {
+        *("Node", "Namespace", "PersistentVolume", "StorageClass", "CSINode"),
+        *("PriorityClass", "RuntimeClass", "Queue"),
+    }
 )
 NODES = ("node-0", "node-1", "node-2")
 
@@ -359,6 +363,7 @@ _USUAL = {
     },
     "StorageClass": {"provisioner": "disk.example.com"},
     "PriorityClass": {"value": 1},
+    "RuntimeClass": {"handler": "runc"},
     "CSINode": {"spec": {"drivers": []}},
     "ResourceQuota": {"spec": {"hard": {"count/pods": "1000"}}},
     "LimitRange": {"spec": {"limits": []}},

@@ -35,13 +35,27 @@ def moving(mode="move"):
     return policy.parse({"actions": "allocate, defragment", "configurations": [given]})
 
 
-def seen(*, gangs, nodes=None, pods=(), queues=None, quotas=(), ranges=(), chosen=policy.DEFAULT):
+def seen(
+    *,
+    gangs,
+    nodes=None,
+    pods=(),
+    queues=None,
+    quotas=(),
+    ranges=(),
+    runtimes=None,
+    chosen=policy.DEFAULT,
+):
     """Return what a cycle saw, and what it decided."""
     columns = make_columns(nodes=[make_node()] if nodes is None else nodes, pods=pods)
     for quota in quotas:
         columns.quotas.quota_changed(None, quota)
     for limits in ranges:
         columns.quotas.limits_changed(None, limits)
+    for runtime in runtimes or ():
+        columns.quotas.runtime_changed(None, runtime)
+    if runtimes is not None:
+        columns.quotas.know_runtimes()
     queues = [make_queue()] if queues is None else queues
     snapshot = assemble(columns, gangs, queues, 1000.0, () if chosen.moves else None)
     made = recording.take(columns, gangs, queues, RULES, snapshot, chosen)

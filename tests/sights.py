@@ -3,18 +3,25 @@
 
 from __future__ import annotations
 
-from muster.api.status import Condition, JobStatus, Verdict
+from muster.api.status import Condition, JobStatus, ReplicaStatus, Verdict
 from muster.local.history import JobSight, PodSight, Sight
 from muster.local.timeline import Node
 
 NODES = (Node("node-1", 4), Node("node-2", 4))
 
 
-def job(at: float, name: str, state: str = "", *, pods: int = 1, why: str = "") -> JobSight:
-    """Return a job in a state; `why` is the gang's sentence, or the condition's message."""
+def job(
+    at: float, name: str, state: str = "", *, pods: int = 1, why: str = "", ended: int = 0
+) -> JobSight:
+    """Return a job in a state; `why` is the gang's sentence, or the condition's message.
+
+    So many of its pods have succeeded, by its status.
+    """
     gang = Verdict("embedded", "Waiting", reason="NotEnoughResources", summary=why)
     condition = Condition(state, "True", "reason", why, 0.0, 0.0)
-    status = JobStatus(conditions=(condition,), state=state, gang=gang if why else None)
+    replicas = {"Worker": ReplicaStatus(succeeded=ended)}
+    verdict = gang if why else None
+    status = JobStatus(conditions=(condition,), state=state, replicas=replicas, gang=verdict)
     return JobSight(at, name, pods, status)
 
 

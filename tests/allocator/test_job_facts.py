@@ -73,6 +73,7 @@ def facts_of(pods, job, *, charges=None, rules=RULES):
     shapes = gangs.shapes_of(job)
     template = Template(
         of=("", 0, 0, 0),
+        answers={},
         shapes=shapes,
         tasks=gangs.task_sets(job, rules, shapes, charges or {}),
         obstacle=None,
@@ -261,7 +262,7 @@ class TestGang:
         assert not see(job=critical).critical
         # Quotas that have classes as their scope see it, too.
         assert gangs.templates(job)["Worker"] == job.replicas[0].template
-        spec = gangs.templates(job, (), {"high"})["Worker"]["spec"]
+        spec = gangs.templates(job, {"high"})["Worker"]["spec"]
         assert spec["priorityClassName"] == "high"
 
     def test_pods_of_another_scheduler(self):

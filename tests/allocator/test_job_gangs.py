@@ -528,6 +528,30 @@ class TestRelease:
         assert gang.roles[0].succeeded == 1
 
 
+def test_of_a_job_that_was_taken_over_half_all_goes_on():
+    """Another operator let two of three run: these are what it has, and the third waits."""
+    document = tfjob(Worker=3)
+    condition = {
+        "type": "Running",
+        "status": "True",
+        "lastTransitionTime": edge.format_time(START),
+    }
+    document["status"] = {"conditions": [condition], "replicaStatuses": {"Worker": {"active": 2}}}
+    story = Story(expired="restart", document=document)
+    for name in (W0, W1):
+        story.pod(name)
+    story.look()
+    for _ in range(3):
+        gang = story.look(2 * HOLD)
+        assert (gang.hold_until, gang.admitted) == (None, False)
+        assert list(gang.roles[0].waiting) == [2]
+    assert not story.memory.released
+    story.gone(W1)
+    story.look()
+    story.look(HOLD)
+    assert story.memory.released
+
+
 class TestGrowth:
     """A gang that runs is broken only by losing of what it had."""
 
@@ -699,9 +723,11 @@ class TestUnreachable:
         assert (list(gang.roles[0].waiting), list(gang.roles[0].returning)) == ([0], [1])
 
     def test_the_node_is_gone(self, running):
-        """Its pods are lost at once; the job is to do something about it."""
-        running.said.clear()
+        """Its pods are lost as soon as that is sure; the job is to do something about it."""
         running.store.gone("Node", "", "n1", "uid-n1")
+        assert not running.look().roles[0].returning
+        running.said.clear()
+        running.store.confirm_gone("n1")
         assert running.said == [KEY, KEY]
         assert list(running.look().roles[0].returning) == [0, 1]
 

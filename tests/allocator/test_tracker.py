@@ -74,13 +74,16 @@ def started(facts, now=0.0):
 
 @KINDS
 def test_a_decision_is_carried_out(remade):
-    """The room is taken, existing pods are bound, once, and it is published."""
+    """The room is taken, existing pods are bound, once, and it is published.
+
+    On other people's pods is written of how many their gang is.
+    """
     facts = facts_of(pod("a"), pod("b"), remade=remade)
     step = tracker.accepted(started(facts), facts, gives(("a", "n1"), ("b", "n2")), 5.0)
     assert step.memory.nodes == {"a": "n1", "b": "n2"}
     assert [e for e in step.effects if isinstance(e, Bind)] == [
-        Bind(facts.pods["a"], "n1"),
-        Bind(facts.pods["b"], "n2"),
+        Bind(facts.pods["a"], "n1", 0 if remade else 2),
+        Bind(facts.pods["b"], "n2", 0 if remade else 2),
     ]
     assert Placed((5.0, 5.0)) in step.effects
     assert Publish() in step.effects

@@ -301,6 +301,49 @@ def test_metrics_are_those_of_an_autoscaler(documents: dict[str, dict[str, Any]]
         assert target["averageUtilization"] == {"type": "integer"}
 
 
+def on_nodes(where: str, operator: str, *values: str) -> dict[str, Any]:
+    """Return a spec that asks so of its nodes."""
+    term = {where: [{"key": "a", "operator": operator, "values": list(values)}]}
+    return {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [term]}}}}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        on_nodes("matchExpressions", "Gt", "-5"),
+        on_nodes("matchExpressions", "Lt", "9223372036854775807"),
+        on_nodes("matchExpressions", "In", "many", "few"),
+        on_nodes("matchExpressions", "Exists"),
+        on_nodes("matchFields", "In", "node-1"),
+    ],
+)
+def test_a_template_may_ask_of_nodes_what_a_pod_may(spec: dict[str, Any]) -> None:
+    """Numbers to compare with, names otherwise."""
+    template = {"spec": {"containers": [{"name": "a"}], **spec}}
+    assert not list(problems(crds.kubernetes_schema("V1PodTemplateSpec"), template, "template"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "document"),
+    [
+        ("Queue", {"spec": {"weight": -1}}),
+        ("Queue", {"status": {"pending": -1}}),
+        ("PodGroup", {"spec": {"minMember": -1}}),
+        ("PodGroup", {"spec": {"scheduleTimeoutSeconds": -1}}),
+        ("PodGroup", {"spec": {"estimatedSeconds": -1}}),
+        ("PodGroup", {"spec": {"memberHoldSeconds": -1}}),
+        ("PodGroup", {"status": {"running": -1}}),
+    ],
+)
+def test_no_number_of_a_group_or_queue_is_negative(
+    kind: str, document: dict[str, Any], documents: dict[str, dict[str, Any]]
+) -> None:
+    """It is refused at apply."""
+    (made,) = (crd for crd in documents.values() if crd["spec"]["names"]["kind"] == kind)
+    (found,) = problems(versions(made)["v1alpha1"], document, "")
+    assert "must be greater than or equal to 0" in found.detail
+
+
 @pytest.mark.parametrize(
     ("spec", "detail"),
     [
@@ -318,6 +361,12 @@ def test_metrics_are_those_of_an_autoscaler(documents: dict[str, dict[str, Any]]
             {"affinity": {"podAntiAffinity": {REQUIRED: [NEAR | {"labelSelector": ODD}]}}},
             'Unsupported value: "Gt"',
         ),
+        (on_nodes("matchExpressions", "Gt", "many"), "(anyOf)"),
+        (on_nodes("matchExpressions", "Gt", "9" * 5000), "(anyOf)"),
+        (on_nodes("matchExpressions", "Lt", "1", "2"), "(anyOf)"),
+        (on_nodes("matchExpressions", "Lt"), "(anyOf)"),
+        (on_nodes("matchFields", "Gt", "1"), 'Unsupported value: "Gt"'),
+        (on_nodes("matchExpressions", "Gte", "1"), 'Unsupported value: "Gte"'),
     ],
 )
 def test_a_template_is_refused_for_what_no_pod_may_have(spec: dict[str, Any], detail: str) -> None:

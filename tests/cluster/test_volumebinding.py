@@ -49,9 +49,10 @@ def storage_class(name="later", *, mode="WaitForFirstConsumer", zone="", by="exa
     return storage.parse_class({**doc, "allowedTopologies": where})
 
 
-def decide(*stored, replicas=1, pods=()):
+def decide(*stored, replicas=1, pods=(), unserved=""):
     """Return what becomes of a gang whose pods mount the claim `data`, and the columns."""
     columns = make_columns(nodes=NODES, pods=pods)
+    columns.volumes.unserved = unserved
     for view in stored:
         columns.volumes.changed(None, view)
     role = make_role(replicas=replicas, template=make_template(cpu=1, **MOUNTED))
@@ -105,6 +106,31 @@ def test_why_not(stored, reason, says):
     decision, _ = decide(*stored)
     assert (decision.placements, str(decision.verdict.reason)) == ((), reason)
     assert says in decision.verdict.message
+
+
+MAY_NOT = "this account may not patch persistentvolumes"
+
+
+@pytest.mark.parametrize(
+    ("stored", "placed"),
+    [
+        ((claim(), storage_class()), False),
+        ((claim(**{storage.SELECTED_NODE: "n1"}), storage_class()), True),
+        ((claim(volume="pv-b"), volume("b"), storage_class()), True),
+    ],
+    ids=["waits", "chosen", "bound"],
+)
+def test_without_the_permission_what_waits_for_it_is_not_placed(stored, placed):
+    """Only gangs whose claims want a volume or a node of us; nothing is written for them."""
+    decision, columns = decide(*stored, unserved=MAY_NOT)
+    assert bool(decision.placements) == placed
+    if not placed:
+        said = f'claim "data" waits for its first consumer, and {MAY_NOT}'
+        assert said in decision.verdict.message
+        assert decision.verdict.reason == "WaitingForVolume"
+        shape = make_role(template=make_template(**MOUNTED)).shape
+        columns.assume("team", "w", "n0", shape)
+        assert list(columns.consumers()) == []
 
 
 def test_one_pod_at_a_time():
@@ -271,6 +297,20 @@ def test_the_smallest_that_fits_is_taken_for_good():
     assert list(columns.consumers()) == []
     columns.forget("team", "w")
     assert list(columns.consumers()) == []
+
+
+def test_that_nothing_is_served_is_part_of_what_a_cycle_saw():
+    """Its recording decides the same."""
+    _, columns = decide(claim(), storage_class(), unserved=MAY_NOT)
+    role = make_role(replicas=1, template=make_template(cpu=1, **MOUNTED))
+    gang, queue = make_gang(roles=[role]), make_queue()
+    snapshot = assemble(columns, [gang], [queue], 0.0)
+    chosen = policy.DEFAULT
+    saw = recording.take(columns, [gang], [queue], GangRules(frozenset(), ""), snapshot, chosen)
+    decided = cycle.schedule(snapshot, chosen)
+    again, saved = recording.load(recording.dump(saw, decided))
+    assert MAY_NOT in saved
+    assert recording.decisions_text(again.decide()) == saved
 
 
 def test_what_was_chosen_is_part_of_what_a_cycle_saw():
@@ -510,6 +550,17 @@ def test_why_a_volume_of_its_own_cannot_be(volumes, stored, reason, says):
     assert str(decision.verdict.reason) == reason
     assert says in decision.verdict.message
     assert not columns.fits("n0", role.shape)
+
+
+def test_without_the_permission_no_pod_is_given_a_volume_of_its_own():
+    """It would wait for the word on its node for ever."""
+    columns = make_columns(nodes=NODES)
+    columns.volumes.changed(None, storage_class())
+    columns.volumes.unserved = MAY_NOT
+    decision = place(columns, make_role(replicas=1, template=make_template(cpu=1, **scratch())))
+    assert decision.placements == ()
+    said = f'the ephemeral volume "tmp" waits for its first consumer, and {MAY_NOT}'
+    assert said in decision.verdict.message
 
 
 def test_the_claim_of_a_pods_own_volume_learns_the_node():

@@ -13,6 +13,7 @@ from builders_scheduler import make_gang
 from muster.api import names
 from muster.cluster import storage
 from muster.cluster.quota import LimitView, QuotaView
+from muster.cluster.runtimeclass import RuntimeView
 from muster.commands import simulate
 from muster.commands.simulate import OfferError
 from seen import seen
@@ -104,6 +105,26 @@ def test_ephemeral_volumes_of_pods_that_are_not_there(kind, named):
     verdict = simulated(document)
     assert verdict.reason == "WaitingForVolume"
     assert "storage class" in verdict.message
+
+
+@pytest.mark.parametrize("kind", ["TFJob", "Job", "Pod"])
+def test_runtimes_of_pods_that_are_not_there(kind):
+    """What a class adds is counted; one that does not exist is missed where all are known."""
+    spec = {**SPEC, "runtimeClassName": "kata"}
+    document = {"kind": kind, "metadata": {"name": "p"}, "spec": spec}
+    if kind == "Job":
+        document["spec"] = {"template": {"spec": spec}}
+    if kind == "TFJob":
+        document = tfjob(name="p", Worker={"replicas": 1, "template": {"spec": spec}})
+        spec["containers"] = [{"name": "tensorflow", "image": "i"}]
+    assert simulated(document).state == "Placed"
+    missing = simulated(document, runtimes=())
+    assert missing.reason == "RuntimeClassNotFound"
+    assert not missing.ever_possible
+    light = RuntimeView("kata", {"cpu": "1"})
+    assert simulated(document, runtimes=(light,)).state == "Placed"
+    heavy = RuntimeView("kata", {"cpu": "1000"})
+    assert simulated(document, runtimes=(heavy,)).reason == "NoNodeLargeEnough"
 
 
 def test_quotas_and_limits_of_pods_that_are_not_there():

@@ -252,7 +252,7 @@ class TestPyTorch:
         first, second = world.pod("mnist-worker-0")["spec"]["initContainers"]
         assert first == own
         assert (second["name"], second["image"]) == ("init-pytorch", "busybox:1")
-        assert "nslookup mnist-master-0" in second["command"][-1]
+        assert "$look mnist-master-0" in second["command"][-1]
         assert "initContainers" not in world.pod("mnist-master-0")["spec"]
 
     def test_workers_alone_wait_for_nobody(self):
@@ -312,6 +312,13 @@ class TestXGBoost:
         world.settle()
         held = world.objects["ConfigMap", "mnist-xgboost-config"]
         assert held["data"]["workers"].endswith(",mnist-worker-32")
+
+    def test_the_addresses_stand_in_the_pods_if_the_author_wants_it(self):
+        """However many there are."""
+        notes = {"muster.kubeflow.org/shared-environment": "inline"}
+        world = World(of_kind("XGBoostJob", Master=1, Worker=40, annotations=notes)).settle()
+        assert dict(environment(world, "mnist-worker-0"))["WORKER_ADDRS"].count(",") == 39
+        assert not world.names("ConfigMap")
 
     def test_more_workers_than_a_variable_holds_are_refused(self):
         """With a sentence, before anything is created."""

@@ -426,6 +426,18 @@ class TestRefusal:
         assert len(world.settle().names()) == 2
         assert world.status["gang"]["state"] == "Placed"
 
+    def test_a_half_gang_that_was_seen_too_late_is_undone_all_the_same(self):
+        """Between two refusals it is a gang that lacks a pod, but none that ever ran."""
+        world = self.half(until=START)
+        lacks = replace(PLACED, state="Degraded", reason="NotEnoughTasks", placed=1)
+        world.extra |= {"verdict": lacks, "placements": {}}
+        world.start()
+        assert world.settle().names() == ["mnist-worker-0"]
+        assert world.status["gang"]["state"] == "Placed"
+        world.extra["refusal"] = refusal(until=START + 10)
+        world.settle().reap()
+        assert not world.settle().names()
+
     def test_a_failure_is_counted_before_its_gang_is_undone(self):
         """An operator that crashes in between forgets no restart."""
         again = {"replicas": 2, "restartPolicy": "ExitCode"}

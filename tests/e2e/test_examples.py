@@ -303,6 +303,7 @@ SAYS: Mapping[str, Callable[[Past], None]] = {
     "tfjob-ps-worker-gpu": ps_worker_gpu,
     "tfjob-exit-code": exit_code,
     "tfjob-queue-priority": queue_priority,
+    "tfjob-queue-of-a-team": together("train", 2),
     "tfjob-never-fits": never_fits,
     "tfjob-gang-restart": gang_restart,
     "tfjob-suspend": suspended,

@@ -175,6 +175,35 @@ def test_a_node_that_falls_silent(api: Api, start_operator: StartOperator, way: 
     api.wait_job("gang", lambda j: verdict(j).get("state") == "Running")
 
 
+def test_a_node_that_is_registered_again_was_never_gone(
+    api: Api, start_operator: StartOperator
+) -> None:
+    """A kubelet that starts anew finds its pods as they were; a node that stays away is fenced."""
+    start_operator("--member-hold=60s")
+    back, gone = add_nodes(api, {"cpu": "2"}, {"cpu": "2"})
+    api.create(tfjob("gang", workers=4, run="forever", restart_policy="OnFailure"))
+    before = {p["metadata"]["name"]: p for p in api.wait_pods(4, "Running", "gang")}
+    node = api.get("Node", back)
+    for name in (back, gone):
+        api.delete("Node", name)
+    kept = ("name", "labels", "annotations")
+    metadata = {key: node["metadata"][key] for key in kept if key in node["metadata"]}
+    api.send("POST", api.path("Node"), {**node, "metadata": metadata})
+    api.patch("Node", back, {"status": node["status"]}, "status")
+    add_nodes(api, {"cpu": "2"}, prefix="spare")
+
+    def elsewhere(found: dict[str, Json]) -> bool:
+        there = list(of_job(found.values(), "gang"))
+        nodes = {node_of(p) for p in there if phase_of(p) == "Running"}
+        return len(there) == 4 and nodes == {back, "spare-1"}
+
+    api.wait("Pod", elsewhere, seconds=15, what="whole on other nodes")
+    for pod in api.pods("gang"):
+        earlier = before[pod["metadata"]["name"]]
+        same = pod["metadata"]["uid"] == earlier["metadata"]["uid"]
+        assert same == (node_of(earlier) == back)
+
+
 def once(api: Api, since: str) -> None:
     """Fail if two pods of one rank were there at a time; one name makes that so."""
     found: dict[str, list[str]] = {}

@@ -223,7 +223,7 @@ def test_missing_permissions_are_one_clear_error(api: Api, start_operator: Start
 def test_the_tutorials_job_waits_whole_and_runs_whole(api: Api, scheduler: Operator) -> None:
     """Schedule Job, Gang scheduling: job-01.yaml with room for five of six pods, then for all."""
     add_nodes(api, {"cpu": "5"})
-    api.apply_file(SEEDS / "job-qj-1.yaml")
+    api.create_file(SEEDS / "job-qj-1.yaml")
     pods = wait_waiting(api, "qj-1", 6)
     group = wait_group(api, "qj-1", "True")
     assert group["status"]["phase"] == "Pending"
@@ -245,7 +245,7 @@ def test_the_tutorials_job_waits_whole_and_runs_whole(api: Api, scheduler: Opera
 def test_the_example_starts_as_three_or_not_at_all(api: Api, scheduler: Operator) -> None:
     """With room for two of its pods none is on a node; with room for three the Job is done."""
     add_nodes(api, {"cpu": "2"})
-    api.apply_file(EXAMPLES / "batch-job-gang.yaml")
+    api.create_file(EXAMPLES / "batch-job-gang.yaml")
     assert not any(map(node_of, wait_waiting(api, "batch-gang", 4)))
     add_nodes(api, {"cpu": "1"}, prefix="more")
     api.wait("Job", lambda jobs: jobs["batch-gang"]["status"].get("succeeded") == 4, what="done")
@@ -354,7 +354,7 @@ def test_the_higher_priority_goes_first(api: Api, scheduler: Operator) -> None:
             map(node_of, of({p["metadata"]["name"]: p for p in api.list("Pod")}, "low"))
         )
         # The pod of the tutorial names no scheduler of ours, and is left alone.
-        api.apply_file(SEEDS / "pod-ns01-r01.yaml")
+        api.create_file(SEEDS / "pod-ns01-r01.yaml")
         bare = api.get("Pod", "pod-ns01-r01")
         assert bare["spec"]["priority"] == 1000
         api.delete("Pod", "pod-ns01-r01", grace=0)
@@ -377,16 +377,25 @@ def scheduled(event: Json) -> bool:
     return bool(event["reason"] == "Scheduled")
 
 
+HAD = "muster.kubeflow.org/gang-had"
+
+
+def labelled(name: str, gang: str, pods: int, *, least: int, **job: Any) -> Json:
+    """Return a batch Job whose pods belong to a gang by their labels."""
+    made = batch_job(name, pods, **job)
+    metadata = made["spec"]["template"]["metadata"]
+    del metadata["annotations"]["scheduling.k8s.io/group-name"]
+    metadata["labels"] = {
+        "pod-group.scheduling.sigs.k8s.io/name": gang,
+        "pod-group.scheduling.sigs.k8s.io/min-available": str(least),
+    }
+    return made
+
+
 def test_labels_alone_make_a_gang(api: Api, scheduler: Operator) -> None:
     """The lightweight dialect: no object, the minimum on the pods."""
     add_nodes(api, {"cpu": "2"})
-    job = batch_job("light", 3, run="1")
-    del job["spec"]["template"]["metadata"]["annotations"]["scheduling.k8s.io/group-name"]
-    job["spec"]["template"]["metadata"]["labels"] = {
-        "pod-group.scheduling.sigs.k8s.io/name": "light",
-        "pod-group.scheduling.sigs.k8s.io/min-available": "3",
-    }
-    api.create(job)
+    api.create(labelled("light", "light", 3, least=3, run="1"))
     wait_waiting(api, "light", 3)
     add_nodes(api, {"cpu": "1"}, prefix="more")
     api.wait("Job", lambda jobs: jobs["light"]["status"].get("succeeded") == 3, what="light")
@@ -401,6 +410,40 @@ def test_pods_wait_for_their_group(api: Api, scheduler: Operator) -> None:
     api.create(pod_group("early", 2))
     wait_running(api, "early", 2)
     wait_phase(api, "early", "Running", running=2)
+
+
+def test_a_gang_of_labels_keeps_what_it_had_over_a_restart(
+    api: Api, start_operator: StartOperator, policy: Path
+) -> None:
+    """What it is to grow by waits; one that has lost a member begins anew when its hold ends."""
+    flags = (f"--scheduler-conf={policy}", "--member-hold=1s", "--on-hold-expired=restart")
+    scheduler = start_operator(*flags, overlay="scheduler", fresh=True)
+    (node,) = add_nodes(api, {"cpu": "5"})
+    for name, count in (("grows", 3), ("breaks", 2)):
+        api.create(labelled(name, name, count, least=count))
+        wait_running(api, name, count)
+    before = {p["metadata"]["uid"] for p in of_name(api, "grows")}
+    assert {p["metadata"]["annotations"][HAD] for p in of_name(api, "grows")} == {"3"}
+    scheduler.kill()
+    api.create(labelled("more", "grows", 2, least=5))
+    member, other = of_name(api, "breaks")
+    api.delete("Pod", member["metadata"]["name"], grace=0)
+    resources = {"requests": {"cpu": "1"}}
+    container = {"name": "main", "image": "busybox", "resources": resources}
+    filler: Json = {"containers": [container], "nodeName": node}
+    api.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "filler"}, "spec": filler})
+    api.wait("Pod", lambda pods: len(of(pods, "breaks")) == len(of(pods, "more")) == 2)
+    scheduler.start()
+
+    def anew(pods: dict[str, Json]) -> bool:
+        found = of(pods, "breaks")
+        there = other["metadata"]["uid"] in {p["metadata"]["uid"] for p in found}
+        return not there and len(found) == 2 and all(map(unschedulable, found))
+
+    api.wait("Pod", anew, what="the gang that lost a member begins anew")
+    kept = of_name(api, "grows")
+    assert {p["metadata"]["uid"] for p in kept} == before
+    assert {phase_of(p) for p in kept} == {"Running"}
 
 
 def test_a_disruption_budget_makes_a_gang(api: Api, scheduler: Operator) -> None:

@@ -27,6 +27,7 @@ PATIENCE = 20.0
 KINDS = (
     *("Pod", "Service", "ConfigMap", "ResourceQuota", "LimitRange", "Job", "PodGroup", "Queue"),
     *("PersistentVolume", "PersistentVolumeClaim", "StorageClass", "PriorityClass", "CSINode"),
+    "RuntimeClass",
     *("PodDisruptionBudget", "HorizontalPodAutoscaler", *documents.JOBS),
 )
 ODD = [

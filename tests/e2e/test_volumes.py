@@ -10,11 +10,30 @@ import contextlib
 from collections.abc import Iterator
 
 import pytest
-from harness import Api, Json, Refused, add_nodes, node_of, tfjob, verdict
+from harness import (
+    OPERATOR_NAMESPACE,
+    Api,
+    Json,
+    Operator,
+    Refused,
+    StartOperator,
+    add_nodes,
+    install_roles,
+    node_of,
+    tfjob,
+    verdict,
+)
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("operator")]
+WITH, WITHOUT = "embedded+delayed-binding", "embedded"
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
+
+
+@pytest.fixture
+def operator(start_operator: StartOperator) -> Operator:
+    """Give an operator that may give volumes to claims."""
+    return start_operator(overlay=WITH)
 
 
 def storage_class(api: Api, name: str, provisioner: str) -> None:
@@ -163,6 +182,27 @@ def test_claims_get_their_volumes(api: Api) -> None:
         return notes.get(SELECTED_NODE, "")
 
     assert api.wait("PersistentVolumeClaim", told, what="the node is told") == node_of(pod)
+
+
+@pytest.mark.usefixtures("classes")
+def test_without_the_component_a_job_says_so(api: Api, operator: Operator) -> None:
+    """Only the job with such a claim waits, and begins once volumes may be patched."""
+    admin = Api(api.cluster, OPERATOR_NAMESPACE)
+    operator.stop()
+    install_roles(admin, WITHOUT)
+    operator.start()
+    add_nodes(api, {"cpu": "4"})
+    claim(api, "made", "story-made")
+    api.create(job("maker", "made", 1))
+    api.create(tfjob("plain", workers=1, run="1"))
+    api.wait_condition("plain", "Succeeded")
+    waiting = api.wait_job("maker", lambda j: verdict(j).get("reason") == "WaitingForVolume")
+    said = verdict(waiting)["message"]
+    assert 'claim "made" waits for its first consumer' in said
+    assert "may not patch persistentvolumes" in said
+    assert "manifests/components/delayed-binding" in said
+    install_roles(admin, WITH)
+    api.wait_pods(1, "Running", "maker")
 
 
 def test_nodes_take_only_so_many_volumes(api: Api, disks: tuple[str, str]) -> None:

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+
 import pytest
 
 from builders import make_job, make_replica
@@ -29,11 +32,11 @@ TEMPLATE = """
 
 def test_the_built_in_container_to_the_letter():
     """Small, pulled only if absent; looks the name up so often and no more."""
-    (made,) = init_containers("init-pytorch", Waiting(), "mnist-master-0")
+    (made,) = init_containers("init-pytorch", Waiting("own:1"), "mnist-master-0")
     script = made["command"].pop()
     assert made == {
         "name": "init-pytorch",
-        "image": "alpine:3.10",
+        "image": "own:1",
         "imagePullPolicy": "IfNotPresent",
         "command": ["sh", "-c"],
         "resources": {
@@ -42,8 +45,53 @@ def test_the_built_in_container_to_the_letter():
         },
         "securityContext": RESTRICTED,
     }
-    for part in ("seq 100", "nslookup mnist-master-0", "exit 0", "sleep 2", "exit 1"):
+    for part in ("seq 100", "$look mnist-master-0", "exit 0", "sleep 2", "exit 1"):
         assert part in script
+
+
+@pytest.mark.parametrize(
+    ("tools", "found", "code"),
+    [
+        (("getent",), "0", 0),
+        (("getent",), "1", 1),
+        (("nslookup",), "0", 0),
+        (("nslookup",), "1", 1),
+        (("getent", "nslookup"), "0", 0),
+        ((), "1", 0),
+    ],
+)
+def test_it_looks_with_what_the_image_has(tmp_path, tools, found, code):
+    """And lets the program try by itself where there is nothing to look with."""
+    for tool in tools:
+        words = '"$*" = "hosts mnist-master-0"' if tool == "getent" else '"$*" = mnist-master-0'
+        (tmp_path / tool).write_text(f"#!/bin/sh\n[ {words} ] && exit {found}; exit 9\n")
+        (tmp_path / tool).chmod(0o755)
+    for tool in ("seq", "sleep", "sh"):
+        (tmp_path / tool).symlink_to(shutil.which(tool))
+    (made,) = init_containers("init", Waiting("own:1", tries=1), "mnist-master-0")
+    command = [part.replace("sleep 2", "sleep 0") for part in made["command"]]
+    env = {"PATH": str(tmp_path)}
+    assert subprocess.run(command, env=env, check=False, capture_output=True).returncode == code
+
+
+@pytest.mark.parametrize(
+    ("flag", "own", "wanted"),
+    [
+        ("", {}, ("train:1", "IfNotPresent")),
+        ("", {"imagePullPolicy": "Never"}, ("train:1", "Never")),
+        ("alpine@sha256:1", {"imagePullPolicy": "Never"}, ("alpine@sha256:1", "IfNotPresent")),
+    ],
+)
+def test_without_a_flag_no_other_image_is_needed(flag, own, wanted):
+    """The program's own is there in any case, pulled as its author wants it."""
+    containers = [
+        {"name": "sidecar", "image": "s"},
+        {"name": "pytorch", "image": "train:1", **own},
+    ]
+    worker = make_replica(type="Worker", template={"spec": {"containers": containers}})
+    job = make_job(kind="PyTorchJob", replicas=(make_replica(type="Master"), worker))
+    (made,) = FRAMEWORKS["PyTorchJob"].pods.init_containers(job, worker, Waiting(flag))
+    assert (made["image"], made["imagePullPolicy"]) == wanted
 
 
 @pytest.mark.parametrize("kind", ["PyTorchJob", "MPIJob"])

@@ -28,7 +28,7 @@ def granted(*paths):
 def asked(name):
     """Return the (group, resource, verb) that a backend asks for, or can do without."""
     backend = gang.BACKENDS[name]
-    every = (*backend.permissions, *backend.optional)
+    every = (*backend.permissions, *backend.optional.values())
     return {(p.group, p.resource, verb) for p in every for verb in p.verbs}
 
 

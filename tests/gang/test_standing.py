@@ -5,10 +5,13 @@ import pytest
 
 from builders import make_job, make_pod, make_replica
 from muster.api.reasons import GangPhase
-from muster.api.status import JobStatus, Verdict
+from muster.api.status import Condition, JobStatus, ReplicaStatus, Verdict
 from muster.gang import standing
 from muster.gang.model import GangFacts
 
+RUNNING = Condition("Running", "True", "", "", 0.0, 0.0)
+COUNTED = {"Chief": ReplicaStatus(succeeded=1), "Worker": ReplicaStatus(active=2, failed=1)}
+RELEASED = Verdict("muster", GangPhase.RELEASED, min_member=3)
 FACTS = GangFacts(operator_name="op")
 LATER = GangFacts(operator_name="op", later=1)
 
@@ -64,6 +67,24 @@ def test_what_the_status_tells_of_the_past(state, admitted, ran):
     """A gang that was given its nodes need not have run; one that was released is as new."""
     job = make_job(status=JobStatus(gang=Verdict("muster", state)))
     assert (standing.was_admitted(job), standing.has_run(job)) == (admitted, ran)
+
+
+@pytest.mark.parametrize(
+    ("status", "had"),
+    [
+        ({}, None),
+        ({"gang": Verdict("muster", GangPhase.RUNNING, min_member=3)}, 3),
+        ({"gang": Verdict("muster", GangPhase.WAITING, min_member=3)}, None),
+        ({"conditions": (RUNNING,), "replicas": COUNTED}, 3),
+        ({"conditions": (RUNNING,), "replicas": {"Worker": ReplicaStatus(failed=2)}}, None),
+        ({"replicas": COUNTED}, None),
+        ({"conditions": (RUNNING,), "replicas": COUNTED, "gang": RELEASED}, None),
+    ],
+    ids=["new", "ran", "waits", "taken-over", "nobody-left", "not-running", "released"],
+)
+def test_what_a_gang_had(status, had):
+    """By its verdict; where another operator let half of it run, by what that one counted."""
+    assert standing.had(make_job(status=JobStatus(**status))) == had
 
 
 def test_a_job_without_a_verdict_has_no_past():

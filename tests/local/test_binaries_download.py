@@ -18,13 +18,20 @@ from pathlib import Path
 import pytest
 import yaml
 
-from muster.local import binaries, handle, layout, nodes
+from muster.local import binaries, handle, layout, nodes, options
 
 PLATFORM = f"linux-{nodes.architecture()}"
 FOLDER = PLATFORM.replace("-", "/")
 ARCHIVE = f"/archives/envtest-v1.36.2-{PLATFORM}.tar.gz"
 ARCHIVED = ("etcd", "kube-apiserver", "kubectl")
 LOOSE = ("kube-controller-manager", "kube-scheduler")
+
+
+@pytest.fixture(autouse=True)
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the servers of these stories go without certificates, and their checksums count."""
+    monkeypatch.setattr(binaries, "_SECURE", ("http",))
+    monkeypatch.setenv(binaries.ACCEPT, "published")
 
 
 class Site:
@@ -34,6 +41,8 @@ class Site:
         self.url = url
         self.pages: dict[str, bytes] = {}
         self.asked: list[str] = []
+        self.moved: dict[str, str] = {}
+        """Path -> where it is by now."""
         self.put_archive({f"controller-tools/envtest/{name}": name for name in ARCHIVED})
         for name in LOOSE:
             path = f"/release/v1.36.2/bin/{FOLDER}/{name}"
@@ -91,7 +100,10 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         def do_GET(self) -> None:
             pages[0].asked.append(self.path)
             body = pages[0].pages.get(self.path)
-            self.send_response(404 if body is None else 200)
+            moved = pages[0].moved.get(self.path)
+            self.send_response(302 if moved else 404 if body is None else 200)
+            if moved:
+                self.send_header("Location", moved)
             self.send_header("Content-Length", str(len(body or b"")))
             self.end_headers()
             self.wfile.write(body or b"")
@@ -151,6 +163,66 @@ def test_kwok_with_a_wrong_checksum_is_not_used(site: Site) -> None:
     with pytest.raises(binaries.DownloadError, match="/dl/kwok has the checksum"):
         site.fetch()
     assert not (binaries.folder("1.36.2") / "kwok").exists()
+
+
+def test_only_what_was_looked_at_is_downloaded(
+    site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """By the digests that are kept here, whatever is published beside the files."""
+    monkeypatch.delenv(binaries.ACCEPT)
+    with pytest.raises(binaries.DownloadError) as refused:
+        site.fetch()
+    name = ARCHIVE.rpartition("/")[2]
+    assert f"no digest of {name} is kept in digests.txt" in str(refused.value)
+    assert f"{binaries.ACCEPT}=published" in str(refused.value)
+    assert site.asked == ["/index.yaml"]
+    content = {
+        name: site.pages[ARCHIVE],
+        f"kwok-v{options.KWOK_VERSION}-{PLATFORM}": b"kwok",
+        **{f"{loose}-v1.36.2-{PLATFORM}": loose.encode() for loose in LOOSE},
+    }
+    kept = tmp_path / "digests.txt"
+    lines = (f"{hashlib.sha256(body).hexdigest()}  {file}" for file, body in content.items())
+    kept.write_text("\n".join(["# of files", *lines]))
+    monkeypatch.setattr(binaries, "DIGESTS", kept)
+    for loose in LOOSE:
+        del site.pages[f"/release/v1.36.2/bin/{FOLDER}/{loose}.sha256"]
+    site.put_kwok(None)
+    folder = site.fetch()
+    assert {path.name for path in folder.iterdir()} == set(handle.PROGRAMS)
+
+
+def test_what_is_published_does_not_count_where_a_digest_is_kept(
+    site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Also for somebody who would go by it: whoever changes the file can change both."""
+    kept = tmp_path / "digests.txt"
+    kept.write_text(f"{'0' * 64}  kwok-v{options.KWOK_VERSION}-{PLATFORM}\n")
+    monkeypatch.setattr(binaries, "DIGESTS", kept)
+    with pytest.raises(binaries.DownloadError, match=r"instead of 0{64}; not used"):
+        site.fetch()
+
+
+def test_the_digests_that_are_kept_can_be_read() -> None:
+    """Each is of a kind that is known, and of one file."""
+    lines = [line.split() for line in binaries.DIGESTS.read_text().splitlines()]
+    kept = [line for line in lines if line and line[0] != "#"]
+    assert len(binaries.digests()) == len(kept)
+    assert all(len(line) == 2 and len(line[0]) in (64, 128) for line in kept)
+
+
+def test_nothing_comes_by_ways_on_which_others_listen(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither at first nor where a server sends on to."""
+    site.moved["/dl/kwok"] = "ftp://example.org/kwok"
+    with pytest.raises(binaries.DownloadError, match=r"ftp://example.org/kwok is not used"):
+        site.fetch()
+    monkeypatch.setattr(binaries, "_SECURE", ("https",))
+    site.asked.clear()
+    with pytest.raises(binaries.DownloadError, match="only https is"):
+        site.fetch()
+    assert site.asked == []
 
 
 @pytest.mark.parametrize("digest", [None, "", "md5:abc"])

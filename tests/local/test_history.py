@@ -93,3 +93,19 @@ def test_a_gang_in_part_is_not_whole() -> None:
     seen = [sights.job(0.0, "a", pods=2), sights.pod(1.0, "a-worker-0", "node-1")]
     (life,) = history.lives(seen)
     assert (life.whole, life.end) == (None, None)
+
+
+def test_what_has_ended_is_not_over_before_its_pods_were_seen() -> None:
+    """A job's status may come long before what the watch of the pods shows."""
+    on_node = sights.pod(1.0, "a-worker-0", "node-1", "Running")
+    over = sights.job(2.0, "a", "Succeeded", pods=2, ended=1)
+    ended = sights.pod(3.0, "a-worker-0", "node-1", "Succeeded")
+    serves, away = (
+        sights.pod(1.0, "a-ps-0", "node-1", "Running"),
+        sights.pod(4.0, "a-ps-0", "node-1", "Running", gone=True),
+    )
+    assert not history.drained([over])
+    assert not history.drained([over, on_node])
+    assert history.drained([on_node, over, ended])
+    assert not history.drained([on_node, over, ended, serves])
+    assert history.drained([on_node, over, ended, serves, away])

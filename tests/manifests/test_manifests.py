@@ -162,6 +162,39 @@ def test_the_container_has_no_power() -> None:
     assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "health"}
 
 
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_metrics_are_for_who_may_read_them(overlay: str) -> None:
+    """The operator may ask who somebody is and what he may; a role of its own lets people in."""
+    (deployment,) = load(MANIFESTS / "base" / "deployment.yaml")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    patches = kustomization(MANIFESTS / "components" / "scheduler")["patches"]
+    (alone,) = (yaml.safe_load(p["patch"]) for p in patches if "args" in p["patch"])
+    assert "--metrics-secure" in (
+        alone[0]["value"] if overlay == "scheduler" else container["args"]
+    )
+    reviews = [("authentication.k8s.io", "tokenreviews"),
+               ("authorization.k8s.io", "subjectaccessreviews")]  # fmt: skip
+    asked = [rule for rule in rules(overlay) if "create" in rule["verbs"]]
+    granted = {(g, r) for rule in asked for g in rule["apiGroups"] for r in rule["resources"]}
+    assert granted >= set(reviews)
+    found = documents(MANIFESTS / "overlays" / overlay)
+    (reader,) = (d for d in found if d["metadata"]["name"] == "muster-metrics-reader")
+    assert reader["rules"] == [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
+
+
+def test_prometheus_finds_the_metrics() -> None:
+    """The monitor looks for the service's labels and port, over TLS and with a token."""
+    (monitor,) = load(MANIFESTS / "components" / "monitoring" / "monitor.yaml")
+    (service,) = load(MANIFESTS / "base" / "service.yaml")
+    wanted = monitor["spec"]["selector"]["matchLabels"]
+    assert wanted
+    assert wanted.items() <= service["metadata"]["labels"].items()
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
+    assert endpoint["scheme"] == "https"
+    assert endpoint["bearerTokenFile"]
+
+
 def test_the_webhook_asks_about_every_kind_and_stops_nobody() -> None:
     """All kinds of job in their storage version; a silent operator lets everything in (S17)."""
     (configuration,) = load(MANIFESTS / "components" / "webhook" / "configuration.yaml")

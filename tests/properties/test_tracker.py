@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from builders import make_job, make_pod, make_replica, make_template
@@ -21,6 +21,7 @@ from muster.allocator.tracker import (
     Evict,
     GangFacts,
     Outcome,
+    Stamp,
     Wake,
 )
 from muster.allocator.verdict import RELEASE, Cause
@@ -66,6 +67,8 @@ class Gang:
     revision: int = 0
     lacks_since: float | None = None
     least: int = MINIMUM
+    told: dict = field(default_factory=dict)
+    """uid of a pod -> what its binding says of the gang."""
 
     def __post_init__(self):
         """Begin with all pods waiting: existing, or to be created."""
@@ -121,6 +124,7 @@ class Gang:
             lapse="they did not come",
             blocked_until=self.blocked_until,
             lost=frozenset(assumed & self.nodes),
+            had=None if self.remade else members._had_by(self.pods.values()),
         )
 
     def grow(self):
@@ -153,7 +157,7 @@ class Gang:
 
     def see_lack(self, facts):
         """Take note since when members have been missing of a gang that was whole."""
-        whole = facts.ready + facts.ending >= MINIMUM
+        whole = facts.ready + facts.ending >= min(MINIMUM, self.least)
         if whole or not self.memory.was_whole:
             self.lacks_since = None
         elif self.lacks_since is None:
@@ -182,7 +186,8 @@ class Gang:
         """Never is half a gang placed that was not let in, but for what is under way."""
         if facts.youngest is None and not memory.was_whole:
             kept = [p for p in memory.assumed if not self.is_sent(p, memory)]
-            assert not kept or facts.ready + len(memory.assumed) >= MINIMUM
+            least = min(MINIMUM, self.least)
+            assert not kept or facts.ready + len(memory.assumed) >= least
 
     def check_hold(self, step, before):
         """Room is not kept for longer than the hold says; then all go, if they are to."""
@@ -203,6 +208,10 @@ class Gang:
         for effect in step.effects:
             if isinstance(effect, Evict):
                 self.pods.pop(effect.pod.name, None)
+            if isinstance(effect, Stamp):
+                assert not self.remade
+                name = effect.pod.name
+                self.pods[name] = replace(self.pods[name], gang_had=effect.had)
 
     def do(self, op, slot, seconds):
         """Let one thing happen."""
@@ -239,8 +248,9 @@ class Gang:
         under_way = {p for p in wanted if self.is_sent(p, self.memory)}
         step = tracker.accepted(self.memory, self.facts(), Outcome(BLANK, given_), self.now)
         if step is not None:
-            sent = {effect.pod.name for effect in step.effects if isinstance(effect, Bind)}
-            assert self.remade or sent == set(wanted) - under_way
+            bound = [effect for effect in step.effects if isinstance(effect, Bind)]
+            assert self.remade or {it.pod.name for it in bound} == set(wanted) - under_way
+            self.told |= {it.pod.uid: it.had for it in bound}
             self.remember(step.memory)
 
     def op_come(self, slot, place, pod, _seconds):
@@ -254,8 +264,19 @@ class Gang:
             return
         if it is None or pod is None or pod.node:
             return
-        self.pods[place] = pod = replace(pod, node=it.node, phase="Running")
+        self.pods[place] = pod = self.on(pod, it.node)
         self.arrive(place, pod)
+
+    def on(self, pod, node):
+        """Return a pod as it is on its node, with what its binding says."""
+        return replace(pod, node=node, phase="Running", gang_had=self.told.get(pod.uid, 0))
+
+    def op_restart(self, _slot, _place, _pod, seconds):
+        """Let another process go on; bindings that were sent are done by then, or never."""
+        for place, it in self.memory.assumed.items():
+            if seconds > 1.0 and self.is_sent(place, self.memory) and not self.pods[place].node:
+                self.pods[place] = self.on(self.pods[place], it.node)
+        self.remember(tracker.begin(self.facts()))
 
     def arrive(self, place, pod):
         """Show the pod on its node."""
@@ -364,6 +385,65 @@ def test_growth_breaks_nothing(remade, ops, started):
     assert sum(bool(pod.node) for pod in gang.pods.values()) >= SIZE
 
 
+AGAIN = st.lists(
+    st.tuples(
+        st.sampled_from([*WHAT, "grow", "shrink", "restart", "restart"]),
+        st.integers(0, 2 * SIZE),
+        st.sampled_from([0.0, 0.5, 5.0, 30.0]),
+    ),
+    max_size=30,
+)
+
+
+LOSS = [("vanish", 0, 0.0), ("tick", 0, 0.5)]
+
+
+@example([("grow", 0, 0.0), ("restart", 0, 0.0)])
+@example([*(("fail", i, 0.0) for i in range(3)), ("drain", 3, 0.0), ("restart", 0, 0.0)])
+@example([("grow", 0, 0.0), ("place", 0, 0.0), ("come", 4, 0.0), *LOSS, ("restart", 0, 0.0)])
+@given(ops=AGAIN)
+def test_what_a_gang_had_outlives_the_process(ops):
+    """Whenever another one goes on, by what is written on the pods that are left."""
+    gang = Gang(remade=False, gives_up=True, least=SIZE)
+    gang.step()
+    for op in (("place", 0, 0.0), *(("come", i, 0.0) for i in range(SIZE)), *ops):
+        before = gang.memory
+        if op[0] == "grow":
+            gang.grow()
+        elif op[0] == "shrink":
+            gang.least = max(1, gang.least - 1)
+        else:
+            gang.do(op[0], op[1] % len(gang.slots), op[2])
+        gang.step()
+        left = any(standing.has_node(pod) for pod in gang.pods.values())
+        if op[0] == "restart" and before.had is not None and left:
+            assert gang.memory.had == min(max(before.had, gang.memory.had), gang.least)
+
+
+@example(ops=[("grow", 0, 0.5), ("tick", 0, 30.0)], restarts=[0])
+@given(ops=GROWTH, restarts=st.lists(st.integers(0, 25), max_size=5))
+def test_growth_breaks_nothing_for_the_next_process_either(ops, restarts):
+    """Whenever it begins, none of those that were let in is taken away."""
+    gang = Gang(remade=False, gives_up=True, least=SIZE)
+    gang.step()
+    gang.do("place", 0, 0.0)
+    for slot in range(SIZE):
+        gang.do("come", slot, 0.0)
+    gang.step()
+    for index, op in enumerate(ops):
+        if op[0] == "grow":
+            gang.grow()
+        else:
+            gang.do(op[0], op[1] % len(gang.slots), op[2])
+        gang.step()
+        if index in restarts:
+            gang.op_restart(0, "", None, op[2])
+            gang.step()
+        assert not gang.memory.released
+        assert not gang.memory.leaving
+    assert sum(bool(pod.node) for pod in gang.pods.values()) >= SIZE
+
+
 PODS = st.lists(
     st.sampled_from(["waiting", "running", "gated", "done", "assumed", "sent"]),
     min_size=SIZE,
@@ -381,7 +461,7 @@ def of_a_job(pods):
     wanted = frozenset(gangs.names_of(job, job.replicas))
     sets = gangs.task_sets(job, RULES, shape, {})
     rest = {"charged": False, "free": frozenset(), "late": frozenset()}
-    made = Template(("", 0, 0, 0), shape, sets, None, wanted=wanted, **rest)
+    made = Template(("", 0, 0, 0), {}, shape, sets, None, wanted=wanted, **rest)
     return members.job_facts(job, pods, made, SETTINGS, BLANK, 1)
 
 

@@ -20,6 +20,7 @@ from muster.frameworks.mpi_v2beta1 import MPI_V2BETA1
 from muster.kube import access
 from muster.kube.access import Access
 from muster.runtime import permissions
+from muster.store.store import Store
 
 LEASES = "leases.coordination.k8s.io"
 MANIFESTS = Path(__file__).parents[2] / "manifests"
@@ -33,7 +34,7 @@ def needed(backend="none", namespaces=(), lease=None):
 
 def optional(backend):
     """Return what a backend can do without."""
-    return access.accesses(gang.BACKENDS[backend].optional, ())
+    return access.accesses(gang.BACKENDS[backend].optional.values(), ())
 
 
 def granted(*paths):
@@ -125,6 +126,55 @@ def test_components_grant_what_single_kinds_need_and_no_more(row):
     }
 
 
+def test_patching_volumes_is_asked_for_apart():
+    """Where no claim waits for its first consumer, nobody needs it: a component has it alone."""
+    delayed = {(p.resource, verb) for p in gang.EMBEDDED.delayed_binding for verb in p.verbs}
+    assert delayed == {("persistentvolumes", "patch"), ("persistentvolumeclaims", "patch")}
+    assert not delayed & {(a.resource, a.verb) for a in needed("embedded")}
+    roles = granted(MANIFESTS / "components" / permissions.DELAYED / "roles.yaml")
+    assert set().union(*roles.values()) == delayed
+    wide = {p.resource for p in gang.EMBEDDED.delayed_binding if p.everywhere}
+    assert {resource for resource, _ in roles["muster-volumes-cluster"]} == wide
+
+
+def test_gangs_learn_that_volumes_may_not_be_patched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And that they may, once it is granted; what is refused later is asked for again."""
+    monkeypatch.setattr(permissions, "PAUSE", 0.0)
+    missed, asked = list[Access](), list[int]()
+
+    async def missing(_kube: object, accesses: object) -> tuple[Access, ...]:
+        asked.append(1)
+        return tuple(a for a in accesses if a in missed)
+
+    monkeypatch.setattr(access, "missing", missing)
+    store = Store(gang.EMBEDDED, ())
+    informers = SimpleNamespace(store=store, grant=lambda _kind: [])
+    missed.append(Access("persistentvolumes", "", "patch"))
+
+    async def story() -> None:
+        volumes, said = store.columns.volumes, asyncio.Queue[str]()
+        made = permissions.Grants(
+            None, informers, (), (), lambda: said.put_nowait(volumes.unserved)
+        )
+        await made.look()
+        first = said.get_nowait()
+        assert "may not patch persistentvolumes;" in first
+        assert "manifests/components/delayed-binding" in first
+        missed.clear()
+        following = asyncio.create_task(made.run())
+        assert await said.get() == ""
+        asked.clear()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not asked
+        missed.append(Access("persistentvolumeclaims", "", "patch"))
+        made.doubt()
+        assert "may not patch persistentvolumeclaims;" in await said.get()
+        following.cancel()
+
+    asyncio.run(asyncio.wait_for(story(), 10))
+
+
 class Slow:
     """A collection whose first list takes until it is allowed to come in."""
 
@@ -166,6 +216,42 @@ def test_jobs_wait_until_their_batch_jobs_are_read(monkeypatch: pytest.MonkeyPat
         following.cancel()
 
     asyncio.run(asyncio.wait_for(story(), 10))
+
+
+def test_each_kind_that_can_be_done_without_is_followed_by_itself(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who may not read RuntimeClasses still learns how many volumes nodes take."""
+    may = {"csinodes.storage.k8s.io"}
+    kinds: list[str] = []
+
+    async def missing(_kube: object, accesses: list[Access]) -> tuple[Access, ...]:
+        return tuple(access for access in accesses if access.resource not in may)
+
+    def grant(kind: str) -> list[object]:
+        kinds.append(kind)
+        return []
+
+    monkeypatch.setattr(access, "missing", missing)
+    monkeypatch.setattr(permissions, "PAUSE", 0.01)
+    store = Store(gang.EMBEDDED, [FRAMEWORKS["TFJob"]])
+    informers = SimpleNamespace(store=store, grant=grant)
+
+    async def story() -> None:
+        made = permissions.Grants(None, informers, [], ())
+        await made.look()
+        following = asyncio.create_task(made.run())
+        await asyncio.sleep(0.05)
+        assert kinds == [names.CSI_NODE]
+        may.add("runtimeclasses.node.k8s.io")
+        await asyncio.sleep(0.1)
+        assert kinds == [names.CSI_NODE, names.RUNTIME_CLASS]
+        following.cancel()
+
+    asyncio.run(asyncio.wait_for(story(), 10))
+    (line,) = (text for text in caplog.messages if "is not looked at" in text)
+    assert line.startswith("what a RuntimeClass adds to its pods is not looked at")
+    assert "may not list, watch runtimeclasses.node.k8s.io" in line
 
 
 def test_what_is_lost_is_asked_for_when_something_is_refused(

@@ -325,6 +325,7 @@ FIELDS = [
     ("--max-member-hold=30m", "max_member_hold", 1800.0),
     ("--max-schedule-timeout=1h", "max_schedule_timeout", 3600.0),
     ("--hide-other-namespaces", "hide_other_namespaces", True),
+    ("--dry-run-pods=false", "dry_run_pods", False),
     ("--placement=bind", "placement", "bind"),
     ("--concurrency=8", "concurrency", 8),
     ("-v=4", "verbosity", 4),

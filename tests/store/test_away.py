@@ -30,10 +30,16 @@ def node(status="True", *, taints=()):
     return parse_node(document)
 
 
+SURE = "the server has no such node"
+
+
 def away(*views, inhabited=True):
     """Return the nodes that do not answer, after one node was seen so."""
     made, before = AwayNodes(AFTER), None
     for view in views:
+        if view is SURE:
+            made.confirm("n1", lambda _name: inhabited)
+            continue
         made.node_changed(before, view, lambda _name: inhabited)
         before = view
     return made
@@ -67,13 +73,19 @@ NEVER = math.inf
         (away(node("Unknown"), node()), DOWN + 999, (False, False, NEVER)),
         (away(node("Unknown", taints=[OUT])), DOWN, (True, True, NEVER)),
         (away(node(taints=[OUT])), DOWN, (False, False, NEVER)),
-        (away(node(), None), DOWN, (True, True, NEVER)),
+        (away(node(), None), DOWN + 999, (False, False, NEVER)),
+        (away(node(), None, SURE), DOWN, (True, True, NEVER)),
         (away(node(), None, node()), DOWN, (False, False, NEVER)),
+        (away(node(), None, SURE, node()), DOWN, (False, False, NEVER)),
+        (away(node("Unknown"), None), DOWN + 60, (True, False, NEVER)),
+        (away(node("Unknown", taints=[OUT]), None), DOWN, (True, True, NEVER)),
+        (away(SURE), DOWN, (True, True, NEVER)),
         (away(), DOWN, (False, False, NEVER)),
     ],
     ids=[
         *("ready", "not-for-long", "silent", "not-ready", "back", "out-of-service"),
-        *("out-of-service-but-ready", "gone", "made-anew", "never-seen"),
+        *("out-of-service-but-ready", "unseen", "gone", "made-anew", "gone-and-made-anew"),
+        *("silent-and-unseen", "out-of-service-and-unseen", "never-seen-and-gone", "never-seen"),
     ],
 )
 def test_a_pod_of_a_job(nodes, now, expected):
@@ -143,12 +155,18 @@ def test_the_shortest_of_several_tolerations():
 
 
 def test_nodes_that_are_gone_are_not_remembered_for_ever():
-    """Only while there are pods on them."""
-    nodes = away(node(), None)
+    """Only while there are pods on them, whether it is sure or not."""
+    nodes, other = away(node(), None, SURE), parse_node(make_node(name="n2"))
     assert list(nodes) == ["n1"]
-    other = parse_node(make_node(name="n2"))
+    assert nodes.gone("n1")
     nodes.node_changed(other, None, lambda name: name == "n2")
-    assert list(nodes) == ["n2"]
+    assert (list(nodes), nodes.doubted) == ([], {"n2"})
+    nodes.confirm("n2", lambda name: name == "n2")
+    assert (list(nodes), nodes.doubted) == (["n2"], set())
+    nodes.node_changed(other, None, lambda _name: False)
+    assert (list(nodes), nodes.doubted) == ([], set())
+    silent = away(node("Unknown"), None, inhabited=False)
+    assert (list(silent), silent.doubted) == ([], set())
 
 
 def test_a_node_without_the_condition_has_been_away_since_it_was_made():

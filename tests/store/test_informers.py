@@ -88,9 +88,10 @@ def test_without_an_allocator_only_what_is_of_jobs():
 def test_a_cycle_reads_the_whole_cluster(jobs):
     """Pods on all nodes, whoever made them; quotas only where pods are still to be created."""
     server = Server()
-    found = follow(server, Store(gang.EMBEDDED, jobs), grant=[names.CSI_NODE])
+    found = follow(server, Store(gang.EMBEDDED, jobs), grant=gang.EMBEDDED.optional)
     assert server.asked["/api/v1/pods"] == ""
     assert {"/api/v1/nodes", "/api/v1/namespaces", "/apis/storage.k8s.io/v1/csinodes"} <= found
+    assert "/apis/node.k8s.io/v1/runtimeclasses" in found
     assert ("/api/v1/resourcequotas" in found) is bool(jobs)
     assert ("/api/v1/services" in found) is bool(jobs)
 
@@ -100,7 +101,7 @@ def test_every_collection_of_the_store_is_fed():
     kinds = [FRAMEWORKS["TFJob"], FRAMEWORKS["MPIJob"], FRAMEWORKS["PyTorchJob"]]
     for backend in (gang.EMBEDDED, gang.NONE):
         store = Store(backend, kinds, ["a", "b"])
-        granted = [names.BATCH_JOB, *([names.CSI_NODE] if backend.embedded else [])]
+        granted = [names.BATCH_JOB, *backend.optional]
         follow(Server(), store, grant=granted)
         assert {kind for kind, held in store.collections.items() if not held.complete} == set()
 

@@ -409,6 +409,20 @@ def test_a_limit_of_volumes_that_cannot_be_read(story):
     assert len(story.victim().placements) == 2
 
 
+def test_a_runtime_class_that_cannot_be_read(story):
+    """No pod is created with it; others are."""
+    odd = {"kind": "RuntimeClass", "metadata": {"name": "odd"}, "handler": "runc"}
+    story.store.collections["RuntimeClass"].reach("", 0)
+    story.put(odd | {"overhead": {"podFixed": {"cpu": NONE}}})
+    story.job("odd", "odd", template={"spec": {"runtimeClassName": "odd"}})
+    decision = story.cycle()[ODD]
+    assert (decision.verdict.reason, decision.placements) == ("Unreadable", ())
+    assert 'RuntimeClass "odd" cannot be read: ' in decision.verdict.message
+    assert len(story.victim().placements) == 2
+    story.put(odd)
+    assert "RuntimeClass" not in story.cycle()[ODD].verdict.message
+
+
 def test_a_budget_that_cannot_be_read_forbids_everything(story):
     """In its namespace."""
     selector = {"matchExpressions": [{"operator": "Exists"}]}

@@ -7,6 +7,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AbstractContextManager
 
 from muster.allocator.metrics import CycleMetrics
 from muster.allocator.verdict import Cause
@@ -26,7 +27,10 @@ REFUSED_PAUSE = 30.0
 
 
 class Binder:
-    """Writes in the background. `failed(pod)` is called for one that was not bound."""
+    """Writes in the background. `failed(pod)` is called for one that was not bound.
+
+    `binding(pod, node)` keeps its room meanwhile; False: it is not its node any more.
+    """
 
     def __init__(
         self,
@@ -35,16 +39,25 @@ class Binder:
         metrics: CycleMetrics,
         recorder: EventRecorder,
         failed: Callable[[PodView], None],
+        binding: Callable[[PodView, str], AbstractContextManager[bool]],
     ) -> None:
         self._kube, self._store, self._metrics, self._failed = kube, store, metrics, failed
+        self._binding = binding
         self._recorder = recorder
         self._tasks: set[asyncio.Task[None]] = set()
         self._under_way: set[str] = set()
         """Pods by uid, and claims, that are not written once more at the same time."""
 
-    def bind(self, pod: PodView, node: str) -> None:
-        """Bind the pod to the node."""
-        self._spawn(self._bind(pod, node))
+    def bind(self, pod: PodView, node: str, had: int = 0) -> None:
+        """Bind the pod to the node; `had` is written on it, if it is anything."""
+        self._spawn(self._bind(pod, node, had))
+
+    def stamp(self, pod: PodView, had: int) -> None:
+        """Write on the pod with how many its gang was whole.
+
+        Without effect while that is being done.
+        """
+        self._once(f"{pod.uid}/{had}", self._stamp(pod, had))
 
     def mark(self, pod: PodView, message: str, node: str | None, *, record: bool) -> None:
         """Say on the pod why it has no node, for people and for autoscalers.
@@ -93,23 +106,43 @@ class Binder:
         if stored is not None:
             self._store.put(stored)
 
-    async def _bind(self, pod: PodView, node: str) -> None:
+    async def _bind(self, pod: PodView, node: str, had: int) -> None:
         # The uid makes the server refuse a binding that was meant for a pod of that name before.
+        metadata: Json = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
+        if had:
+            # The server puts a binding's annotations on the pod.
+            metadata["annotations"] = {names.GANG_HAD: str(had)}
         body = {
             "apiVersion": "v1",
             "kind": "Binding",
-            "metadata": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
+            "metadata": metadata,
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
         path = PODS.path(pod.namespace, pod.name, "binding")
         try:
-            await self._kube.create(path, body, PriorityLevel.PLACEMENT)
+            with self._binding(pod, node) as given:
+                if given:
+                    await self._kube.create(path, body, PriorityLevel.PLACEMENT)
         except NOT_WRITTEN as error:
             log.warning("pod %s/%s was not bound to %s: %s", pod.namespace, pod.name, node, error)
             self._metrics.not_bound()
             self._failed(pod)
         else:
-            self._metrics.bound()
+            if given:
+                self._metrics.bound()
+            else:
+                self._failed(pod)
+
+    async def _stamp(self, pod: PodView, had: int) -> None:
+        body: Json = {"metadata": {"annotations": {names.GANG_HAD: str(had)}}}
+        # The status is what a scheduler may write, and the server takes metadata with it.
+        path, urgency = PODS.path(pod.namespace, pod.name, "status"), PriorityLevel.STATUS
+        try:
+            self._take(
+                await self._kube.patch(path, Exactly(pod.uid), body, urgency, STRATEGIC_PATCH)
+            )
+        except NOT_WRITTEN as error:
+            log.info("pod %s/%s: its gang was not noted: %s", pod.namespace, pod.name, error)
 
     async def _mark(self, pod: PodView, message: str, node: str | None) -> None:
         condition = {
@@ -197,7 +230,7 @@ def grace(store: Store, pod: PodView) -> int | None:
 
     On a node that is gone no kubelet ends it, and it would be there for most of a minute.
     """
-    return 0 if pod.node and store.knows_node(pod.node) is False else None
+    return 0 if store.away.gone(pod.node) else None
 
 
 def _reserved(claim: ClaimView) -> Json:

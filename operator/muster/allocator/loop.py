@@ -11,18 +11,21 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from muster.allocator import binder
 from muster.allocator.binder import Binder
 from muster.allocator.cells import Causes, Quarantine, Search
 from muster.allocator.decisionlog import DecisionLog
+from muster.allocator.dryrun import PodTrials
 from muster.allocator.eviction import Evictions, Moves
 from muster.allocator.gangs import Effects, GangTracker, Kind
 from muster.allocator.members import GangSettings, JobMembers, PodGroupMembers
 from muster.allocator.metrics import CycleMetrics, Stopwatch
 from muster.allocator.pending import PendingPods
+from muster.allocator.shares import Reservations
 from muster.allocator.status import GroupStatus, QueueStatus
 from muster.allocator.tracker import FRESH_FOR, NOT_NOW, GangMemory
 from muster.api.backoff import Backoff
@@ -32,7 +35,9 @@ from muster.api.status import Verdict
 from muster.cluster import gangs, recording
 from muster.cluster.assemble import assemble
 from muster.cluster.gangs import GangInput, GangRules
-from muster.kube.client import Kube
+from muster.cluster.state import Flight
+from muster.controller.model import Context
+from muster.kube.client import Kube, is_unsure
 from muster.kube.events import EventRecorder
 from muster.scheduler import cycle
 from muster.scheduler.decision import Decision
@@ -44,6 +49,9 @@ log = logging.getLogger(__name__)
 SHORTEST_PAUSE = 0.05
 """Seconds between two cycles at the least: of a hundred jobs that come in each asks for one."""
 BACKOFF = Backoff(0.1, 30.0)
+DOUBT = 5.0
+"""Seconds in which a pod is seen of which the server has not said whether it is there. A server
+gives up what is under way when its client goes, so that moments would do."""
 BUSY_SHARE = 1.0
 """A cycle that took t seconds is followed by a pause of as long, at most a schedule period."""
 NEWS_PER_SECOND = 50
@@ -82,15 +90,21 @@ class Loop:
         metrics: CycleMetrics,
         enqueue: Callable[[str], None],
         recorder: EventRecorder | None = None,
+        context: Callable[[str], Context] | None = None,
     ) -> None:
+        """Make the loop. `context`: of a namespace, where the pods of jobs are to be tried."""
         self._store, self._policy = store, policy
         self._settings, self._metrics = settings, metrics
         self._recorder = recorder = recorder or EventRecorder(kube)
-        binder = self._binder = Binder(kube, store, self._metrics, recorder, self._not_bound)
+        binder = self._binder = Binder(
+            kube, store, self._metrics, recorder, self._not_bound, self._binding
+        )
         self.queue_status = QueueStatus(kube, store)
         self._group_status = GroupStatus(kube, store, recorder)
+        self._jobs = JobMembers(store)
+        self._trials = None if context is None else PodTrials(kube, store, context, self.trigger)
         kinds = (
-            Kind(JobMembers(store), enqueue, self._record_of_job),
+            Kind(self._jobs, enqueue, self._record_of_job),
             Kind(PodGroupMembers(store), self._group_status.enqueue, self._record_each),
         )
         effects = Effects(binder, self._metrics, self._wake)
@@ -100,6 +114,7 @@ class Loop:
         self._evictions = Evictions(self.gangs, store.budgets, self._metrics, self._wake)
         self._pending = PendingPods(self.gangs, self._wake)
         self._moves = Moves()
+        self._reservations = Reservations()
         store.arrived = self.arrived
         store.foreign.enqueue = self._group_status.enqueue
         self._metrics.shares = lambda: self.queue_status.shares
@@ -180,6 +195,10 @@ class Loop:
         now, settings = time.time(), self._settings()
         self._next = math.inf
         inputs = self.gangs.inputs(settings.gangs, now)
+        if self._trials is not None and self._jobs.asks:
+            await self._trials.look(list(self._jobs.asks.values()))
+            now = time.time()
+            inputs = self.gangs.inputs(settings.gangs, now)
         columns, policy = self._store.columns, self._policy()
         found = self._quarantine.pass_by(inputs, now)
         seen, snapshot, decisions = await self._decide(found, policy, now)
@@ -215,7 +234,7 @@ class Loop:
         Gangs over which that fails are left out, and told so.
         """
         settings, columns = self._settings(), self._store.columns
-        queues = settings.rules.queues(self._store.queues)
+        queues = self._reservations.limited(settings.rules.queues(self._store.queues), now)
 
         async def attempt(
             gangs: Sequence[GangInput],
@@ -283,6 +302,9 @@ class Loop:
     ) -> None:
         """Run a cycle when a reservation begins, or when time alone makes one possible."""
         reserved = [d for d in decisions if d.verdict.state is GangPhase.RESERVED]
+        queue_of = {gang.key: gang.queue for gang in inputs}
+        holders = ((queue_of[d.gang], d.gang.split("/", 2)[1]) for d in reserved)
+        self._wake(self._reservations.kept(holders, self._store.queues))
         for decision in reserved:
             if decision.verdict.eta is not None:
                 self._wake(max(decision.verdict.eta, now + FRESH_FOR))
@@ -309,6 +331,50 @@ class Loop:
     def arrived(self, pod: PodView) -> None:
         """Take in that a pod has a node."""
         if self.gangs.arrived(pod, time.time()):
+            self.trigger()
+
+    @contextmanager
+    def creating(self, job: Job, name: str, node: str) -> Iterator[bool]:
+        """Keep the room of a pod as long as the block that creates it on its node lasts.
+
+        False: the node is not given to it any more. Where the block ends without an answer of the
+        server's, the room is kept for as long as the pod may still be made.
+        """
+        flight = self.gangs.send(job.key, name, node, name) if self._memory(job) else None
+        doubt = False
+        try:
+            yield flight is not None
+        except BaseException as error:
+            doubt = is_unsure(error)
+            raise
+        finally:
+            if flight is not None:
+                self._end(flight, doubt=doubt)
+
+    @contextmanager
+    def _binding(self, pod: PodView, node: str) -> Iterator[bool]:
+        """Do so for a pod that is there and is bound to its node."""
+        flight = self.gangs.send_pod(pod, node)
+        # The answer to a binding does not show the pod.
+        doubt = True
+        try:
+            yield flight is not None
+        except BaseException as error:
+            doubt = is_unsure(error)
+            raise
+        finally:
+            if flight is not None:
+                self._end(flight, doubt=doubt)
+
+    def _end(self, flight: Flight, *, doubt: bool) -> None:
+        if doubt:
+            flight.answered = True
+            asyncio.get_running_loop().call_later(DOUBT, self._landed, flight)
+        else:
+            self._landed(flight)
+
+    def _landed(self, flight: Flight) -> None:
+        if self._store.columns.landed(flight):
             self.trigger()
 
     def _not_bound(self, pod: PodView) -> None:

@@ -17,11 +17,12 @@ from muster.allocator import verdict
 from muster.allocator.tracker import PATIENCE, GangFacts
 from muster.allocator.verdict import RELEASE
 from muster.api import names
-from muster.api.model import GroupView, Job, PodView
+from muster.api.model import GroupView, Job, PodView, Replica
 from muster.api.reasons import GangPhase
 from muster.api.status import Verdict
-from muster.cluster import gangs, podgroups, quota, tasks
-from muster.cluster.gangs import GangRules
+from muster.cluster import dryrun, gangs, podgroups, tasks
+from muster.cluster.dryrun import Answer
+from muster.cluster.gangs import GangInput, GangRules
 from muster.cluster.podgroups import Member, Terms
 from muster.cluster.pods import PodShape
 from muster.cluster.tasks import TaskSet
@@ -30,6 +31,8 @@ from muster.gang import standing
 from muster.scheduler.model import Refusal
 from muster.store.store import Store
 
+WAITS: Final = 3.0
+"""Seconds for which a gang waits for a dry run at the most."""
 GIVES_UP: Final = frozenset({"release", "restart"})
 
 
@@ -115,6 +118,8 @@ class _Kind:
             rules = replace(settings.rules, priorities=dict(settings.rules.priorities))
             self._settings = replace(settings, rules=rules)
             self._epoch += 1
+        if self._store.collections[names.RUNTIME_CLASS].complete:
+            self._store.quotas.know_runtimes()
         self._stranded = frozenset(map(self.key_of, self._store.stranded()))
 
     def _lost(
@@ -170,12 +175,31 @@ class _Kind:
         return entry.facts
 
 
+Version = tuple[str, int, int, int]
+"""uid and generation of a job, version of the quotas, epoch of the settings."""
+
+
+Keys = Sequence[tuple[Replica, dryrun.Key]]
+"""The roles whose pods are created here, and under which key the answers about them are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A pod of a job that is to be tried."""
+
+    key: dryrun.Key
+    job: Job
+    replica: Replica
+    index: int
+
+
 @dataclass(frozen=True, slots=True)
 class Template:
     """What a generation of a job wants, under the quotas that there are."""
 
-    of: tuple[str, int, int, int]
-    """uid and generation, version of the quotas, epoch of the settings."""
+    of: Version
+    answers: Mapping[str, Answer]
+    """Role -> what a dry run has shown of its pods."""
     shapes: Mapping[str, PodShape]
     tasks: tuple[TaskSet, ...]
     obstacle: Refusal | None
@@ -191,13 +215,18 @@ class JobMembers(_Kind):
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self._templates: dict[str, Template] = {}
+        self._keys: dict[str, tuple[Version, Keys]] = {}
+        self._lacks: dict[str, tuple[tuple[Version, int], Mapping[str, int]]] = {}
+        self.asks: dict[tuple[dryrun.Key, str], Ask] = {}
+        """What is to be tried, by key and job, as this cycle has found it."""
         self._doubts: dict[str, Exception] = {}
         """Why it is not known whether a job is to run."""
 
     def gangs(self) -> Sequence[str]:
         """Return the keys of the jobs that are to run."""
         found = self._kept(key for key in self._store.jobs.all_keys() if self._wants_pods(key))
-        for kept in (self._templates, self._doubts):
+        self.asks.clear()
+        for kept in (self._templates, self._keys, self._lacks, self._doubts):
             for gone in kept.keys() - found:
                 del kept[gone]
         return found
@@ -235,27 +264,93 @@ class JobMembers(_Kind):
             return None
         of = (job.uid, job.generation, self._store.quotas.version, self._epoch)
         lost, loses_at = self._lost(key, job, lambda: self._store.own_pods(job), now)
-        # The number comes first: it differs most often, and a job takes long to compare.
-        source = (self._store.jobs.revision(key), of, lost, job)
-        entry = self._entry(key, source, lambda: self._read(job, of, lost))
         refusal = self._store.jobs.refusal(job, now)
         until = refusal.until if refusal is not None and refusal.blocks_pods else 0.0
+        answers: Mapping[str, Answer] = {}
+        if self._store.dry_runs.made:
+            answers, ends = self._answers(job, of, now, may_ask=until <= now)
+            until = max(until, ends)
+        # The number comes first: it differs most often, and a job takes long to compare.
+        source = (self._store.jobs.revision(key), of, tuple(answers.values()), lost, job)
+        entry = self._entry(key, source, lambda: self._read(job, of, lost, answers))
         creating = self._store.jobs.is_creating(key)
         return self._as_of_now(entry, job.namespace, nodes, _Now(until, loses_at, creating))
 
-    def _template(self, job: Job, of: tuple[str, int, int, int]) -> Template:
-        book, rules = self._store.quotas, self._settings.rules
-        views, ranges = book.quotas(job.namespace), book.ranges(job.namespace)
-        shapes = gangs.shapes_of(job, ranges)
-        found = gangs.templates(job, ranges, rules.priorities)
-        templates = {t.lower(): whole for t, whole in found.items()}
-        charges = {role: quota.charge(t, views) for role, t in templates.items()}
-        obstacles = (quota.obstacle(role, t, views, ranges) for role, t in templates.items())
-        free = [r for r in job.replicas if tasks.gated(r) or not gangs.ours(r, rules)]
+    def _answers(
+        self, job: Job, of: Version, now: float, *, may_ask: bool
+    ) -> tuple[Mapping[str, Answer], float]:
+        """Return what dry runs have shown of the roles, and until when the gang waits for more.
+
+        Of roles whose pods are all there nothing is asked; what is known of them stays good.
+        """
+        before, found, until = self._templates.get(job.key), dict[str, Answer](), 0.0
+        known = {} if before is None or before.of[:2] != of[:2] else before.answers
+        may_ask = may_ask and job.status.state != names.JobState.BLOCKED
+        for replica, key in self._keys_of(job, of):
+            role = replica.role
+            answer = self._store.dry_runs.get(key, now, known.get(role))
+            kept = answer if answer is not None and not answer.refused else known.get(role)
+            if kept is not None:
+                found[role] = kept
+            if may_ask and (answer is None or answer.refused):
+                index = self._lacking(job, of).get(role)
+                if index is not None:
+                    self.asks[key, job.key] = Ask(key, job, replica, index)
+                    until = until if kept is not None else now + WAITS
+        return found, until
+
+    def _lacking(self, job: Job, of: Version) -> Mapping[str, int]:
+        """Return role -> index of its first pod that is not there, of those that lack any."""
+        source = of, self._store.jobs.revision(job.key)
+        kept = self._lacks.get(job.key)
+        if kept is None or kept[0] != source:
+            there, found = self._store.own_pods(job), dict[str, int]()
+            for replica in job.replicas:
+                places = (replica.pod_name(job.name, i) for i in range(replica.replicas))
+                index = next((i for i, name in enumerate(places) if name not in there), None)
+                if index is not None:
+                    found[replica.role] = index
+            kept = self._lacks[job.key] = source, found
+        return kept[1]
+
+    def _keys_of(self, job: Job, of: Version) -> Keys:
+        kept = self._keys.get(job.key)
+        if kept is None or kept[0] != of:
+            rules = self._settings.rules
+            templates = gangs.templates(job, rules.priorities)
+            # A batch Job's pods are made by somebody else, for whom policies may differ.
+            kept = self._keys[job.key] = (
+                of,
+                tuple(
+                    (r, dryrun.key_of(job.namespace, job.kind, r.role, templates[r.type]))
+                    for r in gangs.placed_here(job, rules)
+                    if r.replicas and not r.batch
+                ),
+            )
+        return kept[1]
+
+    def _template(self, job: Job, of: Version, answers: Mapping[str, Answer]) -> Template:
+        rules = self._settings.rules
+        admission = self._store.quotas.admission(job.namespace)
+        written = gangs.templates(job, rules.priorities)
+        stored = {role: a for role, a in answers.items() if a.spec is not None}
+        admitted = {
+            t: stored[t.lower()].applied(w) if t.lower() in stored else admission.admitted(w)
+            for t, w in written.items()
+        }
+        shapes = gangs.shapes_of(job, admitted)
+        charges = {t.lower(): admission.charge(whole) for t, whole in admitted.items()}
+        obstacles = (
+            admission.unreadable() if t.lower() in stored else admission.obstacle(t.lower(), w)
+            for t, w in written.items()
+        )
+        gated = {t.lower() for t, whole in admitted.items() if tasks.has_gates(whole)}
+        free = [r for r in job.replicas if r.role in gated or not gangs.ours(r, rules)]
         return Template(
             of=of,
+            answers=answers,
             shapes=shapes,
-            tasks=gangs.task_sets(job, rules, shapes, charges),
+            tasks=gangs.task_sets(job, rules, shapes, charges, gated),
             obstacle=next(filter(None, obstacles), None),
             charged=any(charges.values()),
             wanted=frozenset(gangs.names_of(job, job.replicas)),
@@ -264,11 +359,15 @@ class JobMembers(_Kind):
         )
 
     def _read(
-        self, job: Job, of: tuple[str, int, int, int], lost: Mapping[str, PodView]
+        self,
+        job: Job,
+        of: Version,
+        lost: Mapping[str, PodView],
+        answers: Mapping[str, Answer],
     ) -> GangFacts:
         template = self._templates.get(job.key)
-        if template is None or template.of != of:
-            template = self._templates[job.key] = self._template(job, of)
+        if template is None or template.of != of or template.answers != answers:
+            template = self._templates[job.key] = self._template(job, of, answers)
         scheduler = self._store.backend.scheduler_name
         return job_facts(
             job,
@@ -303,7 +402,7 @@ def job_facts(
         uid=job.uid,
         source=job,
         revision=revision,
-        asks=gangs.asks(job, rules, template.shapes, pods.values()),
+        asks=_asks(job, rules, template, pods),
         tasks=here,
         pods=pods,
         blank=blank,
@@ -339,6 +438,13 @@ def job_facts(
         lapse=f"its pods were not created within {timeout or PATIENCE:.0f} s",
         blocked_until=math.inf if blocked else policies.restart_due(job) or 0.0,
     )
+
+
+def _asks(
+    job: Job, rules: GangRules, template: Template, pods: Mapping[str, PodView]
+) -> GangInput:
+    asks = gangs.asks(job, rules, template.shapes, pods.values())
+    return replace(asks, movable=asks.movable and not any(t.gated for t in template.tasks))
 
 
 def _had(job: Job, late: int, rules: GangRules) -> int | None:
@@ -412,11 +518,20 @@ class PodGroupMembers(_Kind):
         scheduler, name = self._store.backend.scheduler_name, key.split("/", 2)[2]
         blank = Verdict(scheduler, GangPhase.WAITING, name, terms.minimum)
         facts = group_facts(key, members, terms, self._settings, blank, next(self._revisions))
-        return replace(facts, had=_had_by(group))
+        return replace(facts, had=_had_by(pod for pod, _ in members) or _had_by_group(group))
 
 
-def _had_by(group: GroupView | None) -> int | None:
-    """Return how many a gang had when its group was last said to run, None if that is not said."""
+def _had_by(pods: Iterable[PodView]) -> int | None:
+    """Return how many a gang had when it last was whole, by what its pods say.
+
+    One that is ending knows it as well; one that has failed may be of a gang before this one.
+    """
+    known = (p.gang_had for p in pods if standing.has_node(p) or standing.is_placed(p))
+    return max(known, default=0) or None
+
+
+def _had_by_group(group: GroupView | None) -> int | None:
+    """Return the same by a group that was last said to run, None if that is not said."""
     if group is None or group.phase != names.GroupPhase.RUNNING:
         return None
     return group.counts.get("running", 0) + group.counts.get("succeeded", 0) or None

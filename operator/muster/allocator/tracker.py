@@ -32,7 +32,7 @@ from muster.cluster.gangs import GangInput
 from muster.cluster.pods import PodShape
 from muster.cluster.tasks import Plan, TaskSet
 from muster.controller import jobpods
-from muster.gang.standing import is_placed
+from muster.gang.standing import has_node, is_placed
 from muster.scheduler.decision import Decision, Placement
 from muster.scheduler.model import Refusal
 
@@ -313,6 +313,16 @@ class Bind:
 
     pod: PodView
     node: str
+    had: int = 0
+    """With how many its gang was let in, for a process after this one; 0: that is known anyway."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """Write the same on a pod that has its node."""
+
+    pod: PodView
+    had: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,7 +386,9 @@ class Warn:
     sentence: str
 
 
-Effect = Wake | Bind | Evict | Mark | Publish | Arrived | Started | Placed | Released | Warn
+Effect = (
+    Wake | Bind | Stamp | Evict | Mark | Publish | Arrived | Started | Placed | Released | Warn
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -602,6 +614,21 @@ def _observe_presence(turn: _Turn) -> None:
         if not turn.memory.started:
             turn.effects.append(Started(max(0.0, turn.now - facts.begins)))
         turn.remember(was_whole=True, started=True)
+    if whole and not facts.remade:
+        _stamp(turn)
+
+
+def _stamp(turn: _Turn) -> None:
+    """Have written on the pods of a whole gang how many it has, where they do not say so.
+
+    Nothing else outlives this process, and a later one must tell a gang that was broken from one
+    that is to grow. Of a single pod there is nothing to tell.
+    """
+    memory, facts = turn.memory, turn.facts
+    had, before = memory.had or 0, memory.facts
+    if had > 1 and (before is None or facts.revision != before.revision):
+        behind = (pod for pod in facts.pods.values() if has_node(pod) and pod.gang_had < had)
+        turn.effects += (Stamp(pod, had) for pod in behind)
 
 
 def _follow_release(turn: _Turn) -> None:
@@ -824,6 +851,8 @@ def _since(facts: GangFacts, placed_at: float | None) -> float | None:
 def _bind(turn: _Turn) -> None:
     """Bind pods, each once: the answer may come before the watch shows its node."""
     memory, pods = turn.memory, turn.facts.pods
+    # What is known of a job is in its status.
+    had = 0 if turn.facts.remade or (memory.had or 0) <= 1 else memory.had or 0
     sent = []
     for place, it in memory.assumed.items():
         pod = pods.get(place)
@@ -831,7 +860,7 @@ def _bind(turn: _Turn) -> None:
             continue
         if pod is not None and _waits(pod) and pod.uid not in memory.binding:
             sent.append(pod.uid)
-            turn.effects.append(Bind(pod, it.node))
+            turn.effects.append(Bind(pod, it.node, had))
     if sent:
         turn.remember(binding=memory.binding.union(sent))
 

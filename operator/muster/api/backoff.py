@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,3 +33,9 @@ class Backoff:
     def __iter__(self) -> Iterator[float]:
         """Yield the pauses in order, without end."""
         return map(self.pause, itertools.count(1))
+
+
+AFTER_REFUSAL: Final = Backoff(2.0, 60.0)
+"""Seconds between two tries of what the API server refuses."""
+AFTER_INVALID: Final = Backoff(10.0, 300.0)
+"""The same for what is called invalid: a policy may say that, and be changed as any other."""

@@ -67,6 +67,12 @@ def integer(value: object) -> int | None:
     return value if -_INT64 <= value < _INT64 else None
 
 
+def count(value: object) -> int:
+    """Return the number that a text of at most nine digits spells, 0 for anything else."""
+    spelled = text(value)
+    return int(spelled) if spelled.isdecimal() and len(spelled) < 10 else 0
+
+
 def within(value: object, least: int, most: int) -> int:
     """Return the value if it is a whole number, `least` or `most` if it is beyond these."""
     return min(max(integer(value) or 0, least), most)

@@ -44,6 +44,7 @@ Amount = Annotated[
     WithJsonSchema({"x-kubernetes-int-or-string": True, "pattern": quantity.AMOUNT}),
 ]
 PodTemplate = Annotated[Json, WithJsonSchema({KUBERNETES: "V1PodTemplateSpec"})]
+LabelSelector = Annotated[Json, WithJsonSchema({KUBERNETES: "V1LabelSelector"})]
 MetricSpec = Annotated[Json, WithJsonSchema({KUBERNETES: "V2MetricSpec"})]
 CleanPodPolicy = Literal["", "All", "None", "Running"]
 RestartPolicy = Literal["Always", "ExitCode", "Never", "OnFailure"]

@@ -231,6 +231,8 @@ class PodView:
     """When that batch Job came to a good end."""
     group: str = ""
     """Name in `spec.schedulingGroup`: Kubernetes' own gangs."""
+    gang_had: int = 0
+    """By its annotation: with how many its gang last was whole; 0: it does not say."""
     lost: bool = False
     """Its node has not answered for so long that it counts as gone, though it may run."""
     fenced: bool = False
@@ -292,6 +294,8 @@ class BatchView(ObjectView):
     """Seconds after its end in which it goes by itself; None: it stays."""
     selector: Mapping[str, str] = field(default_factory=dict)
     """nodeSelector of its template."""
+    scheduler: str = ""
+    """schedulerName of its template; empty: it says none."""
 
     @property
     def as_owner(self) -> Owner:

@@ -25,6 +25,7 @@ AUTOSCALER: Final = "HorizontalPodAutoscaler"
 BATCH_API: Final = "batch/v1"
 BATCH_JOB: Final = "Job"
 CSI_NODE: Final = "CSINode"
+RUNTIME_CLASS: Final = "RuntimeClass"
 RBAC_API: Final = "rbac.authorization.k8s.io/v1"
 
 # Labels of children.
@@ -62,6 +63,10 @@ RESTART_GANG: Final = "gang"
 ESTIMATED_SECONDS: Final = "muster.kubeflow.org/estimated-seconds"
 REPLACE_UNREACHABLE: Final = "muster.kubeflow.org/replace-unreachable"
 REPLACE_BY_FORCE: Final = "force"
+SHARED_ENVIRONMENT: Final = "muster.kubeflow.org/shared-environment"
+INLINE: Final = "inline"
+GANG_HAD: Final = "muster.kubeflow.org/gang-had"
+"""Of pods that somebody else made: with how many pods their gang last was whole or was let in."""
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 # Schedulers, backends, queues.

@@ -11,6 +11,7 @@ from muster.api.model import Json
 Amounts = dict[str, int]
 """Resource name -> amount in the unit of `api.quantity`. Resources asked for 0 are left out."""
 
+LISTS = ("containers", "initContainers")
 _POD_LEVEL = ("cpu", "memory", "hugepages-")
 
 

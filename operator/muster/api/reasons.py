@@ -50,8 +50,10 @@ class Reason(StrEnum):
     EXCEEDS_RESOURCE_QUOTA = "ExceedsResourceQuota"
     QUEUE_NOT_FOUND = "QueueNotFound"
     QUEUE_NOT_OPEN = "QueueNotOpen"
+    QUEUE_NOT_ALLOWED = "QueueNotAllowed"
     NOT_ADMITTED = "NotAdmitted"
     PRIORITY_CLASS_NOT_FOUND = "PriorityClassNotFound"
+    RUNTIME_CLASS_NOT_FOUND = "RuntimeClassNotFound"
     FOREIGN_SCHEDULER = "ForeignScheduler"
     UNSUPPORTED_CONSTRAINT = "UnsupportedConstraint"
     GANG_SCHEDULER_MISSING = "GangSchedulerMissing"
@@ -78,7 +80,9 @@ HOPELESS: Final = frozenset(
         Reason.EXCEEDS_RESOURCE_QUOTA,
         Reason.QUEUE_NOT_FOUND,
         Reason.QUEUE_NOT_OPEN,
+        Reason.QUEUE_NOT_ALLOWED,
         Reason.PRIORITY_CLASS_NOT_FOUND,
+        Reason.RUNTIME_CLASS_NOT_FOUND,
         Reason.FOREIGN_SCHEDULER,
         Reason.UNSUPPORTED_CONSTRAINT,
         Reason.UNREADABLE,

@@ -34,7 +34,7 @@ def problems(schema: Json, value: object, path: str) -> Iterator[Problem]:
         if not fits:
             yield Problem(path, invalid(value, "must be a string or an integer"))
             return
-    elif not _IS[schema["type"]](value):
+    elif not _IS.get(schema.get("type", ""), _anything)(value):
         yield Problem(path, invalid(value, f"must be of type {schema['type']}"))
         return
     if isinstance(value, dict):
@@ -43,8 +43,17 @@ def problems(schema: Json, value: object, path: str) -> Iterator[Problem]:
         for index, item in enumerate(value):
             yield from problems(schema["items"], item, f"{path}[{index}]")
         yield from _doubled(schema, value, path)
+        if not schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value)):
+            yield Problem(path, invalid(value, "has too few items or too many"))
     else:
         yield from _scalar(schema, value, path)
+    choices = schema.get("anyOf", ())
+    if choices and all(any(problems(choice, value, path)) for choice in choices):
+        yield Problem(path, invalid(value, "must validate at least one schema (anyOf)"))
+
+
+def _anything(_value: object) -> bool:
+    return True
 
 
 def _fields(schema: Json, value: Mapping[str, Any], path: str) -> Iterator[Problem]:
@@ -59,7 +68,8 @@ def _fields(schema: Json, value: Mapping[str, Any], path: str) -> Iterator[Probl
             yield from problems(known[name], item, f"{path}.{name}")
         elif isinstance(rest, dict):
             yield from problems(rest, item, f"{path}[{name}]")
-        elif known and not schema.get("x-kubernetes-preserve-unknown-fields"):
+        # A part of a choice names no fields but those that it is about.
+        elif known and "type" in schema and not schema.get("x-kubernetes-preserve-unknown-fields"):
             near = difflib.get_close_matches(str(name), known, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             yield Problem(f"{path}.{name}", f"Unknown field: the API server drops it{hint}")

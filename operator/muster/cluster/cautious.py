@@ -12,6 +12,7 @@ from muster.cluster.nodes import NodeView
 from muster.cluster.pdb import Budget
 from muster.cluster.pods import PodUse
 from muster.cluster.quota import LimitView, QuotaView
+from muster.cluster.runtimeclass import RuntimeView
 from muster.cluster.storage import AttachView, ClaimView, ClassView, VolumeView
 
 
@@ -100,6 +101,11 @@ def limits(document: Json, why: Unreadable) -> LimitView:
     """Return a limit range under which no pod is created."""
     metadata = document["metadata"]
     return LimitView(metadata["namespace"], metadata["name"], (), unreadable=why.reason)
+
+
+def runtime(document: Json, why: Unreadable) -> RuntimeView:
+    """Return a RuntimeClass with which no pod is created."""
+    return RuntimeView(document["metadata"]["name"], unreadable=why.reason)
 
 
 def budget(document: Json, _why: Unreadable) -> Budget:

@@ -10,9 +10,9 @@ from typing import Final, Protocol
 from muster import frameworks
 from muster.api import edge, names, quantity
 from muster.api.model import Job, Json, PodView, Replica
-from muster.cluster import quota, tasks
+from muster.cluster import selectors, tasks
 from muster.cluster.pods import PodShape, shape_of
-from muster.cluster.quota import LimitView
+from muster.cluster.selectors import Selector
 from muster.cluster.tasks import RoleInput, TaskSet
 from muster.controller import policies
 from muster.controller.templates import labels
@@ -58,6 +58,14 @@ class QueueInput:
     capability: Mapping[str, int] = field(default_factory=dict)
     unreadable: str = ""
     """Why it cannot be read, so that it lets nobody in."""
+    namespaces: Selector = None
+    """Whose gangs it lets in, by the labels of their namespaces; None: everybody's."""
+    reservable: Mapping[str, int] = field(default_factory=dict)
+    """What may be kept free for a waiting gang of one namespace."""
+    reservation_seconds: float = UNLIMITED
+    """For how long that may be, in a row."""
+    spent: frozenset[str] = frozenset()
+    """The namespaces for which it was so long."""
 
 
 MOST_WEIGHT: Final = 2**31 - 1
@@ -134,10 +142,18 @@ class GangRules:
 
 
 def parse_queue(document: Json) -> QueueInput:
-    """Return a Queue object as the allocator needs it. ValueError for a bad capability."""
+    """Return a Queue object as the allocator needs it. ValueError for a bad quantity."""
     spec = document.get("spec") or {}
-    weight = edge.within(spec.get("weight"), 1, MOST_WEIGHT)
-    return QueueInput(document["metadata"]["name"], weight, amounts(spec.get("capability")) or {})
+    limits = spec.get("reservationLimits") or {}
+    seconds = edge.integer(limits.get("maxSeconds"))
+    return QueueInput(
+        document["metadata"]["name"],
+        edge.within(spec.get("weight"), 1, MOST_WEIGHT),
+        amounts(spec.get("capability")) or {},
+        namespaces=selectors.selector(spec.get("namespaceSelector")),
+        reservable=amounts(limits.get("resources")) or {},
+        reservation_seconds=UNLIMITED if seconds is None else float(max(seconds, 1)),
+    )
 
 
 def ours(replica: Replica, rules: GangRules) -> bool:
@@ -194,10 +210,12 @@ def task_sets(
     rules: GangRules,
     shapes: Mapping[str, PodShape],
     charges: Mapping[str, Mapping[str, int]],
+    gated: Container[str] = (),
 ) -> tuple[TaskSet, ...]:
     """Return the tasks that a job wants of the allocator, role by role; none if it wants nothing.
 
-    `charges`: role -> quota dimension -> what one pod takes.
+    `charges`: role -> quota dimension -> what one pod takes. `gated`: the roles whose pods get
+    scheduling gates that no template has.
     """
     if not any(replica.replicas for replica in placed_here(job, rules)):
         return ()
@@ -207,8 +225,8 @@ def task_sets(
             shape=shapes[replica.type],
             priority=rules.priorities.get(demand.pod_class(job, replica, rules.priorities), 0),
             places={i: replica.pod_name(job.name, i) for i in range(replica.replicas)},
-            gated=tasks.gated(replica),
-            selector=tasks.selector(replica.template),
+            gated=replica.role in gated or tasks.gated(replica),
+            selector=dict(shapes[replica.type].selector),
             charge=charges.get(replica.role) or {},
         )
         for replica in placed_here(job, rules)
@@ -290,19 +308,21 @@ def restarts(job: Job) -> bool:
     return all(r.restart_policy != names.RestartPolicy.NEVER for r in job.replicas)
 
 
-def templates(
-    job: Job, ranges: Sequence[LimitView] = (), classes: Container[str] = ()
-) -> dict[str, Json]:
-    """Return the template of each role as its pods will be created, by type.
+def templates(job: Job, classes: Container[str] = ()) -> dict[str, Json]:
+    """Return the template of each role as its pods are sent to the API server, by type.
 
-    With the defaults of its namespace's limit ranges; `classes`: the PriorityClasses that exist.
+    `classes`: the PriorityClasses that exist.
     """
-    return {r.type: quota.defaulted(_whole(job, r, classes), ranges) for r in job.replicas}
+    return {r.type: _whole(job, r, classes) for r in job.replicas}
 
 
-def shapes_of(job: Job, ranges: Sequence[LimitView] = ()) -> dict[str, PodShape]:
-    """Return the shape of each role. Raises ValueError for a quantity that is none."""
-    common, whole = labels(job, frameworks.of(job)), templates(job, ranges)
+def shapes_of(job: Job, admitted: Mapping[str, Json] | None = None) -> dict[str, PodShape]:
+    """Return the shape of each role. Raises ValueError for a quantity that is none.
+
+    `admitted`: the templates as their pods will be stored, by type.
+    """
+    common = labels(job, frameworks.of(job))
+    whole = templates(job) if admitted is None else admitted
     return {
         replica.type: shape_of(
             _bare(whole[replica.type]), job.namespace, {**common, names.REPLICA_TYPE: replica.role}

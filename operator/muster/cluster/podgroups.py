@@ -191,8 +191,7 @@ def _minimum(metadata: Json, dialect: str) -> int:
         LIGHTWEIGHT: labels.get(names.LIGHTWEIGHT_MIN_AVAILABLE),
         "": annotations.get(names.GROUP_MIN_MEMBER),
     }
-    text = edge.text(marked.get(dialect))
-    return int(text) if text.isdecimal() and len(text) < 10 else 0
+    return edge.count(marked.get(dialect))
 
 
 PER_POD: Final = frozenset(

@@ -26,7 +26,7 @@ UNSUPPORTED_VOLUMES: Final = (
     "rbd",
 )
 """Volumes that tie a pod to nodes in ways that are not looked at."""
-_CLAIM: Final = "persistentVolumeClaim"
+CLAIM: Final = "persistentVolumeClaim"
 LEAST_CPU: Final = 100
 LEAST_MEMORY: Final = 200 * 1024 * 1024
 """What a container counts for in scores that asks for nothing, as in kube-scheduler."""
@@ -299,7 +299,7 @@ def _ports(spec: Json) -> frozenset[HostPort]:
 
 def _claims(spec: Json, namespace: str) -> tuple[tuple[str, str], ...]:
     volumes = spec.get("volumes") or ()
-    named = {v["persistentVolumeClaim"].get("claimName") for v in volumes if _CLAIM in v}
+    named = {v["persistentVolumeClaim"].get("claimName") for v in volumes if CLAIM in v}
     return tuple((namespace, name) for name in sorted(filter(None, named)))
 
 

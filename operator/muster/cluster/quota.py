@@ -14,6 +14,8 @@ from typing import Final, TypeVar
 from muster.api import podtemplate, quantity
 from muster.api.model import Json
 from muster.api.reasons import Reason
+from muster.cluster import runtimeclass
+from muster.cluster.runtimeclass import Runtimes, RuntimeView
 from muster.scheduler.model import Quota, Refusal
 
 POD: Final = 1000
@@ -82,10 +84,43 @@ class LimitView:
 V = TypeVar("V", QuotaView, LimitView)
 
 
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What admission goes by for new pods of one namespace."""
+
+    quotas: Sequence[QuotaView] = ()
+    ranges: Sequence[LimitView] = ()
+    runtimes: Runtimes = None
+
+    def admitted(self, template: Json) -> Json:
+        """Return a template as its pods will be created."""
+        return runtimeclass.applied(defaulted(template, self.ranges), self.runtimes)
+
+    def charge(self, admitted: Json) -> Mapping[str, int]:
+        """Return what one new pod takes of each quota that counts it, by dimension."""
+        return charge(admitted, self.quotas)
+
+    def unreadable(self) -> Refusal | None:
+        """Return why no pod is created whatever it is like."""
+        return unreadable(self.quotas, self.ranges)
+
+    def obstacle(self, role: str, written: Json) -> Refusal | None:
+        """Return why the API server would take no pod of that template, as it is written."""
+        by_class = runtimeclass.obstacle(role, written, self.runtimes)
+        return by_class or obstacle(role, self.admitted(written), self.quotas, self.ranges)
+
+
+FREE: Final = Admission()
+"""Where nothing is known that counts for new pods."""
+
+
 class QuotaBook:
-    """The quotas and limit ranges of every namespace."""
+    """What admission goes by: the quotas and limit ranges of every namespace, the runtimes."""
 
     def __init__(self) -> None:
+        self.runtimes: Mapping[str, RuntimeView] = {}
+        self.knows_runtimes = False
+        """Whether a runtime that is not here does not exist."""
         self._quotas: dict[str, dict[str, QuotaView]] = {}
         self._ranges: dict[str, dict[str, LimitView]] = {}
         self.version = 0
@@ -109,6 +144,22 @@ class QuotaBook:
         """Take in that a limit range came, changed or went."""
         _put(self._ranges, before, after)
         self.version += before != after
+
+    def runtime_changed(self, before: RuntimeView | None, after: RuntimeView | None) -> None:
+        """Take in that a RuntimeClass came, changed or went."""
+        kept = {n: v for n, v in self.runtimes.items() if before is None or n != before.name}
+        self.runtimes = kept if after is None else {**kept, after.name: after}
+        self.version += before != after
+
+    def know_runtimes(self) -> None:
+        """Take in that all runtimes that there are have been shown."""
+        self.version += not self.knows_runtimes
+        self.knows_runtimes = True
+
+    def admission(self, namespace: str) -> Admission:
+        """Return what counts for new pods of a namespace."""
+        runtimes = self.runtimes if self.knows_runtimes else None
+        return Admission(self.quotas(namespace), self.ranges(namespace), runtimes)
 
     def contents(self) -> tuple[list[QuotaView], list[LimitView]]:
         """Return all quotas and all limit ranges, by namespace and name."""
@@ -198,7 +249,7 @@ def defaulted(template: Json, ranges: Iterable[LimitView]) -> Json:
     spec = template.get("spec") or {}
     if not items:
         return template
-    lists = {key: _filled(spec[key], items) for key in _LISTS if spec.get(key)}
+    lists = {key: _filled(spec[key], items) for key in podtemplate.LISTS if spec.get(key)}
     return {**template, "spec": {**spec, **lists}}
 
 
@@ -221,25 +272,23 @@ def charge(template: Json, quotas: Iterable[QuotaView]) -> Mapping[str, int]:
     return taken
 
 
+def unreadable(quotas: Iterable[QuotaView], ranges: Iterable[LimitView]) -> Refusal | None:
+    """Return which of them cannot be read, so that no pod is created under it."""
+    named: list[tuple[str, QuotaView | LimitView]] = [("resource quota", v) for v in quotas]
+    for what, view in (*named, *(("limit range", v) for v in ranges)):
+        if view.unreadable:
+            text = f'{what} "{view.name}" cannot be read: {view.unreadable}'
+            return Refusal(Reason.UNREADABLE, text)
+    return None
+
+
 def obstacle(
     role: str, template: Json, quotas: Sequence[QuotaView], ranges: Sequence[LimitView]
 ) -> Refusal | None:
     """Return why the API server would take no pod of this template at all, or None."""
     spec = template.get("spec") or {}
-    unread = [
-        *(
-            f'resource quota "{v.name}" cannot be read: {v.unreadable}'
-            for v in quotas
-            if v.unreadable
-        ),
-        *(
-            f'limit range "{v.name}" cannot be read: {v.unreadable}'
-            for v in ranges
-            if v.unreadable
-        ),
-    ]
-    if unread:
-        return Refusal(Reason.UNREADABLE, unread[0])
+    if (unread := unreadable(quotas, ranges)) is not None:
+        return unread
     for quota in quotas:
         if not all(_in_scope(scope, spec) for scope in quota.scopes):
             continue
@@ -250,9 +299,6 @@ def obstacle(
     sentences = (s for view in ranges for item in view.items for s in _broken(spec, view, item))
     text = next(sentences, "")
     return Refusal(Reason.EXCEEDS_RESOURCE_QUOTA, f"{role} {text}") if text else None
-
-
-_LISTS: Final = ("containers", "initContainers")
 
 
 def _amounts(listed: Mapping[str, str] | None) -> Mapping[str, int]:
@@ -282,7 +328,7 @@ def _limits(spec: Json) -> Json:
         limits = (holder.get("resources") or {}).get("limits") or {}
         return {**holder, "resources": {"requests": limits}}
 
-    lists = {key: [turned(c) for c in spec[key]] for key in _LISTS if spec.get(key)}
+    lists = {key: [turned(c) for c in spec[key]] for key in podtemplate.LISTS if spec.get(key)}
     return {**turned(spec), **lists}
 
 

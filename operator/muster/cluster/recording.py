@@ -23,6 +23,7 @@ from muster.cluster.gangs import GangInput, GangRules, QueueInput
 from muster.cluster.nodes import NodeView
 from muster.cluster.pods import PodUse
 from muster.cluster.quota import LimitView, QuotaView, Scope
+from muster.cluster.runtimeclass import RuntimeView
 from muster.cluster.state import ClusterColumns
 from muster.cluster.storage import AttachView, ClaimView, ClassView, Stored, VolumeView
 from muster.scheduler import cycle, policy
@@ -60,11 +61,15 @@ class Recording:
     served: tuple[tuple[str, str, str], ...] = ()
     """(namespace, claim, volume) of claims of which a pod has come to its node; an empty name:
     one is made."""
+    unserved: str = ""
+    """Why no claim that waits for its first consumer gets a volume."""
     quotas: Mapping[str, Quota] = field(default_factory=dict)
     """By dimension; pods that are about to be created are counted with their gangs."""
     quota_scopes: Mapping[str, tuple[Scope, ...]] = field(default_factory=dict)
     """Of the quotas that have any, by namespace/name."""
     ranges: tuple[LimitView, ...] = ()
+    runtimes: tuple[RuntimeView, ...] | None = None
+    """None: nobody knows which there are."""
     policy: Mapping[str, Any] = field(default_factory=dict)
     """The policy file; empty: the built-in policy."""
     moves: tuple[PastMove, ...] | None = None
@@ -91,6 +96,7 @@ class Recording:
             columns.pod_changed(None, pod)
         for namespace, claim, volume in self.served:
             columns.volumes.chosen[namespace, claim] = volume
+        columns.volumes.unserved = self.unserved
         for of_quota in self.quota_views():
             columns.quotas.quota_changed(None, of_quota)
         return columns
@@ -118,7 +124,9 @@ def take(
 ) -> Recording:
     """Return what the cycle on that snapshot sees."""
     nodes, pods, spaces = columns.contents()
-    views, ranges = columns.quotas.contents()
+    book = columns.quotas
+    views, ranges = book.contents()
+    runtimes = tuple(view for _, view in sorted(book.runtimes.items()))
     return Recording(
         now=snapshot.now,
         resources=snapshot.resources,
@@ -133,9 +141,11 @@ def take(
         classes=tuple(v for _, v in sorted(columns.volumes.classes.items())),
         limits=tuple(v for _, v in sorted(columns.volumes.limits.views.items())),
         served=tuple((*key, volume) for key, volume in sorted(columns.volumes.chosen.items())),
-        quotas=columns.quotas.dimensions(),
+        unserved=columns.volumes.unserved,
+        quotas=book.dimensions(),
         quota_scopes={f"{v.namespace}/{v.name}": v.scopes for v in views if v.scopes},
         ranges=tuple(ranges),
+        runtimes=runtimes if book.knows_runtimes else None,
         policy=chosen.source,
         moves=snapshot.moves,
     )

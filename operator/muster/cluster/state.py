@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -17,6 +18,7 @@ from muster.cluster.nodes import NodeColumns, NodeView, ShapeRow, Vocabulary
 from muster.cluster.podaffinity import PodAffinity, Profile
 from muster.cluster.pods import PodKey, PodShape, PodUse, Requests
 from muster.cluster.quota import QuotaBook
+from muster.cluster.selectors import chosen
 from muster.cluster.storage import Consumer, Reach
 from muster.cluster.tasks import RoleInput
 from muster.cluster.volumebinding import Volumes
@@ -136,6 +138,27 @@ class Frozen:
     tenancy: Tenancy | None
 
 
+SENT: Final = "sent-"
+"""Begins what stands for the uid of pods of which nobody knows theirs."""
+
+
+@dataclass(slots=True, eq=False)
+class Flight:
+    """A pod on its way to the server: nobody knows yet whether it has come to its node."""
+
+    use: PodUse
+    """The room that it will take; under the name of its place, and a uid that no pod has."""
+    pod: str
+    """Its own name."""
+    answered: bool = False
+    """No more will be said of it: where it has come to its node, it will be seen there."""
+
+    @property
+    def names(self) -> set[tuple[str, str]]:
+        """What concerns it: its place, and the pods of its name."""
+        return {(self.use.namespace, self.use.name), (self.use.namespace, self.pod)}
+
+
 class ClusterColumns:
     """The incremental mirror of nodes, pods and gangs."""
 
@@ -143,6 +166,9 @@ class ClusterColumns:
         """Begin empty; `resources` have their columns from the start, in that order."""
         self.assumed: dict[tuple[str, str], str] = {}
         """(namespace, place) -> node, of wanted pods that have not been seen on it yet."""
+        self._flights: dict[tuple[str, str], list[Flight]] = {}
+        """By each of their names."""
+        self._sent = itertools.count(1)
         self.changes = 0
         """Grows with everything that may take room away, assumptions aside."""
         self._vocabulary = Vocabulary()
@@ -197,6 +223,9 @@ class ClusterColumns:
             expected = self.assumed.get((after.namespace, after.name)) == after.node
             self.changes += not expected and after.key not in self._uses
             self._put(after)
+        for use in (before, after):
+            if use is not None and self._flights:
+                self._settle(use.namespace, use.name)
 
     def space_changed(self, name: str, labels: Mapping[str, str] | None) -> None:
         """Take in the labels of a namespace; None: it is gone."""
@@ -206,10 +235,15 @@ class ClusterColumns:
         """Count the room of a wanted pod as used until `forget`, beside any pod of that name."""
         self._put(shape.use(namespace, name, node))
         self.assumed[namespace, name] = node
+        self._settle(namespace, name)
 
     def knows(self, node: str) -> bool:
         """Say whether there is a node of that name."""
         return node in self._nodes.slots
+
+    def inhabited(self) -> Iterable[str]:
+        """Return the names of all nodes, known or not, that pods take room on."""
+        return self._residents
 
     def on(self, node: str) -> Iterable[PodUse]:
         """Return the pods that take room on a node, or would if it were there."""
@@ -242,6 +276,47 @@ class ClusterColumns:
         """Give up an assumption; without effect if there is none."""
         if self.assumed.pop((namespace, name), None) is not None:
             self._remove((namespace, name, ""))
+            self._settle(namespace, name)
+
+    def send(self, namespace: str, name: str, pod: str) -> Flight:
+        """Count the room of an assumed pod until it is seen or has `landed`.
+
+        Whatever becomes of the assumption meanwhile: the server may have the pod by then.
+        """
+        use = replace(self._uses[namespace, name, ""], uid=f"{SENT}{next(self._sent)}")
+        flight = Flight(use, pod)
+        for key in flight.names:
+            self._flights.setdefault(key, []).append(flight)
+        return flight
+
+    def landed(self, flight: Flight) -> bool:
+        """Take in that a pod is seen where it was sent, or nowhere; say if room came free."""
+        for key in flight.names:
+            others = [other for other in self._flights.pop(key, ()) if other is not flight]
+            if others:
+                self._flights[key] = others
+        free = flight.use.key in self._uses
+        self._remove(flight.use.key)
+        return free
+
+    def _settle(self, namespace: str, name: str) -> None:
+        """Count the room of pods under way that nothing else stands for."""
+        for flight in tuple(self._flights.get((namespace, name), ())):
+            use = flight.use
+            if self.assumed.get((use.namespace, use.name)) == use.node:
+                self._remove(use.key)
+            elif not self._is_seen(flight):
+                self._put(use)
+            elif flight.answered:
+                self.landed(flight)
+            else:
+                self._remove(use.key)
+
+    def _is_seen(self, flight: Flight) -> bool:
+        """Say whether a pod of that name is on the node, and is not an older one that goes."""
+        pod = flight.use.namespace, flight.pod
+        there = (use for use in self.on(flight.use.node) if (use.namespace, use.name) == pod)
+        return any(use.uid and not use.uid.startswith(SENT) and not use.deleting for use in there)
 
     def contents(self) -> tuple[list[NodeView], list[PodUse], Mapping[str, Mapping[str, str]]]:
         """Return all nodes, all that pods take of them, and the labels of namespaces."""
@@ -288,7 +363,7 @@ class ClusterColumns:
             nodes=self._nodes.freeze(),
             shapes=shapes,
             gangs=tuple(made),
-            queues={queue.name: self._queue(queue) for queue in queues},
+            queues={queue.name: self._queue(queue, known) for queue in queues},
             tenancy=self._tenancy(known),
         )
 
@@ -350,6 +425,7 @@ class ClusterColumns:
     def _learn(self, gangs: Iterable[GangInput], queues: Iterable[QueueInput]) -> None:
         for queue in queues:
             self._vocabulary.offer(_sorted(queue.capability))
+            self._vocabulary.offer(_sorted(queue.reservable))
         if self._vocabulary.mixed:
             self._begin()
             self._learn(gangs, queues)
@@ -427,17 +503,45 @@ class ClusterColumns:
             id_ = self._shapes[shape, profile] = self._last_shape
         return id_
 
-    def _queue(self, source: QueueInput) -> Queue:
+    def _queue(self, source: QueueInput, known: Sequence[_Known]) -> Queue:
         zero = np.zeros(self._width, np.float64)
         allocated, request = self._sums.get(source.name, (zero, zero))
-        capability = np.full(self._width, UNLIMITED)
-        for name, amount in source.capability.items():
-            capability[self._vocabulary.column(name)] = amount
         weight, refusal = max(source.weight, 1), None
         if source.unreadable:
             text = f'queue "{source.name}" cannot be read: {source.unreadable}'
             refusal = Refusal(Reason.UNREADABLE, text)
-        return Queue(source.name, weight, capability, allocated, request, refusal)
+        barred = self._barred(source, known)
+        for entry in known if barred else ():
+            # Nobody gets a larger share of the cluster by what those want who get nothing.
+            if entry.gang.queue == source.name and entry.gang.namespace in barred:
+                request = request - (entry.request - entry.gang.allocated)
+        return Queue(
+            source.name,
+            weight,
+            self._limits(source.capability),
+            allocated,
+            request,
+            refusal,
+            barred,
+            self._limits(source.reservable) if source.reservable else None,
+            source.spent,
+        )
+
+    def _limits(self, amounts: Mapping[str, int]) -> FloatArray:
+        limits: FloatArray = np.full(self._width, UNLIMITED)
+        for name, amount in amounts.items():
+            limits[self._vocabulary.column(name)] = amount
+        return limits
+
+    def _barred(self, source: QueueInput, known: Sequence[_Known]) -> frozenset[str]:
+        """Return the namespaces whose gangs a queue does not let in, of those that have any."""
+        if source.namespaces is None:
+            return frozenset()
+        spaces = self._affinity.counts.spaces
+        asking = {e.gang.namespace for e in known if e.gang.queue == source.name}
+        return frozenset(
+            space for space in asking if not chosen(source.namespaces, spaces.get(space, {}))
+        )
 
     def _shape(self, id_: int, source: PodShape) -> Shape:
         row = self._rows.pop(id_, None) or ShapeRow(source, self._nodes)

@@ -84,7 +84,12 @@ class RoleInput:
 
 def gated(replica: Replica) -> bool:
     """Say whether new pods of this role carry scheduling gates."""
-    return bool((replica.template.get("spec") or {}).get("schedulingGates"))
+    return has_gates(replica.template)
+
+
+def has_gates(template: Json) -> bool:
+    """Say whether pods of that template carry scheduling gates."""
+    return bool((template.get("spec") or {}).get("schedulingGates"))
 
 
 def selector(template: Json) -> Mapping[str, str]:

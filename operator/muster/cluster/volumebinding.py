@@ -175,6 +175,8 @@ class Volumes:
     going: set[PodKey] = field(default_factory=set)
     """Pods with claims that are being deleted."""
     limits: Limits = field(default_factory=Limits)
+    unserved: str = ""
+    """Why no claim that waits for its first consumer gets a volume, in a sentence."""
     _scratch: dict[Key, dict[str, Scratch]] = field(default_factory=dict)
     """Claim that is made for a pod on a node -> the pod's uid -> the volume that it asks for."""
     _claimants: Mapping[int, PodShape] = field(default_factory=dict)
@@ -241,6 +243,8 @@ class Volumes:
             what = f'of the storage class "{of.name}", which does not wait for the first consumer'
         elif not of.provisions:
             what = f'of the storage class "{of.name}", which makes no volumes'
+        elif self.unserved:
+            return Refusal(Reason.WAITING_FOR_VOLUME, _unserved(volume, self.unserved))
         else:
             return None
         sentence = f"{volume} is to be one {what}; that is not supported"
@@ -446,7 +450,7 @@ class Volumes:
     def consumers(self, views: Mapping[str, NodeView]) -> Iterator[Consumer]:
         """Yield the claims of which a pod has come to its node, and are to get their volume."""
         self.choose(views)
-        for key, name in self.chosen.items():
+        for key, name in () if self.unserved else self.chosen.items():
             claim = self.claims[key]
             if not self._owned(key, claim):
                 continue
@@ -485,6 +489,8 @@ class Volumes:
             return _unread(of)
         if claim.volume or of is None or not of.waits:
             return f'claim "{claim.name}" is not bound yet'
+        if self.unserved and not claim.node:
+            return _unserved(f'claim "{claim.name}"', self.unserved)
         return ""
 
     def _against(self, shape: PodShape, node: NodeView) -> str:
@@ -515,6 +521,10 @@ def _put(table: dict[Any, Any], key: object, value: object, *, there: bool) -> N
         table[key] = value
     else:
         table.pop(key, None)
+
+
+def _unserved(what: str, why: str) -> str:
+    return f"{what} waits for its first consumer, and {why}"
 
 
 def _unread(of: ClassView) -> str:

@@ -11,7 +11,6 @@ from muster import frameworks
 from muster.api import edge, names
 from muster.api.edge import mapping, text
 from muster.api.model import Job, Json
-from muster.cluster import quota
 from muster.cluster.gangs import GangInput
 from muster.cluster.recording import Recording
 from muster.commands import render, snapshot
@@ -42,14 +41,18 @@ def with_offers(
         store.quotas.quota_changed(None, view)
     for limits in recording.ranges:
         store.quotas.limits_changed(None, limits)
+    for runtime in recording.runtimes or ():
+        store.quotas.runtime_changed(None, runtime)
+    if recording.runtimes is not None:
+        store.quotas.know_runtimes()
     for document in documents:
         for stored in _stored(document, namespace, recording.now):
             if stored["kind"] == "Pod":
                 place = stored["metadata"]
-                # As the server would take it: with its namespace's defaults.
-                ranges = store.quotas.ranges(place["namespace"])
-                stored = quota.defaulted(stored, ranges)  # noqa: PLW2901
                 pods[f"{place['namespace']}/{place['name']}"] = stored
+                # As the server would take it: with its namespace's defaults.
+                admission = store.quotas.admission(place["namespace"])
+                stored = admission.admitted(stored)  # noqa: PLW2901
             store.put(stored)
     # Held for 0 s: what was never there has lost no member whose room could be kept.
     inputs = snapshot.inputs(store, rules, 0.0, recording.now)
@@ -63,16 +66,15 @@ def with_offers(
 def _charged(gang: GangInput, store: Store, pods: Mapping[str, Json]) -> GangInput:
     """Return a gang of pods that nobody has created yet with what quotas and limits say of them.
 
-    `pods`: documents by place. Those of a job are charged already.
+    `pods`: documents by place, as they are written. Those of a job are charged already.
     """
     members = [pods[f"{pod.namespace}/{pod.name}"] for pod, _ in store.foreign.members(gang.key)]
     if not members:
         return gang
-    space = members[0]["metadata"]["namespace"]
-    views, ranges = store.quotas.quotas(space), store.quotas.ranges(space)
-    reasons = (quota.obstacle(pod["metadata"]["name"], pod, views, ranges) for pod in members)
+    admission = store.quotas.admission(members[0]["metadata"]["namespace"])
+    reasons = (admission.obstacle(pod["metadata"]["name"], pod) for pod in members)
     refusal = gang.refusal or next(filter(None, reasons), None)
-    charges = [quota.charge(pod, views) for pod in members]
+    charges = [admission.charge(admission.admitted(pod)) for pod in members]
     roles = (
         dataclasses.replace(
             role,

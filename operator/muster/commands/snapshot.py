@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from muster import frameworks, gang
 from muster.allocator import tracker
 from muster.allocator.members import GangSettings, JobMembers, PodGroupMembers
-from muster.api import names
 from muster.cluster import recording
 from muster.cluster.assemble import assemble
 from muster.cluster.gangs import GangInput, GangRules
 from muster.cluster.recording import Recording
 from muster.kube.client import ApiError, Kube
+from muster.runtime import permissions
 from muster.scheduler.policy import Policy
 from muster.store.informers import Informers
 from muster.store.store import Store
@@ -40,10 +40,11 @@ async def observe(
     store = empty_store(tuple(sorted(rules.scheduler_names)))
     informers = Informers(kube, store)
     await informers.read()
-    try:
-        await informers.read_granted(names.CSI_NODE)
-    except ApiError as error:
-        log.warning("how many volumes each node takes is not looked at: %s", error.message)
+    for kind in store.backend.optional:
+        try:
+            await informers.read_granted(kind)
+        except ApiError as error:
+            log.warning("%s is not looked at: %s", permissions.BLIND[kind], error.message)
     rules = dataclasses.replace(rules, priorities=store.priorities)
     found = list(inputs(store, rules, hold, now))
     queues = rules.queues(store.queues)

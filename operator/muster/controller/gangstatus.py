@@ -201,12 +201,24 @@ def _embedded(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> Verdict | N
     if ready >= needed:
         return _calm(whole, GangPhase.RUNNING, total, f"{ready}/{total} running")
     stays = last.state != GangPhase.RELEASED
-    if standing.ran(last) or (ready and has_run(scope) and stays):
+    if has_run(scope) and (standing.ran(last) or (ready and stays)):
         return _partly(scope, last, total)
+    if standing.ran(last):
+        last = _begun(scope, last)
     if placed >= needed:
         return _calm(whole, GangPhase.PLACED, placed, f"{placed}/{total} placed")
     grows = stays and _phase(scope, ready) is GangPhase.PLACED
     return _growing(last, GangPhase.PLACED, total, placed) if grows else last
+
+
+def _begun(scope: Scope, last: Verdict) -> Verdict:
+    """Return the verdict on a gang of which some hold nodes and which never ran as a whole.
+
+    To the allocator it lacks members, as one that ran does. Were it called so, it would have run
+    from then on, and if the server refuses the others, those that are there would stay for ever.
+    """
+    admitted = standing.was_admitted(scope.job)
+    return replace(last, state=GangPhase.PLACED if admitted else GangPhase.WAITING)
 
 
 def _partly(scope: Scope, last: Verdict, total: int) -> Verdict:

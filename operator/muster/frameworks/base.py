@@ -21,7 +21,8 @@ from muster.api.status import ReplicaStatus
 class Waiting:
     """How a pod waits for another one, or for what it is brought."""
 
-    image: str = "alpine:3.10"
+    image: str = ""
+    """Of the container that looks for the name; empty: the image of the pod's own program."""
     tries: int = 100
     """Rounds of looking for the name, 2 seconds apart."""
     template: str = ""
@@ -29,6 +30,8 @@ class Waiting:
     `{{.MasterAddr}}`, `{{.InitContainerImage}}` and `{{.MaxTries}}`; empty: the built-in one."""
     delivery_image: str = "ghcr.io/kubeflow/training-v1/kubectl-delivery:latest"
     """Brings kubectl to launchers that need it."""
+    policy: str = "IfNotPresent"
+    """When the image is pulled."""
 
 
 RESTRICTED: Final[Json] = {
@@ -71,12 +74,17 @@ def init_containers(name: str, waiting: Waiting, address: str) -> tuple[Json, ..
 
 
 def _built_in(name: str, waiting: Waiting, address: str) -> Json:
+    # Whatever the image has to look names up with; the program itself may know better than none.
+    tool = (
+        "if command -v getent; then look='getent hosts'; "
+        "elif command -v nslookup; then look=nslookup; else exit 0; fi"
+    )
     rounds = f"for round in $(seq {waiting.tries})"
-    script = f"{rounds}; do nslookup {address} && exit 0; sleep 2; done; exit 1"
+    script = f"{tool}; {rounds}; do $look {address} && exit 0; sleep 2; done; exit 1"
     return {
         "name": name,
         "image": waiting.image,
-        "imagePullPolicy": "IfNotPresent",
+        "imagePullPolicy": waiting.policy,
         "command": ["sh", "-c", script],
         "resources": {
             "limits": {"cpu": "100m", "memory": "20Mi"},
@@ -142,6 +150,14 @@ class Wording:
 
 SHARED_FROM: Final = 32
 """Jobs with more replicas keep what all pods must know once, in a ConfigMap."""
+
+
+def shares(job: Job) -> bool:
+    """Say whether what all pods must know stands in a ConfigMap, and not in each pod's spec."""
+    inline = job.annotations.get(names.SHARED_ENVIRONMENT) == names.INLINE
+    return job.total > SHARED_FROM and not inline
+
+
 LONGEST_VARIABLE: Final = 131_072
 """Bytes that Linux grants one `NAME=value` with its closing NUL (MAX_ARG_STRLEN)."""
 

@@ -14,6 +14,7 @@ from muster.api import names, podtemplate, quantity, status
 from muster.api.edge import integer, mapping, parse_time, sequence, text
 from muster.api.jobs import MOST_REPLICAS
 from muster.api.model import Job, Json, Notice, Problem, Replica, RunPolicy, SchedulingPolicy
+from muster.frameworks import sizes
 from muster.frameworks.base import Framework, unsupported
 
 _OVERRULED: Final = "spec.{0} is ignored because spec.runPolicy.{0} is set"
@@ -108,6 +109,7 @@ def _problems(
     # A kind's own rules may count on every role: one that could not be read is not in the job.
     if not own and isinstance(roles, dict) and len(roles) == len(job.replicas):
         yield from framework.spec.validate(job, domain)
+        yield from sizes.too_large(framework, spec, job, domain)
 
 
 def _out_of_place(job: Job, home: str) -> Iterator[Problem]:

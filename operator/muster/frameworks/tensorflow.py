@@ -70,7 +70,7 @@ def _environment(job: Job, replica: Replica, domain: str) -> base.Environment:
         return base.NO_ENVIRONMENT
     if job.options["enableDynamicWorker"]:
         return _with_config(_sparse(job, replica, domain))
-    if job.total <= base.SHARED_FROM:
+    if not base.shares(job):
         cluster = _cluster(job, domain)
         return _with_config(lambda index: _full(cluster, replica.role, index))
     source = {"configMapKeyRef": {"name": _config_name(job), "key": names.TF_CLUSTER_KEY}}
@@ -91,7 +91,7 @@ def _config_name(job: Job) -> str:
 
 
 def _configs(job: Job, domain: str) -> Mapping[str, Mapping[str, str]]:
-    if job.total <= base.SHARED_FROM or job.options["enableDynamicWorker"]:
+    if not base.shares(job) or job.options["enableDynamicWorker"]:
         return {}
     return {_config_name(job): {names.TF_CLUSTER_KEY: _cluster(job, domain)}}
 

@@ -38,7 +38,7 @@ def _workers(job: Job) -> tuple[Json, ...]:
         return ()
     source = {"name": _config_name(job), "key": names.XGBOOST_WORKERS_KEY}
     addresses: Json = {"name": _ADDRESSES, "valueFrom": {"configMapKeyRef": source}}
-    if job.total <= base.SHARED_FROM:
+    if not base.shares(job):
         addresses = base.variable(_ADDRESSES, _addresses(job))
     return base.variable("WORKER_PORT", master_worker.port_of(XGBOOST, job, WORKER)), addresses
 
@@ -48,7 +48,7 @@ def _config_name(job: Job) -> str:
 
 
 def _configs(job: Job, _domain: str) -> Mapping[str, Mapping[str, str]]:
-    if job.total <= base.SHARED_FROM:
+    if not base.shares(job):
         return {}
     return {_config_name(job): {names.XGBOOST_WORKERS_KEY: _addresses(job)}}
 

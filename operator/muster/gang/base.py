@@ -8,7 +8,7 @@ scheduler says of a gang is read here, too, and made into a verdict.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from muster.api import names
 from muster.api.model import GroupView, Job, Json, Notice, PodView, Replica
@@ -157,8 +157,10 @@ class GangBackend:
     """How to get the API when it is missing, in a sentence."""
     permissions: tuple[Permission, ...] = ()
     """What the operator must be allowed to do for it, beside what every job needs."""
-    optional: tuple[Permission, ...] = ()
-    """What it works without, too, though not as well."""
+    optional: Mapping[str, Permission] = field(default_factory=dict)
+    """What it works without, too, though not as well: which kinds it may follow."""
+    delayed_binding: tuple[Permission, ...] = ()
+    """What it needs for gangs whose claims wait for their first consumer, and for no other."""
     pods_first_on_delete: bool = False
     """Delete the pods before the group, and create nothing until the old group is gone."""
     mark: Callable[[Job, Replica], Link] = lambda _job, _replica: Link()
@@ -199,7 +201,7 @@ class GangBackend:
         if not self.apis:
             return None
         api = self.api(facts.api_version)
-        values = ((field.key, field.value(job, facts)) for field in api.fields)
+        values = ((f.key, f.value(job, facts)) for f in api.fields)
         return {
             "apiVersion": api.api_version,
             "kind": api.kind,
@@ -231,11 +233,11 @@ class GangBackend:
         """
         spec = wanted["spec"]
         patch: Json = {}
-        for field in self.api(observed.api_version).fields:
-            there, value = observed.spec.get(field.key), spec.get(field.key)
-            stays = field.key in dropped or (field.kept and there)
+        for each in self.api(observed.api_version).fields:
+            there, value = observed.spec.get(each.key), spec.get(each.key)
+            stays = each.key in dropped or (each.kept and there)
             if there != value and not stays:
-                patch[field.key] = value
+                patch[each.key] = value
         return {"spec": patch} if patch else None
 
     def in_place(self, observed: GroupView, difference: Json) -> Json | None:
@@ -247,8 +249,8 @@ class GangBackend:
 
     def without(self, key: str) -> str:
         """Return what it means that the server leaves out a group's field, or nothing."""
-        fields = (field for api in self.apis for field in api.fields)
-        return next((field.without for field in fields if field.key == key), "")
+        fields = (each for api in self.apis for each in api.fields)
+        return next((each.without for each in fields if each.key == key), "")
 
     def notices(self, job: Job, facts: GangFacts) -> tuple[Notice, ...]:
         """Return what the job's author should know, once per generation."""

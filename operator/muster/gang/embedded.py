@@ -35,9 +35,8 @@ EMBEDDED = base.GangBackend(
         Permission("", "nodes", READ, everywhere=True),
         # Pods of all namespaces take room on the nodes.
         Permission("", "pods", READ, everywhere=True),
-        # A claim that waits for its first consumer gets a volume, or the annotation with its node.
-        Permission("", "persistentvolumes", (*READ, "patch"), everywhere=True),
-        Permission("", "persistentvolumeclaims", (*READ, "patch")),
+        Permission("", "persistentvolumes", READ, everywhere=True),
+        Permission("", "persistentvolumeclaims", READ),
         Permission("", "namespaces", READ, everywhere=True),
         Permission("", "resourcequotas", READ),
         Permission("", "limitranges", READ),
@@ -47,7 +46,14 @@ EMBEDDED = base.GangBackend(
         Permission("", "pods/eviction", ("create",)),
         Permission("", "pods/status", ("patch",)),
     ),
-    # How many volumes each node takes.
-    optional=(Permission("storage.k8s.io", "csinodes", READ, everywhere=True),),
+    optional={
+        names.CSI_NODE: Permission("storage.k8s.io", "csinodes", READ, everywhere=True),
+        names.RUNTIME_CLASS: Permission("node.k8s.io", "runtimeclasses", READ, everywhere=True),
+    },
+    # A claim that waits for its first consumer gets a volume, or the annotation with its node.
+    delayed_binding=(
+        Permission("", "persistentvolumes", ("patch",), everywhere=True),
+        Permission("", "persistentvolumeclaims", ("patch",)),
+    ),
     mark=mark,
 )

@@ -92,11 +92,15 @@ def was_admitted(job: Job) -> bool:
 def had(job: Job) -> int | None:
     """Return how many pods the gang had when it last was whole, by the job's status.
 
-    None where that is not known. More may be wanted by now: these wait like any gang.
+    None where that is not known. More may be wanted by now: these wait like any gang. An operator
+    that knows no gangs lets some run without the others: what it counted is what such a job had.
     """
-    written = job.status.gang
-    known = written is not None and was_admitted(job)
-    return (written.min_member or None) if written is not None and known else None
+    if not was_admitted(job):
+        return None
+    written, counted = job.status.gang, job.status.replicas.values()
+    if written is None:
+        return sum(replica.active + replica.succeeded for replica in counted) or None
+    return written.min_member or None
 
 
 def has_run(job: Job) -> bool:

@@ -46,6 +46,7 @@ OPENED: Final[Json] = {"type": "OPENED", "object": {}}
 EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
 UNCHECKED: Final[Mapping[str, str]] = MappingProxyType({"fieldValidation": "Ignore"})
 """The server need not look for fields that it does not know: that costs it as much as reading."""
+DRY: Final[Mapping[str, str]] = MappingProxyType({**UNCHECKED, "dryRun": "All"})
 BROKEN = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError)
 """The connection broke, or somebody was too slow: nobody knows whether the request was served."""
 WARMING = 10.0
@@ -196,6 +197,10 @@ class Kube:
         """
         return await self._write("POST", path, body, "application/json", urgency, UNCHECKED)
 
+    async def dry_run(self, path: str, body: Json, urgency: PriorityLevel) -> Json:
+        """Return the object as it would be stored. Raises ApiError, FencedError."""
+        return await self._write("POST", path, body, "application/json", urgency, DRY)
+
     async def patch(
         self,
         path: str,
@@ -327,7 +332,7 @@ class Kube:
         except (ApiError, *BROKEN) as error:
             if self._attempts == 1 or not self._passing(request.method, error):
                 raise
-            unsure = _unsure(error)
+            unsure = is_unsure(error)
             await asyncio.sleep(_pause(error, 1))
 
         async def again() -> Json:
@@ -337,7 +342,7 @@ class Kube:
             except (ApiError, *BROKEN) as error:
                 if isinstance(error, ApiError):
                     error.unsure = unsure
-                unsure |= _unsure(error)
+                unsure |= is_unsure(error)
                 raise
 
         retrying = tenacity.AsyncRetrying(
@@ -424,9 +429,9 @@ def _event(line: bytes) -> Json:
     return event
 
 
-def _unsure(error: BaseException) -> bool:
+def is_unsure(error: BaseException) -> bool:
     """Say whether the server may have carried the request out all the same."""
-    return not isinstance(error, ApiError) or error.code in FAILED
+    return not isinstance(error, ApiError) or error.code in FAILED or error.unsure
 
 
 async def fetch(url: str) -> str:

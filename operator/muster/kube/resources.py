@@ -47,6 +47,7 @@ CLAIMS = Resource("", "v1", "persistentvolumeclaims")
 VOLUMES = Resource("", "v1", "persistentvolumes", namespaced=False)
 CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", namespaced=False)
 CSI_NODES = Resource("storage.k8s.io", "v1", "csinodes", namespaced=False)
+RUNTIME_CLASSES = Resource("node.k8s.io", "v1", "runtimeclasses", namespaced=False)
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False)
 RESOURCE_QUOTAS = Resource("", "v1", "resourcequotas")
 LIMIT_RANGES = Resource("", "v1", "limitranges")
@@ -64,6 +65,7 @@ OF_KIND = {
     "PersistentVolume": VOLUMES,
     "StorageClass": CLASSES,
     names.CSI_NODE: CSI_NODES,
+    names.RUNTIME_CLASS: RUNTIME_CLASSES,
     "PriorityClass": PRIORITY_CLASSES,
     "ResourceQuota": RESOURCE_QUOTAS,
     "LimitRange": LIMIT_RANGES,

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Find the programs of a control plane, or get them.
 
-The order: the folder KUBEBUILDER_ASSETS, PATH, this user's cache, the official archives, and
-a build with Go, once for each state of its module. API server, controller manager and scheduler
-always come from one place, so that they are of one version.
+The order: the folder KUBEBUILDER_ASSETS, PATH, this user's cache, the official archives of which a
+digest is kept here, and a build with Go, once for each state of its module. API server, controller
+manager and scheduler always come from one place, so that they are of one version.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import tempfile
 import threading
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -133,7 +134,9 @@ def _is_program(path: Path) -> bool:
 
 def at_hand(version: str) -> bool:
     """Say whether the programs of that version are there, without getting any."""
-    return not missing(_cached(_assets(version) or _places(version), version, ()))
+    assets = Path(os.environ.get(ASSETS) or os.devnull)
+    found = merge({}, assets) if version_of(assets) == version else _places(version)
+    return not missing(_cached(found, version, ()))
 
 
 def _cached(found: Found, version: str | None, _programs: Sequence[str]) -> Found:
@@ -279,6 +282,34 @@ class DownloadError(Exception):
     """A program cannot be downloaded, or is not what its checksum says."""
 
 
+DIGESTS = Path(__file__).with_name("digests.txt")
+"""What was looked at of the files that there are to download: a digest and a name in each line."""
+ACCEPT = "MUSTER_ACCEPT_DOWNLOADS"
+_PUBLISHED = "published"
+_SECURE = ("https",)
+
+
+def digests() -> dict[str, str]:
+    """Return the digests that are kept here, by the names of the files."""
+    lines = (line.partition("#")[0].split() for line in DIGESTS.read_text().splitlines())
+    return {line[1]: line[0] for line in lines if line}
+
+
+def _digest(name: str, published: Callable[[], str]) -> str:
+    """Return the digest that a file must have: the one kept here, else one that is published.
+
+    What stands beside a file says nothing about it that whoever changes the file cannot change
+    too, so that only somebody who says so goes by it.
+    """
+    kept = digests().get(name)
+    if kept is None and os.environ.get(ACCEPT) != _PUBLISHED:
+        raise DownloadError(
+            f"no digest of {name} is kept in {DIGESTS.name}; {ACCEPT}={_PUBLISHED} goes by the "
+            "one that is published beside it"
+        )
+    return kept or published()
+
+
 @dataclass(frozen=True, slots=True)
 class Sources:
     """Where to download from; the URLs in the two indexes are followed as they stand."""
@@ -366,23 +397,36 @@ def _items(
         entry = archives[f"v{release}"].get(file)
         if not entry:
             raise DownloadError(f"there is no {file}")
-        items.append(Item(file, entry["selfLink"], entry["hash"], members))
+        digest = _digest(file, lambda: str(entry["hash"]))
+        items.append(Item(file, entry["selfLink"], digest, members))
     for name in names:
         if name == handle.KWOK:
             items.append(_kwok(places.kwok))
         elif name not in _ARCHIVED:
-            url = f"{places.kubernetes}/v{release}/bin/{_platform().replace('-', '/')}/{name}"
-            items.append(Item(name, url, _read(f"{url}.sha256").decode().split()[0]))
+            items.append(_program(name, release, places.kubernetes))
     return items
+
+
+def _program(name: str, release: str, place: str) -> Item:
+    url = f"{place}/v{release}/bin/{_platform().replace('-', '/')}/{name}"
+    file = f"{name}-v{release}-{_platform()}"
+    return Item(name, url, _digest(file, lambda: _read(f"{url}.sha256").decode().split()[0]))
 
 
 def _kwok(release: str) -> Item:
     file = f"kwok-{_platform()}"
-    for asset in json.loads(_read(release))["assets"]:
-        algorithm, _, digest = (asset.get("digest") or "").partition(":")
-        if asset["name"] == file and algorithm == "sha256":
-            return Item(handle.KWOK, asset["browser_download_url"], digest)
-    raise DownloadError(f"{release} lists no {file} with a checksum")
+    found = next((a for a in json.loads(_read(release))["assets"] if a["name"] == file), None)
+    if found is None:
+        raise DownloadError(f"{release} lists no {file}")
+
+    def published() -> str:
+        algorithm, _, digest = (found.get("digest") or "").partition(":")
+        if algorithm != "sha256":
+            raise DownloadError(f"{release} lists no {file} with a checksum")
+        return str(digest)
+
+    kept = f"kwok-v{options.KWOK_VERSION}-{_platform()}"
+    return Item(handle.KWOK, found["browser_download_url"], _digest(kept, published))
 
 
 def _get(item: Item, target: Path) -> None:
@@ -449,10 +493,30 @@ def _read(url: str, seconds: float = _READ_SECONDS) -> bytes:
         return answer.read()
 
 
+def _check(url: str) -> None:
+    scheme = url.partition(":")[0].lower()
+    if scheme not in _SECURE:
+        raise DownloadError(f"{url} is not used: only https is")
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows nobody to where others may listen and change what comes."""
+
+    def http_error_302(self, req: Any, fp: Any, code: int, msg: str, headers: Any) -> Any:
+        _check(urllib.parse.urljoin(req.full_url, headers.get("location") or ""))
+        return super().http_error_302(req, fp, code, msg, headers)
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
+
+
+_OPENER = urllib.request.build_opener(_Redirects)
+
+
 @contextlib.contextmanager
 def _open(url: str, seconds: float = _READ_SECONDS) -> Iterator[BinaryIO]:
     try:
-        with urllib.request.urlopen(url, timeout=seconds) as answer:  # noqa: S310
+        _check(url)
+        with _OPENER.open(url, timeout=seconds) as answer:
             yield answer
     except (OSError, urllib.error.URLError, EOFError) as error:
         raise DownloadError(f"{url}: {getattr(error, 'reason', error)}") from error

@@ -268,8 +268,8 @@ class Show:
         return all(self.state(job) == state for job, state in self.meant.items())
 
     def drained(self) -> bool:
-        """Whether no pod is on a node any more."""
-        return all(stay.end is not None for stay in history.stays(self.seen))
+        """Whether no pod is on a node any more, as far as the jobs tell."""
+        return history.drained(self.seen)
 
     def unfinished(self) -> str:
         """Say which jobs are not in the state that they are meant to come to."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
@@ -129,6 +129,21 @@ def stays(sights: Iterable[Sight]) -> tuple[Stay, ...]:
         if known is not None:
             found[pod.uid] = _ended(known, pod)
     return tuple(sorted(found.values(), key=lambda stay: (stay.start, stay.job, stay.pod)))
+
+
+def drained(sights: Sequence[Sight]) -> bool:
+    """Say whether no pod is on a node any more, and each end that a job tells of was seen.
+
+    Jobs and pods are watched apart: of a job that is over no pod may have been seen as yet.
+    """
+    known = stays(sights)
+    ends = Counter(stay.job for stay in known if stay.ending in _OVER)
+    latest = {sight.name: sight.status for sight in sights if isinstance(sight, JobSight)}
+    told = {
+        job: sum(role.succeeded + role.failed for role in status.replicas.values())
+        for job, status in latest.items()
+    }
+    return all(stay.ending for stay in known) and all(ends[job] >= told[job] for job in told)
 
 
 def lives(sights: Sequence[Sight]) -> tuple[Life, ...]:

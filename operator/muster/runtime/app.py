@@ -41,6 +41,7 @@ from muster.runtime.reconciler import Reconciler
 from muster.runtime.settings import Settings
 from muster.scheduler.policy import PolicyError
 from muster.store.informers import Informers
+from muster.store.ondemand import GoneNodes
 from muster.store.store import Callbacks, Store
 
 log = logging.getLogger(__name__)
@@ -101,6 +102,7 @@ class Operator:
                 self.metrics.cycles,
                 self.queue.add,
                 self.recorder,
+                self._context if settings.dry_run_pods else None,
             )
             if self.backend.embedded
             else None
@@ -114,12 +116,13 @@ class Operator:
             self.metrics,
             self.loop,
         )
+        self.gone_nodes = GoneNodes(connection, self.store)
         self.metrics.launchers.find = self._launchers
         self.metrics.unreadable.find = self.store.unreadable
         self.metrics.dropped_events.set_function(lambda: self.recorder.dropped)
         self.endpoint = _endpoint(settings, connection, self.frameworks)
         rows = [row for row in frameworks.rows() if row.kind in self.store.frameworks]
-        self.grants = Grants(connection, self.informers, rows, settings.namespaces)
+        self.grants = Grants(connection, self.informers, rows, settings.namespaces, self._trigger)
         self.overlay = SCHEDULER_OVERLAY if settings.alone else self.backend.name
         lease = (self.lock_namespace, settings.leader_election_id)
         self.needed = permissions.needed(
@@ -184,7 +187,7 @@ class Operator:
         The work ends first, then the lease is given back.
         """
         leader = self._leader()
-        self.kube.denied = self.losses.doubt
+        self.kube.denied = self._doubt
         # Before any pass: a kind whose permissions are unknown counts as not permitted.
         await self.grants.look()
         parts = {
@@ -211,6 +214,10 @@ class Operator:
         if leader is not None:
             await leader.release()
         return 0 if done == {stopping} else 1
+
+    def _doubt(self) -> None:
+        self.losses.doubt()
+        self.grants.doubt()
 
     async def _follow_jobs(self) -> None:
         await handlers.follow(
@@ -262,6 +269,7 @@ class Operator:
             if self.loop is not None:
                 self.loop.trigger()
                 tasks.create_task(self.loop.run())
+                tasks.create_task(self.gone_nodes.run())
 
     async def _pass(self, key: str) -> float | None:
         after = await self.reconciler.reconcile(key)

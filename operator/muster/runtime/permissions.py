@@ -109,6 +109,15 @@ class Losses:
                 self._doubt.set()
 
 
+BLIND: Final = {
+    names.CSI_NODE: "how many volumes each node takes",
+    names.RUNTIME_CLASS: "what a RuntimeClass adds to its pods",
+}
+"""What is not looked at without leave to read a kind."""
+DELAYED: Final = "delayed-binding"
+"""Folder of manifests/components with what claims need that wait for their first consumer."""
+
+
 class Grants:
     """The account's permissions for single sets of rules."""
 
@@ -118,20 +127,41 @@ class Grants:
         informers: Informers,
         rows: Iterable[Framework],
         namespaces: Sequence[str],
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
+        """Ask about `rows`; `changed()` is called when gangs may be placed that could not be."""
         self._kube, self._informers, self._store = kube, informers, informers.store
+        self._changed = changed
+        self._unserved = ""
+        """What is missing to give volumes to claims that wait, in a sentence."""
+        self._doubtful = False
         self._rows = [row for row in rows if row.operator.component]
         self._namespaces = namespaces
         self.lacking: Mapping[str, str] = {
             row.operator.name: "its permissions have not been asked for yet" for row in self._rows
         }
         """Operator name -> what is missing, in a sentence; those that may do all are not here."""
-        self._blind = "" if not self._store.backend.embedded else "not asked for yet"
-        """What is missing to know how many volumes nodes take, in a sentence."""
+        optional = self._store.backend.optional
+        self._blind: Mapping[str, str] = dict.fromkeys(optional, "not asked for yet")
+        """Kind that is not followed -> what is missing for it, in a sentence."""
+
+    def doubt(self) -> None:
+        """Take in that something was refused for want of a role."""
+        self._doubtful = True
 
     async def look(self) -> None:
         """Ask for what is still missing."""
         self.lacking, self._blind = await self._asked()
+        await self._look_at_volumes()
+
+    async def _look_at_volumes(self) -> None:
+        """Ask whether claims can be served; a gang with such a claim says so if not."""
+        self._doubtful = False
+        asked = self._store.backend.delayed_binding
+        found = await self._sentence(asked, DELAYED, DELAYED) if asked else ""
+        if found != self._unserved:
+            self._unserved = self._store.columns.volumes.unserved = found
+            self._changed()
 
     async def run(self) -> None:
         """Follow what may be followed, for ever, and ask again for what is missing."""
@@ -151,27 +181,30 @@ class Grants:
                 await asyncio.sleep(PAUSE)
                 if self.lacking or self._blind:
                     lacking, blind = await self._asked()
+                if self._doubtful or self._unserved:
+                    await self._look_at_volumes()
 
-    async def _asked(self) -> tuple[Mapping[str, str], str]:
+    async def _asked(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
         left = {
             row.operator.name: await self._row(row)
             for row in self._rows
             if row.operator.name in self.lacking
         }
-        blind = self._blind
-        if blind:
-            component = "embedded" if self._store.frameworks else "scheduler"
-            blind = await self._sentence(
-                self._store.backend.optional, "limits of volumes", component
-            )
-            if blind and blind != self._blind:
-                log.warning("how many volumes each node takes is not looked at: %s", blind)
-        return {name: lacking for name, lacking in left.items() if lacking}, blind
+        blind = {kind: await self._kind(kind) for kind in self._blind}
+        for kind, sentence in blind.items():
+            if sentence and sentence != self._blind[kind]:
+                log.warning("%s is not looked at: %s", BLIND[kind], sentence)
+        return _some(left), _some(blind)
 
-    def _readable(self, lacking: Collection[str], blind: str) -> set[str]:
+    def _readable(self, lacking: Collection[str], blind: Collection[str]) -> set[str]:
         batch = any(row.roles.batch for row in self._rows if row.operator.name not in lacking)
-        limits = self._store.backend.embedded and not blind
-        return {kind for kind, may in ((names.BATCH_JOB, batch), (names.CSI_NODE, limits)) if may}
+        seen = self._store.backend.optional.keys() - blind
+        return {*seen, *([names.BATCH_JOB] if batch else [])}
+
+    async def _kind(self, kind: str) -> str:
+        component = "embedded" if self._store.frameworks else "scheduler"
+        asked = self._store.backend.optional[kind]
+        return await self._sentence([asked], BLIND[kind], component)
 
     async def _row(self, row: Framework) -> str:
         asked = [Permission(*permission) for permission in row.operator.permissions]
@@ -188,3 +221,7 @@ class Grants:
         except BROKEN as error:
             return f"no answer from the API server: {type(error).__name__}: {error}"
         return access.lacking(missing, f"manifests/components/{component}")
+
+
+def _some(sentences: Mapping[str, str]) -> Mapping[str, str]:
+    return {name: sentence for name, sentence in sentences.items() if sentence}

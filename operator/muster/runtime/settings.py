@@ -261,13 +261,15 @@ class Settings:
     reservation_after: float = 600.0
     hide_other_namespaces: bool = False
     """Jobs are told of those of other namespaces without their names."""
+    dry_run_pods: bool = True
+    """A pod of each template is tried before the first is placed."""
     placement: str = "create"
     """create: pods are created on their nodes; bind: they are bound afterwards."""
     cluster_domain: str = ""
     concurrency: int = 64
     """Requests to the API server under way at once, at most."""
     verbosity: int = 0
-    pytorch_init_image: str = "alpine:3.10"
+    pytorch_init_image: str = ""
     pytorch_init_tries: int = 100
     pytorch_init_template: str = "/etc/config/initContainer.yaml"
     mpi_delivery_image: str = "ghcr.io/kubeflow/training-v1/kubectl-delivery:latest"
@@ -359,6 +361,8 @@ SCHEDULER = (
          "estimate tells when there will be enough (10m)", convert=duration),
     Flag("hide-other-namespaces", "jobs of other namespaces are not named in status and events "
          "(false)", convert=boolean, switch=True),
+    Flag("dry-run-pods", "what admission makes of a job's pods is found by a dry run before they "
+         "are placed (true)", convert=boolean, switch=True),
     Flag("placement", "create: pods are created on their nodes; bind: they are bound afterwards "
          "(create)", convert=one_of("create", "bind")),
 )  # fmt: skip
@@ -368,7 +372,8 @@ SCOPE = (
     Flag("enable-scheme", "handle this kind of job only; repeatable (all)", "kinds", _kind,
          many=True),
     Flag("cluster-domain", "DNS domain behind svc in addresses ($CUSTOM_CLUSTER_DOMAIN, none)"),
-    Flag("pytorch-init-container-image", "image of the init container of PyTorchJob workers",
+    Flag("pytorch-init-container-image", "image of the init container of PyTorchJob workers "
+         "(that of the job's own container)",
          "pytorch_init_image", _named),
     Flag("pytorch-init-container-max-tries", "how often it looks for the master (100)",
          "pytorch_init_tries", positive),

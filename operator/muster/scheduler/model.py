@@ -332,6 +332,12 @@ class Queue:
     """(R,): allocated and wanted."""
     refusal: Refusal | None = None
     """Why it lets nobody in."""
+    barred: frozenset[str] = frozenset()
+    """The namespaces whose gangs it does not let in."""
+    reservable: FloatArray | None = None
+    """(R,): the most that is kept free for waiting gangs of one namespace; None: no limit."""
+    spent: frozenset[str] = frozenset()
+    """The namespaces for which room was kept for as long as it may be."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 
 A pod on such a node may run on, whatever its object says. So it counts as lost after a while, but
 makes place for a successor only when its object is gone, or its node is fenced and cannot run it.
+That a watch shows a node no more is not enough for that: whoever asks the server confirms it.
 """
 
 from __future__ import annotations
@@ -33,6 +34,10 @@ class _Absence:
 _GONE: Final = _Absence("", -math.inf, fenced=True)
 
 
+def _nobody(_name: str) -> None:
+    """Nobody asks."""
+
+
 class AwayNodes:
     """The nodes that do not answer, and those that have gone from under their pods.
 
@@ -42,6 +47,10 @@ class AwayNodes:
     def __init__(self, lost_after: float = LOST_AFTER) -> None:
         self._lost_after = lost_after
         self._nodes: dict[str, _Absence] = {}
+        self.doubted: set[str] = set()
+        """Nodes with pods that a watch shows no more, as long as nobody has asked for them."""
+        self.vanished: Callable[[str], None] = _nobody
+        """Called with each of these."""
 
     def node_changed(
         self, before: NodeView | None, after: NodeView | None, inhabited: Callable[[str], object]
@@ -51,13 +60,33 @@ class AwayNodes:
         `inhabited` says whether there are pods on a node.
         """
         if after is None:
-            found = {n: it for n, it in self._nodes.items() if it is not _GONE or inhabited(n)}
-            self._nodes = found if before is None else {**found, before.name: _GONE}
+            self._drop(inhabited)
+            if before is not None and inhabited(before.name):
+                self.doubted.add(before.name)
+                self.vanished(before.name)
+            elif before is not None:
+                self._nodes.pop(before.name, None)
             return True
+        self.doubted.discard(after.name)
         known = self._nodes.pop(after.name, None)
         if after.down is not None:
             self._nodes[after.name] = _Absence(*after.down, fenced=after.out_of_service)
         return self._nodes.get(after.name) != known
+
+    def confirm(self, name: str, inhabited: Callable[[str], object]) -> None:
+        """Take in that the server has no node of that name."""
+        self._nodes[name] = _GONE
+        self._drop(inhabited)
+
+    def gone(self, name: str) -> bool:
+        """Say whether it is sure that there is no such node, though there was one."""
+        return self._nodes.get(name) is _GONE
+
+    def _drop(self, inhabited: Callable[[str], object]) -> None:
+        """Forget what is gone with all its pods."""
+        gone = {name for name, it in self._nodes.items() if it is _GONE}
+        self._nodes = {n: it for n, it in self._nodes.items() if n not in gone or inhabited(n)}
+        self.doubted = {name for name in self.doubted - gone if inhabited(name)}
 
     def __iter__(self) -> Iterator[str]:
         """Yield their names."""

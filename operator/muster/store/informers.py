@@ -93,15 +93,12 @@ class Informers:
     def grant(self, kind: str) -> list[Informer]:
         """Return the informers, which are still to be run, of what not every account may read.
 
-        The batch Jobs that make pods for jobs, or how many volumes each node takes.
+        The batch Jobs that make pods for jobs, or what the gang scheduler works without, too.
         """
         # Returned, not run: the account may be given the permission at any time, and who asks for
         # it must wait until these are synced before anything counts on what they show.
-        if kind == names.CSI_NODE:
-            made = self._each(kind, resources.CSI_NODES, {})
-        else:
-            made = self._each(kind, resources.BATCH_JOBS, OURS)
-        self._granted[kind] = made
+        ours = OURS if kind == names.BATCH_JOB else {}
+        made = self._granted[kind] = self._each(kind, resources.OF_KIND[kind], ours)
         return made
 
     async def run(self) -> None:

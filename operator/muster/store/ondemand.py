@@ -8,6 +8,8 @@ is limited to our label shows no stranger that holds a name which a job wants.
 from __future__ import annotations
 
 import asyncio
+import functools
+import logging
 import time
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeVar
@@ -15,9 +17,12 @@ from typing import Final, TypeVar
 from muster.api import names
 from muster.api.model import Job, Json, ObjectView, PodView
 from muster.frameworks.base import Companion, Framework
-from muster.kube.client import ApiError, Kube
-from muster.kube.resources import Resource
+from muster.kube.client import BROKEN, ApiError, Kube
+from muster.kube.resources import NODES, Resource
 from muster.store import parse
+from muster.store.store import Store
+
+log = logging.getLogger(__name__)
 
 FRESH_FOR: Final = 60.0
 """Seconds that a companion which was found is believed to be there."""
@@ -133,6 +138,74 @@ class Strangers:
         met.pop(path, None)
         if not met:
             self._met.pop(key, None)
+
+
+QUARANTINE: Final = 5.0
+"""Seconds from when a watch shows a node no more until the server is asked for it.
+
+A kubelet that starts anew registers its node again within seconds, and its pods run on. Kubernetes
+waits 40 s before it takes such pods for gone; of a gang all others wait as long.
+"""
+AT_ONCE: Final = 8
+
+
+class GoneNodes:
+    """Asks whether nodes are gone that pods are on and that no watch shows.
+
+    A list may lack them that was cut short, or is of a server that began anew.
+    """
+
+    def __init__(self, kube: Kube, store: Store) -> None:
+        self._kube, self._store = kube, store
+        self._few = asyncio.Semaphore(AT_ONCE)
+        self._asking: dict[str, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        """Ask for ever."""
+        news = asyncio.Queue[str]()
+        self._store.away.vanished = news.put_nowait
+        for name in self._store.doubted_nodes():
+            news.put_nowait(name)
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                name = await news.get()
+                # It came back in between, and goes again: that counts from now on.
+                if (earlier := self._asking.pop(name, None)) is not None:
+                    earlier.cancel()
+                self._asking[name] = task = tasks.create_task(self._settle(name))
+                task.add_done_callback(functools.partial(self._ended, name))
+
+    def _ended(self, name: str, task: asyncio.Task[None]) -> None:
+        if self._asking.get(name) is task:
+            del self._asking[name]
+
+    async def _settle(self, name: str) -> None:
+        """Ask until it is answered, or the watch shows the node again."""
+        answered = False
+        while not answered:
+            await asyncio.sleep(QUARANTINE)
+            if self._store.knows_node(name):
+                return
+            async with self._few:
+                answered = await self._ask(name)
+
+    async def _ask(self, name: str) -> bool:
+        try:
+            # To list is what the roles allow; without a version, it is what is there by now.
+            found = await self._kube.get(NODES.path(), fieldSelector=f"metadata.name={name}")
+        except (ApiError, *BROKEN) as error:
+            log.warning("it is not known whether node %s is gone: %s", name, error)
+            return False
+        items = found.get("items")
+        if not isinstance(items, list):  # it is no list at all
+            return False
+        if self._store.knows_node(name):
+            return True
+        if items:
+            return self._store.relist_nodes(items, int(found["metadata"]["resourceVersion"]))
+        log.info("node %s is gone, and its pods make place", name)
+        self._store.confirm_gone(name)
+        return True
 
 
 def _named(views: Iterable[_View], wanted: Iterable[str]) -> tuple[_View, ...]:

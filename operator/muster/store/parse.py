@@ -95,6 +95,7 @@ def pod(document: Json) -> PodView:
         nominated=status.get("nominatedNodeName") or "",
         maker=controller.name if controller and controller.kind == names.BATCH_JOB else "",
         group=(spec.get("schedulingGroup") or {}).get("podGroupName") or "",
+        gang_had=edge.count((metadata.get("annotations") or {}).get(names.GANG_HAD)),
     )
 
 
@@ -132,14 +133,17 @@ def unread_group(api_version: str, kind: str, document: Json, why: Unreadable) -
     )
 
 
-def name_and_labels(document: Json) -> tuple[str, Mapping[str, str]]:
-    """Return what is needed of an object that is chosen by its labels."""
-    return document["metadata"]["name"], document["metadata"].get("labels") or {}
+def space(document: Json) -> tuple[str, Mapping[str, str], Mapping[str, str]]:
+    """Return name, labels and annotations of a namespace: admission goes by these, too."""
+    metadata = document["metadata"]
+    return metadata["name"], metadata.get("labels") or {}, metadata.get("annotations") or {}
 
 
-def unlabelled(document: Json, _why: Unreadable) -> tuple[str, Mapping[str, str]]:
-    """Return the same of an object whose labels nobody can read."""
-    return document["metadata"]["name"], {}
+def unread_space(
+    document: Json, _why: Unreadable
+) -> tuple[str, Mapping[str, str], Mapping[str, str]]:
+    """Return the same of one whose labels nobody can read."""
+    return document["metadata"]["name"], {}, {}
 
 
 def child_of(kind: str) -> Callable[[Json], ObjectView]:
@@ -193,6 +197,7 @@ def batch(document: Json) -> BatchView:
         completed=epoch(status["completionTime"]) if status.get("completionTime") else None,
         ttl=spec.get("ttlSecondsAfterFinished"),
         selector=tasks.selector(spec.get("template") or {}),
+        scheduler=edge.text(((spec.get("template") or {}).get("spec") or {}).get("schedulerName")),
     )
 
 

@@ -15,11 +15,13 @@ from typing import Any, Final, TypeVar
 
 from muster.api import edge, names
 from muster.api.model import BatchView, GroupView, Job, Json, ObjectView, PodView, Unreadable
-from muster.cluster import cautious, gangs, nodes, pdb, quota, storage
+from muster.cluster import cautious, gangs, nodes, pdb, quota, runtimeclass, storage
+from muster.cluster.dryrun import DryRuns
 from muster.cluster.gangs import QueueInput
 from muster.cluster.nodes import NodeView
 from muster.cluster.pdb import Budgets
 from muster.cluster.quota import LimitView, QuotaView
+from muster.cluster.runtimeclass import RuntimeView
 from muster.cluster.state import ClusterColumns
 from muster.cluster.storage import Stored
 from muster.frameworks.base import Framework
@@ -33,8 +35,8 @@ from muster.store.jobs import Jobs
 from muster.store.parse import PodEntry
 from muster.store.podgroups import ForeignPods, Groups, PodGroups
 
-Labelled = tuple[str, Mapping[str, str]]
-"""Name and labels of an object."""
+Space = tuple[str, Mapping[str, str], Mapping[str, str]]
+"""Name, labels and annotations of a namespace."""
 T = TypeVar("T")
 
 
@@ -91,6 +93,7 @@ class Store:
         self.queue_status: dict[str, tuple[str, Json]] = {}
         """uid and status as it was last seen, by queue."""
         self.quotas = self.columns.quotas
+        self.dry_runs = DryRuns()
         self.groups = Groups(
             backend,
             self.namespaces,
@@ -146,6 +149,26 @@ class Store:
             return None
         return nodes.get("", name) is not None
 
+    def doubted_nodes(self) -> set[str]:
+        """Return the nodes that pods are on and no watch shows, gone for sure or not."""
+        return {name for name in self.columns.inhabited() if self.knows_node(name) is False}
+
+    def relist_nodes(self, documents: Iterable[Json], version: int) -> bool:
+        """Take in nodes of a list of that version, unless the watch has shown more by now."""
+        nodes = self.collections["Node"]
+        if version < nodes.reached(""):
+            return False
+        for document in documents:
+            nodes.take(document)
+        return True
+
+    def confirm_gone(self, name: str) -> None:
+        """Take in that the server has no node of that name: no pod runs there any more."""
+        self.away.confirm(name, self.columns.on)
+        for pod in self._on(name):
+            self._enqueue_owner(pod)
+        self._trigger()
+
     def stranded(self) -> Iterator[PodView]:
         """Yield the pods on nodes that do not answer; that of a batch Job of a job's as its."""
         for node in self.away:
@@ -188,7 +211,7 @@ class Store:
         spaces, stored = self.namespaces, self._storage_changed
         table: dict[str, tuple[Any, ...]] = {
             "Node": (nodes.parse_node, cautious.node, self._node_changed),
-            "Namespace": (parse.name_and_labels, parse.unlabelled, self._space_changed),
+            "Namespace": (parse.space, parse.unread_space, self._space_changed),
             "PodDisruptionBudget": (pdb.parse, cautious.budget, self.budgets.changed, spaces),
             "PersistentVolumeClaim": (storage.parse_claim, cautious.claim, stored, spaces),
             "PersistentVolume": (storage.parse_volume, cautious.volume, stored),
@@ -197,6 +220,11 @@ class Store:
             "Queue": (self._parse_queue, cautious.queue, self._queue_changed),
             "ResourceQuota": (quota.parse_quota, cautious.quota, self._quota_changed, spaces),
             "LimitRange": (quota.parse_limits, cautious.limits, self._limits_changed, spaces),
+            names.RUNTIME_CLASS: (
+                runtimeclass.parse,
+                cautious.runtime,
+                self._runtime_changed,
+            ),
         }
         return {kind: self._collect(kind, *row) for kind, row in table.items()}
 
@@ -304,13 +332,15 @@ class Store:
         owner = self.children.job_of(pod.owner)
         return pod if owner == pod.owner else replace(pod, owner=owner)
 
-    def _space_changed(self, before: Labelled | None, after: Labelled | None) -> None:
-        # Terms of pods about each other may look at the labels of namespaces.
+    def _space_changed(self, before: Space | None, after: Space | None) -> None:
+        # Terms of pods about each other may look at the labels of namespaces, and queues do.
         if after is not None:
-            self.columns.space_changed(*after)
+            self.columns.space_changed(*after[:2])
         elif before is not None:
             self.columns.space_changed(before[0], None)
-        if before is not None and before != after:
+        space = after or before
+        if space is not None and before != after:
+            self.dry_runs.changed(space[0])
             self._trigger()
 
     def _storage_changed(self, before: Stored | None, after: Stored | None) -> None:
@@ -324,6 +354,15 @@ class Store:
 
     def _limits_changed(self, before: LimitView | None, after: LimitView | None) -> None:
         self.quotas.limits_changed(before, after)
+        view = after or before
+        if view is not None and before != after:
+            self.dry_runs.changed(view.namespace)
+        self._trigger()
+
+    def _runtime_changed(self, before: RuntimeView | None, after: RuntimeView | None) -> None:
+        self.quotas.runtime_changed(before, after)
+        if before != after:
+            self.dry_runs.changed()
         self._trigger()
 
     def _queue_changed(self, before: QueueInput | None, after: QueueInput | None) -> None:

@@ -334,6 +334,10 @@ def unfit(session: Session, gang: GangState) -> Refusal | None:
             )
     if gang.queue is None:
         return Refusal(Reason.QUEUE_NOT_FOUND, f'queue "{spec.queue}" does not exist')
+    barred = gang.queue.spec.barred
+    if barred and spec.namespace in barred:
+        sentence = f'queue "{spec.queue}" lets no job of namespace "{spec.namespace}" in'
+        return Refusal(Reason.QUEUE_NOT_ALLOWED, f"{sentence}, by its namespaceSelector")
     return gang.queue.spec.refusal or _oversized(session, gang) or session.rules.valid(gang)
 
 

@@ -9,12 +9,13 @@ there will be enough, nodes are kept free for it after it has waited long enough
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from muster.api.reasons import Reason
+from muster.scheduler import diagnosis
 from muster.scheduler.capacity import Stack
 from muster.scheduler.model import PODS, UNLIMITED, BoolArray, FloatArray, IntArray
 from muster.scheduler.session import Session
@@ -77,6 +78,9 @@ def reserve(session: Session, gang: GangState, attempt: Attempt) -> None:
         return
     if gang.refusal is None or gang.refusal.reason not in REASONS:
         return
+    if limited := _limited(session, gang):
+        gang.refusal = replace(gang.refusal, sentence=f"{gang.refusal.sentence}; {limited}")
+        return
     # Gangs that are alike would find the same, and each search places a gang many times over.
     tries = session.memory.setdefault("reserve", set())
     demand = tuple((tasks.pod_set.shape, count) for tasks, count in gang.demand())
@@ -87,6 +91,25 @@ def reserve(session: Session, gang: GangState, attempt: Attempt) -> None:
     departures = _departures(session)
     if departures is not None:
         _Search(session, gang, attempt, departures).run(patience=patience)
+
+
+def _limited(session: Session, gang: GangState) -> str:
+    """Return why its queue lets no room be kept for the gang, empty if it does."""
+    if gang.queue is None:
+        return ""
+    queue = gang.queue.spec
+    if queue.spent and gang.spec.namespace in queue.spent:
+        return (
+            f'queue "{queue.name}" has kept room for its namespace for as long as it may in a row'
+        )
+    if queue.reservable is None:
+        return ""
+    over = np.flatnonzero(gang.lacking() > queue.reservable)
+    if not len(over):
+        return ""
+    name = session.snapshot.resources[over[0]]
+    most = diagnosis.amount(name, int(queue.reservable[over[0]]))
+    return f'queue "{queue.name}" keeps no more than {most} {name} free for one namespace'
 
 
 class _Search:

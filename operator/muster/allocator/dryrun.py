@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds out what admission makes of the pods of a template, before the first of them is placed.
+
+One request for each template of a namespace that is not known yet. Whatever does not come of it,
+or not soon, is no reason not to place: the template counts then as it is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import Final
+
+from muster import frameworks
+from muster.allocator.members import Ask
+from muster.api.backoff import AFTER_INVALID, AFTER_REFUSAL
+from muster.api.model import Json
+from muster.cluster import dryrun
+from muster.cluster.dryrun import Answer, Key
+from muster.controller import templates
+from muster.controller.model import Context, Refusal
+from muster.kube.client import NOT_WRITTEN, ApiError, Kube
+from muster.kube.flowcontrol import PriorityLevel
+from muster.kube.resources import PODS
+from muster.store.store import Store
+
+log = logging.getLogger(__name__)
+AT_ONCE: Final = 0.05
+"""Seconds for which a cycle waits for answers: as long as it would pause."""
+PATIENCE: Final = 2.0
+"""Seconds for which one gang waits: webhooks may take their time."""
+AGAIN: Final = 60.0
+"""Seconds after which it is tried again where nothing could be found out."""
+_POLICY: Final = re.compile(r"denied (the )?request|violates PodSecurity")
+"""What policies and webhooks say; what else refuses a pod may be otherwise when it is created."""
+
+
+class PodTrials:
+    """Makes dry runs for jobs, and tells them what a policy refuses."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        store: Store,
+        context: Callable[[str], Context],
+        trigger: Callable[[], None],
+    ) -> None:
+        self._kube, self._store, self._context = kube, store, context
+        self._trigger = trigger
+        self._under_way: dict[Key, asyncio.Task[None]] = {}
+        self._askers: dict[Key, dict[str, Ask]] = {}
+        self._refused: dict[Key, int] = {}
+        """How often in a row."""
+        store.dry_runs.made = True
+
+    async def look(self, asks: Collection[Ask]) -> None:
+        """See to it that all is answered that is asked; return when most of it will be.
+
+        What comes later triggers a cycle.
+        """
+        now = time.time()
+        fresh = set()
+        for ask in asks:
+            known = self._store.dry_runs.get(ask.key, now)
+            if known is not None:
+                self._tell(ask, known)
+                continue
+            self._askers.setdefault(ask.key, {})[ask.job.key] = ask
+            if ask.key not in self._under_way:
+                task = self._under_way[ask.key] = asyncio.create_task(self._try(ask))
+                fresh.add(task)
+        if fresh:
+            _, late = await asyncio.wait(fresh, timeout=AT_ONCE)
+            for task in late:
+                task.add_done_callback(lambda _: self._trigger())
+
+    async def _try(self, ask: Ask) -> None:
+        try:
+            answer = await self._answer(ask)
+        finally:
+            del self._under_way[ask.key]
+            askers = self._askers.pop(ask.key)
+        self._store.dry_runs.put(ask.key, answer)
+        for asker in askers.values():
+            self._tell(asker, answer)
+
+    async def _answer(self, ask: Ask) -> Answer:
+        now, space = time.time(), ask.job.namespace
+        under = self._store.dry_runs.changes(space)
+        try:
+            sent = self._pod(ask)
+            async with asyncio.timeout(PATIENCE):
+                stored = await self._kube.dry_run(PODS.path(space), sent, PriorityLevel.PLACEMENT)
+            answer = dryrun.shown(sent, stored, now)
+        except ApiError as error:
+            if _POLICY.search(error.message):
+                return replace(self._refusal(ask.key, error, now), under=under)
+            log.info("%s: its pods cannot be tried: %s", ask.job.key, error.message)
+        except NOT_WRITTEN as error:
+            log.info("%s: its pods cannot be tried: %s", ask.job.key, error)
+        except Exception:
+            log.exception("%s: its pods cannot be tried", ask.job.key)
+        else:
+            self._refused.pop(ask.key, None)
+            return replace(answer, under=under)
+        return Answer(now + AGAIN, under=under)
+
+    def _refusal(self, key: Key, error: ApiError, now: float) -> Answer:
+        if len(self._refused) >= dryrun.MOST:
+            self._refused.clear()
+        times = self._refused[key] = self._refused.get(key, 0) + 1
+        pause = (AFTER_INVALID if error.code == 422 else AFTER_REFUSAL).pause(times)
+        return Answer(now + pause, refused=error.message, reason=error.reason)
+
+    def _tell(self, ask: Ask, answer: Answer) -> None:
+        if answer.refused:
+            name = ask.replica.pod_name(ask.job.name, ask.index)
+            refusal = Refusal("Pod", name, answer.reason, answer.refused, answer.until)
+            log.warning("%s: Pod %s would be refused: %s", ask.job.key, name, answer.refused)
+            self._store.jobs.refuse(ask.job, refusal)
+
+    def _pod(self, ask: Ask) -> Json:
+        """Return the pod as it would be created, but on no node: nobody knows yet on which."""
+        job = ask.job
+        framework, context = frameworks.of(job), self._context(job.namespace)
+        builder = templates.pod_builder(job, framework, ask.replica, self._store.backend, context)
+        return builder.pod(ask.index)

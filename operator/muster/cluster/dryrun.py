@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What dry-run creates have shown that admission makes of pods, by namespace and template."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from muster.api.model import Json
+from muster.api.podtemplate import LISTS
+from muster.cluster.pods import CLAIM, PER_POD, UNSUPPORTED_VOLUMES
+
+Key = tuple[str, str]
+"""(namespace, digest of kind, role and template)"""
+LIFETIME: Final = 600.0
+"""Seconds for which an answer is good: who changes a policy or a webhook tells nobody."""
+MOST: Final = 1024
+"""Answers that are kept; the oldest go."""
+LARGEST: Final = 32 * 1024
+"""Characters of what is kept of a pod: of a larger one nothing is."""
+_OF_CONTAINERS: Final = ("resources", "ports", "restartPolicy")
+_OF_VOLUMES: Final = (CLAIM, "ephemeral", *UNSUPPORTED_VOLUMES)
+"""What counts for where a pod can be, and for quotas."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answer:
+    """What came of one dry run."""
+
+    until: float
+    """When it is to be asked for anew."""
+    spec: Json | None = None
+    """Of a pod as it would be stored; None: nobody can tell, so that the template counts."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Those that the pod would have and was not sent with."""
+    refused: str = ""
+    """Why a policy takes no such pod."""
+    reason: str = ""
+    """`Forbidden`, `Invalid` …, if it was refused."""
+    under: int = 0
+    """How often what admission goes by had changed there."""
+
+    def applied(self, template: Json) -> Json:
+        """Return the template as its pods will be stored."""
+        assert self.spec is not None
+        metadata = template.get("metadata") or {}
+        labels = {**(metadata.get("labels") or {}), **self.labels}
+        # A node that the template names is a constraint, with which no pod is sent.
+        node = (template.get("spec") or {}).get("nodeName")
+        spec = {**self.spec, "nodeName": node} if node else self.spec
+        return {**template, "metadata": {**metadata, "labels": labels}, "spec": spec}
+
+
+def shown(sent: Json, stored: Json, now: float) -> Answer:
+    """Return the answer by the pod that was sent and what would be stored of it."""
+    before = sent["metadata"].get("labels") or {}
+    labels = stored["metadata"].get("labels") or {}
+    added = {k: v for k, v in labels.items() if before.get(k) != v and k not in PER_POD}
+    spec = _kept(stored["spec"])
+    # Who may write jobs decides how large their pods are, and how many there are of them.
+    if len(json.dumps((spec, added))) > LARGEST:
+        return Answer(now + LIFETIME)
+    return Answer(now + LIFETIME, spec, added)
+
+
+def _kept(spec: Json) -> Json:
+    lists = {key: [_some(c, _OF_CONTAINERS) for c in spec[key]] for key in LISTS if key in spec}
+    volumes = (_some(volume, ("name", *_OF_VOLUMES)) for volume in spec.get("volumes") or ())
+    return {**spec, **lists, "volumes": [volume for volume in volumes if len(volume) > 1]}
+
+
+def _some(whole: Json, keys: Iterable[str]) -> Json:
+    return {key: whole[key] for key in keys if key in whole}
+
+
+def key_of(namespace: str, kind: str, role: str, template: Json) -> Key:
+    """Return the key under which the pods of a template are alike to admission."""
+    text = json.dumps((kind, role, template), sort_keys=True, separators=(",", ":"))
+    return namespace, hashlib.sha256(text.encode()).hexdigest()
+
+
+class DryRuns:
+    """The answers that are known, the youngest last."""
+
+    def __init__(self) -> None:
+        self.made = False
+        """Whether anybody makes dry runs, so that it is worth waiting for one."""
+        self._answers: dict[Key, Answer] = {}
+        self._changes = 0
+        self._changes_in: dict[str, int] = {}
+
+    def changes(self, namespace: str) -> int:
+        """Return a number that grows with every change of what admission goes by there."""
+        return self._changes + self._changes_in.get(namespace, 0)
+
+    def get(self, key: Key, now: float, known: Answer | None = None) -> Answer | None:
+        """Return the answer that is good now, if there is one; `known` may still be."""
+        for found in (self._answers.get(key), known):
+            if found and now < found.until and found.under == self.changes(key[0]):
+                return found
+        return None
+
+    def put(self, key: Key, answer: Answer) -> None:
+        """Take in an answer."""
+        self._answers.pop(key, None)
+        self._answers[key] = answer
+        if len(self._answers) > MOST:
+            del self._answers[next(iter(self._answers))]
+
+    def changed(self, namespace: str = "") -> None:
+        """Take in that something which admission goes by has changed there; empty: anywhere."""
+        if namespace:
+            self._changes_in[namespace] = self._changes_in.get(namespace, 0) + 1
+        else:
+            self._changes += 1

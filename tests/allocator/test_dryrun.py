@@ -1,0 +1,469 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What admission makes of pods is found out before the first of them is placed."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import time
+
+import pytest
+
+from builders import reference
+from builders_scheduler import make_node, make_pod
+from following import Shown
+from muster import gang
+from muster.allocator import dryrun
+from muster.allocator.loop import Loop, LoopSettings
+from muster.api import edge
+from muster.cluster import dryrun as answers
+from muster.cluster.gangs import GangRules
+from muster.controller.model import Context
+from muster.frameworks import FRAMEWORKS
+from muster.kube.client import ApiError
+from muster.runtime.metrics import Metrics
+from muster.scheduler import policy
+from muster.store.store import Callbacks, Store
+from world import tfjob
+
+PATIENCE = 10.0
+KEY = "TFJob/team/mnist"
+ONE_CPU = {"requests": {"cpu": "1"}}
+
+
+class Server:
+    """An API server that answers dry runs by `admit`, and writes never."""
+
+    def __init__(self):
+        """Change nothing."""
+        self.asked = []
+        self.admit = lambda pod: pod
+
+    async def dry_run(self, path, body, _urgency):
+        """Return what would be stored."""
+        self.asked.append((path, body))
+        await asyncio.sleep(0)
+        found = self.admit(copy.deepcopy(body))
+        return await found if asyncio.iscoroutine(found) else found
+
+    def __getattr__(self, _verb):
+        async def write(*_args):
+            raise TimeoutError
+
+        return write
+
+
+class Story(Shown):
+    """A loop with a node of each kind."""
+
+    def __init__(self, *, tries=True):
+        """Begin with the nodes."""
+        self._news = asyncio.Event()
+        self.server = Server()
+        callbacks = Callbacks(self._enqueue, self._trigger)
+        self.store = Store(gang.EMBEDDED, [FRAMEWORKS["TFJob"]], callbacks=callbacks)
+        self.loop = Loop(
+            self.server,
+            self.store,
+            lambda: policy.DEFAULT,
+            lambda: LoopSettings(GangRules(frozenset({"muster"}), "default")),
+            Metrics().cycles,
+            self._enqueue,
+            context=(lambda _namespace: Context()) if tries else None,
+        )
+        for name, disk in (("n1", "hdd"), ("n2", "ssd")):
+            self.put({"kind": "Node", **make_node(name=name, cpu=4, labels={"disk": disk})})
+
+    def _trigger(self):
+        if hasattr(self, "loop"):
+            self.loop.trigger()
+
+    def _enqueue(self, _key):
+        self._news.set()
+
+    def create(self, *, name="mnist", namespace="team", workers=2, **template):
+        """Show a job whose workers take one CPU each."""
+        container = {"name": "tensorflow", "image": "i", "resources": ONE_CPU}
+        template = {"spec": {"containers": [container], **template}}
+        document = tfjob(name=name, Worker={"replicas": workers, "template": template})
+        created = edge.format_time(time.time())
+        document["metadata"] |= {"namespace": namespace, "generation": 1}
+        document["metadata"] |= {"creationTimestamp": created, "uid": f"uid-{namespace}-{name}"}
+        return self.put(document)
+
+    def worker(self, index, **more):
+        """Show a pod of the first job that runs on its node."""
+        pod = make_pod(name=f"mnist-worker-{index}", namespace="team", cpu=1, **more)
+        pod["metadata"] |= {
+            "creationTimestamp": edge.format_time(time.time()),
+            "labels": {"training.kubeflow.org/replica-type": "worker"},
+            "ownerReferences": [reference(uid="uid-team-mnist", name="mnist")],
+        }
+        self.put({"kind": "Pod", **pod})
+
+    def placements(self, key=KEY):
+        """Return what may be created of the job now."""
+        return self.loop.placements(self.store.jobs.get(key))
+
+    def refusal(self, key=KEY):
+        """Return what is told to the job."""
+        return self.store.jobs.refusal(self.store.jobs.get(key), time.time())
+
+    async def until(self, question):
+        """Return once the answer is yes; it is asked after every news of the loop."""
+        async with asyncio.timeout(PATIENCE):
+            while not question():
+                self._news.clear()
+                await self._news.wait()
+
+    async def cycles(self, count=1):
+        """Return when so many more cycles have been."""
+        async with asyncio.timeout(PATIENCE):
+            for _ in range(count):
+                before = self.loop.cycles
+                self.loop.trigger()
+                while self.loop.cycles == before:  # noqa: ASYNC110 -- cycles tell nobody
+                    await asyncio.sleep(0.01)
+
+
+def play(story, **how):
+    """Run an asynchronous story with the loop running."""
+
+    async def run():
+        made = Story(**how)
+        running = asyncio.create_task(made.loop.run())
+        try:
+            await story(made)
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(run())
+
+
+def with_spec(**more):
+    """Return an admission that puts this into each pod's spec."""
+
+    def admit(pod):
+        pod["spec"] |= more
+        return pod
+
+    return admit
+
+
+def test_a_node_selector_that_admission_adds():
+    """The gang goes where its pods will have to."""
+
+    async def story(s):
+        s.server.admit = with_spec(nodeSelector={"disk": "ssd"})
+        s.create()
+        await s.until(s.placements)
+        assert set(s.placements().values()) == {"n2"}
+
+    play(story)
+
+
+def test_a_sidecar_that_admission_adds():
+    """There is room for it, too."""
+
+    def admit(pod):
+        sidecar = {"name": "proxy", "resources": {"requests": {"cpu": "2"}}}
+        pod["spec"]["containers"].append(sidecar)
+        return pod
+
+    async def story(s):
+        s.server.admit = admit
+        s.create()
+        await s.until(s.placements)
+        assert sorted(s.placements().values()) == ["n1", "n2"]
+
+    play(story)
+
+
+def test_gates_that_admission_adds():
+    """Such pods are created without a node, as those whose template has gates."""
+
+    async def story(s):
+        s.server.admit = with_spec(schedulingGates=[{"name": "example.com/wait"}])
+        s.create()
+        await s.until(s.placements)
+        assert set(s.placements().values()) == {""}
+        assert not s.store.columns.assumed
+
+    play(story)
+
+
+def test_one_request_for_a_template():
+    """However many jobs there are; another namespace, or another template, is another question."""
+
+    async def story(s):
+        jobs = [s.create(name=f"j{i}", workers=1)["metadata"]["name"] for i in range(3)]
+        for name in jobs:
+            await s.until(lambda name=name: s.placements(f"TFJob/team/{name}"))
+        s.create(name="late", workers=1)
+        await s.until(lambda: s.placements("TFJob/team/late"))
+        assert len(s.server.asked) == 1
+        s.create(namespace="other", workers=1)
+        s.create(workers=1, priority=7)
+        await s.until(lambda: s.placements("TFJob/other/mnist") and s.placements())
+        paths = [path for path, _ in s.server.asked]
+        assert sorted(paths) == [
+            "/api/v1/namespaces/other/pods",
+            *["/api/v1/namespaces/team/pods"] * 2,
+        ]
+
+    play(story)
+
+
+def test_what_is_sent():
+    """A pod as it would be created, on no node."""
+
+    async def story(s):
+        s.worker(0, node="n1")
+        s.create(nodeName="n2")
+        await s.until(s.placements)
+        ((_, pod),) = s.server.asked
+        assert pod["metadata"]["name"] == "mnist-worker-1"
+        assert "nodeName" not in pod["spec"]
+        assert pod["metadata"]["ownerReferences"][0]["uid"] == "uid-team-mnist"
+        assert any(e["name"] == "TF_CONFIG" for e in pod["spec"]["containers"][0]["env"])
+
+    play(story)
+
+
+DENIED = (
+    (403, "Forbidden", 'admission webhook "a" denied the request: no', 2.0),
+    (422, "Invalid", "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no", 10.0),
+    (403, "Forbidden", 'pods "p" is forbidden: violates PodSecurity "restricted:latest"', 2.0),
+)
+
+
+@pytest.mark.parametrize(("code", "reason", "message", "pause"), DENIED)
+def test_what_a_policy_refuses(code, reason, message, pause):
+    """The job is told, nothing is placed, and it is tried again after the usual pause."""
+
+    def admit(_pod):
+        raise ApiError(code, reason, message, None)
+
+    async def story(s):
+        s.server.admit = admit
+        s.create()
+        await s.until(s.refusal)
+        found = s.refusal()
+        assert (found.kind, found.name) == ("Pod", "mnist-worker-0")
+        assert (found.message, found.reason, found.blocks_pods) == (message, reason, True)
+        assert found.until - time.time() == pytest.approx(pause, abs=1.0)
+        s.create(name="alike")
+        await s.until(lambda: s.refusal("TFJob/team/alike"))
+        await s.cycles(2)
+        assert not s.placements()
+        assert not s.placements("TFJob/team/alike")
+        assert len(s.server.asked) == 1
+
+    play(story)
+
+
+def test_a_policy_that_changes_its_mind(monkeypatch):
+    """After the pause, which grows, the gang is placed."""
+    monkeypatch.setattr(dryrun, "AFTER_REFUSAL", dryrun.AFTER_REFUSAL.__class__(0.2, 1.0))
+    seen = []
+
+    def admit(pod):
+        seen.append(time.time())
+        if len(seen) < 3:
+            raise ApiError(403, "Forbidden", 'admission webhook "a" denied the request', None)
+        return pod
+
+    async def story(s):
+        s.server.admit = admit
+        s.create()
+        await s.until(s.placements)
+        first, second, third = seen
+        assert second - first >= 0.2
+        assert third - second >= 0.4
+
+    play(story)
+
+
+def too_slow(_pod):
+    """Return an answer that never comes."""
+    return asyncio.sleep(60)
+
+
+def raising(*what):
+    """Return an admission that fails so."""
+
+    def admit(_pod):
+        raise ApiError(*what, None)
+
+    return admit
+
+
+def broken(_pod):
+    """Do not answer at all."""
+    raise TimeoutError
+
+
+@pytest.mark.parametrize(
+    "admit",
+    [
+        raising(400, "BadRequest", 'admission webhook "a" does not support dry run'),
+        raising(403, "Forbidden", 'pods "p" is forbidden: exceeded quota: few'),
+        raising(403, "Forbidden", 'pods is forbidden: User "muster" cannot create resource'),
+        raising(409, "AlreadyExists", 'pods "mnist-worker-0" already exists'),
+        raising(500, "InternalError", 'failed calling webhook "a"'),
+        broken,
+        too_slow,
+        lambda _pod: {"metadata": {}},
+    ],
+)
+def test_what_cannot_be_found_out(admit, monkeypatch):
+    """The template counts as it is written, and it is not asked again at once."""
+    monkeypatch.setattr(dryrun, "PATIENCE", 0.3)
+
+    async def story(s):
+        s.server.admit = admit
+        s.create()
+        await s.until(s.placements)
+        assert s.refusal() is None
+        s.create(name="other", workers=1)
+        await s.until(lambda: s.placements("TFJob/team/other"))
+        assert len(s.server.asked) == 1
+
+    play(story)
+
+
+def test_nobody_waits_for_another_ones_webhook():
+    """A cycle goes on without the gang whose answer takes its time, and comes when it is there."""
+
+    async def story(s):
+        answered = asyncio.Event()
+
+        async def slow(pod):
+            await answered.wait()
+            return with_spec(nodeSelector={"disk": "ssd"})(pod)
+
+        s.server.admit = lambda pod: slow(pod) if pod["metadata"]["namespace"] == "team" else pod
+        s.create()
+        s.create(namespace="quick")
+        await s.until(lambda: s.placements("TFJob/quick/mnist"))
+        assert not s.placements()
+        answered.set()
+        await s.until(s.placements)
+        assert set(s.placements().values()) == {"n2"}
+
+    play(story)
+
+
+LIMITS = {"type": "Container", "min": {"cpu": "2"}}
+
+
+def test_the_answer_stands_against_what_is_worked_out_here():
+    """A limit range that seems to forbid the pods is left to the API server."""
+    limits = {"metadata": {"name": "l", "namespace": "team"}, "spec": {"limits": [LIMITS]}}
+
+    async def story(s):
+        s.put({"kind": "LimitRange", **limits})
+        s.create()
+        await s.until(s.placements)
+
+    play(story)
+
+    async def untried(s):
+        s.put({"kind": "LimitRange", **limits})
+        s.create()
+        await s.until(lambda: s.loop.verdict(s.store.jobs.get(KEY)))
+        assert s.loop.verdict(s.store.jobs.get(KEY)).reason == "ExceedsResourceQuota"
+        assert not s.server.asked
+
+    play(untried, tries=False)
+
+
+CHANGES = {
+    "limits": {"kind": "LimitRange", "spec": {"limits": []}},
+    "runtime": {"kind": "RuntimeClass", "handler": "h"},
+    "space": {"kind": "Namespace"},
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_changes_admission_is_asked_about_again(change):
+    """For gangs that have pods to create; those that are whole keep what is known."""
+
+    async def story(s):
+        s.server.admit = with_spec(nodeSelector={"disk": "ssd"})
+        s.create()
+        s.create(name="large", workers=9)
+        await s.until(s.placements)
+        for index in range(2):
+            s.worker(index, node="n2")
+        await s.cycles()
+        assert len(s.server.asked) == 1
+        s.server.admit = with_spec(nodeSelector={"disk": "hdd"})
+        metadata = {"name": "team", "namespace": "team"}
+        if change != "limits":
+            del metadata["namespace"]
+        s.put({"metadata": metadata, **CHANGES[change]})
+        await s.cycles(2)
+        assert len(s.server.asked) == 2
+        shape = s.loop.gangs.memory(KEY).facts.tasks[0].shape
+        assert shape.selector in ((("disk", "hdd"),), (("disk", "ssd"),))
+        held = s.loop.gangs.memory(KEY).input.roles[0].held
+        assert [node for _, node in held] == ["n2", "n2"]
+
+    play(story)
+
+
+def test_answers_do_not_pile_up():
+    """The oldest go; an answer is good for a while."""
+    known = answers.DryRuns()
+    for index in range(answers.MOST + 1):
+        known.put(("team", str(index)), answers.Answer(10.0))
+    assert known.get(("team", "0"), 1.0) is None
+    assert known.get(("team", "1"), 1.0) is not None
+    assert known.get(("team", "1"), 10.0) is None
+    own = answers.Answer(10.0)
+    assert known.get(("team", "0"), 1.0, own) is own
+    known.changed("other")
+    assert known.get(("team", "1"), 1.0) is not None
+    known.changed("team")
+    assert known.get(("team", "1"), 1.0, own) is None
+    known.put(("team", "1"), answers.Answer(10.0, under=1))
+    assert known.get(("team", "1"), 1.0) is not None
+    known.changed()
+    assert known.get(("team", "1"), 1.0) is None
+
+
+def test_labels_that_admission_adds():
+    """Those of the pod alone, as its index, are not those of its role."""
+    sent = {"metadata": {"labels": {"a": "1"}}, "spec": {}}
+    more = {"a": "1", "b": "2", "training.kubeflow.org/replica-index": "0"}
+    stored = {"metadata": {"labels": more}, "spec": {"x": 1}}
+    stored["spec"]["volumes"] = [{"name": "token", "projected": {}}]
+    answer = answers.shown(sent, stored, 5.0)
+    assert answer.until == 5.0 + answers.LIFETIME
+    template = {"metadata": {"labels": {"own": "l"}}, "spec": {"nodeName": "n1", "y": 2}}
+    assert answer.applied(template) == {
+        "metadata": {"labels": {"own": "l", "b": "2"}},
+        "spec": {"x": 1, "volumes": [], "nodeName": "n1"},
+    }
+
+
+def test_no_more_of_a_pod_is_kept_than_counts():
+    """Its environment is not; a pod that is large all the same counts as it is written."""
+    sent = {"metadata": {}, "spec": {}}
+    large = [{"name": "E", "value": "x" * answers.LARGEST}]
+    port = {"containerPort": 1, "hostPort": 1}
+    container = {"name": "c", "env": large, "ports": [port], "resources": {"limits": {"cpu": 1}}}
+    claim = {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}
+    spec = {"containers": [container], "initContainers": [{"restartPolicy": "Always"}]}
+    spec["volumes"] = [claim, {"name": "c", "configMap": {"name": "x"}}]
+    stored = {"metadata": {}, "spec": spec}
+    assert answers.shown(sent, stored, 0.0).spec == {
+        "containers": [{"ports": [port], "resources": {"limits": {"cpu": 1}}}],
+        "initContainers": [{"restartPolicy": "Always"}],
+        "volumes": [claim],
+    }
+    selector = {f"label-{i}": "v" * 63 for i in range(1000)}
+    stored = {"metadata": {}, "spec": {"nodeSelector": selector}}
+    assert answers.shown(sent, stored, 0.0).spec is None

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which namespaces a queue lets in, and what is kept free in it for one of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from builders_scheduler import (
+    make_columns,
+    make_gang,
+    make_node,
+    make_pod,
+    make_queue,
+    make_role,
+)
+from muster.cluster import recording
+from muster.cluster.assemble import assemble
+from muster.cluster.gangs import GangRules, QueueInput, parse_queue
+from muster.scheduler import cycle, policy
+
+NOW = 1000.0
+RULES = GangRules(frozenset({"muster"}), "default")
+
+
+def queue(*, name="default", **spec):
+    """Return a queue as its object says it."""
+    return parse_queue({"metadata": {"name": name}, "spec": spec})
+
+
+def decided(gangs, queues, *, spaces=None, cpus=4, used=0, source=None):
+    """Return gang -> decision, which comes of a recording of it too."""
+    pods = [make_pod(name=f"p{i}", node="n1", cpu=1) for i in range(used)]
+    columns = make_columns(nodes=[make_node(cpu=cpus)], pods=pods)
+    for name, labels in (spaces or {}).items():
+        columns.space_changed(name, labels)
+    snapshot = assemble(columns, gangs, queues, NOW)
+    chosen = policy.parse(source or {})
+    found = cycle.schedule(snapshot, chosen)
+    seen = recording.take(columns, gangs, queues, RULES, snapshot, chosen)
+    again, told = recording.load(recording.dump(seen, found))
+    assert recording.decisions_text(again.decide()) == told
+    return {decision.gang: decision for decision in found}
+
+
+SELECTED = {"matchLabels": {"team": "research"}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "labels", "lets_in"),
+    [
+        ({}, {}, True),
+        ({"namespaceSelector": {}}, {}, True),
+        ({"namespaceSelector": SELECTED}, {"team": "research"}, True),
+        ({"namespaceSelector": SELECTED}, {"team": "sales"}, False),
+        ({"namespaceSelector": SELECTED}, None, False),
+        (
+            {"namespaceSelector": {"matchExpressions": [{"key": "x", "operator": "Exists"}]}},
+            {"x": ""},
+            True,
+        ),
+    ],
+)
+def test_whose_gangs_a_queue_lets_in(spec, labels, lets_in):
+    """Without a selector everybody's; with one those whose namespace has the labels."""
+    spaces = {} if labels is None else {"team": labels}
+    decision = decided([make_gang()], [queue(**spec)], spaces=spaces)["team/a"]
+    assert bool(decision.placements) is lets_in
+    if not lets_in:
+        assert decision.verdict.reason == "QueueNotAllowed"
+        assert not decision.verdict.ever_possible
+        said = 'queue "default" lets no job of namespace "team" in, by its namespaceSelector'
+        assert said in decision.verdict.message
+
+
+def test_a_selector_that_nobody_can_read():
+    """It is the whole queue that cannot be read then."""
+    bad = {"matchExpressions": [{"operator": "Exists"}]}
+    with pytest.raises(KeyError):
+        queue(namespaceSelector=bad)
+
+
+def test_who_is_not_let_in_makes_no_queue_larger():
+    """What such gangs want does not count for what their queue is due, nor do they evict."""
+    big = make_gang(key="out/big", roles=[make_role(replicas=4, cpu=1)], queue="prod")
+    held = make_role(replicas=0, cpu=1, held=[(i, "n1") for i in range(8)])
+    running = make_gang(key="in/runs", roles=[held], min_member=1, queue="other")
+    queues = [queue(name="prod", namespaceSelector=SELECTED), queue(name="other")]
+    for spaces, evicts in (({}, False), ({"out": {"team": "research"}}, True)):
+        found = decided(
+            [big, running],
+            queues,
+            spaces=spaces,
+            cpus=8,
+            used=8,
+            source={"actions": "allocate, reclaim, preempt"},
+        )
+        assert bool(found["out/big"].evictions) is evicts, spaces
+    snapshot = assemble(make_columns(nodes=[make_node(cpu=8)]), [big], queues, NOW)
+    assert not snapshot.queues["prod"].request.any()
+
+
+def test_who_runs_goes_on_where_he_would_not_be_let_in_any_more():
+    """A member that is lost comes back to its place."""
+    role = make_role(replicas=2, cpu=1, held=[(1, "n1")])
+    role = replace(role, waiting=(0,))
+    gang = make_gang(roles=[role], min_member=2, admitted=True)
+    decision = decided([gang], [queue(namespaceSelector=SELECTED)])["team/a"]
+    assert len(decision.placements) == 1
+
+
+def waiting(*, limits=None, spent=()):
+    """Return what is decided of a gang that lacks 2 CPUs for 100 s, and of a small one after."""
+    of = queue(reservationLimits=limits or {})
+    held = make_role(replicas=0, cpu=2, held=[(0, "n1")])
+    gangs = [
+        make_gang(key="team/runs", roles=[held], started=NOW - 10, duration=110.0),
+        make_gang(key="team/large", roles=[make_role(replicas=1, cpu=4)], created=1.0),
+        make_gang(key="else/small", roles=[make_role(replicas=1, cpu=2)], created=2.0),
+    ]
+    return decided(gangs, [replace(of, spent=frozenset(spent))], used=2)
+
+
+@pytest.mark.parametrize(
+    ("limits", "spent", "kept", "text"),
+    [
+        ({}, (), True, ""),
+        ({"resources": {"cpu": "4"}}, (), True, ""),
+        ({"resources": {"cpu": "3", "memory": "1Gi"}}, (), False, "no more than 3 cpu free"),
+        ({"resources": {"example.com/gpu": "0"}}, (), True, ""),
+        ({"maxSeconds": 60}, (), True, ""),
+        ({"maxSeconds": 60}, ["team"], False, "for as long as it may"),
+        ({"maxSeconds": 60}, ["else"], True, ""),
+    ],
+)
+def test_what_is_kept_for_one_namespace(limits, spent, kept, text):
+    """Within what its queue allows; else others may have the room, and the gang is told."""
+    found = waiting(limits=limits, spent=spent)
+    large = found["team/large"].verdict
+    assert (large.state == "Reserved") is kept
+    assert bool(found["else/small"].placements) is not kept
+    assert text in large.message
+    assert large.reason == "NotEnoughResources"
+
+
+def test_a_queue_as_its_object_says_it():
+    """The shortest time is a second; what is not said is not limited."""
+    limits = {"maxSeconds": -1, "resources": {"cpu": "2"}}
+    found = queue(weight=2, namespaceSelector={}, reservationLimits=limits)
+    assert (found.namespaces, found.reservable) == ((), {"cpu": 2000})
+    assert found.reservation_seconds == 1
+    assert queue() == make_queue() == QueueInput("default")

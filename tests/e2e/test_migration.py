@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""docs/migration.md as somebody types it whose job runs meanwhile, command by command."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harness import ROOT, Api, Json, Operator, account_config, phase_of
+from test_takeover import Flight
+
+from muster.frameworks import FRAMEWORKS
+from muster.local import cluster, options
+from muster.local.handle import Cluster
+
+GUIDE = (ROOT / "docs" / "migration.md").read_text()
+SECTIONS = dict(re.findall(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", GUIDE, re.MULTILINE | re.DOTALL))
+STORIES = {
+    "From training-operator": (
+        "training-operator-1.9-tfjob",
+        [("kubeflow", "training-operator")],
+        "embedded",
+    ),
+    "From mpi-operator": ("mpi-operator-0.8-mpijob", [("mpi-operator", "mpi-operator")], "mpi"),
+    "From tf-operator with kube-batch": (
+        "tf-operator-1.0-tfjob",
+        [("kubeflow", "tf-job-operator"), ("kube-system", "kube-batch")],
+        "embedded",
+    ),
+}
+"""Section -> the recorded job that runs, the Deployments that are there, the overlay."""
+WEBHOOK = "validator.training-operator.kubeflow.org"
+INSTALL = "kubectl apply --server-side -k manifests/overlays/"
+TEAM = "team"
+
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Cluster]:
+    """Bring up a cluster of one node that has never seen Muster."""
+    name = f"migration-{os.getpid()}"
+    (tmp_path / "crds").mkdir()
+    shape = options.parse_shape("cpu=64,memory=64Gi")
+    wanted = options.Options(
+        name=name, nodes=1, shapes=(shape,), crds=tmp_path / "crds", scheduler=False, tied=True
+    )
+    yield cluster.up(wanted)
+    cluster.down(name)
+
+
+def typed(where: Cluster, command: str) -> str:
+    """Return what a command of the page prints; it is typed in a clone, and must go well."""
+    done = subprocess.run(
+        ["sh", "-c", command],
+        cwd=ROOT,
+        env={**os.environ, **where.env()},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    print(f"$ {command}\n{done.stdout}")
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def served_before(api: Api, kind: str, versions: tuple[str, ...]) -> None:
+    """Create the CRD that another operator had, as loose as those were."""
+    plural = f"{kind.lower()}s"
+    loose: Json = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    served = [
+        {
+            "name": version,
+            "served": True,
+            "storage": version == versions[0],
+            "subresources": {"status": {}},
+            "schema": {"openAPIV3Schema": loose},
+        }
+        for version in versions
+    ]
+    spec = {
+        "group": "kubeflow.org",
+        "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
+        "scope": "Namespaced",
+        "versions": served,
+    }
+    what = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
+    api.create({**what, "metadata": {"name": f"{plural}.kubeflow.org"}, "spec": spec})
+
+    def established(found: dict[str, Json]) -> bool:
+        conditions = found[f"{plural}.kubeflow.org"].get("status", {}).get("conditions", ())
+        return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
+
+    api.wait("CustomResourceDefinition", established)
+
+
+def other_operator(api: Api, namespace: str, name: str) -> None:
+    """Create the Deployment of another operator; nothing runs in its pods."""
+    if namespace != "kube-system":
+        api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+    labels = {"app": name}
+    container = {"name": name, "image": f"{name}:1"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+    path = f"/apis/apps/v1/namespaces/{namespace}/deployments"
+    what = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}}
+    api.send("POST", path, {**what, "spec": spec})
+    if name == "training-operator":
+        kind = "ValidatingWebhookConfiguration"
+        group = "admissionregistration.k8s.io/v1"
+        made = {"apiVersion": group, "kind": kind, "metadata": {"name": WEBHOOK}}
+        api.send("POST", f"/apis/{group}/{kind.lower()}s", made)
+
+
+def test_every_section_is_played() -> None:
+    """None is added without a story."""
+    typed_there = {title for title, text in SECTIONS.items() if "kubectl apply" in text}
+    assert typed_there == set(STORIES)
+
+
+@pytest.mark.parametrize("section", STORIES)
+def test_a_person_follows_the_page(own: Cluster, tmp_path: Path, section: str) -> None:
+    """The old operator goes, Muster comes, and the job that runs has lost nothing by it."""
+    recorded, deployments, overlay = STORIES[section]
+    api = Api(own, TEAM)
+    api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}})
+    api.wait("ServiceAccount", lambda found: "default" in found)
+    kind = "MPIJob" if "mpi" in recorded else "TFJob"
+    served_before(api, kind, tuple(reversed(FRAMEWORKS[kind].api.versions[:2])))
+    for namespace, name in deployments:
+        other_operator(api, namespace, name)
+    flight = Flight(recorded, api)
+    names = {p["metadata"]["name"] for p in api.list("Pod")}
+    first, second = re.findall(r"```sh\n(.*?)```", SECTIONS[section], re.DOTALL)
+    for command in first.splitlines():
+        typed(own, command)
+    assert first.splitlines()[-1] == f"{INSTALL}{overlay}"
+    for namespace, name in deployments:
+        path = f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}"
+        assert api.send("GET", path)["spec"]["replicas"] == 0
+    # The Deployment's image is on no node: a process with its account and roles plays its part.
+    operator = Operator(account_config(own, tmp_path, overlay), tmp_path / "operator.log", ())
+    operator.start()
+    try:
+        state, job, pods = (typed(own, command) for command in second.splitlines())
+        assert "condition met" in state
+        assert re.search(rf"^mnist +Running +{len(names)}/{len(names)} running", job, re.MULTILINE)
+        rows = [line.split() for line in pods.splitlines()[1:]]
+        assert {row[0]: row[2:4] for row in rows} == {name: ["Running", "0"] for name in names}
+        flight.has_lost_nothing()
+        flight.ends_well()
+        assert {phase_of(p) for p in api.list("Pod")} <= {"Succeeded", "Running"}
+    finally:
+        operator.stop()
+        operator.check_log()

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may use which queue, and what admission makes of pods before there are any."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from gangs import wait_reason
+from harness import Api, Json, Operator, Refused, add_nodes, node_of, tfjob, verdict
+
+pytestmark = pytest.mark.e2e
+
+
+@contextmanager
+def there(api: Api, *documents: Json) -> Iterator[None]:
+    """Have objects of the whole cluster for a while."""
+    made: list[Json] = []
+    try:
+        for document in documents:
+            api.create(document)
+            made.append(document)
+        yield
+    finally:
+        for document in reversed(made):
+            api.delete(document["kind"], document["metadata"]["name"])
+
+
+def test_a_queue_of_some_namespaces(api: Api, operator: Operator) -> None:
+    """Others wait and are told; a label on their namespace lets them in at once."""
+    add_nodes(api, {"cpu": "4"})
+    version = "scheduling.incubator.k8s.io/v1alpha1"
+    queue = {"apiVersion": version, "kind": "Queue", "metadata": {"name": "story-research"}}
+    spec = {"namespaceSelector": {"matchLabels": {"story-team": "research"}}}
+    with there(api, {**queue, "spec": {**spec, "reservationLimits": {"maxSeconds": 600}}}):
+        api.create(tfjob("early", run="1", schedulingPolicy={"queue": "story-research"}))
+        said = verdict(wait_reason(api, "early", "QueueNotAllowed"))
+        assert said["everPossible"] is False
+        sentence = f'queue "story-research" lets no job of namespace "{api.namespace}" in'
+        assert sentence in said["message"]
+        labels = {"metadata": {"labels": {"story-team": "research"}}}
+        api.patch("Namespace", api.namespace, labels)
+        api.wait_condition("early", "Succeeded")
+
+
+def test_what_a_runtime_class_adds(api: Api, operator: Operator) -> None:
+    """Pods go where their class lets them, with room for its overhead; without it they wait."""
+    sandbox = {"story-runtime": "sandbox"}
+    _, small, large = add_nodes(api, {"cpu": "9"}, {"cpu": "5"}, {"cpu": "6"})
+    for node in (small, large):
+        api.patch("Node", node, {"metadata": {"labels": sandbox}})
+    job = tfjob("boxed", resources={"cpu": "2"}, run="forever", template={"runtimeClassName": "s"})
+    api.create(job)
+    said = verdict(wait_reason(api, "boxed", "RuntimeClassNotFound"))
+    assert 'RuntimeClass "s", which worker names, does not exist' in said["message"]
+    assert not api.pods()
+    runtime = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "handler": "runc"}
+    runtime |= {"metadata": {"name": "s"}, "overhead": {"podFixed": {"cpu": "2500m"}}}
+    with there(api, {**runtime, "scheduling": {"nodeSelector": sandbox}}):
+        pods = api.wait_pods(2, "Running", "boxed")
+        assert {pod["spec"]["overhead"]["cpu"] for pod in pods} == {"2500m"}
+        assert sorted(map(node_of, pods)) == sorted([small, large])
+
+
+def policy(api: Api, kind: str, spec: Json) -> list[Json]:
+    """Return a policy for the pods of this namespace, and its binding."""
+    version, metadata = "admissionregistration.k8s.io/v1", {"name": f"story-{api.namespace}"}
+    created = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"]}
+    here = {"matchLabels": {"kubernetes.io/metadata.name": api.namespace}}
+    matched = {"resourceRules": [{**created, "resources": ["pods"]}], "namespaceSelector": here}
+    bound: Json = {"policyName": metadata["name"]}
+    if kind == "ValidatingAdmissionPolicy":
+        bound["validationActions"] = ["Deny"]
+    common = {"apiVersion": version, "metadata": metadata}
+    return [
+        {**common, "kind": kind, "spec": {"matchConstraints": matched, **spec}},
+        {**common, "kind": f"{kind}Binding", "spec": bound},
+    ]
+
+
+def tried(api: Api) -> Json:
+    """Return a pod as it would be stored. Raises Refused."""
+    container = {"name": "c", "image": "i"}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "tried"}}
+    path = f"{api.path('Pod')}?dryRun=All"
+    return api.send("POST", path, {**pod, "spec": {"containers": [container]}})
+
+
+def until(answer: Callable[[], bool]) -> None:
+    """Return once the API server goes by a policy, of which nothing tells when that is."""
+    end = time.monotonic() + 60
+    while not answer():
+        assert time.monotonic() < end, "the policy has no effect"
+        time.sleep(0.1)
+
+
+def test_what_admission_makes_of_pods_before_there_are_any(api: Api, operator: Operator) -> None:
+    """A limit range and a policy that changes pods: the first one already has its right place."""
+    _, chosen, _ = add_nodes(api, {"cpu": "8"}, {"cpu": "4"}, {"cpu": "8"})
+    api.patch("Node", chosen, {"metadata": {"labels": {"story-disk": "ssd"}}})
+    limits = {"type": "Container", "defaultRequest": {"cpu": "2"}, "default": {"cpu": "2"}}
+    document = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "range"}}
+    api.create({**document, "spec": {"limits": [limits]}})
+    patch = '[JSONPatch{op: "add", path: "/spec/nodeSelector", value: {"story-disk": "ssd"}}]'
+    mutation = {"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}
+    spec = {"failurePolicy": "Fail", "reinvocationPolicy": "Never", "mutations": [mutation]}
+    since = api.revision("Pod")
+    with there(api, *policy(api, "MutatingAdmissionPolicy", spec)):
+        until(lambda: "nodeSelector" in tried(api)["spec"])
+        api.create(tfjob("bare", workers=2, resources={"memory": "1Mi"}, run="forever"))
+        pods = api.wait_pods(2, "Running", "bare")
+        assert {node_of(pod) for pod in pods} == {chosen}
+        assert {pod["spec"]["nodeSelector"]["story-disk"] for pod in pods} == {"ssd"}
+        api.create(tfjob("more", workers=1, resources={"memory": "1Mi"}))
+        said = verdict(wait_reason(api, "more", "NotEnoughResources"))
+        assert "cpu" in said["message"]
+    assert {p["metadata"]["name"] for p in api.history("Pod", since)} == {
+        "bare-worker-0",
+        "bare-worker-1",
+    }
+
+
+def test_what_a_policy_refuses_before_anything_is_placed(api: Api, operator: Operator) -> None:
+    """The job is told; once the policy is gone it starts by itself."""
+    add_nodes(api, {"cpu": "4"})
+    rule = {"expression": "has(object.metadata.labels.cost)", "message": "no cost centre"}
+    spec = {"failurePolicy": "Fail", "validations": [rule]}
+    since = api.revision("Pod")
+    refused = False
+
+    def refuses() -> bool:
+        try:
+            tried(api)
+        except Refused:
+            return True
+        return False
+
+    with there(api, *policy(api, "ValidatingAdmissionPolicy", spec)):
+        until(refuses)
+        api.create(tfjob("costly", run="1"))
+        said = verdict(wait_reason(api, "costly", "CreationRefused"))
+        assert "no cost centre" in said["message"]
+        (event, *_) = api.events("FailedCreatePod", "costly")
+        assert "no cost centre" in event["message"]
+        refused = not api.history("Pod", since)
+    assert refused
+    api.wait_condition("costly", "Succeeded")
