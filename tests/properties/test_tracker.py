@@ -157,7 +157,7 @@ class Gang:
 
     def see_lack(self, facts):
         """Take note since when members have been missing of a gang that was whole."""
-        whole = facts.ready + facts.ending >= MINIMUM
+        whole = facts.ready + facts.ending >= min(MINIMUM, self.least)
         if whole or not self.memory.was_whole:
             self.lacks_since = None
         elif self.lacks_since is None:
@@ -186,7 +186,8 @@ class Gang:
         """Never is half a gang placed that was not let in, but for what is under way."""
         if facts.youngest is None and not memory.was_whole:
             kept = [p for p in memory.assumed if not self.is_sent(p, memory)]
-            assert not kept or facts.ready + len(memory.assumed) >= MINIMUM
+            least = min(MINIMUM, self.least)
+            assert not kept or facts.ready + len(memory.assumed) >= least
 
     def check_hold(self, step, before):
         """Room is not kept for longer than the hold says; then all go, if they are to."""
@@ -398,6 +399,7 @@ LOSS = [("vanish", 0, 0.0), ("tick", 0, 0.5)]
 
 
 @example([("grow", 0, 0.0), ("restart", 0, 0.0)])
+@example([*(("fail", i, 0.0) for i in range(3)), ("drain", 3, 0.0), ("restart", 0, 0.0)])
 @example([("grow", 0, 0.0), ("place", 0, 0.0), ("come", 4, 0.0), *LOSS, ("restart", 0, 0.0)])
 @given(ops=AGAIN)
 def test_what_a_gang_had_outlives_the_process(ops):

@@ -234,7 +234,7 @@ def test_each_kind_that_can_be_done_without_is_followed_by_itself(
 
     monkeypatch.setattr(access, "missing", missing)
     monkeypatch.setattr(permissions, "PAUSE", 0.01)
-    store = SimpleNamespace(backend=gang.EMBEDDED, frameworks={"TFJob": object()})
+    store = Store(gang.EMBEDDED, [FRAMEWORKS["TFJob"]])
     informers = SimpleNamespace(store=store, grant=grant)
 
     async def story() -> None:

@@ -522,8 +522,12 @@ class PodGroupMembers(_Kind):
 
 
 def _had_by(pods: Iterable[PodView]) -> int | None:
-    """Return how many a gang had when it last was whole, by what its pods say."""
-    return max((pod.gang_had for pod in pods if standing.is_placed(pod)), default=0) or None
+    """Return how many a gang had when it last was whole, by what its pods say.
+
+    One that is ending knows it as well; one that has failed may be of a gang before this one.
+    """
+    known = (p.gang_had for p in pods if standing.has_node(p) or standing.is_placed(p))
+    return max(known, default=0) or None
 
 
 def _had_by_group(group: GroupView | None) -> int | None:
