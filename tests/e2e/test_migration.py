@@ -69,7 +69,9 @@ def typed(where: Cluster, command: str) -> str:
     return done.stdout
 
 
-def served_before(api: Api, kind: str, versions: tuple[str, ...]) -> None:
+def served_before(
+    api: Api, kind: str, versions: tuple[str, ...], group: str = "kubeflow.org"
+) -> None:
     """Create the CRD that another operator had, as loose as those were."""
     plural = f"{kind.lower()}s"
     loose: Json = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -84,16 +86,18 @@ def served_before(api: Api, kind: str, versions: tuple[str, ...]) -> None:
         for version in versions
     ]
     spec = {
-        "group": "kubeflow.org",
+        "group": group,
         "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
         "scope": "Namespaced",
         "versions": served,
     }
     what = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
-    api.create({**what, "metadata": {"name": f"{plural}.kubeflow.org"}, "spec": spec})
+    notes = {"api-approved.kubernetes.io": "unapproved"}
+    metadata = {"name": f"{plural}.{group}", "annotations": notes}
+    api.create({**what, "metadata": metadata, "spec": spec})
 
     def established(found: dict[str, Json]) -> bool:
-        conditions = found[f"{plural}.kubeflow.org"].get("status", {}).get("conditions", ())
+        conditions = found[f"{plural}.{group}"].get("status", {}).get("conditions") or ()
         return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
 
     api.wait("CustomResourceDefinition", established)
@@ -132,6 +136,8 @@ def test_a_person_follows_the_page(own: Cluster, tmp_path: Path, section: str) -
     api.wait("ServiceAccount", lambda found: "default" in found)
     kind = "MPIJob" if "mpi" in recorded else "TFJob"
     served_before(api, kind, tuple(reversed(FRAMEWORKS[kind].api.versions[:2])))
+    if "kube-batch" in section:
+        served_before(api, "PodGroup", ("v1alpha1",), "scheduling.incubator.k8s.io")
     for namespace, name in deployments:
         other_operator(api, namespace, name)
     flight = Flight(recorded, api)
