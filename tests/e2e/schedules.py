@@ -194,7 +194,7 @@ def _succeeded(dice: random.Random) -> Iterator[tuple[str, float]]:
 
 def _displaced(dice: random.Random) -> Iterator[tuple[str, float]]:
     """Two, of which the leader loses its lease: it sleeps through it, or it is taken away."""
-    yield dice.choice(("sleep", "rob", "dumb")), 5.0
+    yield dice.choice(("sleep", "rob", "dumb")), 10.0
     yield dice.choice(("rob", "freeze", "stop")), 0.5
 
 

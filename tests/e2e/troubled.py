@@ -37,12 +37,15 @@ HOLD = 30.0
 QUIET = 120.0
 """Seconds for every job to end once nothing goes wrong any more."""
 SHORT_LEASE = (
-    "--leader-elect-lease-duration=3s",
-    "--leader-elect-renew-deadline=2s",
+    "--leader-elect-lease-duration=8s",
+    "--leader-elect-renew-deadline=6s",
     "--leader-elect-retry-period=500ms",
 )
+"""Longer than an answer takes where three servers share two cores: who loses the lease over and
+over gets nothing done.
+"""
 FLAGS = (f"--member-hold={HOLD:.0f}s", "--schedule-period=100ms")
-SETTLING = 20.0
+SETTLING = 30.0
 """Seconds in which a lease passes on and a place that was lost is filled, beside the hold."""
 KINDS = (
     "Pod", "Service", "ConfigMap", "Secret", "Job", "PodGroup", "Role", "RoleBinding",
