@@ -19,11 +19,15 @@ E2E = GOGC=400 GOMAXPROCS=1 $(BIN)/python -m pytest $(STORIES) -m e2e $(PYTEST_A
 	--dist loadfile --no-loadscope-reorder -n $(E2E_AT_ONCE)
 # What `make test` takes a sample of.
 WHOLE = MUSTER_ORACLE_PAIRS=10000 MUSTER_MIXED_JOBS=200 MUSTER_FAULT_SEEDS=0-999 \
-	MUSTER_HOSTILE=whole
+	MUSTER_TAKEOVERS=10 MUSTER_HOSTILE=whole MUSTER_CORPUS=whole MUSTER_NAMESPACES=200
+SAMPLED = test_oracle or test_mixed or test_corpus or test_many_namespaces or test_faults \
+	or test_succession or test_hostile or test_native
 ALONE = GOGC=400 $(BIN)/python -m pytest -m e2e -n 0 $(PYTEST_ARGS)
 # `make faults FAULT_SEEDS=17` plays one schedule again, `FAULT_REPORT=yes` writes the table of
 # docs/reliability.md.
 FAULT_SEEDS ?= 0-199
+# What `make test` plays of them; `make nightly` goes further.
+FAULT_SAMPLE ?= 0-31
 FAULT_REPORT ?=
 HOSTILE ?= whole
 BENCH_ARGS ?=
@@ -80,7 +84,8 @@ unit: install ## run the tests that need no cluster
 nightly: controlplane ## run what `make test` takes a sample of: thousands of cases each
 	@$(BIN)/python -c 'from muster.local import binaries, options; binaries.find(options.OLDER_VERSION)'
 	$(BIN)/python -m pytest tests/properties --hypothesis-profile=nightly --timeout=0 $(PYTEST_ARGS)
-	@$(WHOLE) $(E2E) -k 'test_oracle or test_mixed or test_faults or test_hostile or test_native'
+	MUSTER_STREAM_JOBS=10000 $(BIN)/python -m pytest tests/scheduler/actions/test_reserve.py
+	@$(WHOLE) $(E2E) -k '$(SAMPLED)'
 
 faults: controlplane ## play random schedules of faults; FAULT_SEEDS=17 plays one of them again
 	@MUSTER_FAULT_SEEDS=$(FAULT_SEEDS) MUSTER_TAKEOVERS=10 MUSTER_REPORT=$(FAULT_REPORT) \
@@ -93,7 +98,7 @@ mutants: install ## plant 40 faults, one by one, and count those that the unit t
 	@$(BIN)/python tests/mutants $(MUTANTS_ARGS)
 
 e2e: controlplane ## run the tests on a real API server
-	@$(E2E)
+	@MUSTER_FAULT_SEEDS=$(FAULT_SAMPLE) $(E2E)
 
 check: install ## lint, format, types, import contracts, generated files: what CI runs
 	@$(MAKE) --no-print-directory --keep-going --jobs 2 lint format types imports crds-fresh

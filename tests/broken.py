@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import copy
+from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ class Broken:
     document: dict[str, Any]
     by: str
     says: tuple[str, ...]
+    shared: int | None = None
+    """Which row of those for every kind it is, None for one of this sort alone."""
 
 
 def sorts() -> tuple[str, ...]:
@@ -68,7 +71,20 @@ def corpus() -> Iterator[Broken]:
     for sort in table:
         for index, row in enumerate((*shared, *table[sort])):
             if (special := row.get("but", {}).get(sort, {})) is not None:
-                yield _broken(sort, index, {**row, **special})
+                made = _broken(sort, index, {**row, **special})
+                yield replace(made, shared=index) if index < len(shared) else made
+
+
+def sample() -> Iterator[Broken]:
+    """Yield the manifests of one sort alone; of those for every kind one sort each, in turns."""
+    turns: dict[int, list[Broken]] = defaultdict(list)
+    for row in corpus():
+        if row.shared is None:
+            yield row
+        else:
+            turns[row.shared].append(row)
+    for index, rows in turns.items():
+        yield rows[index % len(rows)]
 
 
 def _broken(sort: str, index: int, row: dict[str, Any]) -> Broken:

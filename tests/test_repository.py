@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import io
 import operator
 import re
 import shlex
@@ -12,6 +14,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from muster import cli
 
 ROOT = Path(__file__).parent.parent
 TOP_LEVEL = {
@@ -142,15 +146,11 @@ def test_readme_names_only_commands_that_exist() -> None:
 @functools.cache
 def usage(*words: str) -> str:
     """Return what `muster WORDS --help` prints."""
-    shown = subprocess.run(
-        [sys.executable, "-m", "muster.cli", *words, "--help"],
-        cwd=ROOT / "operator",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert shown.returncode == 0, f"muster {' '.join(words)}: {shown.stderr}"
-    return shown.stdout
+    with contextlib.redirect_stdout(io.StringIO()) as shown, contextlib.suppress(SystemExit):
+        cli.main([*words, "--help"])
+    # What is wrong with the words would be said on the other stream.
+    assert shown.getvalue(), f"muster {' '.join(words)}"
+    return shown.getvalue()
 
 
 def test_the_operator_needs_only_its_dependencies() -> None:

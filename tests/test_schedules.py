@@ -114,3 +114,16 @@ def test_a_node_with_too_many_pods_is_seen():
     assert list(onlooker.overfull(full, {"n1": 4})) == []
     ended = [pod(1, "a", index="0"), pod(2, "a", "Succeeded", index="0"), pod(3, "b")]
     assert list(onlooker.overfull(ended, {"n1": 2})) == []
+
+
+def test_what_a_list_shows_was_not_at_once_with_what_is_gone():
+    """A watch that had to begin anew knows no order: one that came in another's place is no twin
+    of it, and takes no room beside it.
+    """
+    old, ended = pod(1, "a", index="0"), pod(1, "b", index="1")
+    listed = [pod(2, "c", index="0").object, pod(2, "b", "Succeeded", index="1").object]
+    told = onlooker.caught_up([old.object, ended.object], listed)
+    seen = [old, ended, *(Seen(2, "Pod", o, gone=event == "DELETED") for event, o in told)]
+    assert list(onlooker.overfull(seen, {"n1": 4})) == []
+    assert list(onlooker.twins(seen)) == []
+    assert [one.gone for one in seen[2:]] == [True, False, False]

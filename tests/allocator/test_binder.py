@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -14,6 +15,11 @@ from muster.allocator.verdict import Cause
 from muster.kube.client import ApiError
 from muster.runtime.metrics import Metrics
 from muster.store.store import Store
+
+
+def room(_pod, _node):
+    """Let every pod have its node."""
+    return contextlib.nullcontext(enter_result=True)
 
 
 class Recorder:
@@ -105,7 +111,7 @@ def test_only_a_budget_is_overridden(code, message, deleted):
 
     async def story():
         store = Store(gang.EMBEDDED, ())
-        made = binder.Binder(server, store, Metrics().cycles, recorder, lambda _pod: None)
+        made = binder.Binder(server, store, Metrics().cycles, recorder, lambda _pod: None, room)
         for _ in range(3):
             made.evict(make_pod(node="n1"), Cause("preempt", "TFJob/team/large"))
             await asyncio.sleep(0)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import time
 
@@ -260,6 +261,50 @@ def test_a_job_that_goes_before_its_pods_were_created():
         await s.until(lambda: s.placements("TFJob/team/other"))
         assert len(s.promised) == 4
         assert {memory.uid for _, memory in s.loop.gangs} == {"uid-other"}
+
+    play(story)
+
+
+def test_a_job_that_goes_while_its_pods_are_created():
+    """Its room is the next one's when the server has answered, and not before."""
+
+    async def story(s):
+        s.create()
+        await s.until(s.placements)
+        job, given = s.store.jobs.get(KEY), s.placements()
+        with contextlib.ExitStack() as writes:
+            for name, node in given.items():
+                assert writes.enter_context(s.loop.creating(job, name, node))
+            s.store.gone("TFJob", "team", "mnist", "uid-mnist")
+            s.create(name="other")
+            await s.until(lambda: s.verdict("TFJob/team/other"))
+            assert not s.placements("TFJob/team/other")
+        await s.until(lambda: s.placements("TFJob/team/other"))
+        # Whoever comes with the places of before is told that they are not his any more.
+        with s.loop.creating(job, "mnist-worker-0", given["mnist-worker-0"]) as still:
+            assert not still
+
+    play(story)
+
+
+def test_a_pod_of_which_nobody_knows_whether_it_was_created():
+    """Its room is kept until it is seen; from then on it is the pod's."""
+
+    async def story(s):
+        s.create()
+        await s.until(s.placements)
+        known, given = s.store.jobs.get(KEY), s.placements()
+        for name, node in given.items():
+            with contextlib.suppress(TimeoutError), s.loop.creating(known, name, node):
+                raise TimeoutError
+        s.store.gone("TFJob", "team", "mnist", "uid-mnist")
+        s.create(name="other", workers=1)
+        await s.until(lambda: s.verdict("TFJob/team/other"))
+        assert not s.placements("TFJob/team/other")
+        s.worker("mnist", "mnist-worker-0", given["mnist-worker-0"])
+        s.store.gone("Pod", "team", "mnist-worker-0", "uid-mnist-worker-0")
+        await s.until(lambda: s.placements("TFJob/team/other"))
+        assert list(s.placements("TFJob/team/other").values()) == [given["mnist-worker-0"]]
 
     play(story)
 
@@ -553,5 +598,28 @@ def test_time_alone_makes_a_reservation():
         await s.until(lambda: s.state() == "Waiting")
         await s.until(lambda: s.state() == "Reserved")
         assert time.time() >= s.store.jobs.get(KEY).created + s.patience
+
+    play(story)
+
+
+def test_what_is_kept_for_a_namespace_comes_free_in_time():
+    """By a cycle of its own, though nothing else happens; the gang is told why it waits on."""
+
+    async def story(s):
+        s.patience = 0.0
+        limits = {"reservationLimits": {"maxSeconds": 1}}
+        s.put({"kind": "Queue", "metadata": {"name": "default"}, "spec": limits})
+        s.create(name="low")
+        await s.until(lambda: s.placements(LOW))
+        for name, node in list(s.placements(LOW).items()):
+            s.worker("low", name, node)
+        s.create()
+        await s.until(lambda: s.state() == "Reserved")
+        since = time.time()
+        await s.until(lambda: s.state() == "Waiting")
+        assert time.time() - since >= 1.0
+        said = s.loop.verdict(s.store.jobs.get(KEY)).message
+        assert 'queue "default" has kept room for its namespace' in said
+        await s.until(lambda: s.state() == "Reserved")
 
     play(story)

@@ -8,10 +8,11 @@ from math import inf
 from muster.allocator.shares import AGAIN, Reservations
 from muster.cluster.gangs import QueueInput
 
-QUEUES = {
-    "short": QueueInput("short", reservation_seconds=60.0),
-    "free": QueueInput("free"),
-}
+
+def queues(seconds=60.0):
+    """Return a queue with that limit, and one without."""
+    short = QueueInput("short", reservation_seconds=seconds)
+    return {"short": short, "free": QueueInput("free")}
 
 
 class Story:
@@ -19,13 +20,14 @@ class Story:
 
     def __init__(self):
         """Begin with nothing."""
-        self.kept = Reservations()
+        self.kept, self.queues = Reservations(), queues()
 
     def cycle(self, at, *wanting):
         """Return for whom room is kept, and when to look again."""
-        queues = {q.name: q for q in self.kept.limited(QUEUES.values(), at)}
-        holders = [(q, space) for q, space in wanting if space not in queues[q].spent]
-        return holders, self.kept.kept(holders, QUEUES)
+        found = self.kept.limited(list(self.queues.values()), at)
+        spent = {queue.name: queue.spent for queue in found}
+        holders = [(q, space) for q, space in wanting if space not in spent[q]]
+        return holders, self.kept.kept(holders, self.queues)
 
 
 def test_a_reservation_ends_and_may_begin_again():
@@ -65,3 +67,16 @@ def test_nothing_is_remembered_of_who_has_it_all_back():
     story.cycle(30.0)
     assert story.cycle(61.0) == ([], inf)
     assert not story.kept._accounts
+
+
+def test_a_limit_that_changes():
+    """It counts from then on; without one nobody waits any more."""
+    story, mine = Story(), ("short", "team")
+    story.cycle(0.0, mine)
+    story.queues = queues(20.0)
+    assert story.cycle(30.0, mine)[0] == []
+    story.queues = queues(inf)
+    assert story.cycle(31.0, mine) == ([mine], inf)
+    story.queues = queues(1.0)
+    assert story.cycle(32.0, mine)[0] == [mine]
+    assert story.cycle(33.5, mine)[0] == []

@@ -145,9 +145,9 @@ def test_what_is_kept_for_one_namespace(limits, spent, kept, text):
 
 
 def test_a_queue_as_its_object_says_it():
-    """Times below nothing are nothing; what is not said is not limited."""
+    """The shortest time is a second; what is not said is not limited."""
     limits = {"maxSeconds": -1, "resources": {"cpu": "2"}}
     found = queue(weight=2, namespaceSelector={}, reservationLimits=limits)
     assert (found.namespaces, found.reservable) == ((), {"cpu": 2000})
-    assert found.reservation_seconds == 0
+    assert found.reservation_seconds == 1
     assert queue() == make_queue() == QueueInput("default")

@@ -53,6 +53,47 @@ def test_nodes_are_sorted_whenever_they_come():
     assert nodes.index == {"a": 0, "aa": 1, "c": 2, "d": 3}
 
 
+def test_the_room_of_a_pod_under_way():
+    """It is taken once: by the assumption, else by the pod where it is seen, else for its sake."""
+    columns = make_columns(nodes=[make_node(name="n1", cpu=8)])
+    shape = shape_of(make_template(cpu=1))
+
+    def pod(uid, **more):
+        return parse_use(make_pod(name="w", namespace="team", uid=uid, node="n1", cpu=1, **more))
+
+    columns.assume("team", "w", "n1", shape)
+    flight = columns.send("team", "w", "w")
+    assert used(columns)["n1"] == (1, 1000)
+    columns.forget("team", "w")
+    assert used(columns)["n1"] == (1, 1000)
+    columns.assume("team", "w", "n1", shape)
+    assert used(columns)["n1"] == (1, 1000)
+    columns.forget("team", "w")
+    older = pod("older")
+    columns.pod_changed(None, older)
+    assert used(columns)["n1"] == (1, 1000)
+    columns.pod_changed(older, dataclasses.replace(older, deleting=True))
+    assert used(columns)["n1"] == (2, 2000), "one that is on its way out is not the one"
+    columns.pod_changed(older, None)
+    assert used(columns)["n1"] == (1, 1000)
+    assert columns.landed(flight), "room came free"
+    assert used(columns)["n1"] == (0, 0)
+    assert not columns.landed(flight)
+
+
+def test_a_pod_under_way_that_nobody_tells_of_any_more():
+    """It has landed when it is seen: what becomes of it then is its own."""
+    columns = make_columns(nodes=[make_node(name="n1", cpu=8)])
+    columns.assume("team", "launcher", "n1", shape_of(make_template(cpu=1)))
+    flight = columns.send("team", "launcher", "launcher-abcde")
+    flight.answered = True
+    columns.forget("team", "launcher")
+    use = parse_use(make_pod(name="launcher-abcde", namespace="team", uid="u", node="n1", cpu=1))
+    columns.pod_changed(None, use)
+    columns.pod_changed(use, None)
+    assert used(columns)["n1"] == (0, 0)
+
+
 def dreams(count, start=0):
     """Return gangs that each ask for a resource of their own, which no node has."""
     return [
@@ -70,14 +111,14 @@ def offered(snapshot, name):
 def test_resources_that_nobody_offers():
     """They share a column where they are many, so that whoever invents them costs nothing."""
     columns = make_columns(nodes=[make_node()])
-    snapshot = freeze(columns, *dreams(10_000))
+    snapshot = freeze(columns, *dreams(2_000))
     assert len(snapshot.resources) < 100
     assert snapshot.resources[-1] == SHARED
     decisions = schedule(snapshot, DEFAULT)
     assert {d.verdict.reason for d in decisions} == {Reason.NO_NODE_LARGE_ENOUGH}
     said = {d.gang: d.verdict.message for d in decisions}
     assert said["team/0"].endswith("1 insufficient example.com/r0")
-    assert said["team/9999"].endswith(f"1 insufficient {SHARED}")
+    assert said["team/1999"].endswith(f"1 insufficient {SHARED}")
 
 
 def test_a_resource_that_comes_to_be_offered():

@@ -368,6 +368,23 @@ def test_a_resumed_launcher_goes_where_its_template_says_by_then(after):
     assert spec.get("nodeSelector", {}) == after
 
 
+def test_a_launcher_that_another_gang_scheduler_was_to_place_is_made_anew_on_resumption():
+    """Its batch Job cannot be given another one, and its pod would wait for ever."""
+    made = world("v2beta1")
+    made.edit(runPolicy={"suspend": True})
+    made.settle()
+    held = made.objects["Job", LAUNCHER]
+    held["spec"]["template"]["spec"]["schedulerName"] = "volcano"
+    made.settle()
+    assert made.objects["Job", LAUNCHER] is held, "as long as it is suspended it does no harm"
+    made.edit(runPolicy={"suspend": False})
+    made.settle()
+    batch = made.objects["Job", LAUNCHER]
+    assert batch["metadata"]["uid"] != held["metadata"]["uid"]
+    assert not batch["spec"].get("suspend")
+    assert "schedulerName" not in batch["spec"]["template"]["spec"]
+
+
 def test_a_resumed_launcher_still_waits_for_its_workers():
     """For those that are wanted, not for those that happen to be there."""
     policy = {"launcherCreationPolicy": "WaitForWorkersReady"}

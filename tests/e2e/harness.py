@@ -23,7 +23,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import stock
 import urllib3
@@ -150,7 +150,7 @@ class Api:
             found, key=lambda o: (o["metadata"]["creationTimestamp"], o["metadata"]["name"])
         )
 
-    def create(self, document: Json) -> Json:
+    def create(self, document: Json, query: str = "") -> Json:
         """Create an object; of a namespaced kind in this namespace."""
         path = self.path(document["kind"])
         if "/namespaces/" in path:
@@ -160,12 +160,12 @@ class Api:
             }
         if document["kind"] in ("TFJob", "MPIJob"):
             path = path.replace("kubeflow.org/v1/", f"{document['apiVersion']}/")
-        return self.send("POST", path, document)
+        return self.send("POST", path + query, document)
 
-    def apply_file(self, path: Path) -> list[Json]:
-        """Apply the documents of a YAML file with kubectl, as a user does."""
-        self.kubectl("apply", "-n", self.namespace, "-f", str(path))
-        return [d for d in yaml.safe_load_all(path.read_text()) if d]
+    def create_file(self, path: Path) -> list[Json]:
+        """Create the documents of a YAML file, as strictly read as kubectl has it."""
+        documents = [d for d in yaml.safe_load_all(path.read_text()) if d]
+        return [self.create(document, "?fieldValidation=Strict") for document in documents]
 
     def kubectl(self, *words: str, check: bool = True) -> str:
         """Run kubectl and return what it printed."""
@@ -665,17 +665,23 @@ class Proxy(Protocol):
 
 
 class Operators:
-    """All operators of this process. One works on for the next story that wants it so."""
+    """All operators of this process. One works on for the next story that wants it so.
+
+    It ends before any other begins that it is not lent for: whoever starts one has its account
+    made, and finds none beside it.
+    """
+
+    _kept: ClassVar[tuple[object, Operator] | None] = None
 
     def __init__(self, folder: Path) -> None:
         """Write their files there."""
         self._folder = folder
         self._numbers = itertools.count()
-        self._kept: tuple[object, Operator] | None = None
 
-    def stop(self) -> None:
+    @classmethod
+    def stop(cls) -> None:
         """End the one that nobody uses at present."""
-        kept, self._kept = self._kept, None
+        kept, Operators._kept = cls._kept, None
         if kept:
             kept[1].stop()
             kept[1].check_log()
@@ -699,11 +705,10 @@ class Operators:
             key = () if fresh else (cluster.server, overlay, flags, through)
             kept = self._kept
             if kept and kept[0] == key and kept[1].fit and ready and not given:
-                self._kept = None
+                Operators._kept = None
                 kept[1].begin()
                 given.append(kept)
                 return kept[1]
-            self.stop()
             made = self._new(cluster, flags, overlay, through)
             given.append((key, made))
             made.start(ready=ready)
@@ -728,14 +733,18 @@ class Operators:
             for _, made in given:
                 ends.callback(made.check_log)
             if len(given) == 1 and on and given[0][0] and given[0][1].fit:
-                (self._kept,) = given
+                (Operators._kept,) = given
             else:
                 for _, made in given:
                     ends.callback(made.stop)
 
 
 def account_config(cluster: Cluster, folder: Path, overlay: str) -> Path:
-    """Install an overlay's roles, and no others, and return its ServiceAccount's kubeconfig."""
+    """Install an overlay's roles, and no others, and return its ServiceAccount's kubeconfig.
+
+    Who worked with others ends before.
+    """
+    Operators.stop()
     api = Api(cluster, OPERATOR_NAMESPACE)
     if ROLES.get(cluster.server) != overlay:
         install_roles(api, overlay)

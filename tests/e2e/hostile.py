@@ -196,11 +196,6 @@ TWISTS: Mapping[str, Twist] = {
 """What is wrong with a job -> how it comes about."""
 
 
-OPEN = ("critical-anywhere", "high-anywhere")
-"""Twists that do harm as yet: a priority that pods may not have counts if only the job names it,
-and where they tolerate the taints of the victim's nodes its running pods are evicted."""
-
-
 def roles(document: Json) -> Json:
     """Return the roles of a job."""
     found: Json
@@ -210,7 +205,7 @@ def roles(document: Json) -> Json:
 
 def of_tenant() -> Iterator[Document]:
     """Yield every twist of every sort of job."""
-    for twist, sort in ((t, s) for t in TWISTS if t not in OPEN for s in SORTS):
+    for twist, sort in ((t, s) for t in TWISTS for s in SORTS):
         assert "Worker" in roles_of(sort)
         body = job(sort, f"{twist}-{sort.lower()}", run="forever", cpu="1", backoffLimit=1)
         policy = body["spec"]["runPolicy"]

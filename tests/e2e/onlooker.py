@@ -93,12 +93,9 @@ class Onlooker:
 
     def _list(self, kind: str, path: str) -> str:
         listing = json.loads(self._pool.request("GET", path, timeout=30.0).data)
-        there = {(o["metadata"]["namespace"], o["metadata"]["name"]) for o in listing["items"]}
-        for _, *where in [key for key in list(self.state) if key[0] == kind]:
-            if tuple(where) not in there:
-                self._take(kind, "DELETED", self.state[kind, where[0], where[1]])
-        for found in listing["items"]:
-            self._take(kind, "ADDED", found)
+        known = {key: found for key, found in self.state.items() if key[0] == kind}
+        for event, found in caught_up(known.values(), listing["items"]):
+            self._take(kind, event, found)
         return str(listing["metadata"]["resourceVersion"])
 
     def _watch(self, kind: str, path: str, version: str) -> str:
@@ -130,6 +127,22 @@ class Onlooker:
             else:
                 self.state[key] = found
             self._news.notify_all()
+
+
+def caught_up(known: Iterable[Json], listed: Sequence[Json]) -> Iterator[tuple[str, Json]]:
+    """Yield what has happened until a list was made: first all that came free, then the rest.
+
+    Of what happened in between nobody knows the order, and nothing is to be said to have been at
+    once that may have come one after the other.
+    """
+    there = {found["metadata"]["uid"] for found in listed}
+    yield from (("DELETED", old) for old in known if old["metadata"]["uid"] not in there)
+    yield from (("ADDED", found) for found in listed if _is_over(found))
+    yield from (("ADDED", found) for found in listed if not _is_over(found))
+
+
+def _is_over(pod: Json) -> bool:
+    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
 
 
 Rank = tuple[str, str, str, str]
@@ -189,7 +202,7 @@ def twins(seen: Iterable[Seen]) -> Iterator[str]:
         if place is None:
             continue
         uid = one.object["metadata"]["uid"]
-        over = one.gone or one.object.get("status", {}).get("phase") in ("Succeeded", "Failed")
+        over = one.gone or _is_over(one.object)
         if over:
             there[place].pop(uid, None)
         elif uid not in there[place]:
@@ -265,7 +278,7 @@ def overfull(seen: Iterable[Seen], cpus: Mapping[str, float]) -> Iterator[str]:
         if not node:
             continue
         uid = one.object["metadata"]["uid"]
-        over = one.gone or one.object.get("status", {}).get("phase") in ("Succeeded", "Failed")
+        over = one.gone or _is_over(one.object)
         if over:
             held[node].pop(uid, None)
         else:

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import yaml
-from harness import Api, Json, of_job
+from harness import Api, Json, condition, of_job
 
 CRDS = Path(__file__).parent / "crds"
 OWN_CRD = Path(__file__).parents[2] / "crds" / "scheduling.incubator.k8s.io_podgroups.yaml"
@@ -19,17 +20,28 @@ BUDGETS = "/apis/policy/v1/namespaces/{ns}/poddisruptionbudgets"
 GROUP_NAME = "scheduling.k8s.io/group-name"
 
 
+CRD = "CustomResourceDefinition"
+
+
 def install(api: Api, file: Path) -> None:
-    """Apply a CRD and return once it is served."""
-    name = yaml.safe_load(file.read_text())["metadata"]["name"]
-    api.kubectl("apply", "-f", str(file))
-    api.kubectl("wait", "--for=condition=Established", f"crd/{name}", "--timeout=60s")
+    """Create a CRD, if it is not there, and return once its objects can be listed."""
+    document = yaml.safe_load(file.read_text())
+    name, spec = document["metadata"]["name"], document["spec"]
+    if api.find(CRD, name) is None:
+        api.create(document)
+    api.wait(CRD, lambda found: condition(found[name], "Established") == "True", what=name)
+    for version in spec["versions"]:
+        listed = f"/apis/{spec['group']}/{version['name']}/{spec['names']['plural']}"
+        while version["served"] and api.find(listed, "") is None:
+            pass  # the server takes a moment after it has said so
 
 
 def remove(api: Api, file: Path) -> None:
     """Delete a CRD and return once it is gone."""
     name = yaml.safe_load(file.read_text())["metadata"]["name"]
-    api.kubectl("delete", "crd", name, "--ignore-not-found", "--timeout=60s")
+    if api.find(CRD, name) is not None:
+        api.delete(CRD, name)
+        api.wait(CRD, lambda found: name not in found, what=f"{name} gone")
 
 
 @contextmanager
@@ -75,12 +87,12 @@ def bind(api: Api, made: list[Json], node: str) -> None:
         api.send("POST", api.path("Pod", name, "binding"), {**body, "target": target})
 
 
-def applied(api: Api, folder: Path, document: Json) -> Json:
-    """Apply a job with kubectl, which leaves its own annotation on it."""
-    file = folder / "job.yaml"
-    file.write_text(yaml.safe_dump(document))
-    api.apply_file(file)
-    return api.get("TFJob", document["metadata"]["name"])
+def applied(api: Api, document: Json) -> Json:
+    """Create a job with the annotation that kubectl leaves on it."""
+    notes = document["metadata"].get("annotations", {})
+    last = {"kubectl.kubernetes.io/last-applied-configuration": json.dumps(document)}
+    metadata = {**document["metadata"], "annotations": {**notes, **last}}
+    return api.create({**document, "metadata": metadata})
 
 
 def owned_by(job: Json) -> list[Json]:

@@ -76,7 +76,10 @@ class Story:
     @property
     def document(self) -> Json:
         """The job."""
-        fields = {"run": "1", "cpu": "1", **FATES[self.fate][0]}
+        # What would run on for ever takes no nodes from those that are late.
+        stays = self.fate == "late" or self.sort in LAUNCHED
+        policy = {"cleanPodPolicy": "Running"} if stays else {}
+        fields = {"run": "1", "cpu": "1", **policy, **FATES[self.fate][0]}
         return job(self.sort, self.name, **fields)
 
 

@@ -7,7 +7,6 @@ The schedulers themselves are not there; the tests say what they would write.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from harness import Api, Json, Refused, StartOperator, add_nodes, tfjob, verdict
@@ -80,7 +79,7 @@ def noted(document: Json, **annotations: str) -> Json:
 
 
 def test_volcano_admits_first_then_pods_come_at_once(
-    api: Api, volcano: None, priority: str, start_operator: StartOperator, tmp_path: Path
+    api: Api, volcano: None, priority: str, start_operator: StartOperator
 ) -> None:
     """Exact group and links; no pod before Inqueue; gone when the job has succeeded."""
     start_operator("--gang-scheduler-name=volcano", overlay="volcano")
@@ -94,7 +93,7 @@ def test_volcano_admits_first_then_pods_come_at_once(
         schedulingPolicy={"queue": "research", "priorityClass": priority},
         cleanPodPolicy="All",
     )
-    job = applied(api, tmp_path, noted(document, team="vision"))
+    job = applied(api, noted(document, team="vision"))
     made = group(api, VOLCANO, "mnist")
     assert written(made) == expected(
         "scheduling.volcano.sh/v1beta1",
@@ -229,7 +228,6 @@ def test_scheduler_plugins_gets_its_group_and_pods_at_once(
     scheduler_plugins: None,
     priority: str,
     start_operator: StartOperator,
-    tmp_path: Path,
 ) -> None:
     """Exact group and label, no scheduler's name made up; what it cannot express is told."""
     start_operator("--gang-scheduler-name=scheduler-plugins", overlay="scheduler-plugins")
@@ -246,7 +244,7 @@ def test_scheduler_plugins_gets_its_group_and_pods_at_once(
             "minResources": {"cpu": "1500m"},
         },
     )
-    job = applied(api, tmp_path, document)
+    job = applied(api, document)
     made = group(api, SCHEDULER_PLUGINS, "mnist")
     assert written(made) == expected(
         "scheduling.x-k8s.io/v1alpha1",
@@ -276,14 +274,14 @@ def test_scheduler_plugins_gets_its_group_and_pods_at_once(
 
 
 def test_kube_batch_gets_a_group_where_it_can(
-    api: Api, priority: str, start_operator: StartOperator, tmp_path: Path
+    api: Api, priority: str, start_operator: StartOperator
 ) -> None:
     """PodGroup with the fields kube-batch knows, annotation and scheduler's name on each pod."""
     start_operator("--enable-gang-scheduling", overlay="kube-batch")
     document = tfjob(
         "mnist", workers=2, schedulingPolicy={"queue": "research", "priorityClass": priority}
     )
-    job = applied(api, tmp_path, noted(document, team="vision"))
+    job = applied(api, noted(document, team="vision"))
     made = group(api, "PodGroup", "mnist")
     assert written(made) == expected(
         "scheduling.incubator.k8s.io/v1alpha1",
@@ -350,7 +348,7 @@ def events_of(found: dict[str, Json], reason: str) -> list[Json]:
 
 
 def test_kube_batch_without_its_api_gets_a_disruption_budget(
-    api: Api, no_own_group: None, start_operator: StartOperator, tmp_path: Path
+    api: Api, no_own_group: None, start_operator: StartOperator
 ) -> None:
     """The way of the old days, to which `auto` falls back where PodGroup is not served.
 
@@ -358,7 +356,7 @@ def test_kube_batch_without_its_api_gets_a_disruption_budget(
     """
     start_operator("--gang-scheduler-name=kube-batch", overlay="kube-batch", fresh=True)
     (node,) = add_nodes(api, {"cpu": "8"})
-    job = applied(api, tmp_path, tfjob("mnist", workers=2, run="1"))
+    job = applied(api, tfjob("mnist", workers=2, run="1"))
     first = group(api, BUDGETS, "mnist")
     assert written(first) == budget(job, 2)
     for pod in pods(api, "mnist", 2):

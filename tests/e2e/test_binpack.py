@@ -24,7 +24,7 @@ def nodes_of_seed(api: Api) -> list[str]:
     One PS and four workers with a GPU each, on two nodes with four GPUs each.
     """
     add_nodes(api, NODE, NODE)
-    api.apply_file(SEEDS / "tfjob-v1-binpack.yaml")
+    api.create_file(SEEDS / "tfjob-v1-binpack.yaml")
     pods = api.wait_pods(5, "Running", "tf-smoke-gpu")
     by_name = {pod["metadata"]["name"]: node_of(pod) for pod in pods}
     return [by_name[name] for name in sorted(by_name)]

@@ -5,58 +5,59 @@ from __future__ import annotations
 
 import copy
 import json
-import os
-import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import kinds
 import pytest
-import yaml
 from harness import Api, Operators, Refused, own_namespace
 from mpi import mpijob
 
 from muster.local.handle import Cluster
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
-ROOT = Path(__file__).parents[2]
 Json = dict[str, Any]
+CLUSTER_WIDE = ("Queue", "CustomResourceDefinition")
 WORKER: dict[str, Any] = {
     "replicas": 2,
     "template": {"spec": {"containers": [{"name": "tensorflow", "image": "mnist"}]}},
 }
 
 
-class Kubectl:
-    """kubectl as a user types it."""
+def place(api: Api, document: Json) -> str:
+    """Return the path of the collection that a document belongs to."""
+    space = "" if document["kind"] in CLUSTER_WIDE else f"/namespaces/{api.namespace}"
+    return f"/apis/{document['apiVersion']}{space}/{document['kind'].lower()}s"
 
-    def __init__(self, api: Api) -> None:
-        """Speak to that cluster, about that namespace."""
-        self._api = api
 
-    def __call__(self, *words: str, stdin: object = None) -> str:
-        """Return everything it printed; a document given is its standard input."""
-        done = subprocess.run(
-            ["kubectl", "-n", self._api.namespace, *words],
-            env={**os.environ, **self._api.cluster.env()},
-            input=None if stdin is None else json.dumps(stdin),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-        return done.stdout
+def apply(api: Api, document: Json) -> str:
+    """Return what the server says when it is asked as kubectl asks it, by its word for that.
 
-    def apply(self, document: dict[str, Any]) -> str:
-        """Apply a document."""
-        return self("apply", "-f", "-", stdin=document)
+    Half of what the command takes goes into its own start.
+    """
+    path = place(api, document)
+    here = f"{path}/{document['metadata']['name']}"
+    try:
+        found = api.find(here, "")
+        if found is None:
+            api.send("POST", f"{path}?fieldValidation=Strict", document)
+            return "created"
+        version = {"resourceVersion": found["metadata"]["resourceVersion"]}
+        whole = {**document, "metadata": {**document["metadata"], **version}}
+        api.send("PUT", f"{here}?fieldValidation=Strict", whole)
+    except Refused as error:
+        return str(error)
+    return "configured"
 
-    def get(self, *words: str) -> dict[str, Any]:
-        """Return an object as the server has it."""
-        document: dict[str, Any] = json.loads(self("get", *words, "-o", "json"))
-        return document
+
+def stored(api: Api, plural: str, name: str, version: str = "v1") -> Json:
+    """Return a job as the server has it in that version."""
+    return api.send(
+        "GET", f"/apis/kubeflow.org/{version}/namespaces/{api.namespace}/{plural}/{name}"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -67,21 +68,13 @@ def api(local_cluster: Cluster, operators: Operators) -> Iterator[Api]:
         yield made
 
 
-@pytest.fixture(scope="module")
-def kubectl(api: Api) -> Kubectl:
-    """Give kubectl for that namespace."""
-    return Kubectl(api)
-
-
 def refusal(api: Api, document: dict[str, Any]) -> str:
     """Return what the server says when this is applied, nothing if it would take it.
 
     It is asked as kubectl asks it, which says the same after words of its own.
     """
-    group, plural = document["apiVersion"], f"{document['kind'].lower()}s"
-    path = f"/apis/{group}/namespaces/{api.namespace}/{plural}"
     try:
-        api.send("POST", f"{path}?dryRun=All&fieldValidation=Strict", document)
+        api.send("POST", f"{place(api, document)}?dryRun=All&fieldValidation=Strict", document)
     except Refused as error:
         return str(error)
     return ""
@@ -109,15 +102,15 @@ def container(**fields: Any) -> dict[str, Any]:
     return {"Worker": replica}
 
 
-def test_the_old_clean_up_is_kept_for_old_versions(kubectl: Kubectl) -> None:
+def test_the_old_clean_up_is_kept_for_old_versions(api: Api) -> None:
     """It is stored, so that it is there whatever version is read later."""
-    kubectl.apply(job("old", version="v1beta1"))
-    kubectl.apply(job("new"))
-    assert kubectl.get("tfjobs.v1.kubeflow.org", "old")["spec"]["cleanPodPolicy"] == "Running"
-    assert "cleanPodPolicy" not in kubectl.get("tfjob", "new")["spec"]
+    apply(api, job("old", version="v1beta1"))
+    apply(api, job("new"))
+    assert stored(api, "tfjobs", "old")["spec"]["cleanPodPolicy"] == "Running"
+    assert "cleanPodPolicy" not in stored(api, "tfjobs", "new")["spec"]
 
 
-def test_what_people_paste_is_accepted(kubectl: Kubectl) -> None:
+def test_what_people_paste_is_accepted(api: Api, tmp_path: Path) -> None:
     """Nulls, metadata that no pod inherits, roles in lower case, two chiefs."""
     replica = copy.deepcopy(WORKER)
     replica["template"]["metadata"] = {
@@ -128,7 +121,9 @@ def test_what_people_paste_is_accepted(kubectl: Kubectl) -> None:
     replica["template"]["spec"]["containers"][0]["resources"] = None
     one = {**WORKER, "replicas": 1}
     replicas = {"worker": replica, "Chief": one, "master": one, "PS": None}
-    assert "created" in kubectl.apply(job("pasted", tfReplicaSpecs=replicas))
+    pasted = tmp_path / "job.yaml"
+    pasted.write_text(json.dumps(job("pasted", tfReplicaSpecs=replicas)))
+    assert "created" in api.kubectl("apply", "-n", api.namespace, "-f", str(pasted))
 
 
 def lists(schema: Json, definitions: Json, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -142,11 +137,11 @@ def lists(schema: Json, definitions: Json, path: str = "") -> Iterator[tuple[str
         yield from lists(field, definitions, f"{path}.{name}")
 
 
-def test_the_lists_of_a_template_are_told_apart_as_a_pods_are(api: Api, kubectl: Kubectl) -> None:
+def test_the_lists_of_a_template_are_told_apart_as_a_pods_are(api: Api) -> None:
     """All of them, by what this very server says of its own type."""
     definitions = api.send("GET", "/openapi/v2")["definitions"]
     pod = dict(lists(definitions["io.k8s.api.core.v1.PodTemplateSpec"], definitions))
-    crd = kubectl.get("crd", "tfjobs.kubeflow.org")["spec"]["versions"][0]
+    crd = api.get("CustomResourceDefinition", "tfjobs.kubeflow.org")["spec"]["versions"][0]
     spec = crd["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     role = spec["tfReplicaSpecs"]["additionalProperties"]["properties"]["template"]
     job = dict(lists(role, {}))
@@ -156,7 +151,7 @@ def test_the_lists_of_a_template_are_told_apart_as_a_pods_are(api: Api, kubectl:
     assert sum(job[path][0] == "map" for path in known) > 20
 
 
-def test_two_managers_share_a_template(kubectl: Kubectl) -> None:
+def test_two_managers_share_a_template(api: Api) -> None:
     """Each keeps its containers, variables and ports; neither takes away the other's."""
 
     def part(*containers: Json) -> Json:
@@ -164,11 +159,15 @@ def test_two_managers_share_a_template(kubectl: Kubectl) -> None:
         return job("shared", tfReplicaSpecs={"Worker": {"template": template}})
 
     def applied(manager: str, document: Json) -> str:
-        words = ("apply", "--server-side", f"--field-manager={manager}", "-f", "-")
-        return kubectl(*words, stdin=document)
+        path = f"{api.path('TFJob', 'shared')}?fieldManager={manager}"
+        try:
+            api.send("PATCH", path, document, "application/apply-patch+yaml")
+        except Refused as error:
+            return str(error)
+        return ""
 
-    def stored() -> dict[str, Json]:
-        spec = kubectl.get("tfjob", "shared")["spec"]["tfReplicaSpecs"]["Worker"]["template"]
+    def containers() -> dict[str, Json]:
+        spec = stored(api, "tfjobs", "shared")["spec"]["tfReplicaSpecs"]["Worker"]["template"]
         return {container["name"]: container for container in spec["spec"]["containers"]}
 
     own = {
@@ -182,11 +181,11 @@ def test_two_managers_share_a_template(kubectl: Kubectl) -> None:
         "env": [{"name": "B", "value": "2"}],
         "ports": [{"containerPort": 9000}],
     }
-    assert "serverside-applied" in applied("author", part(own))
-    assert "serverside-applied" in applied("platform", part(theirs, {"name": "log", "image": "l"}))
+    assert applied("author", part(own)) == ""
+    assert applied("platform", part(theirs, {"name": "log", "image": "l"})) == ""
     own["image"] = "train:2"
-    assert "serverside-applied" in applied("author", part(own))
-    found = stored()
+    assert applied("author", part(own)) == ""
+    found = containers()
     assert list(found) == ["tensorflow", "log"]
     assert found["tensorflow"]["image"] == "train:2"
     assert found["tensorflow"]["env"] == [*own["env"], *theirs["env"]]
@@ -194,7 +193,7 @@ def test_two_managers_share_a_template(kubectl: Kubectl) -> None:
     assert ports == [(2222, "TCP"), (9000, "TCP")]
     assert "conflict" in applied("platform", part({"name": "tensorflow", "image": "other"}))
     applied("platform", part({"name": "log", "image": "l"}))
-    assert [entry["name"] for entry in stored()["tensorflow"]["env"]] == ["A"]
+    assert [entry["name"] for entry in containers()["tensorflow"]["env"]] == ["A"]
 
 
 def on_nodes(where: str, operator: str, value: str) -> dict[str, Any]:
@@ -338,60 +337,60 @@ def test_a_mistake_of_a_kind_is_told_at_apply(
     assert said in refusal(api, of_kind(kind, **spec))
 
 
-def test_a_queue_can_be_set_and_taken_away_but_not_changed(kubectl: Kubectl) -> None:
+def test_a_queue_can_be_set_and_taken_away_but_not_changed(api: Api) -> None:
     """The rule is one of transition: it needs a queue before and after."""
     policy = {"schedulingPolicy": {"queue": "a"}}
     other = {"schedulingPolicy": {"queue": "b"}}
-    assert "created" in kubectl.apply(job("queued", runPolicy=policy))
-    said = kubectl.apply(job("queued", runPolicy=other))
+    assert "created" in apply(api, job("queued", runPolicy=policy))
+    said = apply(api, job("queued", runPolicy=other))
     assert "spec.runPolicy.schedulingPolicy.queue is immutable" in said
-    assert "configured" in kubectl.apply(job("queued"))
-    assert "configured" in kubectl.apply(job("queued", runPolicy=other))
+    assert "configured" in apply(api, job("queued"))
+    assert "configured" in apply(api, job("queued", runPolicy=other))
 
 
-def test_the_manager_stays(kubectl: Kubectl) -> None:
+def test_the_manager_stays(api: Api) -> None:
     """It can neither be changed nor set nor taken away later."""
     ours = {"managedBy": "kubeflow.org/training-operator"}
     theirs = {"managedBy": "kueue.x-k8s.io/multikueue"}
-    assert "created" in kubectl.apply(job("managed", runPolicy=ours))
+    assert "created" in apply(api, job("managed", runPolicy=ours))
     for policy in (theirs, {}):
-        assert "field is immutable" in kubectl.apply(job("managed", runPolicy=policy))
-    assert "created" in kubectl.apply(job("unmanaged"))
-    assert "field is immutable" in kubectl.apply(job("unmanaged", runPolicy=ours))
+        assert "field is immutable" in apply(api, job("managed", runPolicy=policy))
+    assert "created" in apply(api, job("unmanaged"))
+    assert "field is immutable" in apply(api, job("unmanaged", runPolicy=ours))
 
 
 @pytest.fixture
-def lax(kubectl: Kubectl) -> Iterator[Callable[[], str]]:
+def lax(api: Api) -> Iterator[Callable[[], str]]:
     """Serve TFJobs without some of the rules; give what installs those that are shipped."""
-    crd = yaml.safe_load((ROOT / "crds" / "kubeflow.org_tfjobs.yaml").read_text())
+    found = api.get("CustomResourceDefinition", "tfjobs.kubeflow.org")
+    metadata = {"name": found["metadata"]["name"]}
+    crd = {key: found[key] for key in ("apiVersion", "kind", "spec")} | {"metadata": metadata}
     before = copy.deepcopy(crd)
     for version in before["spec"]["versions"]:
         spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
         del spec["tfReplicaSpecs"]["x-kubernetes-validations"]
         del spec["successPolicy"]["enum"]
-    assert "configured" in kubectl.apply(before)
-    yield lambda: kubectl.apply(crd)
-    kubectl.apply(crd)
+    assert "configured" in apply(api, before)
+    yield lambda: apply(api, crd)
+    apply(api, crd)
 
 
-def test_what_was_wrong_before_the_rules_stays_writable(
-    api: Api, kubectl: Kubectl, lax: Callable[[], str]
-) -> None:
+def test_what_was_wrong_before_the_rules_stays_writable(api: Api, lax: Callable[[], str]) -> None:
     """Rules and enums ratchet: a job of an older installation can still be edited and mended."""
     old = job("lax", tfReplicaSpecs={"Chief": WORKER}, successPolicy="Any")
-    while refusal(api, old):  # the server takes a moment to serve a changed schema
-        pass
-    assert "created" in kubectl.apply(old)
+    while refusal(api, old):
+        time.sleep(0.05)  # the server serves a changed schema after a moment, and says nothing
+    assert "created" in apply(api, old)
     assert "configured" in lax()
     refused = job("strict", tfReplicaSpecs={"Chief": WORKER})
     while "Forbidden" not in refusal(api, refused):
-        pass
+        time.sleep(0.05)
     edited = copy.deepcopy(old)
     edited["spec"]["tfReplicaSpecs"]["Chief"]["restartPolicy"] = "Never"
-    assert "configured" in kubectl.apply(edited)
+    assert "configured" in apply(api, edited)
     edited["spec"]["tfReplicaSpecs"]["Chief"]["replicas"] = 1
-    assert "configured" in kubectl.apply(edited)
-    assert "Forbidden" in kubectl.apply(old)
+    assert "configured" in apply(api, edited)
+    assert "Forbidden" in apply(api, old)
 
 
 @pytest.mark.parametrize(
@@ -402,15 +401,15 @@ def test_what_was_wrong_before_the_rules_stays_writable(
         ("mpijobs.spec.mpiReplicaSpecs.template.spec.containers.resources", "limits"),
     ],
 )
-def test_fields_are_explained(kubectl: Kubectl, field: str, said: str) -> None:
+def test_fields_are_explained(api: Api, field: str, said: str) -> None:
     """What may be written where, also inside the pod template; each field of ours in words."""
-    text = kubectl("explain", field)
+    text = api.kubectl("explain", field)
     assert said in text
     ours = "template" not in field
     assert not ours or "<no description>" not in text.partition("FIELDS")[0], text
 
 
-def test_groups_and_queues_take_kube_batchs_fields(kubectl: Kubectl) -> None:
+def test_groups_and_queues_take_kube_batchs_fields(api: Api) -> None:
     """Spec and status go through one door, and a wrong quantity is told."""
     group = {
         "apiVersion": "scheduling.incubator.k8s.io/v1alpha1",
@@ -419,20 +418,20 @@ def test_groups_and_queues_take_kube_batchs_fields(kubectl: Kubectl) -> None:
         "spec": {"minMember": 6, "queue": "q", "minResources": {"cpu": 6}},
         "status": {"phase": "Pending", "running": 0},
     }
-    assert "created" in kubectl.apply(group)
-    assert kubectl.get("podgroup", "qj-1")["status"] == group["status"]
+    assert "created" in apply(api, group)
+    assert api.get("PodGroup", "qj-1")["status"] == group["status"]
     queue = {
         "apiVersion": "scheduling.incubator.k8s.io/v1alpha1",
         "kind": "Queue",
         "metadata": {"name": "q"},
         "spec": {"weight": 2, "capability": {"cpu": "1x"}},
     }
-    assert "spec.capability.cpu" in kubectl.apply(queue)
+    assert "spec.capability.cpu" in apply(api, queue)
     queue["spec"] = {"weight": -1}
-    assert "spec.weight" in kubectl.apply(queue)
+    assert "spec.weight" in apply(api, queue)
     queue["spec"] = {"weight": 2, "capability": {"cpu": "100"}}
-    assert "created" in kubectl.apply(queue)
-    assert "deleted" in kubectl("delete", "queue", "q")
+    assert "created" in apply(api, queue)
+    api.delete("Queue", "q")
 
 
 def mpi(version: str, name: str = "mistake", **roles: Any) -> dict[str, Any]:
@@ -456,25 +455,20 @@ V2_DEFAULTS = {
 }
 
 
-def test_mpijobs_keep_what_each_version_wrote(kubectl: Kubectl) -> None:
+def test_mpijobs_keep_what_each_version_wrote(api: Api) -> None:
     """Both are read in both, whole; v2beta1's defaults are stored, v1 gets none."""
     old, new = mpi("v1", "old"), mpi("v2beta1", "new")
     old["spec"] |= {"mainContainer": "main", "cleanPodPolicy": "All", "slotsPerWorker": 2}
     new["spec"] |= {"launcherCreationPolicy": "WaitForWorkersReady", "mpiImplementation": "Intel"}
-    assert "created" in kubectl.apply(old)
-    assert "created" in kubectl.apply(new)
+    assert "created" in apply(api, old)
+    assert "created" in apply(api, new)
     for version in ("v1", "v2beta1"):
-        read = kubectl.get(f"mpijobs.{version}.kubeflow.org", "new")["spec"]
+        read = stored(api, "mpijobs", "new", version)["spec"]
         wanted = {**V2_DEFAULTS, "launcherCreationPolicy": "WaitForWorkersReady"}
         assert {key: read[key] for key in wanted} == {**wanted, "mpiImplementation": "Intel"}
-        assert (
-            kubectl.get(f"mpijobs.{version}.kubeflow.org", "old")["spec"]["mainContainer"]
-            == "main"
-        )
-    assert "mpiImplementation" not in kubectl.get("mpijobs.v1.kubeflow.org", "old")["spec"]
-    patch = ("-p", '{"spec":{"runPolicy":{"suspend":true}}}')
-    said = kubectl("patch", "mpijobs.v2beta1.kubeflow.org", "old", "--type=merge", *patch)
-    assert "patched" in said
+        assert stored(api, "mpijobs", "old", version)["spec"]["mainContainer"] == "main"
+    assert "mpiImplementation" not in stored(api, "mpijobs", "old")["spec"]
+    api.patch("MPIJob-v2beta1", "old", {"spec": {"runPolicy": {"suspend": True}}})
 
 
 MISTAKES_OF_MPI = [
@@ -511,13 +505,11 @@ def test_a_mistake_of_an_mpijob_is_told_at_apply(
     assert said in refusal(api, made)
 
 
-def test_an_mpijob_of_v1_may_have_what_v2beta1_refuses(kubectl: Kubectl) -> None:
+def test_an_mpijob_of_v1_may_have_what_v2beta1_refuses(api: Api) -> None:
     """No workers, and ExitCode: the launcher does the work."""
     made = mpi("v1", "lonely", Worker={"replicas": 0}, Launcher={"restartPolicy": "ExitCode"})
-    assert "created" in kubectl.apply(made)
-    patch = ("-p", '{"spec":{"runPolicy":{"suspend":true}}}')
-    said = kubectl("patch", "mpijobs.v2beta1.kubeflow.org", "lonely", "--type=merge", *patch)
-    assert "patched" in said
+    assert "created" in apply(api, made)
+    api.patch("MPIJob-v2beta1", "lonely", {"spec": {"runPolicy": {"suspend": True}}})
 
 
 def scaled(api: Api, kind: str, name: str, replicas: int) -> str:

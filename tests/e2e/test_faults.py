@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whatever happens between the operator and its server, or to itself: each job ends as it would.
 
-Random schedules of jobs and faults. `make faults FAULT_SEEDS=17` plays one of them again, with
-those that shared its operator's life.
+Random schedules of jobs and faults. `make faults
+FAULT_SEEDS=17` plays one of them again, with those that shared its operator's life.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import schedules
-from harness import condition, tfjob
+from harness import Operators, condition, tfjob
 from onlooker import Rank
 from tally import Tally
 from troubled import CPUS, NODES, Outcome, Player, Replicas
@@ -23,18 +23,12 @@ from troubled import CPUS, NODES, Outcome, Player, Replicas
 from muster.local import handle
 from muster.local.handle import Cluster
 
-pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.long,
-    pytest.mark.skipif(
-        "MUSTER_FAULT_SEEDS" not in os.environ, reason="`make faults` and `make nightly` run it"
-    ),
-]
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 NODE = {"cpu": str(CPUS)}
 """All that a node has."""
-WHOLE = "MUSTER_FAULT_SEEDS" in os.environ
-SEEDS = schedules.seeds(os.environ.get("MUSTER_FAULT_SEEDS") or "0-15")
+WHOLE = "MUSTER_TAKEOVERS" in os.environ
+SEEDS = schedules.seeds(os.environ.get("MUSTER_FAULT_SEEDS") or "0-31")
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +93,18 @@ def test_the_server_is_restored_from_a_backup(player: Player, tmp_path: Path) ->
         replicas.mind()
     finally:
         replicas.stop()
+    assert replicas.wrong == []
+
+
+def test_nobody_works_beside_them(player: Player, operators: Operators) -> None:
+    """Who works on for later stories ends before a life begins: it would decide on its own."""
+    with operators.lending(player.cluster, lambda: True) as start:
+        other = start()
+    assert other.running
+    replicas = Replicas(player.cluster, player.folder, player.proxy, 1)
+    replicas.start()
+    replicas.stop()
+    assert not other.running
     assert replicas.wrong == []
 
 

@@ -9,15 +9,12 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import hostile
-import onlooker
 import psutil
 import pytest
 import urllib3
@@ -27,22 +24,17 @@ from harness import (
     Operator,
     Refused,
     StartOperator,
-    add_nodes,
-    condition,
     own_namespace,
-    phase_of,
-    tfjob,
-    verdict,
 )
 from hostile import EDITOR, TENANT, Document
-from kinds import finish, job, size
 from onlooker import Onlooker
+from victim import CLASS, CLASSES, Record, Victim, leave_home, make_home
 
 from muster.local.handle import Cluster
 from sorts import SORTS
 
 ASKED = os.environ.get("MUSTER_HOSTILE", "")
-"""`whole` or `sample`; empty: it takes too long beside all other stories."""
+"""`whole` or `sample`; empty: neither."""
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.long,
@@ -53,9 +45,6 @@ WHOLE = ASKED == "whole"
 ALONE, AT_ONCE, SEED = 12, 60, int(os.environ.get("MUSTER_HOSTILE_SEED") or "1")
 POLICY = Path(__file__).parents[2] / "examples" / "policies" / "preempt.yaml"
 FLAGS = (f"--scheduler-conf={POLICY}", "--schedule-period=200ms")
-POOL = "example.com/pool"
-SLACK = 4.0
-"""Seconds that something may take longer on a machine that is busy with what is refused."""
 RIGHTS: dict[str, list[Json]] = {
     TENANT: [{"apiGroups": ["kubeflow.org"], "resources": ["*"], "verbs": ["create", "delete"]}],
     EDITOR: [
@@ -77,7 +66,8 @@ QUOTA: Json = {
                 {
                     "scopeName": "PriorityClass",
                     "operator": "In",
-                    "values": ["system-node-critical", "system-cluster-critical", "hostile-high"],
+                    "values": ["system-node-critical", "system-cluster-critical"]
+                    + [f"{CLASS}-{name}" for name in CLASSES],
                 }
             ]
         },
@@ -138,223 +128,91 @@ class Writer:
             return pool.request(method, url, json=body, headers=headers, timeout=60)
 
 
-@dataclass
-class Record:
-    """How a victim's jobs fared."""
-
-    conditions: dict[str, frozenset[tuple[str, str]]] = field(default_factory=dict)
-    runs: dict[tuple[str, str, str], int] = field(default_factory=dict)
-    """By job, role and index."""
-    seconds: dict[str, float] = field(default_factory=dict)
-    memory: int = 0
-
-    def worse(self, quiet: Record) -> list[str]:
-        """Return in what it is worse than in quiet."""
-        found = []
-        for name, said in quiet.conditions.items():
-            if self.conditions[name] != said:
-                found.append(f"{name}: {sorted(self.conditions[name])}, not {sorted(said)}")
-        for rank, count in self.runs.items():
-            if count != quiet.runs.get(rank):
-                found.append(f"{rank} ran {count} times, not {quiet.runs.get(rank)}")
-        for what, seconds in self.seconds.items():
-            if seconds > 2 * quiet.seconds[what] + SLACK:
-                found.append(f"{what}: {seconds:.1f} s, not {quiet.seconds[what]:.1f} s")
-        if self.memory > 1.3 * quiet.memory:
-            found.append(f"memory: {self.memory >> 20} MiB, not {quiet.memory >> 20} MiB")
-        return found
-
-
-@dataclass
-class Victim:
-    """Running and waiting gangs of every sort, and two of which one makes room for the other."""
-
-    api: Api
-    onlooker: Onlooker
-    record: Record = field(default_factory=Record)
-
-    def begin(self) -> None:
-        """Return when the one half runs and the other waits."""
-        self._first = len(self.onlooker.seen)
-        for sort in SORTS:
-            self._apply(_at_home(job(sort, f"run-{sort.lower()}", run="forever", cpu="1")))
-        self._until("runs", lambda: self._count("run-", "Running") == sum(map(size, SORTS)))
-        self._apply(_low_or_high("low"))
-        self._until("low runs", lambda: self._count("low", "Running") == 2)
-        for sort in SORTS:
-            self._apply(_at_home(job(sort, f"wait-{sort.lower()}", run="1", cpu="1")))
-        self._until("queued", lambda: all(verdict(j) for j in self._jobs("wait-")))
-
-    def go_on(self) -> None:
-        """Let room be made for one, the first half end, the other half run, the last come back."""
-        self._apply(_low_or_high("high"))
-        self._until("room is made", lambda: self._count("high", "Running") == 2)
-        for sort in SORTS:
-            finish(self.api, sort, f"run-{sort.lower()}")
-        waits = len(SORTS)
-        self._until("first half ends", lambda: self._ended("run-") == waits)
-        self._until("second half ends", lambda: self._ended("wait-") == waits)
-        self._until("low comes back", lambda: self._count("low", "Running") == 2)
-        for name in ("high", "low"):
-            finish(self.api, "TFJob", name)
-        self._until("all ends", lambda: self._ended("low") + self._ended("high") == 2)
-        self._note()
-
-    def probe(self, name: str) -> None:
-        """Let a small job run elsewhere, and fail if nobody looks after it."""
-        probe = _at_home(tfjob(name, workers=1, run="0"), "probes")
-        self._apply(probe)
-        self._until("a small job", lambda: self._ended(name) == 1, 20)
-        self.api.delete("TFJob", name)
-
-    def uids(self) -> dict[str, str]:
-        """Return name -> uid of its jobs."""
-        return {j["metadata"]["name"]: j["metadata"]["uid"] for j in self._jobs("")}
-
-    def _apply(self, body: Json) -> None:
-        self.api.create(body)
-
-    def _until(self, what: str, done: Callable[[], bool], seconds: float = 60) -> None:
-        began = time.monotonic()
-        ok = self.onlooker.wait(done, seconds)
-        took = time.monotonic() - began
-        self.record.seconds[what] = max(took, self.record.seconds.get(what, 0))
-        assert ok, f"{what}: not within {seconds} s"
-
-    def _objects(self, kinds: Sequence[str], prefix: str) -> Iterator[Json]:
-        here = self.api.namespace
-        state = self.onlooker.state.items()
-        return (
-            o
-            for (k, ns, n), o in list(state)
-            if k in kinds and ns == here and n.startswith(prefix)
-        )
-
-    def _jobs(self, prefix: str) -> list[Json]:
-        return list(self._objects([row.kind for row in SORTS.values()], prefix))
-
-    def _count(self, prefix: str, phase: str) -> int:
-        return sum(phase_of(pod) == phase for pod in self._objects(["Pod"], prefix))
-
-    def _ended(self, prefix: str) -> int:
-        return sum(condition(j, "Succeeded") == "True" for j in self._jobs(prefix))
-
-    def _note(self) -> None:
-        for found in self._jobs(""):
-            said = found["status"]["conditions"]
-            kept = {(c["type"], c.get("reason", "")) for c in said if c["status"] == "True"}
-            self.record.conditions[found["metadata"]["name"]] = frozenset(kept)
-        seen = self.onlooker.seen[self._first :]
-        for rank, count in onlooker.runs(seen).items():
-            if rank[0] == self.api.namespace and not rank[1].startswith("probe"):
-                self.record.runs[rank[1:]] = count
-
-
-def _at_home(body: Json, pool: str = "victims") -> Json:
-    """Return the job for nodes that others keep off."""
-    tolerated = [{"key": POOL, "value": pool, "effect": "NoSchedule"}]
-    for role in hostile.roles(body).values():
-        role["template"]["spec"].update(nodeSelector={POOL: pool}, tolerations=tolerated)
-    return body
-
-
-def _low_or_high(name: str) -> Json:
-    policy: Any = {"priorityClass": f"hostile-{name}"}
-    made = tfjob(name, workers=2, run="forever", schedulingPolicy=policy, backoffLimit=3)
-    made["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["priorityClassName"] = (
-        f"hostile-{name}"
-    )
-    return _at_home(made)
-
-
 @pytest.fixture(scope="module")
 def home(local_cluster: Cluster) -> Iterator[Api]:
     """Give nodes for the victim, one for its small jobs, and one for all others."""
     admin = Api(local_cluster, "default")
-    cpus = sum(map(size, SORTS)) + 2
-    made = [*add_nodes(admin, {"cpu": "12"}, {"cpu": str(cpus - 12)}, prefix="victims")]
-    made += add_nodes(admin, {"cpu": "2"}, prefix="probes")
-    for name in made:
-        pool = name.rpartition("-")[0]
-        taint = {"key": POOL, "value": pool, "effect": "NoSchedule"}
-        body = {"metadata": {"labels": {POOL: pool}}, "spec": {"taints": [taint]}}
-        admin.patch("Node", name, body)
-    made += add_nodes(admin, {"cpu": "4"}, prefix="tenants")
-    kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
-    for name, value in (("high", 1000), ("low", -10)):
-        admin.create({**kind, "metadata": {"name": f"hostile-{name}"}, "value": value})
+    make_home(admin)
     yield admin
-    for name in made:
-        admin.delete("Node", name)
-    for name in ("high", "low"):
-        admin.delete("PriorityClass", f"hostile-{name}")
+    leave_home(admin)
+
+
+@dataclass
+class Stage:
+    """Where the story is told, each time by an operator that knows of no other time."""
+
+    cluster: Cluster
+    start_operator: StartOperator
+
+    def tell(self, attack: Attack | None = None) -> Record:
+        """Return how the victim's jobs fared, beside an attack or in quiet."""
+        operator = self.start_operator(*FLAGS, overlay="mpi", fresh=True)
+        pid = _pid(operator)
+        with (
+            Onlooker(self.cluster) as onlooker,
+            own_namespace(self.cluster, "victim") as api,
+            own_namespace(self.cluster, "tenant") as tenant,
+            own_namespace(self.cluster, "editor") as editor,
+        ):
+            told = Victim(api, onlooker)
+            told.begin()
+            if attack is None:
+                for index in range(ALONE):
+                    told.probe(f"probe-{index}")
+            else:
+                attack(told, Writer.make(tenant, TENANT), Writer.make(editor, EDITOR))
+            told.go_on()
+            assert operator.readiness() == "ok"
+            assert (operator.running, _pid(operator)) == (True, pid)
+            told.record.memory = psutil.Process(pid).memory_info().rss
+            for each in (tenant, editor):
+                _let_go(each)
+        operator.stop()
+        print(told.record)
+        return told.record
 
 
 @pytest.mark.timeout(3600)
 @pytest.mark.usefixtures("home")
 def test_a_victim_does_not_notice(local_cluster: Cluster, start_operator: StartOperator) -> None:
     """Its statuses, pods and times are those of the quiet run; the operator stays, and small."""
-    records = []
-    for hostility in (False, True):
-        operator = start_operator(*FLAGS, overlay="mpi", fresh=True)
-        with (
-            Onlooker(local_cluster) as watching,
-            own_namespace(local_cluster, "victim") as api,
-            own_namespace(local_cluster, "tenant") as tenant,
-            own_namespace(local_cluster, "editor") as editor,
-        ):
-            victim = Victim(api, watching)
-            victim.begin()
-            victim.probe("probe-first")
-            pid = _pid(operator)
-            if hostility:
-                writers = {
-                    TENANT: Writer.make(tenant, TENANT),
-                    EDITOR: Writer.make(editor, EDITOR),
-                }
-                attack(victim, writers, operator)
-            victim.go_on()
-            assert operator.readiness() == "ok"
-            assert _pid(operator) == pid
-            victim.record.memory = psutil.Process(pid).memory_info().rss
-            records.append(victim.record)
-            for api_ in (tenant, editor):
-                _let_go(api_)
-        operator.stop()
-    quiet, found = records
-    print({k: (round(v, 1), round(found.seconds[k], 1)) for k, v in quiet.seconds.items()})
-    print(f"memory: {quiet.memory >> 20} MiB, {found.memory >> 20} MiB")
-    assert found.worse(quiet) == []
+    stage = Stage(local_cluster, start_operator)
+    quiet = stage.tell()
+    if WHOLE:
+        assert stage.tell().differs(quiet) == [], "the story is not the same each time"
+    assert stage.tell(attack).worse(quiet) == []
 
 
 def _let_go(api: Api) -> None:
-    """Let pods go that nobody would ever let go."""
+    """Let all go that was written there, pods as well that nobody would ever let go."""
     for sort in SORTS.values():
         api.send("DELETE", api.path(sort.kind), {})
     for pod in api.list("Pod"):
         if pod["metadata"].get("finalizers"):
             with contextlib.suppress(Refused):  # it has gone by itself
                 api.patch("Pod", pod["metadata"]["name"], {"metadata": {"finalizers": None}})
+    for kind in ("PersistentVolumeClaim", "PodDisruptionBudget", "ResourceQuota"):
+        api.send("DELETE", api.path(kind), {})
 
 
-def attack(victim: Victim, writers: dict[str, Writer], operator: Operator) -> None:
+Attack = Callable[[Victim, Writer, Writer], None]
+
+
+def attack(told: Victim, tenant: Writer, editor: Writer) -> None:
     """Write some documents one after the other, then many at once, which stay."""
-    every = [
-        *hostile.of_tenant(),
-        *hostile.of_editor(victim.api.namespace, victim.uids()),
-    ]
-    assert len(every) >= 300
+    writers = {TENANT: tenant, EDITOR: editor}
+    every = [*hostile.of_tenant(), *hostile.of_editor(told.api.namespace, told.uids())]
+    assert len(every) >= 600
     dice = random.Random(SEED)
     alone = every if WHOLE else dice.sample(every, ALONE)
     for index, document in enumerate(alone):
         writers[document.writer].write(document)
-        victim.probe(f"probe-{index}")
-        assert operator.running, document
+        told.probe(f"probe-{index}")
         writers[document.writer].clear()
     many = every if WHOLE else dice.sample(every, AT_ONCE)
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda document: writers[document.writer].write(document), many))
-    victim.probe("probe-last")
+    told.probe("probe-last")
     print({w: (len(one.kept), one.refused) for w, one in writers.items()})
 
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs of every sort on a real API server: done, failed, suspended, scaled, deleted."""
+"""Jobs of every sort on a real API server: done, suspended, scaled, deleted.
+
+How they fail is told in test_mixed.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,6 @@ from sorts import SORTS
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 OVERLAY = "mpi"
-PERMANENT, RETRYABLE = 127, 128
-"""The last code of the one sort and the first of the other; all stand in the tables."""
 LIFE = [("Created", "True"), ("Running", "False"), ("Succeeded", "True")]
 
 
@@ -55,23 +56,6 @@ def test_jobs_run_as_gangs_and_succeed(shared_api: Api) -> None:
         assert found["status"]["state"] == "Succeeded"
         assert found["status"]["completionTime"]
     api.wait("PodGroup", lambda groups: not groups)
-
-
-def test_a_program_that_fails_fails_the_job(shared_api: Api) -> None:
-    """For good, with its time and its words, and what runs is taken away as the author wants."""
-    api = shared_api
-    for sort in SORTS:
-        api.create(job(sort, called(sort), exits="3", backoffLimit=0, cleanPodPolicy="Running"))
-    for sort in SORTS:
-        found = api.wait_condition(called(sort), "Failed", of=sort)
-        last = found["status"]["conditions"][-1]
-        reason = f"{SORTS[sort].kind}Failed" if sort not in BATCH else "BackoffLimitExceeded"
-        assert last["reason"].startswith(reason), sort
-        assert "failed" in last["message"] or sort in BATCH, sort
-        assert found["status"]["completionTime"]
-        assert found["status"]["state"] == "Failed"
-    over = {"Failed", "Succeeded"}
-    api.wait("Pod", lambda pods: {phase_of(p) for p in pods.values()} <= over, what="none runs")
 
 
 def test_suspended_and_resumed(shared_api: Api) -> None:
@@ -143,40 +127,6 @@ def _hosts(config: Json) -> tuple[int, int]:
     """Return how many workers an MPIJob's list of hosts has, and how many its script tells of."""
     data = config["data"]
     return data["hostfile"].count("slots=1"), data["discover_hosts.sh"].count("-worker-")
-
-
-def test_exit_codes_decide_what_is_tried_again(shared_api: Api) -> None:
-    """Up to 127 the program's own verdict; from 128 on another pod is another try.
-
-    What a batch Job runs is tried again in place as often as the backoff limit lets it.
-    """
-    api = shared_api
-    names: dict[str, list[tuple[str, str]]] = {sort: [] for sort in SORTS}
-    for sort in SORTS:
-        for code, end in ((PERMANENT, "Failed"), (RETRYABLE, "Succeeded")):
-            name, exits = called(sort, str(code)), f"{code},0"
-            fields = {"restart_policy": "ExitCode", "workers": 1, "cleanPodPolicy": "All"}
-            if sort in BATCH and end == "Failed":
-                exits, fields["backoffLimit"] = str(code), 0
-            api.create(job(sort, name, run="0", exits=exits, **fields))
-            names[sort].append((name, end))
-    for sort, expected in names.items():
-        _ended(api, sort, dict(expected))
-
-
-def _ended(api: Api, sort: str, expected: Mapping[str, str]) -> None:
-    """Return once jobs have their ends; only those that succeeded were tried again."""
-
-    def ended(jobs: Mapping[str, Json]) -> dict[str, Json]:
-        found = {name: jobs[name] for name in expected}
-        over = all("completionTime" in seen.get("status", {}) for seen in found.values())
-        return found if over else {}
-
-    for name, found in api.wait(sort, ended, what=f"the end of {', '.join(expected)}").items():
-        assert condition(found, expected[name]) == "True", name
-        counted = found["status"]["replicaStatuses"].values()
-        again = expected[name] == "Succeeded" and sort not in BATCH
-        assert any(role.get("restarts") for role in counted) == again, name
 
 
 def test_deleted_jobs_leave_nothing(shared_api: Api) -> None:

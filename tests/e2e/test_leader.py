@@ -52,8 +52,8 @@ def test_one_leads_and_another_takes_over(api: Api, start_operator: StartOperato
     assert created_pods(second) == 0
     assert "leading as" not in second.log.read_text()
 
-    api.create(tfjob("through", workers=2, run="15"))
-    api.wait_pods(2, "Running", "through")
+    api.create(tfjob("through", workers=2, run="forever"))
+    through = api.wait_pods(2, "Running", "through")
     first.kill()
     killed = time.monotonic()
     api.create(tfjob("after-crash", workers=2, run="1"))
@@ -71,6 +71,8 @@ def test_one_leads_and_another_takes_over(api: Api, start_operator: StartOperato
     api.create(tfjob("after-stop", workers=2, run="1"))
     assert first_pod(api, "after-stop") - stopped < HANDOVER_SECONDS
     api.wait_condition("after-stop", "Succeeded")
+    for pod in through:
+        api.finish(pod["metadata"]["name"])
     job = api.wait_condition("through", "Succeeded")
     assert job["status"]["replicaStatuses"]["Worker"] == {"succeeded": 2}
     assert created_pods(third) == 2

@@ -13,7 +13,7 @@ import pytest
 from harness import Api, Operator, StartOperator, add_nodes, condition, node_of, verdict
 from mpi import mpijob
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 VERSIONS = ("v1", "v2beta1")
 KIND = "MPIJob"

@@ -32,7 +32,7 @@ STORED = {
     "limits": storage.parse_attach,
 }
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from harness import (
     verdict,
 )
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 MEMBER = "gang-worker-2"
 Loss = Callable[[Api], None]
@@ -92,7 +92,7 @@ def exits(code: int) -> Loss:
 
 def deleted(api: Api) -> None:
     """Delete the member as a user does."""
-    api.kubectl("delete", "pod", MEMBER, "-n", api.namespace, "--wait=false")
+    api.delete("Pod", MEMBER)
 
 
 def evicted(api: Api) -> None:

@@ -223,7 +223,7 @@ def test_missing_permissions_are_one_clear_error(api: Api, start_operator: Start
 def test_the_tutorials_job_waits_whole_and_runs_whole(api: Api, scheduler: Operator) -> None:
     """Schedule Job, Gang scheduling: job-01.yaml with room for five of six pods, then for all."""
     add_nodes(api, {"cpu": "5"})
-    api.apply_file(SEEDS / "job-qj-1.yaml")
+    api.create_file(SEEDS / "job-qj-1.yaml")
     pods = wait_waiting(api, "qj-1", 6)
     group = wait_group(api, "qj-1", "True")
     assert group["status"]["phase"] == "Pending"
@@ -245,7 +245,7 @@ def test_the_tutorials_job_waits_whole_and_runs_whole(api: Api, scheduler: Opera
 def test_the_example_starts_as_three_or_not_at_all(api: Api, scheduler: Operator) -> None:
     """With room for two of its pods none is on a node; with room for three the Job is done."""
     add_nodes(api, {"cpu": "2"})
-    api.apply_file(EXAMPLES / "batch-job-gang.yaml")
+    api.create_file(EXAMPLES / "batch-job-gang.yaml")
     assert not any(map(node_of, wait_waiting(api, "batch-gang", 4)))
     add_nodes(api, {"cpu": "1"}, prefix="more")
     api.wait("Job", lambda jobs: jobs["batch-gang"]["status"].get("succeeded") == 4, what="done")
@@ -354,7 +354,7 @@ def test_the_higher_priority_goes_first(api: Api, scheduler: Operator) -> None:
             map(node_of, of({p["metadata"]["name"]: p for p in api.list("Pod")}, "low"))
         )
         # The pod of the tutorial names no scheduler of ours, and is left alone.
-        api.apply_file(SEEDS / "pod-ns01-r01.yaml")
+        api.create_file(SEEDS / "pod-ns01-r01.yaml")
         bare = api.get("Pod", "pod-ns01-r01")
         assert bare["spec"]["priority"] == 1000
         api.delete("Pod", "pod-ns01-r01", grace=0)

@@ -14,7 +14,7 @@ from kinds import LEADS, called, job, roles_of
 
 from muster.frameworks import FRAMEWORKS
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 OVERLAY = "mpi"
 RELEASE = ("kubeflow-training==1.9.3", "kubernetes==31.0.0")

@@ -266,7 +266,7 @@ def test_under_the_flags_of_its_document(
     named_otherwise = "default-scheduler" in flags[0]
     with schedulers.installed(api, backend.served_by) if backend.served_by else nullcontext():
         start_operator(*flags, overlay=backend.overlay)
-        home.apply_file(SEEDS / file)
+        home.create_file(SEEDS / file)
         check_group(home, seed, backend)
         if backend is ON_VOLCANO_API:
             home.wait_job(seed.name, lambda job: verdict(job).get("state") == "Queued")
@@ -292,7 +292,7 @@ def test_the_embedded_scheduler_runs_it(
     """The whole gang waits for its GPUs, then runs to Succeeded; clean-up is the version's."""
     seed = BY_FILE[file]
     add_nodes(api, {"cpu": "8"}, prefix="bare")
-    api.apply_file(SEEDS / file)
+    api.create_file(SEEDS / file)
     waiting = api.wait_job(seed.name, lambda job: verdict(job).get("reason"))
     assert verdict(waiting)["shortage"]["nvidia.com/gpu"] == seed.resources["nvidia.com/gpu"]
     check_group(api, seed, EMBEDDED)
@@ -315,7 +315,7 @@ def test_the_embedded_scheduler_leaves_the_scheduler_that_a_job_names(
     """
     seed = BY_FILE[SIMPLE]
     add_nodes(api, GPU_NODE)
-    kubeflow.apply_file(SEEDS / SIMPLE)
+    kubeflow.create_file(SEEDS / SIMPLE)
     check_group(kubeflow, seed, EMBEDDED)
     for pod in check_pods(kubeflow, seed, EMBEDDED, "muster"):
         assert node_of(pod) == ""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import psutil
 import pytest
 import yaml
 from harness import ROOT, Api, Operator, StartOperator, add_nodes, tfjob
+from schedulers import install
 
 from muster.local.handle import Cluster
 
@@ -21,10 +23,11 @@ pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 MINUTE = {"cpu": "100m"}
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-MANY = 200
+MANY = int(os.environ.get("MUSTER_NAMESPACES", "30"))
+"""As many as have more watches than a client has connections; two hundred in `make nightly`."""
 
 
-def test_two_hundred_namespaces_are_followed(api: Api, start_operator: StartOperator) -> None:
+def test_many_namespaces_are_followed(api: Api, start_operator: StartOperator) -> None:
     """Each by watches of its own; a job in the last one starts at once."""
     add_nodes(api, {"cpu": "4"})
     names = [*(f"nobody-{index}" for index in range(MANY - 1)), api.namespace]
@@ -47,7 +50,7 @@ def relay(local_cluster: Cluster) -> Iterator[faults.Proxy]:
         yield made
 
 
-@pytest.mark.parametrize("fault", ["event 500", "event 403", "503", "cut"])
+@pytest.mark.parametrize("fault", ["event 403", "503"])
 def test_watches_in_trouble(
     api: Api, start_operator: StartOperator, relay: faults.Proxy, fault: str
 ) -> None:
@@ -80,18 +83,11 @@ def test_watches_in_trouble(
 KIND = "xgboostjobs"
 
 
-def serve_again(api: Api) -> None:
-    """Have the kind served, as an administrator does."""
-    api.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(crd(KIND)))
-    served = api.wait(CRDS, lambda found: found.get(f"{KIND}.kubeflow.org"))
-    api.kubectl("wait", "--for=condition=Established", f"crd/{served['metadata']['name']}")
-
-
 @pytest.fixture
 def kind(api: Api) -> Iterator[str]:
     """Name a kind of job that is served again in the end."""
     yield KIND
-    serve_again(api)
+    install(api, crd(KIND))
 
 
 def crd(plural: str) -> Path:
@@ -117,6 +113,6 @@ def test_a_kind_that_is_deleted_stops_that_kind_only(
     api.wait_condition("goes-on", "Succeeded")
     assert operator.running
     assert operator.readiness() == "ok"
-    serve_again(api)
+    install(api, crd(KIND))
     api.create(kinds.job("XGBoostJob", "again", cpu="100m"))
     api.wait_condition("again", "Succeeded", of="XGBoostJob")

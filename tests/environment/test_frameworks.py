@@ -22,6 +22,7 @@ from world import of_kind
 
 pytestmark = [
     pytest.mark.e2e,
+    pytest.mark.long,
     pytest.mark.skipif(sys.platform != "linux", reason="pods have addresses of all of 127/8"),
 ]
 
@@ -137,20 +138,18 @@ def test_tensorflow_alone_sees_no_cluster(tmp_path) -> None:
     assert answer == {"cluster": {}, "sizes": {}, "task": [None, None], "own": ""}
 
 
-@pytest.mark.parametrize("processes", ["1", "4"])
-def test_torchrun_and_plain_programs_see_their_ranks(tmp_path, processes) -> None:
+def test_torchrun_and_plain_programs_see_their_ranks(tmp_path) -> None:
     """PyTorch 2.15.0: torchrun and init_process_group agree on ranks, master and size."""
-    spec = {"nprocPerNode": processes}
-    pods = pods_of(tmp_path, "PyTorchJob", spec=spec, Master=1, Worker=2)
+    pods = pods_of(tmp_path, "PyTorchJob", spec={"nprocPerNode": "4"}, Master=1, Worker=2)
     seen = answers("torch_run", pods.values(), TORCH)
     assert list(seen) == ["mnist-master-0", "mnist-worker-0", "mnist-worker-1"]
     for rank, (name, answer) in enumerate(seen.items()):
         agent, process = answer["agent"], answer["process"]
         assert agent["nodes"] == [3, 3]
-        assert agent["processes"] == int(processes)
+        assert agent["processes"] == 4
         assert (agent["backend"], agent["settings"]["rank"]) == ("static", rank)
         assert agent["endpoint"] == process["address"] == ["mnist-master-0", 23456]
-        assert (process["rank"], process["size"]) == (rank, 3 * int(processes))
+        assert (process["rank"], process["size"]) == (rank, 3 * 4)
         assert process["leads"] is (rank == 0)
         assert pods[name].names["mnist-master-0"] == pods["mnist-master-0"].ip
 

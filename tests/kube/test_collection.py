@@ -127,3 +127,22 @@ def test_the_end_of_an_earlier_one_of_the_name(held, changes):
     held.discard(*A, "second")
     held.remove(document(A, 6, "second"))
     assert changes == [(None, 5), (5, None)]
+
+
+def test_what_a_write_has_shown_to_be_gone_does_not_come_back(held, changes):
+    """A watch that is behind shows how it was before; the next one of that name is another."""
+    held.take(document(A, 1, "first"))
+    held.discard(*A, "first")
+    held.take(document(A, 2, "first"))
+    assert held.objects == {}
+    held.apply(document(A, 4, "second"))
+    held.take(document(A, 3, "first"))
+    held.remove(document(A, 3, "first"))
+    assert changes == [(None, 1), (1, None), (None, 4)]
+    held.discard(*A, "second")
+    held.listed("a", {A}, 4)
+    held.take(document(A, 4, "second"))
+    assert held.objects == {}, "the list, too, was of before"
+    held.set_back("a", 2)
+    held.take(document(A, 2, "second"))
+    assert held.objects == {A: 2}, "a server that was set back may have it again"

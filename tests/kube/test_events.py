@@ -77,6 +77,29 @@ def test_what_others_tell_too_is_left_out_under_load():
     assert recorder.dropped == 1
 
 
+def test_who_says_much_is_heard_behind_himself():
+    """Another namespace's events find room, and their turn, whatever a first one has to say."""
+    server = Server()
+    victim = {**JOB, "metadata": {**JOB["metadata"], "namespace": "victim", "uid": "w"}}
+
+    async def story():
+        recorder = EventRecorder(server)
+        for index in range(BACKLOG + 1):
+            recorder.emit(JOB, "Normal", "Reason", str(index))
+        assert recorder.emit(victim, "Warning", "Unschedulable", "why", spare=True)
+        assert recorder.emit(victim, "Warning", "Failed", "why")
+        assert recorder.dropped == 1
+        task = asyncio.create_task(recorder.run())
+        await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(story())
+    first = list(server.held.values())[:8]
+    told = {e["reason"] for e in first if e["involvedObject"]["uid"] == "w"}
+    assert told == {"Unschedulable", "Failed"}
+
+
 class Server:
     """Keeps events as a server does."""
 

@@ -63,6 +63,34 @@ def test_nothing_starves(monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(run())
 
 
+def test_who_places_without_end_keeps_only_his_own_waiting() -> None:
+    """The status of another namespace's job has its share at once, whoever is served."""
+
+    async def run() -> list[str]:
+        gate, over, served = FlowControl(2), asyncio.Event(), list[str]()
+
+        async def stream() -> None:
+            while not over.is_set():
+                async with gate.enter(PriorityLevel.PLACEMENT, "evil"):
+                    await asyncio.sleep(0.001)
+
+        async def say(namespace: str) -> None:
+            async with gate.enter(PriorityLevel.STATUS, namespace):
+                served.append(namespace)
+
+        streams = [asyncio.create_task(stream()) for _ in range(8)]
+        await asyncio.sleep(0.01)
+        said = [asyncio.create_task(say(namespace)) for namespace in ("evil", "good")]
+        async with asyncio.timeout(1):
+            await said[1]
+        assert not said[0].done()
+        over.set()
+        await asyncio.gather(*streams, *said)
+        return served
+
+    assert asyncio.run(run()) == ["good", "evil"]
+
+
 def test_width_is_held() -> None:
     """Never more than `width` are inside at once."""
 

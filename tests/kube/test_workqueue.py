@@ -118,7 +118,8 @@ def test_a_failure_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     queue = WorkQueue(one, width=1)
     asyncio.run(_with(queue, play))
     gaps = [b - a for a, b in itertools.pairwise(times)]
-    assert gaps[2] > gaps[0]
+    # Timers of asyncio may come early by the clock's resolution.
+    assert all(gap > 0.99 * pause for gap, pause in zip(gaps, (0.01, 0.02, 0.04), strict=True))
 
 
 def test_a_long_pass_makes_room_for_short_ones() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 import socket
 import ssl
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from harness import Api
+from harness import Api, condition, phase_of
 
 from muster.local import cluster, handle, layout, nodes, options, processes
 
@@ -76,19 +75,9 @@ def running(state: Path, few_crds: Path) -> Iterator[Cluster]:
     assert not made_home.exists()
 
 
-def kubectl(made: Cluster, *argv: str, stdin: str | None = None) -> str:
-    """Run kubectl on a cluster; its output."""
-    done = subprocess.run(
-        ["kubectl", *argv],
-        env={**os.environ, **made.env()},
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def ask(made: Cluster) -> Api:
+    """Return the administrator's view of a cluster."""
+    return Api(made, "default")
 
 
 def pod(name: str, policy: str, annotations: dict[str, str] | None = None, **spec: Any) -> str:
@@ -109,7 +98,7 @@ def pod(name: str, policy: str, annotations: dict[str, str] | None = None, **spe
 
 def create(made: Cluster, document: str) -> None:
     """Create an object."""
-    Api(made, "default").create(json.loads(document))
+    ask(made).create(json.loads(document))
 
 
 def end_of(made: Cluster, name: str, phase: str) -> dict[str, Any]:
@@ -119,13 +108,20 @@ def end_of(made: Cluster, name: str, phase: str) -> dict[str, Any]:
         status: dict[str, Any] = pods.get(name, {}).get("status", {})
         return status if status.get("phase") == phase else {}
 
-    found: dict[str, Any] = Api(made, "default").wait("Pod", ended, seconds=60)
+    found: dict[str, Any] = ask(made).wait("Pod", ended, seconds=60)
     return found
+
+
+def wait_ready(made: Cluster, kind: str, name: str, *, so: bool = True) -> None:
+    """Wait until a pod or node says of itself that it is ready, or that it is not."""
+    ask(made).wait(
+        kind, lambda found: condition(found.get(name), "Ready") == str(so), what=f"{name} ready"
+    )
 
 
 def delete(made: Cluster, kind: str, name: str, wait_for: str = "") -> None:
     """Delete an object and wait until it is gone, and the pod that goes with it."""
-    api = Api(made, "default")
+    api = ask(made)
     api.delete(kind, name)
     api.wait("Pod", lambda pods: not {name, wait_for} & set(pods), seconds=60)
 
@@ -146,19 +142,19 @@ def left_processes(root: Path) -> list[str]:
 
 def test_nodes_are_ready_and_carry_what_real_ones_do(running: Cluster) -> None:
     """Capacity, labels, an address, and a lease that kwok renews."""
-    nodes = json.loads(kubectl(running, "get", "nodes", "-o", "json"))["items"]
+    nodes = ask(running).list("Node")
     assert [node["metadata"]["name"] for node in nodes] == ["node-1", "node-2", "node-3"]
     first = nodes[0]
     assert first["status"]["allocatable"]["nvidia.com/gpu"] == "4"
     assert first["status"]["nodeInfo"]["kubeletVersion"].startswith("v1.")
     assert first["metadata"]["labels"]["topology.kubernetes.io/zone"] == "local-a"
-    assert "node-1" in kubectl(running, "get", "lease", "-n", "kube-node-lease", "-o", "name")
+    assert Api(running, "kube-node-lease").get("Lease", "node-1")
 
 
 def test_crds_are_there(running: Cluster) -> None:
     """They can be used as soon as `up` is done."""
-    assert kubectl(running, "get", "queues.scheduling.incubator.k8s.io") == ""
-    assert kubectl(running, "get", "jaxjobs.kubeflow.org", "-A") == ""
+    for kind in ("Queue", "JAXJob"):
+        assert ask(running).list(kind) == []
 
 
 def test_who_is_not_authenticated_may_read_nothing(running: Cluster) -> None:
@@ -203,14 +199,11 @@ def test_who_serves_runs_on_while_others_end(running: Cluster) -> None:
     server["metadata"]["labels"] = {"training.kubeflow.org/replica-type": "ps"}
     create(running, json.dumps(server))
     for name in ("always", "forever", "ps-0"):
-        kubectl(running, "wait", f"pod/{name}", "--for=condition=Ready", "--timeout=60s")
+        wait_ready(running, "Pod", name)
     create(running, pod("later", "Never"))
     end_of(running, "later", "Succeeded")
-    phases = kubectl(
-        *(running, "get", "pods", "always", "forever", "ps-0"),
-        *("-o", "jsonpath={.items[*].status.phase}"),
-    )
-    assert phases == "Running Running Running"
+    for name in ("always", "forever", "ps-0"):
+        assert phase_of(ask(running).get("Pod", name)) == "Running"
 
 
 def test_restarts_in_place_go_through_the_exit_codes(running: Cluster) -> None:
@@ -247,7 +240,7 @@ def test_pods_of_different_owners_are_counted_apart(running: Cluster) -> None:
                 }
             ),
         )
-        uid = Api(running, "default").get("ConfigMap", "owner")["metadata"]["uid"]
+        uid = ask(running).get("ConfigMap", "owner")["metadata"]["uid"]
         owned = json.loads(pod("owned", "Never", {RUN: "0.2", CODES: "3,0"}))
         owned["metadata"]["ownerReferences"] = [
             {
@@ -274,28 +267,41 @@ def test_a_node_can_turn_a_pod_away(running: Cluster) -> None:
 
 def test_a_node_can_be_told_to_be_not_ready(running: Cluster) -> None:
     """It is tainted by Kubernetes then, and comes back when it is told no more."""
-    key = f"{nodes.PREFIX}ready"
-    kubectl(running, "annotate", "node", "node-3", f"{key}=false")
-    kubectl(running, "wait", "node/node-3", "--for=condition=Ready=false", "--timeout=60s")
-    taint = "--for=jsonpath={.spec.taints[0].key}=node.kubernetes.io/not-ready"
-    kubectl(running, "wait", "node/node-3", taint, "--timeout=60s")
-    kubectl(running, "annotate", "node", "node-3", f"{key}-")
-    kubectl(running, "wait", "node/node-3", "--for=condition=Ready", "--timeout=60s")
+    api, key = ask(running), f"{nodes.PREFIX}ready"
+    api.patch("Node", "node-3", {"metadata": {"annotations": {key: "false"}}})
+    wait_ready(running, "Node", "node-3", so=False)
+    taint = "node.kubernetes.io/not-ready"
+    api.wait("Node", lambda found: taint in taints_of(found["node-3"]), what="tainted")
+    api.patch("Node", "node-3", {"metadata": {"annotations": {key: None}}})
+    wait_ready(running, "Node", "node-3")
+
+
+def taints_of(node: dict[str, Any]) -> list[str]:
+    """Return the keys of a node's taints."""
+    return [taint["key"] for taint in node["spec"].get("taints", ())]
 
 
 def test_a_deleted_pod_is_gone_at_once(running: Cluster) -> None:
     """Nobody waits out its grace period of 30 seconds."""
     create(running, pod("gone", "Always"))
-    kubectl(running, "wait", "pod/gone", "--for=condition=Ready", "--timeout=60s")
+    wait_ready(running, "Pod", "gone")
     start = time.monotonic()
-    kubectl(running, "delete", "pod", "gone")
+    delete(running, "Pod", "gone")
     assert time.monotonic() - start < 20
 
 
 def test_kubernetes_own_controllers_work(running: Cluster) -> None:
     """A batch Job gets its pod, with a service account, and completes."""
-    kubectl(running, "create", "job", "batch", "--image=simulated")
-    kubectl(running, "wait", "job/batch", "--for=condition=Complete", "--timeout=60s")
+    spec = json.loads(pod("batch", "Never"))["spec"]
+    ask(running).create(
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": "batch"},
+            "spec": {"template": {"spec": spec}},
+        }
+    )
+    ask(running).wait("Job", lambda jobs: condition(jobs["batch"], "Complete") == "True")
 
 
 def test_a_component_can_crash_and_be_started_again(running: Cluster) -> None:
@@ -358,10 +364,10 @@ def test_another_cluster_stands_beside_the_first(running: Cluster, there: Cluste
     assert cluster.names() == ["shared", "there"]
     assert there.port != running.port
     assert set(there.pids()) == {"etcd", "kube-apiserver", "kube-controller-manager"}
-    cpus = "jsonpath={.items[*].status.allocatable.cpu}"
-    assert kubectl(there, "get", "nodes", "-l", "rack=7", "-o", cpus) == "1 2"
-    assert "dedicated" in kubectl(there, "get", "nodes", "-o", "jsonpath={..taints[*].key}")
-    assert len(json.loads(kubectl(running, "get", "nodes", "-o", "json"))["items"]) == 3
+    nodes = ask(there).list("Node", "rack=7")
+    assert [node["status"]["allocatable"]["cpu"] for node in nodes] == ["1", "2"]
+    assert all("dedicated" in taints_of(node) for node in nodes)
+    assert len(ask(running).list("Node")) == 3
 
 
 def test_the_commands_tell_what_there_is(there: Cluster, copy: Path) -> None:
@@ -468,7 +474,7 @@ def local(*argv: str) -> subprocess.CompletedProcess[str]:
 
 def names_of(made: Cluster, kind: str) -> set[str]:
     """Names of all objects of a kind that are not being deleted."""
-    items = json.loads(kubectl(made, "get", kind, "-A", "-o", "json"))["items"]
+    items = ask(made).list(kind)
     return {one["metadata"]["name"] for one in items if "deletionTimestamp" not in one["metadata"]}
 
 
@@ -476,16 +482,16 @@ def test_a_cluster_that_was_there_is_given_what_it_lacks_and_left_as_it_was(
     there: Cluster, theirs: Path, few_crds: Path
 ) -> None:
     """Nodes of its own with pods on them, CRDs; only kwok is started."""
-    before = {kind: names_of(there, kind) for kind in ("nodes", "namespaces", "crds", "pods")}
+    kinds = ("Node", "Namespace", "CustomResourceDefinition", "/api/v1/pods")
+    before = {kind: names_of(there, kind) for kind in kinds}
     text = theirs.read_text()
     said: list[str] = []
     asked = options.Options(name="guest", kubeconfig=theirs, nodes=2, crds=few_crds)
     assert set(cluster.up(asked, said.append).pids()) == {"kwok"}
     assert said[0] == f"{theirs} is there: its cluster {there.server} is used"
-    nodes = sorted(names_of(there, "nodes") - before["nodes"])
+    nodes = sorted(names_of(there, "Node") - before["Node"])
     assert len(nodes) == 2
-    taints = kubectl(there, "get", "node", nodes[0], "-o", "jsonpath={.spec.taints[*].key}")
-    assert "kwok.x-k8s.io/node" in taints
+    assert "kwok.x-k8s.io/node" in taints_of(ask(there).get("Node", nodes[0]))
     create(there, pod("guest", "Never", {RUN: "0.2", CODES: "7,0"}, nodeName=nodes[1]))
     assert exit_codes(end_of(there, "guest", "Failed")) == [7]
     status = local("status", "--name", "guest")
@@ -515,51 +521,60 @@ def test_what_is_in_use_stays_and_is_said(there: Cluster, theirs: Path, few_crds
         "spec": {"minMember": 1},
     }
     create(there, json.dumps(group))
-    kubectl(there, "label", "crd", "jaxjobs.kubeflow.org", "ours=true")
+    named = {"name": "jaxjobs.kubeflow.org"}
+    api, crds = ask(there), "CustomResourceDefinition"
+    path = f"{api.path(crds, named['name'])}?fieldManager=somebody"
+    labelled = {"metadata": {"labels": {"ours": "true"}}}
+    api.send("PATCH", path, labelled, "application/merge-patch+json")
     said: list[str] = []
     assert cluster.down("guest", said.append)
     stay = {
-        "jaxjobs.kubeflow.org": "kubectl-label changed it since",
+        "jaxjobs.kubeflow.org": "somebody changed it since",
         "podgroups.scheduling.incubator.k8s.io": "there is PodGroup default/kept",
     }
     assert said == [f"CRD {name} stays: {reason}" for name, reason in stay.items()]
 
     # As an earlier operator's, which serves other versions: it is used as it is.
-    spec = json.loads(kubectl(there, "get", "crd", "jaxjobs.kubeflow.org", "-o", "json"))["spec"]
+    spec = api.get(crds, named["name"])["spec"]
     spec["versions"][0]["name"] = "v1beta1"
-    kubectl(there, "delete", "crd", "jaxjobs.kubeflow.org")
-    named = {"name": "jaxjobs.kubeflow.org"}
-    other = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
+    api.delete(crds, named["name"])
+    api.wait(crds, lambda found: named["name"] not in found)
+    other = {"apiVersion": "apiextensions.k8s.io/v1", "kind": crds}
     create(there, json.dumps({**other, "metadata": named, "spec": spec}))
     cluster.up(asked, said.append)
     assert "2 CRDs, 2 more were there" in said[-2]
     cluster.down("guest")
-    assert names_of(there, "crds") == set(stay)
-    kubectl(there, "delete", "crd", *stay)
+    assert names_of(there, crds) == set(stay)
+    for name in stay:
+        api.delete(crds, name)
+    api.wait(crds, lambda found: not found.keys() & set(stay))
 
 
 def test_a_killed_use_is_undone_by_down(there: Cluster, theirs: Path) -> None:
     """At whatever moment: what is put there bears a mark that is recorded before."""
-    before = names_of(there, "nodes")
+    before = names_of(there, "Node")
     argv = [*LOCAL, "up", "--name", "guest", "--nodes", "2", "--kubeconfig", str(theirs)]
     with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as starter:
         assert starter.stderr is not None
         assert next(line for line in starter.stderr if "nodes written" in line)
         starter.kill()
-    assert names_of(there, "nodes") > before
+    assert names_of(there, "Node") > before
     assert local("down", "--name", "guest").returncode == 0
-    assert names_of(there, "nodes") == before
-    assert names_of(there, "crds") == set()
+    assert names_of(there, "Node") == before
+    assert names_of(there, "CustomResourceDefinition") == set()
 
 
 def test_a_user_who_may_not_all_is_told_before_anything_is_written(
     there: Cluster, theirs: Path, tmp_path: Path
 ) -> None:
     """By a token, as most clusters' users have."""
-    kubectl(there, "create", "serviceaccount", "nobody")
+    api = ask(there)
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "nobody"}}
+    api.create(account)
+    asked = api.send("POST", api.path("ServiceAccount", "nobody", "token"), {"spec": {}})
     document = yaml.safe_load(theirs.read_text())
     for token, words in (
-        (kubectl(there, "create", "token", "nobody").strip(), "forbidden"),
+        (asked["status"]["token"], "forbidden"),
         ("stale", "refuses its user"),
     ):
         document["users"][0]["user"] = {"token": token}

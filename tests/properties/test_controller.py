@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import random
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mpijobs import SECRETS, mpijob, role
@@ -306,7 +306,6 @@ def in_order(actions):
     return sorts == sorted(sorts) and sum(sorts) <= 1
 
 
-@settings(max_examples=150, deadline=None)
 @given(jobs, backends, histories)
 def test_every_history_comes_to_rest(document, backend, history):
     """After anything, a few passes are enough, and then nothing is written any more."""
@@ -317,7 +316,6 @@ def test_every_history_comes_to_rest(document, backend, history):
         assert cluster.status["completionTime"]
 
 
-@settings(max_examples=150, deadline=None)
 @given(jobs, backends, histories, pod_events | job_events, st.integers(0, 12))
 @example(
     led("v1", ("ExitCode", "Never"), None, {}, False),
@@ -341,7 +339,6 @@ def test_a_crash_after_any_action_is_repaired(document, backend, history, last, 
     assert crashed.settle().alike() == calm.settle().alike()
 
 
-@settings(max_examples=150, deadline=None)
 @given(jobs, backends, histories, st.lists(st.integers(0, 12), max_size=6))
 def test_no_restart_is_ever_lost(document, backend, history, crashes):
     """At every moment the status counts at least the failed pods that were replaced.
@@ -371,7 +368,6 @@ def test_no_restart_is_ever_lost(document, backend, history, crashes):
                 assert restarts >= (min(replaced, 1) if whole else replaced)
 
 
-@settings(max_examples=100, deadline=None)
 @given(jobs, backends, histories, st.randoms(use_true_random=False))
 def test_what_is_seen_first_makes_no_difference(document, backend, history, dice: random.Random):
     """The order in which objects are observed does not change what is done."""
@@ -389,7 +385,6 @@ def test_what_is_seen_first_makes_no_difference(document, backend, history, dice
     assert in_order(actions)
 
 
-@settings(max_examples=100, deadline=None)
 @given(jobs, backends, histories, histories)
 def test_an_end_is_an_end(document, backend, before, after):
     """Conditions and times of a finished job never change again."""

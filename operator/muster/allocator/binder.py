@@ -7,6 +7,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AbstractContextManager
 
 from muster.allocator.metrics import CycleMetrics
 from muster.allocator.verdict import Cause
@@ -26,7 +27,10 @@ REFUSED_PAUSE = 30.0
 
 
 class Binder:
-    """Writes in the background. `failed(pod)` is called for one that was not bound."""
+    """Writes in the background. `failed(pod)` is called for one that was not bound.
+
+    `binding(pod, node)` keeps its room meanwhile; False: it is not its node any more.
+    """
 
     def __init__(
         self,
@@ -35,8 +39,10 @@ class Binder:
         metrics: CycleMetrics,
         recorder: EventRecorder,
         failed: Callable[[PodView], None],
+        binding: Callable[[PodView, str], AbstractContextManager[bool]],
     ) -> None:
         self._kube, self._store, self._metrics, self._failed = kube, store, metrics, failed
+        self._binding = binding
         self._recorder = recorder
         self._tasks: set[asyncio.Task[None]] = set()
         self._under_way: set[str] = set()
@@ -114,13 +120,18 @@ class Binder:
         }
         path = PODS.path(pod.namespace, pod.name, "binding")
         try:
-            await self._kube.create(path, body, PriorityLevel.PLACEMENT)
+            with self._binding(pod, node) as given:
+                if given:
+                    await self._kube.create(path, body, PriorityLevel.PLACEMENT)
         except NOT_WRITTEN as error:
             log.warning("pod %s/%s was not bound to %s: %s", pod.namespace, pod.name, node, error)
             self._metrics.not_bound()
             self._failed(pod)
         else:
-            self._metrics.bound()
+            if given:
+                self._metrics.bound()
+            else:
+                self._failed(pod)
 
     async def _stamp(self, pod: PodView, had: int) -> None:
         body: Json = {"metadata": {"annotations": {names.GANG_HAD: str(had)}}}

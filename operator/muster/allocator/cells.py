@@ -7,20 +7,29 @@ Where a cycle fails as a whole, the gangs over which it does are found by leavin
 from __future__ import annotations
 
 import logging
+import math
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeVar
 
+from muster.allocator.tracker import NOT_NOW
+from muster.api.reasons import GangPhase, Reason
 from muster.cluster.gangs import GangInput
+from muster.scheduler.decision import Decision
 
 log = logging.getLogger(__name__)
 LONGEST: Final = 200
 """Characters of an error that are told."""
 CAUSES: Final = 1000
 """Distinct ones that are logged."""
-RETRY: Final = 60.0
-"""Seconds after which a cycle is tried with a gang over which one has failed."""
+RETRY, SHORTEST = 60.0, 10.0
+"""Seconds after which a cycle is tried with a gang over which one has failed, as it is, and with a
+second change."""
+PAUSE, LONGEST_REST = 0.001, 600.0
+"""Seconds for which a gang rests for each term that was looked at, in vain: twenty times as long
+as that takes, about. If others of its namespace rest, as many times that, up to so long."""
 SEARCH: Final = 20.0
 """Seconds after which what has not been looked at one by one is left out as a whole."""
 PAIRS: Final = 8
@@ -50,30 +59,70 @@ class Causes:
 class _LeftOut:
     input: GangInput
     until: float
+    at_least: float
+    """Until when it is left out although it changes."""
+    instead: GangInput | None = None
+    """What stands for it."""
+    count: int = 1
+    """How often in a row that has been so."""
 
 
 class Quarantine:
-    """Gangs over which a cycle has failed: left out until they change, or for a while."""
+    """Gangs that cost too much: left out until they change, or for a while.
+
+    Over some of them a cycle has failed. Others took long to look at, in vain: they stay in the
+    picture, and nobody looks for room for them.
+    """
 
     def __init__(self) -> None:
         self._of: dict[str, _LeftOut] = {}
 
     def pass_by(self, inputs: Sequence[GangInput], now: float) -> list[GangInput]:
-        """Return those of the gangs with which a cycle may be tried."""
+        """Return the gangs with which a cycle may be tried."""
         if not self._of:
             return list(inputs)
-        there = {gang.key: gang for gang in inputs}
-        self._of = {
-            key: it
-            for key, it in self._of.items()
-            if there.get(key) is it.input and now < it.until
-        }
-        return [gang for gang in inputs if gang.key not in self._of]
+        self._of = {key: it for key, it in self._of.items() if now < it.until}
+        found = (self._instead(gang, now) for gang in inputs)
+        return [gang for gang in found if gang is not None]
+
+    def _instead(self, gang: GangInput, now: float) -> GangInput | None:
+        it = self._of.get(gang.key)
+        if it is None or (it.input is not gang and now >= it.at_least):
+            return gang
+        if it.instead is None or it.input is gang:
+            return it.instead
+        return replace(gang, refusal=NOT_NOW)
 
     def put(self, gang: GangInput, now: float) -> float:
-        """Leave a gang out from now on; return until when."""
-        self._of[gang.key] = _LeftOut(gang, now + RETRY)
+        """Leave a gang out over which a cycle has failed; return until when.
+
+        With a first change it is tried again at once, with others soon after only by and by.
+        """
+        before = self._of.get(gang.key)
+        count = 1 if before is None else before.count + 1
+        least = min(SHORTEST * 2 ** (count - 2), RETRY) if count > 1 else 0.0
+        self._of[gang.key] = _LeftOut(gang, now + RETRY, now + least, count=count)
         return now + RETRY
+
+    def rest(
+        self, inputs: Sequence[GangInput], decisions: Sequence[Decision], now: float
+    ) -> float:
+        """Leave out those that took long, in vain, for as much longer; return until when."""
+        there = {gang.key: gang for gang in inputs}
+        dear = Counter(_namespace(it.input) for it in self._of.values() if it.instead)
+        until = math.inf
+        for decision in decisions:
+            pause = decision.effort * PAUSE
+            if pause >= 1 and decision.verdict.state is GangPhase.WAITING:
+                gang = there[decision.gang]
+                # Of many each rests for longer: it is the namespace that may take so much time.
+                pause = min(pause * (1 + dear[_namespace(gang)]), LONGEST_REST)
+                least, instead = min(pause, RETRY), replace(gang, refusal=NOT_NOW)
+                self._of[gang.key] = _LeftOut(gang, now + pause, now + least, instead)
+                until = min(until, now + pause)
+            elif decision.verdict.reason is Reason.DEFERRED:
+                until = now
+        return until
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +132,10 @@ class Outcome(Generic[_R]):
     result: _R
     culprits: Sequence[tuple[GangInput, Exception]]
     """Those that were left out, and over what."""
+
+
+def _namespace(gang: GangInput) -> str:
+    return gang.key.rsplit("/", 2)[-2:][0]
 
 
 class Search(Generic[_R]):
@@ -103,7 +156,8 @@ class Search(Generic[_R]):
         except Exception as error:  # noqa: BLE001 -- whatever it is, a gang may be the cause
             await self._attempt(())
             self._ends = time.monotonic() + SEARCH
-            await self._sift(gangs, error)
+            # Halves of whole namespaces: what there is no time left for lies beside a culprit.
+            await self._sift(sorted(gangs, key=_namespace), error)
         return Outcome(await self._without_pairs(self._left(gangs)), self._culprits)
 
     def _left(self, gangs: Sequence[GangInput]) -> list[GangInput]:

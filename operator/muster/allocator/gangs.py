@@ -22,7 +22,7 @@ from muster.allocator.tracker import Effect, GangFacts, GangMemory, Step
 from muster.allocator.verdict import RELEASE
 from muster.api.model import PodView
 from muster.cluster.gangs import GangInput
-from muster.cluster.state import ClusterColumns
+from muster.cluster.state import ClusterColumns, Flight
 from muster.scheduler.decision import Decision
 
 log = logging.getLogger(__name__)
@@ -173,6 +173,22 @@ class GangTracker:
             self._look(key, now)
         # The hold ends with it; that, too, is found by a cycle.
         return after.broken_since is not None and not after.assumed
+
+    def send(self, key: str, place: str, node: str, pod: str) -> Flight | None:
+        """Keep the room of a pod that is sent to its node, whatever becomes of its gang.
+
+        None if it is not its node any more.
+        """
+        memory = self._memories.get(key)
+        it = None if memory is None else memory.assumed.get(place)
+        if it is None or it.node != node:
+            return None
+        return self._columns.send(_namespace(key), place, pod)
+
+    def send_pod(self, pod: PodView, node: str) -> Flight | None:
+        """Keep the room of a pod that is there, as `send`."""
+        found = self._find(pod)
+        return None if found is None else self.send(found[0], found[1], node, pod.name)
 
     def not_bound(self, pod: PodView, now: float) -> None:
         """Take in that a pod could not be sent to its node."""

@@ -11,7 +11,8 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from muster.allocator import binder
@@ -34,8 +35,9 @@ from muster.api.status import Verdict
 from muster.cluster import gangs, recording
 from muster.cluster.assemble import assemble
 from muster.cluster.gangs import GangInput, GangRules
+from muster.cluster.state import Flight
 from muster.controller.model import Context
-from muster.kube.client import Kube
+from muster.kube.client import Kube, is_unsure
 from muster.kube.events import EventRecorder
 from muster.scheduler import cycle
 from muster.scheduler.decision import Decision
@@ -47,6 +49,9 @@ log = logging.getLogger(__name__)
 SHORTEST_PAUSE = 0.05
 """Seconds between two cycles at the least: of a hundred jobs that come in each asks for one."""
 BACKOFF = Backoff(0.1, 30.0)
+DOUBT = 5.0
+"""Seconds in which a pod is seen of which the server has not said whether it is there. A server
+gives up what is under way when its client goes, so that moments would do."""
 BUSY_SHARE = 1.0
 """A cycle that took t seconds is followed by a pause of as long, at most a schedule period."""
 NEWS_PER_SECOND = 50
@@ -91,7 +96,9 @@ class Loop:
         self._store, self._policy = store, policy
         self._settings, self._metrics = settings, metrics
         self._recorder = recorder = recorder or EventRecorder(kube)
-        binder = self._binder = Binder(kube, store, self._metrics, recorder, self._not_bound)
+        binder = self._binder = Binder(
+            kube, store, self._metrics, recorder, self._not_bound, self._binding
+        )
         self.queue_status = QueueStatus(kube, store)
         self._group_status = GroupStatus(kube, store, recorder)
         self._jobs = JobMembers(store)
@@ -195,7 +202,8 @@ class Loop:
         columns, policy = self._store.columns, self._policy()
         found = self._quarantine.pass_by(inputs, now)
         seen, snapshot, decisions = await self._decide(found, policy, now)
-        held_back = {gang.key for gang in inputs if gang.refusal is NOT_NOW}
+        self._wake(self._quarantine.rest(inputs, decisions, now))
+        held_back = {gang.key for gang in found if gang.refusal is NOT_NOW}
         # A job that changed while the cycle decided may want other pods by now, of other roles or
         # sizes: roles and indices of the decision would be read as places that they do not mean.
         # It is left alone as a whole, as part of a gang is none; its change has triggered a cycle.
@@ -323,6 +331,50 @@ class Loop:
     def arrived(self, pod: PodView) -> None:
         """Take in that a pod has a node."""
         if self.gangs.arrived(pod, time.time()):
+            self.trigger()
+
+    @contextmanager
+    def creating(self, job: Job, name: str, node: str) -> Iterator[bool]:
+        """Keep the room of a pod as long as the block that creates it on its node lasts.
+
+        False: the node is not given to it any more. Where the block ends without an answer of the
+        server's, the room is kept for as long as the pod may still be made.
+        """
+        flight = self.gangs.send(job.key, name, node, name) if self._memory(job) else None
+        doubt = False
+        try:
+            yield flight is not None
+        except BaseException as error:
+            doubt = is_unsure(error)
+            raise
+        finally:
+            if flight is not None:
+                self._end(flight, doubt=doubt)
+
+    @contextmanager
+    def _binding(self, pod: PodView, node: str) -> Iterator[bool]:
+        """Do so for a pod that is there and is bound to its node."""
+        flight = self.gangs.send_pod(pod, node)
+        # The answer to a binding does not show the pod.
+        doubt = True
+        try:
+            yield flight is not None
+        except BaseException as error:
+            doubt = is_unsure(error)
+            raise
+        finally:
+            if flight is not None:
+                self._end(flight, doubt=doubt)
+
+    def _end(self, flight: Flight, *, doubt: bool) -> None:
+        if doubt:
+            flight.answered = True
+            asyncio.get_running_loop().call_later(DOUBT, self._landed, flight)
+        else:
+            self._landed(flight)
+
+    def _landed(self, flight: Flight) -> None:
+        if self._store.columns.landed(flight):
             self.trigger()
 
     def _not_bound(self, pod: PodView) -> None:

@@ -33,9 +33,9 @@ class Reservations:
         self._accounts: dict[Holder, _Account] = {}
         self._at = 0.0
 
-    def limited(self, queues: Iterable[QueueInput], now: float) -> Sequence[QueueInput]:
+    def limited(self, queues: Sequence[QueueInput], now: float) -> Sequence[QueueInput]:
         """Return the queues with the namespaces for which room was kept for long enough."""
-        self._pass(now)
+        self._pass({q.name: q.reservation_seconds for q in queues}, now)
         spent: dict[str, set[str]] = {}
         for (queue, namespace), account in self._accounts.items():
             if account.spent:
@@ -53,18 +53,18 @@ class Reservations:
         for holder in found:
             queue = queues.get(holder[0])
             limit = UNLIMITED if queue is None else queue.reservation_seconds
-            account = self._accounts.get(holder, _Account(0.0, limit))
-            if limit < UNLIMITED:
-                self._accounts[holder] = replace(account, limit=limit)
+            if limit < UNLIMITED and holder not in self._accounts:
+                self._accounts[holder] = _Account(0.0, limit)
         return min((self._at + _left(a) for a in self._accounts.values()), default=math.inf)
 
-    def _pass(self, now: float) -> None:
+    def _pass(self, limits: Mapping[str, float], now: float) -> None:
         passed, self._at = max(0.0, now - self._at), now
         for holder, account in list(self._accounts.items()):
+            limit = limits.get(holder[0], UNLIMITED)
             used = account.used + (passed if account.holds else -passed)
-            spent = used >= account.limit or (account.spent and used > 0)
-            self._accounts[holder] = replace(account, used=min(used, account.limit), spent=spent)
-            if used <= 0 and not account.holds:
+            spent = used >= limit or (account.spent and used > 0)
+            self._accounts[holder] = _Account(min(used, limit), limit, account.holds, spent)
+            if limit == UNLIMITED or (used <= 0 and not account.holds):
                 del self._accounts[holder]
 
 

@@ -191,6 +191,7 @@ class ReservationLimits(Model):
     )
     max_seconds: Count | None = Field(
         None,
+        ge=1,
         description="For how long, in a row; then nothing is kept for the namespace for as long.",
     )
 

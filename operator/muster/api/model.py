@@ -294,6 +294,8 @@ class BatchView(ObjectView):
     """Seconds after its end in which it goes by itself; None: it stays."""
     selector: Mapping[str, str] = field(default_factory=dict)
     """nodeSelector of its template."""
+    scheduler: str = ""
+    """schedulerName of its template; empty: it says none."""
 
     @property
     def as_owner(self) -> Owner:

@@ -36,6 +36,8 @@ class Reason(StrEnum):
     NOT_ENOUGH_TASKS = "NotEnoughTasks"
     WAITING_FOR_RESERVATION = "WaitingForReservation"
     QUEUE_OVERUSED = "QueueOverused"
+    DEFERRED = "Deferred"
+    """Its namespace has had what effort it has in a cycle."""
     PREEMPTED = "Preempted"
     PRIORITY_TOO_LOW = "PriorityTooLow"
     SCHEDULING_GATED = "SchedulingGated"

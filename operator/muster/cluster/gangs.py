@@ -152,7 +152,7 @@ def parse_queue(document: Json) -> QueueInput:
         amounts(spec.get("capability")) or {},
         namespaces=selectors.selector(spec.get("namespaceSelector")),
         reservable=amounts(limits.get("resources")) or {},
-        reservation_seconds=UNLIMITED if seconds is None else float(max(seconds, 0)),
+        reservation_seconds=UNLIMITED if seconds is None else float(max(seconds, 1)),
     )
 
 

@@ -193,10 +193,17 @@ def _text(value: object) -> str:
 
 
 def plain(value: object) -> Any:
-    """Return a value as JSON has it: fields that are as by default left out, sets sorted."""
+    """Return a value as JSON has it: fields that are as by default left out, sets sorted.
+
+    So are those whose metadata say that they are not `recorded`.
+    """
     if is_dataclass(value) and not isinstance(value, type):
         pairs = ((f, getattr(value, f.name)) for f in fields(value))
-        return {f.name: plain(v) for f, v in pairs if not _is_default(f, v)}
+        return {
+            f.name: plain(v)
+            for f, v in pairs
+            if not (_is_default(f, v) or f.metadata.get("recorded") is False)
+        }
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, AbstractSet):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -137,6 +138,27 @@ class Frozen:
     tenancy: Tenancy | None
 
 
+SENT: Final = "sent-"
+"""Begins what stands for the uid of pods of which nobody knows theirs."""
+
+
+@dataclass(slots=True, eq=False)
+class Flight:
+    """A pod on its way to the server: nobody knows yet whether it has come to its node."""
+
+    use: PodUse
+    """The room that it will take; under the name of its place, and a uid that no pod has."""
+    pod: str
+    """Its own name."""
+    answered: bool = False
+    """No more will be said of it: where it has come to its node, it will be seen there."""
+
+    @property
+    def names(self) -> set[tuple[str, str]]:
+        """What concerns it: its place, and the pods of its name."""
+        return {(self.use.namespace, self.use.name), (self.use.namespace, self.pod)}
+
+
 class ClusterColumns:
     """The incremental mirror of nodes, pods and gangs."""
 
@@ -144,6 +166,9 @@ class ClusterColumns:
         """Begin empty; `resources` have their columns from the start, in that order."""
         self.assumed: dict[tuple[str, str], str] = {}
         """(namespace, place) -> node, of wanted pods that have not been seen on it yet."""
+        self._flights: dict[tuple[str, str], list[Flight]] = {}
+        """By each of their names."""
+        self._sent = itertools.count(1)
         self.changes = 0
         """Grows with everything that may take room away, assumptions aside."""
         self._vocabulary = Vocabulary()
@@ -198,6 +223,9 @@ class ClusterColumns:
             expected = self.assumed.get((after.namespace, after.name)) == after.node
             self.changes += not expected and after.key not in self._uses
             self._put(after)
+        for use in (before, after):
+            if use is not None and self._flights:
+                self._settle(use.namespace, use.name)
 
     def space_changed(self, name: str, labels: Mapping[str, str] | None) -> None:
         """Take in the labels of a namespace; None: it is gone."""
@@ -207,6 +235,7 @@ class ClusterColumns:
         """Count the room of a wanted pod as used until `forget`, beside any pod of that name."""
         self._put(shape.use(namespace, name, node))
         self.assumed[namespace, name] = node
+        self._settle(namespace, name)
 
     def knows(self, node: str) -> bool:
         """Say whether there is a node of that name."""
@@ -247,6 +276,47 @@ class ClusterColumns:
         """Give up an assumption; without effect if there is none."""
         if self.assumed.pop((namespace, name), None) is not None:
             self._remove((namespace, name, ""))
+            self._settle(namespace, name)
+
+    def send(self, namespace: str, name: str, pod: str) -> Flight:
+        """Count the room of an assumed pod until it is seen or has `landed`.
+
+        Whatever becomes of the assumption meanwhile: the server may have the pod by then.
+        """
+        use = replace(self._uses[namespace, name, ""], uid=f"{SENT}{next(self._sent)}")
+        flight = Flight(use, pod)
+        for key in flight.names:
+            self._flights.setdefault(key, []).append(flight)
+        return flight
+
+    def landed(self, flight: Flight) -> bool:
+        """Take in that a pod is seen where it was sent, or nowhere; say if room came free."""
+        for key in flight.names:
+            others = [other for other in self._flights.pop(key, ()) if other is not flight]
+            if others:
+                self._flights[key] = others
+        free = flight.use.key in self._uses
+        self._remove(flight.use.key)
+        return free
+
+    def _settle(self, namespace: str, name: str) -> None:
+        """Count the room of pods under way that nothing else stands for."""
+        for flight in tuple(self._flights.get((namespace, name), ())):
+            use = flight.use
+            if self.assumed.get((use.namespace, use.name)) == use.node:
+                self._remove(use.key)
+            elif not self._is_seen(flight):
+                self._put(use)
+            elif flight.answered:
+                self.landed(flight)
+            else:
+                self._remove(use.key)
+
+    def _is_seen(self, flight: Flight) -> bool:
+        """Say whether a pod of that name is on the node, and is not an older one that goes."""
+        pod = flight.use.namespace, flight.pod
+        there = (use for use in self.on(flight.use.node) if (use.namespace, use.name) == pod)
+        return any(use.uid and not use.uid.startswith(SENT) and not use.deleting for use in there)
 
     def contents(self) -> tuple[list[NodeView], list[PodUse], Mapping[str, Mapping[str, str]]]:
         """Return all nodes, all that pods take of them, and the labels of namespaces."""

@@ -41,10 +41,14 @@ def resumptions(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Ac
         batch = held.get(builder.name(0)) if builder.replica.batch else None
         if batch is None or not pods.may_create_place(scope, builder, 0):
             continue
+        template = builder.batch_job()["spec"]["template"]
+        if _scheduler(batch.scheduler) != _scheduler(template["spec"].get("schedulerName")):
+            # Of another gang scheduler's time, which cannot be changed: it would never be placed.
+            yield pods.delete(batch)
+            continue
         if batch.started:
             # Only one that has never started may change its template.
             yield _patch(batch, {"status": {"startTime": None}}, "status")
-        template = builder.batch_job()["spec"]["template"]
         spec = {key: template["spec"].get(key) for key in _DIRECTIVES}
         # A merge keeps what it does not name.
         spec["nodeSelector"] = dict.fromkeys(batch.selector) | (spec["nodeSelector"] or {})
@@ -65,6 +69,11 @@ def expiries(scope: Scope, going: Collection[str]) -> Iterator[Action]:
         stays = not (batch.deleting or batch.uid in going)
         if scope.owns(batch) and stays and ttl is not None and batch.ttl != ttl:
             yield _patch(batch, {"spec": {"ttlSecondsAfterFinished": ttl}})
+
+
+def _scheduler(name: str | None) -> str:
+    """Return the name that the server writes down."""
+    return name or "default-scheduler"
 
 
 def _patch(batch: BatchView, body: dict[str, object], subresource: str = "") -> Patch:

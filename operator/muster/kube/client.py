@@ -332,7 +332,7 @@ class Kube:
         except (ApiError, *BROKEN) as error:
             if self._attempts == 1 or not self._passing(request.method, error):
                 raise
-            unsure = _unsure(error)
+            unsure = is_unsure(error)
             await asyncio.sleep(_pause(error, 1))
 
         async def again() -> Json:
@@ -342,7 +342,7 @@ class Kube:
             except (ApiError, *BROKEN) as error:
                 if isinstance(error, ApiError):
                     error.unsure = unsure
-                unsure |= _unsure(error)
+                unsure |= is_unsure(error)
                 raise
 
         retrying = tenacity.AsyncRetrying(
@@ -429,9 +429,9 @@ def _event(line: bytes) -> Json:
     return event
 
 
-def _unsure(error: BaseException) -> bool:
+def is_unsure(error: BaseException) -> bool:
     """Say whether the server may have carried the request out all the same."""
-    return not isinstance(error, ApiError) or error.code in FAILED
+    return not isinstance(error, ApiError) or error.code in FAILED or error.unsure
 
 
 async def fetch(url: str) -> str:

@@ -52,6 +52,8 @@ class Collection(Generic[T]):
         self._versions: dict[Key, tuple[str, int]] = {}
         self._reached = dict.fromkeys(self.namespaces, _UNREAD)
         """Per followed namespace: the version up to which list and watch have shown all."""
+        self._gone: dict[Key, str] = {}
+        """uids of those whose end a write has shown, and no watch yet."""
         self.unreadable: dict[Key, Unreadable] = {}
         """Those that cannot be read as they are now."""
         self._parse, self._changed = parse, changed
@@ -89,7 +91,7 @@ class Collection(Generic[T]):
 
     def _take(self, key: Key, uid: str, version: int, document: Json) -> None:
         known = self._versions.get(key)
-        if known is not None and known[1] >= version:
+        if (known is not None and known[1] >= version) or self._gone.get(key) == uid:
             return
         before, after = self.objects.get(key), self._read(key, document)
         self._versions[key] = (uid, version)
@@ -122,15 +124,21 @@ class Collection(Generic[T]):
     def remove(self, document: Json) -> None:
         """Forget an object that a watch shows the end of, unless its name has a new one by now."""
         key, uid, version = _identity(document)
+        if self._gone.get(key) == uid:
+            del self._gone[key]
         known = self._versions.get(key)
         if known is None or (known[0] != uid and known[1] > version):
             return
         self._drop(key)
 
     def discard(self, namespace: str, name: str, uid: str) -> None:
-        """Forget the object with that uid, of which a write has shown that it is gone."""
+        """Forget the object with that uid, of which a write has shown that it is gone.
+
+        What a watch shows of it after that was before.
+        """
         known = self._versions.get((namespace, name))
         if known is not None and known[0] == uid:
+            self._gone[namespace, name] = uid
             self._drop((namespace, name))
 
     def reached(self, namespace: str) -> int:
@@ -145,6 +153,7 @@ class Collection(Generic[T]):
         for key, (uid, _) in self._versions.items():
             if namespace in ("", key[0]):
                 self._versions[key] = (uid, _UNREAD)
+        self._gone.clear()
         self._reached[namespace] = version
 
     def listed(self, namespace: str, seen: Container[Key], version: int) -> None:
@@ -157,6 +166,8 @@ class Collection(Generic[T]):
         ]
         for key in gone:
             self._drop(key)
+        for key in [k for k in self._gone if namespace in ("", k[0]) and k not in seen]:
+            del self._gone[key]
         self.reach(namespace, version)
 
     def reach(self, namespace: str, version: int) -> None:

@@ -13,13 +13,14 @@ from datetime import UTC, datetime
 
 from muster.api.model import GroupView, Job, Json, PodView
 from muster.kube.client import NOT_WRITTEN, ApiError, Exactly, Kube
+from muster.kube.fairness import FairQueue
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.resources import Resource
 
 log = logging.getLogger(__name__)
 EVENTS = Resource("", "v1", "events")
-BACKLOG = 2000
-PLENTY = 100
+BACKLOG, PLENTY = 2000, 100
+"""Of one namespace."""
 REMEMBERED, MEMORY_SECONDS = 20_000, 3600.0
 LONGEST_MESSAGE = 1024
 COMPONENT = "muster"
@@ -38,12 +39,15 @@ class EventRecorder:
     """Writes events in the background; one that happens again counts in the event that is there.
 
     What is to be recorded once is not recorded again of an object within an hour, so a pass may
-    repeat itself freely, also in another process. `dropped` counts what found no room.
+    repeat itself freely, also in another process. `dropped` counts what found no room: who has
+    much to say has it behind his own, and namespaces take turns.
     """
 
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
-        self._queue: asyncio.Queue[str] = asyncio.Queue(BACKLOG)
+        self._queue: FairQueue[str] = FairQueue()
+        """Names, of namespaces that take turns; those that wait are counted in `_news`."""
+        self._news = asyncio.Semaphore(0)
         self._waiting: dict[str, _Waiting] = {}
         """By name, each of which is in the queue."""
         self._written: OrderedDict[str, tuple[str, int]] = OrderedDict()
@@ -78,15 +82,17 @@ class EventRecorder:
             waiting.document = document
             waiting.count += 1
             return True
-        if spare and self._queue.qsize() >= PLENTY:
+        namespace = document["metadata"]["namespace"]
+        behind = self._queue.waiting(namespace)
+        if spare and behind >= PLENTY:
             self.dropped += 1
             return False
-        try:
-            self._queue.put_nowait(name)
-        except asyncio.QueueFull:
+        if behind >= BACKLOG:
             self.dropped += 1
-        else:
-            self._waiting[name] = _Waiting(document, once)
+            return True
+        self._queue.put(namespace, name)
+        self._waiting[name] = _Waiting(document, once)
+        self._news.release()
         return True
 
     def _was_recorded(self, token: tuple[str, str, str]) -> bool:
@@ -106,7 +112,11 @@ class EventRecorder:
 
     async def _writer(self) -> None:
         while True:
-            name = await self._queue.get()
+            await self._news.acquire()
+            found = self._queue.first(())
+            assert found is not None
+            self._queue.take(found[0])
+            name = found[1]
             waiting = self._waiting.pop(name)
             try:
                 await self._write(name, waiting)

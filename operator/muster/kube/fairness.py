@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import Container
+from collections.abc import Callable, Container
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -22,15 +22,26 @@ class FairQueue(Generic[T]):
         """Return how much waits."""
         return self._count
 
+    def waiting(self, tenant: str) -> int:
+        """Return for how much a tenant waits."""
+        return len(self._of.get(tenant, ()))
+
     def put(self, tenant: str, item: T) -> None:
         """Add something behind what else the tenant waits for."""
         self._of.setdefault(tenant, deque()).append(item)
         self._count += 1
 
-    def first(self, barred: Container[str]) -> tuple[str, T] | None:
-        """Return whose turn it is, and with what; None if only the barred ones wait."""
-        found = ((tenant, items[0]) for tenant, items in self._of.items() if tenant not in barred)
-        return next(found, None)
+    def first(
+        self, barred: Container[str], ripe: Callable[[str, T], bool] = lambda _tenant, _item: True
+    ) -> tuple[str, T] | None:
+        """Return whose turn it is, and with what; None if only those wait that are barred.
+
+        Or whose first is not `ripe`.
+        """
+        for tenant, items in self._of.items():
+            if tenant not in barred and ripe(tenant, items[0]):
+                return tenant, items[0]
+        return None
 
     def take(self, tenant: str) -> None:
         """Take out what a tenant waits for first; all others come before its next."""

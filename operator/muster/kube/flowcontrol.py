@@ -28,7 +28,8 @@ class PriorityLevel(IntEnum):
 SHARE = 1
 """Places that a class keeps while a more urgent one is at work, so that nothing starves."""
 PATIENCE = 2.0
-"""Seconds that the others wait for pods that are being placed before they get their share."""
+"""Seconds that the others of a namespace wait for its pods that are being placed before they get
+their share."""
 LINGER = 0.02
 """Seconds for which a class counts as at work after its last request: the next pass of the same
 sort is about to begin, and what the API server does for others meanwhile would delay it."""
@@ -43,8 +44,9 @@ class FlowControl:
     """Lets at most `width` requests through at a time, the most urgent first.
 
     While pods are placed, or any class after them is at work, each less urgent one gets no more
-    than its share, and while pods are placed only what has waited: the API server has only so
-    much to give, and prose must not slow down a start. Within a class the namespaces take turns.
+    than its share, and in a namespace whose pods are placed only what has waited: the API server
+    has only so much to give, and prose must not slow down a start. Within a class the namespaces
+    take turns.
     """
 
     def __init__(self, width: int) -> None:
@@ -53,6 +55,9 @@ class FlowControl:
         self._late = Laggards(max(1, int(width * LATE_EACH)), width * LATE_MOST)
         self._inside = [0] * len(PriorityLevel)
         self._busy_until = [0.0] * len(PriorityLevel)
+        self._placing: dict[str, tuple[int, float]] = {}
+        """By namespace whose pods are placed: how many are, or wait, and when the last one was."""
+        self._many = 2 * width
         self._timer: asyncio.TimerHandle | None = None
 
     def enter(self, urgency: PriorityLevel, namespace: str = "") -> _Seat:
@@ -63,6 +68,8 @@ class FlowControl:
         """Wait for a place; every acquire is followed by one release."""
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[None] = loop.create_future()
+        if urgency is PriorityLevel.PLACEMENT:
+            self._place(namespace, 1)
         self._waiting[urgency].put(namespace, (turn, loop.time()))
         self._serve()
         if turn.done():
@@ -71,11 +78,23 @@ class FlowControl:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self.release(urgency)
+                self.release(urgency, namespace)
+            elif urgency is PriorityLevel.PLACEMENT:
+                self._place(namespace, -1)
             raise
 
-    def release(self, urgency: PriorityLevel) -> None:
+    def _place(self, namespace: str, change: int) -> None:
+        now = asyncio.get_running_loop().time()
+        count, _ = self._placing.get(namespace, (0, 0.0))
+        self._placing[namespace] = count + change, now
+        if len(self._placing) > self._many:
+            still = {n: it for n, it in self._placing.items() if it[0] or now < it[1] + LINGER}
+            self._placing, self._many = still, 2 * (self.width + len(still))
+
+    def release(self, urgency: PriorityLevel, namespace: str = "") -> None:
         """Give the place back."""
+        if urgency is PriorityLevel.PLACEMENT:
+            self._place(namespace, -1)
         self._free += 1
         self._inside[urgency] -= 1
         if urgency >= PriorityLevel.PLACEMENT:
@@ -86,7 +105,7 @@ class FlowControl:
         """Give the place of a request to others before its end, and say so; unless many have."""
         if urgency is PriorityLevel.LEADERSHIP or not self._late.add(namespace):
             return False
-        self.release(urgency)
+        self.release(urgency, namespace)
         return True
 
     def ended(self, namespace: str) -> None:
@@ -100,12 +119,20 @@ class FlowControl:
 
     def _serve(self) -> None:
         now = asyncio.get_running_loop().time()
-        placing = urgent = False
+        urgent = False
+
+        def ripe(namespace: str, waiting: _Turn) -> bool:
+            count, last = self._placing.get(namespace, (0, 0.0))
+            placing = count > 0 or now < last + LINGER
+            return not placing or now >= waiting[1] + PATIENCE
+
         for urgency, queue in zip(PriorityLevel, self._waiting, strict=True):
             limit = SHARE if urgent else self._free + self._inside[urgency]
             while self._inside[urgency] < limit and self._room(urgency):
-                found = queue.first(self._late.barred if urgency else ())
-                if found is None or (placing and now < found[1][1] + PATIENCE):
+                barred = self._late.barred if urgency else ()
+                less = urgency > PriorityLevel.PLACEMENT
+                found = queue.first(barred, ripe) if less else queue.first(barred)
+                if found is None:
                     break
                 namespace, (turn, _) = found
                 queue.take(namespace)
@@ -115,7 +142,6 @@ class FlowControl:
                     turn.set_result(None)
             if urgency >= PriorityLevel.PLACEMENT:
                 urgent = urgent or bool(self._inside[urgency]) or now < self._busy_until[urgency]
-                placing = placing or (urgent and urgency is PriorityLevel.PLACEMENT)
         if any(self._waiting) and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(LINGER, self._again)
 
@@ -157,4 +183,4 @@ class _Seat:
         if self._late:
             self._flow_control.ended(self._namespace)
         else:
-            self._flow_control.release(self._urgency)
+            self._flow_control.release(self._urgency, self._namespace)

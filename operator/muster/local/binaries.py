@@ -134,7 +134,9 @@ def _is_program(path: Path) -> bool:
 
 def at_hand(version: str) -> bool:
     """Say whether the programs of that version are there, without getting any."""
-    return not missing(_cached(_assets(version) or _places(version), version, ()))
+    assets = Path(os.environ.get(ASSETS) or os.devnull)
+    found = merge({}, assets) if version_of(assets) == version else _places(version)
+    return not missing(_cached(found, version, ()))
 
 
 def _cached(found: Found, version: str | None, _programs: Sequence[str]) -> Found:

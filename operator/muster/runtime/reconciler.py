@@ -11,6 +11,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -72,6 +73,9 @@ class Allocator(Protocol):
     def verdict(self, job: Job) -> Verdict | None:
         """Return the latest verdict on the gang."""
 
+    def creating(self, job: Job, name: str, node: str) -> AbstractContextManager[bool]:
+        """Keep the room of a pod while it is being created; False: it is not its node any more."""
+
 
 @dataclass(slots=True)
 class _Turn:
@@ -80,6 +84,8 @@ class _Turn:
     job: Job
     seen: Json
     """The job as it was when this pass looked at it."""
+    placements: Mapping[str, str]
+    """Pod name -> the node that the allocator has given it, or none."""
     done: list[Action] = field(default_factory=list)
     """What was created and deleted."""
     refused: list[Emit] = field(default_factory=list)
@@ -156,7 +162,7 @@ class Reconciler:
                 secrets=await materials.secrets(framework, there),
             )
         actions = reconcile.reconcile(observed, framework, self._backend, context)
-        return await self._carry_out(_Turn(job, seen), actions)
+        return await self._carry_out(_Turn(job, seen, observed.placements or {}), actions)
 
     async def _carry_out(self, turn: _Turn, actions: Sequence[Action]) -> float | None:
         """Do the actions in order; neighbours of one sort go out together.
@@ -260,7 +266,13 @@ class Reconciler:
         urgency = self._urgencies.get(kind, PriorityLevel.GROUP)
         path = resource.path(metadata["namespace"])
         try:
-            stored = await self._kube.create(path, document, urgency)
+            with self._room(turn, document) as given:
+                if not given:
+                    # The next pass knows why.
+                    refused.set()
+                    return
+                stored = await self._kube.create(path, document, urgency)
+                self._take(job, stored)
         except ApiError as error:
             if error.code in REFUSED and not refused.is_set():
                 # Of a batch that is refused alike the first speaks for all.
@@ -278,8 +290,15 @@ class Reconciler:
         else:
             turn.done.append(action)
             self._metrics.count(kind, "created")
-            self._take(job, stored)
             self._compare(job, kind, document, stored)
+
+    def _room(self, turn: _Turn, document: Json) -> AbstractContextManager[bool]:
+        """Keep the room of a pod that is created on a node which the allocator has given it."""
+        name = document["metadata"]["name"]
+        node = turn.placements.get(name) if document["kind"] == "Pod" else None
+        if self._allocator is None or not node:
+            return contextlib.nullcontext(enter_result=True)
+        return self._allocator.creating(turn.job, name, node)
 
     def _compare(self, job: Job, kind: str, sent: Json, stored: Json) -> None:
         """Take note of what the server has left out of a group, or what is beside it; say it."""
@@ -288,7 +307,7 @@ class Reconciler:
         left, known = sent["spec"], self._dropped.get(kind, frozenset())
         paths = list(edge.dropped(mapping(stored.get("spec")), left))
         fields = frozenset(re.split(r"[.[]", path)[0] for path in paths)
-        self._dropped[kind] = known - left.keys() | fields
+        self._dropped[kind] = known.difference(left) | fields
         if not paths:
             return
         means = {path: self._backend.without(path.rpartition(".")[2]) for path in paths}

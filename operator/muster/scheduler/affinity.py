@@ -262,6 +262,11 @@ class AffinityState:
             tally.add(tally.going if leaving else tally.counts, nodes, counts * amount)
             self._versions[owner] += 1
 
+    def weight(self, shape: int) -> int:
+        """Return how many terms have to be looked at for one task of the shape."""
+        own, others = self._tallies.get(shape, ()), self._counted_by.get(shape, ())
+        return 1 + len(own) + len(others)
+
     def is_counted(self, shape: int) -> bool:
         """Say whether tasks of the shape mean anything to others."""
         return shape in self._counted_by or self.attached.knows(shape)

@@ -7,6 +7,7 @@ Letters in array shapes: N nodes, R resources, M any number of rows.
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -169,6 +170,10 @@ class Capacity:
         self.ending = nodes.releasing
         """(N, R): what pods that are ending, or are to be evicted, will give back."""
         self.releasing = bool(nodes.releasing.any())
+        self.effort: Counter[str] = Counter()
+        """Payer -> how many terms were looked at to place tasks one by one."""
+        self.payers: tuple[str, ...] = ()
+        """For whom at present."""
         self.touched: list[IntArray] = []
         self.state = 0
         """Equal numbers, equal room."""
@@ -392,6 +397,8 @@ class Fit:
             affinity.add(self._id, heads, one)
             changed = np.arange(len(left)) if affinity.fond(self._id) is not None else heads
             rank[changed] = self.score(changed, depth[changed])
+        effort = (len(order) + 1) * affinity.weight(self._id)
+        self._room.effort.update(dict.fromkeys(self._room.payers, effort))
         nodes = np.flatnonzero(depth)
         affinity.add(self._id, nodes, -depth[nodes])
         return Picks(order, nodes, depth[nodes])

@@ -78,6 +78,7 @@ def decisions(session: Session) -> tuple[Decision, ...]:
             evictions=session.evictions(gang) if gang.evicts else (),
             nominations=gang.nominations(names),
             moves=gang.moves,
+            effort=session.room.effort[gang.spec.key],
         )
         for gang in (*session.started, *rest)
     )

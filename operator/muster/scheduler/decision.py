@@ -89,3 +89,5 @@ class Decision:
     moves: tuple[Move, ...] = ()
     """Where those start again that are evicted for it to be moved. Without evictions it is only
     a proposal."""
+    effort: int = field(default=0, compare=False, metadata={"recorded": False})
+    """How many terms were looked at to place its tasks one by one."""

@@ -291,7 +291,7 @@ class Gang:
     @property
     def namespace(self) -> str:
         """Whose it is."""
-        return self.key.rsplit("/", 2)[-2]
+        return self.key.rsplit("/", 2)[-2:][0]
 
     def ends(self, now: float) -> float:
         """Return when its nodes come free if it has started or starts now; UNLIMITED if unknown.

@@ -66,6 +66,12 @@ class _Eviction:
     state: int
 
 
+EFFORT: Final = 20_000
+"""Terms that are looked at in a cycle to place the gangs of one namespace, half a second of work.
+
+Whoever exceeds it may still look at each task of the gang once."""
+
+
 class Session:
     """What actions and plugins see of a cycle.
 
@@ -219,7 +225,23 @@ class Session:
         """Return a session in which only this gang waits, and (N, R) is used of the nodes."""
         nothing = np.zeros_like(used)
         nodes = replace(self.snapshot.nodes, used=used, releasing=nothing)
-        return Session(replace(self.snapshot, nodes=nodes, gangs=(gang.spec,)), self._tiers)
+        made = Session(replace(self.snapshot, nodes=nodes, gangs=(gang.spec,)), self._tiers)
+        made.room.effort, made.room.payers = self.room.effort, self.room.payers
+        return made
+
+    def charge(self, gang: GangState) -> bool:
+        """Let the gang bear what is looked for from now on; say whether that is allowed.
+
+        It is not where gangs of its namespace have had so much in this cycle that all others
+        would wait for them, unless it asks for nothing that is dear.
+        """
+        self.room.payers = (gang.spec.key, gang.spec.namespace)
+        dear = any(tasks.shape.affinity or tasks.shape.wants for tasks in gang.tasks)
+        return not (dear and self.exhausted(gang))
+
+    def exhausted(self, gang: GangState) -> bool:
+        """Say whether the namespace of the gang has had all the effort that it has in a cycle."""
+        return self.room.effort[gang.spec.namespace] >= EFFORT
 
     def evict(self, gang: GangState, chosen: BoolArray, action: str) -> None:
         """Take the (U,) chosen units of `victims` away, so that the gang gets room."""

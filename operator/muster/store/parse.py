@@ -197,6 +197,7 @@ def batch(document: Json) -> BatchView:
         completed=epoch(status["completionTime"]) if status.get("completionTime") else None,
         ttl=spec.get("ttlSecondsAfterFinished"),
         selector=tasks.selector(spec.get("template") or {}),
+        scheduler=edge.text(((spec.get("template") or {}).get("spec") or {}).get("schedulerName")),
     )
 
 

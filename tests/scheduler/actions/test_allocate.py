@@ -5,8 +5,18 @@ from __future__ import annotations
 
 import pytest
 
-from builders_scheduler import make_gang, make_node, make_pod, make_queue, make_role, make_snapshot
+from builders_scheduler import (
+    make_gang,
+    make_node,
+    make_pod,
+    make_queue,
+    make_role,
+    make_snapshot,
+    make_template,
+)
+from muster.api.reasons import Reason
 from muster.scheduler import policy
+from muster.scheduler import session as session_module
 from muster.scheduler.actions.allocate import allocate
 from muster.scheduler.session import Session
 
@@ -103,3 +113,33 @@ def test_what_has_started_is_remembered():
     """In the order in which it was placed, each once."""
     session = played(waits("a", 3, least=1), waits("b", 1), cpu=8)
     assert [gang.spec.key for gang in session.started] == ["a", "b"]
+
+
+def particular(key, count=4, **fields):
+    """Return a gang whose tasks keep apart, and of which one finds no node of its own."""
+    namespace, name = key.split("/")
+    term = {
+        "labelSelector": {"matchLabels": {"job": name}},
+        "topologyKey": "kubernetes.io/hostname",
+    }
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    template = make_template(labels={"job": name}, cpu=1, affinity=apart)
+    roles = [make_role(replicas=count, template=template, namespace=namespace)]
+    return make_gang(key=key, roles=roles, **fields)
+
+
+def test_a_namespace_has_so_much_effort_in_a_cycle(monkeypatch):
+    """One of its gangs is tried in vain, the others have their turn later, those of others now."""
+    monkeypatch.setattr(session_module, "EFFORT", 10)
+    evil = [particular(f"evil/{i}", created=float(i)) for i in range(3)]
+    good = [particular(f"good/{i}", 3, created=5.0 + i) for i in range(3)]
+    labels = [{"kubernetes.io/hostname": f"n{i}"} for i in range(1, 4)]
+    nodes = [make_node(name=f"n{i}", cpu=9, labels=labels[i - 1]) for i in range(1, 4)]
+    gangs = [*evil, waits("evil/plain", 2, created=9.0), *good]
+    made = Session(make_snapshot(nodes=nodes, gangs=gangs), policy.DEFAULT.openers())
+    allocate(made)
+    reasons = {gang.spec.key: gang.refusal and gang.refusal.reason for gang in made.gangs}
+    assert reasons["evil/0"] is Reason.EXCEEDS_CLUSTER
+    assert reasons["evil/1"] is reasons["evil/2"] is Reason.DEFERRED
+    assert placed(made) == {"good/0": 3, "evil/plain": 2}
+    assert made.room.effort["evil"] == made.room.effort["evil/0"] > 0

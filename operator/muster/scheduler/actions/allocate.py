@@ -132,6 +132,9 @@ def _start(session: Session, gang: GangState) -> bool:
     if short is not None:
         _turn_down(session, gang, short, diagnosis.obstacles(session, short))
         return False
+    if not session.charge(gang):
+        gang.refuse(DEFERRED)
+        return False
     failure = attempt(session, gang)
     if session.rules.ready(gang):
         session.started.append(gang)
@@ -142,6 +145,12 @@ def _start(session: Session, gang: GangState) -> bool:
         gang.refuse(cramped)
         reserve.reserve(session, gang, attempt)
     return bool(gang.promised)
+
+
+DEFERRED: Final = Refusal(
+    Reason.DEFERRED,
+    "other gangs of its namespace took long to look at, it has its turn in a later cycle",
+)
 
 
 def attempt(session: Session, gang: GangState) -> tuple[PodSetState, Obstacles] | None:
@@ -158,6 +167,8 @@ def attempt(session: Session, gang: GangState) -> tuple[PodSetState, Obstacles] 
             return failed
         if not within:
             failure = failed
+        if session.exhausted(gang):
+            break
     return failure
 
 
@@ -168,6 +179,8 @@ def _attempt_here(session: Session, gang: GangState) -> tuple[PodSetState, Obsta
         return failure
     outer = session.room.within
     for domains in homes(session, gang):
+        if session.exhausted(gang):
+            return failure
         session.room.within = {
             **outer,
             **{shape: nodes & outer.get(shape, True) for shape, nodes in domains.items()},
@@ -188,7 +201,7 @@ def _try_all(session: Session, gang: GangState) -> tuple[PodSetState, Obstacles]
         if session.rules.ready(gang):
             return None
         failure = failure or failed
-        if gang.promised:
+        if gang.promised or session.exhausted(gang):
             break
         # Where the sums do not suffice no order helps. While others are evicted the sums do not
         # know of the room that this will free.
@@ -229,6 +242,9 @@ def _extend(session: Session, gang: GangState, *, alone: bool) -> bool:
     if count > 1 and _barrier(session, gang, [(tasks, count)]) is not None:
         count = 1
     if not _admitted(session, gang, [(tasks, count)]):
+        return False
+    if not session.charge(gang):
+        gang.refuse(DEFERRED)
         return False
     picks = session.choose(gang, tasks, count)
     if picks.order:
@@ -431,7 +447,8 @@ def _stores(session: Session, tasks: PodSetState, wanted: int) -> list[tuple[int
 NODES: Final = 12
 """With room on more nodes the simple ways find a place, or there are too many to try."""
 STEPS, ALL_STEPS = 500, 2000
-"""How many ways to spread a role are tried for one gang, and in a cycle."""
+"""How many ways to spread a role are tried for one gang, and for those of a namespace in a
+cycle."""
 
 
 def place(session: Session, gang: GangState) -> bool:
@@ -439,7 +456,8 @@ def place(session: Session, gang: GangState) -> bool:
     demand = [(tasks, count) for tasks, count in gang.demand() if count]
     if len(demand) < 2 or any(count > tasks.left for tasks, count in demand):
         return False
-    left = session.memory.setdefault(__name__, iter(range(ALL_STEPS)))
+    key = (__name__, gang.spec.namespace)
+    left = session.memory.setdefault(key, iter(range(ALL_STEPS)))
     return _spread(session, gang, demand, itertools.islice(left, STEPS))
 
 

@@ -73,7 +73,7 @@ def claim(session: Session, gang: GangState, among: Among, hook: str) -> bool:
     demand = tuple((tasks.pod_set.shape, count) for tasks, count in gang.demand())
     key = (rank, demand, session.room.state)
     # `rank` alone: there is nobody to look at, and evictions only make them fewer.
-    if rank in session.memory or key in session.memory:
+    if rank in session.memory or key in session.memory or not session.charge(gang):
         return False
     open_ = among(session, gang)
     if not open_.any():
@@ -89,7 +89,8 @@ def claim(session: Session, gang: GangState, among: Among, hook: str) -> bool:
     if found:
         gang.refusal, gang.summary, gang.shortage, gang.blocked_by = None, "", {}, ()
     else:
-        session.memory[key] = True
+        if not session.exhausted(gang):  # those of another namespace may find what it did not
+            session.memory[key] = True
         gang.refusal, gang.summary, gang.shortage, gang.blocked_by = reason
     return found
 
@@ -234,6 +235,8 @@ class Rehearsal:
     def fits(self, chosen: BoolArray) -> bool:
         """Say whether the gang can be placed."""
         session, gang = self._session, self._gang
+        if session.exhausted(gang):
+            return False
         mark = session.mark()
         if chosen.any():
             session.evict(gang, chosen, "")
