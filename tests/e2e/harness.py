@@ -800,13 +800,17 @@ def _roles(api: Api, overlay: str) -> list[Json]:
 
 
 def _rendered(api: Api, overlay: str) -> str:
-    """Return the documents of an overlay, with the components that stand behind its name."""
+    """Return the documents of an overlay, with the components that stand behind its name.
+
+    It is the name of one that is shipped, or the folder of another.
+    """
     name, *components = overlay.split("+")
     with tempfile.TemporaryDirectory(prefix="overlay-") as folder:
-        manifests = os.path.relpath(ROOT / "manifests", Path(folder).resolve())
+        manifests, here = ROOT / "manifests", Path(folder).resolve()
+        parts = [manifests / "components" / component for component in components]
         own = {
-            "resources": [f"{manifests}/overlays/{name}"],
-            "components": [f"{manifests}/components/{component}" for component in components],
+            "resources": [os.path.relpath(manifests / "overlays" / name, here)],
+            "components": [os.path.relpath(part, here) for part in parts],
         }
         (Path(folder) / "kustomization.yaml").write_text(yaml.safe_dump(own))
         return api.kubectl("kustomize", folder)

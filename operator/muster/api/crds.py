@@ -50,6 +50,7 @@ _KEYS: Final[dict[str, list[str]]] = {
     "containers": ["name"],
     "env": ["name"],
     "ephemeralContainers": ["name"],
+    "evictionResponders": ["name"],
     "hostAliases": ["ip"],
     "imagePullSecrets": ["name"],
     "initContainers": ["name"],
@@ -87,6 +88,7 @@ _MORE: Final[dict[str, dict[str, Json]]] = {
     "V1LabelSelectorRequirement": {"operator": {"enum": _LABELLED}},
     "V1NodeSelectorRequirement": {"operator": {"enum": [*_LABELLED, "Gt", "Lt"]}},
     "V1PreferredSchedulingTerm": {"weight": {"minimum": 1, "maximum": 100}},
+    "V1VolumeMount": {"bindMountOptions": _SET},
     "V1WeightedPodAffinityTerm": {"weight": {"minimum": 1, "maximum": 100}},
     "V1TopologySpreadConstraint": {
         "maxSkew": {"minimum": 1, "format": "int32"},
