@@ -30,23 +30,28 @@ FAULT_SEEDS ?= 0-199
 FAULT_SAMPLE ?= 0-31
 FAULT_REPORT ?=
 HOSTILE ?= whole
+# Needs root; what a machine lacks is said, and its tests are skipped.
+REAL = $(BIN)/python -m pytest -m real -n 0 -rs $(PYTEST_ARGS)
 BENCH_ARGS ?=
 MUTANTS_ARGS ?=
 # `make constraints UPGRADE=` adds what is new in pyproject.toml and leaves all other pins alone.
 UPGRADE ?= --upgrade
 CLUSTER ?= muster
 NODES ?= 4
+# `make images IMAGES="base pytorch"` makes only these.
+IMAGES ?=
 
 # Where Python is told to keep nothing of what it compiles, each of hundreds of processes would
 # compile all that it imports again: two seconds before an operator begins.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install controlplane demo test unit nightly mutants faults hostile e2e check lint \
-	format types imports crds crds-fresh bench local-up local-down constraints clean
+.PHONY: help install controlplane demo test unit nightly mutants faults hostile e2e e2e-real \
+	e2e-real-smoke images check lint format types imports crds crds-fresh bench local-up \
+	local-down constraints clean
 
 help: ## print the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(VENV)/stamp-muster ## create .venv with muster and everything it needs
 
@@ -79,7 +84,7 @@ demo: controlplane ## run TFJobs as gangs on a local control plane and tell what
 test: unit e2e ## run all tests: the fast ones first, then those on a real API server
 
 unit: install ## run the tests that need no cluster
-	$(BIN)/python -m pytest -m "not e2e" -n $(UNIT_AT_ONCE) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not e2e and not real" -n $(UNIT_AT_ONCE) $(PYTEST_ARGS)
 
 nightly: controlplane ## run what `make test` takes a sample of: thousands of cases each
 	@$(BIN)/python -c 'from muster.local import binaries, options; binaries.find(options.OLDER_VERSION)'
@@ -99,6 +104,16 @@ mutants: install ## plant 40 faults, one by one, and count those that the unit t
 
 e2e: controlplane ## run the tests on a real API server
 	@MUSTER_FAULT_SEEDS=$(FAULT_SAMPLE) $(E2E)
+
+images: install ## make container images from Debian and PyPI: training examples and operator
+	@$(BIN)/muster local images $(IMAGES)
+
+e2e-real-smoke: controlplane ## run containers: a real node comes up, a gang meets, all is gone
+	@$(REAL) tests/real/test_life.py tests/real/test_pods.py \
+		-k 'again or listens or meets or exit_codes'
+
+e2e-real: controlplane ## train on real nodes: needs Linux, root and a few packages
+	@$(REAL) tests/real
 
 check: install ## lint, format, types, import contracts, generated files: what CI runs
 	@$(MAKE) --no-print-directory --keep-going --jobs 2 lint format types imports crds-fresh

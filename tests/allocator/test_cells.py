@@ -13,6 +13,7 @@ from muster.allocator.cells import Quarantine, Search
 from muster.allocator.tracker import NOT_NOW
 from muster.api.reasons import GangPhase, Reason
 from muster.scheduler.decision import Decision, Verdict
+from muster.scheduler.session import EFFORT
 
 NOW = 1000.0
 DEAR = 10_000
@@ -63,6 +64,23 @@ def test_many_rest_for_longer_than_one() -> None:
     alone = make_gang(key="b/0")
     quarantine.rest([alone], [make_decision(alone, effort=DEAR)], NOW)
     assert rested(quarantine, [alone], NOW + 10) == []
+
+
+def test_a_search_that_was_cut_short_goes_further_at_its_next_turn() -> None:
+    """Room that is hard to find is found in the end; who has enough gets no more."""
+    quarantine = Quarantine()
+    hard, dear = make_gang(key="a/hard"), make_gang(key="b/dear")
+    now = NOW
+    for terms in (2 * EFFORT, 4 * EFFORT, 8 * EFFORT):
+        used = make_decision(hard, effort=terms // 2), make_decision(dear, effort=DEAR)
+        now = quarantine.rest([hard, dear], used, now) + 600
+        found = {gang.key: gang.effort for gang in quarantine.pass_by([hard, dear], now)}
+        assert found == {"a/hard": terms, "b/dear": 0}
+    enough = make_decision(hard, effort=terms - 1)
+    quarantine.rest([hard], [enough], now)
+    assert quarantine.pass_by([hard], now + 600)[0].effort == terms
+    quarantine.pass_by([], now + 600)
+    assert quarantine.pass_by([hard], now + 600)[0].effort == 0
 
 
 def test_who_was_put_off_has_its_turn_at_once() -> None:

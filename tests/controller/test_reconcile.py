@@ -149,6 +149,35 @@ UNREADY = {
 }
 
 
+@pytest.mark.parametrize(
+    ("reasons", "cure"),
+    [
+        (("ErrImagePull", "ImagePullBackOff"), "has no image: mend its name"),
+        (("CreateContainerConfigError", "CreateContainerError"), "cannot be made: mend the"),
+    ],
+)
+def test_a_container_that_cannot_start_is_in_the_status_until_it_does(
+    reasons: tuple[str, ...], cure: str
+):
+    """With what to do; kubelet's changing words make no further write."""
+    world = World(tfjob(Worker=2)).settle()
+    pod = world.pod("mnist-worker-1")
+    said = set()
+    for reason in reasons:
+        waiting = {"reason": reason, "message": f"because of {reason}"}
+        statuses = [{"name": "tensorflow", "state": {"waiting": waiting}}]
+        pod["status"] = {"phase": "Pending", "containerStatuses": statuses}
+        world.settle()
+        said.add(world.job["status"]["reason"])
+    (told,) = said
+    assert told.startswith(f"container tensorflow of pod mnist-worker-1 {cure}")
+    assert "`kubectl describe pod mnist-worker-1` says more" in told
+    assert "ErrResourceExists" not in {emit.reason for emit in world.said}
+    world.start()
+    world.settle()
+    assert "reason" not in world.job["status"]
+
+
 def test_abnormal_pods_are_told_of():
     """A container that waits, one that ended badly and a pod that nobody takes, one event each."""
     world = World(tfjob(Worker=3)).settle()

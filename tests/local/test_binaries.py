@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.local import binaries, handle
+from muster.local import binaries, handle, real
 
 Fill = Callable[..., Path]
 
@@ -207,14 +207,18 @@ def test_only_what_is_needed_is_gotten(fill: Fill, monkeypatch: pytest.MonkeyPat
     assert asked == [["kwok"]]
 
 
-# Stands for Go: counts its calls, takes a moment, and writes what -o names.
+# Stands for Go: counts its calls, takes a moment, and writes a program for each package.
 GO = """#!/bin/sh
 echo "$@" >>"$CALLS"
 while [ "$1" != -o ]; do shift; done
 echo "k8s.io/api" >&2
 sleep 0.3
 [ -z "$WORDS" ] || { echo "$WORDS" >&2; exit 1; }
-printf '#!/bin/sh\\n' >"$2"; chmod +x "$2"
+out=$2; shift 2
+for package; do
+    made="$out/$(basename "$(realpath "$package")")"
+    printf '#!/bin/sh\\n' >"$made"; chmod +x "$made"
+done
 """
 
 
@@ -252,8 +256,29 @@ def test_the_older_version_is_built_from_requirements_of_its_own(go: Path) -> No
     assert "gitVersion=v1.36.3" in older
     assert "gitMinor=36" in older
     assert [folder.parent.name for folder in folders] == ["v1.37.1", "v1.36.3"]
-    required = (binaries._module() / "kubernetes-1.36.mod").read_text()
+    required = (binaries._module(binaries.CONTROL_PLANE) / "kubernetes-1.36.mod").read_text()
     assert "k8s.io/kubernetes v1.36.3\n" in required
+
+
+def test_what_real_nodes_need_is_built_beside_the_control_plane(go: Path) -> None:
+    """As programs of their own: only who has real nodes waits for them."""
+    binaries.build()
+    found = binaries.real_nodes()
+    assert set(found) == set(real.PROGRAMS)
+    assert all(os.access(path, os.X_OK) for (path,) in found.values())
+    assert Path(found["kubelet"][0]).readlink() == Path("node")
+    assert len(go.read_text().splitlines()) == 3
+    assert len({Path(path).parent for (path,) in found.values()} | {binaries.build_folder()}) == 3
+
+
+def test_without_what_real_nodes_need_the_reason_is_said(
+    go: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the words of the failed build."""
+    monkeypatch.setenv("WORDS", "main.go:1: syntax error")
+    with pytest.raises(binaries.BinariesError, match=r"no kubelet, kube-proxy(.|\n)*syntax error"):
+        binaries.real_nodes()
+    assert go.read_text()
 
 
 def test_a_build_is_done_once(go: Path) -> None:
@@ -334,7 +359,7 @@ def test_other_sources_are_another_build(tmp_path: Path, monkeypatch: pytest.Mon
     sources.mkdir()
     for name in ("main.go", "oracle.go", "go.mod", "go.sum"):
         (sources / name).write_text("go 1.26")
-    monkeypatch.setattr(binaries, "_module", lambda: sources)
+    monkeypatch.setattr(binaries, "_module", lambda _: sources)
     before = binaries.build_folder()
     (sources / "go.sum").write_text("changed")
     assert binaries.build_folder() != before

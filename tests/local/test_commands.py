@@ -86,7 +86,8 @@ def test_every_flag_of_up_is_heard(asked: list[options.Options]) -> None:
         ("up", "--node", "cpu"),
         ("up", "--node-label", "x"),
         ("up", "--name", "../x"),
-        ("logs", "kubelet"),
+        ("up", "--real-node", "0"),
+        ("load",),
         (),
     ],
 )
@@ -144,7 +145,8 @@ def test_a_kubeconfig_that_cannot_be_read_is_said(
         (("down",), 0, "there is no cluster default"),
         (("status", "--name", "x"), 1, "there is no cluster x (`muster local up`); others: none"),
         (("env",), 1, "there is no cluster default (`muster local up`)"),
-        (("logs", "etcd"), 1, "default has no etcd"),
+        (("logs", "kubelet"), 1, "default has no kubelet; there are: none"),
+        (("load", "x.tar"), 1, "there is no cluster default (`muster local up`)"),
     ],
 )
 def test_without_a_cluster_it_is_said_that_there_is_none(
@@ -173,6 +175,10 @@ def test_the_only_cluster_is_meant_without_its_name(capsys: pytest.CaptureFixtur
     assert f"export KUBECONFIG={files.kubeconfig}\n" in capsys.readouterr().out
     assert run("logs", "etcd") == 0
     assert capsys.readouterr().out == "its words"
+    assert run("logs", "kubelet-1") == 1
+    assert "muster has no kubelet-1; there are: etcd" in capsys.readouterr().err
+    assert run("load", "x.tar") == 1
+    assert "muster has no real nodes" in capsys.readouterr().err
     assert run("status") == 1  # nothing of it runs
     assert str(files.kubeconfig) in capsys.readouterr().out
     assert run("down") == 0

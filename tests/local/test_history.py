@@ -109,3 +109,6 @@ def test_what_has_ended_is_not_over_before_its_pods_were_seen() -> None:
     assert history.drained([on_node, over, ended])
     assert not history.drained([on_node, over, ended, serves])
     assert history.drained([on_node, over, ended, serves, away])
+    both = sights.job(2.0, "a", "Succeeded", pods=2, ended=2)
+    assert not history.drained([on_node, both, ended])
+    assert history.drained([on_node, both, ended, serves, away])

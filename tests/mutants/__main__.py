@@ -26,7 +26,16 @@ HERE: Final = Path(__file__).parent.parent.parent
 PACKAGE: Final = Path("operator", "muster")
 LEFT_OUT: Final = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "dist", "build")
 PYTEST: Final = (
-    *("-m", "pytest", "-m", "not e2e", "--exitfirst", "--quiet", "--no-header", "--tb=no"),
+    *(
+        "-m",
+        "pytest",
+        "-m",
+        "not e2e and not real",
+        "--exitfirst",
+        "--quiet",
+        "--no-header",
+        "--tb=no",
+    ),
     # What is asked here is whether the faults can be planted: never with one that is.
     *("--hypothesis-seed=0", "--timeout=300", "--ignore=tests/mutants"),
 )

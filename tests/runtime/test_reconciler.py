@@ -57,6 +57,10 @@ class Server:
         await self._write("delete", path, {})
         return {"kind": "Status"}
 
+    async def get(self, path):
+        """Find nothing."""
+        raise ApiError(404, "NotFound", f"{path} not found", None)
+
 
 class Said:
     """Remembers what was recorded."""
@@ -143,6 +147,24 @@ def test_changes_of_one_object_are_made_in_their_order(story):
     first, second = patch("one", {"a": "slow"}, "status"), patch("one", {"b": 1})
     _, writes = story.go(first, second, patch("two", {"c": 1}))
     assert writes == [("patch", "pods/two"), ("patch", "pods/one/status"), ("patch", "pods/one")]
+
+
+def test_the_pods_of_a_job_that_is_gone_are_not_made_anew(story):
+    """They may be seen to go before it is, and before a status of it was written."""
+    owner = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "TFJob",
+        "name": "mnist",
+        "uid": "u",
+        "controller": True,
+    }
+    metadata = {"name": "one", "namespace": "team", "uid": "p", "resourceVersion": "2"}
+    owned = {**metadata, "ownerReferences": [owner]}
+    story.store.put({"apiVersion": "v1", "kind": "Pod", "metadata": owned, "spec": {}})
+    story.store.gone("Pod", "team", "one", "p")
+    _, writes = story.go(create("one"), STATUS)
+    assert writes == []
+    assert story.store.jobs.get(KEY) is None
 
 
 @pytest.mark.parametrize("code", [403, 409, 422, 500])

@@ -18,6 +18,7 @@ from muster.allocator.tracker import NOT_NOW
 from muster.api.reasons import GangPhase, Reason
 from muster.cluster.gangs import GangInput
 from muster.scheduler.decision import Decision
+from muster.scheduler.session import EFFORT
 
 log = logging.getLogger(__name__)
 LONGEST: Final = 200
@@ -76,14 +77,22 @@ class Quarantine:
 
     def __init__(self) -> None:
         self._of: dict[str, _LeftOut] = {}
+        self._efforts: dict[str, int] = {}
+        """What those have at their next turn for which too little was looked at."""
 
     def pass_by(self, inputs: Sequence[GangInput], now: float) -> list[GangInput]:
         """Return the gangs with which a cycle may be tried."""
-        if not self._of:
+        if not (self._of or self._efforts):
             return list(inputs)
         self._of = {key: it for key, it in self._of.items() if now < it.until}
+        there = {gang.key for gang in inputs}
+        self._efforts = {key: terms for key, terms in self._efforts.items() if key in there}
         found = (self._instead(gang, now) for gang in inputs)
-        return [gang for gang in found if gang is not None]
+        return [self._granted(gang) for gang in found if gang is not None]
+
+    def _granted(self, gang: GangInput) -> GangInput:
+        terms = self._efforts.get(gang.key, 0)
+        return replace(gang, effort=terms) if terms and gang.refusal is None else gang
 
     def _instead(self, gang: GangInput, now: float) -> GangInput | None:
         it = self._of.get(gang.key)
@@ -113,6 +122,8 @@ class Quarantine:
         until = math.inf
         for decision in decisions:
             pause = decision.effort * PAUSE
+            if decision.verdict.state is GangPhase.WAITING:
+                self._grant(decision)
             if pause >= 1 and decision.verdict.state is GangPhase.WAITING:
                 gang = there[decision.gang]
                 # Of many each rests for longer: it is the namespace that may take so much time.
@@ -123,6 +134,15 @@ class Quarantine:
             elif decision.verdict.reason is Reason.DEFERRED:
                 until = now
         return until
+
+    def _grant(self, decision: Decision) -> None:
+        """Give a gang twice as much at its next turn if it was looked at for as long as it may.
+
+        Whatever there is to be found is found in the end, and it rests for as much longer.
+        """
+        had = max(EFFORT, self._efforts.get(decision.gang, 0))
+        if decision.effort >= had:
+            self._efforts[decision.gang] = 2 * had
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,7 @@ class GangInput:
     movable: bool = False
     moving: bool = False
     owed: bool = False
+    effort: int = 0
     pending: Mapping[str, int] = field(default_factory=dict)
     """What pods of it that are about to be created take of each quota."""
 

@@ -193,7 +193,7 @@ def running(scope: Scope) -> JobStatus:
         replicas=counted,
         restarts_in_a_row=_in_a_row(scope, before),
         gang=gangstatus.verdict(scope, counted),
-        reason="",
+        reason=_kept_from_starting(scope),
         observed_generation=scope.job.generation,
     )
     steps = _steps(scope, counted)
@@ -207,6 +207,32 @@ def running(scope: Scope) -> JobStatus:
     elif scope.refusal is not None and scope.refusal.invalid:
         return replace(after, state=names.JobState.INVALID, reason=scope.refusal.message)
     return replace(after, state=state(after))
+
+
+_IMAGE = "has no image: mend its name, or what is needed to pull it"
+_CONTAINER = "cannot be made: mend the ConfigMap, Secret, user or command that it names"
+_KEPT = {
+    **dict.fromkeys(("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull"), _IMAGE),
+    **dict.fromkeys(("InvalidImageName", "ImageInspectError", "RegistryUnavailable"), _IMAGE),
+    **dict.fromkeys(("CreateContainerConfigError", "CreateContainerError"), _CONTAINER),
+    "RunContainerError": _CONTAINER,
+}
+"""Why a container waits until somebody mends its job -> what is to be done."""
+
+
+def _kept_from_starting(scope: Scope) -> str:
+    """Return which pod cannot start and what to do; empty if all can.
+
+    Kubelet's own words come and go with its tries; these stay, and say where to find those.
+    """
+    living = (m.pod for m in scope.roster.having(PodFate.STAYS) if not m.pod.terminal)
+    for pod in living:
+        for end in pod.ends:
+            cure = _KEPT.get(end.reason) if end.exit_code is None else None
+            if cure:
+                look = f"(`kubectl describe pod {pod.name}` says more)"
+                return f"container {end.container} of pod {pod.name} {cure} {look}"
+    return ""
 
 
 def begun(scope: Scope, status: JobStatus, made: Iterable[Action]) -> JobStatus:

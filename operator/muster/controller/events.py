@@ -203,7 +203,7 @@ def of_state(scope: Scope, after: JobStatus) -> Iterator[Emit]:
         yield of_validation(scope, after.reason)
     elif after.reason == scope.lacking:
         yield warning(names.Event.PERMISSION_MISSING, after.reason)
-    else:
+    elif after.state == names.JobState.BLOCKED:
         yield warning(names.Event.ERR_RESOURCE_EXISTS, after.reason)
 
 

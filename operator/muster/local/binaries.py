@@ -23,14 +23,14 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
 import yaml
 
-from muster.local import handle, layout, nodes, options
+from muster.local import handle, layout, nodes, options, real
 
 ASSETS = "KUBEBUILDER_ASSETS"
 
@@ -38,8 +38,39 @@ _CORE = (handle.API_SERVER, handle.CONTROLLER_MANAGER, handle.SCHEDULER)
 
 Found = dict[str, Path]
 
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """What one run of Go builds: `sources` of a module, in its folder below tools/.
+
+    `programs`: each component -> the program that it is, when called by its name.
+    """
+
+    module: str
+    sources: tuple[str, ...]
+    packages: tuple[str, ...]
+    programs: Mapping[str, str]
+    title: str
+
+
 _PROGRAM = "controlplane"
-_SOURCES = ("main.go", "oracle.go")
+CONTROL_PLANE = Build(
+    _PROGRAM,
+    ("main.go", "oracle.go"),
+    (".",),
+    dict.fromkeys(handle.PROGRAMS, _PROGRAM),
+    "the control plane of Kubernetes",
+)
+_REAL_NODES = (
+    Build(
+        _PROGRAM,
+        ("node/main.go", "pause/main.go"),
+        ("./node", "./pause"),
+        {real.KUBELET: "node", real.KUBE_PROXY: "node", real.PAUSE: "pause"},
+        "kubelet and kube-proxy of Kubernetes",
+    ),
+    Build("dns", ("main.go",), (".",), {real.COREDNS: "dns"}, "CoreDNS for Kubernetes"),
+)
 _REQUIREMENTS = {options.KUBERNETES_VERSION: "go", options.OLDER_VERSION: "kubernetes-1.36"}
 """Versions that can be built -> the module's files that name what it is built from."""
 _GO_FLAGS = ("-trimpath", "-buildvcs=false", "-mod=readonly")
@@ -70,6 +101,18 @@ def find(
         if missing(found, programs):
             found = more(found, version, programs)
     return {name: [str(found[name])] for name in programs}
+
+
+def real_nodes() -> dict[str, list[str]]:
+    """Command line of each program that real nodes need, built first if need be."""
+    found: dict[str, list[str]] = {}
+    try:
+        for one in _REAL_NODES:
+            folder = build(what=one)
+            found |= {name: [str(folder / name)] for name in one.programs}
+    except BuildError as error:
+        raise BinariesError(f"no {', '.join(real.PROGRAMS)}.\nbuild: {error}") from error
+    return found
 
 
 def missing(found: Found, programs: Sequence[str] = handle.PROGRAMS) -> list[str]:
@@ -176,12 +219,12 @@ class BuildError(Exception):
     """The build is not possible; the message says what is missing and what to install."""
 
 
-def build_folder(version: str = options.KUBERNETES_VERSION) -> Path:
+def build_folder(version: str = options.KUBERNETES_VERSION, what: Build = CONTROL_PLANE) -> Path:
     """Where the built programs are, or will be: keyed by version, module files and flags."""
     digest = hashlib.sha256(_ldflags(version).encode())
     stem = _REQUIREMENTS[version]
-    for name in (*_SOURCES, f"{stem}.mod", f"{stem}.sum"):
-        digest.update((_module() / name).read_bytes())
+    for name in (*what.sources, f"{stem}.mod", f"{stem}.sum"):
+        digest.update((_module(what) / name).read_bytes())
     return layout.cache_root() / f"v{version}" / f"built-{digest.hexdigest()[:16]}"
 
 
@@ -197,22 +240,23 @@ def _ldflags(version: str) -> str:
     return " ".join(["-s -w", *(f"-X {name}={value}" for name, value in variables.items())])
 
 
-def build(version: str = options.KUBERNETES_VERSION) -> Path:
+def build(version: str = options.KUBERNETES_VERSION, what: Build = CONTROL_PLANE) -> Path:
     """Build unless somebody did; `build_folder()` has a program for each component then."""
-    target = build_folder(version)
+    target = build_folder(version, what)
     go = shutil.which("go")
     if not go:
-        raise BuildError(f"Go is missing: install {_go_wanted()} or newer from https://go.dev/dl/")
-    text = "waiting: another process builds the control plane"
+        wanted = _go_wanted(what)
+        raise BuildError(f"Go is missing: install {wanted} or newer from https://go.dev/dl/")
+    text = f"waiting: another process builds {what.title} {version}"
     with layout.held(
         target.with_suffix(".lock"), lambda: print(text, file=sys.stderr, flush=True)
     ):
         if not target.exists():
-            _build(go, version, target)
+            _build(go, version, what, target)
     return target
 
 
-def _build(go: str, version: str, target: Path) -> None:
+def _build(go: str, version: str, what: Build, target: Path) -> None:
     for stale in target.parent.glob(f".{target.name}-*"):
         shutil.rmtree(stale)
     with tempfile.TemporaryDirectory(
@@ -222,21 +266,23 @@ def _build(go: str, version: str, target: Path) -> None:
         fresh.mkdir()
         flags = (*_GO_FLAGS, f"-modfile={_REQUIREMENTS[version]}.mod")
         link = f"-ldflags={_ldflags(version)}"
-        _run_go(version, [go, "build", "-v", *flags, link, "-o", str(fresh / _PROGRAM), "."])
-        for name in handle.PROGRAMS:
-            (fresh / name).symlink_to(_PROGRAM)
+        argv = [go, "build", "-v", *flags, link, "-o", f"{fresh}/", *what.packages]
+        _run_go(argv, version, what)
+        for name, program in what.programs.items():
+            if name != program:
+                (fresh / name).symlink_to(program)
         fresh.rename(target)
 
 
-def _run_go(version: str, argv: list[str]) -> None:
+def _run_go(argv: list[str], version: str, what: Build) -> None:
     lines: list[str] = []
-    text = f"building the control plane of Kubernetes {version} (once, minutes)"
+    text = f"building {what.title} {version} (once, minutes)"
     env = {**os.environ, "GOWORK": "off"}
     with (
         progress(text, lambda: f"{len(lines)} packages" if lines else ""),
         subprocess.Popen(
             argv,
-            cwd=_module(),
+            cwd=_module(what),
             env=env,
             text=True,
             stderr=subprocess.PIPE,
@@ -246,26 +292,26 @@ def _run_go(version: str, argv: list[str]) -> None:
         assert process.stderr is not None
         lines.extend(process.stderr)
     if process.returncode:
-        raise BuildError(explain("".join(lines)))
+        raise BuildError(explain("".join(lines), what))
 
 
-def explain(output: str) -> str:
+def explain(output: str, what: Build = CONTROL_PLANE) -> str:
     """Explain what a failed build's output means, what to do about it, and its last lines."""
     cure = next((cure for sign, cure in _CURES if re.search(sign, output)), "the build failed")
     tail = "\n".join(output.splitlines()[-5:])
-    return f"{cure.format(go=_go_wanted())}\n{tail}"
+    return f"{cure.format(go=_go_wanted(what))}\n{tail}"
 
 
-def _go_wanted() -> str:
-    match = re.search(r"^go (\d+\.\d+)", (_module() / "go.mod").read_text(), re.MULTILINE)
+def _go_wanted(what: Build) -> str:
+    match = re.search(r"^go (\d+\.\d+)", (_module(what) / "go.mod").read_text(), re.MULTILINE)
     assert match
     return f"Go {match[1]}"
 
 
-def _module() -> Path:
-    found = layout.shipped(f"tools/{_PROGRAM}")
+def _module(what: Build) -> Path:
+    found = layout.shipped(f"tools/{what.module}")
     if found is None:
-        raise BuildError("the sources of the control plane are missing from this installation")
+        raise BuildError(f"the sources of {what.title} are missing from this installation")
     return found
 
 

@@ -18,7 +18,17 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from muster.local import binaries, contents, handle, kubeconfig, layout, nodes, options, processes
+from muster.local import (
+    binaries,
+    contents,
+    handle,
+    kubeconfig,
+    layout,
+    nodes,
+    options,
+    processes,
+    real,
+)
 from muster.local.handle import LOOPBACK, Cluster, ClusterError, PortTakenError, ask
 
 if TYPE_CHECKING:
@@ -132,7 +142,11 @@ class _Stopwatch:
 
 
 def _bring_up(files: Layout, asked: Options, say: Say) -> Cluster:
+    if asked.real_nodes:
+        real.require(files.home)
     commands = binaries.find(asked.kubernetes_version)
+    if asked.real_nodes:
+        commands |= binaries.real_nodes()
     copy = asked.kubeconfig and asked.kubeconfig.absolute()
     wanted = dataclasses.replace(asked, kubeconfig=copy)
     if wanted.native_gangs:  # each version has flags of its own for them
@@ -143,10 +157,16 @@ def _bring_up(files: Layout, asked: Options, say: Say) -> Cluster:
     if wanted.tied:
         _start_guard(files)
     _prepare(files, wanted, commands)
-    made = _start_api(Cluster(files, wanted, free_port(), commands))
+    made = Cluster(files, wanted, free_port(), commands)
+    if wanted.real_nodes:
+        real.prepare(files, wanted)
+        made.launch(real.NETWORK)
+        real.connect(files, wanted)
+    made = _start_api(made)
     watch.lap("API server")
-    for component in made.components[2:]:
-        made.launch(component)
+    for component in made.components:
+        if component not in {real.NETWORK, handle.ETCD, handle.API_SERVER}:
+            _launch(made, component)
     _fill(made, watch)
     made.save()
     if copy:
@@ -154,8 +174,21 @@ def _bring_up(files: Layout, asked: Options, say: Say) -> Cluster:
     return made
 
 
+def _launch(made: Cluster, component: str) -> None:
+    """Start a component as soon as what it cannot do without is there."""
+    index = real.index_of(component)
+    if component.startswith(real.CONTAINERD):
+        real.await_mounts(made.files, index)
+    if component.startswith(real.KUBELET):
+        pause = real.pause_image(made.files, made.commands[real.PAUSE][0])
+        real.load_into(made.files, index, [pause])
+    made.launch(component)
+
+
 def _use(files: Layout, asked: Options, file: Path, say: Say) -> Cluster:
     """Put into the cluster of a kubeconfig what is asked for; start kwok for its nodes."""
+    if asked.real_nodes:
+        raise ClusterError(f"real nodes need a cluster of their own, and {file} is there already")
     there, text = contents.look(file, asked)
     wanted = dataclasses.replace(asked, mark=there.mark, kubeconfig=None)
     commands = binaries.find(None, handle.wanted(wanted))
@@ -187,8 +220,9 @@ def _prepare(files: Layout, wanted: Options, commands: dict[str, list[str]]) -> 
 
 
 def _start_api(made: Cluster) -> Cluster:
-    tokens = {name: secrets.token_hex(16) for name in handle.USERS}
-    users = ((tokens[name], *user) for name, user in handle.USERS.items())
+    known = handle.users(made.options)
+    tokens = {name: secrets.token_hex(16) for name in known}
+    users = ((tokens[name], *user) for name, user in known.items())
     rows = (f'{token},{user},{user},"{",".join(groups)}"' for token, user, *groups in users)
     kubeconfig.write(made.files.tokens, "\n".join(rows))
     made.launch(handle.ETCD)
@@ -270,6 +304,7 @@ def _sweep(files: Layout, say: Say, *, forget: bool = False) -> None:
     found = [one for path in records if (one := processes.read(path))]
     # Without grace: etcd's data goes, too. The guard sweeps as well and must see the end of it.
     processes.stop([one for one in found if one.pid != os.getpid()], grace=0)
+    real.sweep(files)
     if there and reached:
         ask(reached, functools.partial(contents.clear, there, say))
     running = _load(files)

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from muster.local import binaries, cluster, contents, handle, layout, nodes, options
+from muster.local import binaries, cluster, contents, images, layout, nodes, options, real
 
 _ANNOTATIONS = f"""what a pod on a simulated node does is told by annotations of it:
   {nodes.PREFIX}run-seconds: "2"       until it ends, or `forever`
@@ -53,13 +53,25 @@ def add_actions(parser: argparse.ArgumentParser) -> None:
     ):
         action = _action(actions, name, text, run)
         _add_name(action)
+    load = _action(actions, "load", "give the real nodes images, of which pods are made", _load)
+    _add_name(load)
+    load.add_argument(
+        "images",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="an archive as `docker save` and `make images` write it",
+    )
     logs = _action(actions, "logs", "print the output of a component", _logs)
     _add_name(logs)
-    logs.add_argument("component", choices=handle.SERVERS, metavar="COMPONENT")
+    logs.add_argument("component", metavar="COMPONENT", help="one that `status` lists")
     found = _action(
         actions, "binaries", "get the programs; print component -> command line", _binaries
     )
     _add_version(found)
+    made = _action(actions, "images", "make container images, for the training examples", _images)
+    which = f"which: {', '.join(images.sources())} (default all)"
+    made.add_argument("image", nargs="*", metavar="IMAGE", help=which)
 
 
 def _add_up(actions: Subparsers) -> None:
@@ -103,6 +115,17 @@ def _add_up(actions: Subparsers) -> None:
         help="where there is such a file, its cluster is used as it is and only given what it "
         "lacks of CRDs and the nodes asked for; else the new cluster's kubeconfig "
         "is written here too",
+    )
+    add(
+        "--real-node",
+        dest="real_nodes",
+        nargs="?",
+        const=1,
+        default=0,
+        metavar="N",
+        type=options.parse_real,
+        help="N real nodes (default 1) that run containers, instead of the simulated ones or, "
+        "with --nodes, beside them; needs Linux, root and some packages, which are named",
     )
     add("--no-kwok", action="store_true", help="nodes are only written down, pods do not run")
     add("--no-scheduler", action="store_true", help="without kube-scheduler")
@@ -154,7 +177,7 @@ def _reported(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Na
     def reported(args: argparse.Namespace) -> int:
         try:
             return run(args)
-        except (cluster.ClusterError, binaries.BinariesError) as error:
+        except (cluster.ClusterError, binaries.BinariesError, real.RealNodeError) as error:
             print(f"muster local: {error}", file=sys.stderr)
             return 1
         except KeyboardInterrupt:
@@ -177,6 +200,7 @@ def _up(args: argparse.Namespace) -> int:
         kubernetes_version=args.kubernetes_version,
         run_seconds=args.default_run_seconds,
         native_gangs=args.native_gangs,
+        real_nodes=args.real_nodes,
     )
     made = cluster.up(wanted, _say)
     print(f"kubeconfig: {wanted.kubeconfig or made.kubeconfig}")
@@ -235,20 +259,34 @@ def _missing(name: str) -> str:
 
 
 def _env(args: argparse.Namespace) -> int:
-    name = _meant(args)
-    found = cluster.find(name)
-    if not found:
-        raise cluster.ClusterError(_missing(name))
+    found = _found(_meant(args))
     print(f"export KUBECONFIG={shlex.quote(str(found.kubeconfig))}")
     print(f'export PATH={shlex.quote(str(found.files.bin))}:"$PATH"')
     return 0
 
 
+def _load(args: argparse.Namespace) -> int:
+    found = _found(_meant(args))
+    if not found.options.real_nodes:
+        raise cluster.ClusterError(f"{found.files.name} has no real nodes")
+    real.load(found.files, found.options, args.images)
+    return 0
+
+
+def _found(name: str) -> cluster.Cluster:
+    found = cluster.find(name)
+    if not found:
+        raise cluster.ClusterError(_missing(name))
+    return found
+
+
 def _logs(args: argparse.Namespace) -> int:
     name = _meant(args)
     path = layout.Layout(name).log(args.component)
-    if not path.exists():
-        raise cluster.ClusterError(f"{name} has no {args.component}")
+    there = sorted(one.stem for one in path.parent.glob("*.log"))
+    if args.component not in there:
+        others = " ".join(there) or "none"
+        raise cluster.ClusterError(f"{name} has no {args.component}; there are: {others}")
     sys.stdout.write(path.read_text(errors="replace"))
     return 0
 
@@ -256,6 +294,23 @@ def _logs(args: argparse.Namespace) -> int:
 def _binaries(args: argparse.Namespace) -> int:
     print(json.dumps(binaries.find(args.kubernetes_version), indent=2))
     return 0
+
+
+def _images(args: argparse.Namespace) -> int:
+    """Make them one by one; one that cannot be had does not keep the others from being made."""
+    failed = []
+    for name in args.image or images.sources():
+        try:
+            path = images.make(name)
+        except images.ImageError as error:
+            _say(f"{name} cannot be made: {error}")
+            failed.append(name)
+        else:
+            size = path.stat().st_size >> 20
+            print(f"{images.tags(name)[0]:30} {size:6} MiB  {path}", flush=True)
+    if failed:
+        _say(f"not made: {', '.join(failed)}")
+    return 1 if failed else 0
 
 
 def _say(text: str) -> None:

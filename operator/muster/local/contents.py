@@ -54,7 +54,7 @@ async def install(
     version = (await api.get("/version"))["gitVersion"]
     wanted = [nodes.document(index, options, version, now) for index in range(options.count)]
     await asyncio.gather(*(api.create("/api/v1/nodes", node) for node in wanted))
-    done(f"{options.count} nodes written")
+    done(f"{options.count} simulated nodes written")
     folder = options.crds or layout.shipped("crds")
     files = sorted(folder.glob("*.yaml")) if folder else []
     crds = [doc for path in files for doc in _documents(path)]
@@ -118,7 +118,8 @@ async def _served(api: ApiServer, crd: Json) -> bool:
 
 
 async def _nodes_ready(api: ApiServer, options: Options) -> bool:
-    return sum(map(nodes.ready, await simulated(options.mark, api))) >= options.count
+    there = sum(map(nodes.ready, await simulated(options.mark, api)))
+    return there >= options.count + options.real_nodes
 
 
 async def simulated(mark: str, api: ApiServer) -> list[Json]:

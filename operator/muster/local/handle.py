@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from muster.local import layout, nodes, processes
+from muster.local import layout, nodes, processes, real
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -35,6 +35,7 @@ KUBECTL = "kubectl"
 
 SERVERS = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK)
 PROGRAMS = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KUBECTL, KWOK)
+LOOPBACK = "127.0.0.1"
 MANAGER = "muster-local"
 """This package: an API server notes under this name what it wrote."""
 
@@ -66,11 +67,23 @@ def wanted(options: Options) -> tuple[str, ...]:
     if options.mark:
         return (KWOK,) if options.kwok and options.count else ()
     absent = set()
-    if not options.kwok:
+    if not options.kwok or (options.real_nodes and not options.count):
         absent.add(KWOK)
     if not options.scheduler:
         absent.add(SCHEDULER)
-    return tuple(name for name in SERVERS if name not in absent)
+    network = (real.NETWORK,) if options.real_nodes else ()
+    own = tuple(name for name in SERVERS if name not in absent)
+    return (*network, *own, *real.components(options))
+
+
+def users(options: Options) -> dict[str, tuple[str, ...]]:
+    """Say who asks the API server: `USERS`, and those of real nodes."""
+    return {**USERS, **real.users(options)}
+
+
+def address(layout: Layout, options: Options) -> str:
+    """Where the API server listens: no other machine can ask it there."""
+    return real.address(layout) if options.real_nodes else LOOPBACK
 
 
 def arguments(component: str, layout: Layout, options: Options, port: int) -> list[str]:
@@ -104,10 +117,11 @@ def _etcd() -> list[str]:
 
 def _api_server(layout: Layout, port: int, options: Options) -> list[str]:
     key = layout.certificate.with_suffix(".key")
+    host = address(layout, options)
     return [
         "--etcd-servers=unix://etcd.sock",
-        "--bind-address=127.0.0.1",
-        "--advertise-address=127.0.0.1",
+        f"--bind-address={host}",
+        f"--advertise-address={host}",
         f"--secure-port={port}",
         # Where there is no certificate it makes one, and its key signs tokens just as well.
         f"--cert-dir={layout.certificate.parent}",
@@ -117,8 +131,7 @@ def _api_server(layout: Layout, port: int, options: Options) -> list[str]:
         f"--service-account-key-file={key}",
         f"--service-account-signing-key-file={key}",
         f"--service-cluster-ip-range={_SERVICES}",
-        # No pod could reach a service on the loopback address anyhow.
-        "--endpoint-reconciler-type=none",
+        *_reached(layout, options),
         "--allow-privileged=true",
         # A node would otherwise be born tainted, until the controller manager takes the
         # taint away: seconds in which nothing can be placed.
@@ -132,9 +145,22 @@ def _api_server(layout: Layout, port: int, options: Options) -> list[str]:
     ]
 
 
+def _reached(layout: Layout, options: Options) -> list[str]:
+    """Say whether pods and kubelets are to meet the API server."""
+    if not options.real_nodes:
+        # No pod could reach a service on the loopback address anyhow.
+        return ["--endpoint-reconciler-type=none"]
+    certificate, key = real.client(layout)
+    return [
+        f"--kubelet-client-certificate={certificate}",
+        f"--kubelet-client-key={key}",
+        "--kubelet-preferred-address-types=InternalIP",
+    ]
+
+
 def _controller_manager(layout: Layout, options: Options) -> list[str]:
     # Nobody renews the leases of nodes when kwok is not there; they are to stay Ready.
-    off = [] if options.kwok else ["-node-lifecycle-controller"]
+    off = [] if options.kwok or options.real_nodes else ["-node-lifecycle-controller"]
     if not options.endpoints:
         off += [f"-{name}-controller" for name in _ENDPOINTS]
     return [
@@ -145,6 +171,8 @@ def _controller_manager(layout: Layout, options: Options) -> list[str]:
         f"--service-account-private-key-file={layout.certificate.with_suffix('.key')}",
         f"--root-ca-file={layout.certificate}",
         f"--controllers={','.join(['*', *off])}",
+        # It makes this folder, if need be below /usr.
+        f"--flex-volume-plugin-dir={layout.home / 'volume-plugins'}",
         "--leader-elect=false",
         "--secure-port=0",
         "--kube-api-qps=500",
@@ -192,7 +220,6 @@ def _kwok(layout: Layout, options: Options) -> list[str]:
     ]
 
 
-LOOPBACK = "127.0.0.1"
 START_SECONDS = 90.0
 _TAIL = 8  # lines
 T = TypeVar("T")
@@ -234,7 +261,9 @@ class Cluster:
     @property
     def server(self) -> str:
         """URL of the API server."""
-        return self.existing.server if self.existing else f"https://{LOOPBACK}:{self.port}"
+        if self.existing:
+            return self.existing.server
+        return f"https://{address(self.files, self.options)}:{self.port}"
 
     @property
     def kubeconfig(self) -> Path:
@@ -299,13 +328,19 @@ class Cluster:
 
     def launch(self, component: str) -> None:
         """Start a component for the holder of the cluster's lock."""
-        flags = arguments(component, self.files, self.options, self.port)
         processes.start(
-            [*self.commands[component], *flags],
+            self._command(component),
             cwd=self.files.home,
             log=self.files.log(component),
             record=self.files.pid(component),
         )
+
+    def _command(self, component: str) -> list[str]:
+        if component not in SERVERS:
+            return real.command(component, self.files, self.commands)
+        flags = arguments(component, self.files, self.options, self.port)
+        inside = real.inside(self.files) if self.options.real_nodes else []
+        return [*inside, *self.commands[component], *flags]
 
     def wait_ready(self, seconds: float = START_SECONDS) -> None:
         """Wait until the API server calls itself ready; ClusterError if it does not in time."""

@@ -132,12 +132,13 @@ def stays(sights: Iterable[Sight]) -> tuple[Stay, ...]:
 
 
 def drained(sights: Sequence[Sight]) -> bool:
-    """Say whether no pod is on a node any more, and each end that a job tells of was seen.
+    """Say whether no pod is on a node any more, and as many have left one as each job tells of.
 
-    Jobs and pods are watched apart: of a job that is over no pod may have been seen as yet.
+    Jobs and pods are watched apart: of a job that is over no pod may have been seen as yet. What
+    still ran when its job succeeded is counted as succeeded, and deleted.
     """
     known = stays(sights)
-    ends = Counter(stay.job for stay in known if stay.ending in _OVER)
+    ends = Counter(stay.job for stay in known if stay.ending)
     latest = {sight.name: sight.status for sight in sights if isinstance(sight, JobSight)}
     told = {
         job: sum(role.succeeded + role.failed for role in status.replicas.values())

@@ -94,20 +94,19 @@ def kwok_mark(mark: str) -> dict[str, str]:
 def document(index: int, options: Options, version: str, now: str) -> Json:
     """Node `index` (from 0) of a cluster of that version (`v1.37.1`).
 
-    Without kwok it is born Ready, at `now` (RFC 3339). In a cluster that was there before it
-    keeps off who does not tolerate it, load balancers, and the addresses of others.
+    Without kwok it is born Ready, at `now` (RFC 3339). Among real nodes it keeps off who does not
+    tolerate it; in a cluster that was there before, load balancers and others' addresses as well.
     """
     taints = [
         {"key": taint.key, "value": taint.value, "effect": taint.effect}
         for taint in options.taints
     ]
-    if options.mark:
-        spec: Json = {"taints": [KEEP_OFF, *taints]}
-    else:
+    if options.mark or options.real_nodes:
+        taints = [KEEP_OFF, *taints]
+    spec: Json = {"taints": taints} if taints else {}
+    if not options.mark:
         pods = ipaddress.IPv4Address(_FIRST_PODS + index * 256)
-        spec = {"podCIDR": f"{pods}/24", "podCIDRs": [f"{pods}/24"]}
-        if taints:
-            spec["taints"] = taints
+        spec |= {"podCIDR": f"{pods}/24", "podCIDRs": [f"{pods}/24"]}
     return {
         "apiVersion": "v1",
         "kind": "Node",

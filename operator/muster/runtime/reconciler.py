@@ -219,7 +219,7 @@ class Reconciler:
 
         Writes on one object go out one after the other, in their order.
         """
-        if _revives(turn.job, batch) and not await self._stays(turn.job):
+        if self._revives(turn.job, batch) and not await self._stays(turn.job):
             return False
         refused = asyncio.Event()
         makes = _sort(batch[0]) == (Create, "Pod")
@@ -439,6 +439,18 @@ class Reconciler:
             if stored is not None:
                 self._store.put(stored)
 
+    def _revives(self, job: Job, batch: Sequence[Action]) -> bool:
+        """Say whether something is done of which a job that is gone by now has no use.
+
+        That a job had pods is known from them, too: its status may not have been written.
+        """
+        had_pods = job.status.start_time is not None or self._store.jobs.revision(job.key) > 0
+        return any(
+            (isinstance(action, Patch) and action.adopts)
+            or (had_pods and isinstance(action, Create) and action.doc["kind"] == "Pod")
+            for action in batch
+        )
+
     async def _stays(self, job: Job) -> bool:
         """Ask the server whether the job is there, and is not to go.
 
@@ -489,16 +501,6 @@ class Reconciler:
                 # What is said of other objects may be in the words of the programs that ran there.
                 text = action.about or action.message
                 log.info("%s: %s: %s", job.key, action.reason, text)
-
-
-def _revives(job: Job, batch: Sequence[Action]) -> bool:
-    """Say whether something is done of which a job that is gone by now has no use."""
-    started = job.status.start_time is not None
-    return any(
-        (isinstance(action, Patch) and action.adopts)
-        or (started and isinstance(action, Create) and action.doc["kind"] == "Pod")
-        for action in batch
-    )
 
 
 def _object(action: Action) -> object:

@@ -275,6 +275,8 @@ class Gang:
     owed: bool = False
     """Room was promised to it, for which others may have been evicted, and nobody remembers where:
     it goes before all others."""
+    effort: int = 0
+    """Terms that may be looked at for it in a cycle, where that is more than others have."""
     duration: float = UNLIMITED
     """Seconds that it is expected to run, once started; UNLIMITED: nobody knows."""
     deadline: float = UNLIMITED

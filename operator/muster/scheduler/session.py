@@ -241,7 +241,7 @@ class Session:
 
     def exhausted(self, gang: GangState) -> bool:
         """Say whether the namespace of the gang has had all the effort that it has in a cycle."""
-        return self.room.effort[gang.spec.namespace] >= EFFORT
+        return self.room.effort[gang.spec.namespace] >= max(EFFORT, gang.spec.effort)
 
     def evict(self, gang: GangState, chosen: BoolArray, action: str) -> None:
         """Take the (U,) chosen units of `victims` away, so that the gang gets room."""

@@ -143,3 +143,27 @@ def test_a_namespace_has_so_much_effort_in_a_cycle(monkeypatch):
     assert reasons["evil/1"] is reasons["evil/2"] is Reason.DEFERRED
     assert placed(made) == {"good/0": 3, "evil/plain": 2}
     assert made.room.effort["evil"] == made.room.effort["evil/0"] > 0
+
+
+def near(role, count):
+    """Return a role whose tasks are all in one rack."""
+    term = {"labelSelector": {"matchLabels": {"role": role}}, "topologyKey": "rack"}
+    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    template = make_template(labels={"role": role}, cpu=1, affinity=affinity)
+    return make_role(role=role, replicas=count, template=template, namespace="good")
+
+
+def test_a_gang_may_have_more_effort_than_its_namespace(monkeypatch):
+    """Places that are not found at once are found with more of it."""
+    monkeypatch.setattr(session_module, "EFFORT", 1)
+    nodes = [
+        make_node(name=f"{rack}-{i}", cpu=1, labels={"rack": str(rack)})
+        for rack, count in enumerate((5, 1, 4, 3, 2))
+        for i in range(count)
+    ]
+    roles = [near("chief", 1), near("worker", 3), near("evaluator", 1)]
+    for effort, found in ((0, {}), (10_000, {"good/near": 5})):
+        gang = make_gang(key="good/near", roles=roles, effort=effort)
+        made = Session(make_snapshot(nodes=nodes, gangs=[gang]), policy.DEFAULT.openers())
+        allocate(made)
+        assert placed(made) == found

@@ -1,0 +1,429 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Container images from Dockerfiles, with neither an engine nor a registry.
+
+A stage starts FROM `debian:SUITE-slim`, which mmdebstrap makes, or from another image of ours, and
+its layer is what an overlay over its parent took in. An image is one file (docker-archive) in the
+user's cache, under a hash of all that it is made from; making one leaves nothing else behind.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import platform
+import re
+import shlex
+import shutil
+import stat
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from muster.local import layout
+from muster.local.dockerfile import Config, Copy, DockerfileError, Stage, Step, parse
+
+PREFIX = "localhost/muster/"
+TAG = "1"
+OURS = "muster"
+"""The operator's own image; the others are those of the training examples."""
+
+_FORMAT = "1"
+_TOOLS = {"mmdebstrap": "mmdebstrap", "unshare": "util-linux", "tar": "tar", "chroot": "coreutils"}
+_DEBIAN = re.compile(r"debian:(\w+)-slim")
+_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
+# As in Debian's own slim images: nobody reads manuals there, and no service starts by itself.
+_SLIM = (
+    "--variant=minbase",
+    "--skip=output/dev",
+    *(f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("man", "doc", "locale", "info")),
+    "--customize-hook=printf '#!/bin/sh\\nexit 101\\n' >\"$1/usr/sbin/policy-rc.d\"",
+    '--customize-hook=chmod +x "$1/usr/sbin/policy-rc.d"',
+)
+# What a build is told of this machine: how to reach the packages, and nothing more.
+_REACH = re.compile(r"(?i)(https?|no)_proxy|pip_(index_url|extra_index_url|default_timeout)")
+_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt")
+_BUNDLE = "/mnt/ca-certificates.crt"
+# Mounts and processes of a build end with its namespaces, however it ends.
+_UNSHARE = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "/bin/sh", "-ec")
+_OVERLAY = 'mount -t overlay overlay -o "lowerdir=$LOWER,upperdir=$UPPER,workdir=$WORK" "$ROOT"\n'
+_ENTER = f"""mount -t proc proc "$ROOT/proc"
+mkdir -p "$ROOT/dev" "$ROOT/mnt"
+mount --rbind /dev "$ROOT/dev"
+mount -t tmpfs tmpfs "$ROOT/mnt"
+if [ -n "$BUNDLE" ]; then cp "$BUNDLE" "$ROOT{_BUNDLE}"; fi
+touch "$ROOT/etc/resolv.conf"
+mount --bind /etc/resolv.conf "$ROOT/etc/resolv.conf"
+exec """
+
+
+class ImageError(Exception):
+    """An image cannot be made; the message says why, and what to do."""
+
+
+def sources() -> dict[str, Path]:
+    """Name -> Dockerfile of each image that there is."""
+    examples, manifests = layout.shipped("examples"), layout.shipped("manifests")
+    folder = (examples or Path()) / "training" / "images"
+    found = {path.stem: path for path in sorted(folder.glob("*.Dockerfile"))}
+    return {**found, OURS: (manifests or Path()) / "image" / "Dockerfile"}
+
+
+def tags(name: str) -> list[str]:
+    """Names by which pods may ask for an image; the operator's is its Deployment's as well."""
+    tag = f"{PREFIX}{name}:{TAG}"
+    manifests = layout.shipped("manifests")
+    if name != OURS or not manifests:
+        return [tag]
+    text = (manifests / "base" / "deployment.yaml").read_text()
+    return [tag, *re.findall(r"^ *image: (\S+)$", text, re.MULTILINE)]
+
+
+def root() -> Path:
+    """Folder of the images, beside that of the control plane's programs."""
+    return layout.cache_root().with_name("images")
+
+
+def lacking() -> list[str]:
+    """Return what making an image needs and this machine has not."""
+    if not sys.platform.startswith("linux"):
+        return ["Linux"]
+    packages = [package for tool, package in _TOOLS.items() if not shutil.which(tool)]
+    return [*(["root"] if os.geteuid() else []), *packages]
+
+
+def archive(name: str) -> Path:
+    """Where an image is, or will be."""
+    return _archive(f"{PREFIX}{name}:{TAG}")
+
+
+def make(name: str) -> Path:
+    """Make an image, and what it is made from, unless somebody did."""
+    return _make(f"{PREFIX}{name}:{TAG}")
+
+
+def _archive(reference: str) -> Path:
+    return root() / f"{_name(reference)}-{_key(reference)[:16]}.tar"
+
+
+def _name(reference: str) -> str:
+    """Give the name of an image of ours, or of Debian's."""
+    if _DEBIAN.fullmatch(reference):
+        return reference.replace(":", "-")
+    name = reference.removeprefix(PREFIX).removesuffix(f":{TAG}")
+    if f"{PREFIX}{name}:{TAG}" != reference or name not in sources():
+        there = ", ".join(f"{PREFIX}{name}:{TAG}" for name in sources())
+        raise ImageError(f"no image {reference}; there are debian:SUITE-slim, {there}")
+    return name
+
+
+def _stages(reference: str) -> tuple[Stage, ...]:
+    name = _name(reference)
+    if name not in sources():
+        return ()
+    try:
+        return parse(sources()[name].read_text())
+    except (OSError, DockerfileError) as error:
+        raise ImageError(f"{name}: {error}") from error
+
+
+def _parents(stages: Sequence[Stage]) -> list[str]:
+    """Images that stages are made from."""
+    own = {stage.name for stage in stages if stage.name}
+    return sorted({stage.parent for stage in stages} - own)
+
+
+def _key(reference: str) -> str:
+    stages = _stages(reference)
+    parts = [_FORMAT, platform.machine(), repr(stages)]
+    parts += [repr((reference, _SLIM, _mirrors(reference)))] if not stages else []
+    parts += [_key(parent) for parent in _parents(stages)]
+    parts += tags(_name(reference)) if stages else []
+    for path in _files(stages):
+        parts.append(str(path.relative_to(_context())))
+        parts.append(hashlib.sha256(path.read_bytes()).hexdigest())
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _context() -> Path:
+    """Folder that COPY takes from: the repository."""
+    return Path(__file__).resolve().parents[3]
+
+
+def _files(stages: Sequence[Stage]) -> Iterator[Path]:
+    copies = (Copy.read(s.text) for stage in stages for s in stage.steps if s.name == "COPY")
+    for name in sorted({name for copy in copies if not copy.stage for name in copy.sources}):
+        place = _context() / name
+        if not place.exists():
+            raise ImageError(f"{place} is missing: it takes a clone of the repository")
+        found = sorted(place.rglob("*")) if place.is_dir() else [place]
+        yield from (p for p in found if p.is_file() and "__pycache__" not in p.parts)
+
+
+def _make(reference: str) -> Path:
+    target = _archive(reference)
+    if target.exists():
+        return target
+    if lacks := lacking():
+        raise ImageError(f"to make images this machine lacks {', '.join(lacks)}")
+    stages = _stages(reference)
+    parents = {parent: _make(parent) for parent in _parents(stages)}
+    root().mkdir(parents=True, exist_ok=True)
+    with layout.held(root() / f"{_name(reference)}.lock"):
+        if not target.exists():
+            with _work(target) as work:
+                _Build(target, work, parents).image(reference, stages)
+    return target
+
+
+def _work(target: Path) -> tempfile.TemporaryDirectory[str]:
+    """Make a folder for one build; those of builds that were killed go."""
+    name = target.name.rpartition("-")[0]
+    for stale in target.parent.glob(f".{name}-*"):
+        shutil.rmtree(stale)
+    return tempfile.TemporaryDirectory(prefix=f".{name}-", dir=target.parent)
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A stage or an image, unpacked: `folders` are its layers, the lowest first."""
+
+    layers: tuple[Path, ...]
+    folders: tuple[Path, ...]
+    config: Config
+
+
+class _Build:
+    """The making of one image."""
+
+    def __init__(self, target: Path, work: str, parents: dict[str, Path]) -> None:
+        self.target = target
+        self.work = Path(work)
+        self.log = target.with_suffix(".log")
+        self.parents = parents
+        self.made: dict[str, _Made] = {}
+
+    def image(self, reference: str, stages: Sequence[Stage]) -> None:
+        """Make it; the file is there when it is whole."""
+        self.log.write_text("")
+        layers, config = self._debian(reference) if not stages else self._staged(stages)
+        fresh = self.work / "image.tar"
+        _pack(fresh, layers, config, tags(_name(reference)) if stages else [reference])
+        fresh.rename(self.target)
+        self.log.unlink()
+
+    def _debian(self, reference: str) -> tuple[Sequence[Path], Config]:
+        match = _DEBIAN.fullmatch(reference)
+        assert match
+        layer = self.work / "layer.tar"
+        argv = ["mmdebstrap", *_SLIM, match[1], str(layer), *_mirrors(reference)]
+        self._do(argv, f"mmdebstrap {match[1]}", {})
+        return [layer], Config(command=("/bin/sh",))
+
+    def _staged(self, stages: Sequence[Stage]) -> tuple[Sequence[Path], Config]:
+        for number, stage in enumerate(stages):
+            last = number == len(stages) - 1
+            made = self._stage(stage, self.work / f"stage-{number}", packed=last)
+            self.made[stage.name or str(number)] = made
+        return made.layers, made.config
+
+    def _stage(self, stage: Stage, place: Path, *, packed: bool) -> _Made:
+        parent = self._parent(stage.parent)
+        for name in ("upper", "work", "root"):
+            (place / name).mkdir(parents=True)
+        config = parent.config
+        for step in stage.steps:
+            config = config.after(step)
+            self._step(step, config, parent.folders, place)
+        layers = parent.layers
+        if packed:
+            layer = place / "layer.tar"
+            write_layer(place / "upper", layer)
+            layers = (*layers, layer)
+        return _Made(layers, (*parent.folders, place / "upper"), config)
+
+    def _parent(self, reference: str) -> _Made:
+        if reference not in self.made:
+            self.made[reference] = _unpack(self.parents[reference], self.work / _name(reference))
+        return self.made[reference]
+
+    def _step(self, step: Step, config: Config, lower: Sequence[Path], place: Path) -> None:
+        if step.name == "RUN":
+            script = _OVERLAY + _ENTER + _inside(step.text, config)
+        elif step.name == "COPY":
+            script = _OVERLAY + self._copied(Copy.read(step.text), config)
+        else:
+            return
+        env = {
+            "LOWER": ":".join(map(str, reversed(lower))),
+            "UPPER": str(place / "upper"),
+            "WORK": str(place / "work"),
+            "ROOT": str(place / "root"),
+            "BUNDLE": _bundle(),
+        }
+        self._do([*_UNSHARE, script], f"{step.name} {step.text}", env)
+
+    def _copied(self, copy: Copy, config: Config) -> str:
+        target = os.path.normpath(f"{config.folder}/{copy.target}")
+        lines = []
+        for name in copy.sources:
+            into = target
+            if copy.stage:
+                source, how = self._found(copy.stage, name), "--archive"
+            else:
+                source, how = _context() / name, "--recursive --preserve=mode,timestamps,links"
+            if not source.is_dir() and (copy.target.endswith(("/", ".")) or copy.sources[1:]):
+                into = f"{target}/{source.name}"
+            at, from_ = shlex.quote(into), shlex.quote(str(source))
+            lines.append(f'mkdir -p "$ROOT"{shlex.quote(os.path.dirname(into))}')  # noqa: PTH120
+            lines.append(f'cp {how} --no-target-directory {from_} "$ROOT"{at}')
+            if not copy.stage:
+                lines.append(f'find "$ROOT"{at} -name __pycache__ -prune -exec rm -r {{}} +')
+        return "\n".join(lines)
+
+    def _found(self, stage: str, path: str) -> Path:
+        """Find what a stage wrote; what it only has from its parent is not looked for."""
+        return self.made[stage].folders[-1] / path.lstrip("/")
+
+    def _do(self, argv: Sequence[str], what: str, env: dict[str, str]) -> None:
+        with self.log.open("a") as log:
+            log.write(f"--- {what}\n")
+            log.flush()
+            ended = subprocess.run(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **env},
+                check=False,
+            )
+        if ended.returncode:
+            tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-5:])
+            raise ImageError(f"{what[:70]} failed; the whole output is in {self.log}\n{tail}")
+
+
+def _inside(command: str, config: Config) -> str:
+    """Give the command line that does a RUN."""
+    env = {name: value for name, value in os.environ.items() if _REACH.fullmatch(name)}
+    bundle = {"PIP_CERT": _BUNDLE, "SSL_CERT_FILE": _BUNDLE} if _bundle() else {}
+    pairs = {"HOME": "/root", **bundle, **env, **config.env}.items()
+    words = ["env", "--ignore-environment", *(f"{name}={value}" for name, value in pairs)]
+    words += ["/bin/sh", "-c", f"cd {shlex.quote(config.folder)} && {command}"]
+    user = f"--userspec={shlex.quote(config.user)} " if config.user else ""
+    return f'chroot {user}"$ROOT" {shlex.join(words)}'
+
+
+def _bundle() -> str:
+    return next((path for path in _BUNDLES if Path(path).is_file()), "")
+
+
+def _mirrors(reference: str) -> list[str]:
+    """Files in which this machine has the suite from Debian; none: mmdebstrap knows its own."""
+    match = _DEBIAN.fullmatch(reference)
+    places = [Path("/etc/apt/sources.list"), *Path("/etc/apt/sources.list.d").glob("*")]
+    wanted = re.compile(rf"^(Suites:.*|deb .*)\s{match[1] if match else '-'}(\s|$)", re.MULTILINE)
+    found = (path for path in sorted(places) if path.suffix in {".list", ".sources"})
+    return [str(p) for p in found if p.is_file() and wanted.search(p.read_text())]
+
+
+def _pack(target: Path, layers: Sequence[Path], config: Config, names: list[str]) -> None:
+    """Write a docker-archive."""
+    digests = [_digest(layer) for layer in layers]
+    text = json.dumps(
+        {
+            "architecture": _MACHINES.get(platform.machine(), platform.machine()),
+            "os": "linux",
+            "config": config.document(),
+            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}" for digest in digests]},
+        }
+    ).encode()
+    key = hashlib.sha256(text).hexdigest()
+    entries = [f"{digest}/layer.tar" for digest in digests]
+    manifest = [{"Config": f"{key}.json", "RepoTags": names, "Layers": entries}]
+    with tarfile.open(target, "w") as out:
+        for entry, layer in zip(entries, layers, strict=True):
+            out.add(layer, entry)
+        documents = {f"{key}.json": text, "manifest.json": json.dumps(manifest).encode()}
+        for name, data in documents.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            out.addfile(info, io.BytesIO(data))
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _unpack(path: Path, place: Path) -> _Made:
+    layers, folders = [], []
+    with tarfile.open(path) as packed:
+        document = _json(packed, "manifest.json")[0]
+        config = _json(packed, document["Config"])
+        for number, entry in enumerate(document["Layers"]):
+            layer, folder = place / f"{number}.tar", place / str(number)
+            folder.mkdir(parents=True)
+            with _member(packed, entry) as file, layer.open("wb") as out:
+                shutil.copyfileobj(file, out, 1 << 20)
+            read_layer(layer, folder)
+            layers.append(layer)
+            folders.append(folder)
+    return _Made(tuple(layers), tuple(folders), Config.read(config["config"]))
+
+
+def _json(packed: tarfile.TarFile, name: str) -> Any:
+    with _member(packed, name) as file:
+        return json.load(file)
+
+
+def _member(packed: tarfile.TarFile, name: str) -> IO[bytes]:
+    file = packed.extractfile(name)
+    assert file is not None
+    return file
+
+
+_GONE = ".wh."
+_OPAQUE = ".wh..wh..opq"
+_OPAQUE_ATTRIBUTE = "trusted.overlay.opaque"
+
+
+def write_layer(folder: Path, target: Path) -> None:
+    """Pack the upper folder of an overlay as a layer: what it hides is named as layers name it."""
+    with tarfile.open(target, "w", format=tarfile.GNU_FORMAT) as out:
+        for top, folders, files in os.walk(folder):
+            folders.sort()
+            place = Path(top)
+            arcname = place.relative_to(folder)
+            if place != folder:
+                out.add(place, str(arcname), recursive=False)
+            if _OPAQUE_ATTRIBUTE in os.listxattr(place, follow_symlinks=False):
+                out.addfile(tarfile.TarInfo(str(arcname / _OPAQUE)))
+            links = [name for name in folders if (place / name).is_symlink()]
+            for name in sorted([*files, *links]):
+                _add(out, place / name, arcname / name)
+
+
+def _add(out: tarfile.TarFile, path: Path, arcname: Path) -> None:
+    found = path.lstat()
+    if stat.S_ISCHR(found.st_mode) and found.st_rdev == 0:
+        out.addfile(tarfile.TarInfo(str(arcname.with_name(_GONE + arcname.name))))
+    elif not stat.S_ISSOCK(found.st_mode):
+        out.add(path, str(arcname), recursive=False)
+
+
+def read_layer(layer: Path, folder: Path) -> None:
+    """Unpack a layer as the lower folder of an overlay."""
+    argv = ["tar", "--extract", "--numeric-owner", "--same-permissions", "--same-owner"]
+    subprocess.run([*argv, f"--file={layer}", f"--directory={folder}"], check=True)
+    for path in sorted(folder.rglob(f"{_GONE}*")):
+        path.unlink()
+        if path.name == _OPAQUE:
+            os.setxattr(path.parent, _OPAQUE_ATTRIBUTE, b"y")
+        else:
+            os.mknod(path.with_name(path.name.removeprefix(_GONE)), stat.S_IFCHR, 0)

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A cluster that runs containers: one of this machine's own, or that of MUSTER_REAL_KUBECONFIG."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harness import Api, own_namespace
+
+from muster.local import cluster, layout, options, real, runner
+from muster.local.handle import Cluster
+
+ROOT = Path(__file__).parents[2]
+NODES = 2
+
+
+@pytest.fixture(scope="session")
+def machine() -> None:
+    """Skip, with the reason, what needs real nodes where this machine cannot have them."""
+    try:
+        real.require(layout.state_root())
+    except real.RealNodeError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def there(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """Give the cluster."""
+    given = os.environ.get("MUSTER_REAL_KUBECONFIG")
+    name = f"real-{os.getpid()}"
+    wanted = options.Options(name=name, nodes=0, tied=True, real_nodes=0 if given else NODES)
+    if given:
+        made = cluster.up(options.Options(name=name, kubeconfig=Path(given), tied=True))
+    else:
+        request.getfixturevalue("machine")
+        made = cluster.up(wanted)
+    yield made
+    cluster.down(name)
+
+
+@pytest.fixture(scope="session")
+def image(there: Cluster) -> str:
+    """Give the name of an image that has Python."""
+    if there.options.real_nodes:
+        made = sorted(layout.cache_root().with_name("images").glob("base-*.tar"))
+        if not made:
+            pytest.skip("there is no image base: `make images` makes it")
+        newest = max(made, key=lambda path: path.stat().st_mtime)
+        real.load(there.files, there.options, [newest])
+    return os.environ.get("MUSTER_REAL_IMAGE", "localhost/muster/base:1")
+
+
+@pytest.fixture(scope="session")
+def operator(there: Cluster) -> runner.Runner:
+    """Run the operator with the embedded allocator beside the cluster."""
+    made = runner.start(there, ROOT / "manifests" / "overlays" / "embedded")
+    made.wait_ready()
+    return made
+
+
+@pytest.fixture
+def api(there: Cluster, operator: runner.Runner) -> Iterator[Api]:
+    """Give a namespace of its own."""
+    with own_namespace(there, "real") as made:
+        yield made
+    operator.check()

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real nodes come up, go down and leave nothing, however often and however they ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import machine
+import pytest
+import yaml
+
+from muster.local import cluster, options
+from muster.local.cluster import Cluster
+
+pytestmark = [pytest.mark.real, pytest.mark.usefixtures("machine")]
+
+LOOPBACK = ("0100007F:", f"{1 << 24:032X}:")
+"""Of both families, as /proc/net writes them."""
+UP = [sys.executable, "-m", "muster", "local", "up", "--name", "life", "--real-node"]
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Keep these clusters apart from any other; nothing of them is left."""
+    before = machine.marks()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    yield tmp_path
+    for name in cluster.names():
+        cluster.down(name)
+    assert machine.left(before) == {}
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def kubectl(made: Cluster, *words: str) -> str:
+    """Run kubectl as a user does; its output."""
+    return made.kubectl(*words)
+
+
+def ready(made: Cluster) -> dict[str, str]:
+    """Return Ready of each node."""
+    found = json.loads(kubectl(made, "get", "nodes", "-o", "json"))["items"]
+    return {
+        node["metadata"]["name"]: next(
+            one["status"] for one in node["status"]["conditions"] if one["type"] == "Ready"
+        )
+        for node in found
+    }
+
+
+def test_up_down_and_up_again() -> None:
+    """Two real nodes and one simulated; the second start finds the machine as the first did."""
+    wanted = options.Options(name="life", real_nodes=2, nodes=1)
+    for _ in range(2):
+        before = machine.marks()
+        made = cluster.up(wanted)
+        assert ready(made) == {"real-1": "True", "real-2": "True", "node-1": "True"}
+        assert machine.marks()["sysctls"] == before["sysctls"]
+        assert cluster.down("life")
+        assert machine.left(before) == {}
+
+
+def test_nothing_listens_on_the_machine_itself() -> None:
+    """Not on any address that it had before: all is inside, behind one link."""
+
+    def listening() -> set[str]:
+        rows = [
+            line.split()
+            for kind in ("tcp", "tcp6")
+            for line in Path("/proc/net", kind).read_text().splitlines()[1:]
+        ]
+        heard = {row[1] for row in rows if row[3] == "0A"}
+        return {at for at in heard if not at.startswith(LOOPBACK)}  # others' clusters are there
+
+    before = listening()
+    made = cluster.up(options.Options(name="life", real_nodes=1))
+    assert listening() <= before
+    host = yaml.safe_load(made.kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
+    assert host.startswith("https://198.18.")
+
+
+@pytest.mark.parametrize("moment", ["API server", "simulated nodes written"])
+@pytest.mark.parametrize("after", ["down", "up"])
+def test_a_killed_start_is_cleaned_by_what_comes_next(moment: str, after: str) -> None:
+    """Whatever it had made by then."""
+    with subprocess.Popen(UP, stderr=subprocess.PIPE, text=True) as starting:
+        assert starting.stderr
+        assert any(moment in line for line in starting.stderr)
+        starting.send_signal(signal.SIGKILL)
+    assert cluster.find("life") is None
+    if after == "down":
+        assert cluster.down("life")
+        return
+    assert ready(cluster.up(options.Options(name="life", real_nodes=1))) == {"real-1": "True"}
+
+
+def test_a_cluster_ends_with_the_process_that_it_is_tied_to() -> None:
+    """By its guard, which sees that process killed."""
+    code = """
+from muster.local import cluster, options
+cluster.up(options.Options(name="life", real_nodes=1, tied=True))
+print("up", flush=True)
+input()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as tied:
+        assert tied.stdout
+        assert tied.stdout.readline() == "up\n"
+        home = Path(os.environ["XDG_STATE_HOME"], "muster", "local", "life")
+        assert home.exists()
+        tied.kill()
+    cluster.down("life")  # waits for the guard, or does its work
+    assert not home.exists()
+
+
+def test_a_node_that_lost_its_kubelet_is_told_and_cleared_away() -> None:
+    """`status` sees it, and the next `up` begins anew."""
+    wanted = options.Options(name="life", real_nodes=1)
+    made = cluster.up(wanted)
+    made.stop("kubelet-1", grace=0)
+    assert made.pids()["kubelet-1"] is None
+    made.start("kubelet-1")
+    assert made.pids()["kubelet-1"]
+    made.stop("containerd-1", grace=0)
+    assert ready(cluster.up(wanted)) == {"real-1": "True"}

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A gang of plain Python meets by the names of its services; what became of it can be read."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import urllib.request
+from typing import Any
+
+import pytest
+from harness import Api, Json
+
+from muster.local.handle import Cluster
+
+pytestmark = pytest.mark.real
+
+MEET = """
+import os, socket, time
+rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+began, tries = time.monotonic(), 1
+if rank == 0:
+    with socket.create_server(("", port)) as server:
+        peers = [server.accept()[0] for _ in range(world - 1)]
+        total = sum(int(peer.recv(99)) for peer in peers)
+        for peer in peers:
+            peer.sendall(b"%d" % total)
+else:
+    while True:
+        try:
+            peer = socket.create_connection((host, port))
+            break
+        except OSError as error:
+            print("again:", error)
+            tries += 1
+            time.sleep(0.2)
+    peer.sendall(b"%d" % rank)
+    total = int(peer.recv(99))
+print(f"rank {rank} of {world}: sum {total}, tries {tries}", flush=True)
+"""
+
+
+def container(script: str, image: str) -> dict[str, Any]:
+    """Return a container that runs Python."""
+    return {"name": "pytorch", "image": image, "command": ["python3", "-uc", script]}
+
+
+def filler(name: str, image: str, node: str, cpu: str) -> Json:
+    """Return a pod that takes room on a node for as long as it is there."""
+    idle = container("import time; time.sleep(3600)", image)
+    spec = {
+        "nodeName": node,
+        "terminationGracePeriodSeconds": 0,
+        "containers": [{**idle, "resources": {"requests": {"cpu": cpu}}}],
+    }
+    meta = {"name": name, "labels": {"part": "filler"}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+
+
+def pytorchjob(
+    name: str,
+    image: str,
+    script: str,
+    *,
+    workers: int = 2,
+    policy: str = "Never",
+    run: Json | None = None,
+    **more: Any,
+) -> Json:
+    """Return a job of one master and some workers; `more` is for their containers."""
+
+    def role(count: int) -> Json:
+        spec = {
+            "shareProcessNamespace": True,  # so that a program may kill itself
+            "terminationGracePeriodSeconds": 2,
+            "containers": [{**container(script, image), **more}],
+        }
+        return {"replicas": count, "restartPolicy": policy, "template": {"spec": spec}}
+
+    roles = {"Master": role(1), **({"Worker": role(workers)} if workers else {})}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": name},
+        "spec": {"pytorchReplicaSpecs": roles, "runPolicy": run or {}},
+    }
+
+
+def await_event(api: Api, job: str, words: str) -> None:
+    """Wait until an event of the job says so: events are written last."""
+
+    def told(events: dict[str, Json]) -> bool:
+        of_job = (e for e in events.values() if e["involvedObject"]["name"] == job)
+        return any(words in event["message"] for event in of_job)
+
+    api.wait("Event", told, what=f"an event of {job}: {words}")
+
+
+def test_a_gang_meets_by_name_and_succeeds(api: Api, image: str) -> None:
+    """Every rank saw all others; the sum is right; the logs are read as users read them."""
+    api.create(pytorchjob("meet", image, MEET))
+    api.wait_condition("meet", "Succeeded", of="PyTorchJob")
+    for rank, pod in enumerate(("meet-master-0", "meet-worker-0", "meet-worker-1")):
+        said = api.kubectl("logs", "-n", api.namespace, pod)
+        assert f"rank {rank} of 3: sum 3, tries" in said
+    codes = [
+        pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"]
+        for pod in api.pods("meet")
+    ]
+    assert codes == [0, 0, 0]
+
+
+def test_exit_codes_come_back(api: Api, image: str) -> None:
+    """A program that ends badly fails its job, and the code is told."""
+    api.create(pytorchjob("bad", image, "raise SystemExit(3)", workers=0, policy="ExitCode"))
+    api.wait_condition("bad", "Failed", of="PyTorchJob")
+    await_event(api, "bad", "exited with code 3")
+
+
+@pytest.mark.parametrize(("signal", "code"), [("SIGKILL", 137), ("SIGTERM", 143)])
+def test_a_real_signal_is_retried_under_exit_code(
+    api: Api, image: str, signal: str, code: int
+) -> None:
+    """A pod of its own each time, until backoffLimit says that it is enough."""
+    script = f"import os, signal; os.kill(os.getpid(), signal.{signal})"
+    since = api.revision("Pod")
+    run = {"backoffLimit": 2, "cleanPodPolicy": "None"}
+    job = pytorchjob("shot", image, script, workers=0, policy="ExitCode", run=run)
+    api.create(job)
+    api.wait_condition("shot", "Failed", of="PyTorchJob")
+    await_event(api, "shot", f"exited with code {code}")
+    assert len({pod["metadata"]["uid"] for pod in api.history("Pod", since)}) > 1
+
+
+def test_what_ran_out_of_memory_is_told(api: Api, image: str) -> None:
+    """The kernel's kill is 137 as well, and kubelet says why."""
+    limits = {"limits": {"memory": "48Mi"}}
+    job = pytorchjob("hungry", image, "bytearray(1 << 28)", workers=0, resources=limits)
+    api.create(job)
+    api.wait_condition("hungry", "Failed", of="PyTorchJob")
+    (pod,) = api.pods("hungry")
+    ended = pod["status"]["containerStatuses"][0]["state"]["terminated"]
+    assert (ended["exitCode"], ended["reason"]) == (137, "OOMKilled")
+    await_event(api, "hungry", "exited with code 137")
+
+
+def reason(job: Json) -> str:
+    """Return what the job's status says of it."""
+    return str(job.get("status", {}).get("reason", ""))
+
+
+def test_an_image_that_is_not_there_is_said_in_the_status(api: Api) -> None:
+    """With what to do."""
+    api.create(pytorchjob("lost", "localhost/no/such:1", "", workers=0))
+    job = api.wait_job("lost", reason, of="PyTorchJob")
+    assert reason(job).startswith("container pytorch of pod lost-master-0 has no image: mend")
+
+
+def test_a_container_that_cannot_be_made_is_said_until_it_can(api: Api, image: str) -> None:
+    """Its Secret comes later: the job goes on by itself."""
+    missing = [{"secretRef": {"name": "keys"}}]
+    api.create(pytorchjob("keyless", image, "", workers=0, envFrom=missing))
+    job = api.wait_job("keyless", reason, of="PyTorchJob")
+    assert "cannot be made: mend the ConfigMap, Secret" in reason(job)
+    api.create({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys"}})
+    job = api.wait_condition("keyless", "Succeeded", of="PyTorchJob")
+    assert reason(job) == ""
+
+
+def test_a_program_that_ignores_sigterm_is_gone_after_its_grace(api: Api, image: str) -> None:
+    """While its job is suspended nothing of it runs; resumed, it begins anew."""
+    script = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("begun", flush=True)
+time.sleep(3600)
+"""
+    api.create(pytorchjob("stubborn", image, script))
+    first = {pod["metadata"]["uid"] for pod in api.wait_pods(3, "Running", "stubborn")}
+    api.patch("PyTorchJob", "stubborn", {"spec": {"runPolicy": {"suspend": True}}})
+    api.wait("Pod", lambda pods: not pods, what="no pods")
+    api.wait_condition("stubborn", "Suspended", of="PyTorchJob")
+    api.patch("PyTorchJob", "stubborn", {"spec": {"runPolicy": {"suspend": False}}})
+    second = {pod["metadata"]["uid"] for pod in api.wait_pods(3, "Running", "stubborn")}
+    assert not first & second
+
+
+@pytest.fixture
+def nodes(there: Cluster) -> list[str]:
+    """Name the real nodes of a cluster whose kubelets may be tricked."""
+    if not there.options.real_nodes:
+        pytest.skip("needs nodes of this machine")
+    return [f"real-{number + 1}" for number in range(there.options.real_nodes)]
+
+
+def cores(api: Api, node: str) -> int:
+    """Return how many cores a node has."""
+    return int(api.get("/api/v1/nodes", node)["status"]["allocatable"]["cpu"])
+
+
+def test_a_gang_waits_for_room_and_starts_whole(api: Api, image: str, nodes: list[str]) -> None:
+    """With room for two of three none starts, and what is short is said."""
+    size = cores(api, nodes[0])
+    for node in nodes:
+        api.create(filler(f"fills-{node}", image, node, f"{size * 500}m"))
+    api.wait_pods(len(nodes), "Running")
+    asks = {"requests": {"cpu": f"{size * 400}m"}}
+    api.create(pytorchjob("three", image, MEET, resources=asks))
+    job = api.wait_job(
+        "three",
+        lambda job: job.get("status", {}).get("gang", {}).get("message"),
+        of="PyTorchJob",
+    )
+    assert "cpu" in job["status"]["gang"]["message"]
+    assert all("nodeName" not in pod["spec"] for pod in api.pods("three"))
+    api.delete("Pod", f"fills-{nodes[0]}", grace=0)
+    api.wait_condition("three", "Succeeded", of="PyTorchJob")
+
+
+def test_exec_and_port_forward_reach_the_program(there: Cluster, api: Api, image: str) -> None:
+    """Through the API server and the node's kubelet."""
+    script = "import http.server as h; h.test(h.SimpleHTTPRequestHandler, port=8000)"
+    api.create(pytorchjob("served", image, script, workers=0))
+    api.wait_pods(1, "Running", "served")
+    pod = ("-n", api.namespace, "served-master-0")
+    said = api.kubectl("exec", *pod, "--", "python3", "-c", "print(6 * 7)")
+    assert said.strip() == "42"
+    with subprocess.Popen(
+        ["kubectl", "port-forward", *pod, ":8000"],
+        env={**os.environ, **there.env()},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as forwarding:
+        try:
+            assert forwarding.stdout
+            port = forwarding.stdout.readline().split(":")[1].split()[0]
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=30) as answer:
+                assert answer.status == 200
+        finally:
+            forwarding.terminate()
+            with contextlib.suppress(ValueError):
+                forwarding.stdout.close()
+
+
+def test_a_kubelet_lets_nobody_in_without_a_name(there: Cluster, nodes: list[str]) -> None:
+    """Nor who may not: the API server asks with a certificate of its own."""
+    from muster.local import real
+
+    asked = "import ssl, urllib.request as u; c = ssl._create_unverified_context()\n"
+    asked += f"u.urlopen('https://{real.node_address(0)}:10250/pods', context=c)"
+    done = subprocess.run(
+        [*real.inside(there.files), "python3", "-c", asked],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "401" in done.stderr
+    summary = json.loads(
+        there.kubectl("get", "--raw", f"/api/v1/nodes/{nodes[0]}/proxy/stats/summary")
+    )
+    assert summary["node"]["nodeName"] == nodes[0]

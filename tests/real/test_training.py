@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every program of examples/training trains, from `kubectl apply` to Succeeded, and says so."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+from harness import Api, Json, own_namespace
+
+from muster.api import names
+from muster.local import images, real, runner
+from muster.local.handle import Cluster
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "examples" / "training"
+SECONDS = 300.0
+FELL = r"loss \d+\.\d+ -> 0\.0"
+
+pytestmark = pytest.mark.real
+
+
+@dataclass(frozen=True)
+class Told:
+    """What must be in the logs of an example: a pod's end of the name -> a pattern."""
+
+    logs: dict[str, str]
+    image: str = "base"
+
+
+def ranks(pods: str, pattern: str, image: str) -> Told:
+    """Expect it of each of these pods; RANK is its place in the list."""
+    found = {pod: pattern.replace("RANK", str(i)) for i, pod in enumerate(pods.split())}
+    return Told(found, image)
+
+
+MASTERED = "master-0 worker-0 worker-1"
+MPI = Told({"launcher": r"(?s)(?=.*rank 0: loss.*-> 0\.0)(?=.*rank 1: loss.*-> 0\.0)"})
+TRAINING = {
+    "meet": ranks(MASTERED, "rank RANK met all 3, their sum is 3", "base"),
+    "mpi": MPI,
+    "mpi-waits": MPI,
+    "mpi-non-root": MPI,
+    "mpi-launcher-as-worker": Told({"launcher": "rank 2: the sum of all ranks is 3"}),
+    "mpi-v1": MPI,
+    "pytorch-ddp": ranks(MASTERED, "rank RANK: all 3 ranks have the same", "pytorch"),
+    "pytorch-torchrun": Told(
+        {
+            "master-0": "rank 0: the sum of all ranks is 15",
+            "worker-1": "rank [45]: all 6 ranks have the same right weights",
+        },
+        "pytorch",
+    ),
+    "jax": ranks(
+        "worker-0 worker-1 worker-2",
+        rf"(?s)process RANK: the sum of all processes is 3.*{FELL}",
+        "jax",
+    ),
+    "xgboost": ranks(MASTERED, "rank RANK: rmse .*, all have the same model", "xgboost"),
+    "tf-multiworker": ranks(
+        "chief-0 worker-0 worker-1", rf"(?s)the sum of all ranks is 3.*{FELL}", "tensorflow"
+    ),
+    "tf-parameter-server": Told({"chief-0": FELL, "evaluator-0": "evaluated"}, "tensorflow"),
+    "tf-keras": ranks("worker-0 worker-1", FELL, "tensorflow"),
+    "paddle": ranks("worker-0 worker-1", rf"(?s)the sum of all ranks is 1\n.*{FELL}", "paddle"),
+}
+APART = {"pytorch-elastic", "pytorch-resume"}
+"""Something happens to these half-way."""
+
+
+def test_every_example_is_tried() -> None:
+    """Here is what each must say."""
+    assert {path.parent.name for path in FOLDER.glob("*/kustomization.yaml")} == (
+        set(TRAINING) | APART
+    )
+
+
+@pytest.fixture(scope="module")
+def operator(there: Cluster) -> runner.Runner:
+    """Run the operator with what MPIJobs need beside."""
+    flags = [
+        f"--mpi-kubectl-delivery-image={images.PREFIX}kubectl:{images.TAG}",
+    ]
+    made = runner.start(there, ROOT / "manifests" / "overlays" / "mpi", flags)
+    made.wait_ready()
+    return made
+
+
+@pytest.fixture
+def api(there: Cluster, operator: runner.Runner) -> Iterator[Api]:
+    """Give a namespace of its own."""
+    with own_namespace(there, "trains") as made:
+        yield made
+    operator.check()
+
+
+@pytest.fixture(scope="module")
+def load(there: Cluster) -> Callable[[str], None]:
+    """Give the nodes an image once; what cannot be had is said, and its examples are skipped."""
+    loaded: set[str] = set()
+
+    def once(name: str) -> None:
+        if name in loaded or not there.options.real_nodes:
+            return
+        try:
+            archive = images.make(name)
+        except images.ImageError as error:
+            pytest.skip(f"no image {name}: {error}")
+        real.load(there.files, there.options, [archive])
+        loaded.add(name)
+
+    return once
+
+
+def apply(api: Api, name: str) -> Json:
+    """Apply an example as its users do; return its job."""
+    folder = str(FOLDER / name)
+    api.kubectl("apply", "-n", api.namespace, "-k", folder)
+    made = yaml.safe_load_all(api.kubectl("kustomize", folder))
+    job: Json = next(one for one in made if one["kind"].endswith("Job"))
+    return job
+
+
+def logs(api: Api, pod: str, *words: str) -> str:
+    """Return what a pod's program printed; that of an MPI launcher has a name of its job's own."""
+    there = [one["metadata"]["name"] for one in api.list("Pod")]
+    (found,) = [one for one in there if one == pod or re.fullmatch(rf"{pod}-\w{{5}}", one)]
+    return api.kubectl("logs", "-n", api.namespace, found, *words)
+
+
+def wait_succeeded(api: Api, job: Json) -> None:
+    """Wait for its end; one that fails says what its programs printed."""
+    name, kind = job["metadata"]["name"], job["kind"]
+
+    def ended(found: Json) -> str:
+        conditions = found.get("status", {}).get("conditions", ())
+        return next(
+            (
+                one["type"]
+                for one in conditions
+                if one["type"] in {"Succeeded", "Failed"} and one["status"] == "True"
+            ),
+            "",
+        )
+
+    found = api.wait_job(name, ended, of=kind, seconds=SECONDS)
+    if ended(found) == "Failed":
+        pods = [pod["metadata"]["name"] for pod in api.list("Pod")]
+        said = [api.kubectl("logs", "-n", api.namespace, pod, check=False) for pod in pods]
+        raise AssertionError("\n---\n".join([str(found["status"]), *said]))
+
+
+@pytest.mark.parametrize("name", TRAINING)
+def test_it_trains(
+    api: Api,
+    load: Callable[[str], None],
+    name: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Its job succeeds, and each rank printed what only a rank can print that met the others."""
+    told = TRAINING[name]
+    for image in {"base", told.image} | ({"kubectl"} if name == "mpi-v1" else set()):
+        load(image)
+    since = time.time()
+    job = apply(api, name)
+    started = time.time() - since
+    api.wait("Pod", lambda pods: pods, what=f"pods of {name}")
+    first = time.time() - since
+    wait_succeeded(api, job)
+    ended = time.time() - since
+    for pod, pattern in told.logs.items():
+        said = logs(api, f"{name}-{pod}")
+        assert re.search(pattern, said), said
+    line = min(spoken(logs(api, f"{name}-{pod}", "--timestamps")) for pod in told.logs) - since
+    with capsys.disabled():
+        print(  # noqa: T201
+            f"\n{name}: applied {started:.1f} s, first pod {first:.1f} s, "
+            f"first line {line:.1f} s, Succeeded {ended:.1f} s"
+        )
+
+
+def spoken(text: str) -> float:
+    """Return when the first line was printed."""
+    stamp = text.split(maxsplit=1)[0]
+    return dt.datetime.fromisoformat(re.sub(r"\.(\d{6})\d*", r".\1", stamp)).timestamp()
+
+
+def test_an_elastic_job_goes_on_without_a_worker(api: Api, load: Callable[[str], None]) -> None:
+    """The others go on from where they were, and are more again when it is back."""
+    load("pytorch")
+    job = apply(api, "pytorch-elastic")
+    lost = "pytorch-elastic-worker-2"
+    api.wait_pods(3, "Running", "pytorch-elastic", seconds=SECONDS)
+    deadline = time.monotonic() + SECONDS
+    while "of 3: step 10" not in api.kubectl("logs", "-n", api.namespace, lost, check=False):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    api.delete("Pod", lost, grace=0)
+    wait_succeeded(api, job)
+    said = logs(api, "pytorch-elastic-worker-0")
+    resumed = [int(step) for step in re.findall(r"goes on at step (\d+)", said)]
+    assert resumed[0] == 0
+    assert resumed[-1] >= 10
+    assert "trained to step 60" in said
+
+
+def test_a_gang_resumes_from_its_checkpoint(api: Api, load: Callable[[str], None]) -> None:
+    """One rank is killed half-way; all start again, and the loss goes on where it was."""
+    load("base")
+    load("pytorch")
+    since = api.revision("Pod")
+    job = apply(api, "pytorch-resume")
+    assert names.RESTART in job["metadata"]["annotations"]
+    wait_succeeded(api, job)
+    said = logs(api, "pytorch-resume-master-0")
+    start = re.search(r"starts at step (\d+), loss was (\S+)", said)
+    assert start, said
+    assert int(start[1]) == 50
+    assert "trained to step 100" in said
+    uids = {pod["metadata"]["uid"] for pod in api.history("Pod", since)}
+    assert len(uids) == 6
