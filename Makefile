@@ -19,7 +19,8 @@ E2E = GOGC=400 GOMAXPROCS=1 $(BIN)/python -m pytest $(STORIES) -m e2e $(PYTEST_A
 	--dist loadfile --no-loadscope-reorder -n $(E2E_AT_ONCE)
 # What `make test` takes a sample of.
 WHOLE = MUSTER_ORACLE_PAIRS=10000 MUSTER_MIXED_JOBS=200 MUSTER_FAULT_SEEDS=0-999 \
-	MUSTER_TAKEOVERS=10 MUSTER_HOSTILE=whole MUSTER_CORPUS=whole MUSTER_NAMESPACES=200
+	MUSTER_TAKEOVERS=10 MUSTER_HOSTILE=whole MUSTER_CORPUS=whole MUSTER_NAMESPACES=200 \
+	MUSTER_OLDER=yes
 SAMPLED = test_oracle or test_mixed or test_corpus or test_many_namespaces or test_faults \
 	or test_succession or test_hostile or test_native
 ALONE = GOGC=400 $(BIN)/python -m pytest -m e2e -n 0 $(PYTEST_ARGS)

@@ -174,25 +174,6 @@ def test_the_older_version_is_built_where_it_is_asked_for(
     assert binaries.find()["etcd"][0].endswith("1.37.1/etcd")
 
 
-def test_whether_a_version_is_at_hand_is_said_without_getting_it(fill: Fill) -> None:
-    """Stories of an older Kubernetes run where it is; here nothing can be gotten."""
-    assert not binaries.at_hand("1.36.3")
-    fill(f"cache/muster/controlplane/v1.36.3/{binaries.build_folder('1.36.3').name}")
-    assert binaries.at_hand("1.36.3")
-    assert not binaries.at_hand("1.37.1")
-
-
-def test_a_folder_of_programs_is_at_hand_if_it_is_whole_and_of_that_version(
-    fill: Fill, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What an envtest folder lacks would have to be downloaded."""
-    monkeypatch.setenv(binaries.ASSETS, str(fill("envtest", *ENVTEST, version="1.36.3")))
-    assert not binaries.at_hand("1.36.3")
-    monkeypatch.setenv(binaries.ASSETS, str(fill("whole", version="1.36.3")))
-    assert binaries.at_hand("1.36.3")
-    assert not binaries.at_hand("1.37.1")
-
-
 def test_only_what_is_needed_is_gotten(fill: Fill, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cluster that was there before needs kwok, or nothing at all."""
     asked: list[object] = []

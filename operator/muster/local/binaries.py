@@ -175,13 +175,6 @@ def _is_program(path: Path) -> bool:
     return path.is_file() and os.access(path, os.X_OK)
 
 
-def at_hand(version: str) -> bool:
-    """Say whether the programs of that version are there, without getting any."""
-    assets = Path(os.environ.get(ASSETS) or os.devnull)
-    found = merge({}, assets) if version_of(assets) == version else _places(version)
-    return not missing(_cached(found, version, ()))
-
-
 def _cached(found: Found, version: str | None, _programs: Sequence[str]) -> Found:
     if version is None or version in _REQUIREMENTS:
         with contextlib.suppress(BuildError):  # no sources: then none were built
