@@ -125,8 +125,8 @@ def too_often(found: Outcome, quiet: Outcome) -> list[str]:
     usual = {(rank[1], rank[2:]): count for rank, count in quiet.runs.items()}
 
     def allowed(rank: Rank) -> int:
-        # Whether it ran before its user took it down hangs on when it got its nodes.
-        by_user = 2 if rank[1].startswith("paused-") or _is_lost(rank) else 0
+        # Whether it ran before its user took it down, or at all, hangs on when it got its nodes.
+        by_user = 2 if rank[1].startswith("paused-") or _is_lost(rank) else 1
         return max(by_user, usual.get((rank[1], rank[2:]), 0))
 
     return [f"{r} ran {count} times" for r, count in found.runs.items() if count > allowed(r)]
