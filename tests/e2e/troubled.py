@@ -10,7 +10,7 @@ import re
 import signal
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -56,6 +56,8 @@ ORDINARY = {"kube-root-ca.crt", "default"}
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 NODES = tuple(f"ample-{index + 1}" for index in range(6))
 CPUS = 8
+_NUMBERS = itertools.count()
+"""Of namespaces: what a restored server brings back is never met again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +207,6 @@ class Player:
     folder: Path
     proxy: faults.Proxy
     onlooker: Onlooker
-    _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def play(
         self, life: Life, schedules: Sequence[Schedule], quiet: Mapping[Story, End] | None = None
@@ -229,7 +230,7 @@ class Player:
 
     def namespace(self, seed: int) -> Api:
         """Return a new namespace."""
-        made = Api(self.cluster, f"seed-{seed if seed >= 0 else 'quiet'}-{next(self._numbers)}")
+        made = Api(self.cluster, f"seed-{seed if seed >= 0 else 'quiet'}-{next(_NUMBERS)}")
         made.create({"kind": "Namespace", "metadata": {"name": made.namespace}})
         made.wait("ServiceAccount", lambda found: "default" in found)
         return made

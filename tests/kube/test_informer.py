@@ -105,6 +105,11 @@ class Stage:
         self.scenes = list(scenes)
         self.asked: list[str] = []
         self.over = asyncio.Event()
+        self.times_back = 0
+
+    def set_back(self) -> None:
+        """Count how often others are told to read anew."""
+        self.times_back += 1
 
     async def get(self, _path: str, **params: str) -> Json:
         """Answer a list, or a look at the version."""
@@ -215,6 +220,7 @@ def test_a_server_that_was_set_back_is_believed() -> None:
     stage = Stage(11, [pod("one", 5)], *scenes)
     assert played(stage) == {"one": 5, "three": 7, "four": 8}
     assert stage.asked == ["list", "11", "look", "list", "7", "8"]
+    assert stage.times_back == 1
 
 
 def test_one_object_that_cannot_be_taken_in_stops_no_other(

@@ -176,6 +176,8 @@ class Kube:
         """Called when the server serves again after it could not be reached."""
         self.denied: Callable[[], None] = _nothing
         """Called when no role allows what this process has asked for."""
+        self.set_back: Callable[[], None] = _nothing
+        """Called when the server is found at an earlier state: restored from a copy, say."""
         self._broken = False
         self._warm = 0.0
         self.writes: dict[str, int] = {}

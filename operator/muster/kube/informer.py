@@ -157,6 +157,7 @@ class Informer:
         if int(_version(page)) < int(self._version):
             log.warning("%s are set back to an earlier state: they are read anew", self._path)
             self._version = ""
+            self._kube.set_back()
 
     def _show(self, kind: str, document: Json) -> None:
         if kind == "ERROR":

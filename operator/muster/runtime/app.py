@@ -135,7 +135,8 @@ class Operator:
         self.metrics.missing_permissions.set_function(lambda: len(self.losses.missing))
         self.problem = "starting"
         self._stop = asyncio.Event()
-        self._relisted = asyncio.Event()
+        self._relisted, self._restored = asyncio.Event(), asyncio.Event()
+        connection.set_back = self._set_back
 
     async def serve(self) -> int:
         """Run until a signal, or until the lease is lost; return the exit code."""
@@ -226,7 +227,17 @@ class Operator:
             self.settings.namespaces,
             self.store.jobs.show,
             self._relisted.set,
+            self._restored,
         )
+
+    def _set_back(self) -> None:
+        """Take in that the server is at an earlier state than the one that was seen last.
+
+        The watches of the jobs go on from versions that are yet to come, and would show nothing.
+        """
+        self.informers.set_jobs_back()
+        self._restored.set()
+        self._relisted.set()
 
     async def _lead(self, leader: LeaderElector | None) -> None:
         """Work while this process leads; returning means that it does not any more."""

@@ -44,11 +44,13 @@ async def follow(
     namespaces: Sequence[str],
     take: Take,
     listed: Callable[[], None],
+    anew: asyncio.Event,
 ) -> None:
     """Follow the jobs until cancelled; both functions are called in this loop.
 
     `listed` is called for each job that comes in a list: those that are gone since the last one
-    are in no list. An error that Kopf does not survive is logged, and Kopf begins anew.
+    are in no list. An error that Kopf does not survive is logged, and Kopf begins anew; so it does
+    with `anew`.
     """
     kinds, failures = tuple(frameworks), 0
     loop = asyncio.get_running_loop()
@@ -66,6 +68,7 @@ async def follow(
                 loop.call_soon_threadsafe(show, kind, event)
 
         life = asyncio.to_thread(_Life(kube, kinds, namespaces, hand_over, stop).run)
+        ending = asyncio.create_task(_pass_on(anew, stop))
         try:
             await asyncio.shield(life)
         except Exception as error:  # noqa: BLE001 -- whatever it is, jobs are to be followed
@@ -77,8 +80,15 @@ async def follow(
                 error,
             )
         finally:
+            ending.cancel()
             stop.set()
         await asyncio.sleep(BACKOFF.pause(failures))
+
+
+async def _pass_on(anew: asyncio.Event, stop: threading.Event) -> None:
+    await anew.wait()
+    anew.clear()
+    stop.set()
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,6 +142,11 @@ class Informers:
         for informer in self.grant(kind):
             await informer.read()
 
+    def set_jobs_back(self) -> None:
+        """Take in that the server is at an earlier state: what it shows next stands above all."""
+        for informer in self._jobs:
+            informer.collection.set_back(informer.namespace, 0)
+
     async def read_jobs(self) -> None:
         """Read all jobs once. Raises connection errors; a refusal is logged."""
         for informer in self._jobs:
