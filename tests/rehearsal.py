@@ -342,6 +342,10 @@ class Server:
             self.spawn(self.run(key, stored["metadata"]["uid"]))
         if plural == "jobs":
             self.spawn(self.make(key, stored["metadata"]["uid"]))
+        there = {found["metadata"]["uid"] for found in self.objects.values()}
+        for owner in meta.get("ownerReferences") or ():
+            if owner["uid"] not in there:
+                self.spawn(self.collect(owner["uid"]))
         return 201, copy.deepcopy(stored)
 
     def _get(self, _key, found, _sub, _body):
