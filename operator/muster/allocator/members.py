@@ -296,7 +296,9 @@ class JobMembers(_Kind):
                 index = self._lacking(job, of).get(role)
                 if index is not None:
                     self.asks[key, job.key] = Ask(key, job, replica, index)
-                    until = until if kept is not None else now + WAITS
+                    # One that another process has judged keeps its turn: none passes it meanwhile.
+                    judged = kept is not None or job.status.gang is not None
+                    until = until if judged else now + WAITS
         return found, until
 
     def _lacking(self, job: Job, of: Version) -> Mapping[str, int]:
