@@ -12,7 +12,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 from muster.allocator import binder
@@ -333,45 +333,37 @@ class Loop:
         if self.gangs.arrived(pod, time.time()):
             self.trigger()
 
-    @contextmanager
-    def creating(self, job: Job, name: str, node: str) -> Iterator[bool]:
+    def creating(self, job: Job, name: str, node: str) -> AbstractContextManager[bool]:
         """Keep the room of a pod as long as the block that creates it on its node lasts.
 
         False: the node is not given to it any more. Where the block ends without an answer of the
         server's, the room is kept for as long as the pod may still be made.
         """
         flight = self.gangs.send(job.key, name, node, name) if self._memory(job) else None
-        doubt = False
-        try:
-            yield flight is not None
-        except BaseException as error:
-            doubt = is_unsure(error)
-            raise
-        finally:
-            if flight is not None:
-                self._end(flight, doubt=doubt)
+        return self._sent(flight, shown=True)
+
+    def _binding(self, pod: PodView, node: str) -> AbstractContextManager[bool]:
+        """Do so for a pod that is there and is bound to its node."""
+        return self._sent(self.gangs.send_pod(pod, node), shown=False)
 
     @contextmanager
-    def _binding(self, pod: PodView, node: str) -> Iterator[bool]:
-        """Do so for a pod that is there and is bound to its node."""
-        flight = self.gangs.send_pod(pod, node)
-        # The answer to a binding does not show the pod.
-        doubt = True
+    def _sent(self, flight: Flight | None, *, shown: bool) -> Iterator[bool]:
+        """End the flight with the block; `shown`: the server's answer shows the pod."""
+        if flight is None:
+            yield False
+            return
+        doubt = not shown
         try:
-            yield flight is not None
+            yield True
         except BaseException as error:
             doubt = is_unsure(error)
             raise
         finally:
-            if flight is not None:
-                self._end(flight, doubt=doubt)
-
-    def _end(self, flight: Flight, *, doubt: bool) -> None:
-        if doubt:
-            flight.answered = True
-            asyncio.get_running_loop().call_later(DOUBT, self._landed, flight)
-        else:
-            self._landed(flight)
+            if doubt:
+                flight.answered = True
+                asyncio.get_running_loop().call_later(DOUBT, self._landed, flight)
+            else:
+                self._landed(flight)
 
     def _landed(self, flight: Flight) -> None:
         if self._store.columns.landed(flight):
