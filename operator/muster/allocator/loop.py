@@ -41,7 +41,7 @@ from muster.kube.client import Kube, is_unsure
 from muster.kube.events import EventRecorder
 from muster.scheduler import cycle
 from muster.scheduler.decision import Decision
-from muster.scheduler.model import Snapshot
+from muster.scheduler.model import Snapshot, namespace_of
 from muster.scheduler.policy import Policy
 from muster.store.store import Store
 
@@ -303,7 +303,7 @@ class Loop:
         """Run a cycle when a reservation begins, or when time alone makes one possible."""
         reserved = [d for d in decisions if d.verdict.state is GangPhase.RESERVED]
         queue_of = {gang.key: gang.queue for gang in inputs}
-        holders = ((queue_of[d.gang], d.gang.split("/", 2)[1]) for d in reserved)
+        holders = ((queue_of[d.gang], namespace_of(d.gang)) for d in reserved)
         self._wake(self._reservations.kept(holders, self._store.queues))
         for decision in reserved:
             if decision.verdict.eta is not None:

@@ -28,7 +28,7 @@ from muster.cluster.pods import PodShape
 from muster.cluster.tasks import TaskSet
 from muster.controller import policies
 from muster.gang import standing
-from muster.scheduler.model import Refusal
+from muster.scheduler.model import Refusal, namespace_of
 from muster.store.store import Store
 
 WAITS: Final = 3.0
@@ -507,7 +507,7 @@ class PodGroupMembers(_Kind):
         )
         source = (self._store.foreign.revision(key), self._epoch, lost, group)
         entry = self._entry(key, source, lambda: self._read(key, group, lost))
-        return self._as_of_now(entry, key.split("/", 2)[1], nodes, _Now(0.0, loses_at))
+        return self._as_of_now(entry, namespace_of(key), nodes, _Now(0.0, loses_at))
 
     def _read(
         self, key: str, group: GroupView | None, lost: Mapping[str, PodView]

@@ -39,6 +39,7 @@ from muster.runtime.metrics import Launcher, Metrics
 from muster.runtime.permissions import Grants, Losses
 from muster.runtime.reconciler import Reconciler
 from muster.runtime.settings import Settings
+from muster.scheduler.model import namespace_of
 from muster.scheduler.policy import PolicyError
 from muster.store.informers import Informers
 from muster.store.ondemand import GoneNodes
@@ -78,7 +79,7 @@ class Operator:
             width=PASSES_AT_ONCE,
             quiet=(FencedError,),
             trouble=(ApiError, *BROKEN),
-            tenant=_namespace,
+            tenant=namespace_of,
             failed=self.metrics.failed_pass,
         )
         connection.recovered = self.queue.hurry
@@ -352,10 +353,6 @@ class Operator:
 
     def _unwell(self) -> str:
         return health.unwell(self.loop, self.informers, time.monotonic())
-
-
-def _namespace(key: str) -> str:
-    return key.split("/", 2)[1]
 
 
 def _enabled(settings: Settings) -> tuple[Framework, ...]:
