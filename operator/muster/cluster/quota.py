@@ -104,14 +104,10 @@ class Admission:
         """Return why no pod is created whatever it is like."""
         return unreadable(self.quotas, self.ranges)
 
-    def obstacle(self, role: str, written: Json) -> Refusal | None:
-        """Return why the API server would take no pod of that template, as it is written."""
+    def obstacle(self, role: str, written: Json, admitted: Json) -> Refusal | None:
+        """Return why the API server would take no pod of that template."""
         by_class = runtimeclass.obstacle(role, written, self.runtimes)
-        return by_class or obstacle(role, self.admitted(written), self.quotas, self.ranges)
-
-
-FREE: Final = Admission()
-"""Where nothing is known that counts for new pods."""
+        return by_class or obstacle(role, admitted, self.quotas, self.ranges)
 
 
 class QuotaBook:
