@@ -15,6 +15,7 @@ from following import Shown
 from muster import gang
 from muster.allocator import dryrun
 from muster.allocator.loop import Loop, LoopSettings
+from muster.allocator.members import GangSettings
 from muster.api import edge
 from muster.cluster import dryrun as answers
 from muster.cluster.gangs import GangRules
@@ -66,7 +67,7 @@ class Story(Shown):
             self.server,
             self.store,
             lambda: policy.DEFAULT,
-            lambda: LoopSettings(GangRules(frozenset({"muster"}), "default")),
+            lambda: LoopSettings(GangSettings(GangRules(frozenset({"muster"}), "default"))),
             Metrics().cycles,
             self._enqueue,
             context=(lambda _namespace: Context()) if tries else None,

@@ -34,7 +34,7 @@ from muster.api.reasons import GangPhase
 from muster.api.status import Verdict
 from muster.cluster import gangs, recording
 from muster.cluster.assemble import assemble
-from muster.cluster.gangs import GangInput, GangRules
+from muster.cluster.gangs import GangInput
 from muster.cluster.state import Flight
 from muster.controller.model import Context
 from muster.kube.client import Kube, is_unsure
@@ -63,19 +63,9 @@ together make so many writes."""
 class LoopSettings:
     """How the allocator runs; seconds."""
 
-    rules: GangRules
+    gangs: GangSettings
     schedule_period: float = 1.0
     pending_pods_budget: int = 500
-    member_hold: float = 120.0
-    on_hold_expired: str = ""
-    """`keep`, `restart` or `release`; empty: restart if the job allows it, else keep."""
-    hide_others: bool = False
-    """Gangs are not told the names of other namespaces' gangs."""
-
-    @property
-    def gangs(self) -> GangSettings:
-        """What of it is about single gangs."""
-        return GangSettings(self.rules, self.member_hold, self.on_hold_expired, self.hide_others)
 
 
 class Loop:
@@ -233,8 +223,8 @@ class Loop:
 
         Gangs over which that fails are left out, and told so.
         """
-        settings, columns = self._settings(), self._store.columns
-        queues = self._reservations.limited(settings.rules.queues(self._store.queues), now)
+        rules, columns = self._settings().gangs.rules, self._store.columns
+        queues = self._reservations.limited(rules.queues(self._store.queues), now)
 
         async def attempt(
             gangs: Sequence[GangInput],
@@ -245,7 +235,7 @@ class Loop:
             snapshot = assemble(columns, gangs, queues, now, self._moves.asked(policy, now))
             self._metrics.snapshot.observe(time.monotonic() - started)
             self.decision_log.begin(
-                lambda: recording.take(columns, gangs, queues, settings.rules, snapshot, policy)
+                lambda: recording.take(columns, gangs, queues, rules, snapshot, policy)
             )
             decided = await asyncio.to_thread(cycle.schedule, snapshot, policy, watch.around)
             return seen, snapshot, decided, watch

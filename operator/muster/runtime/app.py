@@ -20,6 +20,7 @@ from pathlib import Path
 from muster import frameworks
 from muster.allocator import policyfile
 from muster.allocator.loop import Loop, LoopSettings
+from muster.allocator.members import GangSettings
 from muster.api import names
 from muster.api.model import Json, Unreadable
 from muster.cluster.gangs import GangRules
@@ -336,14 +337,13 @@ class Operator:
 
     def _loop_settings(self) -> LoopSettings:
         settings = self.settings
-        return LoopSettings(
+        gangs = GangSettings(
             GangRules.of(settings, self.store.priorities),
-            settings.schedule_period,
-            settings.pending_pods_budget,
             settings.member_hold,
             settings.on_hold_expired,
             settings.hide_other_namespaces,
         )
+        return LoopSettings(gangs, settings.schedule_period, settings.pending_pods_budget)
 
     def _unready(self) -> str:
         if self.store.groups.missing:
