@@ -229,14 +229,10 @@ def parse_limits(document: Json) -> LimitView:
 def _range(item: Json) -> Json:
     """Return an item whose amounts are none below zero: no pod asks for less than nothing."""
     listed = {key: item[key] for key in _BOUNDS if item.get(key)}
-    return {**item, **{key: _floored(amounts) for key, amounts in listed.items()}}
+    return {**item, **{key: quantity.floored(amounts) for key, amounts in listed.items()}}
 
 
 _BOUNDS: Final = ("default", "defaultRequest", "max", "min")
-
-
-def _floored(amounts: Mapping[str, str]) -> Json:
-    return {r: text if quantity.parse(text) > 0 else "0" for r, text in amounts.items()}
 
 
 def defaulted(template: Json, ranges: Iterable[LimitView]) -> Json:
