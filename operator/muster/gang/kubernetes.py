@@ -125,6 +125,7 @@ KUBERNETES = base.GangBackend(
         Permission(_GROUP, "podgroups", (*_VERBS, "patch")),
     ),
     pods_first_on_delete=True,
+    counts_ending=True,
     mark=_mark,
     admits=lambda group: group is not None,
     kept=lambda job, pod: _mixed(job) or pod.kind != "Pod" or bool(pod.group),
