@@ -63,8 +63,12 @@ def writes(scope: Scope) -> Iterator[Action]:
 
 
 def _creations(scope: Scope, *documents: Json) -> Iterator[Create]:
-    # What was refused is not tried again before its time.
-    if scope.hindrance is None:
+    """Yield the creation of a group and what stands beside it.
+
+    What was refused is not tried again before its time, nor what another one stands in the way of.
+    """
+    beside = (v for v in scope.observed.companions if v.kind in scope.backend.companions)
+    if scope.hindrance is None and all(map(scope.owns, beside)):
         yield from map(Create, documents)
 
 

@@ -58,7 +58,7 @@ def _adoptable(scope: Scope, view: ObjectView | GroupView) -> bool:
     """Say whether the job may become the owner of an object that has none."""
     if isinstance(view, GroupView) and not podgroup.is_patched(scope, view):
         return False
-    if view.kind in _NEVER_ADOPTED:
+    if view.kind in _NEVER_ADOPTED or view.kind in scope.backend.companions:
         return False
     return is_orphan(scope.job, scope.framework, view)
 
