@@ -511,10 +511,6 @@ class ClusterColumns:
             text = f'queue "{source.name}" cannot be read: {source.unreadable}'
             refusal = Refusal(Reason.UNREADABLE, text)
         barred = self._barred(source, known)
-        for entry in known if barred else ():
-            # Nobody gets a larger share of the cluster by what those want who get nothing.
-            if entry.gang.queue == source.name and entry.gang.namespace in barred:
-                request = request - (entry.request - entry.gang.allocated)
         return Queue(
             source.name,
             weight,

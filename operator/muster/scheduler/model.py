@@ -112,6 +112,17 @@ class Nodes:
     labels: tuple[Mapping[str, str], ...] = ()
     """N, for policies that go by them; empty where nobody knows."""
 
+    @property
+    def shared(self) -> FloatArray:
+        """(R,): what there is for queues to share; of nodes that nobody may go to, what is used.
+
+        Else a queue would be charged with what it holds there, of a total without it.
+        """
+        used = np.minimum(self.used, self.allocatable)
+        each = np.where(self.usable[:, None], self.allocatable, used)
+        total: FloatArray = each.sum(axis=0, dtype=np.float64)
+        return total
+
 
 def times(counts: IntArray | int, amounts: IntArray) -> IntArray:
     """Return so many times the amounts, at most CEILING."""
@@ -234,6 +245,14 @@ class PodSet:
         """The number of tasks."""
         wanted = len(self.waiting) + len(self.returning) + self.gated
         return wanted + len(self.held) + self.succeeded
+
+    @property
+    def coming(self) -> FloatArray:
+        """(R,): what the tasks take that want a node now or later."""
+        amount: FloatArray = (len(self.waiting) + len(self.returning)) * self.request.astype(
+            np.float64
+        )
+        return amount
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -93,7 +93,7 @@ def _candidates(session: Session, gangs: Iterable[GangState]) -> Waiting:
             continue
         if not _open(gang) and session.rules.ready(gang):
             continue
-        refusal = unfit(session, gang)
+        refusal = diagnosis.unfit(session, gang)
         if refusal is not None:
             gang.refuse(refusal)
         else:
@@ -317,44 +317,6 @@ def _short(session: Session, gang: GangState, *, kept: bool = False) -> PodSetSt
         if capacity < count and first is None:
             first = tasks
     return first if possible < gang.need else None
-
-
-def unfit(session: Session, gang: GangState) -> Refusal | None:
-    """Return what keeps the gang from being tried at all."""
-    spec = gang.spec
-    if spec.refusal is not None:
-        return spec.refusal
-    for tasks in gang.tasks:
-        if tasks.shape.refusal is not None:
-            return tasks.shape.refusal
-        if tasks.shape.unsupported:
-            sentence = f"{tasks.pod_set.role or 'a pod'} uses {tasks.shape.unsupported}"
-            return Refusal(
-                Reason.UNSUPPORTED_CONSTRAINT, f"{sentence}, which is not supported yet"
-            )
-    if gang.queue is None:
-        return Refusal(Reason.QUEUE_NOT_FOUND, f'queue "{spec.queue}" does not exist')
-    barred = gang.queue.spec.barred
-    if barred and spec.namespace in barred:
-        sentence = f'queue "{spec.queue}" lets no job of namespace "{spec.namespace}" in'
-        return Refusal(Reason.QUEUE_NOT_ALLOWED, f"{sentence}, by its namespaceSelector")
-    return gang.queue.spec.refusal or _oversized(session, gang) or session.rules.valid(gang)
-
-
-def _oversized(session: Session, gang: GangState) -> Refusal | None:
-    """Return how much more the gang asks for at the least than there is."""
-    spec = gang.spec
-    short = (spec.min_resources > session.total).nonzero()[0].tolist()
-    for column in short:
-        if column != PODS:
-            name = session.snapshot.resources[column]
-            least = diagnosis.amount(name, int(spec.min_resources[column]))
-            total = diagnosis.amount(name, int(session.total[column]))
-            return Refusal(
-                Reason.EXCEEDS_CLUSTER,
-                f"minResources asks for {least} {name}, the usable nodes have {total}",
-            )
-    return None
 
 
 def _overused(session: Session, gang: GangState) -> None:

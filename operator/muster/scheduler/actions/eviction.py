@@ -13,7 +13,8 @@ from typing import Final, Protocol
 import numpy as np
 
 from muster.api.reasons import Reason
-from muster.scheduler.actions.allocate import attempt, by_queue, entry, unfit
+from muster.scheduler import diagnosis
+from muster.scheduler.actions.allocate import attempt, by_queue, entry
 from muster.scheduler.model import (
     FREED,
     PODS,
@@ -43,7 +44,7 @@ def starving(session: Session, *, fair: bool = False, extras: bool = False) -> I
     for gang in session.asking:
         taken = gang.promised or gang.lost or gang.protected
         wants = gang.left and not gang.need if extras else gang.need
-        if not wants or taken or unfit(session, gang) is not None:
+        if not wants or taken or diagnosis.unfit(session, gang) is not None:
             continue
         # Who may not have pods by a quota need not have room.
         demand = [(gang.tasks[0], 1)] if extras else gang.demand()
