@@ -48,6 +48,19 @@ class Claim:
     together: bool
     """Each goes after those before it that may go; else each is looked at alone."""
 
+    @property
+    def amounts(self) -> FloatArray:
+        """(M, R): what goes with each; with the end of a gang, all that is left of it by then."""
+        victims, units = self.victims, self.units
+        amounts = victims.amount[units]
+        ends = np.flatnonzero(victims.whole[units] & (victims.count[units] == 0))
+        if len(ends):
+            gangs = victims.gang[units]
+            left = victims.held[gangs]
+            left = left - victims.before(gangs, amounts) if self.together else left
+            amounts[ends] = left[ends]
+        return amounts
+
 
 Answers = IntArray
 """(M,) of a claim: YES, NO (not as far as this plugin goes) or VETO."""

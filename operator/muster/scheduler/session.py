@@ -58,10 +58,11 @@ class _Step:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Eviction:
-    """Units that were taken away, as it has to be taken back."""
+    """Tasks that were taken away, as it has to be taken back."""
 
     gang: GangState
-    chosen: BoolArray
+    tasks: IntArray
+    """(M,): positions in `victims`."""
     action: str
     state: int
 
@@ -101,6 +102,8 @@ class Session:
         """The gang for which room is reserved."""
         self.scorer: Scorer | None = None
         """Takes the place of the plugins' scores."""
+        self.singly = False
+        """Any tasks of a gang may be those that it has above its minimum, for the time being."""
         self.tight = False
         """The fullest node is best for the time being, whatever the plugins say."""
         self._tiers = tiers
@@ -121,9 +124,13 @@ class Session:
         self._states = {id(gang.spec): gang for gang in self.gangs}
         self._leave()
 
-    @cached_property
+    @property
     def victims(self) -> Victims:
         """All tasks that have a node."""
+        return self._held.singly if self.singly else self._held
+
+    @cached_property
+    def _held(self) -> Victims:
         snapshot = self.snapshot
         return Victims(snapshot.gangs, self._pod_sets, snapshot.nodes, self.total, snapshot.now)
 
@@ -245,7 +252,7 @@ class Session:
 
     def evict(self, gang: GangState, chosen: BoolArray, action: str) -> None:
         """Take the (U,) chosen units of `victims` away, so that the gang gets room."""
-        step = _Eviction(gang, chosen, action, self.room.state)
+        step = _Eviction(gang, self.victims.tasks(chosen), action, self.room.state)
         self._steps.append(step)
         self._take_away(step, 1)
 
@@ -313,31 +320,24 @@ class Session:
             self._block(shape, picks.nodes, sign)
 
     def _take_away(self, step: _Eviction, sign: int) -> None:
-        victims, chosen = self.victims, step.chosen
-        tasks = victims.tasks(chosen)
+        victims, tasks = self._held, step.tasks
         nodes, amounts = victims.freed(tasks)
         self.room.vacate(nodes, sign * amounts)
         for pod_set, where, counts in victims.by_pod_set(tasks, self._felt):
             self._part(pod_set, where, sign * counts)
-        victims.evicted[chosen] = sign > 0
-        for unit in np.flatnonzero(chosen).tolist():
-            owner, amount = int(victims.gang[unit]), sign * victims.amount[unit]
-            count = sign * int(victims.count[unit])
-            victims.held[owner] -= amount
-            if not victims.whole[unit]:
-                victims.surplus[owner] -= count
+        owners, counts, lost = victims.leave(tasks, sign)
+        for owner, count, amount in zip(owners.tolist(), counts.tolist(), lost, strict=True):
             gang = self.state_of(victims.gangs[owner])
-            gang.ready -= count
-            gang.lost += count
-            gang.allocated -= amount
+            gang.ready -= sign * count
+            gang.lost += sign * count
+            gang.allocated -= sign * amount
             if gang.queue is not None:
-                gang.queue.allocated -= amount
+                gang.queue.allocated -= sign * amount
 
     def _named(self, step: _Eviction) -> Iterator[Eviction]:
-        victims = self.victims
-        tasks = victims.tasks(step.chosen)
-        owners = victims.gang[victims.unit[tasks]].tolist()
-        for (pod_set, place), owner in zip(victims.places(tasks), owners, strict=True):
+        victims = self._held
+        owners = victims.gang[victims.unit[step.tasks]].tolist()
+        for (pod_set, place), owner in zip(victims.places(step.tasks), owners, strict=True):
             index, node = pod_set.held[place]
             yield Eviction(victims.gangs[owner].key, pod_set.role, index, node, step.action)
 
@@ -357,9 +357,9 @@ class Session:
         """(L,): pod sets of which tasks keep others from nodes, or are looked for by them."""
         marks = (
             self.room.affinity.is_counted(pod_set.shape) or self._met(pod_set)
-            for pod_set in self.victims.pod_sets
+            for pod_set in self._held.pod_sets
         )
-        return np.fromiter(marks, np.bool_, len(self.victims.pod_sets))
+        return np.fromiter(marks, np.bool_, len(self._held.pod_sets))
 
     def _part(self, pod_set: PodSet, nodes: IntArray, counts: IntArray) -> None:
         """Count on it that (M,) tasks give up ports and neighbours on (M,) nodes."""

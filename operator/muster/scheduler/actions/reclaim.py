@@ -17,6 +17,7 @@ def reclaim(session: Session) -> None:
     rules = session.rules
     if not (rules.asks("within") and rules.asks("reclaimable")):
         return
+    session.singly = True
     for gang in starving(session, fair=True):
         if rules.within(gang, gang.lacking()):
             claim(session, gang, _foreign, "reclaimable")

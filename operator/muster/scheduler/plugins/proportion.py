@@ -98,7 +98,7 @@ def _over(claim: Claim, spare: Sequence[list[float]], columns: IntArray) -> Answ
     """
     victims = claim.victims
     queues = victims.queue[claim.units].astype(np.int64).tolist()
-    amounts = victims.amount[claim.units][:, columns].tolist()
+    amounts = claim.amounts[:, columns].tolist()
     answers = np.full(len(queues), VETO)
     for i, (queue, amount) in enumerate(zip(queues, amounts, strict=True)):
         left = spare[queue]
