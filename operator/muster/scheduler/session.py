@@ -54,6 +54,8 @@ class _Step:
     state: int
     lent: bool
     """The tasks are gone when the reservation begins."""
+    recalled: bool = False
+    """It is a promise that was given up."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -222,6 +224,13 @@ class Session:
         gang.promises.append((tasks, picks.order))
         self._apply(_Step(gang, tasks, picks, promise=True, state=self.room.state, lent=False), 1)
 
+    def recall(self, gang: GangState) -> None:
+        """Give up all that is promised to the gang."""
+        for step in self._steps[::-1]:
+            if isinstance(step, _Step) and step.gang is gang and step.promise:
+                gang.promises.remove((step.tasks, step.picks.order))
+                self._apply(replace(step, state=self.room.state, recalled=True), 1)
+
     def given(self) -> Iterator[tuple[GangState, PodSetState, IntArray, IntArray]]:
         """Yield (gang, tasks, nodes (M,), counts (M,)) for what has been placed in this cycle."""
         for step in self._steps:
@@ -287,6 +296,9 @@ class Session:
             step = self._steps.pop()
             if isinstance(step, _Eviction):
                 self._take_away(step, -1)
+            elif step.recalled:
+                self._apply(step, -1)
+                step.gang.promises.append((step.tasks, step.picks.order))
             else:
                 self._apply(step, -1)
                 (step.gang.promises if step.promise else step.gang.placements).pop()
@@ -297,6 +309,7 @@ class Session:
         if sign > 0:
             self._steps.append(step)
         gang, tasks, picks = step.gang, step.tasks, step.picks
+        sign = -sign if step.recalled else sign
         shape = tasks.shape
         count = sign * len(picks.order)
         counts = picks.counts if sign > 0 else -picks.counts

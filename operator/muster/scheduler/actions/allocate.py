@@ -158,6 +158,27 @@ def attempt(session: Session, gang: GangState) -> tuple[PodSetState, Obstacles] 
 
     Nothing is returned, too, of a gang that did not fit into any region.
     """
+    # First without what is ending: the one way that does not need it may be the last one.
+    if session.room.releasing and start_now(session, gang):
+        return None
+    return _attempt(session, gang)
+
+
+def start_now(session: Session, gang: GangState) -> bool:
+    """Place what the gang lacks on what is free at this moment; say whether that could be done."""
+    possible = sum(min(int(session.fit(t).capacity.sum()), t.left) for t in gang.tasks if t.left)
+    if possible < gang.need:
+        return False
+    session.room.releasing, before = False, session.room.releasing
+    try:
+        _attempt(session, gang)
+    finally:
+        session.room.releasing = before
+    return session.rules.ready(gang)
+
+
+def _attempt(session: Session, gang: GangState) -> tuple[PodSetState, Obstacles] | None:
+    """Place what the gang lacks in the first region that will do."""
     failure = None
     for within in session.rules.regions(gang):
         session.room.within = within
