@@ -279,6 +279,15 @@ class AffinityState:
                 links[tally.term.link is Link.NEAR].update(tally.term.adds)
         return frozenset(links[False]), frozenset(links[True])
 
+    def reach(self, shape: int, nodes: IntArray) -> Iterator[tuple[int, BoolArray]]:
+        """Yield (other shape, (N,) where such a task might keep the shape from (M,) nodes)."""
+        for tally in self._tallies.get(shape, ()):
+            if tally.term.link in _ALLOWED:
+                domains = np.unique(tally.term.domain[nodes])
+                near = np.isin(tally.term.domain, domains[domains >= 0])
+                for other in tally.term.adds:
+                    yield other, near
+
     def open(self, shape: int, *, future: bool = False) -> BoolArray | None:
         """Return (N,) where the next task of the shape may go; None: it has no terms."""
         tallies = self._tallies.get(shape, ())

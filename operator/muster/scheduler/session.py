@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, TypeVar
 
@@ -69,6 +69,16 @@ class _Eviction:
     state: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Leaving:
+    """What goes with tasks that leave, room apart."""
+
+    parts: Sequence[tuple[PodSet, IntArray, IntArray]] = ()
+    """(pod set, (M,) nodes, (M,) how many of its tasks leave there)."""
+    charges: Counter[str] = field(default_factory=Counter)
+    """What they give back of each quota."""
+
+
 EFFORT: Final = 20_000
 """Terms that are looked at in a cycle to place the gangs of one namespace, half a second of work.
 
@@ -106,6 +116,8 @@ class Session:
         """Takes the place of the plugins' scores."""
         self.singly = False
         """Any tasks of a gang may be those that it has above its minimum, for the time being."""
+        self.ahead = False
+        """It is about a time when all that is ending has gone."""
         self.tight = False
         """The fullest node is best for the time being, whatever the plugins say."""
         self._tiers = tiers
@@ -184,6 +196,7 @@ class Session:
         whatever the plugins say. `kept`: room that is kept for a reservation counts.
         """
         lasting, tight = not kept and self.lasting(tasks), tight or self.tight
+        future = future or self.ahead
         key = (tasks.pod_set.shape, future, tight, lasting)
         # To work out a fit is as dear as all nodes; to refresh it, as those that were touched.
         fit = self._fits.get(key)
@@ -237,12 +250,27 @@ class Session:
             if isinstance(step, _Step) and not step.promise:
                 yield step.gang, step.tasks, step.picks.nodes, step.picks.counts
 
-    def imagine(self, gang: GangState, used: IntArray) -> Session:
-        """Return a session in which only this gang waits, and (N, R) is used of the nodes."""
+    def imagine(self, gang: GangState, used: IntArray, leaving: Leaving) -> Session:
+        """Return a session in which only this gang waits, and (N, R) is used of the nodes.
+
+        Of what keeps it from nodes those parts have gone that are `leaving`, and all that is
+        ending.
+        """
         nothing = np.zeros_like(used)
         nodes = replace(self.snapshot.nodes, used=used, releasing=nothing)
-        made = Session(replace(self.snapshot, nodes=nodes, gangs=(gang.spec,)), self._tiers)
+        quotas = {
+            key: replace(quota, used=quota.used + self.charged[key] - leaving.charges[key])
+            for key, quota in self.snapshot.quotas.items()
+        }
+        seen = replace(self.snapshot, nodes=nodes, gangs=(gang.spec,), quotas=quotas)
+        made = Session(seen, self._tiers)
         made.room.effort, made.room.payers = self.room.effort, self.room.payers
+        made.ahead = made.room.releasing = True
+        for step in self._steps:
+            if isinstance(step, _Step):
+                made.join(step.tasks, step.picks, -1 if step.recalled else 1)
+        for pod_set, where, counts in leaving.parts:
+            made.part(pod_set, where, counts)
         return made
 
     def charge(self, gang: GangState) -> bool:
@@ -328,16 +356,20 @@ class Session:
         gang.allocated += amount
         if gang.queue is not None:
             gang.queue.allocated += amount
-        self.room.affinity.add(tasks.pod_set.shape, picks.nodes, counts)
-        if shape.ports:
-            self._block(shape, picks.nodes, sign)
+        self.join(tasks, picks, sign)
+
+    def join(self, tasks: PodSetState, picks: Picks, sign: int) -> None:
+        """Count on it that tasks take ports, and are neighbours; negative takes back."""
+        self.room.affinity.add(tasks.pod_set.shape, picks.nodes, sign * picks.counts)
+        if tasks.shape.ports:
+            self._block(tasks.shape, picks.nodes, sign)
 
     def _take_away(self, step: _Eviction, sign: int) -> None:
         victims, tasks = self._held, step.tasks
         nodes, amounts = victims.freed(tasks)
         self.room.vacate(nodes, sign * amounts)
         for pod_set, where, counts in victims.by_pod_set(tasks, self._felt):
-            self._part(pod_set, where, sign * counts)
+            self.part(pod_set, where, sign * counts)
         owners, counts, lost = victims.leave(tasks, sign)
         for owner, count, amount in zip(owners.tolist(), counts.tolist(), lost, strict=True):
             gang = self.state_of(victims.gangs[owner])
@@ -356,14 +388,23 @@ class Session:
 
     def _leave(self) -> None:
         """Count the room of pods that are about to be taken away as of those that are ending."""
-        index = self.snapshot.nodes.index
         for gang in self.gangs:
-            for pod_set in gang.spec.pod_sets:
-                for _, node in pod_set.leaving:
-                    if node in index:
-                        at = np.array([index[node]])
-                        self.room.vacate(at, pod_set.request[None, :])
-                        self._part(pod_set, at, np.ones(1, np.int64))
+            for pod_set, nodes, counts in self.leavers(gang.spec):
+                self.room.vacate(nodes, counts[:, None] * pod_set.request)
+                self.part(pod_set, nodes, counts)
+
+    def leavers(self, gang: Gang) -> Iterator[tuple[PodSet, IntArray, IntArray]]:
+        """Yield (pod set, nodes, counts) of the pods of a gang that are about to be taken away."""
+        for pod_set in gang.pod_sets:
+            if pod_set.leaving:
+                yield pod_set, *self.places(pod_set.leaving)
+
+    def places(self, tasks: Iterable[tuple[int, str]]) -> tuple[IntArray, IntArray]:
+        """Return the nodes of (index, node) tasks, each once, and how many are there."""
+        index = self.snapshot.nodes.index
+        at = np.array([index[node] for _, node in tasks if node in index], np.int64)
+        nodes, counts = np.unique(at, return_counts=True)
+        return nodes, counts
 
     @cached_property
     def _felt(self) -> BoolArray:
@@ -374,7 +415,7 @@ class Session:
         )
         return np.fromiter(marks, np.bool_, len(self._held.pod_sets))
 
-    def _part(self, pod_set: PodSet, nodes: IntArray, counts: IntArray) -> None:
+    def part(self, pod_set: PodSet, nodes: IntArray, counts: IntArray) -> None:
         """Count on it that (M,) tasks give up ports and neighbours on (M,) nodes."""
         self.room.affinity.add(pod_set.shape, nodes, counts, leaving=True)
         for shape, ports in self._met(pod_set).items():
@@ -395,6 +436,17 @@ class Session:
             fresh = sign * tasks.fresh(tasks.taken - (count if sign < 0 else 0), count)
             for key, each in tasks.pod_set.charge.items():
                 self.charged[key] += fresh * each
+
+    def in_the_way(self, tasks: PodSetState, nodes: IntArray) -> Iterator[tuple[int, BoolArray]]:
+        """Yield (shape, (N,) where such a task might keep these from (M,) nodes), room apart."""
+        affinity, id_ = self.room.affinity, tasks.pod_set.shape
+        yield from affinity.reach(id_, nodes)
+        here = np.zeros(len(self.snapshot.nodes.names), np.bool_)
+        here[nodes] = True
+        for other, shape in self.snapshot.shapes.items():
+            meets = any(one.meets(held) for one in tasks.shape.ports for held in shape.ports)
+            if meets or other in affinity.attached.rivals(id_):
+                yield other, here
 
     def _block(self, taken: Shape, nodes: IntArray, sign: int) -> None:
         """Keep shapes whose host ports meet from the same nodes."""

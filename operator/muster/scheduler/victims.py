@@ -52,8 +52,8 @@ class Victims:
         self.request: Final = np.array(requests, np.int64).reshape(-1, len(total))
         """(L, R): of one task."""
         each, width = self.request[self.pod_set], range(len(total))
-        held = [np.bincount(self._holder, each[:, r], len(sizes)) for r in width]
-        self.held: Final[FloatArray] = np.stack(held, axis=1).astype(np.float64)
+        sums = [np.bincount(self._holder, each[:, r], len(sizes)) for r in width]
+        self.held: Final[FloatArray] = np.stack(sums, axis=1).astype(np.float64)
         """(G, R): what it has left."""
         share = (self.request / np.maximum(total, 1))[:, 1:].max(axis=1, initial=0)
         self._work: Final = np.maximum(now - self._starts(), 0) * share[self.pod_set]
@@ -138,10 +138,10 @@ class Victims:
         Returns the gangs that have them, how many of each, and (gangs, R) what these hold.
         """
         owners, place = np.unique(self._holder[tasks], return_inverse=True)
-        counts = np.bincount(place, minlength=len(owners))
+        counts: IntArray = np.bincount(place, minlength=len(owners))
         each = self.request[self.pod_set[tasks]]
         sums = [np.bincount(place, each[:, r], len(owners)) for r in range(each.shape[1])]
-        amounts = np.stack(sums, axis=1)
+        amounts: FloatArray = np.stack(sums, axis=1).astype(np.float64)
         self.held[owners] -= sign * amounts
         self.surplus[owners] -= sign * counts
         self.left[owners] -= sign * counts

@@ -126,6 +126,7 @@ def _advance(session: Session, gang: GangState, *, alone: bool) -> bool:
 def _start(session: Session, gang: GangState) -> bool:
     """Place what the gang lacks, or nothing; say whether it may start, now or soon."""
     if not _admitted(session, gang, gang.demand()):
+        reserve.reserve(session, gang, attempt)
         return False
     # Sums come first: they decide most gangs for the price of a look at one column.
     short = _short(session, gang)
@@ -494,7 +495,7 @@ def _legal(session: Session, tasks: PodSetState, order: Sequence[int]) -> bool:
     affinity, shape, one = session.room.affinity, tasks.pod_set.shape, np.ones(1, np.int64)
     added = 0
     for node in order:
-        allowed = affinity.open(shape)
+        allowed = affinity.open(shape, future=session.ahead)
         if allowed is not None and not allowed[node]:
             break
         affinity.add(shape, np.array([node]), one)
