@@ -304,6 +304,8 @@ class Gang:
     """Since when it has its nodes; None: since this moment, or not yet."""
     drains_from: float = UNLIMITED
     """From when nodes are kept free for it although nobody knows when there will be enough."""
+    misled: bool = False
+    """The times that it was told were not kept: they are so from now on, whatever others say."""
 
     def overran(self, now: float) -> bool:
         """Say whether it has its nodes for longer than it was expected to run."""

@@ -97,9 +97,10 @@ def reserve(session: Session, gang: GangState, attempt: Attempt) -> None:
     demand = tuple((tasks.pod_set.shape, count) for tasks, count in gang.demand())
     # Nodes that are drained are no help where a quota is in the way.
     short = session.rules.affordable(gang, gang.demand()) is not None
-    patience = not short and session.snapshot.now >= gang.spec.drains_from
+    late = gang.spec.misled or session.snapshot.now >= gang.spec.drains_from
+    patience = late and not short
     tries = session.memory.setdefault(("reserve", short), set())
-    key = (demand, patience, gang.spec.namespace if short else "")
+    key = (demand, patience, gang.spec.misled, gang.spec.namespace if short else "")
     if len(tries) == TRIES or key in tries:
         return
     tries.add(key)
@@ -155,7 +156,8 @@ class _Search:
         short: those who lie in turns would delay the gang for ever.
         """
         ends = self._departures.ends
-        if patience and self._departures.unreliable and self._drain():
+        doubt = self._departures.unreliable or self._gang.spec.misled
+        if patience and doubt and self._drain():
             return
         found = self._first(int(np.searchsorted(ends, UNLIMITED)))
         if found is not None:
