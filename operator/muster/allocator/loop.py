@@ -12,12 +12,12 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 from muster.allocator import binder
 from muster.allocator.binder import Binder
-from muster.allocator.cells import Causes, Quarantine, Search
+from muster.allocator.cells import Causes, Quarantine, Search, Turns
 from muster.allocator.decisionlog import DecisionLog
 from muster.allocator.dryrun import PodTrials
 from muster.allocator.eviction import Evictions, Moves
@@ -34,14 +34,14 @@ from muster.api.reasons import GangPhase
 from muster.api.status import Verdict
 from muster.cluster import gangs, recording
 from muster.cluster.assemble import assemble
-from muster.cluster.gangs import GangInput, GangRules
+from muster.cluster.gangs import GangInput
 from muster.cluster.state import Flight
 from muster.controller.model import Context
 from muster.kube.client import Kube, is_unsure
 from muster.kube.events import EventRecorder
 from muster.scheduler import cycle
 from muster.scheduler.decision import Decision
-from muster.scheduler.model import Snapshot
+from muster.scheduler.model import Snapshot, namespace_of
 from muster.scheduler.policy import Policy
 from muster.store.store import Store
 
@@ -63,19 +63,9 @@ together make so many writes."""
 class LoopSettings:
     """How the allocator runs; seconds."""
 
-    rules: GangRules
+    gangs: GangSettings
     schedule_period: float = 1.0
     pending_pods_budget: int = 500
-    member_hold: float = 120.0
-    on_hold_expired: str = ""
-    """`keep`, `restart` or `release`; empty: restart if the job allows it, else keep."""
-    hide_others: bool = False
-    """Gangs are not told the names of other namespaces' gangs."""
-
-    @property
-    def gangs(self) -> GangSettings:
-        """What of it is about single gangs."""
-        return GangSettings(self.rules, self.member_hold, self.on_hold_expired, self.hide_others)
 
 
 class Loop:
@@ -110,7 +100,7 @@ class Loop:
         effects = Effects(binder, self._metrics, self._wake)
         causes = Causes(self._metrics.unreadable)
         self.gangs = GangTracker(store.columns, kinds, effects, causes)
-        self._quarantine = Quarantine()
+        self._quarantine, self._turns = Quarantine(), Turns()
         self._evictions = Evictions(self.gangs, store.budgets, self._metrics, self._wake)
         self._pending = PendingPods(self.gangs, self._wake)
         self._moves = Moves()
@@ -201,18 +191,11 @@ class Loop:
             inputs = self.gangs.inputs(settings.gangs, now)
         columns, policy = self._store.columns, self._policy()
         found = self._quarantine.pass_by(inputs, now)
+        found = self._turns.pass_by(found, self._jobs.untried, now)
         seen, snapshot, decisions = await self._decide(found, policy, now)
         self._wake(self._quarantine.rest(inputs, decisions, now))
         held_back = {gang.key for gang in found if gang.refusal is NOT_NOW}
-        # A job that changed while the cycle decided may want other pods by now, of other roles or
-        # sizes: roles and indices of the decision would be read as places that they do not mean.
-        # It is left alone as a whole, as part of a gang is none; its change has triggered a cycle.
-        decisions = tuple(
-            d
-            for d in decisions
-            if d.gang not in held_back
-            and self.gangs.attempt(d.gang, self.gangs.is_as_seen, now, else_=False)
-        )
+        decisions = self._standing([d for d in decisions if d.gang not in held_back], now)
         self._waiting = len(decisions)
         self.queue_status.cycle(snapshot, decisions)
         self._carry_out(decisions, now, seen)
@@ -226,6 +209,24 @@ class Loop:
         self._metrics.holds.set(sum(g.admitted and gangs.missing(g) > 0 for g in inputs))
         self._set_alarm()
 
+    def _standing(self, decisions: Sequence[Decision], now: float) -> tuple[Decision, ...]:
+        """Return those decisions that may be carried out.
+
+        A job that changed while the cycle decided may want other pods by now, of other roles or
+        sizes: roles and indices of the decision would be read as places that they do not mean.
+        It is left alone as a whole, as part of a gang is none; its change has triggered a cycle.
+        """
+        untried, is_as_seen = self._jobs.untried, self.gangs.is_as_seen
+        vain = [
+            d
+            for d in decisions
+            if not self.gangs.attempt(d.gang, is_as_seen, now, else_=False) or d.gang in untried
+        ]
+        self._wake(self._turns.had([d.gang for d in vain if _takes_room(d)], now))
+        # Who would have made room for one of these stays where he is.
+        left = {d.gang for d in vain} | {it.gang for d in vain for it in d.evictions}
+        return tuple(d for d in decisions if d.gang not in left)
+
     async def _decide(
         self, inputs: Sequence[GangInput], policy: Policy, now: float
     ) -> tuple[int, Snapshot, tuple[Decision, ...]]:
@@ -233,8 +234,8 @@ class Loop:
 
         Gangs over which that fails are left out, and told so.
         """
-        settings, columns = self._settings(), self._store.columns
-        queues = self._reservations.limited(settings.rules.queues(self._store.queues), now)
+        rules, columns = self._settings().gangs.rules, self._store.columns
+        queues = self._reservations.limited(rules.queues(self._store.queues), now)
 
         async def attempt(
             gangs: Sequence[GangInput],
@@ -245,7 +246,7 @@ class Loop:
             snapshot = assemble(columns, gangs, queues, now, self._moves.asked(policy, now))
             self._metrics.snapshot.observe(time.monotonic() - started)
             self.decision_log.begin(
-                lambda: recording.take(columns, gangs, queues, settings.rules, snapshot, policy)
+                lambda: recording.take(columns, gangs, queues, rules, snapshot, policy)
             )
             decided = await asyncio.to_thread(cycle.schedule, snapshot, policy, watch.around)
             return seen, snapshot, decided, watch
@@ -303,7 +304,7 @@ class Loop:
         """Run a cycle when a reservation begins, or when time alone makes one possible."""
         reserved = [d for d in decisions if d.verdict.state is GangPhase.RESERVED]
         queue_of = {gang.key: gang.queue for gang in inputs}
-        holders = ((queue_of[d.gang], d.gang.split("/", 2)[1]) for d in reserved)
+        holders = ((queue_of[d.gang], namespace_of(d.gang)) for d in reserved)
         self._wake(self._reservations.kept(holders, self._store.queues))
         for decision in reserved:
             if decision.verdict.eta is not None:
@@ -333,45 +334,37 @@ class Loop:
         if self.gangs.arrived(pod, time.time()):
             self.trigger()
 
-    @contextmanager
-    def creating(self, job: Job, name: str, node: str) -> Iterator[bool]:
+    def creating(self, job: Job, name: str, node: str) -> AbstractContextManager[bool]:
         """Keep the room of a pod as long as the block that creates it on its node lasts.
 
         False: the node is not given to it any more. Where the block ends without an answer of the
         server's, the room is kept for as long as the pod may still be made.
         """
         flight = self.gangs.send(job.key, name, node, name) if self._memory(job) else None
-        doubt = False
-        try:
-            yield flight is not None
-        except BaseException as error:
-            doubt = is_unsure(error)
-            raise
-        finally:
-            if flight is not None:
-                self._end(flight, doubt=doubt)
+        return self._sent(flight, shown=True)
+
+    def _binding(self, pod: PodView, node: str) -> AbstractContextManager[bool]:
+        """Do so for a pod that is there and is bound to its node."""
+        return self._sent(self.gangs.send_pod(pod, node), shown=False)
 
     @contextmanager
-    def _binding(self, pod: PodView, node: str) -> Iterator[bool]:
-        """Do so for a pod that is there and is bound to its node."""
-        flight = self.gangs.send_pod(pod, node)
-        # The answer to a binding does not show the pod.
-        doubt = True
+    def _sent(self, flight: Flight | None, *, shown: bool) -> Iterator[bool]:
+        """End the flight with the block; `shown`: the server's answer shows the pod."""
+        if flight is None:
+            yield False
+            return
+        doubt = not shown
         try:
-            yield flight is not None
+            yield True
         except BaseException as error:
             doubt = is_unsure(error)
             raise
         finally:
-            if flight is not None:
-                self._end(flight, doubt=doubt)
-
-    def _end(self, flight: Flight, *, doubt: bool) -> None:
-        if doubt:
-            flight.answered = True
-            asyncio.get_running_loop().call_later(DOUBT, self._landed, flight)
-        else:
-            self._landed(flight)
+            if doubt:
+                flight.answered = True
+                asyncio.get_running_loop().call_later(DOUBT, self._landed, flight)
+            else:
+                self._landed(flight)
 
     def _landed(self, flight: Flight) -> None:
         if self._store.columns.landed(flight):
@@ -394,3 +387,9 @@ class Loop:
         facts = self.gangs.facts_then(gang)
         task = None if facts is None else facts.task(role, index)
         return "" if task is None else task[0]
+
+
+def _takes_room(decision: Decision) -> bool:
+    """Say whether others did not get what the gang was to have."""
+    reserved = decision.verdict.state is GangPhase.RESERVED
+    return reserved or bool(decision.placements or decision.evictions)
