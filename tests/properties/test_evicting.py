@@ -64,7 +64,8 @@ def test_no_gang_is_broken(world, rules, rounds):
         for eviction in decision.evictions:
             lost[eviction.gang] += 1
             claimant = world.gangs[decision.gang]
-            assert world.gangs[eviction.gang].priority <= claimant.priority
+            lower = world.gangs[eviction.gang].priority <= claimant.priority
+            assert lower or eviction.action == "reclaim"
     for key, count in lost.items():
         left = len(world.gangs[key].roles[0].held) - count
         assert left == 0 or left >= world.gangs[key].min_member

@@ -246,12 +246,12 @@ def idle_demand(session: Session, gang: GangState) -> FloatArray:
     That of a gang that is kept from its minimum is all it asks for; else that of tasks for which
     there is no node.
     """
-    stuck = gang.need > 0 and _stuck(session, gang)
-    idle = (t.amount(t.coming) for t in gang.tasks if stuck or not _empty(session, t).large)
+    kept_out = gang.need > 0 and stuck(session, gang)
+    idle = (t.amount(t.coming) for t in gang.tasks if kept_out or not _empty(session, t).large)
     return sum(idle, np.zeros(len(gang.allocated)))
 
 
-def _stuck(session: Session, gang: GangState) -> bool:
+def stuck(session: Session, gang: GangState) -> bool:
     """Say whether something else than a lack of room keeps the gang from its minimum."""
     refusal = unfit(session, gang)
     if refusal is not None:

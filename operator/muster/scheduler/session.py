@@ -268,7 +268,7 @@ class Session:
         made.ahead = made.room.releasing = True
         for step in self._steps:
             if isinstance(step, _Step):
-                made.join(step.tasks, step.picks, -1 if step.recalled else 1)
+                made.join(step, -1 if step.recalled else 1)
         for pod_set, where, counts in leaving.parts:
             made.part(pod_set, where, counts)
         return made
@@ -356,11 +356,14 @@ class Session:
         gang.allocated += amount
         if gang.queue is not None:
             gang.queue.allocated += amount
-        self.join(tasks, picks, sign)
+        self.join(step, sign)
 
-    def join(self, tasks: PodSetState, picks: Picks, sign: int) -> None:
+    def join(self, step: _Step, sign: int) -> None:
         """Count on it that tasks take ports, and are neighbours; negative takes back."""
-        self.room.affinity.add(tasks.pod_set.shape, picks.nodes, sign * picks.counts)
+        tasks, picks = step.tasks, step.picks
+        self.room.affinity.add(
+            tasks.pod_set.shape, picks.nodes, sign * picks.counts, promised=step.promise
+        )
         if tasks.shape.ports:
             self._block(tasks.shape, picks.nodes, sign)
 

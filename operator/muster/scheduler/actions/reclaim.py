@@ -39,9 +39,9 @@ def _more(session: Session, gang: GangState) -> None:
 
 
 def _foreign(session: Session, gang: GangState) -> BoolArray:
-    """Return (U,) what is there of other queues and has no higher priority."""
+    """Return (U,) what is there of other queues: between queues dues count, not priorities."""
     victims, spec = session.victims, gang.spec
-    marks = (victims.priority <= spec.priority) & others(session, gang)
+    marks = others(session, gang)
     if spec.queue in victims.queues:
         marks &= victims.queue != victims.queues.index(spec.queue)
     return marks

@@ -86,9 +86,11 @@ class _Departures:
 def reserve(session: Session, gang: GangState, attempt: Attempt) -> None:
     """Keep room for the gang if that helps it, unless another has a reservation already."""
     # One promise only: with one for every gang that waits hardly any could pass by.
-    if session.holder is not None or gang.promised or gang.spec.admitted:
+    if session.holder is not None or gang.promised or gang.spec.admitted or not gang.need:
         return
     if gang.refusal is None or gang.refusal.reason not in REASONS:
+        return
+    if _above(session, gang) and any(_below(session, other) for other in session.gangs):
         return
     if limited := _limited(session, gang):
         gang.refusal = replace(gang.refusal, sentence=f"{gang.refusal.sentence}; {limited}")
@@ -107,6 +109,17 @@ def reserve(session: Session, gang: GangState, attempt: Attempt) -> None:
     departures = _departures(session)
     if departures is not None:
         _Search(session, gang, attempt, departures).run(patience=patience)
+
+
+def _above(session: Session, gang: GangState) -> bool:
+    """Say whether the gang's queue holds its due already."""
+    return gang.queue is not None and session.rules.overused(gang.queue)
+
+
+def _below(session: Session, gang: GangState) -> bool:
+    """Say whether the gang waits in a queue that holds less than its due, which comes first."""
+    waits = gang.need and not (gang.promised or gang.spec.admitted or gang.queue is None)
+    return bool(waits) and not _above(session, gang) and not diagnosis.stuck(session, gang)
 
 
 def _limited(session: Session, gang: GangState) -> str:
