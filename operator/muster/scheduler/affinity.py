@@ -203,10 +203,12 @@ class _Tally:
     """(D,): the part of `counts` that is ending, or is to be evicted."""
     domains: IntArray
     """EVEN: those that have a node whose pods count."""
+    coming: IntArray
+    """(D,): what is promised, where that is no neighbour until it is there."""
 
     def holds(self, *, future: bool) -> IntArray:
-        """Return (D,) what the domains hold now, or once all that is going has gone."""
-        return self.counts - self.going if future else self.counts
+        """Return (D,) what the domains hold now, or once all that is going or coming has."""
+        return self.counts - self.going + self.coming if future else self.counts
 
     def here(self, *, future: bool = False) -> IntArray:
         """Return (N,) what the domain of each node holds; 0 without a domain."""
@@ -253,13 +255,26 @@ class AffinityState:
         own += self.attached.version if self.attached.knows(shape) else 0
         return self._versions.get(shape, 0) + own
 
-    def add(self, shape: int, nodes: IntArray, counts: IntArray, *, leaving: bool = False) -> None:
-        """Count (M,) tasks on (M,) nodes, as going if they are `leaving`; negative takes back."""
+    def add(
+        self,
+        shape: int,
+        nodes: IntArray,
+        counts: IntArray,
+        *,
+        leaving: bool = False,
+        promised: bool = False,
+    ) -> None:
+        """Count (M,) tasks on (M,) nodes, as going if they are `leaving`; negative takes back.
+
+        `promised`: they are still to come, so that nobody can be near them yet.
+        """
         if not leaving:
             self.stock.add(shape, nodes, counts)
         self.attached.add(shape, nodes, counts, leaving=leaving)
         for owner, tally, amount in self._counted_by.get(shape, ()):
-            tally.add(tally.going if leaving else tally.counts, nodes, counts * amount)
+            late = promised and tally.term.link not in _ALLOWED
+            column = tally.going if leaving else tally.coming if late else tally.counts
+            tally.add(column, nodes, counts * amount)
             self._versions[owner] += 1
 
     def weight(self, shape: int) -> int:
@@ -278,6 +293,15 @@ class AffinityState:
             if tally.term.link is not Link.FOND:
                 links[tally.term.link is Link.NEAR].update(tally.term.adds)
         return frozenset(links[False]), frozenset(links[True])
+
+    def reach(self, shape: int, nodes: IntArray) -> Iterator[tuple[int, BoolArray]]:
+        """Yield (other shape, (N,) where such a task might keep the shape from (M,) nodes)."""
+        for tally in self._tallies.get(shape, ()):
+            if tally.term.link in _ALLOWED:
+                domains = np.unique(tally.term.domain[nodes])
+                near = np.isin(tally.term.domain, domains[domains >= 0])
+                for other in tally.term.adds:
+                    yield other, near
 
     def open(self, shape: int, *, future: bool = False) -> BoolArray | None:
         """Return (N,) where the next task of the shape may go; None: it has no terms."""
@@ -354,7 +378,7 @@ def _tally(term: AffinityTerm) -> _Tally:
         real &= term.counted
     domains = np.unique(term.domain[real]) if term.link is Link.EVEN else np.array([], np.int64)
     going = np.zeros_like(term.counts) if term.going is None else term.going.copy()
-    return _Tally(term, term.counts.copy(), going, domains)
+    return _Tally(term, term.counts.copy(), going, domains, np.zeros_like(term.counts))
 
 
 def _near(tallies: tuple[_Tally, ...], *, future: bool) -> BoolArray | None:

@@ -226,7 +226,7 @@ def _legal(session: Session, tasks: PodSetState, order: Sequence[int]) -> bool:
     affinity, shape, one = session.room.affinity, tasks.pod_set.shape, np.ones(1, np.int64)
     added = 0
     for node in order:
-        allowed = affinity.open(shape)
+        allowed = affinity.open(shape, future=session.ahead)
         if allowed is not None and not allowed[node]:
             break
         affinity.add(shape, np.array([node]), one)
