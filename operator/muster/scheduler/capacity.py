@@ -231,7 +231,7 @@ class Capacity:
         self.state = self._states
 
     def block(self, shape: int, nodes: IntArray, change: int) -> None:
-        """Count the tasks on each node whose host ports meet those of the shape."""
+        """Count the host ports that are taken on each node and meet those of the shape."""
         if shape not in self._blocked:
             self._blocked[shape] = np.zeros(len(self.idle), np.int64)
         self._blocked[shape][nodes] += change
@@ -245,11 +245,12 @@ class Capacity:
     def shut(self, id_: int, shape: Shape, nodes: IntArray, *, future: bool) -> BoolArray:
         """Return (M,) where a host port that the shape wants is held, now or in the end."""
         none = np.zeros(len(self.idle), np.int64)
-        held = none[nodes] if shape.taken is None else shape.taken[nodes]
+        held = self._blocked.get(id_, none)[nodes]
+        held += none[nodes] if shape.taken is None else shape.taken[nodes]
         if future:
-            held = held - self._freed.get(id_, none)[nodes]
+            held -= self._freed.get(id_, none)[nodes]
             held -= none[nodes] if shape.ending is None else shape.ending[nodes]
-        shut: BoolArray = (held > 0) | (self._blocked.get(id_, none)[nodes] > 0)
+        shut: BoolArray = held > 0
         return shut
 
     @property

@@ -20,6 +20,7 @@ from muster.scheduler.model import (
     BoolArray,
     FloatArray,
     Gang,
+    HostPort,
     IntArray,
     PodSet,
     Shape,
@@ -365,8 +366,8 @@ class Session:
         self.room.affinity.add(
             tasks.pod_set.shape, picks.nodes, sign * picks.counts, promised=step.promise
         )
-        if tasks.shape.ports:
-            self._block(tasks.shape, picks.nodes, sign)
+        for shape, ports in self._met(tasks.shape.ports).items():
+            self.room.block(shape, picks.nodes, sign * ports)
 
     def _take_away(self, step: _Eviction, sign: int) -> None:
         victims, tasks = self._held, step.tasks
@@ -414,7 +415,7 @@ class Session:
     def _felt(self) -> BoolArray:
         """(L,): pod sets of which tasks keep others from nodes, or are looked for by them."""
         marks = (
-            self.room.affinity.is_counted(pod_set.shape) or self._met(pod_set)
+            self.room.affinity.is_counted(pod_set.shape) or self._met(pod_set.ports)
             for pod_set in self._held.pod_sets
         )
         return np.fromiter(marks, np.bool_, len(self._held.pod_sets))
@@ -422,14 +423,14 @@ class Session:
     def part(self, pod_set: PodSet, nodes: IntArray, counts: IntArray) -> None:
         """Count on it that (M,) tasks give up ports and neighbours on (M,) nodes."""
         self.room.affinity.add(pod_set.shape, nodes, counts, leaving=True)
-        for shape, ports in self._met(pod_set).items():
+        for shape, ports in self._met(pod_set.ports).items():
             self.room.unblock(shape, nodes, counts * ports)
 
-    def _met(self, pod_set: PodSet) -> dict[int, int]:
-        """Return shape -> how many of the pod set's ports meet one that it wants."""
-        shapes = self.snapshot.shapes if pod_set.ports else {}
+    def _met(self, ports: frozenset[HostPort]) -> dict[int, int]:
+        """Return shape -> how many of the ports meet one that it wants."""
+        shapes = self.snapshot.shapes if ports else {}
         counts = {
-            id_: sum(any(map(held.meets, shape.ports)) for held in pod_set.ports)
+            id_: sum(any(map(held.meets, shape.ports)) for held in ports)
             for id_, shape in shapes.items()
         }
         return {id_: count for id_, count in counts.items() if count}
@@ -451,12 +452,6 @@ class Session:
             meets = any(one.meets(held) for one in tasks.shape.ports for held in shape.ports)
             if meets or other in affinity.attached.rivals(id_):
                 yield other, here
-
-    def _block(self, taken: Shape, nodes: IntArray, sign: int) -> None:
-        """Keep shapes whose host ports meet from the same nodes."""
-        for other, shape in self.snapshot.shapes.items():
-            if any(port.meets(wanted) for port in taken.ports for wanted in shape.ports):
-                self.room.block(other, nodes, sign)
 
     def _pod_sets(self, gang: Gang) -> Sequence[PodSet]:
         """Return the pod sets of a gang in task order."""
