@@ -33,6 +33,8 @@ FAULT_REPORT ?=
 HOSTILE ?= whole
 # Needs root; what a machine lacks is said, and its tests are skipped.
 REAL = $(BIN)/python -m pytest -m real -n 0 -rs $(PYTEST_ARGS)
+# `REAL_REPORT=yes` writes the table of docs/real.md.
+REAL_REPORT ?=
 BENCH_ARGS ?=
 # `make trace TRACE=FOLDER TRACE_ARGS=--write` writes docs/trace.md.
 TRACE ?=
@@ -116,12 +118,11 @@ e2e: controlplane ## run the tests on a real API server
 images: install ## make container images from Debian and PyPI: training examples and operator
 	@$(BIN)/muster local images $(IMAGES)
 
-e2e-real-smoke: controlplane ## run containers: a real node comes up, a gang meets, all is gone
-	@$(REAL) tests/real/test_life.py tests/real/test_pods.py \
-		-k 'again or listens or meets or exit_codes'
+e2e-real-smoke: install ## run containers: what the page "Train something real" says
+	@$(REAL) tests/real/test_page.py
 
-e2e-real: controlplane ## train on real nodes: needs Linux, root and a few packages
-	@$(REAL) tests/real
+e2e-real: install ## train on real nodes: needs Linux, root and a few packages
+	@MUSTER_REPORT=$(REAL_REPORT) $(REAL) tests/real
 
 check: install ## lint, format, types, import contracts, generated files: what CI runs
 	@$(MAKE) --no-print-directory --keep-going --jobs 2 lint format types imports crds-fresh

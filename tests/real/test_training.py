@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-import datetime as dt
+import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import times
 import yaml
 from harness import Api, Json, own_namespace
 
 from muster.api import names
-from muster.local import images, real, runner
+from muster.local import images, real
 from muster.local.handle import Cluster
 
 ROOT = Path(__file__).parents[2]
@@ -49,6 +50,7 @@ TRAINING = {
     "mpi-non-root": MPI,
     "mpi-launcher-as-worker": Told({"launcher": "rank 2: the sum of all ranks is 3"}),
     "mpi-v1": MPI,
+    "mpi-mpich": Told(MPI.logs, "mpich"),
     "pytorch-ddp": ranks(MASTERED, "rank RANK: all 3 ranks have the same", "pytorch"),
     "pytorch-torchrun": Told(
         {
@@ -66,9 +68,11 @@ TRAINING = {
     "tf-multiworker": ranks(
         "chief-0 worker-0 worker-1", rf"(?s)the sum of all ranks is 3.*{FELL}", "tensorflow"
     ),
+    "tf-shared": ranks("chief-0 worker-0 worker-1", FELL, "tensorflow"),
     "tf-parameter-server": Told({"chief-0": FELL, "evaluator-0": "evaluated"}, "tensorflow"),
     "tf-keras": ranks("worker-0 worker-1", FELL, "tensorflow"),
     "paddle": ranks("worker-0 worker-1", rf"(?s)the sum of all ranks is 1\n.*{FELL}", "paddle"),
+    "paddle-ps": ranks("worker-0 worker-1", rf"(?s)trainer RANK of 2, 1 server.*{FELL}", "paddle"),
 }
 APART = {"pytorch-elastic", "pytorch-resume"}
 """Something happens to these half-way."""
@@ -79,25 +83,6 @@ def test_every_example_is_tried() -> None:
     assert {path.parent.name for path in FOLDER.glob("*/kustomization.yaml")} == (
         set(TRAINING) | APART
     )
-
-
-@pytest.fixture(scope="module")
-def operator(there: Cluster) -> runner.Runner:
-    """Run the operator with what MPIJobs need beside."""
-    flags = [
-        f"--mpi-kubectl-delivery-image={images.PREFIX}kubectl:{images.TAG}",
-    ]
-    made = runner.start(there, ROOT / "manifests" / "overlays" / "mpi", flags)
-    made.wait_ready()
-    return made
-
-
-@pytest.fixture
-def api(there: Cluster, operator: runner.Runner) -> Iterator[Api]:
-    """Give a namespace of its own."""
-    with own_namespace(there, "trains") as made:
-        yield made
-    operator.check()
 
 
 @pytest.fixture(scope="module")
@@ -120,11 +105,18 @@ def load(there: Cluster) -> Callable[[str], None]:
 
 def apply(api: Api, name: str) -> Json:
     """Apply an example as its users do; return its job."""
-    folder = str(FOLDER / name)
-    api.kubectl("apply", "-n", api.namespace, "-k", folder)
-    made = yaml.safe_load_all(api.kubectl("kustomize", folder))
-    job: Json = next(one for one in made if one["kind"].endswith("Job"))
-    return job
+    api.kubectl("apply", "-n", api.namespace, "-k", str(FOLDER / name))
+    return job_of(documents(api, name))
+
+
+def documents(api: Api, name: str) -> list[Json]:
+    """Return what an example is made of."""
+    return list(yaml.safe_load_all(api.kubectl("kustomize", str(FOLDER / name))))
+
+
+def job_of(made: list[Json]) -> Json:
+    """Return the job among these."""
+    return next(one for one in made if one["kind"].endswith("Job"))
 
 
 def logs(api: Api, pod: str, *words: str) -> str:
@@ -158,6 +150,7 @@ def wait_succeeded(api: Api, job: Json) -> None:
 
 @pytest.mark.parametrize("name", TRAINING)
 def test_it_trains(
+    there: Cluster,
     api: Api,
     load: Callable[[str], None],
     name: str,
@@ -167,28 +160,20 @@ def test_it_trains(
     told = TRAINING[name]
     for image in {"base", told.image} | ({"kubectl"} if name == "mpi-v1" else set()):
         load(image)
-    since = time.time()
-    job = apply(api, name)
-    started = time.time() - since
-    api.wait("Pod", lambda pods: pods, what=f"pods of {name}")
-    first = time.time() - since
+    job = job_of(documents(api, name))
+    seen = times.follow(api, job, lambda: apply(api, name))
     wait_succeeded(api, job)
-    ended = time.time() - since
     for pod, pattern in told.logs.items():
         said = logs(api, f"{name}-{pod}")
         assert re.search(pattern, said), said
-    line = min(spoken(logs(api, f"{name}-{pod}", "--timestamps")) for pod in told.logs) - since
+    lines = (logs(api, f"{name}-{pod}", "--timestamps") for pod in told.logs)
+    line = min(map(times.spoken, lines)) - seen.began
     with capsys.disabled():
-        print(  # noqa: T201
-            f"\n{name}: applied {started:.1f} s, first pod {first:.1f} s, "
-            f"first line {line:.1f} s, Succeeded {ended:.1f} s"
-        )
-
-
-def spoken(text: str) -> float:
-    """Return when the first line was printed."""
-    stamp = text.split(maxsplit=1)[0]
-    return dt.datetime.fromisoformat(re.sub(r"\.(\d{6})\d*", r".\1", stamp)).timestamp()
+        print(f"\n{name}: {seen}, first line {line:.1f} s")  # noqa: T201
+    if os.environ.get("MUSTER_REPORT"):
+        with own_namespace(there, "hand") as other:
+            hand = times.by_hand(other, documents(other, name), told.logs)
+        times.write(name, seen, line, hand)
 
 
 def test_an_elastic_job_goes_on_without_a_worker(api: Api, load: Callable[[str], None]) -> None:
