@@ -14,7 +14,8 @@ import aiohttp
 import pytest
 
 from muster.frameworks import FRAMEWORKS
-from muster.runtime import endpoint, webhook
+from muster.kube.certificates import PairFiles, self_signed
+from muster.runtime import endpoint
 from muster.runtime.endpoint import LARGEST, Endpoint, Place, answer
 from world import tfjob
 
@@ -77,9 +78,8 @@ class Certified:
 
     def __init__(self, folder):
         """Make one."""
-        pair = webhook.self_signed(("127.0.0.1",), 1_750_000_000, 1e9)
-        files = webhook.GivenFiles(str(folder / "tls.crt"), str(folder / "tls.key"))
-        webhook.write(files, pair)
+        files = PairFiles(folder / "tls.crt", folder / "tls.key")
+        files.write(self_signed("webhook", 1_750_000_000, 1e9, hosts=("127.0.0.1",)))
         self.context = ssl.create_default_context(purpose=ssl.Purpose.CLIENT_AUTH)
         self.context.load_cert_chain(files.certificate, files.key)
         self.ready = asyncio.Event()

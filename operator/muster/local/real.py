@@ -10,7 +10,6 @@ are shown to it as files and never set. Only cgroups are the machine's; they bea
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import hashlib
 import io
 import json
@@ -26,11 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-
+from muster.kube.certificates import PairFiles, self_signed
 from muster.local import nodes, processes
 
 if TYPE_CHECKING:
@@ -70,6 +65,7 @@ _SYSCTLS = {
 """What kubelet finds set, so that it does not set it."""
 _CONTROLLERS = ("cpu", "cpuset", "memory", "pids")
 _SECONDS = 60.0
+_YEAR = 365 * 24 * 3600.0
 _AT_ONCE = 2
 """Imports side by side: they unpack, which takes a core each."""
 _CGROUPS = Path("/sys/fs/cgroup")
@@ -313,7 +309,8 @@ def _config(files: Layout, name: str) -> Path:
 
 def prepare(files: Layout, options: Options) -> None:
     """Write what the components read, and make folders and cgroups."""
-    _write_client(files)
+    pair = self_signed("kube-apiserver", time.time(), _YEAR, group="system:masters")
+    client(files).write(pair)
     (files.home / "nodes").mkdir()
     _config(files, "Corefile").write_text(_corefile(files))
     _config(files, "kube-proxy.json").write_text(json.dumps(_kube_proxy(files)))
@@ -540,7 +537,7 @@ def _kubelet(files: Layout, index: int) -> object:
         "authentication": {
             "anonymous": {"enabled": False},
             "webhook": {"enabled": True},
-            "x509": {"clientCAFile": str(client(files)[0])},
+            "x509": {"clientCAFile": str(client(files).certificate)},
         },
         "authorization": {"mode": "Webhook"},
         "clusterDNS": [_DNS],
@@ -559,43 +556,10 @@ def _kubelet(files: Layout, index: int) -> object:
     }
 
 
-def client(files: Layout) -> tuple[Path, Path]:
+def client(files: Layout) -> PairFiles:
     """Certificate and key by which kubelets know the API server."""
-    return files.certificate.with_name("kubelet-client.crt"), files.certificate.with_name(
-        "kubelet-client.key"
-    )
-
-
-def _write_client(files: Layout) -> None:
-    key, now = ec.generate_private_key(ec.SECP256R1()), dt.datetime.now(dt.UTC)
-    name = x509.Name(
-        [
-            x509.NameAttribute(NameOID.ORGANIZATION_NAME, "system:masters"),
-            x509.NameAttribute(NameOID.COMMON_NAME, "kube-apiserver"),
-        ]
-    )
-    usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(hours=1))
-        .not_valid_after(now + dt.timedelta(days=365))
-        .add_extension(usage, critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    certificate, secret = client(files)
-    certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    secret.touch(mode=0o600)
-    secret.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
+    own = files.certificate.with_name
+    return PairFiles(own("kubelet-client.crt"), own("kubelet-client.key"))
 
 
 def users(options: Options) -> dict[str, tuple[str, ...]]:

@@ -29,6 +29,7 @@ from muster.frameworks import base
 from muster.frameworks.base import Framework, Waiting
 from muster.kube import access
 from muster.kube.auth import ConfigurationError, connect
+from muster.kube.certificates import PairFiles
 from muster.kube.client import BROKEN, ApiError, FencedError, Kube
 from muster.kube.events import EventRecorder
 from muster.kube.leaderelection import LeaderElector, Timings
@@ -366,12 +367,12 @@ def _endpoint(settings: Settings, connection: Kube, kinds: Sequence[Framework]) 
     """Return where the webhook is served, None if it is not."""
     if settings.admission_bind == "0":
         return None
-    files = webhook.GivenFiles(settings.admission_cert, settings.admission_key)
+    given = PairFiles(Path(settings.admission_cert), Path(settings.admission_key))
     admission = webhook.Admission(
         connection,
         settings.admission_configuration,
         settings.admission_lifetime,
-        files if files.certificate else None,
+        given if settings.admission_cert else None,
     )
     host, _, port = settings.admission_bind.rpartition(":")
     place = Place(host.strip("[]"), int(port))
