@@ -35,16 +35,17 @@ from muster.kube.events import EventRecorder
 from muster.kube.leaderelection import LeaderElector, Timings
 from muster.kube.tokens import TokenGuard
 from muster.kube.workqueue import WorkQueue
-from muster.runtime import handlers, health, logs, metrics, permissions, webhook
+from muster.runtime import handlers, health, logs, metrics, webhook
 from muster.runtime.endpoint import Endpoint, Place
 from muster.runtime.metrics import Launcher, Metrics
-from muster.runtime.permissions import Grants, Losses
 from muster.runtime.reconciler import Reconciler
 from muster.runtime.settings import Settings
 from muster.scheduler.model import namespace_of
 from muster.scheduler.policy import PolicyError
+from muster.store import permissions
 from muster.store.informers import Informers
 from muster.store.ondemand import GoneNodes
+from muster.store.permissions import Grants, Losses
 from muster.store.store import Callbacks, Store
 
 log = logging.getLogger(__name__)
