@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import json
 import os
 import shlex
@@ -26,7 +25,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from muster.kube.certificates import PairFiles, self_signed
-from muster.local import nodes, processes
+from muster.local import images, processes
+from muster.local.dockerfile import Config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -392,28 +392,11 @@ def load_into(files: Layout, index: int, images: Iterable[Path]) -> None:
 
 def pause_image(files: Layout, program: str) -> Path:
     """Make the image of a pod's sandbox: one static program."""
-    layer, made = io.BytesIO(), _config(files, "pause.tar")
-    with tarfile.open(fileobj=layer, mode="w") as tar:
+    layer, made = _config(files, "pause-layer.tar"), _config(files, "pause.tar")
+    with tarfile.open(layer, mode="w") as tar:
         tar.add(Path(program).resolve(), "pause")
-    digest = hashlib.sha256(layer.getvalue()).hexdigest()
-    config = {
-        "architecture": nodes.architecture(),
-        "os": "linux",
-        "config": {"Entrypoint": ["/pause"]},
-        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
-    }
-    manifest = [
-        {"Config": "config.json", "RepoTags": [_PAUSE_IMAGE], "Layers": [f"{digest}/layer.tar"]}
-    ]
-    with tarfile.open(made, "w") as tar:
-        for name, content in (
-            ("config.json", json.dumps(config).encode()),
-            (f"{digest}/layer.tar", layer.getvalue()),
-            ("manifest.json", json.dumps(manifest).encode()),
-        ):
-            entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            tar.addfile(entry, io.BytesIO(content))
+    images.pack(made, [layer], Config(entrypoint=("/pause",)), [_PAUSE_IMAGE])
+    layer.unlink()
     return made
 
 
