@@ -46,6 +46,7 @@ PROGRAMS = (KUBELET, KUBE_PROXY, COREDNS, PAUSE)
 NODE = "real"
 _MOUNTS = "mounts"
 _PAUSE_IMAGE = "localhost/muster/pause:1"
+_PAUSE_ARCHIVE = "pause.tar"
 _DOMAIN = "cluster.local"
 # Apart from the ranges of services (10.96.0.0/12) and of simulated pods (10.128.0.0/9).
 _DNS = "10.112.0.253"
@@ -230,7 +231,7 @@ def components(options: Options) -> tuple[str, ...]:
 _EACH = (_MOUNTS, CONTAINERD, KUBELET)
 
 
-def index_of(component: str) -> int:
+def _index_of(component: str) -> int:
     """Which node a component belongs to, from 0; -1 if to none."""
     what, _, number = component.rpartition("-")
     return int(number) - 1 if what in _EACH else -1
@@ -243,7 +244,7 @@ def folder(files: Layout, index: int) -> Path:
 
 def command(component: str, files: Layout, commands: Mapping[str, list[str]]) -> list[str]:
     """Command line of a component, inside the namespaces where it belongs."""
-    index = index_of(component)
+    index = _index_of(component)
     if component == NETWORK:
         return ["unshare", "--net", "sleep", "infinity"]
     if component == COREDNS:
@@ -307,13 +308,14 @@ def _config(files: Layout, name: str) -> Path:
     return files.home / "nodes" / name
 
 
-def prepare(files: Layout, options: Options) -> None:
-    """Write what the components read, and make folders and cgroups."""
+def prepare(files: Layout, options: Options, commands: Mapping[str, list[str]]) -> None:
+    """Write what the components read, and make folders, cgroups and the image of sandboxes."""
     pair = self_signed("kube-apiserver", time.time(), _YEAR, group="system:masters")
     client(files).write(pair)
     (files.home / "nodes").mkdir()
     _config(files, "Corefile").write_text(_corefile(files))
     _config(files, "kube-proxy.json").write_text(json.dumps(_kube_proxy(files)))
+    pause_image(files, commands[PAUSE][0])
     for index in range(options.real_nodes):
         own = folder(files, index)
         for place in ("lib", "log", "cni"):
@@ -362,9 +364,13 @@ def connect(files: Layout, options: Options) -> None:
     _do(*inside(files), "sh", "-ec", "\n".join(script))
 
 
-def await_mounts(files: Layout, index: int) -> None:
-    """Wait until the node's view of the files is there."""
-    _await((folder(files, index) / "mounted").exists)
+def await_needs(component: str, files: Layout) -> None:
+    """Wait until what a component cannot do without is there."""
+    index = _index_of(component)
+    if component.startswith(CONTAINERD):
+        _await((folder(files, index) / "mounted").exists)
+    elif component.startswith(KUBELET):
+        _load_into(files, index, [_config(files, _PAUSE_ARCHIVE)])
 
 
 def _await(ready: Callable[[], bool], seconds: float = _SECONDS) -> None:
@@ -379,10 +385,10 @@ def load(files: Layout, options: Options, images: Iterable[Path]) -> None:
     """Import docker-archives into every node, so that pods find them there."""
     archives = list(images)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        list(pool.map(lambda i: load_into(files, i, archives), range(options.real_nodes)))
+        list(pool.map(lambda i: _load_into(files, i, archives), range(options.real_nodes)))
 
 
-def load_into(files: Layout, index: int, images: Iterable[Path]) -> None:
+def _load_into(files: Layout, index: int, images: Iterable[Path]) -> None:
     """Import docker-archives into a node's containerd, which may have been started just now."""
     ctr = [*inside(files, index), "ctr", "--namespace=k8s.io"]
     _await(lambda: _run(*ctr, "version").returncode == 0)
@@ -392,7 +398,7 @@ def load_into(files: Layout, index: int, images: Iterable[Path]) -> None:
 
 def pause_image(files: Layout, program: str) -> Path:
     """Make the image of a pod's sandbox: one static program."""
-    layer, made = _config(files, "pause-layer.tar"), _config(files, "pause.tar")
+    layer, made = _config(files, "pause-layer.tar"), _config(files, _PAUSE_ARCHIVE)
     with tarfile.open(layer, mode="w") as tar:
         tar.add(Path(program).resolve(), "pause")
     images.pack(made, [layer], Config(entrypoint=("/pause",)), [_PAUSE_IMAGE])
