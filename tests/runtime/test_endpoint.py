@@ -16,7 +16,7 @@ import pytest
 from muster.frameworks import FRAMEWORKS
 from muster.kube.certificates import PairFiles, self_signed
 from muster.runtime import endpoint
-from muster.runtime.endpoint import LARGEST, Endpoint, Place, answer
+from muster.runtime.endpoint import LARGEST, Endpoint, answer
 from world import tfjob
 
 TFJOB = {"group": "kubeflow.org", "version": "v1", "kind": "TFJob"}
@@ -91,8 +91,8 @@ def tell(tmp_path, unused_tcp_port, story, certified=None):
     url = f"https://127.0.0.1:{unused_tcp_port}/validate"
 
     async def run():
-        place = Place("127.0.0.1", unused_tcp_port)
-        made = Endpoint(place, certified or Certified(tmp_path), FRAMEWORKS.values(), "")
+        address = f"127.0.0.1:{unused_tcp_port}"
+        made = Endpoint(address, certified or Certified(tmp_path), FRAMEWORKS.values(), "")
         serving = asyncio.create_task(made.run())
         async with aiohttp.ClientSession() as session:
 

@@ -36,7 +36,7 @@ from muster.kube.leaderelection import LeaderElector, Timings
 from muster.kube.tokens import TokenGuard
 from muster.kube.workqueue import WorkQueue
 from muster.runtime import handlers, health, logs, metrics, webhook
-from muster.runtime.endpoint import Endpoint, Place
+from muster.runtime.endpoint import Endpoint
 from muster.runtime.metrics import Launcher, Metrics
 from muster.runtime.reconciler import Reconciler
 from muster.runtime.settings import Settings
@@ -375,9 +375,9 @@ def _endpoint(settings: Settings, connection: Kube, kinds: Sequence[Framework]) 
         settings.admission_lifetime,
         given if settings.admission_cert else None,
     )
-    host, _, port = settings.admission_bind.rpartition(":")
-    place = Place(host.strip("[]"), int(port))
-    return Endpoint(place, admission, kinds, settings.cluster_domain, settings.home)
+    return Endpoint(
+        settings.admission_bind, admission, kinds, settings.cluster_domain, settings.home
+    )
 
 
 def _waiting(settings: Settings) -> Waiting:

@@ -225,13 +225,13 @@ async def serve(
             routes.setdefault(address, []).extend(shown)
     tls = None if guard is None else await asyncio.to_thread(_context)
     runners = [
-        await _start(address, shown, tls if address == addresses.metrics else None)
+        await start(address, shown, tls if address == addresses.metrics else None)
         for address, shown in routes.items()
     ]
     if pages and addresses.debug != "0":
         try:
             shown = [_page(path, page) for path, page in pages.items()]
-            runners.append(await _start(addresses.debug, shown, None))
+            runners.append(await start(addresses.debug, shown, None))
         except OSError as error:
             log.warning("pages for debugging are not served on %s: %s", addresses.debug, error)
     return runners
@@ -269,10 +269,11 @@ def _page(path: str, page: Page) -> web.RouteDef:
     return web.get(path, answer)
 
 
-async def _start(
-    address: str, handlers: list[web.RouteDef], tls: ssl.SSLContext | None
+async def start(
+    address: str, handlers: list[web.RouteDef], tls: ssl.SSLContext | None, largest: int = 2**20
 ) -> web.AppRunner:
-    app = web.Application()
+    """Serve on `host:port`, questions of at most so many bytes. Raises OSError if it is taken."""
+    app = web.Application(client_max_size=largest)
     app.add_routes(handlers)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
