@@ -32,6 +32,13 @@ def test_a_servers_certificate_names_its_hosts_and_its_end():
     assert certificate.not_valid_after_utc.timestamp() == NOW + DAY
 
 
+def test_a_server_that_nobody_calls_yet_is_one():
+    """A configuration of no webhook names no host."""
+    certificate = read(self_signed("muster", NOW, DAY, hosts=()))
+    usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert list(usage) == [ExtendedKeyUsageOID.SERVER_AUTH]
+
+
 def test_a_clients_certificate_names_it_and_its_group():
     """By which the API server knows its user; it is no server's."""
     certificate = read(self_signed("kube-apiserver", NOW, DAY, group="system:masters"))

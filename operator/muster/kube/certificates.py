@@ -47,17 +47,23 @@ class PairFiles(NamedTuple):
 
 
 def self_signed(
-    name: str, now: float, lifetime: float, *, hosts: Sequence[str] = (), group: str = ""
+    name: str,
+    now: float,
+    lifetime: float,
+    *,
+    hosts: Sequence[str] | None = None,
+    group: str = "",
 ) -> Pair:
     """Return a new certificate of that common name, good for `lifetime` seconds.
 
-    With `hosts`, which are names and addresses, it is a server's, else that of a client in that
-    group.
+    With `hosts`, which are names and addresses, it is a server's; without it is that of a client,
+    in that group.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     named = [(NameOID.ORGANIZATION_NAME, group), (NameOID.COMMON_NAME, name)]
     subject = x509.Name([x509.NameAttribute(oid, text) for oid, text in named if text])
-    usage = ExtendedKeyUsageOID.SERVER_AUTH if hosts else ExtendedKeyUsageOID.CLIENT_AUTH
+    usages = ExtendedKeyUsageOID
+    usage = usages.CLIENT_AUTH if hosts is None else usages.SERVER_AUTH
     moment = dt.datetime.fromtimestamp(int(now), dt.UTC)
     builder = (
         x509.CertificateBuilder()
@@ -70,7 +76,7 @@ def self_signed(
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
     )
-    if hosts:
+    if hosts is not None:
         names = x509.SubjectAlternativeName([_host(host) for host in hosts])
         builder = builder.add_extension(names, critical=False)
     return Pair(
