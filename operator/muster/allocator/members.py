@@ -153,6 +153,10 @@ class _Kind:
             return {}, math.inf
         return self._store.away.look(job, pods(), now)
 
+    def _blank(self, group: str, minimum: int = 0) -> Verdict:
+        """Return a verdict on the gang of that group which says nothing."""
+        return Verdict(self._store.backend.scheduler_name, GangPhase.WAITING, group, minimum)
+
     def _kept(self, keys: Iterable[str]) -> Sequence[str]:
         """Return the keys of all gangs there are; what is kept of others is dropped."""
         found = list(keys)
@@ -276,8 +280,7 @@ class JobMembers(_Kind):
         """Return the uid of a job and a verdict that says nothing."""
         document = self._store.jobs.find(key)
         uid = "" if document is None else str(document["metadata"]["uid"])
-        name = names.flat(key.split("/", 2)[2])
-        return uid, Verdict(self._store.backend.scheduler_name, GangPhase.WAITING, name)
+        return uid, self._blank(names.flat(key.split("/", 2)[2]))
 
     def key_of(self, pod: PodView) -> str:
         """Return the key of the pod's job, empty if it is none of ours."""
@@ -383,13 +386,12 @@ class JobMembers(_Kind):
         template = self._templates.get(
             job.key, (of, answers), lambda: self._template(job, of, answers)
         )
-        scheduler = self._store.backend.scheduler_name
         return job_facts(
             job,
             {**self._store.own_pods(job), **lost},
             template,
             self._settings,
-            Verdict(scheduler, GangPhase.WAITING, names.flat(job.name), gangs.minimum(job)),
+            self._blank(names.flat(job.name), gangs.minimum(job)),
             next(self._revisions),
         )
 
@@ -511,8 +513,7 @@ class PodGroupMembers(_Kind):
 
     def identity(self, key: str) -> tuple[str, Verdict]:
         """Return the key as the uid, and a verdict that says nothing."""
-        name = key.split("/", 2)[2]
-        return key, Verdict(self._store.backend.scheduler_name, GangPhase.WAITING, name)
+        return key, self._blank(key.split("/", 2)[2])
 
     def key_of(self, pod: PodView) -> str:
         """Return the key of the pod's gang, empty if it has none."""
@@ -543,8 +544,7 @@ class PodGroupMembers(_Kind):
         if all(pod.terminal for pod, _ in members):
             return None
         terms = podgroups.terms(key, members, group, self._settings.rules)
-        scheduler, name = self._store.backend.scheduler_name, key.split("/", 2)[2]
-        blank = Verdict(scheduler, GangPhase.WAITING, name, terms.minimum)
+        blank = self._blank(key.split("/", 2)[2], terms.minimum)
         facts = group_facts(key, members, terms, self._settings, blank, next(self._revisions))
         return replace(facts, had=_had_by(pod for pod, _ in members) or _had_by_group(group))
 
