@@ -9,31 +9,17 @@ import time
 
 import pytest
 
-from builders import reference
-from builders_scheduler import make_node, make_pod
-from following import Shown
-from muster import gang
+import looping
+from looping import KEY, PATIENCE, Looping, Silence
 from muster.allocator import cells, dryrun
-from muster.allocator.loop import Loop, LoopSettings
-from muster.allocator.members import GangSettings
 from muster.api import edge
 from muster.api.backoff import Backoff
 from muster.cluster import dryrun as answers
-from muster.cluster.gangs import GangRules
 from muster.controller.model import Context
-from muster.frameworks import FRAMEWORKS
 from muster.kube.client import ApiError
-from muster.runtime.metrics import Metrics
-from muster.scheduler import policy
-from muster.store.store import Callbacks, Store
-from world import tfjob
-
-PATIENCE = 10.0
-KEY = "TFJob/team/mnist"
-ONE_CPU = {"requests": {"cpu": "1"}}
 
 
-class Server:
+class Server(Silence):
     """An API server that answers dry runs by `admit`, and writes never."""
 
     def __init__(self):
@@ -48,64 +34,26 @@ class Server:
         found = self.admit(copy.deepcopy(body))
         return await found if asyncio.iscoroutine(found) else found
 
-    def __getattr__(self, _verb):
-        async def write(*_args):
-            raise TimeoutError
 
-        return write
-
-
-class Story(Shown):
+class Story(Looping):
     """A loop with a node of each kind."""
 
     def __init__(self, *, tries=True):
         """Begin with the nodes."""
-        self._news = asyncio.Event()
-        self.server = Server()
-        callbacks = Callbacks(self._enqueue, self._trigger)
-        self.store = Store(gang.EMBEDDED, [FRAMEWORKS["TFJob"]], callbacks=callbacks)
-        self.loop = Loop(
-            self.server,
-            self.store,
-            lambda: policy.DEFAULT,
-            lambda: LoopSettings(GangSettings(GangRules(frozenset({"muster"}), "default"))),
-            Metrics().cycles,
-            self._enqueue,
-            context=(lambda _namespace: Context()) if tries else None,
-        )
-        for name, disk in (("n1", "hdd"), ("n2", "ssd")):
-            self.put({"kind": "Node", **make_node(name=name, cpu=4, labels={"disk": disk})})
-
-    def _trigger(self):
-        if hasattr(self, "loop"):
-            self.loop.trigger()
-
-    def _enqueue(self, _key):
-        self._news.set()
+        disks = {"n1": "hdd", "n2": "ssd"}
+        nodes = {name: {"cpu": 4, "labels": {"disk": disk}} for name, disk in disks.items()}
+        context = (lambda _namespace: Context()) if tries else None
+        super().__init__(Server(), nodes, context=context)
 
     def create(self, *, name="mnist", namespace="team", workers=2, age=0, **template):
-        """Show a job whose workers take one CPU each; older ones come first."""
-        container = {"name": "tensorflow", "image": "i", "resources": ONE_CPU}
-        template = {"spec": {"containers": [container], **template}}
-        document = tfjob(name=name, Worker={"replicas": workers, "template": template})
-        created = edge.format_time(time.time() - age)
-        document["metadata"] |= {"namespace": namespace, "generation": 1}
-        document["metadata"] |= {"creationTimestamp": created, "uid": f"uid-{namespace}-{name}"}
-        return self.put(document)
+        """Show a job; older ones come first."""
+        created, uid = edge.format_time(time.time() - age), f"uid-{namespace}-{name}"
+        more = {"namespace": namespace, "creationTimestamp": created, "uid": uid}
+        return self.show_job(name, workers, template=template, **more)
 
     def worker(self, index, **more):
         """Show a pod of the first job that runs on its node."""
-        pod = make_pod(name=f"mnist-worker-{index}", namespace="team", cpu=1, **more)
-        pod["metadata"] |= {
-            "creationTimestamp": edge.format_time(time.time()),
-            "labels": {"training.kubeflow.org/replica-type": "worker"},
-            "ownerReferences": [reference(uid="uid-team-mnist", name="mnist")],
-        }
-        self.put({"kind": "Pod", **pod})
-
-    def placements(self, key=KEY):
-        """Return what may be created of the job now."""
-        return self.loop.placements(self.store.jobs.get(key))
+        self.show_worker(f"mnist-worker-{index}", "mnist", "uid-team-mnist", **more)
 
     def refusal(self, key=KEY):
         """Return what is told to the job."""
@@ -114,13 +62,6 @@ class Story(Shown):
     def asks(self, namespace):
         """Return the pods of a namespace that were tried."""
         return [pod for _, pod in self.server.asked if pod["metadata"]["namespace"] == namespace]
-
-    async def until(self, question):
-        """Return once the answer is yes; it is asked after every news of the loop."""
-        async with asyncio.timeout(PATIENCE):
-            while not question():
-                self._news.clear()
-                await self._news.wait()
 
     async def cycles(self, count=1):
         """Return when so many more cycles have been."""
@@ -134,17 +75,7 @@ class Story(Shown):
 
 def play(story, **how):
     """Run an asynchronous story with the loop running."""
-
-    async def run():
-        made = Story(**how)
-        running = asyncio.create_task(made.loop.run())
-        try:
-            await story(made)
-        finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-
-    asyncio.run(run())
+    looping.play(lambda: Story(**how), story)
 
 
 def with_spec(**more):

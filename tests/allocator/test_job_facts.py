@@ -11,7 +11,7 @@ import pytest
 from builders import make_job, make_pod, make_replica, make_template
 from mpijobs import mpijob
 from muster.allocator import members, tracker
-from muster.allocator.members import GangSettings, Template
+from muster.allocator.members import GangSettings, Template, Version
 from muster.allocator.tracker import Assumed, Leaving, Retry
 from muster.allocator.verdict import RELEASE
 from muster.api.model import RunPolicy
@@ -71,7 +71,7 @@ def see(*pods, **more):
 def facts_of(pods, job, *, charges=None, rules=RULES):
     """Return what is known of the job's gang."""
     template = Template(
-        of=("", 0, 0, 0),
+        of=Version(("", 0), 0, 0),
         answers={},
         tasks=gangs.task_sets(job, rules, gangs.templates(job), charges or {}),
         obstacle=None,

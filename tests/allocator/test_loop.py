@@ -8,107 +8,46 @@ import contextlib
 import math
 import time
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
-from builders import reference
-from builders_scheduler import make_gang, make_node, make_pod
-from following import Shown
-from muster import gang
+import looping
+from builders_scheduler import make_gang, make_pod
+from looping import KEY, PATIENCE, Looping, Silence
 from muster.allocator import cells, loop, members, pending, tracker
-from muster.allocator.loop import Loop, LoopSettings
-from muster.allocator.members import GangSettings
 from muster.api import edge
 from muster.api.backoff import Backoff
 from muster.api.reasons import GangPhase, Reason
-from muster.cluster.gangs import GangRules
 from muster.controller.model import Refusal
-from muster.frameworks import FRAMEWORKS
 from muster.runtime import health
-from muster.runtime.metrics import Metrics
 from muster.scheduler import cycle, policy
 from muster.scheduler.decision import Decision, Eviction, Verdict
-from muster.store.store import Callbacks, Store
-from world import tfjob
 
-PATIENCE = 10.0
-KEY, LOW = "TFJob/team/mnist", "TFJob/team/low"
+LOW = "TFJob/team/low"
 
 
-class Silence:
-    """An API server that never answers a write."""
-
-    def __getattr__(self, _verb):
-        async def write(*_args):
-            raise TimeoutError
-
-        return write
-
-
-class Story(Shown):
-    """A loop that runs on a store of two nodes; `meanwhile` happens while a cycle decides."""
+class Story(Looping):
+    """A loop on two nodes of two CPUs each."""
 
     def __init__(self):
-        """Begin with nodes of two CPUs each, and no queue that somebody has made."""
-        self.policy = policy.DEFAULT
-        self.priorities = {}
-        self.patience = math.inf
-        self.meanwhile = []
-        self._news = asyncio.Event()
-        callbacks = Callbacks(self._enqueue, self._trigger)
-        self.store = Store(gang.EMBEDDED, [FRAMEWORKS["TFJob"]], callbacks=callbacks)
-        self.loop = Loop(
-            Silence(), self.store, self._policy, self._settings, Metrics().cycles, self._enqueue
-        )
+        """Remember what was shown."""
         self.shown = []
-        for name in ("n1", "n2"):
-            self.put({"kind": "Node", **make_node(name=name, cpu=2)})
+        super().__init__(Silence(), {name: {"cpu": 2} for name in ("n1", "n2")})
 
     def put(self, document):
         """Show an object, and remember it."""
         self.shown.append(super().put(document))
         return self.shown[-1]
 
-    def _settings(self):
-        rules = GangRules(
-            frozenset({"muster"}), "default", self.priorities, reservation_after=self.patience
-        )
-        return LoopSettings(GangSettings(rules))
-
-    def _policy(self):
-        while self.meanwhile:
-            self.meanwhile.pop(0)()
-        return self.policy
-
-    def _trigger(self):
-        if hasattr(self, "loop"):
-            self.loop.trigger()
-
-    def _enqueue(self, _key):
-        self._news.set()
-
     def create(self, *, name="mnist", workers=4, queue=None, **more):
-        """Show a job whose workers take one CPU each."""
-        container = {"name": "tensorflow", "image": "i"}
-        template = {"spec": {"containers": [{**container, "resources": ONE_CPU}]}}
-        document = tfjob(name=name, Worker={"replicas": workers, "template": template})
-        if queue is not None:
-            document["spec"]["runPolicy"] = {"schedulingPolicy": {"queue": queue}}
-        document["metadata"] |= {
-            "generation": 1,
-            "creationTimestamp": edge.format_time(time.time()),
-            **more,
-        }
-        return self.put(document)
+        """Show a job."""
+        spec = {} if queue is None else {"runPolicy": {"schedulingPolicy": {"queue": queue}}}
+        return self.show_job(name, workers, spec=spec, **more)
 
     def foreign(self, node="n1"):
         """Show a pod of somebody else that takes a CPU."""
         self.put({"kind": "Pod", **make_pod(name="foreign", node=node, cpu=1)})
-
-    def placements(self, key=KEY):
-        """Return what may be created of the job now."""
-        job = self.store.jobs.get(key)
-        return {} if job is None else self.loop.placements(job)
 
     def verdict(self, key=KEY):
         """Return the gang's latest reason and summary."""
@@ -122,25 +61,12 @@ class Story(Shown):
 
     def worker(self, job, name, node):
         """Show a pod of a job that runs on its node."""
-        pod = make_pod(name=name, node=node, namespace="team", cpu=1)
-        pod["metadata"] |= {
-            "creationTimestamp": edge.format_time(time.time()),
-            "labels": {"training.kubeflow.org/replica-type": "worker"},
-            "ownerReferences": [reference(uid=f"uid-{job}", name=job)],
-        }
-        self.put({"kind": "Pod", **pod})
+        self.show_worker(name, job, f"uid-{job}", node=node)
 
     @property
     def promised(self):
         """The room that is taken for pods that are not there yet."""
         return dict(self.store.columns.assumed)
-
-    async def until(self, question):
-        """Return once the answer is yes; it is asked after every news of the loop."""
-        async with asyncio.timeout(PATIENCE):
-            while not question():
-                self._news.clear()
-                await self._news.wait()
 
     async def promised_next(self):
         """Return what is promised when the next cycle has looked."""
@@ -150,22 +76,7 @@ class Story(Shown):
         return await asyncio.wait_for(looked, PATIENCE)
 
 
-ONE_CPU = {"requests": {"cpu": "1"}}
-
-
-def play(story):
-    """Run an asynchronous story with the loop running."""
-
-    async def run():
-        made = Story()
-        running = asyncio.create_task(made.loop.run())
-        try:
-            await story(made)
-        finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-
-    asyncio.run(run())
+play = partial(looping.play, Story)
 
 
 def test_a_gang_that_fits_is_promised_whole():

@@ -8,10 +8,8 @@ from dataclasses import replace
 import pytest
 
 from muster.cluster.quota import (
+    Admission,
     QuotaBook,
-    charge,
-    defaulted,
-    obstacle,
     parse_limits,
     parse_quota,
     views_of,
@@ -62,7 +60,7 @@ def test_what_a_pod_takes(hard, taken):
     """Each resource of a quota counts its own."""
     asks = {"cpu": "500m", "memory": "1Gi", "nvidia.com/gpu": "1"}
     pod = template(requests=asks, limits={"cpu": "2", "nvidia.com/gpu": "1"})
-    taken_of = charge(pod, [quota(hard={hard: "9"})])
+    taken_of = Admission([quota(hard={hard: "9"})]).charge(pod)
     assert taken_of == ({f"team/few/{hard}": taken} if taken else {})
 
 
@@ -102,7 +100,7 @@ PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 )
 def test_scopes(scope, pod, counts):
     """A quota counts the pods of its scopes only."""
-    assert bool(charge(pod, [quota(scopes=[scope])])) is counts
+    assert bool(Admission([quota(scopes=[scope])]).charge(pod)) is counts
 
 
 @pytest.mark.parametrize(
@@ -121,22 +119,23 @@ def test_scope_of_a_priority_class(operator, values, named, counts):
     """By the class that the template names."""
     selector = {"scopeName": "PriorityClass", "operator": operator, "values": values}
     view = quota(scopeSelector={"matchExpressions": [selector]})
-    assert bool(charge(template(priorityClassName=named), [view])) is counts
+    assert bool(Admission([view]).charge(template(priorityClassName=named))) is counts
 
 
 def test_defaults_of_a_range():
     """What a container does not name it is given; a limit of its own is its request."""
     view = limits(default={"cpu": "2", "memory": "2Gi"}, defaultRequest={"cpu": "1"})
-    bare = defaulted(template(), [view])["spec"]["containers"][0]["resources"]
+    admission = Admission(ranges=[view])
+    bare = admission.admitted(template())["spec"]["containers"][0]["resources"]
     assert bare == {
         "limits": {"cpu": "2", "memory": "2Gi"},
         "requests": {"cpu": "1", "memory": "2Gi"},
     }
-    own = defaulted(template(limits={"cpu": "4"}), [view])["spec"]["containers"][0]
+    own = admission.admitted(template(limits={"cpu": "4"}))["spec"]["containers"][0]
     assert own["resources"]["requests"]["cpu"] == "4"
     same = template()
-    assert defaulted(same, []) is same
-    assert defaulted(same, [limits("Pod", max={"cpu": "1"})]) is same
+    assert Admission().admitted(same) is same
+    assert Admission(ranges=[limits("Pod", max={"cpu": "1"})]).admitted(same) is same
 
 
 @pytest.mark.parametrize(
@@ -182,7 +181,7 @@ def test_defaults_of_a_range():
 )
 def test_pods_that_would_be_refused(views, ranges, pod, says):
     """The sentence names the role, the amounts and the object that refuses."""
-    found = obstacle("worker", pod, views, ranges)
+    found = Admission(views, ranges).obstacle("worker", pod, pod)
     assert (found.sentence if found else "")[: len(says)] == says
     assert bool(found) is bool(says)
     assert found is None or not found.reason.ever_possible

@@ -146,7 +146,7 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (rootfs / "etc" / "one").write_text("one")
     (rootfs / "etc" / "old" / "file").write_text("old")
     images.write_layer(rootfs, layer)
-    images._pack(images.archive("parent"), [layer], Config(), [PARENT])
+    images.pack(images.archive("parent"), [layer], Config(), [PARENT])
     return place
 
 

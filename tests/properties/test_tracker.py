@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from builders import make_job, make_pod, make_replica, make_template
 from builders_scheduler import make_node
 from muster.allocator import assume, members, tracker
-from muster.allocator.members import GangSettings, Template
+from muster.allocator.members import GangSettings, Template, Version
 from muster.allocator.tracker import (
     Assignment,
     Assumed,
@@ -460,7 +460,7 @@ def of_a_job(pods):
     wanted = frozenset(gangs.names_of(job, job.replicas))
     sets = gangs.task_sets(job, RULES, gangs.templates(job), {})
     rest = {"charged": False, "free": frozenset(), "late": frozenset()}
-    made = Template(("", 0, 0, 0), {}, sets, None, wanted=wanted, **rest)
+    made = Template(Version(("", 0), 0, 0), {}, sets, None, wanted=wanted, **rest)
     return members.job_facts(job, pods, made, SETTINGS, BLANK, 1)
 
 

@@ -14,8 +14,9 @@ import aiohttp
 import pytest
 
 from muster.frameworks import FRAMEWORKS
-from muster.runtime import endpoint, webhook
-from muster.runtime.endpoint import LARGEST, Endpoint, Place, answer
+from muster.kube.certificates import PairFiles, self_signed
+from muster.runtime import endpoint
+from muster.runtime.endpoint import LARGEST, Endpoint, answer
 from world import tfjob
 
 TFJOB = {"group": "kubeflow.org", "version": "v1", "kind": "TFJob"}
@@ -77,9 +78,8 @@ class Certified:
 
     def __init__(self, folder):
         """Make one."""
-        pair = webhook.self_signed(("127.0.0.1",), 1_750_000_000, 1e9)
-        files = webhook.GivenFiles(str(folder / "tls.crt"), str(folder / "tls.key"))
-        webhook.write(files, pair)
+        files = PairFiles(folder / "tls.crt", folder / "tls.key")
+        files.write(self_signed("webhook", 1_750_000_000, 1e9, hosts=("127.0.0.1",)))
         self.context = ssl.create_default_context(purpose=ssl.Purpose.CLIENT_AUTH)
         self.context.load_cert_chain(files.certificate, files.key)
         self.ready = asyncio.Event()
@@ -91,8 +91,8 @@ def tell(tmp_path, unused_tcp_port, story, certified=None):
     url = f"https://127.0.0.1:{unused_tcp_port}/validate"
 
     async def run():
-        place = Place("127.0.0.1", unused_tcp_port)
-        made = Endpoint(place, certified or Certified(tmp_path), FRAMEWORKS.values(), "")
+        address = f"127.0.0.1:{unused_tcp_port}"
+        made = Endpoint(address, certified or Certified(tmp_path), FRAMEWORKS.values(), "")
         serving = asyncio.create_task(made.run())
         async with aiohttp.ClientSession() as session:
 

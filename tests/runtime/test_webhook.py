@@ -13,15 +13,15 @@ from unittest import mock
 from cryptography import x509
 
 import pki
+from muster.kube.certificates import PairFiles, self_signed
 from muster.runtime import webhook
 from muster.runtime.webhook import (
     MOST,
+    NAME,
     Admission,
-    GivenFiles,
     bundle,
     hosts,
     published,
-    self_signed,
 )
 
 NOW = 1_800_000_000.0
@@ -31,34 +31,12 @@ HOSTS = ("muster-webhook.muster-system.svc", "127.0.0.1", "::1")
 
 def pair(now=NOW, lifetime=DAY):
     """Return a certificate made at that time."""
-    return self_signed(HOSTS, now, lifetime)
+    return self_signed(NAME, now, lifetime, hosts=HOSTS)
 
 
 def in_bundle(text):
     """Return the certificates of a bundle."""
     return x509.load_pem_x509_certificates(text)
-
-
-def test_a_certificate_names_its_hosts_and_its_end():
-    """Names as names, addresses as addresses; good from a little before now."""
-    made = pair()
-    (certificate,) = in_bundle(made.certificate)
-    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert names.get_values_for_type(x509.DNSName) == [HOSTS[0]]
-    assert [str(ip) for ip in names.get_values_for_type(x509.IPAddress)] == list(HOSTS[1:])
-    assert certificate.not_valid_before_utc.timestamp() < NOW
-    assert certificate.not_valid_after_utc.timestamp() == NOW + DAY
-
-
-def test_a_server_can_use_it_and_a_client_trust_it(tmp_path):
-    """Files as the webhook writes them; the certificate is its own authority."""
-    made = pair()
-    (tmp_path / "tls.crt").write_bytes(made.certificate)
-    (tmp_path / "tls.key").write_bytes(made.key)
-    server = ssl.create_default_context(purpose=ssl.Purpose.CLIENT_AUTH)
-    server.load_cert_chain(tmp_path / "tls.crt", tmp_path / "tls.key")
-    client = ssl.create_default_context(cadata=made.certificate.decode())
-    assert client.get_ca_certs() or client.cert_store_stats()["x509"] == 1
 
 
 def test_a_bundle_keeps_what_still_serves():
@@ -129,7 +107,7 @@ class Followed:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        given = GivenFiles(str(folder / "given.crt"), str(folder / "given.key"))
+        given = PairFiles(folder / "given.crt", folder / "given.key")
         self.admission = Admission(mock.sentinel.nobody, "muster", DAY, given)
 
     def give(self, certificate: bytes, key: bytes) -> None:

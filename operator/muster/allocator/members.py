@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from muster.allocator import verdict
 from muster.allocator.tracker import PATIENCE, GangFacts
@@ -31,6 +31,7 @@ from muster.scheduler.model import Refusal, namespace_of
 from muster.store.store import Store
 
 GIVES_UP: Final = frozenset({"release", "restart"})
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +72,34 @@ class Members(Protocol):
         """Return the place that the pod takes in its gang."""
 
 
+class _Latest(Generic[_T]):
+    """Something of each gang, made anew when what it is made of is not equal any more."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, tuple[object, _T]] = {}
+
+    def get(self, key: str, source: object, make: Callable[[], _T]) -> _T:
+        """Return that of a gang, as it is made of that source."""
+        kept = self._of.get(key)
+        if kept is None or kept[0] != source:
+            kept = self._of[key] = source, make()
+        return kept[1]
+
+    def last(self, key: str) -> _T | None:
+        """Return the last one that was made, None if there is none."""
+        kept = self._of.get(key)
+        return None if kept is None else kept[1]
+
+    def keep(self, keys: Iterable[str]) -> None:
+        """Drop those of all other gangs."""
+        for gone in self._of.keys() - keys:
+            del self._of[gone]
+
+
 @dataclass(slots=True)
 class _Entry:
-    """The facts of a gang, and all that they were read from: while it is equal, they hold."""
+    """The facts of a gang as they were read last."""
 
-    source: tuple[object, ...]
     facts: GangFacts | None
     blocked_until: float
     """By what was read, whatever the server refuses beside it."""
@@ -100,7 +124,8 @@ class _Kind:
         self._revisions = itertools.count(1)
         self._epoch = 0
         """Grows with every change of the settings."""
-        self._entries: dict[str, _Entry] = {}
+        self._entries = _Latest[_Entry]()
+        """Made of all that the facts are read from."""
         self._stranded: frozenset[str] = frozenset()
         """The gangs that have pods on nodes that do not answer, when this cycle began."""
 
@@ -128,22 +153,24 @@ class _Kind:
             return {}, math.inf
         return self._store.away.look(job, pods(), now)
 
+    def _blank(self, group: str, minimum: int = 0) -> Verdict:
+        """Return a verdict on the gang of that group which says nothing."""
+        return Verdict(self._store.backend.scheduler_name, GangPhase.WAITING, group, minimum)
+
     def _kept(self, keys: Iterable[str]) -> Sequence[str]:
         """Return the keys of all gangs there are; what is kept of others is dropped."""
         found = list(keys)
-        for gone in self._entries.keys() - found:
-            del self._entries[gone]
+        self._entries.keep(found)
         return found
 
     def _entry(
         self, key: str, source: tuple[object, ...], read: Callable[[], GangFacts | None]
     ) -> _Entry:
-        entry = self._entries.get(key)
-        if entry is None or entry.source != source:
+        def make() -> _Entry:
             facts = read()
-            until = 0.0 if facts is None else facts.blocked_until
-            entry = self._entries[key] = _Entry(source, facts, until)
-        return entry
+            return _Entry(facts, 0.0 if facts is None else facts.blocked_until)
+
+        return self._entries.get(key, source, make)
 
     def _as_of_now(
         self, entry: _Entry, namespace: str, nodes: Collection[str], moment: _Now
@@ -172,8 +199,15 @@ class _Kind:
         return entry.facts
 
 
-Version = tuple[str, int, int, int]
-"""uid and generation of a job, version of the quotas, epoch of the settings."""
+class Version(NamedTuple):
+    """What the template of a job is made of, beside what dry runs have shown."""
+
+    spec: tuple[str, int]
+    """uid and generation of the job."""
+    quotas: int
+    """Their version."""
+    settings: int
+    """Their epoch."""
 
 
 Keys = Sequence[tuple[Replica, dryrun.Key]]
@@ -210,9 +244,9 @@ class JobMembers(_Kind):
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
-        self._templates: dict[str, Template] = {}
-        self._keys: dict[str, tuple[Version, Keys]] = {}
-        self._lacks: dict[str, tuple[tuple[Version, int], Mapping[str, int]]] = {}
+        self._templates = _Latest[Template]()
+        self._keys = _Latest[Keys]()
+        self._lacks = _Latest[Mapping[str, int]]()
         self.asks: dict[tuple[dryrun.Key, str], Ask] = {}
         """What is to be tried, by key and job, as this cycle has found it."""
         self.untried: set[str] = set()
@@ -226,9 +260,11 @@ class JobMembers(_Kind):
         found = self._kept(key for key in self._store.jobs.all_keys() if self._wants_pods(key))
         self.asks.clear()
         self.untried.clear()
-        for kept in (self._templates, self._keys, self._lacks, self._doubts):
-            for gone in kept.keys() - found:
-                del kept[gone]
+        for gone in self._doubts.keys() - found:
+            del self._doubts[gone]
+        self._templates.keep(found)
+        self._keys.keep(found)
+        self._lacks.keep(found)
         return found
 
     def _wants_pods(self, key: str) -> bool:
@@ -244,8 +280,7 @@ class JobMembers(_Kind):
         """Return the uid of a job and a verdict that says nothing."""
         document = self._store.jobs.find(key)
         uid = "" if document is None else str(document["metadata"]["uid"])
-        name = names.flat(key.split("/", 2)[2])
-        return uid, Verdict(self._store.backend.scheduler_name, GangPhase.WAITING, name)
+        return uid, self._blank(names.flat(key.split("/", 2)[2]))
 
     def key_of(self, pod: PodView) -> str:
         """Return the key of the pod's job, empty if it is none of ours."""
@@ -262,7 +297,7 @@ class JobMembers(_Kind):
         job = self._store.jobs.get(key)
         if job is None:
             return None
-        of = (job.uid, job.generation, self._store.quotas.version, self._epoch)
+        of = Version((job.uid, job.generation), self._store.quotas.version, self._epoch)
         lost, loses_at = self._lost(key, job, lambda: self._store.own_pods(job), now)
         refusal = self._store.jobs.refusal(job, now)
         until = refusal.until if refusal is not None and refusal.blocks_pods else 0.0
@@ -282,8 +317,8 @@ class JobMembers(_Kind):
 
         Of roles whose pods are all there nothing is asked; what is known of them stays good.
         """
-        before, found = self._templates.get(job.key), dict[str, Answer]()
-        known = {} if before is None or before.of[:2] != of[:2] else before.answers
+        before, found = self._templates.last(job.key), dict[str, Answer]()
+        known = {} if before is None or before.of.spec != of.spec else before.answers
         may_ask = may_ask and job.status.state != names.JobState.BLOCKED
         for replica, key in self._keys_of(job, of):
             role = replica.role
@@ -292,42 +327,20 @@ class JobMembers(_Kind):
             if kept is not None:
                 found[role] = kept
             if may_ask and (answer is None or answer.refused):
-                index = self._lacking(job, of).get(role)
+                index = self._lacking(job).get(role)
                 if index is not None:
                     self.asks[key, job.key] = Ask(key, job, replica, index)
                     if kept is None:
                         self.untried.add(job.key)
         return found
 
-    def _lacking(self, job: Job, of: Version) -> Mapping[str, int]:
+    def _lacking(self, job: Job) -> Mapping[str, int]:
         """Return role -> index of its first pod that is not there, of those that lack any."""
-        source = of, self._store.jobs.revision(job.key)
-        kept = self._lacks.get(job.key)
-        if kept is None or kept[0] != source:
-            there, found = self._store.own_pods(job), dict[str, int]()
-            for replica in job.replicas:
-                places = (replica.pod_name(job.name, i) for i in range(replica.replicas))
-                index = next((i for i, name in enumerate(places) if name not in there), None)
-                if index is not None:
-                    found[replica.role] = index
-            kept = self._lacks[job.key] = source, found
-        return kept[1]
+        source = job.uid, job.generation, self._store.jobs.revision(job.key)
+        return self._lacks.get(job.key, source, lambda: _lacking(job, self._store.own_pods(job)))
 
     def _keys_of(self, job: Job, of: Version) -> Keys:
-        kept = self._keys.get(job.key)
-        if kept is None or kept[0] != of:
-            rules = self._settings.rules
-            templates = gangs.templates(job, rules.priorities)
-            # A batch Job's pods are made by somebody else, for whom policies may differ.
-            kept = self._keys[job.key] = (
-                of,
-                tuple(
-                    (r, dryrun.key_of(job.namespace, job.kind, r.role, templates[r.type]))
-                    for r in gangs.placed_here(job, rules)
-                    if r.replicas and not r.batch
-                ),
-            )
-        return kept[1]
+        return self._keys.get(job.key, of, lambda: _keys(job, self._settings.rules))
 
     def _template(self, job: Job, of: Version, answers: Mapping[str, Answer]) -> Template:
         rules = self._settings.rules
@@ -370,18 +383,37 @@ class JobMembers(_Kind):
         lost: Mapping[str, PodView],
         answers: Mapping[str, Answer],
     ) -> GangFacts:
-        template = self._templates.get(job.key)
-        if template is None or template.of != of or template.answers != answers:
-            template = self._templates[job.key] = self._template(job, of, answers)
-        scheduler = self._store.backend.scheduler_name
+        template = self._templates.get(
+            job.key, (of, answers), lambda: self._template(job, of, answers)
+        )
         return job_facts(
             job,
             {**self._store.own_pods(job), **lost},
             template,
             self._settings,
-            Verdict(scheduler, GangPhase.WAITING, names.flat(job.name), gangs.minimum(job)),
+            self._blank(names.flat(job.name), gangs.minimum(job)),
             next(self._revisions),
         )
+
+
+def _lacking(job: Job, there: Container[str]) -> Mapping[str, int]:
+    found = dict[str, int]()
+    for replica in job.replicas:
+        places = (replica.pod_name(job.name, i) for i in range(replica.replicas))
+        index = next((i for i, name in enumerate(places) if name not in there), None)
+        if index is not None:
+            found[replica.role] = index
+    return found
+
+
+def _keys(job: Job, rules: GangRules) -> Keys:
+    templates = gangs.templates(job, rules.priorities)
+    # A batch Job's pods are made by somebody else, for whom policies may differ.
+    return tuple(
+        (r, dryrun.key_of(job.namespace, job.kind, r.role, templates[r.type]))
+        for r in gangs.placed_here(job, rules)
+        if r.replicas and not r.batch
+    )
 
 
 def job_facts(
@@ -481,8 +513,7 @@ class PodGroupMembers(_Kind):
 
     def identity(self, key: str) -> tuple[str, Verdict]:
         """Return the key as the uid, and a verdict that says nothing."""
-        name = key.split("/", 2)[2]
-        return key, Verdict(self._store.backend.scheduler_name, GangPhase.WAITING, name)
+        return key, self._blank(key.split("/", 2)[2])
 
     def key_of(self, pod: PodView) -> str:
         """Return the key of the pod's gang, empty if it has none."""
@@ -513,8 +544,7 @@ class PodGroupMembers(_Kind):
         if all(pod.terminal for pod, _ in members):
             return None
         terms = podgroups.terms(key, members, group, self._settings.rules)
-        scheduler, name = self._store.backend.scheduler_name, key.split("/", 2)[2]
-        blank = Verdict(scheduler, GangPhase.WAITING, name, terms.minimum)
+        blank = self._blank(key.split("/", 2)[2], terms.minimum)
         facts = group_facts(key, members, terms, self._settings, blank, next(self._revisions))
         return replace(facts, had=_had_by(pod for pod, _ in members) or _had_by_group(group))
 

@@ -12,6 +12,7 @@ from muster.api.model import Job
 from muster.api.reasons import GangPhase, Reason
 from muster.api.status import Verdict
 from muster.scheduler.decision import Verdict as Ruling
+from muster.scheduler.model import namespace_of
 
 SOMEBODY: Final = "a job of another namespace"
 """A gang of which no more is said to those who are not in its namespace."""
@@ -66,9 +67,9 @@ def of_gang(pod_group: str, scheduler: str, ruling: Ruling) -> Verdict:
 
 def called(other: str, to: str) -> str:
     """Return how the gang `other` is called to the gang `to`, which may not know all names."""
-    parts, own = other.split("/"), to.split("/")
     # Queues have no namespace, and of quotas only those of its own are in its way.
-    return SOMEBODY if len(parts) == len(own) and parts[1] != own[1] else other
+    is_gang = other.count("/") == to.count("/")
+    return SOMEBODY if is_gang and namespace_of(other) != namespace_of(to) else other
 
 
 def discreet(verdict: Verdict, to: str) -> Verdict:

@@ -93,21 +93,71 @@ class Admission:
     runtimes: Runtimes = None
 
     def admitted(self, template: Json) -> Json:
-        """Return a template as its pods will be created."""
-        return runtimeclass.applied(defaulted(template, self.ranges), self.runtimes)
+        """Return a template as its pods will be created.
+
+        With default requests and limits, and what their RuntimeClass adds.
+        """
+        return runtimeclass.applied(self._defaulted(template), self.runtimes)
+
+    def _defaulted(self, template: Json) -> Json:
+        listed = (item for view in self.ranges for item in view.items)
+        items = [item for item in listed if item.get("type") == "Container"]
+        if not items:
+            return template
+        spec = template.get("spec") or {}
+        lists = {key: _filled(spec[key], items) for key in podtemplate.LISTS if spec.get(key)}
+        return {**template, "spec": {**spec, **lists}}
 
     def charge(self, admitted: Json) -> Mapping[str, int]:
-        """Return what one new pod takes of each quota that counts it, by dimension."""
-        return charge(admitted, self.quotas)
+        """Return what one new pod takes of each quota that counts it, by dimension.
+
+        Raises ValueError for a bad quantity.
+        """
+        spec = admitted.get("spec") or {}
+        # Limits are summed by the same rule as requests (sidecars, init containers, overhead), so
+        # they are put in the place of the requests and summed again.
+        asked, allowed = podtemplate.requests(spec), podtemplate.requests(_limits(spec))
+        taken: dict[str, int] = {}
+        for quota in self._counting(spec):
+            for resource in quota.hard:
+                amount = _taken(resource, asked, allowed)
+                if amount:
+                    taken[quota.dimension(resource)] = amount
+        return taken
 
     def unreadable(self) -> Refusal | None:
         """Return why no pod is created whatever it is like."""
-        return unreadable(self.quotas, self.ranges)
+        named: list[tuple[str, QuotaView | LimitView]] = [
+            *(("resource quota", view) for view in self.quotas),
+            *(("limit range", view) for view in self.ranges),
+        ]
+        for what, view in named:
+            if view.unreadable:
+                text = f'{what} "{view.name}" cannot be read: {view.unreadable}'
+                return Refusal(Reason.UNREADABLE, text)
+        return None
 
     def obstacle(self, role: str, written: Json, admitted: Json) -> Refusal | None:
-        """Return why the API server would take no pod of that template."""
-        by_class = runtimeclass.obstacle(role, written, self.runtimes)
-        return by_class or obstacle(role, admitted, self.quotas, self.ranges)
+        """Return why the API server would take no pod of that template at all, or None."""
+        found = runtimeclass.obstacle(role, written, self.runtimes) or self.unreadable()
+        if found is not None:
+            return found
+        spec = admitted.get("spec") or {}
+        for quota in self._counting(spec):
+            for resource in quota.hard:
+                if resource in _NAMED and not _names(spec, *_NAMED[resource]):
+                    text = f"{role} does not name {resource}, which resource quota "
+                    text += f'"{quota.name}" asks of every container'
+                    return Refusal(Reason.EXCEEDS_RESOURCE_QUOTA, text)
+        items = ((view, item) for view in self.ranges for item in view.items)
+        text = next((text for view, item in items for text in _broken(spec, view, item)), "")
+        return Refusal(Reason.EXCEEDS_RESOURCE_QUOTA, f"{role} {text}") if text else None
+
+    def _counting(self, spec: Json) -> Iterator[QuotaView]:
+        """Yield the quotas that count such a pod."""
+        for quota in self.quotas:
+            if all(_in_scope(scope, spec) for scope in quota.scopes):
+                yield quota
 
 
 class QuotaBook:
@@ -233,64 +283,6 @@ def _range(item: Json) -> Json:
 
 
 _BOUNDS: Final = ("default", "defaultRequest", "max", "min")
-
-
-def defaulted(template: Json, ranges: Iterable[LimitView]) -> Json:
-    """Return the template as its pods will be created, with default requests and limits."""
-    items = [item for view in ranges for item in view.items if item.get("type") == "Container"]
-    spec = template.get("spec") or {}
-    if not items:
-        return template
-    lists = {key: _filled(spec[key], items) for key in podtemplate.LISTS if spec.get(key)}
-    return {**template, "spec": {**spec, **lists}}
-
-
-def charge(template: Json, quotas: Iterable[QuotaView]) -> Mapping[str, int]:
-    """Return what one new pod takes of each quota that counts it, by dimension.
-
-    `template`: with its defaults. Raises ValueError for a bad quantity.
-    """
-    spec = template.get("spec") or {}
-    # Limits are summed by the same rule as requests (sidecars, init containers, overhead), so
-    # they are put in the place of the requests and summed again.
-    asked, allowed = podtemplate.requests(spec), podtemplate.requests(_limits(spec))
-    taken: dict[str, int] = {}
-    for quota in quotas:
-        if all(_in_scope(scope, spec) for scope in quota.scopes):
-            for resource in quota.hard:
-                amount = _taken(resource, asked, allowed)
-                if amount:
-                    taken[quota.dimension(resource)] = amount
-    return taken
-
-
-def unreadable(quotas: Iterable[QuotaView], ranges: Iterable[LimitView]) -> Refusal | None:
-    """Return which of them cannot be read, so that no pod is created under it."""
-    named: list[tuple[str, QuotaView | LimitView]] = [("resource quota", v) for v in quotas]
-    for what, view in (*named, *(("limit range", v) for v in ranges)):
-        if view.unreadable:
-            text = f'{what} "{view.name}" cannot be read: {view.unreadable}'
-            return Refusal(Reason.UNREADABLE, text)
-    return None
-
-
-def obstacle(
-    role: str, template: Json, quotas: Sequence[QuotaView], ranges: Sequence[LimitView]
-) -> Refusal | None:
-    """Return why the API server would take no pod of this template at all, or None."""
-    spec = template.get("spec") or {}
-    if (unread := unreadable(quotas, ranges)) is not None:
-        return unread
-    for quota in quotas:
-        if not all(_in_scope(scope, spec) for scope in quota.scopes):
-            continue
-        for resource in quota.hard:
-            if resource in _NAMED and not _names(spec, *_NAMED[resource]):
-                text = f'{role} does not name {resource}, which resource quota "{quota.name}" asks'
-                return Refusal(Reason.EXCEEDS_RESOURCE_QUOTA, f"{text} of every container")
-    sentences = (s for view in ranges for item in view.items for s in _broken(spec, view, item))
-    text = next(sentences, "")
-    return Refusal(Reason.EXCEEDS_RESOURCE_QUOTA, f"{role} {text}") if text else None
 
 
 def _amounts(listed: Mapping[str, str] | None) -> Mapping[str, int]:

@@ -159,30 +159,20 @@ def _bring_up(files: Layout, asked: Options, say: Say) -> Cluster:
     _prepare(files, wanted, commands)
     made = Cluster(files, wanted, free_port(), commands)
     if wanted.real_nodes:
-        real.prepare(files, wanted)
+        real.prepare(files, wanted, commands)
         made.launch(real.NETWORK)
         real.connect(files, wanted)
     made = _start_api(made)
     watch.lap("API server")
     for component in made.components:
         if component not in {real.NETWORK, handle.ETCD, handle.API_SERVER}:
-            _launch(made, component)
+            real.await_needs(component, files)
+            made.launch(component)
     _fill(made, watch)
     made.save()
     if copy:
         kubeconfig.write(copy, files.kubeconfig.read_text())
     return made
-
-
-def _launch(made: Cluster, component: str) -> None:
-    """Start a component as soon as what it cannot do without is there."""
-    index = real.index_of(component)
-    if component.startswith(real.CONTAINERD):
-        real.await_mounts(made.files, index)
-    if component.startswith(real.KUBELET):
-        pause = real.pause_image(made.files, made.commands[real.PAUSE][0])
-        real.load_into(made.files, index, [pause])
-    made.launch(component)
 
 
 def _use(files: Layout, asked: Options, file: Path, say: Say) -> Cluster:

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-from muster.local import layout
+from muster.local import layout, nodes
 from muster.local.dockerfile import Config, Copy, DockerfileError, Stage, Step, parse
 
 PREFIX = "localhost/muster/"
@@ -40,7 +40,6 @@ _FORMAT = "1"
 _KEPT = 3
 _TOOLS = {"mmdebstrap": "mmdebstrap", "unshare": "util-linux", "tar": "tar", "chroot": "coreutils"}
 _DEBIAN = re.compile(r"debian:(\w+)-slim")
-_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 # As in Debian's own slim images: nobody reads manuals there, and no service starts by itself.
 _SLIM = (
     "--variant=minbase",
@@ -251,7 +250,7 @@ class _Build:
         self.log.write_text("")
         layers, config = self._debian(reference) if not stages else self._staged(stages)
         fresh = self.work / "image.tar"
-        _pack(fresh, layers, config, tags(_name(reference)) if stages else [reference])
+        pack(fresh, layers, config, tags(_name(reference)) if stages else [reference])
         fresh.rename(self.target)
         self.log.unlink()
 
@@ -374,12 +373,12 @@ def _mirrors(reference: str) -> list[str]:
     return [str(p) for p in found if p.is_file() and wanted.search(p.read_text())]
 
 
-def _pack(target: Path, layers: Sequence[Path], config: Config, names: list[str]) -> None:
-    """Write a docker-archive."""
+def pack(target: Path, layers: Sequence[Path], config: Config, names: list[str]) -> None:
+    """Write a docker-archive of layers, the lowest first."""
     digests = [_digest(layer) for layer in layers]
     text = json.dumps(
         {
-            "architecture": _MACHINES.get(platform.machine(), platform.machine()),
+            "architecture": nodes.architecture(),
             "os": "linux",
             "config": config.document(),
             "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}" for digest in digests]},

@@ -10,9 +10,7 @@ are shown to it as files and never set. Only cgroups are the machine's; they bea
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import hashlib
-import io
 import json
 import os
 import shlex
@@ -26,12 +24,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-
-from muster.local import nodes, processes
+from muster.kube.certificates import PairFiles, self_signed
+from muster.local import images, processes
+from muster.local.dockerfile import Config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -51,6 +46,7 @@ PROGRAMS = (KUBELET, KUBE_PROXY, COREDNS, PAUSE)
 NODE = "real"
 _MOUNTS = "mounts"
 _PAUSE_IMAGE = "localhost/muster/pause:1"
+_PAUSE_ARCHIVE = "pause.tar"
 _DOMAIN = "cluster.local"
 SERVICES = "10.96.0.0/12"
 # Apart from the ranges of services and of simulated pods (10.128.0.0/9).
@@ -71,6 +67,7 @@ _SYSCTLS = {
 """What kubelet finds set, so that it does not set it."""
 _CONTROLLERS = ("cpu", "cpuset", "memory", "pids")
 _SECONDS = 60.0
+_YEAR = 365 * 24 * 3600.0
 _AT_ONCE = 2
 """Imports side by side: they unpack, which takes a core each."""
 _CGROUPS = Path("/sys/fs/cgroup")
@@ -235,7 +232,7 @@ def components(options: Options) -> tuple[str, ...]:
 _EACH = (_MOUNTS, CONTAINERD, KUBELET)
 
 
-def index_of(component: str) -> int:
+def _index_of(component: str) -> int:
     """Which node a component belongs to, from 0; -1 if to none."""
     what, _, number = component.rpartition("-")
     return int(number) - 1 if what in _EACH else -1
@@ -248,7 +245,7 @@ def folder(files: Layout, index: int) -> Path:
 
 def command(component: str, files: Layout, commands: Mapping[str, list[str]]) -> list[str]:
     """Command line of a component, inside the namespaces where it belongs."""
-    index = index_of(component)
+    index = _index_of(component)
     if component == NETWORK:
         return ["unshare", "--net", "sleep", "infinity"]
     if component == COREDNS:
@@ -312,12 +309,14 @@ def _config(files: Layout, name: str) -> Path:
     return files.home / "nodes" / name
 
 
-def prepare(files: Layout, options: Options) -> None:
-    """Write what the components read, and make folders and cgroups."""
-    _write_client(files)
+def prepare(files: Layout, options: Options, commands: Mapping[str, list[str]]) -> None:
+    """Write what the components read, and make folders, cgroups and the image of sandboxes."""
+    pair = self_signed("kube-apiserver", time.time(), _YEAR, group="system:masters")
+    client(files).write(pair)
     (files.home / "nodes").mkdir()
     _config(files, "Corefile").write_text(_corefile(files))
     _config(files, "kube-proxy.json").write_text(json.dumps(_kube_proxy(files)))
+    pause_image(files, commands[PAUSE][0])
     for index in range(options.real_nodes):
         own = folder(files, index)
         for place in ("lib", "log", "cni"):
@@ -368,9 +367,13 @@ def connect(files: Layout, options: Options) -> None:
     _do(*inside(files), "sh", "-ec", "\n".join(script))
 
 
-def await_mounts(files: Layout, index: int) -> None:
-    """Wait until the node's view of the files is there."""
-    _await((folder(files, index) / "mounted").exists)
+def await_needs(component: str, files: Layout) -> None:
+    """Wait until what a component cannot do without is there."""
+    index = _index_of(component)
+    if component.startswith(CONTAINERD):
+        _await((folder(files, index) / "mounted").exists)
+    elif component.startswith(KUBELET):
+        _load_into(files, index, [_config(files, _PAUSE_ARCHIVE)])
 
 
 def _await(ready: Callable[[], bool], seconds: float = _SECONDS) -> None:
@@ -385,10 +388,10 @@ def load(files: Layout, options: Options, images: Iterable[Path]) -> None:
     """Import docker-archives into every node, so that pods find them there."""
     archives = list(images)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        list(pool.map(lambda i: load_into(files, i, archives), range(options.real_nodes)))
+        list(pool.map(lambda i: _load_into(files, i, archives), range(options.real_nodes)))
 
 
-def load_into(files: Layout, index: int, images: Iterable[Path]) -> None:
+def _load_into(files: Layout, index: int, images: Iterable[Path]) -> None:
     """Import docker-archives into a node's containerd, which may have been started just now."""
     ctr = [*inside(files, index), "ctr", "--namespace=k8s.io"]
     _await(lambda: _run(*ctr, "version").returncode == 0)
@@ -398,28 +401,11 @@ def load_into(files: Layout, index: int, images: Iterable[Path]) -> None:
 
 def pause_image(files: Layout, program: str) -> Path:
     """Make the image of a pod's sandbox: one static program."""
-    layer, made = io.BytesIO(), _config(files, "pause.tar")
-    with tarfile.open(fileobj=layer, mode="w") as tar:
+    layer, made = _config(files, "pause-layer.tar"), _config(files, _PAUSE_ARCHIVE)
+    with tarfile.open(layer, mode="w") as tar:
         tar.add(Path(program).resolve(), "pause")
-    digest = hashlib.sha256(layer.getvalue()).hexdigest()
-    config = {
-        "architecture": nodes.architecture(),
-        "os": "linux",
-        "config": {"Entrypoint": ["/pause"]},
-        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
-    }
-    manifest = [
-        {"Config": "config.json", "RepoTags": [_PAUSE_IMAGE], "Layers": [f"{digest}/layer.tar"]}
-    ]
-    with tarfile.open(made, "w") as tar:
-        for name, content in (
-            ("config.json", json.dumps(config).encode()),
-            (f"{digest}/layer.tar", layer.getvalue()),
-            ("manifest.json", json.dumps(manifest).encode()),
-        ):
-            entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            tar.addfile(entry, io.BytesIO(content))
+    images.pack(made, [layer], Config(entrypoint=("/pause",)), [_PAUSE_IMAGE])
+    layer.unlink()
     return made
 
 
@@ -543,7 +529,7 @@ def _kubelet(files: Layout, index: int) -> object:
         "authentication": {
             "anonymous": {"enabled": False},
             "webhook": {"enabled": True},
-            "x509": {"clientCAFile": str(client(files)[0])},
+            "x509": {"clientCAFile": str(client(files).certificate)},
         },
         "authorization": {"mode": "Webhook"},
         "clusterDNS": [_DNS],
@@ -562,43 +548,10 @@ def _kubelet(files: Layout, index: int) -> object:
     }
 
 
-def client(files: Layout) -> tuple[Path, Path]:
+def client(files: Layout) -> PairFiles:
     """Certificate and key by which kubelets know the API server."""
-    return files.certificate.with_name("kubelet-client.crt"), files.certificate.with_name(
-        "kubelet-client.key"
-    )
-
-
-def _write_client(files: Layout) -> None:
-    key, now = ec.generate_private_key(ec.SECP256R1()), dt.datetime.now(dt.UTC)
-    name = x509.Name(
-        [
-            x509.NameAttribute(NameOID.ORGANIZATION_NAME, "system:masters"),
-            x509.NameAttribute(NameOID.COMMON_NAME, "kube-apiserver"),
-        ]
-    )
-    usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(hours=1))
-        .not_valid_after(now + dt.timedelta(days=365))
-        .add_extension(usage, critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    certificate, secret = client(files)
-    certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    secret.touch(mode=0o600)
-    secret.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
+    own = files.certificate.with_name
+    return PairFiles(own("kubelet-client.crt"), own("kubelet-client.key"))
 
 
 def users(options: Options) -> dict[str, tuple[str, ...]]:

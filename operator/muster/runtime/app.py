@@ -29,21 +29,23 @@ from muster.frameworks import base
 from muster.frameworks.base import Framework, Waiting
 from muster.kube import access
 from muster.kube.auth import ConfigurationError, connect
+from muster.kube.certificates import PairFiles
 from muster.kube.client import BROKEN, ApiError, FencedError, Kube
 from muster.kube.events import EventRecorder
 from muster.kube.leaderelection import LeaderElector, Timings
 from muster.kube.tokens import TokenGuard
 from muster.kube.workqueue import WorkQueue
-from muster.runtime import handlers, health, logs, metrics, permissions, webhook
-from muster.runtime.endpoint import Endpoint, Place
+from muster.runtime import handlers, health, logs, metrics, webhook
+from muster.runtime.endpoint import Endpoint
 from muster.runtime.metrics import Launcher, Metrics
-from muster.runtime.permissions import Grants, Losses
 from muster.runtime.reconciler import Reconciler
 from muster.runtime.settings import Settings
 from muster.scheduler.model import namespace_of
 from muster.scheduler.policy import PolicyError
+from muster.store import permissions
 from muster.store.informers import Informers
 from muster.store.ondemand import GoneNodes
+from muster.store.permissions import Grants, Losses
 from muster.store.store import Callbacks, Store
 
 log = logging.getLogger(__name__)
@@ -370,16 +372,16 @@ def _endpoint(settings: Settings, connection: Kube, kinds: Sequence[Framework]) 
     """Return where the webhook is served, None if it is not."""
     if settings.admission_bind == "0":
         return None
-    files = webhook.GivenFiles(settings.admission_cert, settings.admission_key)
+    given = PairFiles(Path(settings.admission_cert), Path(settings.admission_key))
     admission = webhook.Admission(
         connection,
         settings.admission_configuration,
         settings.admission_lifetime,
-        files if files.certificate else None,
+        given if settings.admission_cert else None,
     )
-    host, _, port = settings.admission_bind.rpartition(":")
-    place = Place(host.strip("[]"), int(port))
-    return Endpoint(place, admission, kinds, settings.cluster_domain, settings.home)
+    return Endpoint(
+        settings.admission_bind, admission, kinds, settings.cluster_domain, settings.home
+    )
 
 
 def _waiting(settings: Settings) -> Waiting:

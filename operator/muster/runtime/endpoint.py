@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from aiohttp import web
@@ -21,6 +20,7 @@ from muster.api.edge import mapping, text
 from muster.api.model import Json
 from muster.frameworks import loading
 from muster.frameworks.base import Framework
+from muster.runtime import metrics
 from muster.runtime.webhook import Admission
 
 LARGEST: Final = 3 * 2**20
@@ -35,28 +35,20 @@ INVALID: Final = 422
 OPERATIONS: Final = frozenset({"CREATE", "UPDATE"})
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where it listens."""
-
-    host: str
-    """Empty: on every address."""
-    port: int
-
-
 class Endpoint:
     """Answers for as long as `run` is under way, once there is a certificate."""
 
     def __init__(
         self,
-        place: Place,
+        address: str,
         certified: Admission,
         frameworks: Iterable[Framework],
         domain: str,
         home: str = "",
     ) -> None:
+        """Serve on `address`, which is `host:port` or `:port`."""
         self.admission = certified
-        self._place, self._domain, self._home = place, domain, home
+        self._address, self._domain, self._home = address, domain, home
         self._frameworks = {row.kind: row for row in frameworks}
         self._asking = 0
 
@@ -86,18 +78,8 @@ class Endpoint:
             loop.close()
 
     async def _listen(self) -> web.AppRunner:
-        app = web.Application(client_max_size=LARGEST)
-        app.router.add_post("/{path:.*}", self._serve)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
-        await runner.setup()
-        site = web.TCPSite(
-            runner,
-            self._place.host or None,
-            self._place.port,
-            ssl_context=self.admission.context,
-        )
-        await site.start()
-        return runner
+        routes = [web.post("/{path:.*}", self._serve)]
+        return await metrics.start(self._address, routes, self.admission.context, LARGEST)
 
     async def _serve(self, request: web.Request) -> web.Response:
         if self._asking >= MOST:

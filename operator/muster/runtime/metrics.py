@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
+from pathlib import Path
 from typing import Final, Protocol
 
 from aiohttp import web
@@ -24,7 +25,7 @@ from muster.allocator.decisionlog import BusyError
 from muster.allocator.metrics import CycleMetrics
 from muster.api.model import Job
 from muster.frameworks.base import Framework
-from muster.runtime.webhook import GivenFiles, self_signed, write
+from muster.kube.certificates import PairFiles, self_signed
 
 log = logging.getLogger(__name__)
 LIFETIME: Final = 10 * 365 * 24 * 3600.0
@@ -224,13 +225,13 @@ async def serve(
             routes.setdefault(address, []).extend(shown)
     tls = None if guard is None else await asyncio.to_thread(_context)
     runners = [
-        await _start(address, shown, tls if address == addresses.metrics else None)
+        await start(address, shown, tls if address == addresses.metrics else None)
         for address, shown in routes.items()
     ]
     if pages and addresses.debug != "0":
         try:
             shown = [_page(path, page) for path, page in pages.items()]
-            runners.append(await _start(addresses.debug, shown, None))
+            runners.append(await start(addresses.debug, shown, None))
         except OSError as error:
             log.warning("pages for debugging are not served on %s: %s", addresses.debug, error)
     return runners
@@ -239,11 +240,12 @@ async def serve(
 def _context() -> ssl.SSLContext:
     """Return a context with a certificate of its own, which lives as long as this process."""
     context = ssl.create_default_context(purpose=ssl.Purpose.CLIENT_AUTH)
-    pair = self_signed(("muster-metrics", "localhost"), time.time(), LIFETIME)
+    names = ("muster-metrics", "localhost")
+    pair = self_signed(names[0], time.time(), LIFETIME, hosts=names)
     with tempfile.TemporaryDirectory(prefix="muster-metrics-") as folder:
-        files = GivenFiles(f"{folder}/tls.crt", f"{folder}/tls.key")
-        write(files, pair)
-        context.load_cert_chain(files.certificate, files.key)
+        files = PairFiles(Path(folder, "tls.crt"), Path(folder, "tls.key"))
+        files.write(pair)
+        context.load_cert_chain(*files)
     return context
 
 
@@ -267,10 +269,11 @@ def _page(path: str, page: Page) -> web.RouteDef:
     return web.get(path, answer)
 
 
-async def _start(
-    address: str, handlers: list[web.RouteDef], tls: ssl.SSLContext | None
+async def start(
+    address: str, handlers: list[web.RouteDef], tls: ssl.SSLContext | None, largest: int = 2**20
 ) -> web.AppRunner:
-    app = web.Application()
+    """Serve on `host:port`, questions of at most so many bytes. Raises OSError if it is taken."""
+    app = web.Application(client_max_size=largest)
     app.add_routes(handlers)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()

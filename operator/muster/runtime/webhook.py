@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Certificates by which the API server knows the webhook: each vouches for itself alone.
 
-There is no authority whose key could be lost, and no Secret: the private key of a replica never
-leaves its process and its temporary folder. What others must trust is the certificate itself,
-so several replicas and an old and a new certificate stand side by side in one bundle.
+There is no Secret: the private key of a replica never leaves its process and its temporary
+folder. What others must trust is the certificate itself, so several replicas and an old and a new
+certificate stand side by side in one bundle.
 """
 
 from __future__ import annotations
@@ -12,23 +12,21 @@ import asyncio
 import base64
 import datetime as dt
 import hashlib
-import ipaddress
 import logging
 import ssl
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.hazmat.primitives import serialization
+from cryptography.x509.oid import NameOID
 
 from muster.api.model import Json
+from muster.kube.certificates import PairFiles, self_signed
 from muster.kube.client import BROKEN, ApiError, Kube
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.resources import Resource
@@ -38,44 +36,6 @@ NAME: Final = "muster-webhook"
 """Common name of every certificate that is made here."""
 MOST: Final = 16
 """Certificates of ours that a bundle keeps; replicas that ended leave theirs behind."""
-_SKEW: Final = dt.timedelta(hours=1)
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """A certificate and its key, both PEM."""
-
-    certificate: bytes
-    key: bytes
-
-
-def self_signed(hosts: Sequence[str], now: float, lifetime: float) -> Pair:
-    """Return a new certificate for these names and addresses, good for `lifetime` seconds."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, NAME)])
-    moment = dt.datetime.fromtimestamp(int(now), dt.UTC)
-    usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(moment - _SKEW)
-        .not_valid_after(moment + dt.timedelta(seconds=lifetime))
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(usage, critical=False)
-        .add_extension(x509.SubjectAlternativeName(list(map(_name, hosts))), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    return Pair(
-        made.public_bytes(serialization.Encoding.PEM),
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        ),
-    )
 
 
 def bundle(old: bytes, new: bytes, now: float) -> bytes:
@@ -105,13 +65,6 @@ def _pem(certificates: Iterable[x509.Certificate]) -> bytes:
     return b"".join(c.public_bytes(serialization.Encoding.PEM) for c in certificates)
 
 
-def _name(host: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        return x509.DNSName(host)
-
-
 CONFIGURATIONS = Resource(
     "admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", namespaced=False
 )
@@ -127,24 +80,17 @@ OBSTACLES = {
 """Answers of the API server -> what is in the way, and the cure."""
 
 
-@dataclass(frozen=True, slots=True)
-class GivenFiles:
-    """Files of a certificate that somebody else renews, who publishes it too."""
-
-    certificate: str
-    key: str
-
-
 class Admission:
     """Keeps the files of the certificate, and the configuration, as they should be."""
 
-    def __init__(self, kube: Kube, name: str, lifetime: float, given: GivenFiles | None) -> None:
+    def __init__(self, kube: Kube, name: str, lifetime: float, given: PairFiles | None) -> None:
+        """Begin without one. `given`: the files of one that somebody else renews and publishes."""
         self._path = CONFIGURATIONS.path(name=name)
         self._kube, self._name, self._lifetime, self._given = kube, name, lifetime, given
         self._digest = b""
         self._folder = tempfile.TemporaryDirectory(prefix="muster-webhook-")
         folder = Path(self._folder.name)
-        self.files = GivenFiles(str(folder / "tls.crt"), str(folder / "tls.key"))
+        self.files = PairFiles(folder / "tls.crt", folder / "tls.key")
         self.context = _server_context()
         """What the server is to serve with: a renewed certificate is in use from the next
         connection on."""
@@ -173,16 +119,16 @@ class Admission:
             log.warning("the webhook %s is not served as it should be: %s", self._name, problem)
         return RETRY_SECONDS
 
-    async def _follow(self, given: GivenFiles) -> float:
+    async def _follow(self, given: PairFiles) -> float:
         """Take the given files into use if they have changed.
 
         They may be exchanged while they are read: what does not belong together is not served.
         """
-        pair = await asyncio.to_thread(_read, given)
+        pair = await asyncio.to_thread(given.read)
         digest = hashlib.sha256(pair.certificate + pair.key).digest()
         if digest != self._digest:
-            await asyncio.to_thread(write, self.files, pair)
-            _server_context().load_cert_chain(self.files.certificate, self.files.key)
+            await asyncio.to_thread(self.files.write, pair)
+            _server_context().load_cert_chain(*self.files)
             await self._use()
             self._digest = digest
         return FOLLOW_SECONDS
@@ -191,9 +137,9 @@ class Admission:
         """Publish a new certificate, then use it until two thirds of its time are over."""
         now = time.time()
         configuration = await self._kube.get(self._path)
-        pair = self_signed(tuple(hosts(configuration)), now, self._lifetime)
+        pair = self_signed(NAME, now, self._lifetime, hosts=tuple(hosts(configuration)))
         await self._publish(pair.certificate)
-        await asyncio.to_thread(write, self.files, pair)
+        await asyncio.to_thread(self.files.write, pair)
         await self._use()
         renewal = now + self._lifetime * 2 / 3
         while (left := renewal - time.time()) > 0:
@@ -202,8 +148,7 @@ class Admission:
         return 0.0
 
     async def _use(self) -> None:
-        files = self.files
-        await self.within(lambda: self.context.load_cert_chain(files.certificate, files.key))
+        await self.within(lambda: self.context.load_cert_chain(*self.files))
         if self._reported or not self.ready.is_set():
             log.info("the webhook %s is served", self._name)
         self._reported = ""
@@ -260,15 +205,3 @@ def _trusting(client: Json, certificate: bytes, now: float) -> Json:
 
 def _server_context() -> ssl.SSLContext:
     return ssl.create_default_context(purpose=ssl.Purpose.CLIENT_AUTH)
-
-
-def _read(given: GivenFiles) -> Pair:
-    return Pair(Path(given.certificate).read_bytes(), Path(given.key).read_bytes())
-
-
-def write(files: GivenFiles, pair: Pair) -> None:
-    """Write a certificate and its key, which nobody else may read."""
-    Path(files.certificate).write_bytes(pair.certificate)
-    key = Path(files.key)
-    key.touch(mode=0o600)
-    key.write_bytes(pair.key)

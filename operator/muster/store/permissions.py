@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the operator is allowed to do, asked of the API server before the first job suffers."""
+"""What this account may follow and write, asked of the API server before the first job suffers."""
 
 from __future__ import annotations
 

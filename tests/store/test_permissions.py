@@ -19,7 +19,7 @@ from muster.frameworks import FRAMEWORKS, rows
 from muster.frameworks.mpi_v2beta1 import MPI_V2BETA1
 from muster.kube import access
 from muster.kube.access import Access
-from muster.runtime import permissions
+from muster.store import permissions
 from muster.store.store import Store
 
 LEASES = "leases.coordination.k8s.io"

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Certificates that each vouch for themselves alone: who is to trust one is given that very one.
+
+There is no authority whose key could be lost.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+_SKEW: Final = dt.timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A certificate and its key, both PEM."""
+
+    certificate: bytes
+    key: bytes
+
+
+class PairFiles(NamedTuple):
+    """Where a certificate and its key are."""
+
+    certificate: Path
+    key: Path
+
+    def read(self) -> Pair:
+        """Return what they hold. Raises OSError."""
+        return Pair(self.certificate.read_bytes(), self.key.read_bytes())
+
+    def write(self, pair: Pair) -> None:
+        """Write both; nobody else may read the key."""
+        self.certificate.write_bytes(pair.certificate)
+        self.key.touch(mode=0o600)
+        self.key.write_bytes(pair.key)
+
+
+def self_signed(
+    name: str,
+    now: float,
+    lifetime: float,
+    *,
+    hosts: Sequence[str] | None = None,
+    group: str = "",
+) -> Pair:
+    """Return a new certificate of that common name, good for `lifetime` seconds.
+
+    With `hosts`, which are names and addresses, it is a server's; without it is that of a client,
+    in that group.
+    """
+    key = ec.generate_private_key(ec.SECP256R1())
+    named = [(NameOID.ORGANIZATION_NAME, group), (NameOID.COMMON_NAME, name)]
+    subject = x509.Name([x509.NameAttribute(oid, text) for oid, text in named if text])
+    usages = ExtendedKeyUsageOID
+    usage = usages.CLIENT_AUTH if hosts is None else usages.SERVER_AUTH
+    moment = dt.datetime.fromtimestamp(int(now), dt.UTC)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(moment - _SKEW)
+        .not_valid_after(moment + dt.timedelta(seconds=lifetime))
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+    )
+    if hosts is not None:
+        names = x509.SubjectAlternativeName([_host(host) for host in hosts])
+        builder = builder.add_extension(names, critical=False)
+    return Pair(
+        builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM),
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        ),
+    )
+
+
+def _host(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
