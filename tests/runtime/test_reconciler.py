@@ -34,7 +34,8 @@ class Server:
         self.writes.append((verb, name))
         if (verb, name) in self.refuses:
             code = self.refuses[verb, name]
-            raise ApiError(code, "Forbidden", f"{verb} {name} refused", None)
+            reason = "AlreadyExists" if code == 409 else "Forbidden"
+            raise ApiError(code, reason, f"{verb} {name} refused", None)
         if self.meanwhile:
             self.meanwhile()
         return body
@@ -212,6 +213,19 @@ def test_what_follows_a_refused_change_of_the_same_object_is_not_done(story):
     story.server.refuses["patch", "pods/one/status"] = 403
     _, writes = story.go(patch("one", {"a": 1}, "status"), patch("one", {"b": 1}), STATUS)
     assert writes == [("patch", "pods/one/status"), WRITTEN]
+
+
+def test_what_stands_in_the_way_and_cannot_be_seen_is_not_asked_for_in_a_hurry(story):
+    """Passes that end before their end follow each other ever later, until one goes well."""
+    story.server.refuses["create", "pods/one"] = 409
+    pauses = [story.go(create("one"), STATUS)[0] for _ in range(12)]
+    assert pauses[0] < 0.1
+    assert pauses == sorted(pauses)
+    assert 1 < pauses[-1] <= 5
+    story.server.refuses.clear()
+    assert story.go(create("one"), STATUS)[0] is None
+    story.server.refuses["create", "pods/one"] = 409
+    assert story.go(create("one"), STATUS)[0] == pauses[0]
 
 
 def test_no_event_is_lost_as_a_later_write_fails(story):

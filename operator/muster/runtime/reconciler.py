@@ -18,7 +18,7 @@ from typing import Protocol
 from muster import frameworks
 from muster.allocator import binder
 from muster.api import edge, names, owner
-from muster.api.backoff import AFTER_REFUSAL, after_refusal
+from muster.api.backoff import AFTER_REFUSAL, Backoff, after_refusal
 from muster.api.edge import mapping
 from muster.api.model import Job, Json
 from muster.api.status import Verdict
@@ -51,7 +51,9 @@ log = logging.getLogger(__name__)
 REFUSED = frozenset({400, 403, 404, 422, 500})
 """Answers to a creation that another try soon will not change. 404: its API, or its namespace, is
 gone; 500: an admission webhook fails."""
-SOON = 0.05
+SOON = Backoff(0.05, 5.0)
+"""Seconds from a pass that ended before its end to the next: what was in its way may be gone, or
+seen, by then. Where it is neither, passes must not follow each other in a hurry for ever."""
 LONGEST = 500
 """Characters of an error that are told."""
 URGENCY = {
@@ -108,6 +110,8 @@ class Reconciler:
         self._recorder, self._metrics = recorder, metrics
         self._allocator = allocator
         self._retries: dict[str, int] = {}
+        self._cut_short: dict[str, int] = {}
+        """Passes in a row that ended before their end."""
         self._strangers = Strangers(kube, backend.companions)
         self._unwatched = Companions(kube)
         self.takeover = Takeover(kube, store)
@@ -137,6 +141,7 @@ class Reconciler:
         job, seen = self._store.jobs.get(key), self._store.jobs.find(key)
         if job is None or seen is None:
             self._retries.pop(key, None)
+            self._cut_short.pop(key, None)
             self._strangers.forget(key)
             self._unwatched.forget(key)
             return None
@@ -176,7 +181,7 @@ class Reconciler:
                 again = min(a.at for a in batch if isinstance(a, RequeueAfter)) - time.time()
             elif sort is SetStatus:
                 if not await self._set_status(turn, batch[-1]):
-                    return SOON
+                    return self._soon(job.key)
                 waits = False
             elif waits:
                 continue
@@ -184,12 +189,18 @@ class Reconciler:
                 self._record(job, batch)
             else:
                 if not await self._written(turn, batch):
-                    return SOON
+                    return self._soon(job.key)
                 waits = bool(turn.refused)
+        self._cut_short.pop(job.key, None)
         again = max(0.0, again)
         if turn.refused:
             return min(again, self._told(turn))
         return None if again == math.inf else again
+
+    def _soon(self, key: str) -> float:
+        """Take in that a pass ended before its end; return the pause after it."""
+        self._cut_short[key] = self._cut_short.get(key, 0) + 1
+        return SOON.pause(self._cut_short[key])
 
     async def _written(self, turn: _Turn, batch: Sequence[Action]) -> bool:
         """Write all, as `_write`; where not all goes well, say what was written."""
