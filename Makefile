@@ -35,6 +35,7 @@ HOSTILE ?= whole
 REAL = $(BIN)/python -m pytest -m real -n 0 -rs $(PYTEST_ARGS)
 BENCH_ARGS ?=
 MUTANTS_ARGS ?=
+ORACLE_ARGS ?=
 # `make constraints UPGRADE=` adds what is new in pyproject.toml and leaves all other pins alone.
 UPGRADE ?= --upgrade
 CLUSTER ?= muster
@@ -47,8 +48,8 @@ IMAGES ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install controlplane demo test unit nightly mutants faults hostile e2e e2e-real \
-	e2e-real-smoke images check lint format types imports crds crds-fresh bench local-up \
+.PHONY: help install controlplane demo test unit nightly mutants oracle faults hostile e2e \
+	e2e-real e2e-real-smoke images check lint format types imports crds crds-fresh bench local-up \
 	local-down constraints clean
 
 help: ## print the targets
@@ -102,6 +103,9 @@ hostile: controlplane ## write all that a hostile tenant may, beside the jobs of
 
 mutants: install ## plant 40 faults, one by one, and count those that the unit tests catch
 	@$(BIN)/python tests/mutants $(MUTANTS_ARGS)
+
+oracle: install ## count gangs that could be placed and are not, against all ways and planted ones
+	@$(BIN)/python tests/oracle $(ORACLE_ARGS)
 
 e2e: controlplane ## run the tests on a real API server
 	@MUSTER_FAULT_SEEDS=$(FAULT_SAMPLE) $(E2E)

@@ -54,6 +54,8 @@ class Puzzle:
     """(N, K): how many of a kind the node may have."""
     meets: BoolArray
     """(K, K): kinds that cannot be on one node."""
+    spare: int = 0
+    """Tasks of any kind that may be left out."""
 
     def __eq__(self, other: object) -> bool:
         """Say whether it is the same puzzle."""
@@ -65,7 +67,8 @@ class Puzzle:
 
     def _content(self) -> tuple[bytes, ...]:
         parts = (self.free, self.requests, self.wanted, self.limits, self.meets)
-        return (repr(self.limits.shape).encode(), *(part.tobytes() for part in parts))
+        numbers = (*self.limits.shape, self.spare)
+        return (repr(numbers).encode(), *(part.tobytes() for part in parts))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,11 +84,9 @@ class Found:
 # A gang that waits asks the same in every cycle until something has changed where it might go.
 @lru_cache(SOLVED)
 def solve(puzzle: Puzzle, work: int) -> Found:
-    """Place all that is wanted, if a way is found within so much work."""
+    """Place what is wanted, if a way is found within so much work."""
     spent = len(puzzle.free)
     names = math.prod((puzzle.wanted + 1).tolist())
-    if (puzzle.limits.sum(axis=0) < puzzle.wanted).any():
-        return Found(None, spent)
     if spent * STAGE > work or names > MOST:
         return Found(None, spent)
     search = _Search(puzzle, work)
@@ -110,6 +111,7 @@ class _Search:
         self.exhaustive = True
         """Nothing was left out in the last run."""
         self._wanted: Final = puzzle.wanted
+        self._spare: Final = puzzle.spare
         exact = puzzle.wanted.astype(np.float64) @ puzzle.requests
         asked = np.minimum(exact, CEILING).astype(np.int64)
         # More than all of the tasks together can use makes no difference between nodes.
@@ -129,7 +131,7 @@ class _Search:
         self._ahead: Final = np.zeros((len(taken) + 1, taken.shape[1]))
         """(N + 1, B): what the nodes from each one on can take, and the rounding."""
         self._ahead[:-1] = np.cumsum(taken[::-1], axis=0)[::-1]
-        self._ahead += _ROUNDING
+        self._ahead += _ROUNDING + puzzle.spare * self._weights.max(axis=0)
         self._asked: Final = puzzle.wanted @ self._weights
         # The kind of which there is most is the one that is not part of a state's name.
         self._last: Final = int(puzzle.wanted.argmax())
@@ -158,7 +160,9 @@ class _Search:
             trail.append(step)
             if not len(states):
                 return None
-            if not states[0].any():
+            done = states.sum(axis=1) <= self._spare
+            if done.any():
+                trail[-1] = (step[0][done], step[1][done])
                 return trail
         return None
 
@@ -207,25 +211,48 @@ def _weights(shares: FloatArray) -> FloatArray:
 def _patterns(puzzle: Puzzle, free: IntArray, limits: IntArray) -> IntArray:
     """Return (P, K) the ways to fill a node that leave no room for one more task.
 
-    A part of them, evenly spread, if they are too many.
+    Of too many of them a part, evenly spread, and what comes of as many as fit of each kind in
+    turn, in every order.
     """
-    kinds = len(limits)
-    rows, left = np.zeros((1, kinds), np.int64), free[None, :]
-    for kind in range(kinds):
+    kinds = range(len(limits))
+    rows, left = np.zeros((1, len(limits)), np.int64), free[None, :]
+    whole = True
+    for kind in kinds:
         most = _most(puzzle, rows, left, limits, kind)
-        # Of the last kind as many as fit.
-        ways = most + 1 if kind < kinds - 1 else np.ones_like(most)
-        index = np.repeat(np.arange(len(rows)), ways)
-        count = np.arange(len(index)) - np.repeat(np.cumsum(ways) - ways, ways)
-        if kind == kinds - 1:
-            count = most
+        if kind == kinds[-1]:
+            rows, left = _add(puzzle, rows, left, kind, most)
+            break
+        index = np.repeat(np.arange(len(rows)), most + 1)
+        count = np.arange(len(index)) - np.repeat(np.cumsum(most + 1) - most - 1, most + 1)
         every = -(-len(index) // GRID)
+        whole &= every == 1
         index, count = index[::every], count[::every]
-        rows, left = rows[index], left[index] - count[:, None] * puzzle.requests[kind]
-        rows[:, kind] = count
-    more = [_most(puzzle, rows, left, limits, kind) for kind in range(kinds)]
+        rows, left = _add(puzzle, rows[index], left[index], kind, count)
+    more = [_most(puzzle, rows, left, limits, kind) for kind in kinds]
     rows = rows[np.max(more, axis=0) == 0]
-    return rows[:: -(-len(rows) // PATTERNS)]
+    every = -(-len(rows) // PATTERNS)
+    if whole and every == 1:
+        return rows
+    orders = itertools.islice(itertools.permutations(kinds), PATTERNS)
+    return np.array([*rows[::every], *(_filled(puzzle, free, limits, each) for each in orders)])
+
+
+def _filled(puzzle: Puzzle, free: IntArray, limits: IntArray, order: Sequence[int]) -> IntArray:
+    rows, left = np.zeros((1, len(limits)), np.int64), free[None, :]
+    for kind in order:
+        most = _most(puzzle, rows, left, limits, kind)
+        rows, left = _add(puzzle, rows, left, kind, most)
+    row: IntArray = rows[0]
+    return row
+
+
+def _add(
+    puzzle: Puzzle, rows: IntArray, left: IntArray, kind: int, counts: IntArray
+) -> tuple[IntArray, IntArray]:
+    """Return the patterns with (P,) tasks of the kind more, and what they leave free."""
+    rows = rows.copy()
+    rows[:, kind] += counts
+    return rows, left - counts[:, None] * puzzle.requests[kind]
 
 
 def _most(puzzle: Puzzle, rows: IntArray, left: IntArray, limits: IntArray, kind: int) -> IntArray:

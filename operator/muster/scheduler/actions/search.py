@@ -29,35 +29,51 @@ NODES: Final = 12
 STEPS, ALL_STEPS = 500, 2000
 """How many ways to spread a role are tried for one gang, and for those of a namespace in a
 cycle."""
+MIXES: Final = 64
+"""How many ways to make up the minimum of several roles are tried."""
 
 
 def place(session: Session, gang: GangState) -> bool:
     """Place what the gang lacks if a way is found, else nothing; say whether it is placed."""
+    left = [(tasks, tasks.left) for tasks in gang.tasks if tasks.left]
+    spare = gang.left - gang.need
+    if len(left) < 2 or not gang.need or spare < 0:
+        return False
+    # The roles in their order are the first to be had, before others stand in for them.
     demand = [(tasks, count) for tasks, count in gang.demand() if count]
-    if len(demand) < 2 or any(count > tasks.left for tasks, count in demand):
-        return False
-    if any(_capacity(session, tasks).sum() < count for tasks, count in demand):
-        return False
-    if session.rules.barrier(gang, demand) is not None:
-        return False
-    if any(tasks.shape.tied for tasks, _ in demand):
-        key = (__name__, gang.spec.namespace)
-        left = session.memory.setdefault(key, iter(range(ALL_STEPS)))
-        if _spread(session, gang, demand, itertools.islice(left, STEPS)):
+    if any(tasks.shape.tied for tasks, _ in left) and _try(session, gang, left):
+        return True
+    given = all(count <= tasks.left for tasks, count in demand)
+    if given and _pack(session, gang, demand, 0):
+        return True
+    return spare > 0 and _pack(session, gang, left, spare)
+
+
+def _try(session: Session, gang: GangState, left: Demand) -> bool:
+    """Place as many of the tasks as are needed, role by role."""
+    key = (__name__, gang.spec.namespace)
+    budget = session.memory.setdefault(key, iter(range(ALL_STEPS)))
+    steps = itertools.islice(budget, STEPS)
+    for mix in itertools.islice(_splits(gang.need, [count for _, count in left]), MIXES):
+        demand = [(tasks, count) for (tasks, _), count in zip(left, mix, strict=True) if count]
+        allowed = session.rules.barrier(gang, demand) is None
+        if allowed and _spread(session, gang, demand, steps):
             return True
-    return _pack(session, gang, demand)
+    return False
 
 
-def _pack(session: Session, gang: GangState, demand: Demand) -> bool:
-    """Place all roles at once; not those whose tasks look for company, volumes or evenness."""
+def _pack(session: Session, gang: GangState, demand: Demand, spare: int) -> bool:
+    """Place all of these roles at once, but for so many tasks of any that are spare.
+
+    Not if there are any that look for company, volumes or evenness.
+    """
     # What others will give back is not looked at: while some are chosen to go, each choice is
     # tried, and there are many.
     if session.room.evicting or any(map(_is_particular, demand)):
         return False
-    if diagnosis.shortage(session, list(demand)):
+    if not spare and diagnosis.shortage(session, list(demand)):
         return False
-    work = _work(session, gang)
-    riddle = _riddle(session, demand)
+    work, riddle = _work(session, gang), _riddle(session, demand, spare)
     if work <= 0 or riddle is None:
         return False
     found = packing.solve(riddle.puzzle, work)
@@ -93,9 +109,13 @@ class _Riddle:
     """K: roles whose tasks may stand for each other, and how many of each."""
 
 
-def _riddle(session: Session, demand: Demand) -> _Riddle | None:
-    """Return the puzzle of these tasks; None: it has rules that a puzzle has not."""
+def _riddle(session: Session, demand: Demand, spare: int) -> _Riddle | None:
+    """Return the puzzle of these tasks; None: there is no room, or rules that no puzzle has."""
     rooms = [_capacity(session, tasks) for tasks, _ in demand]
+    counts = [count for _, count in demand]
+    most = (min(int(room.sum()), count) for room, count in zip(rooms, counts, strict=True))
+    if sum(most) < sum(counts) - spare:
+        return None
     nodes = np.flatnonzero(np.max(rooms, axis=0))
     kinds: dict[object, list[tuple[PodSetState, int]]] = {}
     for (tasks, count), room in zip(demand, rooms, strict=True):
@@ -116,6 +136,7 @@ def _riddle(session: Session, demand: Demand) -> _Riddle | None:
         wanted=np.array([sum(count for _, count in each) for each in kinds.values()]),
         limits=limits,
         meets=apart,
+        spare=spare,
     )
     return _Riddle(puzzle, nodes, list(kinds.values()))
 
@@ -142,9 +163,12 @@ def _carry_out(session: Session, gang: GangState, riddle: _Riddle, counts: IntAr
         order = np.repeat(riddle.nodes, column)
         for tasks, count in kind:
             own, order = order[:count], order[count:]
+            if not len(own):
+                continue
             nodes, each = np.unique(own, return_counts=True)
             room = session.fit(tasks).capacity[nodes]
             lawful = not tasks.shape.tied or _legal(session, tasks, own.tolist())
+            lawful &= session.rules.barrier(gang, [(tasks, len(own))]) is None
             if (room < each).any() or not lawful:
                 session.undo(mark)
                 return False
