@@ -104,7 +104,7 @@ hostile: controlplane ## write all that a hostile tenant may, beside the jobs of
 mutants: install ## plant 40 faults, one by one, and count those that the unit tests catch
 	@$(BIN)/python tests/mutants $(MUTANTS_ARGS)
 
-oracle: install ## count gangs that could be placed and are not, against all ways and planted ones
+oracle: install ## count gangs that could be placed and are not: small clusters, planted ones
 	@$(BIN)/python tests/oracle $(ORACLE_ARGS)
 
 e2e: controlplane ## run the tests on a real API server

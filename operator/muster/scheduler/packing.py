@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -27,7 +27,7 @@ from muster.scheduler.model import CEILING, BoolArray, FloatArray, IntArray
 
 PATTERNS: Final = 512
 """How many ways to fill one node are looked at."""
-GRID: Final = 32_768
+GRID: Final = 4096
 """Among how many these are looked for."""
 STATES: Final = (32, 512, 8192)
 """How many go on from node to node: in a first try, and in the next ones if that has failed."""
@@ -120,7 +120,7 @@ class _Search:
         _, first, kinds = np.unique(
             np.hstack([free, limits]), axis=0, return_index=True, return_inverse=True
         )
-        several = [_patterns(puzzle, free[i], limits[i]) for i in first.tolist()]
+        several = list(self._fillings(puzzle, free[first], limits[first]))
         # Where there is little choice first: the states become many late, when most bounds hold.
         sizes = np.array([len(each) for each in several])[kinds.reshape(-1)]
         self._order: Final = np.lexsort((kinds.reshape(-1), sizes))
@@ -131,7 +131,7 @@ class _Search:
         self._ahead: Final = np.zeros((len(taken) + 1, taken.shape[1]))
         """(N + 1, B): what the nodes from each one on can take, and the rounding."""
         self._ahead[:-1] = np.cumsum(taken[::-1], axis=0)[::-1]
-        self._ahead += _ROUNDING + puzzle.spare * self._weights.max(axis=0)
+        self._ahead[:] += _ROUNDING + puzzle.spare * self._weights.max(axis=0)
         self._asked: Final = puzzle.wanted @ self._weights
         # The kind of which there is most is the one that is not part of a state's name.
         self._last: Final = int(puzzle.wanted.argmax())
@@ -140,11 +140,20 @@ class _Search:
         self._places: Final = np.insert(places, self._last, 0) * (int(puzzle.wanted.max()) + 1)
         self._places[self._last] = 1
 
+    def _fillings(self, puzzle: Puzzle, free: IntArray, limits: IntArray) -> Iterator[IntArray]:
+        """Yield the patterns of each node; none at all once there is no more work to be done."""
+        for each, most in zip(free, limits, strict=True):
+            rows, work = np.zeros_like(limits[:1]), STAGE
+            if self.work > 0:
+                rows, work = _patterns(puzzle, each, most)
+            self.work -= work
+            yield rows
+
     def run(self, most: int) -> list[_Step] | None:
         """Return how everything can be placed, looking at so many states behind each node."""
-        self.exhaustive = True
+        self.exhaustive = self.work > 0
         trail: list[_Step] = []
-        if (self._asked > self._ahead[0]).any():
+        if self.work <= 0 or (self._asked > self._ahead[0]).any():
             return None
         states = self._wanted[None, :]
         for stage, patterns in enumerate(self._patterns):
@@ -208,33 +217,32 @@ def _weights(shares: FloatArray) -> FloatArray:
     return np.array([*kinds, *columns, *pairs, columns.sum(axis=0)]).T
 
 
-def _patterns(puzzle: Puzzle, free: IntArray, limits: IntArray) -> IntArray:
-    """Return (P, K) the ways to fill a node that leave no room for one more task.
+def _patterns(puzzle: Puzzle, free: IntArray, limits: IntArray) -> tuple[IntArray, int]:
+    """Return (P, K) the ways to fill a node that leave no room for one more task, and the work.
 
     Of too many of them a part, evenly spread, and what comes of as many as fit of each kind in
     turn, in every order.
     """
-    kinds = range(len(limits))
-    rows, left = np.zeros((1, len(limits)), np.int64), free[None, :]
-    whole = True
-    for kind in kinds:
-        most = _most(puzzle, rows, left, limits, kind)
-        if kind == kinds[-1]:
-            rows, left = _add(puzzle, rows, left, kind, most)
-            break
-        index = np.repeat(np.arange(len(rows)), most + 1)
-        count = np.arange(len(index)) - np.repeat(np.cumsum(most + 1) - most - 1, most + 1)
-        every = -(-len(index) // GRID)
-        whole &= every == 1
-        index, count = index[::every], count[::every]
-        rows, left = _add(puzzle, rows[index], left[index], kind, count)
+    kinds, rows, left = range(len(limits)), np.zeros((1, len(limits)), np.int64), free[None, :]
+    work, every = 0, 1
+    for kind in kinds[:-1]:
+        ends = np.cumsum(_most(puzzle, rows, left, limits, kind) + 1)
+        every = max(every, -(-int(ends[-1]) // GRID))
+        ways = np.arange(0, ends[-1], every)
+        index = np.searchsorted(ends, ways, side="right")
+        starts = np.concatenate(([0], ends[:-1]))
+        rows, left = _add(puzzle, rows[index], left[index], kind, ways - starts[index])
+        work += len(rows)
+    most = _most(puzzle, rows, left, limits, kinds[-1])
+    rows, left = _add(puzzle, rows, left, kinds[-1], most)
     more = [_most(puzzle, rows, left, limits, kind) for kind in kinds]
     rows = rows[np.max(more, axis=0) == 0]
-    every = -(-len(rows) // PATTERNS)
-    if whole and every == 1:
-        return rows
-    orders = itertools.islice(itertools.permutations(kinds), PATTERNS)
-    return np.array([*rows[::every], *(_filled(puzzle, free, limits, each) for each in orders)])
+    every = max(every, -(-len(rows) // PATTERNS))
+    if every > 1:
+        orders = itertools.islice(itertools.permutations(kinds), PATTERNS)
+        filled = [_filled(puzzle, free, limits, order) for order in orders]
+        rows = np.unique(np.array([*rows[::every], *filled]), axis=0)
+    return rows, work
 
 
 def _filled(puzzle: Puzzle, free: IntArray, limits: IntArray, order: Sequence[int]) -> IntArray:
@@ -261,4 +269,5 @@ def _most(puzzle: Puzzle, rows: IntArray, left: IntArray, limits: IntArray, kind
     most = (left[:, asked] // puzzle.requests[kind, asked]).min(axis=1)
     most = np.minimum(most, limits[kind] - rows[:, kind])
     most[rows[:, puzzle.meets[kind]].any(axis=1)] = 0
-    return np.maximum(most, 0)
+    more: IntArray = np.maximum(most, 0)
+    return more
