@@ -71,7 +71,7 @@ def _pack(session: Session, gang: GangState, demand: Demand, spare: int) -> bool
     # tried, and there are many.
     if session.room.evicting or any(map(_is_particular, demand)):
         return False
-    if not spare and diagnosis.shortage(session, list(demand)):
+    if not spare and diagnosis.shortage(session, gang.demand()):
         return False
     work, riddle = _work(session, gang), _riddle(session, demand, spare)
     if work <= 0 or riddle is None:
