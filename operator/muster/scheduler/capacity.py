@@ -136,7 +136,20 @@ class Stack:
 
 
 Scorer = Callable[[Stack], FloatArray]
-"""(M,) scores, higher is better; NOWHERE forbids the node."""
+"""(M,) scores, higher is better; NOWHERE forbids a node, which then holds more than it has."""
+Some = IntArray | BoolArray | slice
+"""Nodes: (M,) positions, (N,) marks, or a slice of them."""
+ALL: Final = slice(None)
+
+
+def slots(free: IntArray, request: IntArray) -> IntArray:
+    """Return (M,) how often (R,) a request that is not all zero fits into (M, R) what is free."""
+    # Column by column, and divided by one number: many times as fast as all at once.
+    counts = [free[:, column] // int(request[column]) for column in np.flatnonzero(request)]
+    least: IntArray = counts[0]
+    for more in counts[1:]:
+        np.minimum(least, more, out=least)
+    return np.maximum(least, 0, out=least)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -164,6 +177,8 @@ class Capacity:
         self.within: Mapping[int, BoolArray] = {}
         """Shape -> (N,) where its tasks may be placed for the time being; left out: everywhere."""
         self.idle = nodes.allocatable - nodes.used
+        self.overfull: Final = bool((self.idle < 0).any())
+        """Some node holds more than it has."""
         self.load = nodes.load.copy()
         self.promised = np.zeros_like(self.idle)
         self.promises = False
@@ -240,7 +255,7 @@ class Capacity:
             self._freed[shape] = np.zeros(len(self.idle), np.int64)
         self._freed[shape][nodes] += counts
 
-    def shut(self, id_: int, shape: Shape, nodes: IntArray, *, future: bool) -> BoolArray:
+    def shut(self, id_: int, shape: Shape, nodes: Some, *, future: bool) -> BoolArray:
         """Return (M,) where a host port that the shape wants is held, now or in the end."""
         none = np.zeros(len(self.idle), np.int64)
         held = none[nodes] if shape.taken is None else shape.taken[nodes]
@@ -255,13 +270,10 @@ class Capacity:
         """Whether anything is to be evicted."""
         return self.ending is not self.nodes.releasing
 
-    def free(
-        self, nodes: IntArray | BoolArray, *, future: bool = False, lasting: bool = False
-    ) -> IntArray:
+    def free(self, nodes: Some, *, future: bool = False, lasting: bool = False) -> IntArray:
         """Return (M, R) what may be taken now, or once the pods that are ending have gone.
 
-        `nodes`: (M,) positions, or (N,) marks. `lasting`: by tasks that leave a reservation its
-        room.
+        `lasting`: by tasks that leave a reservation its room. Not to be changed.
         """
         if lasting:
             # Two moments count: there must be room now, and beside what is kept at the time for
@@ -296,15 +308,14 @@ class Fit:
         self.shape: Final = shape
         self.barred: Final = barred
         self.capacity: IntArray = np.zeros(len(barred), np.int64)
-        self.rank: FloatArray = np.full(len(barred), NOWHERE)
-        self._best = TopK(self.rank)
+        self._ranks: FloatArray = np.full(len(barred), NOWHERE)
+        self._best = TopK(self._ranks)
         self._future, self._lasting = future, lasting
         self._room = room
         self._id = shape_id
         self._scorer = scorer
         self._suits = barred == 0
-        self._columns = np.flatnonzero(shape.request)
-        self._request = shape.request[self._columns]
+        self._ranked = room.overfull
         self._seen = len(room.touched)
         self._version = room.affinity.version(shape_id)
         self._compute(np.arange(len(barred)))
@@ -328,15 +339,14 @@ class Fit:
             self._compute(nodes)
         return self
 
-    def count(self, nodes: IntArray) -> IntArray:
+    def count(self, nodes: Some) -> IntArray:
         """Return (M,) how many tasks fit on each of the nodes."""
         free = self._room.free(nodes, future=self._future, lasting=self._lasting)
         return self.hold(nodes, free)
 
-    def hold(self, nodes: IntArray, free: IntArray) -> IntArray:
+    def hold(self, nodes: Some, free: IntArray) -> IntArray:
         """Return (M,) how many tasks would fit on each of the nodes if (M, R) `free` were."""
-        free = free[:, self._columns]
-        capacity: IntArray = np.maximum((free // self._request).min(axis=1), 0)
+        capacity = slots(free, self.shape.request)
         capacity *= self._suits[nodes]
         if self.shape.ports:
             np.minimum(capacity, 1, out=capacity)
@@ -354,11 +364,23 @@ class Fit:
         """Return (M,) the rank of each node when `depth` (M,) tasks of this shape came before."""
         return self._scorer(Stack(self._room, self.shape, nodes, depth + 1, future=self._future))
 
+    @property
+    def rank(self) -> FloatArray:
+        """(N,): how well the next task would fit, NOWHERE where it would not.
+
+        Found when somebody first asks: most shapes wait without room for all of their tasks.
+        """
+        if not self._ranked:
+            self._ranked = True
+            self._order(np.arange(len(self._ranks)))
+        return self._ranks
+
     def choose(self, wanted: int) -> Picks:
         """Return nodes for up to `wanted` tasks, as if each were given its best node in turn.
 
         Equal ranks: the node that comes first by name. Shorter when the room ends.
         """
+        rank = self.rank
         if self.shape.affinity or self.shape.wants:
             return self._one_by_one(wanted)
         within = self._room.within.get(self._id)
@@ -366,7 +388,7 @@ class Fit:
             heads = self._best.first(wanted)
         else:
             inside = np.flatnonzero(within)
-            heads = inside[best(self.rank[inside], wanted)]
+            heads = inside[best(rank[inside], wanted)]
         if not len(heads):
             return Picks([], heads, heads)
         if wanted == 1:
@@ -406,14 +428,23 @@ class Fit:
         return Picks(order, nodes, depth[nodes])
 
     def _compute(self, nodes: IntArray) -> None:
-        capacity = self.count(nodes)
+        self.capacity[nodes] = self.count(ALL if len(nodes) == len(self._ranks) else nodes)
+        if self._ranked:
+            self._order(nodes)
+
+    def _order(self, nodes: IntArray) -> None:
+        """Rank (M,) nodes; what the scorer forbids is no room.
+
+        It forbids only nodes that hold more than they have. Where none does the capacities stay.
+        """
+        capacity = self.capacity[nodes]
         rank = self.score(nodes, np.zeros(len(nodes), np.int64))
         rank[capacity == 0] = NOWHERE
         capacity[rank == NOWHERE] = 0
         self.capacity[nodes] = capacity
-        self.rank[nodes] = rank
+        self._ranks[nodes] = rank
         # After few changes the best are found without a look at all nodes.
-        if len(nodes) < len(self.rank):
+        if len(nodes) < len(self._ranks):
             self._best.change(nodes)
         else:
             self._best.renew()

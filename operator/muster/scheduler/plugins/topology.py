@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from muster.api.reasons import Reason
+from muster.scheduler.capacity import slots
 from muster.scheduler.hooks import Hooks, Parsed, Region
 from muster.scheduler.model import BoolArray, FloatArray, IntArray, Refusal
 from muster.scheduler.session import Session
@@ -195,8 +196,6 @@ def _share(
 def _empty(session: Session, shape: int) -> IntArray:
     """Return (N,) how many tasks the nodes could hold if nothing ran."""
     request = session.snapshot.shapes[shape].request
-    columns = np.flatnonzero(request)
-    allocatable = session.snapshot.nodes.allocatable[:, columns]
-    capacity: IntArray = (allocatable // request[columns]).min(axis=1)
+    capacity = slots(session.snapshot.nodes.allocatable, request)
     capacity *= session.barred(shape)[0] == 0
     return capacity
