@@ -381,7 +381,12 @@ class Fit:
         Equal ranks: the node that comes first by name. Shorter when the room ends.
         """
         rank = self.rank
-        if self.shape.affinity or self.shape.wants:
+        affinity, most = self._room.affinity, wanted
+        if affinity.single(self._id):
+            # Where they only mind each other, and only on their nodes, each takes its own.
+            most = 1
+            self._pay(wanted)
+        elif self.shape.affinity or self.shape.wants:
             return self._one_by_one(wanted)
         within = self._room.within.get(self._id)
         if within is None:
@@ -391,12 +396,16 @@ class Fit:
             heads = inside[best(rank[inside], wanted)]
         if not len(heads):
             return Picks([], heads, heads)
-        if wanted == 1:
-            return Picks(heads.tolist(), heads, np.ones(1, np.int64))
+        if most == 1:
+            return Picks(heads.tolist(), np.sort(heads), np.ones(len(heads), np.int64))
         limits = np.minimum(self.capacity[heads], wanted)
         order, counts = self._merge(heads, limits, wanted)
         taken = np.array(counts, np.int64)
         return Picks(order, heads[taken > 0], taken[taken > 0])
+
+    def _pay(self, tasks: int) -> None:
+        effort = (tasks + 1) * self._room.affinity.weight(self._id)
+        self._room.effort.update(dict.fromkeys(self._room.payers, effort))
 
     def _one_by_one(self, wanted: int) -> Picks:
         """Choose where each task changes what the next one may do."""
@@ -421,8 +430,7 @@ class Fit:
             affinity.add(self._id, heads, one)
             changed = np.arange(len(left)) if affinity.fond(self._id) is not None else heads
             rank[changed] = self.score(changed, depth[changed])
-        effort = (len(order) + 1) * affinity.weight(self._id)
-        self._room.effort.update(dict.fromkeys(self._room.payers, effort))
+        self._pay(len(order))
         nodes = np.flatnonzero(depth)
         affinity.add(self._id, nodes, -depth[nodes])
         return Picks(order, nodes, depth[nodes])
