@@ -24,6 +24,11 @@ POOL: Final = 512
 """How many of the best are kept at hand."""
 
 
+Some = IntArray | BoolArray | slice
+"""Nodes: (M,) positions, (N,) marks, or a slice of them."""
+ALL: Final = slice(None)
+
+
 class TopK:
     """Positions of the best ranks: what `best` gives, without looking at all of them.
 
@@ -108,38 +113,38 @@ class Stack:
         count: IntArray,
         *,
         future: bool = False,
+        whole: bool = False,
     ) -> None:
         self.nodes: Final = nodes
         """(M,): positions."""
+        self.rows: Final[Some] = ALL if whole else nodes
+        """The same, to take rows of columns by: no copy where it is all nodes in order."""
         self._room, self._shape, self._count = room, shape, count[:, None]
         self._future = future
 
     @cached_property
     def allocatable(self) -> IntArray:
         """(M, R)."""
-        found: IntArray = self._room.nodes.allocatable[self.nodes]
+        found: IntArray = self._room.nodes.allocatable[self.rows]
         return found
 
     @property
     def used(self) -> IntArray:
         """(M, R)."""
-        room, nodes = self._room, self.nodes
-        idle = room.free(nodes, future=True) if self._future else room.idle[nodes]
+        room, rows = self._room, self.rows
+        idle = room.free(rows, future=True) if self._future else room.idle[rows]
         used: IntArray = self.allocatable - idle + self._count * self._shape.request
         return used
 
     @property
     def load(self) -> IntArray:
         """(M, 2)."""
-        load: IntArray = self._room.load[self.nodes] + self._count * self._shape.load
+        load: IntArray = self._room.load[self.rows] + self._count * self._shape.load
         return load
 
 
 Scorer = Callable[[Stack], FloatArray]
 """(M,) scores, higher is better; NOWHERE forbids a node, which then holds more than it has."""
-Some = IntArray | BoolArray | slice
-"""Nodes: (M,) positions, (N,) marks, or a slice of them."""
-ALL: Final = slice(None)
 
 
 def slots(free: IntArray, request: IntArray) -> IntArray:
@@ -362,7 +367,11 @@ class Fit:
 
     def score(self, nodes: IntArray, depth: IntArray) -> FloatArray:
         """Return (M,) the rank of each node when `depth` (M,) tasks of this shape came before."""
-        return self._scorer(Stack(self._room, self.shape, nodes, depth + 1, future=self._future))
+        return self._scorer(self._stack(nodes, depth, whole=False))
+
+    def _stack(self, nodes: IntArray, depth: IntArray, *, whole: bool) -> Stack:
+        future = self._future
+        return Stack(self._room, self.shape, nodes, depth + 1, future=future, whole=whole)
 
     @property
     def rank(self) -> FloatArray:
@@ -445,8 +454,9 @@ class Fit:
 
         It forbids only nodes that hold more than they have. Where none does the capacities stay.
         """
-        capacity = self.capacity[nodes]
-        rank = self.score(nodes, np.zeros(len(nodes), np.int64))
+        capacity, none = self.capacity[nodes], np.zeros(len(nodes), np.int64)
+        whole = len(nodes) == len(self._ranks)
+        rank = self._scorer(self._stack(nodes, none, whole=whole))
         rank[capacity == 0] = NOWHERE
         capacity[rank == NOWHERE] = 0
         self.capacity[nodes] = capacity
