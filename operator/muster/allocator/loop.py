@@ -8,6 +8,7 @@ given that somebody else has taken since. Who triggers while a cycle runs gets a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import time
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 
 from muster.allocator import binder
 from muster.allocator.binder import Binder
-from muster.allocator.cells import Causes, Quarantine, Search
+from muster.allocator.cells import Causes, Quarantine, Search, Turns
 from muster.allocator.decisionlog import DecisionLog
 from muster.allocator.dryrun import PodTrials
 from muster.allocator.eviction import Evictions, Moves
@@ -54,6 +55,8 @@ DOUBT = 5.0
 gives up what is under way when its client goes, so that moments would do."""
 BUSY_SHARE = 1.0
 """A cycle that took t seconds is followed by a pause of as long, at most a schedule period."""
+SLICE = 0.01
+"""Seconds for which others wait while a large picture is prepared."""
 NEWS_PER_SECOND = 50
 """Other numbers for the same reason are published a second later, or so late that all gangs
 together make so many writes."""
@@ -100,7 +103,7 @@ class Loop:
         effects = Effects(binder, self._metrics, self._wake)
         causes = Causes(self._metrics.unreadable)
         self.gangs = GangTracker(store.columns, kinds, effects, causes)
-        self._quarantine = Quarantine()
+        self._quarantine, self._turns = Quarantine(), Turns()
         self._evictions = Evictions(self.gangs, store.budgets, self._metrics, self._wake)
         self._pending = PendingPods(self.gangs, self._wake)
         self._moves = Moves()
@@ -189,20 +192,16 @@ class Loop:
             await self._trials.look(list(self._jobs.asks.values()))
             now = time.time()
             inputs = self.gangs.inputs(settings.gangs, now)
+        if await self._prepare(inputs):
+            now = time.time()
+            inputs = self.gangs.inputs(settings.gangs, now)
         columns, policy = self._store.columns, self._policy()
         found = self._quarantine.pass_by(inputs, now)
+        found = self._turns.pass_by(found, self._jobs.untried, now)
         seen, snapshot, decisions = await self._decide(found, policy, now)
         self._wake(self._quarantine.rest(inputs, decisions, now))
         held_back = {gang.key for gang in found if gang.refusal is NOT_NOW}
-        # A job that changed while the cycle decided may want other pods by now, of other roles or
-        # sizes: roles and indices of the decision would be read as places that they do not mean.
-        # It is left alone as a whole, as part of a gang is none; its change has triggered a cycle.
-        decisions = tuple(
-            d
-            for d in decisions
-            if d.gang not in held_back
-            and self.gangs.attempt(d.gang, self.gangs.is_as_seen, now, else_=False)
-        )
+        decisions = self._standing([d for d in decisions if d.gang not in held_back], now)
         self._waiting = len(decisions)
         self.queue_status.cycle(snapshot, decisions)
         self._carry_out(decisions, now, seen)
@@ -215,6 +214,44 @@ class Loop:
         self._wake(self._moves.next(decisions, policy, now, looked=looked))
         self._metrics.holds.set(sum(g.admitted and gangs.missing(g) > 0 for g in inputs))
         self._set_alarm()
+
+    async def _prepare(self, inputs: Sequence[GangInput]) -> bool:
+        """Take in what is new, gang by gang; say whether others had their turn in between.
+
+        After a start that is all there is: done at once it would hold up whatever else the
+        process does, its lease included.
+        """
+        columns, rules = self._store.columns, self._settings().gangs.rules
+        fresh: Sequence[GangInput] = ()
+        # Whose fault an error is the cycle finds out.
+        with contextlib.suppress(Exception):
+            fresh = columns.unknown(inputs, rules.queues(self._store.queues))
+        started, waited = time.monotonic(), False
+        for gang in fresh:
+            with contextlib.suppress(Exception):
+                columns.prepare(gang)
+            if time.monotonic() - started >= SLICE:
+                await asyncio.sleep(0)
+                started, waited = time.monotonic(), True
+        return waited
+
+    def _standing(self, decisions: Sequence[Decision], now: float) -> tuple[Decision, ...]:
+        """Return those decisions that may be carried out.
+
+        A job that changed while the cycle decided may want other pods by now, of other roles or
+        sizes: roles and indices of the decision would be read as places that they do not mean.
+        It is left alone as a whole, as part of a gang is none; its change has triggered a cycle.
+        """
+        untried, is_as_seen = self._jobs.untried, self.gangs.is_as_seen
+        vain = [
+            d
+            for d in decisions
+            if not self.gangs.attempt(d.gang, is_as_seen, now, else_=False) or d.gang in untried
+        ]
+        self._wake(self._turns.had([d.gang for d in vain if _takes_room(d)], now))
+        # Who would have made room for one of these stays where he is.
+        left = {d.gang for d in vain} | {it.gang for d in vain for it in d.evictions}
+        return tuple(d for d in decisions if d.gang not in left)
 
     async def _decide(
         self, inputs: Sequence[GangInput], policy: Policy, now: float
@@ -376,3 +413,9 @@ class Loop:
         facts = self.gangs.facts_then(gang)
         task = None if facts is None else facts.task(role, index)
         return "" if task is None else task[0]
+
+
+def _takes_room(decision: Decision) -> bool:
+    """Say whether others did not get what the gang was to have."""
+    reserved = decision.verdict.state is GangPhase.RESERVED
+    return reserved or bool(decision.placements or decision.evictions)
