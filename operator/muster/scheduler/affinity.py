@@ -220,15 +220,18 @@ class _Tally:
         """Add (M,) amounts to the domains of (M,) nodes, or to what is going of them."""
         domain, counted = self.term.domain[nodes], self.term.counted
         real = domain >= 0 if counted is None else (domain >= 0) & counted[nodes]
-        # Copied late: most terms are of gangs that wait, and as long as there are domains.
-        if leaving and self.going is None:
-            self.going = np.zeros_like(self.counts)
-        elif leaving and self.going is self.term.going:
-            self.going = self.going.copy()
-        elif self.counts is self.term.counts and not leaving:
+        # Copied late: most terms are of gangs that wait, and are as long as there are domains.
+        if leaving:
+            if self.going is None:
+                self.going = np.zeros_like(self.counts)
+            elif self.going is self.term.going:
+                self.going = self.going.copy()
+        elif self.counts is self.term.counts:
             self.counts = self.counts.copy()
         self.empty = False
-        np.add.at(self.going if leaving else self.counts, domain[real], amounts[real])
+        to = self.going if leaving else self.counts
+        assert to is not None
+        np.add.at(to, domain[real], amounts[real])
 
 
 class AffinityState:

@@ -156,7 +156,8 @@ def _free(session: Session, suits: BoolArray) -> FloatArray:
 
     def free() -> FloatArray:
         room = np.maximum(session.room.free(suits), 0)
-        return room.sum(axis=0, dtype=np.float64)
+        total: FloatArray = room.sum(axis=0, dtype=np.float64)
+        return total
 
     return session.remember(("free", session.room.state, suits.tobytes()), free)
 
