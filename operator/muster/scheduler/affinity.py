@@ -203,8 +203,8 @@ class _Tally:
     """(D,): the part of `counts` that is ending, or is to be evicted; None: nothing."""
     domains: IntArray
     """EVEN: those that have a node whose pods count."""
-    empty: bool
-    """Nothing counts in any domain."""
+    total: int
+    """The sum of `counts`."""
 
     def holds(self, *, future: bool) -> IntArray:
         """Return (D,) what the domains hold now, or once all that is going has gone."""
@@ -226,9 +226,10 @@ class _Tally:
                 self.going = np.zeros_like(self.counts)
             elif self.going is self.term.going:
                 self.going = self.going.copy()
-        elif self.counts is self.term.counts:
-            self.counts = self.counts.copy()
-        self.empty = False
+        else:
+            if self.counts is self.term.counts:
+                self.counts = self.counts.copy()
+            self.total += int(amounts[real].sum())
         to = self.going if leaving else self.counts
         assert to is not None
         np.add.at(to, domain[real], amounts[real])
@@ -310,7 +311,7 @@ class AffinityState:
         Unlike the other terms, it cannot become true by placing more.
         """
         tallies = self._tallies.get(shape, ())
-        away = (tally for tally in tallies if tally.term.link is Link.APART and not tally.empty)
+        away = (tally for tally in tallies if _matters(tally) and tally.term.link is Link.APART)
         marks = [_free(tally, future=future) for tally in away]
         served = self.stock.open(shape)
         marks += [] if served is None else [served]
@@ -376,8 +377,7 @@ def _tally(term: AffinityTerm) -> _Tally:
     if term.counted is not None:
         real &= term.counted
     domains = np.unique(term.domain[real]) if term.link is Link.EVEN else np.array([], np.int64)
-    empty = term.going is None and not term.counts.any()
-    return _Tally(term, term.counts, term.going, domains, empty)
+    return _Tally(term, term.counts, term.going, domains, int(term.counts.sum()))
 
 
 def _near(tallies: tuple[_Tally, ...], *, future: bool) -> BoolArray | None:
@@ -395,7 +395,7 @@ def _near(tallies: tuple[_Tally, ...], *, future: bool) -> BoolArray | None:
 def _matters(tally: _Tally) -> bool:
     """Say whether the term may keep the next task from some node, company apart."""
     link = tally.term.link
-    return link is Link.EVEN or (link is Link.APART and not tally.empty)
+    return link is Link.EVEN or (link is Link.APART and tally.total > 0)
 
 
 def _is_by_node(term: AffinityTerm) -> bool:
