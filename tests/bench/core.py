@@ -24,7 +24,14 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np  # noqa: E402
 
-from builders_scheduler import make_gang, make_node, make_pod, make_queue, make_role  # noqa: E402
+from builders_scheduler import (  # noqa: E402
+    make_gang,
+    make_node,
+    make_pod,
+    make_queue,
+    make_role,
+    make_template,
+)
 from muster.cluster.assemble import assemble  # noqa: E402
 from muster.cluster.gangs import GangInput, QueueInput  # noqa: E402
 from muster.cluster.nodes import parse_node  # noqa: E402
@@ -47,6 +54,17 @@ RACKS = policy.parse(
         ]
     }
 )
+REQUIRED = policy.parse(
+    {
+        "tiers": [
+            *(
+                {"plugins": [{"name": option.name} for option in tier]}
+                for tier in policy.DEFAULT.tiers
+            ),
+            {"plugins": [{"name": "topology", "arguments": {"topology.required": "rack"}}]},
+        ]
+    }
+)
 DEFRAGMENT = policy.parse({"actions": "allocate, backfill, defragment"})
 PREEMPT = policy.parse({"actions": "allocate, backfill, preempt"})
 
@@ -60,6 +78,8 @@ class Case:
     prepare: Callable[[], Callable[[], int]]
     """Gives a function that does the work once and returns how many pods it placed."""
     runs: int = 5
+    was: float | None = None
+    """What it took, in ms, before it was made fit for large clusters."""
 
 
 def cluster(nodes: int) -> ClusterColumns:
@@ -225,6 +245,92 @@ def moving(nodes: int) -> Callable[[], Callable[[], int]]:
     return prepare
 
 
+def distinct(count: int, wanted: int, first: int = 40_000) -> list[GangInput]:
+    """Return gangs of as many shapes."""
+    return [
+        make_gang(
+            key=f"team/{i:05}",
+            created=float(i),
+            roles=[make_role(replicas=wanted, cpu=16, memory=f"{first + i}Mi")],
+        )
+        for i in range(count)
+    ]
+
+
+def shapes(nodes: int, count: int) -> Callable[[], Callable[[], int]]:
+    """Measure one cycle over gangs that wait, each of another shape."""
+
+    def prepare() -> Callable[[], int]:
+        several = distinct(count, 3 * nodes)
+        snapshot = assemble(cluster(nodes), several, QUEUES, 0.0)
+        return lambda: sum(len(d.placements) for d in cycle.schedule(snapshot, policy.DEFAULT))
+
+    return prepare
+
+
+def first(nodes: int, count: int) -> Callable[[], Callable[[], int]]:
+    """Measure a snapshot in which as many shapes are new."""
+
+    def prepare() -> Callable[[], int]:
+        columns, runs = cluster(nodes), itertools.count(1)
+
+        def work() -> int:
+            several = distinct(count, 1, 40_000 * next(runs))
+            return len(assemble(columns, several, QUEUES, 0.0).shapes) - count
+
+        return work
+
+    return prepare
+
+
+def apart(nodes: int, count: int) -> Callable[[], Callable[[], int]]:
+    """Measure snapshot and cycle for gangs of eight whose pods each keep a node to themselves."""
+    host = "kubernetes.io/hostname"
+
+    def gang(i: int) -> GangInput:
+        like = {"labelSelector": {"matchLabels": {"job": f"{i}"}}, "topologyKey": host}
+        rule = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [like]}}
+        template = make_template(labels={"job": f"{i}"}, cpu=1, affinity=rule)
+        role = make_role(replicas=8, template=template, namespace=f"team-{i % 100}")
+        return make_gang(key=f"team-{i % 100}/{i:05}", created=float(i), roles=[role])
+
+    def prepare() -> Callable[[], int]:
+        columns = ClusterColumns()
+        for i in range(nodes):
+            name = f"node-{i:05}"
+            columns.node_changed(None, parse_node(make_node(name=name, labels={host: name})))
+        several = [gang(i) for i in range(count)]
+
+        def work() -> int:
+            snapshot = assemble(columns, several, QUEUES, 0.0)
+            return sum(len(d.placements) for d in cycle.schedule(snapshot, policy.DEFAULT))
+
+        return work
+
+    return prepare
+
+
+def cramped(nodes: int, count: int) -> Callable[[], Callable[[], int]]:
+    """Measure one cycle over gangs of which each role fits a rack, and both together none."""
+
+    def gang(i: int) -> GangInput:
+        roles = [
+            make_role(role="ps", replicas=20, cpu=12),
+            make_role(replicas=52 + i % 3, cpu=8, memory=f"{i}Mi"),
+        ]
+        return make_gang(key=f"team/{i:05}", created=float(i), roles=roles)
+
+    def prepare() -> Callable[[], int]:
+        columns = cluster(nodes)
+        for i in range(nodes):
+            pod = make_pod(name=f"run-{i}", node=f"node-{i:05}", cpu=4 if i % 2 else 20)
+            columns.pod_changed(None, parse_use(pod))
+        snapshot = assemble(columns, [gang(i) for i in range(count)], QUEUES, 0.0)
+        return lambda: sum(len(d.placements) for d in cycle.schedule(snapshot, REQUIRED))
+
+    return prepare
+
+
 def idle(nodes: int, pods: int) -> Callable[[], Callable[[], int]]:
     """Measure snapshot and cycle when nothing waits."""
 
@@ -267,6 +373,10 @@ CASES: Sequence[Case] = (
     Case("10,000 nodes, 100,000 running, a reservation", 50, reserved(10_000, 100_000)),
     Case("10,000 nodes, 100,000 running, evicts for 512", 500, preempting(10_000, 100_000), 3),
     Case("1,000 nodes in pieces, gangs that move", 150, moving(1000), 3),
+    Case("10,000 nodes, 1,000 shapes that wait", 500, shapes(10_000, 1000), 3, 3600),
+    Case("10,000 nodes, 1,000 shapes that are new", 2000, first(10_000, 1000), 3, 8000),
+    Case("10,000 nodes, 1,000 gangs that keep apart", 1000, apart(10_000, 1000), 3, 5000),
+    Case("10,000 nodes, 200 that fit no rack", 500, cramped(10_000, 200), 2, 8000),
     Case("10,000 nodes, 100,000 running, nothing waits", 5, idle(10_000, 100_000)),
     Case("1,000 pods come and go (2,000 events)", 200, events(1000, 1000)),
 )
@@ -290,6 +400,7 @@ def measure(case: Case) -> dict[str, object]:
         "median": statistics.median(times),
         "cpu": statistics.median(cpu),
         "target": case.target,
+        "was": case.was,
     }
 
 
@@ -338,7 +449,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument("--only", default="", help="only cases whose name contains this")
     options = parser.parse_args()
-    heads = ("placed", "least ms", "median", "cpu", "target")
+    heads = ("placed", "least ms", "median", "cpu", "target", "was")
     print(f"{'pure core, one thread':48}", *(f"{head:>8}" for head in heads))
     rows = []
     for case in CASES:
@@ -346,7 +457,8 @@ def main() -> None:
             row = measure(case)
             rows.append(row)
             figures = (row["least"], row["median"], row["cpu"], case.target)
-            print(f"{case.name:48} {row['placed']:>8}", *(f"{ms:8.1f}" for ms in figures))
+            was = "" if case.was is None else f"{case.was:8.1f}"
+            print(f"{case.name:48} {row['placed']:>8}", *(f"{ms:8.1f}" for ms in figures), was)
     for name, exponent in GROWTH.items():
         if options.only in name:
             rows.append({"case": f"exponent of time in {name}", "exponent": exponent()})

@@ -143,6 +143,7 @@ SCHEDULER: Final = (
                 "np.maximum((free // self._request).max(axis=1), 0)",
             )
         ],
+        [("np.minimum(least, more, out=least)", "np.maximum(least, more, out=least)")],
     ),
     _fault(
         "the youngest gang goes first",

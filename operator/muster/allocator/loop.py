@@ -8,6 +8,7 @@ given that somebody else has taken since. Who triggers while a cycle runs gets a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import time
@@ -54,6 +55,8 @@ DOUBT = 5.0
 gives up what is under way when its client goes, so that moments would do."""
 BUSY_SHARE = 1.0
 """A cycle that took t seconds is followed by a pause of as long, at most a schedule period."""
+SLICE = 0.01
+"""Seconds for which others wait while a large picture is prepared."""
 NEWS_PER_SECOND = 50
 """Other numbers for the same reason are published a second later, or so late that all gangs
 together make so many writes."""
@@ -189,6 +192,9 @@ class Loop:
             await self._trials.look(list(self._jobs.asks.values()))
             now = time.time()
             inputs = self.gangs.inputs(settings.gangs, now)
+        if await self._prepare(inputs):
+            now = time.time()
+            inputs = self.gangs.inputs(settings.gangs, now)
         columns, policy = self._store.columns, self._policy()
         found = self._quarantine.pass_by(inputs, now)
         found = self._turns.pass_by(found, self._jobs.untried, now)
@@ -208,6 +214,26 @@ class Loop:
         self._wake(self._moves.next(decisions, policy, now, looked=looked))
         self._metrics.holds.set(sum(g.admitted and gangs.missing(g) > 0 for g in inputs))
         self._set_alarm()
+
+    async def _prepare(self, inputs: Sequence[GangInput]) -> bool:
+        """Take in what is new, gang by gang; say whether others had their turn in between.
+
+        After a start that is all there is: done at once it would hold up whatever else the
+        process does, its lease included.
+        """
+        columns, rules = self._store.columns, self._settings().gangs.rules
+        fresh: Sequence[GangInput] = ()
+        # Whose fault an error is the cycle finds out.
+        with contextlib.suppress(Exception):
+            fresh = columns.unknown(inputs, rules.queues(self._store.queues))
+        started, waited = time.monotonic(), False
+        for gang in fresh:
+            with contextlib.suppress(Exception):
+                columns.prepare(gang)
+            if time.monotonic() - started >= SLICE:
+                await asyncio.sleep(0)
+                started, waited = time.monotonic(), True
+        return waited
 
     def _standing(self, decisions: Sequence[Decision], now: float) -> tuple[Decision, ...]:
         """Return those decisions that may be carried out.

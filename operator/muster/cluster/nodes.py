@@ -8,7 +8,7 @@ event; nodes are rows in slots that are given to the next node when theirs has g
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -303,6 +303,29 @@ def _capped(amounts: IntArray, more: Sequence[int]) -> IntArray:
     return np.minimum(amounts + np.array([min(each, CEILING) for each in more], np.int64), CEILING)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Groups:
+    """Nodes, M of them, in groups."""
+
+    slots: IntArray
+    """(M,)"""
+    numbers: IntArray
+    """(M,): the group of each."""
+    examples: Sequence[NodeView]
+    """A node of each group, in the order of the first of each."""
+
+
+def _sight(
+    view: NodeView, values: Iterable[str], presence: Iterable[str], *, names: bool
+) -> Hashable:
+    """Return what is seen of a node by who looks at these labels, or whether there are any."""
+    return (
+        *(view.ready, view.unreadable, view.unschedulable, view.taints, names and view.name),
+        *(view.labels.get(label) for label in values),
+        *(label in view.labels for label in presence),
+    )
+
+
 class NodeColumns:
     """Allocatable, used, releasing and load of every node, by slot."""
 
@@ -319,10 +342,12 @@ class NodeColumns:
         """By node; it is not in the arrays."""
         self._order: tuple[tuple[str, ...], Mapping[str, int], IntArray] | None = None
         self._fixed: Nodes | None = None
+        self._alike: dict[Hashable, Groups] = {}
 
     def put(self, view: NodeView) -> int:
         """Take in a node and return its slot; a new one has nothing used."""
         self._fixed = None
+        self._alike.clear()
         self._vocabulary.offer(view.allocatable)
         slot = self.slots.get(view.name)
         if slot is None:
@@ -343,6 +368,7 @@ class NodeColumns:
             array[slot] = 0
         self._free.append(slot)
         self._order = self._fixed = None
+        self._alike.clear()
 
     def begin(self) -> None:
         """Give all nodes their columns anew, with nothing in use."""
@@ -378,6 +404,28 @@ class NodeColumns:
             slots = np.array([self.slots[name] for name in names], np.int64)
             self._order = (names, index, slots)
         return self._order
+
+    def alike(self, values: frozenset[str], presence: frozenset[str], *, names: bool) -> Groups:
+        """Return the nodes in groups within which all are the same to whoever looks at these.
+
+        `values`, `presence`: labels of which the value matters, and whether there is any. `names`:
+        the name matters.
+        """
+        key = (values, presence, names)
+        if key not in self._alike:
+            views = [self.views[name] for name in self.slots]
+            numbers: dict[Hashable, int] = {}
+            found = [
+                numbers.setdefault(_sight(view, values, presence, names=names), len(numbers))
+                for view in views
+            ]
+            examples = dict(zip(reversed(found), reversed(views), strict=True))
+            self._alike[key] = Groups(
+                np.fromiter(self.slots.values(), np.int64, len(views)),
+                np.array(found, np.int64),
+                [examples[number] for number in range(len(numbers))],
+            )
+        return self._alike[key]
 
     def bear(self, use: PodUse, sign: int) -> bool:
         """Count a pod of a known node (sign 1, or -1) apart, if it is to be; say whether it is."""
@@ -442,8 +490,12 @@ class ShapeRow:
         self._alike: dict[_State, int] = {}
         self._plain = not (shape.selector or shape.affinity is not None or shape.node_name)
         self._keys = tuple(dict.fromkeys(term.key for term in shape.ties))
-        for name, slot in nodes.slots.items():
-            self._set(slot, nodes.views[name])
+        groups = _groups(shape, nodes)
+        codes = [self.code(barrier(shape, node)) for node in groups.examples]
+        self.barred[groups.slots] = np.array(codes, np.int16)[groups.numbers]
+        if self.preferred is not None:
+            liked = [preference(shape, node) for node in groups.examples]
+            self.preferred[groups.slots] = np.array(liked, np.float64)[groups.numbers]
 
     def put(self, slot: int, node: NodeView) -> None:
         """Look at a node that is new or has changed."""
@@ -473,6 +525,15 @@ class ShapeRow:
         if code is None:
             code = self._alike[state] = self.code(barrier(self.shape, node))
         self.barred[slot] = code
+
+
+def _groups(shape: PodShape, nodes: NodeColumns) -> Groups:
+    """Return the nodes in groups that are the same to the shape."""
+    terms = [*(shape.affinity or ()), *(term for _, term in shape.preferred)]
+    values = {key for key, _ in shape.selector} | {e.key for term in terms for e in term.labels}
+    ties = frozenset(term.key for term in shape.ties if term.link in _MISSING)
+    names = bool(shape.node_name) or any(term.fields for term in terms)
+    return nodes.alike(frozenset(values), ties, names=names)
 
 
 def grown(array: np.ndarray, shape: Sequence[int]) -> np.ndarray:

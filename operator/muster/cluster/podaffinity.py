@@ -118,6 +118,7 @@ class PodAffinity:
         self.counts: Final = TermCounts()
         self._nodes = nodes
         self._domains: dict[str, tuple[IntArray, int]] = {}
+        self._zeros: IntArray = np.zeros(0, np.int64)
         self._index: dict[tuple[str, str], list[PodAffinityTerm]] = {}
         self._loose: list[PodAffinityTerm] = []
         self._judged: dict[tuple[PodShape, PodAffinityTerm], BoolArray] = {}
@@ -250,18 +251,18 @@ class PodAffinity:
             alone = term.link is Link.EVEN and not term.who.pods
             counted = self._counted(shape, term) if term.link is Link.EVEN else None
             domain, size = self._domain(term.key)
-            counts = np.zeros(size, np.int64)
+            counts, weight = self._nothing(size), term.weight or 1
             going: IntArray | None = None
             friends: set[int] = set()
             if not alone:
                 who = tuple(part.who for part in parts)
                 staying = term.link is Link.EVEN
                 answer = self._ask(Question(who, staying=staying), pods)
-                counts = self._sum(answer, domain, size, counted) * (term.weight or 1)
+                counts = self._sum(answer, domain, size, counted, weight)
                 if self.counts.ending and not staying:
                     answer = self._ask(Question(who, staying=True), pods)
                     # What goes is what is missing among those that stay.
-                    going = counts - self._sum(answer, domain, size, counted) * (term.weight or 1)
+                    going = counts - self._sum(answer, domain, size, counted, weight)
                 # Shapes whose own placements in this cycle change the counts.
                 friends = set.intersection(*(set(meant.get(part, ())) for part in parts))
             yield AffinityTerm(
@@ -269,7 +270,7 @@ class PodAffinity:
                 domain=domain,
                 counts=counts,
                 text=TEXTS[term.link],
-                adds=dict.fromkeys(friends, term.weight or 1),
+                adds=dict.fromkeys(friends, weight),
                 itself=int(profile.issuperset(parts)),
                 counted=counted,
                 skew=term.skew,
@@ -325,16 +326,30 @@ class PodAffinity:
         return marks
 
     def _sum(
-        self, by_node: Mapping[str, int], domain: IntArray, size: int, counted: BoolArray | None
+        self,
+        by_node: Mapping[str, int],
+        domain: IntArray,
+        size: int,
+        counted: BoolArray | None,
+        weight: int = 1,
     ) -> IntArray:
+        if not by_node:
+            return self._nothing(size)
         _, index, _ = self._nodes.order()
         places = [(index[node], amount) for node, amount in by_node.items() if node in index]
         nodes = np.array([node for node, _ in places], np.int64)
-        amounts = np.array([amount for _, amount in places], np.int64)
+        amounts = np.array([amount * weight for _, amount in places], np.int64)
         real = domain[nodes] >= 0 if counted is None else (domain[nodes] >= 0) & counted[nodes]
         sums = np.zeros(size, np.int64)
         np.add.at(sums, domain[nodes][real], amounts[real])
         return sums
+
+    def _nothing(self, size: int) -> IntArray:
+        """Return (D,) zeros, the same for all: each of many terms is as long as the cluster."""
+        if len(self._zeros) != size:
+            self._zeros = np.zeros(size, np.int64)
+            self._zeros.flags.writeable = False
+        return self._zeros
 
 
 def _waits(pod_set: PodSet) -> bool:

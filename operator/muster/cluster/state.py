@@ -63,15 +63,23 @@ class Tenants:
         `index`: node -> position; nodes that are not in it are left out. Gangs whose object is
         the one of last time cost nothing.
         """
-        # Positions shift when nodes come or go: `NodeColumns.order` makes a new index then only.
-        if index is not self._index:
-            self._rows, self._index, self._last = {}, index, None
+        self._follow(index)
         tenants = tuple(gang for gang, _ in holders)
         if self._last is None or self._last.gangs != tenants:
             rows = [self._of(gang, roles) for gang, roles in holders]
             self._rows = {row.gang.key: row for row in rows}
             self._last = self._joined(tenants, rows)
         return self._last
+
+    def prepare(self, gang: Gang, roles: Sequence[RoleInput], index: Mapping[str, int]) -> None:
+        """Find out already what a gang holds of which the next `freeze` will ask."""
+        self._follow(index)
+        self._rows[gang.key] = self._of(gang, roles)
+
+    def _follow(self, index: Mapping[str, int]) -> None:
+        # Positions shift when nodes come or go: `NodeColumns.order` makes a new index then only.
+        if index is not self._index:
+            self._rows, self._index, self._last = {}, index, None
 
     def _of(self, gang: Gang, roles: Sequence[RoleInput]) -> _Rows:
         known = self._rows.get(gang.key)
@@ -323,6 +331,33 @@ class ClusterColumns:
         spaces = dict(self._affinity.counts.spaces)
         return list(self._nodes.views.values()), list(self._uses.values()), spaces
 
+    def unknown(
+        self, gangs: Sequence[GangInput], queues: Sequence[QueueInput]
+    ) -> Sequence[GangInput]:
+        """Return those of the gangs that the next `freeze` has to take in, for `prepare`."""
+        self._learn(gangs, queues)
+        return [gang for gang in gangs if not self._is_known(gang)]
+
+    def prepare(self, gang: GangInput) -> None:
+        """Do already what the next `freeze` would do for a gang that is `unknown`.
+
+        Whatever changes until then, nothing depends on it: what was made is kept up to date like
+        all else, and what is lacking is made then.
+        """
+        # With a column more all vectors made so far are of no use.
+        if len(self._vocabulary.names) != self._width:
+            return
+        known = self._gang(gang)
+        self._tenants.prepare(known.gang, gang.roles, self._nodes.order()[1])
+        for id_, shape in known.shapes:
+            self._row(id_, shape)
+
+    def _is_known(self, gang: GangInput) -> bool:
+        # By identity, not equality: inputs are frozen and made anew only on a change, and to
+        # compare ten thousand gangs field by field would cost more than the cycle.
+        known = self._gangs.get(gang.key)
+        return known is not None and known.source is gang
+
     def freeze(
         self, gangs: Sequence[GangInput], queues: Sequence[QueueInput], *, movable: bool
     ) -> Frozen:
@@ -433,10 +468,7 @@ class ClusterColumns:
         if not self._width:
             self._gangs.clear()
         for gang in gangs:
-            known = self._gangs.get(gang.key)
-            # By identity, not equality: inputs are frozen and made anew only on a change, and to
-            # compare ten thousand gangs field by field would cost more than the cycle.
-            if known is None or known.source is not gang:
+            if not self._is_known(gang):
                 self._vocabulary.learn(_sorted(gang.min_resources))
                 for role in gang.roles:
                     self._vocabulary.learn(role.shape.requests)
@@ -545,8 +577,7 @@ class ClusterColumns:
         return limits
 
     def _shape(self, id_: int, source: PodShape) -> Shape:
-        row = self._rows.pop(id_, None) or ShapeRow(source, self._nodes)
-        self._rows[id_] = row  # the last one is the youngest
+        row = self._row(id_, source)
         frozen = self._frozen.get(id_)
         _, index, slots = self._nodes.order()
         if frozen is None:
@@ -571,6 +602,11 @@ class ClusterColumns:
             return frozen
         taken, ending = self._ports.taken(source.ports, index)
         return replace(frozen, taken=taken, ending=ending, affinity=terms)
+
+    def _row(self, id_: int, source: PodShape) -> ShapeRow:
+        row = self._rows.pop(id_, None) or ShapeRow(source, self._nodes)
+        self._rows[id_] = row  # the last one is the youngest
+        return row
 
     def _prune(self, wanted: Mapping[int, PodShape]) -> None:
         for id_ in list(self._rows)[: -len(wanted) - IDLE_SHAPES]:

@@ -198,17 +198,18 @@ class _Tally:
 
     term: AffinityTerm
     counts: IntArray
-    """(D,)"""
-    going: IntArray
-    """(D,): the part of `counts` that is ending, or is to be evicted."""
+    """(D,): the term's until the first change."""
+    going: IntArray | None
+    """(D,): the part of `counts` that is ending, or is to be evicted, less what is promised where
+    that is no neighbour until it is there; None: nothing."""
     domains: IntArray
     """EVEN: those that have a node whose pods count."""
-    coming: IntArray
-    """(D,): what is promised, where that is no neighbour until it is there."""
+    total: int
+    """The sum of `counts`."""
 
     def holds(self, *, future: bool) -> IntArray:
         """Return (D,) what the domains hold now, or once all that is going or coming has."""
-        return self.counts - self.going + self.coming if future else self.counts
+        return self.counts - self.going if future and self.going is not None else self.counts
 
     def here(self, *, future: bool = False) -> IntArray:
         """Return (N,) what the domain of each node holds; 0 without a domain."""
@@ -216,10 +217,22 @@ class _Tally:
         found: IntArray = np.where(self.term.domain < 0, 0, counts[self.term.domain])
         return found
 
-    def add(self, to: IntArray, nodes: IntArray, amounts: IntArray) -> None:
-        """Add (M,) amounts to the domains of (M,) nodes, in one of the two (D,) columns."""
+    def add(self, nodes: IntArray, amounts: IntArray, *, leaving: bool) -> None:
+        """Add (M,) amounts to the domains of (M,) nodes, or to what is going of them."""
         domain, counted = self.term.domain[nodes], self.term.counted
         real = domain >= 0 if counted is None else (domain >= 0) & counted[nodes]
+        # Copied late: most terms are of gangs that wait, and are as long as there are domains.
+        if leaving:
+            if self.going is None:
+                self.going = np.zeros_like(self.counts)
+            elif self.going is self.term.going:
+                self.going = self.going.copy()
+        else:
+            if self.counts is self.term.counts:
+                self.counts = self.counts.copy()
+            self.total += int(amounts[real].sum())
+        to = self.going if leaving else self.counts
+        assert to is not None
         np.add.at(to, domain[real], amounts[real])
 
 
@@ -273,8 +286,8 @@ class AffinityState:
         self.attached.add(shape, nodes, counts, leaving=leaving)
         for owner, tally, amount in self._counted_by.get(shape, ()):
             late = promised and tally.term.link not in _ALLOWED
-            column = tally.going if leaving else tally.coming if late else tally.counts
-            tally.add(column, nodes, counts * amount)
+            change = -counts * amount if late else counts * amount
+            tally.add(nodes, change, leaving=leaving or late)
             self._versions[owner] += 1
 
     def weight(self, shape: int) -> int:
@@ -309,7 +322,7 @@ class AffinityState:
         near = _near(tallies, future=future)
         served = self.stock.open(shape)
         marks = [each for each in (near, served) if each is not None]
-        strict = (tally for tally in tallies if tally.term.link in _ALLOWED)
+        strict = (tally for tally in tallies if _matters(tally))
         marks += [_ALLOWED[tally.term.link](tally, future=future) for tally in strict]
         room = self.attached.room(shape, future=future)
         marks += [] if room is None else [room > 0]
@@ -321,10 +334,20 @@ class AffinityState:
         Unlike the other terms, it cannot become true by placing more.
         """
         tallies = self._tallies.get(shape, ())
-        marks = [_free(tally, future=future) for tally in tallies if tally.term.link is Link.APART]
+        away = (tally for tally in tallies if _matters(tally) and tally.term.link is Link.APART)
+        marks = [_free(tally, future=future) for tally in away]
         served = self.stock.open(shape)
         marks += [] if served is None else [served]
         return _all(marks) if marks else None
+
+    def single(self, shape: int) -> bool:
+        """Say whether its tasks mind each other alone, and only on the node itself."""
+        if self.stock.knows(shape):
+            return False
+        terms = [tally.term for tally in self._tallies.get(shape, ())]
+        own = [term for term in terms if term.adds.get(shape)]
+        apart = all(term.link is Link.APART for term in terms)
+        return apart and bool(own) and all(map(_is_by_node, own))
 
     def barred(self, shape: int) -> tuple[CodeArray, tuple[str, ...]] | None:
         """Return (N,) 0 where the next task may go, else 1 + the position of the reason."""
@@ -377,8 +400,7 @@ def _tally(term: AffinityTerm) -> _Tally:
     if term.counted is not None:
         real &= term.counted
     domains = np.unique(term.domain[real]) if term.link is Link.EVEN else np.array([], np.int64)
-    going = np.zeros_like(term.counts) if term.going is None else term.going.copy()
-    return _Tally(term, term.counts.copy(), going, domains, np.zeros_like(term.counts))
+    return _Tally(term, term.counts, term.going, domains, int(term.counts.sum()))
 
 
 def _near(tallies: tuple[_Tally, ...], *, future: bool) -> BoolArray | None:
@@ -391,6 +413,18 @@ def _near(tallies: tuple[_Tally, ...], *, future: bool) -> BoolArray | None:
     else:
         marks = [tally.here(future=future) > 0 for tally in near]
     return _all(marks)
+
+
+def _matters(tally: _Tally) -> bool:
+    """Say whether the term may keep the next task from some node, company apart."""
+    link = tally.term.link
+    return link is Link.EVEN or (link is Link.APART and tally.total > 0)
+
+
+def _is_by_node(term: AffinityTerm) -> bool:
+    """Say whether each node is a domain."""
+    real = term.domain[term.domain >= 0]
+    return len(real) == len(term.domain) and int(np.bincount(real, minlength=1).max()) == 1
 
 
 def _all(marks: list[BoolArray]) -> BoolArray:

@@ -24,6 +24,11 @@ POOL: Final = 512
 """How many of the best are kept at hand."""
 
 
+Some = IntArray | BoolArray | slice
+"""Nodes: (M,) positions, (N,) marks, or a slice of them."""
+ALL: Final = slice(None)
+
+
 class TopK:
     """Positions of the best ranks: what `best` gives, without looking at all of them.
 
@@ -108,35 +113,48 @@ class Stack:
         count: IntArray,
         *,
         future: bool = False,
+        whole: bool = False,
     ) -> None:
         self.nodes: Final = nodes
         """(M,): positions."""
+        self.rows: Final[Some] = ALL if whole else nodes
+        """The same, to take rows of columns by: no copy where it is all nodes in order."""
         self._room, self._shape, self._count = room, shape, count[:, None]
         self._future = future
 
     @cached_property
     def allocatable(self) -> IntArray:
         """(M, R)."""
-        found: IntArray = self._room.nodes.allocatable[self.nodes]
+        found: IntArray = self._room.nodes.allocatable[self.rows]
         return found
 
     @property
     def used(self) -> IntArray:
         """(M, R)."""
-        room, nodes = self._room, self.nodes
-        idle = room.free(nodes, future=True) if self._future else room.idle[nodes]
+        room, rows = self._room, self.rows
+        idle = room.free(rows, future=True) if self._future else room.idle[rows]
         used: IntArray = self.allocatable - idle + self._count * self._shape.request
         return used
 
     @property
     def load(self) -> IntArray:
         """(M, 2)."""
-        load: IntArray = self._room.load[self.nodes] + self._count * self._shape.load
+        load: IntArray = self._room.load[self.rows] + self._count * self._shape.load
         return load
 
 
 Scorer = Callable[[Stack], FloatArray]
-"""(M,) scores, higher is better; NOWHERE forbids the node."""
+"""(M,) scores, higher is better; NOWHERE forbids a node, which then holds more than it has."""
+
+
+def slots(free: IntArray, request: IntArray) -> IntArray:
+    """Return (M,) how often (R,) a request that is not all zero fits into (M, R) what is free."""
+    # Column by column, and divided by one number: many times as fast as all at once.
+    counts = [free[:, column] // int(request[column]) for column in np.flatnonzero(request)]
+    least: IntArray = counts[0]
+    for more in counts[1:]:
+        np.minimum(least, more, out=least)
+    return np.maximum(least, 0, out=least)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -164,6 +182,8 @@ class Capacity:
         self.within: Mapping[int, BoolArray] = {}
         """Shape -> (N,) where its tasks may be placed for the time being; left out: everywhere."""
         self.idle = nodes.allocatable - nodes.used
+        self.overfull: Final = bool((self.idle < 0).any())
+        """Some node holds more than it has."""
         self.load = nodes.load.copy()
         self.promised = np.zeros_like(self.idle)
         self.promises = False
@@ -242,11 +262,11 @@ class Capacity:
             self._freed[shape] = np.zeros(len(self.idle), np.int64)
         self._freed[shape][nodes] += counts
 
-    def shut(self, id_: int, shape: Shape, nodes: IntArray, *, future: bool) -> BoolArray:
+    def shut(self, id_: int, shape: Shape, nodes: Some, *, future: bool) -> BoolArray:
         """Return (M,) where a host port that the shape wants is held, now or in the end."""
         none = np.zeros(len(self.idle), np.int64)
-        held = self._blocked.get(id_, none)[nodes]
-        held += none[nodes] if shape.taken is None else shape.taken[nodes]
+        held = none[nodes] if shape.taken is None else shape.taken[nodes]
+        held = held + self._blocked.get(id_, none)[nodes]  # noqa: PLR6104 -- it may be a view
         if future:
             held -= self._freed.get(id_, none)[nodes]
             held -= none[nodes] if shape.ending is None else shape.ending[nodes]
@@ -258,13 +278,10 @@ class Capacity:
         """Whether anything is to be evicted."""
         return self.ending is not self.nodes.releasing
 
-    def free(
-        self, nodes: IntArray | BoolArray, *, future: bool = False, lasting: bool = False
-    ) -> IntArray:
+    def free(self, nodes: Some, *, future: bool = False, lasting: bool = False) -> IntArray:
         """Return (M, R) what may be taken now, or once the pods that are ending have gone.
 
-        `nodes`: (M,) positions, or (N,) marks. `lasting`: by tasks that leave a reservation its
-        room.
+        `lasting`: by tasks that leave a reservation its room. Not to be changed.
         """
         if lasting:
             # Two moments count: there must be room now, and beside what is kept at the time for
@@ -299,15 +316,14 @@ class Fit:
         self.shape: Final = shape
         self.barred: Final = barred
         self.capacity: IntArray = np.zeros(len(barred), np.int64)
-        self.rank: FloatArray = np.full(len(barred), NOWHERE)
-        self._best = TopK(self.rank)
+        self._ranks: FloatArray = np.full(len(barred), NOWHERE)
+        self._best = TopK(self._ranks)
         self._future, self._lasting = future, lasting
         self._room = room
         self._id = shape_id
         self._scorer = scorer
         self._suits = barred == 0
-        self._columns = np.flatnonzero(shape.request)
-        self._request = shape.request[self._columns]
+        self._ranked = room.overfull
         self._seen = len(room.touched)
         self._version = room.affinity.version(shape_id)
         self._compute(np.arange(len(barred)))
@@ -331,15 +347,14 @@ class Fit:
             self._compute(nodes)
         return self
 
-    def count(self, nodes: IntArray) -> IntArray:
+    def count(self, nodes: Some) -> IntArray:
         """Return (M,) how many tasks fit on each of the nodes."""
         free = self._room.free(nodes, future=self._future, lasting=self._lasting)
         return self.hold(nodes, free)
 
-    def hold(self, nodes: IntArray, free: IntArray) -> IntArray:
+    def hold(self, nodes: Some, free: IntArray) -> IntArray:
         """Return (M,) how many tasks would fit on each of the nodes if (M, R) `free` were."""
-        free = free[:, self._columns]
-        capacity: IntArray = np.maximum((free // self._request).min(axis=1), 0)
+        capacity = slots(free, self.shape.request)
         capacity *= self._suits[nodes]
         if self._lasting and self._id in self._room.closed:
             capacity[self._room.closed[self._id][nodes]] = 0
@@ -357,29 +372,54 @@ class Fit:
 
     def score(self, nodes: IntArray, depth: IntArray) -> FloatArray:
         """Return (M,) the rank of each node when `depth` (M,) tasks of this shape came before."""
-        return self._scorer(Stack(self._room, self.shape, nodes, depth + 1, future=self._future))
+        return self._scorer(self._stack(nodes, depth, whole=False))
+
+    def _stack(self, nodes: IntArray, depth: IntArray, *, whole: bool) -> Stack:
+        future = self._future
+        return Stack(self._room, self.shape, nodes, depth + 1, future=future, whole=whole)
+
+    @property
+    def rank(self) -> FloatArray:
+        """(N,): how well the next task would fit, NOWHERE where it would not.
+
+        Found when somebody first asks: most shapes wait without room for all of their tasks.
+        """
+        if not self._ranked:
+            self._ranked = True
+            self._order(np.arange(len(self._ranks)))
+        return self._ranks
 
     def choose(self, wanted: int) -> Picks:
         """Return nodes for up to `wanted` tasks, as if each were given its best node in turn.
 
         Equal ranks: the node that comes first by name. Shorter when the room ends.
         """
-        if self.shape.affinity or self.shape.wants:
+        rank = self.rank
+        affinity, most = self._room.affinity, wanted
+        if affinity.single(self._id):
+            # Where they only mind each other, and only on their nodes, each takes its own.
+            most = 1
+            self._pay(wanted)
+        elif self.shape.affinity or self.shape.wants:
             return self._one_by_one(wanted)
         within = self._room.within.get(self._id)
         if within is None:
             heads = self._best.first(wanted)
         else:
             inside = np.flatnonzero(within)
-            heads = inside[best(self.rank[inside], wanted)]
+            heads = inside[best(rank[inside], wanted)]
         if not len(heads):
             return Picks([], heads, heads)
-        if wanted == 1:
-            return Picks(heads.tolist(), heads, np.ones(1, np.int64))
+        if most == 1:
+            return Picks(heads.tolist(), np.sort(heads), np.ones(len(heads), np.int64))
         limits = np.minimum(self.capacity[heads], wanted)
         order, counts = self._merge(heads, limits, wanted)
         taken = np.array(counts, np.int64)
         return Picks(order, heads[taken > 0], taken[taken > 0])
+
+    def _pay(self, tasks: int) -> None:
+        effort = (tasks + 1) * self._room.affinity.weight(self._id)
+        self._room.effort.update(dict.fromkeys(self._room.payers, effort))
 
     def _one_by_one(self, wanted: int) -> Picks:
         """Choose where each task changes what the next one may do."""
@@ -404,21 +444,30 @@ class Fit:
             affinity.add(self._id, heads, one)
             changed = np.arange(len(left)) if affinity.fond(self._id) is not None else heads
             rank[changed] = self.score(changed, depth[changed])
-        effort = (len(order) + 1) * affinity.weight(self._id)
-        self._room.effort.update(dict.fromkeys(self._room.payers, effort))
+        self._pay(len(order))
         nodes = np.flatnonzero(depth)
         affinity.add(self._id, nodes, -depth[nodes])
         return Picks(order, nodes, depth[nodes])
 
     def _compute(self, nodes: IntArray) -> None:
-        capacity = self.count(nodes)
-        rank = self.score(nodes, np.zeros(len(nodes), np.int64))
+        self.capacity[nodes] = self.count(ALL if len(nodes) == len(self._ranks) else nodes)
+        if self._ranked:
+            self._order(nodes)
+
+    def _order(self, nodes: IntArray) -> None:
+        """Rank (M,) nodes; what the scorer forbids is no room.
+
+        It forbids only nodes that hold more than they have. Where none does the capacities stay.
+        """
+        capacity, none = self.capacity[nodes], np.zeros(len(nodes), np.int64)
+        whole = len(nodes) == len(self._ranks)
+        rank = self._scorer(self._stack(nodes, none, whole=whole))
         rank[capacity == 0] = NOWHERE
         capacity[rank == NOWHERE] = 0
         self.capacity[nodes] = capacity
-        self.rank[nodes] = rank
+        self._ranks[nodes] = rank
         # After few changes the best are found without a look at all nodes.
-        if len(nodes) < len(self.rank):
+        if len(nodes) < len(self._ranks):
             self._best.change(nodes)
         else:
             self._best.renew()

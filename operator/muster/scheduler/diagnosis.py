@@ -11,6 +11,7 @@ import numpy as np
 
 from muster.api.reasons import Reason
 from muster.scheduler.affinity import TOO_MANY
+from muster.scheduler.capacity import ALL, slots
 from muster.scheduler.model import (
     BASE_RESOURCES,
     PODS,
@@ -108,14 +109,14 @@ def _obstacles(session: Session, tasks: PodSetState) -> Obstacles:
     barred = {text: count for text, count in zip(texts, counts, strict=True) if count}
     suits = np.flatnonzero(codes == 0)
     request = tasks.shape.request
-    columns = np.flatnonzero(request)
+    columns = np.flatnonzero(request).tolist()
     capacity = session.fit(tasks, kept=True).capacity[suits]
     tied = session.room.affinity.barred(tasks.pod_set.shape)
     if tied is not None:
         capacity = np.where(tied[0][suits] > 0, 0, capacity)
-    free = session.room.free(suits)[:, columns] - capacity[:, None] * request[columns]
-    short = free < request[columns]
-    blocked = suits[~short.any(axis=1)]
+    free = session.room.free(ALL if len(suits) == len(codes) else suits)
+    short = [free[:, c] < (capacity + 1) * request[c] for c in columns]
+    blocked = suits[~np.logical_or.reduce(short)]
     if tied is not None:
         for code, text in enumerate(tied[1], 1):
             _count(barred, text, int(np.count_nonzero(tied[0][blocked] == code)))
@@ -129,8 +130,8 @@ def _obstacles(session: Session, tasks: PodSetState) -> Obstacles:
     names = session.snapshot.resources
     lacking = {
         names[column]: count
-        for column, count in zip(columns.tolist(), short.sum(axis=0).tolist(), strict=True)
-        if count
+        for column, marks in zip(columns, short, strict=True)
+        if (count := int(np.count_nonzero(marks)))
     }
     return Obstacles(lacking, barred)
 
@@ -153,11 +154,28 @@ def shortage(session: Session, demand: list[tuple[PodSetState, int]]) -> dict[st
     shapes = tuple((tasks.pod_set.shape, count) for tasks, count in demand)
 
     def short() -> dict[str, int]:
-        room = session.room.free(_suiting(session, demand))
-        free: FloatArray = np.maximum(room, 0).sum(axis=0, dtype=np.float64)
-        return _excess(session, demand, free)
+        return _excess(session, demand, _free(session, _suiting(session, demand)))
 
     return session.remember(("shortage", session.room.state, shapes), short)
+
+
+def _free(session: Session, suits: BoolArray) -> FloatArray:
+    """Return (R,) what is free on (N,) nodes together."""
+
+    def free() -> FloatArray:
+        room = np.maximum(session.room.free(suits), 0)
+        total: FloatArray = room.sum(axis=0, dtype=np.float64)
+        return total
+
+    return session.remember(("free", session.room.state, suits.tobytes()), free)
+
+
+def _whole(session: Session, suits: BoolArray) -> FloatArray:
+    """Return (R,) what (N,) nodes have together."""
+    allocatable = session.snapshot.nodes.allocatable
+    return session.remember(
+        ("whole", suits.tobytes()), lambda: allocatable[suits].sum(axis=0, dtype=np.float64)
+    )
 
 
 def _excess(
@@ -197,8 +215,7 @@ def _hopelessness(session: Session, demand: list[tuple[PodSetState, int]]) -> Re
         return reason
     if any(tasks.coming + len(tasks.pod_set.held) > count for tasks, count in demand):
         return None  # other tasks of the gang could make up its minimum
-    suits = _suiting(session, demand)
-    total: FloatArray = session.snapshot.nodes.allocatable[suits].sum(axis=0, dtype=np.float64)
+    total = _whole(session, _suiting(session, demand))
     return Reason.EXCEEDS_CLUSTER if _excess(session, demand, total) else None
 
 
@@ -269,9 +286,7 @@ def _empty(session: Session, tasks: PodSetState) -> _Empty:
 
     def empty() -> _Empty:
         suits = session.barred(shape)[0] == 0
-        columns = np.flatnonzero(tasks.shape.request)
-        allocatable = session.snapshot.nodes.allocatable[suits][:, columns]
-        capacity = (allocatable // tasks.shape.request[columns]).min(axis=1)
+        capacity = slots(session.snapshot.nodes.allocatable, tasks.shape.request)[suits]
         if tasks.shape.ports:
             capacity = np.minimum(capacity, 1)
         volumes = session.room.affinity.attached.empty(shape)
@@ -303,7 +318,7 @@ def _summary(
     suits = session.barred(tasks.pod_set.shape)[0] == 0
     each = amount(resource, _asked(session, tasks, resource))
     if reason.ever_possible:
-        free = int(session.room.free(suits)[:, column].max())
+        free = int(session.room.free(ALL)[suits, column].max())
         most = f"largest free {amount(resource, max(free, 0))}"
     elif reason is Reason.NO_NODE_LARGE_ENOUGH:
         largest = session.snapshot.nodes.allocatable[suits][:, column].max()

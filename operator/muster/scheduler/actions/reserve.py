@@ -18,7 +18,7 @@ import numpy as np
 
 from muster.api.reasons import Reason
 from muster.scheduler import diagnosis
-from muster.scheduler.capacity import Stack
+from muster.scheduler.capacity import Stack, slots
 from muster.scheduler.model import (
     PODS,
     UNLIMITED,
@@ -254,9 +254,8 @@ class _Search:
         possible = 0
         for tasks in self._gang.tasks:
             suits = self._session.barred(tasks.pod_set.shape)[0] == 0
-            columns = np.flatnonzero(tasks.shape.request)
-            capacity = (free[:, columns] // tasks.shape.request[columns]).min(axis=1)
-            possible += min(int(np.maximum(capacity, 0)[suits].sum()), tasks.coming)
+            capacity = slots(free, tasks.shape.request)
+            possible += min(int(capacity[suits].sum()), tasks.coming)
         return possible >= self._gang.need
 
     def _kept(self, tenants: int, free: IntArray, *, early: bool) -> _Kept | None:
