@@ -28,6 +28,10 @@ class Work:
     estimate: float = inf
     asks: tuple[tuple[str, int], ...] = (("gpu", 1),)
     """What each of its pods asks for."""
+    port: int = 0
+    """The host port that each takes; 0: none."""
+    alone: str = ""
+    """Its pods keep away from all of works that say the same, zone by zone."""
 
 
 @dataclass(slots=True)
@@ -86,9 +90,17 @@ class Cluster:
 
     def _gang(self, work: Work, roles: dict) -> GangInput:
         # Equal templates share a shape.
-        role = roles.get(work.asks)
+        like = work.asks, work.port, work.alone
+        role = roles.get(like)
         if role is None:
-            role = roles[work.asks] = make_role(replicas=1, **dict(work.asks))
+            template = {"labels": {"alone": work.alone}} if work.alone else {}
+            if work.alone:
+                who = {"topologyKey": "zone", "labelSelector": {"matchLabels": template["labels"]}}
+                apart = {"requiredDuringSchedulingIgnoredDuringExecution": [who]}
+                template["affinity"] = {"podAntiAffinity": apart}
+            if work.port:
+                template["ports"] = [{"hostPort": work.port, "containerPort": work.port}]
+            role = roles[like] = make_role(replicas=1, **template, **dict(work.asks))
         return make_gang(
             key=work.name,
             created=work.arrives,

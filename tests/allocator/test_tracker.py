@@ -256,3 +256,46 @@ def test_a_gang_that_makes_room_rests(remade):
     assert (step.memory.released, step.input.refusal) == (False, NOT_NOW)
     assert step.memory.verdict.message == CAUSE.sentence
     assert tracker.step(step.memory, empty, 10.0).input.refusal is None
+
+
+def waits_until(memory, facts, eta, now):
+    """Return what is remembered once the gang was looked at, and told to start at that time."""
+    memory = tracker.step(memory, facts, now).memory
+    step = tracker.accepted(memory, facts, Outcome(replace(WAITS, eta=eta)), now)
+    return tracker.step(step.memory, facts, now).memory
+
+
+@pytest.mark.parametrize(
+    ("told", "misled"),
+    [
+        ([(10.0, 50.0), (20.0, 40.0), (30.0, 41.0), (40.0, 41.0)], [False] * 4),
+        ([(10.0, 50.0), (20.0, 60.0), (30.0, 70.0), (40.0, 90.0)], [False] * 3 + [True]),
+        ([(10.0, 50.0), (66.0, None), (70.0, 90.0), (106.0, None)], [False] * 3 + [True]),
+        ([(10.0, 50.0), (66.0, None), (70.0, None), (90.0, None)], [False] * 4),
+        ([(1.0, 5.0), (21.0, 25.0), (41.0, None), (640.0, None), (642.0, 700.0)], [0, 0, 1, 1, 0]),
+    ],
+    ids=["sooner is kept", "later twice", "past twice", "past once", "for as long as it drains"],
+)
+def test_times_that_are_not_kept_are_not_believed(told, misled):
+    """After the second nodes are kept free, as where nobody knows a time at all."""
+    asks = GangInput("PodGroup/team/g", "g", "default", 0.0, 2, (), drains_from=600.0)
+    facts = facts_of(asks=asks)
+    memory, seen = started(facts), []
+    for now, eta in told:
+        memory = waits_until(memory, facts, eta, now)
+        seen.append(memory.input.misled)
+    assert seen == [bool(each) for each in misled]
+
+
+def test_a_gang_that_starts_has_nothing_to_wait_for():
+    """What it was told before is forgotten with it; and where nothing is drained, nothing is."""
+    asks = GangInput("PodGroup/team/g", "g", "default", 0.0, 2, (), drains_from=600.0)
+    facts = facts_of(pod("a"), pod("b"), asks=asks)
+    memory = waits_until(waits_until(started(facts), facts, 50.0, 10.0), facts, 70.0, 20.0)
+    memory = tracker.accepted(memory, facts, gives(("a", "n1"), ("b", "n2")), 30.0).memory
+    assert (memory.told, memory.slips) == (None, 0)
+    never = facts_of()
+    memory = started(never)
+    for now in (10.0, 20.0, 30.0, 40.0):
+        memory = waits_until(memory, never, now + 40.0, now)
+    assert not memory.input.misled

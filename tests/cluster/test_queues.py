@@ -19,6 +19,7 @@ from muster.cluster import recording
 from muster.cluster.assemble import assemble
 from muster.cluster.gangs import GangRules, QueueInput, parse_queue
 from muster.scheduler import cycle, policy
+from muster.scheduler.plugins import proportion
 
 NOW = 1000.0
 RULES = GangRules(frozenset({"muster"}), "default")
@@ -98,7 +99,8 @@ def test_who_is_not_let_in_makes_no_queue_larger():
         )
         assert bool(found["out/big"].evictions) is evicts, spaces
     snapshot = assemble(make_columns(nodes=[make_node(cpu=8)]), [big], queues, NOW)
-    assert not snapshot.queues["prod"].request.any()
+    share = proportion.shares(snapshot, cycle.schedule(snapshot, policy.DEFAULT))["prod"]
+    assert share.request == share.deserved == {}
 
 
 def test_who_runs_goes_on_where_he_would_not_be_let_in_any_more():

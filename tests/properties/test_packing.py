@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from builders_scheduler import run
 from exhaustive import HOST, as_gang, make_nodes, outcomes, splits
+from muster.scheduler import policy
 
 NODES = st.lists(
     st.tuples(st.integers(0, 6), st.integers(0, 4), st.sampled_from("ab")), min_size=1, max_size=4
@@ -37,6 +38,47 @@ def test_what_fits_alone_is_never_refused(nodes, roles, term):
     decision = run(nodes=make_nodes(nodes), gangs=[as_gang(roles, term)])["team/a"]
     event(f"possible: {possible}, term: {term}")
     assert bool(decision.placements) == possible
+
+
+RACKS = st.lists(st.integers(1, 5), min_size=5, max_size=9).map(
+    lambda cpus: [(cpu, 0, "abcdefg"[i % 7]) for i, cpu in enumerate(cpus)]
+)
+"""(cpu, gpu, rack) of each."""
+IN_ONE = policy.parse(
+    {
+        "tiers": [
+            {
+                "plugins": [
+                    {"name": "gang"},
+                    {"name": "predicates"},
+                    {"name": "topology", "arguments": {"topology.required": "zone"}},
+                ]
+            }
+        ]
+    }
+)
+
+
+@given(
+    nodes=RACKS,
+    roles=st.lists(
+        st.tuples(st.integers(1, 3), st.integers(1, 3), st.just(0)), min_size=2, max_size=2
+    ),
+)
+def test_in_one_rack_if_any_holds_all_roles(nodes, roles):
+    """Each is a candidate, judged by all that the gang's roles take of it together."""
+    racks = {zone: [(c, g) for c, g, z in nodes if z == zone] for _, _, zone in nodes}
+    holds = {
+        zone
+        for zone, free in racks.items()
+        if next(outcomes(tuple(free), [zone] * len(free), roles, None), None) is not None
+    }
+    decision = run(nodes=make_nodes(nodes), gangs=[as_gang(roles)], with_policy=IN_ONE)["team/a"]
+    chosen = {nodes[int(placement.node[1:])][2] for placement in decision.placements}
+    event(f"possible: {bool(holds)}")
+    assert bool(chosen) == bool(holds)
+    assert chosen <= holds
+    assert len(chosen) <= 1
 
 
 @given(nodes=NODES, gangs=st.lists(ROLES, min_size=2, max_size=4))

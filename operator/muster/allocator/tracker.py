@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from muster.allocator.verdict import (
+    ETA_SLACK,
     LATE,
     Cause,
     dated,
@@ -52,6 +53,8 @@ GATHERING: Final = 0.5
 one by one."""
 FRESH_FOR: Final = 1.0
 """Seconds for which other numbers for the same reason are not published."""
+SLIPS: Final = 2
+"""After so many times that were not kept nothing is believed of the next ones."""
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
 """Pause before a pod is placed for the third time and later, if it could not stay or go there."""
 NOT_NOW: Final = Refusal(Reason.NOT_ENOUGH_TASKS, "its pods cannot be created at present")
@@ -224,6 +227,8 @@ class InputKey:
     """How many more must be together than the gang had."""
     mends: bool
     """It lacks some of those it had: these come first, and what it has grown by after them."""
+    misled: bool
+    """It waits, and the times that it was told were not kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +277,12 @@ class GangMemory:
     """It makes room, and the nodes that are kept for it are those where it goes instead."""
     owed: bool = False
     """An earlier process was making room for it."""
+    told: float | None = None
+    """When it is to start, by what it was told last; None: nothing, or that was not kept."""
+    slips: int = 0
+    """How many such times were not kept."""
+    misled_until: float = 0.0
+    """Until when no such time is believed."""
     asked: tuple[str, float] | None = None
     """The state that is to be written before pods are evicted, and since when."""
     verdict: Verdict | None = None
@@ -763,6 +774,7 @@ def _make_input(turn: _Turn, hold_until: float | None, *, barred: bool) -> None:
     mends = growth > 0 and facts.ready < _least(memory, facts)
     for retry in memory.retries.values():
         turn.wake(retry.until)
+    turn.wake(memory.misled_until)
     pausing = frozenset(p for p, retry in memory.retries.items() if retry.until > turn.now)
     plan = Plan(
         assumed=memory.nodes,
@@ -785,6 +797,7 @@ def _make_input(turn: _Turn, hold_until: float | None, *, barred: bool) -> None:
         owed=memory.owed,
         growth=growth,
         mends=mends,
+        misled=turn.now < memory.misled_until,
     )
     # An equal key keeps the old input, and with it what the columns made of this gang.
     if key != memory.key:
@@ -842,6 +855,7 @@ def _input(facts: GangFacts, key: InputKey) -> GangInput:
         guarded=facts.guarded,
         moving=key.moving,
         owed=key.owed,
+        misled=key.misled,
     )
 
 
@@ -1070,11 +1084,30 @@ def accepted(
         turn.wake(memory.growing_until)
         return turn.end()
     turn.remember(asked=None)
+    if not outcome.assignments:
+        _tell(turn, outcome.verdict.eta)
     if memory.owed or memory.nominated != outcome.nominations:
         turn.remember(owed=False, nominated=outcome.nominations, due=0.0)
     _publish(turn, outcome.verdict, pace)
     _mark(turn, outcome)
     return turn.end()
+
+
+def _tell(turn: _Turn, eta: float | None) -> None:
+    """Take in when the gang is to start; where that slips again, believe nothing for a while.
+
+    As long as it would have waited until nodes are kept free for it anyway.
+    """
+    memory, asks = turn.memory, turn.facts.asks
+    told = memory.told
+    late = told is not None and max(turn.now, eta or 0.0) > told + ETA_SLACK
+    slips = memory.slips + late
+    told = eta if eta is not None and (told is None or late or eta < told) else told
+    if late and slips >= SLIPS and asks.drains_from < math.inf:
+        until = turn.now + asks.drains_from - asks.created
+        turn.remember(told=None, slips=0, misled_until=until, due=0.0)
+    else:
+        turn.remember(told=None if late and eta is None else told, slips=slips)
 
 
 def _assume(turn: _Turn, assignments: Iterable[Assignment]) -> bool:
@@ -1099,6 +1132,9 @@ def _assume(turn: _Turn, assignments: Iterable[Assignment]) -> bool:
         had=facts.asks.min_member if memory.had is None else memory.had,
         placed_at=now,
         cause=None,
+        told=None,
+        slips=0,
+        misled_until=0.0,
         due=0.0,
     )
     turn.effects.append(Placed(tuple(waited)))

@@ -70,6 +70,11 @@ class Reason(StrEnum):
         """Say whether a change of load alone can end this wait."""
         return self not in HOPELESS
 
+    @property
+    def wants_room(self) -> bool:
+        """Say whether more room could end this wait."""
+        return self not in HOPELESS | UNREADY
+
 
 HOPELESS: Final = frozenset(
     {
@@ -89,3 +94,7 @@ HOPELESS: Final = frozenset(
     }
 )
 """Reasons that no change of load can remove: `everPossible` is false."""
+UNREADY: Final = frozenset(
+    {Reason.NOT_ENOUGH_TASKS, Reason.SCHEDULING_GATED, Reason.WAITING_FOR_VOLUME}
+)
+"""Reasons that something else removes than room."""

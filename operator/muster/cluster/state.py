@@ -558,10 +558,6 @@ class ClusterColumns:
             for space in {entry.gang.namespace for entry in asking}
             if not chosen(source.namespaces or (), spaces.get(space, {}))
         )
-        for entry in asking:
-            # Nobody gets a larger share of the cluster by what those want who get nothing.
-            if entry.gang.namespace in barred:
-                request = request - (entry.request - entry.gang.allocated)
         return Queue(
             source.name,
             weight,

@@ -205,10 +205,15 @@ class _Tally:
     """EVEN: those that have a node whose pods count."""
     total: int
     """The sum of `counts`."""
+    coming: IntArray | None = None
+    """(D,): what is promised, where that is no neighbour until it is there; None: nothing."""
 
     def holds(self, *, future: bool) -> IntArray:
-        """Return (D,) what the domains hold now, or once all that is going has gone."""
-        return self.counts - self.going if future and self.going is not None else self.counts
+        """Return (D,) what the domains hold now, or once all that is going or coming has."""
+        if not future:
+            return self.counts
+        staying = self.counts if self.going is None else self.counts - self.going
+        return staying if self.coming is None else staying + self.coming
 
     def here(self, *, future: bool = False) -> IntArray:
         """Return (N,) what the domain of each node holds; 0 without a domain."""
@@ -216,23 +221,31 @@ class _Tally:
         found: IntArray = np.where(self.term.domain < 0, 0, counts[self.term.domain])
         return found
 
-    def add(self, nodes: IntArray, amounts: IntArray, *, leaving: bool) -> None:
-        """Add (M,) amounts to the domains of (M,) nodes, or to what is going of them."""
+    def add(
+        self, nodes: IntArray, amounts: IntArray, *, leaving: bool = False, late: bool = False
+    ) -> None:
+        """Add (M,) amounts to the domains of (M,) nodes, or to what is going, or coming `late`."""
         domain, counted = self.term.domain[nodes], self.term.counted
         real = domain >= 0 if counted is None else (domain >= 0) & counted[nodes]
+        np.add.at(self._column(leaving=leaving, late=late), domain[real], amounts[real])
+        if not (leaving or late):
+            self.total += int(amounts[real].sum())
+
+    def _column(self, *, leaving: bool, late: bool) -> IntArray:
         # Copied late: most terms are of gangs that wait, and are as long as there are domains.
         if leaving:
-            if self.going is None:
-                self.going = np.zeros_like(self.counts)
-            elif self.going is self.term.going:
-                self.going = self.going.copy()
-        else:
-            if self.counts is self.term.counts:
-                self.counts = self.counts.copy()
-            self.total += int(amounts[real].sum())
-        to = self.going if leaving else self.counts
-        assert to is not None
-        np.add.at(to, domain[real], amounts[real])
+            if self.going is None or self.going is self.term.going:
+                self.going = self._own(self.term.going)
+            return self.going
+        if late:
+            self.coming = self._own(None) if self.coming is None else self.coming
+            return self.coming
+        if self.counts is self.term.counts:
+            self.counts = self.counts.copy()
+        return self.counts
+
+    def _own(self, given: IntArray | None) -> IntArray:
+        return np.zeros_like(self.counts) if given is None else given.copy()
 
 
 class AffinityState:
@@ -267,13 +280,25 @@ class AffinityState:
         own += self.attached.version if self.attached.knows(shape) else 0
         return self._versions.get(shape, 0) + own
 
-    def add(self, shape: int, nodes: IntArray, counts: IntArray, *, leaving: bool = False) -> None:
-        """Count (M,) tasks on (M,) nodes, as going if they are `leaving`; negative takes back."""
+    def add(
+        self,
+        shape: int,
+        nodes: IntArray,
+        counts: IntArray,
+        *,
+        leaving: bool = False,
+        promised: bool = False,
+    ) -> None:
+        """Count (M,) tasks on (M,) nodes, as going if they are `leaving`; negative takes back.
+
+        `promised`: they are still to come, so that nobody can be near them yet.
+        """
         if not leaving:
             self.stock.add(shape, nodes, counts)
         self.attached.add(shape, nodes, counts, leaving=leaving)
         for owner, tally, amount in self._counted_by.get(shape, ()):
-            tally.add(nodes, counts * amount, leaving=leaving)
+            late = promised and tally.term.link not in _ALLOWED
+            tally.add(nodes, counts * amount, leaving=leaving, late=late)
             self._versions[owner] += 1
 
     def weight(self, shape: int) -> int:
@@ -292,6 +317,15 @@ class AffinityState:
             if tally.term.link is not Link.FOND:
                 links[tally.term.link is Link.NEAR].update(tally.term.adds)
         return frozenset(links[False]), frozenset(links[True])
+
+    def reach(self, shape: int, nodes: IntArray) -> Iterator[tuple[int, BoolArray]]:
+        """Yield (other shape, (N,) where such a task might keep the shape from (M,) nodes)."""
+        for tally in self._tallies.get(shape, ()):
+            if tally.term.link in _ALLOWED:
+                domains = np.unique(tally.term.domain[nodes])
+                near = np.isin(tally.term.domain, domains[domains >= 0])
+                for other in tally.term.adds:
+                    yield other, near
 
     def open(self, shape: int, *, future: bool = False) -> BoolArray | None:
         """Return (N,) where the next task of the shape may go; None: it has no terms."""

@@ -205,6 +205,8 @@ class Capacity:
         """(N, R): what comes free until then, releasing apart."""
         self.kept = self.leaving
         """(N, R): what the reservation needs then."""
+        self.closed: Mapping[int, BoolArray] = {}
+        """Shape -> (N,) where such tasks, if they last, would be in the way of the reservation."""
         self._blocked: dict[int, IntArray] = {}
         self._freed: dict[int, IntArray] = {}
         self._states = 0
@@ -353,6 +355,8 @@ class Fit:
         """Return (M,) how many tasks would fit on each of the nodes if (M, R) `free` were."""
         capacity = slots(free, self.shape.request)
         capacity *= self._suits[nodes]
+        if self._lasting and self._id in self._room.closed:
+            capacity[self._room.closed[self._id][nodes]] = 0
         if self.shape.ports:
             np.minimum(capacity, 1, out=capacity)
             capacity[self._room.shut(self._id, self.shape, nodes, future=self._future)] = 0

@@ -12,7 +12,15 @@ import numpy as np
 from muster.api.reasons import Reason
 from muster.scheduler.affinity import TOO_MANY
 from muster.scheduler.capacity import ALL, slots
-from muster.scheduler.model import BASE_RESOURCES, BoolArray, FloatArray, IntArray, Link, Refusal
+from muster.scheduler.model import (
+    BASE_RESOURCES,
+    PODS,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    Link,
+    Refusal,
+)
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState, PodSetState
 
@@ -209,6 +217,68 @@ def _hopelessness(session: Session, demand: list[tuple[PodSetState, int]]) -> Re
         return None  # other tasks of the gang could make up its minimum
     total = _whole(session, _suiting(session, demand))
     return Reason.EXCEEDS_CLUSTER if _excess(session, demand, total) else None
+
+
+def unfit(session: Session, gang: GangState) -> Refusal | None:
+    """Return what keeps the gang from being tried at all."""
+    spec = gang.spec
+    if spec.refusal is not None:
+        return spec.refusal
+    for tasks in gang.tasks:
+        if tasks.shape.refusal is not None:
+            return tasks.shape.refusal
+        if tasks.shape.unsupported:
+            sentence = f"{tasks.pod_set.role or 'a pod'} uses {tasks.shape.unsupported}"
+            return Refusal(
+                Reason.UNSUPPORTED_CONSTRAINT, f"{sentence}, which is not supported yet"
+            )
+    if gang.queue is None:
+        return Refusal(Reason.QUEUE_NOT_FOUND, f'queue "{spec.queue}" does not exist')
+    barred = gang.queue.spec.barred
+    if barred and spec.namespace in barred:
+        sentence = f'queue "{spec.queue}" lets no job of namespace "{spec.namespace}" in'
+        return Refusal(Reason.QUEUE_NOT_ALLOWED, f"{sentence}, by its namespaceSelector")
+    return gang.queue.spec.refusal or _oversized(session, gang) or session.rules.valid(gang)
+
+
+def _oversized(session: Session, gang: GangState) -> Refusal | None:
+    """Return how much more the gang asks for at the least than there is."""
+    spec = gang.spec
+    short = (spec.min_resources > session.total).nonzero()[0].tolist()
+    for column in short:
+        if column != PODS:
+            name = session.snapshot.resources[column]
+            least = amount(name, int(spec.min_resources[column]))
+            total = amount(name, int(session.total[column]))
+            return Refusal(
+                Reason.EXCEEDS_CLUSTER,
+                f"minResources asks for {least} {name}, the usable nodes have {total}",
+            )
+    return None
+
+
+def idle_demand(session: Session, gang: GangState) -> FloatArray:
+    """Return (R,) what the gang asks for, but would not get however much were free.
+
+    That of a gang that is kept from its minimum is all it asks for; else that of tasks for which
+    there is no node.
+    """
+    kept_out = gang.need > 0 and stuck(session, gang)
+    idle = (t.amount(t.coming) for t in gang.tasks if kept_out or not _empty(session, t).large)
+    return sum(idle, np.zeros(len(gang.allocated)))
+
+
+def stuck(session: Session, gang: GangState) -> bool:
+    """Say whether something else than a lack of room keeps the gang from its minimum."""
+    refusal = unfit(session, gang)
+    if refusal is not None:
+        return not refusal.reason.wants_room
+    demand = gang.demand()
+    if session.rules.affordable(gang, demand) is not None:
+        return True
+    limit = session.rules.admissible(gang, gang.lacking())
+    above = limit is not None and not limit.reason.ever_possible
+    return above or _hopeless(session, demand) is not None
 
 
 def _empty(session: Session, tasks: PodSetState) -> _Empty:

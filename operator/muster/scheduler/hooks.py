@@ -48,6 +48,19 @@ class Claim:
     together: bool
     """Each goes after those before it that may go; else each is looked at alone."""
 
+    @property
+    def amounts(self) -> FloatArray:
+        """(M, R): what goes with each; with the end of a gang, all that is left of it by then."""
+        victims, units = self.victims, self.units
+        amounts = victims.amount[units]
+        ends = np.flatnonzero(victims.whole[units] & (victims.count[units] == 0))
+        if len(ends):
+            gangs = victims.gang[units]
+            left = victims.held[gangs]
+            left = left - victims.before(gangs, amounts) if self.together else left
+            amounts[ends] = left[ends]
+        return amounts
+
 
 Answers = IntArray
 """(M,) of a claim: YES, NO (not as far as this plugin goes) or VETO."""
@@ -67,7 +80,7 @@ class Region:
 Within = Mapping[int, BoolArray]
 """Shape -> (N,) where its tasks may go; those left out may go everywhere."""
 ATTEMPTS: Final = 32
-"""How many combinations of regions are tried for one gang."""
+"""How many domains are tried for a gang whose members must be near each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,7 +232,7 @@ class Rules:
         return total
 
     def regions(self, gang: GangState) -> Iterator[Within]:
-        """Yield where to try the gang, best first: at most ATTEMPTS combinations of answers."""
+        """Yield where to try the gang, best first; what leaves a role no node is left out."""
         answers = (answer(gang) for answer in self._asked["regions"])
         lists = [regions for regions in answers if regions is not None]
         if not lists:
@@ -227,14 +240,15 @@ class Rules:
             return
         # Of one plugin alone nothing is worked out before it is asked for.
         several = itertools.product(*lists) if len(lists) != 1 else ((r,) for r in lists[0])
-        for chosen in itertools.islice(several, ATTEMPTS):
+        for chosen in several:
             within: dict[int, BoolArray] = {}
             for region in filter(None, chosen):
                 for tasks in gang.tasks:
                     key = tasks.pod_set.shape
                     if region.shapes is None or key in region.shapes:
                         within[key] = within.get(key, region.nodes) & region.nodes
-            yield within
+            if all(nodes.any() for nodes in within.values()):
+                yield within
 
 
 Parsed = Mapping[str, Any]

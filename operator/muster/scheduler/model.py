@@ -112,6 +112,17 @@ class Nodes:
     labels: tuple[Mapping[str, str], ...] = ()
     """N, for policies that go by them; empty where nobody knows."""
 
+    @property
+    def shared(self) -> FloatArray:
+        """(R,): what there is for queues to share; of nodes that nobody may go to, what is used.
+
+        Else a queue would be charged with what it holds there, of a total without it.
+        """
+        used = np.minimum(self.used, self.allocatable)
+        each = np.where(self.usable[:, None], self.allocatable, used)
+        total: FloatArray = each.sum(axis=0, dtype=np.float64)
+        return total
+
 
 def times(counts: IntArray | int, amounts: IntArray) -> IntArray:
     """Return so many times the amounts, at most CEILING."""
@@ -235,6 +246,14 @@ class PodSet:
         wanted = len(self.waiting) + len(self.returning) + self.gated
         return wanted + len(self.held) + self.succeeded
 
+    @property
+    def coming(self) -> FloatArray:
+        """(R,): what the tasks take that want a node now or later."""
+        amount: FloatArray = (len(self.waiting) + len(self.returning)) * self.request.astype(
+            np.float64
+        )
+        return amount
+
 
 def namespace_of(gang: str) -> str:
     """Return the namespace in the key of a gang."""
@@ -290,6 +309,8 @@ class Gang:
     """Since when it has its nodes; None: since this moment, or not yet."""
     drains_from: float = UNLIMITED
     """From when nodes are kept free for it although nobody knows when there will be enough."""
+    misled: bool = False
+    """The times that it was told were not kept: they are so from now on, whatever others say."""
 
     def overran(self, now: float) -> bool:
         """Say whether it has its nodes for longer than it was expected to run."""

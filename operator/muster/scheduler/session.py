@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, TypeVar
 
@@ -54,16 +54,29 @@ class _Step:
     state: int
     lent: bool
     """The tasks are gone when the reservation begins."""
+    recalled: bool = False
+    """It is a promise that was given up."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Eviction:
-    """Units that were taken away, as it has to be taken back."""
+    """Tasks that were taken away, as it has to be taken back."""
 
     gang: GangState
-    chosen: BoolArray
+    tasks: IntArray
+    """(M,): positions in `victims`."""
     action: str
     state: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Leaving:
+    """What goes with tasks that leave, room apart."""
+
+    parts: Sequence[tuple[PodSet, IntArray, IntArray]] = ()
+    """(pod set, (M,) nodes, (M,) how many of its tasks leave there)."""
+    charges: Counter[str] = field(default_factory=Counter)
+    """What they give back of each quota."""
 
 
 EFFORT: Final = 20_000
@@ -101,6 +114,10 @@ class Session:
         """The gang for which room is reserved."""
         self.scorer: Scorer | None = None
         """Takes the place of the plugins' scores."""
+        self.singly = False
+        """Any tasks of a gang may be those that it has above its minimum, for the time being."""
+        self.ahead = False
+        """It is about a time when all that is ending has gone."""
         self.tight = False
         """The fullest node is best for the time being, whatever the plugins say."""
         self._tiers = tiers
@@ -121,9 +138,13 @@ class Session:
         self._states = {id(gang.spec): gang for gang in self.gangs}
         self._leave()
 
-    @cached_property
+    @property
     def victims(self) -> Victims:
         """All tasks that have a node."""
+        return self._held.singly if self.singly else self._held
+
+    @cached_property
+    def _held(self) -> Victims:
         snapshot = self.snapshot
         return Victims(snapshot.gangs, self._pod_sets, snapshot.nodes, self.total, snapshot.now)
 
@@ -175,6 +196,7 @@ class Session:
         whatever the plugins say. `kept`: room that is kept for a reservation counts.
         """
         lasting, tight = not kept and self.lasting(tasks), tight or self.tight
+        future = future or self.ahead
         key = (tasks.pod_set.shape, future, tight, lasting)
         # To work out a fit is as dear as all nodes; to refresh it, as those that were touched.
         fit = self._fits.get(key)
@@ -215,19 +237,41 @@ class Session:
         gang.promises.append((tasks, picks.order))
         self._apply(_Step(gang, tasks, picks, promise=True, state=self.room.state, lent=False), 1)
 
+    def recall(self, gang: GangState) -> None:
+        """Give up all that is promised to the gang."""
+        for step in self._steps[::-1]:
+            if isinstance(step, _Step) and step.gang is gang and step.promise:
+                gang.promises.remove((step.tasks, step.picks.order))
+                self._apply(replace(step, state=self.room.state, recalled=True), 1)
+
     def given(self) -> Iterator[tuple[GangState, PodSetState, IntArray, IntArray]]:
         """Yield (gang, tasks, nodes (M,), counts (M,)) for what has been placed in this cycle."""
         for step in self._steps:
             if isinstance(step, _Step) and not step.promise:
                 yield step.gang, step.tasks, step.picks.nodes, step.picks.counts
 
-    def imagine(self, gang: GangState, used: IntArray) -> Session:
-        """Return a session in which only this gang waits, and (N, R) is used of the nodes."""
+    def imagine(self, gang: GangState, used: IntArray, leaving: Leaving) -> Session:
+        """Return a session in which only this gang waits, and (N, R) is used of the nodes.
+
+        Of what keeps it from nodes those parts have gone that are `leaving`, and all that is
+        ending.
+        """
         nothing = np.zeros_like(used)
         nodes = replace(self.snapshot.nodes, used=used, releasing=nothing)
-        made = Session(replace(self.snapshot, nodes=nodes, gangs=(gang.spec,)), self._tiers)
+        quotas = {
+            key: replace(quota, used=quota.used + self.charged[key] - leaving.charges[key])
+            for key, quota in self.snapshot.quotas.items()
+        }
+        seen = replace(self.snapshot, nodes=nodes, gangs=(gang.spec,), quotas=quotas)
+        made = Session(seen, self._tiers)
         made.room.effort, made.room.payers = self.room.effort, self.room.payers
         made.room.packed = self.room.packed
+        made.ahead = made.room.releasing = True
+        for step in self._steps:
+            if isinstance(step, _Step):
+                made.join(step, -1 if step.recalled else 1)
+        for pod_set, where, counts in leaving.parts:
+            made.part(pod_set, where, counts)
         return made
 
     def charge(self, gang: GangState) -> bool:
@@ -246,7 +290,7 @@ class Session:
 
     def evict(self, gang: GangState, chosen: BoolArray, action: str) -> None:
         """Take the (U,) chosen units of `victims` away, so that the gang gets room."""
-        step = _Eviction(gang, chosen, action, self.room.state)
+        step = _Eviction(gang, self.victims.tasks(chosen), action, self.room.state)
         self._steps.append(step)
         self._take_away(step, 1)
 
@@ -281,6 +325,9 @@ class Session:
             step = self._steps.pop()
             if isinstance(step, _Eviction):
                 self._take_away(step, -1)
+            elif step.recalled:
+                self._apply(step, -1)
+                step.gang.promises.append((step.tasks, step.picks.order))
             else:
                 self._apply(step, -1)
                 (step.gang.promises if step.promise else step.gang.placements).pop()
@@ -291,6 +338,7 @@ class Session:
         if sign > 0:
             self._steps.append(step)
         gang, tasks, picks = step.gang, step.tasks, step.picks
+        sign = -sign if step.recalled else sign
         shape = tasks.shape
         count = sign * len(picks.order)
         counts = picks.counts if sign > 0 else -picks.counts
@@ -309,60 +357,69 @@ class Session:
         gang.allocated += amount
         if gang.queue is not None:
             gang.queue.allocated += amount
-        self.room.affinity.add(tasks.pod_set.shape, picks.nodes, counts)
-        if shape.ports:
-            self._block(shape, picks.nodes, sign)
+        self.join(step, sign)
+
+    def join(self, step: _Step, sign: int) -> None:
+        """Count on it that tasks take ports, and are neighbours; negative takes back."""
+        tasks, picks = step.tasks, step.picks
+        self.room.affinity.add(
+            tasks.pod_set.shape, picks.nodes, sign * picks.counts, promised=step.promise
+        )
+        if tasks.shape.ports:
+            self._block(tasks.shape, picks.nodes, sign)
 
     def _take_away(self, step: _Eviction, sign: int) -> None:
-        victims, chosen = self.victims, step.chosen
-        tasks = victims.tasks(chosen)
+        victims, tasks = self._held, step.tasks
         nodes, amounts = victims.freed(tasks)
         self.room.vacate(nodes, sign * amounts)
         for pod_set, where, counts in victims.by_pod_set(tasks, self._felt):
-            self._part(pod_set, where, sign * counts)
-        victims.evicted[chosen] = sign > 0
-        for unit in np.flatnonzero(chosen).tolist():
-            owner, amount = int(victims.gang[unit]), sign * victims.amount[unit]
-            count = sign * int(victims.count[unit])
-            victims.held[owner] -= amount
-            if not victims.whole[unit]:
-                victims.surplus[owner] -= count
+            self.part(pod_set, where, sign * counts)
+        owners, counts, lost = victims.leave(tasks, sign)
+        for owner, count, amount in zip(owners.tolist(), counts.tolist(), lost, strict=True):
             gang = self.state_of(victims.gangs[owner])
-            gang.ready -= count
-            gang.lost += count
-            gang.allocated -= amount
+            gang.ready -= sign * count
+            gang.lost += sign * count
+            gang.allocated -= sign * amount
             if gang.queue is not None:
-                gang.queue.allocated -= amount
+                gang.queue.allocated -= sign * amount
 
     def _named(self, step: _Eviction) -> Iterator[Eviction]:
-        victims = self.victims
-        tasks = victims.tasks(step.chosen)
-        owners = victims.gang[victims.unit[tasks]].tolist()
-        for (pod_set, place), owner in zip(victims.places(tasks), owners, strict=True):
+        victims = self._held
+        owners = victims.gang[victims.unit[step.tasks]].tolist()
+        for (pod_set, place), owner in zip(victims.places(step.tasks), owners, strict=True):
             index, node = pod_set.held[place]
             yield Eviction(victims.gangs[owner].key, pod_set.role, index, node, step.action)
 
     def _leave(self) -> None:
         """Count the room of pods that are about to be taken away as of those that are ending."""
-        index = self.snapshot.nodes.index
         for gang in self.gangs:
-            for pod_set in gang.spec.pod_sets:
-                for _, node in pod_set.leaving:
-                    if node in index:
-                        at = np.array([index[node]])
-                        self.room.vacate(at, pod_set.request[None, :])
-                        self._part(pod_set, at, np.ones(1, np.int64))
+            for pod_set, nodes, counts in self.leavers(gang.spec):
+                self.room.vacate(nodes, counts[:, None] * pod_set.request)
+                self.part(pod_set, nodes, counts)
+
+    def leavers(self, gang: Gang) -> Iterator[tuple[PodSet, IntArray, IntArray]]:
+        """Yield (pod set, nodes, counts) of the pods of a gang that are about to be taken away."""
+        for pod_set in gang.pod_sets:
+            if pod_set.leaving:
+                yield pod_set, *self.places(pod_set.leaving)
+
+    def places(self, tasks: Iterable[tuple[int, str]]) -> tuple[IntArray, IntArray]:
+        """Return the nodes of (index, node) tasks, each once, and how many are there."""
+        index = self.snapshot.nodes.index
+        at = np.array([index[node] for _, node in tasks if node in index], np.int64)
+        nodes, counts = np.unique(at, return_counts=True)
+        return nodes, counts
 
     @cached_property
     def _felt(self) -> BoolArray:
         """(L,): pod sets of which tasks keep others from nodes, or are looked for by them."""
         marks = (
             self.room.affinity.is_counted(pod_set.shape) or self._met(pod_set)
-            for pod_set in self.victims.pod_sets
+            for pod_set in self._held.pod_sets
         )
-        return np.fromiter(marks, np.bool_, len(self.victims.pod_sets))
+        return np.fromiter(marks, np.bool_, len(self._held.pod_sets))
 
-    def _part(self, pod_set: PodSet, nodes: IntArray, counts: IntArray) -> None:
+    def part(self, pod_set: PodSet, nodes: IntArray, counts: IntArray) -> None:
         """Count on it that (M,) tasks give up ports and neighbours on (M,) nodes."""
         self.room.affinity.add(pod_set.shape, nodes, counts, leaving=True)
         for shape, ports in self._met(pod_set).items():
@@ -383,6 +440,17 @@ class Session:
             fresh = sign * tasks.fresh(tasks.taken - (count if sign < 0 else 0), count)
             for key, each in tasks.pod_set.charge.items():
                 self.charged[key] += fresh * each
+
+    def in_the_way(self, tasks: PodSetState, nodes: IntArray) -> Iterator[tuple[int, BoolArray]]:
+        """Yield (shape, (N,) where such a task might keep these from (M,) nodes), room apart."""
+        affinity, id_ = self.room.affinity, tasks.pod_set.shape
+        yield from affinity.reach(id_, nodes)
+        here = np.zeros(len(self.snapshot.nodes.names), np.bool_)
+        here[nodes] = True
+        for other, shape in self.snapshot.shapes.items():
+            meets = any(one.meets(held) for one in tasks.shape.ports for held in shape.ports)
+            if meets or other in affinity.attached.rivals(id_):
+                yield other, here
 
     def _block(self, taken: Shape, nodes: IntArray, sign: int) -> None:
         """Keep shapes whose host ports meet from the same nodes."""

@@ -2,12 +2,14 @@
 """Running tasks as what may be taken away of them: columns, made only when an action evicts.
 
 A *unit* is one task above its gang's minimum, or all the tasks that make up the minimum, which
-go together and only with every task above it. Letters in array shapes: G gangs that have tasks
-on nodes, L pod sets of these, U units, M tasks, N nodes, R resources.
+go together and only with every task above it. Where any tasks may be the ones above it, each is a
+unit, and so is the end of the gang, which has no tasks of its own. Letters in array shapes: G
+gangs that have tasks on nodes, L pod sets of these, U units, M tasks, N nodes, R resources.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Final
@@ -31,69 +33,122 @@ class Victims:
         self.pod_sets: Final = tuple(
             pod_set for g in self.gangs for pod_set in pod_sets(g) if pod_set.held
         )
-        sizes = np.array([len(pod_set.held) for pod_set in self.pod_sets], np.int64)
+        of_sets = np.array([len(pod_set.held) for pod_set in self.pod_sets], np.int64)
         counts = [sum(len(pod_set.held) for pod_set in gang.pod_sets) for gang in self.gangs]
-        self.pod_set: Final[IntArray] = np.repeat(np.arange(len(sizes)), sizes)
+        self.pod_set: Final[IntArray] = np.repeat(np.arange(len(of_sets)), of_sets)
         """(M,)"""
         held = [task for pod_set in self.pod_sets for task in pod_set.held]
         known = nodes.index.get
         self.node: Final[IntArray] = np.array([known(node, -1) for _, node in held], np.int64)
         """(M,): -1 if the node is gone."""
-        self._number(np.array(counts, np.int64))
-        self._measure(total, now)
-        self.evicted: Final[BoolArray] = np.zeros(len(self.gang), np.bool_)
-        """(U,): taken away in this cycle."""
-        self.priority: Final = self._of_gangs(gang.priority for gang in self.gangs)
-        """(U,): of its gang."""
-        self.created: Final = self._of_gangs(gang.created for gang in self.gangs)
-        """(U,): when its gang was created."""
-        self.critical: Final[BoolArray] = self._of_gangs(g.critical for g in self.gangs) > 0
-        """(U,): its gang keeps the cluster at work."""
-        self.guarded: Final[BoolArray] = self._of_gangs(g.guarded for g in self.gangs) > 0
-        """(U,): a disruption budget of its gang forbids to take it."""
+        sizes = np.array(counts, np.int64)
+        above = [gang.ready - gang.min_member for gang in self.gangs]
+        self.surplus: Final[IntArray] = np.clip(np.array(above, np.int64), 0, sizes)
+        """(G,): tasks above the minimum that are left."""
+        self.left: Final[IntArray] = sizes.copy()
+        """(G,): tasks that are left."""
+        self._holder: Final = np.repeat(np.arange(len(sizes)), sizes)
+        requests = [pod_set.request for pod_set in self.pod_sets]
+        self.request: Final = np.array(requests, np.int64).reshape(-1, len(total))
+        """(L, R): of one task."""
+        each, width = self.request[self.pod_set], range(len(total))
+        sums = [np.bincount(self._holder, each[:, r], len(sizes)) for r in width]
+        self.held: Final[FloatArray] = np.stack(sums, axis=1).astype(np.float64)
+        """(G, R): what it has left."""
+        share = (self.request / np.maximum(total, 1))[:, 1:].max(axis=1, initial=0)
+        self._work: Final = np.maximum(now - self._starts(), 0) * share[self.pod_set]
         self.queues: Final = tuple(sorted({gang.queue for gang in self.gangs}))
         """The names of the queues that have victims."""
-        place = {name: i for i, name in enumerate(self.queues)}
-        self.queue: Final = self._of_gangs(place[gang.queue] for gang in self.gangs)
-        """(U,): position in `queues`."""
+        self._number(sizes)
+        self._twin: Victims | None = None
 
     def _number(self, counts: IntArray) -> None:
         """Make units of the tasks; those of a gang's minimum come before those above it."""
-        above = [gang.ready - gang.min_member for gang in self.gangs]
-        self.surplus: IntArray = np.clip(np.array(above, np.int64), 0, counts)
-        """(G,): tasks above the minimum that are left."""
-        holder = np.repeat(np.arange(len(counts)), counts)
-        place = np.arange(len(holder)) - np.repeat(np.cumsum(counts) - counts, counts)
-        extra = place >= (counts - self.surplus)[holder]
+        place = np.arange(len(self._holder)) - np.repeat(np.cumsum(counts) - counts, counts)
+        extra = place >= (counts - self.surplus)[self._holder]
         # A unit begins with each extra task, and one with all that is not extra.
         first = extra | (place == 0)
-        self.unit: IntArray = np.cumsum(first) - 1
-        """(M,)"""
-        self.gang: IntArray = holder[first]
-        """(U,)"""
-        self.whole: BoolArray = ~extra[first]
-        """(U,): it is the end of its gang."""
+        self._measure(np.cumsum(first) - 1, self._holder[first], ~extra[first])
 
-    def _measure(self, total: FloatArray, now: float) -> None:
-        width = range(len(total))
-        units, gangs = len(self.gang), len(self.gangs)
-        requests = [pod_set.request for pod_set in self.pod_sets]
-        self.request: IntArray = np.array(requests, np.int64).reshape(-1, len(total))
-        """(L, R): of one task."""
+    @property
+    def singly(self) -> Victims:
+        """The same, where any tasks of a gang may be those above its minimum."""
+        if self._twin is None:
+            counts = np.bincount(self._holder, minlength=len(self.gangs))
+            free = (self.surplus > 0) & (self.surplus < counts)
+            self._twin = self
+            if free.any() and not self.evicted.any():
+                self._twin = copy.copy(self)
+                self._twin._number_singly(free, counts)  # noqa: SLF001 -- its own
+        return self._twin
+
+    def _number_singly(self, free: BoolArray, counts: IntArray) -> None:
+        """Make a unit of each task of the (G,) gangs that are free to choose, and of their end."""
+        self.__dict__.pop("node_lost", None)
+        place = np.arange(len(self._holder)) - np.repeat(np.cumsum(counts) - counts, counts)
+        single = free[self._holder] | (self.surplus == counts)[self._holder]
+        first = single | (place == 0)
+        # The end of a gang that is free comes before its tasks.
+        ends = np.cumsum(free) - 1
+        unit = np.cumsum(first) - 1 + (ends + 1)[self._holder]
+        size = int(first.sum() + free.sum())
+        gang, whole = np.zeros(size, np.int64), np.ones(size, np.bool_)
+        gang[unit] = self._holder
+        whole[unit] = ~single
+        starts = unit[np.cumsum(counts) - counts][free] - 1
+        gang[starts] = np.flatnonzero(free)
+        self._measure(unit, gang, whole)
+
+    def _measure(self, unit: IntArray, gang: IntArray, whole: BoolArray) -> None:
+        units = len(gang)
+        self.unit: IntArray = unit
+        """(M,)"""
+        self.gang: IntArray = gang
+        """(U,)"""
+        self.whole: BoolArray = whole
+        """(U,): it is the end of its gang."""
         each = self.request[self.pod_set]
-        sums = [np.bincount(self.unit, each[:, r], units) for r in width]
+        sums = [np.bincount(unit, each[:, r], units) for r in range(each.shape[1])]
         self.amount: FloatArray = np.stack(sums, axis=1)
         """(U, R): what its tasks hold."""
-        held = [np.bincount(self.gang, self.amount[:, r], gangs) for r in width]
-        self.held: FloatArray = np.stack(held, axis=1)
-        """(G, R): what it has left."""
-        self.count: IntArray = np.bincount(self.unit, minlength=units)
+        self.count: IntArray = np.bincount(unit, minlength=units)
         """(U,): its tasks."""
-        share = (self.request / np.maximum(total, 1))[:, 1:].max(axis=1, initial=0)
-        work = np.maximum(now - self._starts(), 0) * share[self.pod_set]
-        self.lost: FloatArray = np.bincount(self.unit, work, units).astype(np.float64)
+        self.ends: IntArray = np.flatnonzero(whole & (self.count == 0))
+        """Those units that are an end without tasks of its own."""
+        self.lost: FloatArray = np.bincount(unit, self._work, units).astype(np.float64)
         """(U,): seconds that its tasks have run, each second times the largest part of the
         cluster that the task holds of any resource."""
+        self.evicted: BoolArray = np.zeros(units, np.bool_)
+        """(U,): taken away in this cycle, all of it or a part."""
+        self.priority: FloatArray = self._of_gangs(gang.priority for gang in self.gangs)
+        """(U,): of its gang."""
+        self.created: FloatArray = self._of_gangs(gang.created for gang in self.gangs)
+        """(U,): when its gang was created."""
+        self.critical: BoolArray = self._of_gangs(g.critical for g in self.gangs) > 0
+        """(U,): its gang keeps the cluster at work."""
+        self.guarded: BoolArray = self._of_gangs(g.guarded for g in self.gangs) > 0
+        """(U,): a disruption budget of its gang forbids to take it."""
+        place = {name: i for i, name in enumerate(self.queues)}
+        self.queue: FloatArray = self._of_gangs(place[gang.queue] for gang in self.gangs)
+        """(U,): position in `queues`."""
+
+    def leave(self, tasks: IntArray, sign: int) -> tuple[IntArray, IntArray, FloatArray]:
+        """Note that these tasks are taken away, or put back where the sign is negative.
+
+        Returns the gangs that have them, how many of each, and (gangs, R) what these hold.
+        """
+        owners, place = np.unique(self._holder[tasks], return_inverse=True)
+        counts: IntArray = np.bincount(place, minlength=len(owners))
+        each = self.request[self.pod_set[tasks]]
+        sums = [np.bincount(place, each[:, r], len(owners)) for r in range(each.shape[1])]
+        amounts: FloatArray = np.stack(sums, axis=1).astype(np.float64)
+        self.held[owners] -= sign * amounts
+        self.surplus[owners] -= sign * counts
+        self.left[owners] -= sign * counts
+        for numbered in (self, self.singly):
+            numbered.evicted[numbered.unit[tasks]] = sign > 0
+            numbered.evicted[numbered.ends] = self.left[numbered.gang[numbered.ends]] == 0
+        return owners, counts, amounts
 
     def _starts(self) -> FloatArray:
         """Return (M,) when each task began to run."""

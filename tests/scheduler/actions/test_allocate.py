@@ -154,10 +154,13 @@ def near(role, count):
 
 
 def test_a_gang_may_have_more_effort_than_its_namespace(monkeypatch):
-    """Places that are not found at once are found with more of it."""
+    """Places that are not found at once are found with more of it.
+
+    A rack of four has enough for five in all, but not on nodes that take one each.
+    """
     monkeypatch.setattr(session_module, "EFFORT", 1)
     nodes = [
-        make_node(name=f"{rack}-{i}", cpu=1, labels={"rack": str(rack)})
+        make_node(name=f"{rack}-{i}", cpu="1500m", labels={"rack": str(rack)})
         for rack, count in enumerate((5, 1, 4, 3, 2))
         for i in range(count)
     ]

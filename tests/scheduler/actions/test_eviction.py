@@ -24,6 +24,8 @@ def gang(key, *ages, cpu=1, least=None, **fields):
 class Enough:
     """It fits once so many cpus are free."""
 
+    nearness = None
+
     def __init__(self, victims, cpus):
         """Remember what is asked for."""
         self.free, self.wanted, self.asked = victims.amount[:, CPU], 1000 * cpus, 0

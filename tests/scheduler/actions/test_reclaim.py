@@ -52,7 +52,7 @@ def evicted(*gangs, weights=(1, 1), rules=POLICY):
         ([runs("a", 8, "rich"), waits(5)], {}),
         ([runs("a", 8, "rich"), waits(8, least=2)], {"team/a": 2}),
         ([runs("a", 6, "rich"), runs("b", 2, "poor", more=6, least=2)], {"team/a": 2}),
-        ([runs("a", 8, "rich", priority=1), waits(4)], {}),
+        ([runs("a", 8, "rich", priority=1), waits(4)], {"team/a": 4}),
         ([runs("a", 8, "rich", least=8), waits(4)], {}),
         ([runs("a", 4, "rich"), runs("b", 4, "poor"), waits(1)], {}),
         ([runs("a", 6, "rich"), waits(2)], {}),

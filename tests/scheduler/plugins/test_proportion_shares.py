@@ -37,7 +37,10 @@ def test_the_tutorials_queues():
 
 
 def test_what_is_placed_counts_at_once():
-    """Beside what runs; a gang that lost a member is neither running nor pending."""
+    """Beside what runs; a gang that lost a member is neither running nor pending.
+
+    What could not start, however much were free, is not asked for.
+    """
     held = make_role(held=[(0, "n1")], waiting=[1], cpu=20)
     found = after_a_cycle(
         pods=[make_pod(name="a-0", cpu=2)],
@@ -50,6 +53,6 @@ def test_what_is_placed_counts_at_once():
         ],
     )
     assert found == {
-        "default": Share({"cpu": 2000}, {"cpu": 4000}, {"cpu": 20000}, pending=1, running=1),
-        "old": Share({"cpu": 20000}, {"cpu": 4000}, {"cpu": 40000}, unknown=1),
+        "default": Share({"cpu": 2000}, {"cpu": 2000}, {"cpu": 2000}, pending=1, running=1),
+        "old": Share({"cpu": 20000}, {"cpu": 6000}, {"cpu": 20000}, unknown=1),
     }

@@ -92,7 +92,7 @@ def _candidates(session: Session, gangs: Iterable[GangState]) -> Waiting:
             continue
         if not _open(gang) and session.rules.ready(gang):
             continue
-        refusal = unfit(session, gang)
+        refusal = diagnosis.unfit(session, gang)
         if refusal is not None:
             gang.refuse(refusal)
         else:
@@ -125,6 +125,7 @@ def _advance(session: Session, gang: GangState, *, alone: bool) -> bool:
 def _start(session: Session, gang: GangState) -> bool:
     """Place what the gang lacks, or nothing; say whether it may start, now or soon."""
     if not _admitted(session, gang, gang.demand()):
+        reserve.reserve(session, gang, attempt)
         return False
     # Sums come first: they decide most gangs for the price of a look at one column.
     short = _short(session, gang)
@@ -157,6 +158,27 @@ def attempt(session: Session, gang: GangState) -> tuple[PodSetState, Obstacles] 
 
     Nothing is returned, too, of a gang that did not fit into any region.
     """
+    # First without what is ending: the one way that does not need it may be the last one.
+    if session.room.releasing and start_now(session, gang):
+        return None
+    return _attempt(session, gang)
+
+
+def start_now(session: Session, gang: GangState) -> bool:
+    """Place what the gang lacks on what is free at this moment; say whether that could be done."""
+    possible = sum(min(int(session.fit(t).capacity.sum()), t.left) for t in gang.tasks if t.left)
+    if possible < gang.need:
+        return False
+    session.room.releasing, before = False, session.room.releasing
+    try:
+        _attempt(session, gang)
+    finally:
+        session.room.releasing = before
+    return session.rules.ready(gang)
+
+
+def _attempt(session: Session, gang: GangState) -> tuple[PodSetState, Obstacles] | None:
+    """Place what the gang lacks in the first region that will do."""
     failure = None
     for within in session.rules.regions(gang):
         session.room.within = within
@@ -309,44 +331,6 @@ def _short(session: Session, gang: GangState, *, kept: bool = False) -> PodSetSt
         if capacity < count and first is None:
             first = tasks
     return first if possible < gang.need else None
-
-
-def unfit(session: Session, gang: GangState) -> Refusal | None:
-    """Return what keeps the gang from being tried at all."""
-    spec = gang.spec
-    if spec.refusal is not None:
-        return spec.refusal
-    for tasks in gang.tasks:
-        if tasks.shape.refusal is not None:
-            return tasks.shape.refusal
-        if tasks.shape.unsupported:
-            sentence = f"{tasks.pod_set.role or 'a pod'} uses {tasks.shape.unsupported}"
-            return Refusal(
-                Reason.UNSUPPORTED_CONSTRAINT, f"{sentence}, which is not supported yet"
-            )
-    if gang.queue is None:
-        return Refusal(Reason.QUEUE_NOT_FOUND, f'queue "{spec.queue}" does not exist')
-    barred = gang.queue.spec.barred
-    if barred and spec.namespace in barred:
-        sentence = f'queue "{spec.queue}" lets no job of namespace "{spec.namespace}" in'
-        return Refusal(Reason.QUEUE_NOT_ALLOWED, f"{sentence}, by its namespaceSelector")
-    return gang.queue.spec.refusal or _oversized(session, gang) or session.rules.valid(gang)
-
-
-def _oversized(session: Session, gang: GangState) -> Refusal | None:
-    """Return how much more the gang asks for at the least than there is."""
-    spec = gang.spec
-    short = (spec.min_resources > session.total).nonzero()[0].tolist()
-    for column in short:
-        if column != PODS:
-            name = session.snapshot.resources[column]
-            least = diagnosis.amount(name, int(spec.min_resources[column]))
-            total = diagnosis.amount(name, int(session.total[column]))
-            return Refusal(
-                Reason.EXCEEDS_CLUSTER,
-                f"minResources asks for {least} {name}, the usable nodes have {total}",
-            )
-    return None
 
 
 def _overused(session: Session, gang: GangState) -> None:

@@ -94,6 +94,7 @@ def defragment(session: Session, arguments: Parsed) -> None:
     past = session.snapshot.moves
     if past is None or not any(map(_is_fragmented, session.gangs)):
         return
+    session.singly = False
     recent = [move for move in past if move.at > session.snapshot.now - HOUR]
     # Else two gangs could send each other to and fro.
     pinned = {key for move in recent for key in (move.gang, move.claimant)}
@@ -335,6 +336,8 @@ class Counted:
     def narrowed(self, chosen: BoolArray) -> Trial:
         """Return the same question; its answers count as those of this one."""
         return Counted(self._trial.narrowed(chosen), self._left)
+
+    nearness = None
 
 
 TRIES: Final = 400

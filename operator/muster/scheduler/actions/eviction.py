@@ -13,7 +13,8 @@ from typing import Final, Protocol
 import numpy as np
 
 from muster.api.reasons import Reason
-from muster.scheduler.actions.allocate import attempt, by_queue, entry, unfit
+from muster.scheduler import diagnosis
+from muster.scheduler.actions.allocate import attempt, by_queue, entry
 from muster.scheduler.model import (
     FREED,
     PODS,
@@ -43,7 +44,7 @@ def starving(session: Session, *, fair: bool = False, extras: bool = False) -> I
     for gang in session.asking:
         taken = gang.promised or gang.lost or gang.protected
         wants = gang.left and not gang.need if extras else gang.need
-        if not wants or taken or unfit(session, gang) is not None:
+        if not wants or taken or diagnosis.unfit(session, gang) is not None:
             continue
         # Who may not have pods by a quota need not have room.
         demand = [(gang.tasks[0], 1)] if extras else gang.demand()
@@ -98,7 +99,7 @@ def claim(session: Session, gang: GangState, among: Among, hook: str) -> bool:
 def _choice(session: Session, gang: GangState, open_: BoolArray, hook: str) -> BoolArray | None:
     """Return (U,) what is to go; None: it would not help, or is not needed."""
     victims, useful = session.victims, usefulness(session, gang)
-    units = np.flatnonzero(open_ & (useful > 0))
+    units = np.flatnonzero(open_ & (with_gang(victims, useful) > 0))
     trial = trial_of(session, gang)
     if not len(units) or trial.fits(np.zeros(len(open_), np.bool_)):
         return None
@@ -216,6 +217,10 @@ class Trial(Protocol):
     def narrowed(self, chosen: BoolArray) -> Trial:
         """Return the same question for (U,) chosen units and fewer, answered faster."""
 
+    @property
+    def nearness(self) -> FloatArray | None:
+        """(U,): what part of a task's room still lacks on the node of each; None: unknown."""
+
 
 def trial_of(session: Session, gang: GangState) -> Trial:
     """Return the question for what the gang lacks."""
@@ -248,6 +253,8 @@ class Rehearsal:
     def narrowed(self, _chosen: BoolArray) -> Trial:
         """Return the question itself."""
         return self
+
+    nearness = None
 
 
 class Slots:
@@ -286,6 +293,20 @@ class Slots:
         """Return the question on the nodes of these units only."""
         return Slots(self._session, self._gang, chosen)
 
+    @property
+    def nearness(self) -> FloatArray:
+        """(U,): what part of a task's room still lacks on the node of each, the last one's."""
+        shape = self._fit.shape.request
+        capacity = self._fit.capacity[self._nodes]
+        lack = np.zeros(len(self._nodes))
+        for column in self._columns:
+            more = shape[column] * (capacity + 1) - self._free[:, column]
+            np.maximum(lack, more / shape[column], out=lack)
+        near = np.full(len(self._session.victims.gang), np.inf)
+        # Nodes that lack the same stay apart.
+        near[self._unit] = (lack + self._nodes * 1e-9)[self._place]
+        return near
+
     def _admissible(self, chosen: BoolArray) -> bool:
         """Say whether the queue's limits allow the gang once these are gone."""
         victims, queue = self._session.victims, self._gang.spec.queue
@@ -316,18 +337,19 @@ def choose(
     # The cheapest set is as hard to find as to pack a knapsack. No order is right for all: many
     # small ones, one with the best rate, or one large gang may be the least loss.
     best: tuple[Price, BoolArray] | None = None
-    for order in _orders(victims, units, useful):
-        going = _closed(victims, allowed(order))
-        chosen = _enough(victims, going, trial)
-        if chosen is None:
+    for order in _orders(victims, units, useful, trial.nearness):
+        going = _lawful(victims, order, allowed)
+        enough = _enough(victims, going, trial)
+        if enough is None:
             continue
         # From here on only subsets are asked for, so the nodes of all others need no second look.
-        chosen = _needed(victims, chosen, trial.narrowed(chosen))
+        few = _needed(victims, enough, trial.narrowed(mark(victims, enough)))
+        chosen = mark(victims, few)
         offer = (price(victims, chosen), chosen)
         if best is None or offer[0] < best[0]:
             best = offer
-    if best is not None and len(units) <= FEW:
-        return _search(victims, units, trial, allowed, best)
+    if len(units) <= FEW and (best is not None or len(victims.ends)):
+        best = _search(victims, units, trial, allowed, best)
     return None if best is None else best[1]
 
 
@@ -336,19 +358,26 @@ def price(victims: Victims, chosen: BoolArray) -> Price:
     gangs = np.unique(victims.gang[chosen])
     ages = [victims.gangs[gang].created for gang in gangs.tolist()]
     lost = round(float(victims.lost[chosen].sum()), 6)
-    return int(victims.guarded[chosen].sum()), lost, len(gangs), -sum(ages)
+    return len(np.unique(victims.gang[chosen & victims.guarded])), lost, len(gangs), -sum(ages)
 
 
-def _orders(victims: Victims, units: IntArray, useful: FloatArray) -> list[IntArray]:
-    """Return the units cheapest first: by themselves, for what they free, and by large gangs."""
+def _orders(
+    victims: Victims, units: IntArray, useful: FloatArray, nearness: FloatArray | None
+) -> list[IntArray]:
+    """Return the units cheapest first: by themselves, for what they free, and by large gangs.
+
+    Where any task of a gang may go, also node by node: `nearness` (U,), smaller is first.
+    """
     lost, freed = with_gang(victims, victims.lost), with_gang(victims, useful)
     rates = _not_before_own(victims, lost / np.maximum(freed, 1e-12))
     gangs = np.bincount(victims.gang, useful, len(victims.gangs))[victims.gang]
-    keys = (lost, rates, -gangs)
+    keys = [lost, rates, -gangs]
+    if nearness is not None and len(victims.ends):
+        keys.append(np.where(victims.whole, np.inf, nearness))
     youth, end, guarded = -victims.created[units], victims.whole[units], victims.guarded[units]
-    name = victims.gang[units]
+    name, last = victims.gang[units], (-units, -useful[units])
     return [
-        units[np.lexsort((-units, end, name, youth, lost[units], key[units], guarded))]
+        units[np.lexsort((*last, end, name, youth, lost[units], key[units], guarded))]
         for key in keys
     ]
 
@@ -368,16 +397,27 @@ def _not_before_own(victims: Victims, values: FloatArray) -> FloatArray:
     return result
 
 
-def _closed(victims: Victims, order: IntArray) -> IntArray:
-    """Leave out the ends of gangs of which something else may not go."""
-    going = np.zeros(len(victims.gang), np.bool_)
-    going[order] = True
-    stays = np.bincount(victims.gang, ~going & ~victims.evicted, len(victims.gangs)) > 0
-    return order[~(victims.whole[order] & stays[victims.gang[order]])]
+def _lawful(victims: Victims, order: IntArray, allowed: Allowed) -> IntArray:
+    """Return what may go of the units, of each gang no more than it has above its minimum.
+
+    The end of a gang of which something else may not go is left out, too.
+    """
+    order = _capped(victims, order)
+    going = allowed(order)
+    stays = np.zeros(len(victims.gangs), np.bool_)
+    stays[victims.gang[np.setdiff1d(order, going)]] = True
+    return going[~(victims.whole[going] & stays[victims.gang[going]])]
 
 
-def _enough(victims: Victims, order: IntArray, trial: Trial) -> BoolArray | None:
-    """Return (U,) the fewest of the first that are enough; None: even all are not."""
+def _capped(victims: Victims, order: IntArray) -> IntArray:
+    """Leave out the tasks of a gang that come after as many as it has above its minimum."""
+    gangs, single = victims.gang[order], ~victims.whole[order]
+    before = victims.before(gangs, single[:, None].astype(np.int64))[:, 0]
+    return order[~single | (before < victims.surplus[gangs])]
+
+
+def _enough(victims: Victims, order: IntArray, trial: Trial) -> IntArray | None:
+    """Return the fewest of the first units that are enough; None: even all are not."""
     few, many = 0, len(order)
     if not many or not trial.fits(mark(victims, order)):
         return None
@@ -389,7 +429,7 @@ def _enough(victims: Victims, order: IntArray, trial: Trial) -> BoolArray | None
             many = middle
         else:
             few = middle
-    return mark(victims, order[:many])
+    return order[:many]
 
 
 def mark(victims: Victims, units: IntArray) -> BoolArray:
@@ -404,31 +444,22 @@ def mark(victims: Victims, units: IntArray) -> BoolArray:
     return marks
 
 
-def _needed(victims: Victims, chosen: BoolArray, trial: Trial) -> BoolArray:
-    """Return (U,) what is left when everything is dropped that is not needed, dearest first."""
-    units = np.flatnonzero(chosen)
+def _needed(victims: Victims, units: IntArray, trial: Trial) -> IntArray:
+    """Return what is left when every unit is dropped that is not needed, dearest first."""
     dear = with_gang(victims, victims.lost)[units]
     order = units[np.lexsort((~victims.whole[units], -dear, ~victims.guarded[units]))]
-    chunks = [order]
+    chosen, chunks = mark(victims, units), [order]
     while chunks:
         chunk = chunks.pop()
         # Halves at first: one trial for a chunk instead of one for each of its units.
-        left = _without(victims, chosen, chunk)
+        rest = units[~np.isin(units, chunk)]
+        left = mark(victims, rest)
         if (left != chosen).any() and trial.fits(left):
-            chosen = left
+            units, chosen = rest, left
         elif len(chunk) > 1:
             middle = len(chunk) // 2
             chunks += [chunk[middle:], chunk[:middle]]
-    return chosen
-
-
-def _without(victims: Victims, chosen: BoolArray, units: IntArray) -> BoolArray:
-    """Return (U,) the chosen without these; what goes with the end of a gang stays with it."""
-    left = chosen.copy()
-    left[units] = False
-    ends = np.zeros(len(victims.gangs), np.bool_)
-    ends[victims.gang[left & victims.whole]] = True
-    return left | (chosen & ends[victims.gang])
+    return units
 
 
 def _search(
@@ -436,9 +467,9 @@ def _search(
     units: IntArray,
     trial: Trial,
     allowed: Allowed,
-    best: tuple[Price, BoolArray],
-) -> BoolArray:
-    """Return (U,) the cheapest of all sets, or the best that was found until the tries ended.
+    best: tuple[Price, BoolArray] | None,
+) -> tuple[Price, BoolArray] | None:
+    """Return the cheapest of all sets, or the best that was found until the tries ended.
 
     Depth first over "goes" and "stays", cheapest units first; a branch ends where it costs as
     much as the best, or would not be enough with all that is left.
@@ -449,19 +480,20 @@ def _search(
     tries = TRIES
     while stack and tries > 0:
         depth, taken = stack.pop()
-        chosen = mark(victims, np.array(taken, np.int64))
+        picked = np.array(taken, np.int64)
+        chosen = mark(victims, picked)
         # These parts of a price never fall as more goes, so the branch cannot become cheaper.
-        if price(victims, chosen)[:2] > best[0][:2]:
+        if best is not None and price(victims, chosen)[:2] > best[0][:2]:
             continue
         tries -= 1
         if trial.fits(chosen) and taken:
-            goes = np.flatnonzero(chosen)
             offer = (price(victims, chosen), chosen)
-            if offer[0] < best[0] and len(allowed(goes)) == len(goes):
+            cheaper = best is None or offer[0] < best[0]
+            if cheaper and len(_lawful(victims, picked, allowed)) == len(picked):
                 best = offer
             continue
         rest = mark(victims, np.array((*taken, *order[depth:].tolist()), np.int64))
         if depth < len(order) and trial.fits(rest):
             stack.append((depth + 1, taken))
             stack.append((depth + 1, (*taken, int(order[depth]))))
-    return best[1]
+    return best

@@ -20,6 +20,7 @@ def preempt(session: Session) -> None:
     """Evict lower priorities for higher ones of the same queue."""
     if not session.rules.asks(HOOK):
         return
+    session.singly = True
     for gang in starving(session):
         claim(session, gang, _lesser, HOOK)
     for gang in sorted(session.asking, key=session.order):
@@ -54,6 +55,8 @@ def _inside(session: Session, gang: GangState, tasks: PodSetState) -> None:
     for unit in _own_extras(session, gang, tasks).tolist():
         if tasks.promised >= tasks.left:
             return
+        if not len(session.rules.evictable(HOOK, gang, session.victims, np.array([unit]))):
+            continue
         mark, chosen = session.mark(), np.zeros(len(session.victims.gang), np.bool_)
         chosen[unit] = True
         session.evict(gang, chosen, ACTION[HOOK])
@@ -75,5 +78,4 @@ def _own_extras(session: Session, gang: GangState, tasks: PodSetState) -> IntArr
     )
     if not len(units):
         return units
-    below = units[ranks < tasks.pod_set.priority][::-1]
-    return session.rules.evictable(HOOK, gang, victims, below)
+    return units[ranks < tasks.pod_set.priority][::-1]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from muster.scheduler import diagnosis
-from muster.scheduler.actions.allocate import attempt
+from muster.scheduler.actions.allocate import attempt, start_now
 from muster.scheduler.capacity import Picks
 from muster.scheduler.hooks import Parsed
 from muster.scheduler.model import BoolArray, IntArray
@@ -162,13 +162,25 @@ def keep(session: Session) -> None:
         and not gang.protected
         and (gang.spec.owed or any(pod_set.nominated for pod_set in gang.spec.pod_sets))
     ]
-    for gang in sorted(waiting, key=session.order):
+    waiting.sort(key=session.order)
+    for gang in waiting:
         with session.all_or_nothing(gang):
             if session.rules.admissible(gang, gang.lacking()) is None:
                 _return(session, gang)
+    for gang in waiting:
+        _start_now(session, gang)
         gang.evicts = gang.promised > 0
         if session.rules.ready(gang) and gang.placements:
             session.started.append(gang)
+
+
+def _start_now(session: Session, gang: GangState) -> None:
+    """Let the gang start on what is free beside all that is kept, instead of waiting for more."""
+    if gang.promised and 0 < gang.need <= gang.left and gang.spec.refusal is None:
+        mark = session.mark()
+        session.recall(gang)
+        if not start_now(session, gang):
+            session.undo(mark)
 
 
 def resume(session: Session, evicting: Iterable[Evict]) -> None:

@@ -17,6 +17,7 @@ def reclaim(session: Session) -> None:
     rules = session.rules
     if not (rules.asks("within") and rules.asks("reclaimable")):
         return
+    session.singly = True
     for gang in starving(session, fair=True):
         if rules.within(gang, gang.lacking()):
             claim(session, gang, _foreign, "reclaimable")
@@ -38,9 +39,9 @@ def _more(session: Session, gang: GangState) -> None:
 
 
 def _foreign(session: Session, gang: GangState) -> BoolArray:
-    """Return (U,) what is there of other queues and has no higher priority."""
+    """Return (U,) what is there of other queues: between queues dues count, not priorities."""
     victims, spec = session.victims, gang.spec
-    marks = (victims.priority <= spec.priority) & others(session, gang)
+    marks = others(session, gang)
     if spec.queue in victims.queues:
         marks &= victims.queue != victims.queues.index(spec.queue)
     return marks

@@ -8,8 +8,10 @@ there will be enough, nodes are kept free for it after it has waited long enough
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -17,11 +19,19 @@ import numpy as np
 from muster.api.reasons import Reason
 from muster.scheduler import diagnosis
 from muster.scheduler.capacity import Stack, slots
-from muster.scheduler.model import PODS, UNLIMITED, BoolArray, FloatArray, IntArray
-from muster.scheduler.session import Session
+from muster.scheduler.model import (
+    PODS,
+    UNLIMITED,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    PodSet,
+)
+from muster.scheduler.session import Leaving, Session
 from muster.scheduler.state import GangState
 
 Found = TypeVar("Found")
+Leavers = Callable[[], Iterable[tuple[PodSet, IntArray, IntArray]]]
 Attempt = Callable[[Session, GangState], Any]
 """Places the gang in that session if it can."""
 
@@ -47,6 +57,8 @@ class _Departures:
     """(D,): positions."""
     amounts: IntArray
     """(D, R)"""
+    leavers: tuple[Leavers, ...]
+    """T: which tasks of which pod sets leave where."""
     unreliable: frozenset[str]
     """Namespaces of gangs that run for longer than they said: nothing more is lent to these."""
 
@@ -74,23 +86,40 @@ class _Departures:
 def reserve(session: Session, gang: GangState, attempt: Attempt) -> None:
     """Keep room for the gang if that helps it, unless another has a reservation already."""
     # One promise only: with one for every gang that waits hardly any could pass by.
-    if session.holder is not None or gang.promised or gang.spec.admitted:
+    if session.holder is not None or gang.promised or gang.spec.admitted or not gang.need:
         return
     if gang.refusal is None or gang.refusal.reason not in REASONS:
+        return
+    if _above(session, gang) and any(_below(session, other) for other in session.gangs):
         return
     if limited := _limited(session, gang):
         gang.refusal = replace(gang.refusal, sentence=f"{gang.refusal.sentence}; {limited}")
         return
     # Gangs that are alike would find the same, and each search places a gang many times over.
-    tries = session.memory.setdefault("reserve", set())
     demand = tuple((tasks.pod_set.shape, count) for tasks, count in gang.demand())
-    patience = session.snapshot.now >= gang.spec.drains_from
-    if len(tries) == TRIES or (demand, patience) in tries:
+    # Nodes that are drained are no help where a quota is in the way.
+    short = session.rules.affordable(gang, gang.demand()) is not None
+    late = gang.spec.misled or session.snapshot.now >= gang.spec.drains_from
+    patience = late and not short
+    tries = session.memory.setdefault(("reserve", short), set())
+    key = (demand, patience, gang.spec.misled, gang.spec.namespace if short else "")
+    if len(tries) == TRIES or key in tries:
         return
-    tries.add((demand, patience))
+    tries.add(key)
     departures = _departures(session)
     if departures is not None:
         _Search(session, gang, attempt, departures).run(patience=patience)
+
+
+def _above(session: Session, gang: GangState) -> bool:
+    """Say whether the gang's queue holds its due already."""
+    return gang.queue is not None and session.rules.overused(gang.queue)
+
+
+def _below(session: Session, gang: GangState) -> bool:
+    """Say whether the gang waits in a queue that holds less than its due, which comes first."""
+    waits = gang.need and not (gang.promised or gang.spec.admitted or gang.queue is None)
+    return bool(waits) and not _above(session, gang) and not diagnosis.stuck(session, gang)
 
 
 def _limited(session: Session, gang: GangState) -> str:
@@ -112,6 +141,16 @@ def _limited(session: Session, gang: GangState) -> str:
     return f'queue "{queue.name}" keeps no more than {most} {name} free for one namespace'
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Kept:
+    """What a gang would take."""
+
+    room: IntArray
+    """(N, R)"""
+    closed: Mapping[int, BoolArray]
+    """As `Capacity.closed`."""
+
+
 class _Search:
     """Looks for the room of one gang."""
 
@@ -130,31 +169,32 @@ class _Search:
         short: those who lie in turns would delay the gang for ever.
         """
         ends = self._departures.ends
-        if patience and self._departures.unreliable and self._drain():
+        doubt = self._departures.unreliable or self._gang.spec.misled
+        if patience and doubt and self._drain():
             return
         found = self._first(int(np.searchsorted(ends, UNLIMITED)))
         if found is not None:
             tenants, free, kept = found
             until = float(ends[tenants - 1])
-            self._session.room.reserve(kept, free - self._now, until)
-            self._hold(tenants, kept, until)
+            self._hold(tenants, kept, free - self._now, until)
         elif patience:
             self._drain()
 
     def _drain(self) -> bool:
         """Keep nodes free for the gang from now on; say whether there are any that it can use."""
         everybody = len(self._departures.ends)
-        kept = self._kept(self._free(0, everybody, self._now), early=False)
+        kept = self._kept(everybody, self._free(0, everybody, self._now), early=False)
         if kept is not None:
-            self._session.room.reserve(kept, np.zeros_like(kept), _ANY_TIME)
-            self._hold(everybody, kept, None)
+            self._hold(everybody, kept, np.zeros_like(kept.room), None)
         return kept is not None
 
-    def _hold(self, tenants: int, kept: IntArray, eta: float | None) -> None:
-        gang = self._gang
+    def _hold(self, tenants: int, kept: _Kept, leaving: IntArray, eta: float | None) -> None:
+        gang, room = self._gang, self._session.room
+        room.reserve(kept.room, leaving, _ANY_TIME if eta is None else eta)
+        room.closed = kept.closed
         self._session.holder = gang
         gang.reserved, gang.eta = True, eta
-        gang.blocked_by = self._departures.blockers(tenants, kept)
+        gang.blocked_by = self._departures.blockers(tenants, kept.room)
         for other in self._session.gangs if self._departures.unreliable else ():
             if other.spec.namespace in self._departures.unreliable:
                 for tasks in other.tasks:
@@ -168,37 +208,41 @@ class _Search:
         limited: IntArray = np.minimum(later, self._session.snapshot.nodes.allocatable)
         return limited
 
-    def _first(self, known: int) -> tuple[int, IntArray, IntArray] | None:
+    def _first(self, known: int) -> tuple[int, IntArray, _Kept] | None:
         """Return the fewest tenants that must leave, what is free then, and what to keep."""
-        possible = self._fewest(0, known, self._now, lambda free: self._may_fit(free) or None)
+        possible = self._fewest(0, known, self._now, lambda _, free: self._may_fit(free) or None)
         if not known or possible is None:
             return None
         ends = self._departures.ends
         # Those that end at the same time leave together.
         same = int(np.searchsorted(ends, ends[possible[0] - 1], "right"))
         free = self._free(possible[0], same, possible[1])
-        kept = self._kept(free, early=True)
+        kept = self._kept(same, free, early=True)
         if kept is not None:
             return same, free, kept
         # Sums are not everything: from here on each step places the gang, which is dear.
-        return self._fewest(same, known, free, lambda free: self._kept(free, early=True))
+        return self._fewest(same, known, free, lambda n, free: self._kept(n, free, early=True))
 
     def _fewest(
-        self, low: int, high: int, free_low: IntArray, test: Callable[[IntArray], Found | None]
+        self,
+        low: int,
+        high: int,
+        free_low: IntArray,
+        test: Callable[[int, IntArray], Found | None],
     ) -> tuple[int, IntArray, Found] | None:
         """Return the fewest tenants with whose room the test finds anything, that room, and that.
 
         More than `low` of them, `high` at the most. The test finds the more, the more is free.
         """
         free = self._free(low, high, free_low)
-        found = test(free)
+        found = test(high, free)
         if found is None:
             return None
         while high - low > 1:
             middle = (low + high) // 2
             # What left up to `low` is summed already: each step adds up half of the one before.
             later = self._free(low, middle, free_low)
-            sooner = test(later)
+            sooner = test(middle, later)
             if sooner is not None:
                 high, free, found = middle, later, sooner
             else:
@@ -214,24 +258,43 @@ class _Search:
             possible += min(int(capacity[suits].sum()), tasks.coming)
         return possible >= self._gang.need
 
-    def _kept(self, free: IntArray, *, early: bool) -> IntArray | None:
-        """Return (N, R) the room that the gang takes when so much is free; None if it has none.
+    def _kept(self, tenants: int, free: IntArray, *, early: bool) -> _Kept | None:
+        """Return what the gang takes when so many have left and that is free; None: it has none.
 
         `early`: nodes that are full now are taken first, so that others can use what is free;
         else the freest, which need to be kept free for the shortest time.
         """
         session, nodes = self._session, self._session.snapshot.nodes
         # Tried where only this gang waits: what others want now is no reason to promise less.
-        dream = session.imagine(self._gang, nodes.allocatable - free)
+        used = nodes.allocatable - free
+        dream = session.imagine(self._gang, used, self._leaving(tenants))
         dream.scorer = self._scorer(early=early)
         copy = dream.gangs[0]
         self._attempt(dream, copy)
         if not dream.rules.ready(copy):
             return None
-        kept = np.zeros_like(free)
+        kept, closed = np.zeros_like(free), dict[int, BoolArray]()
         for _, tasks, where, counts in dream.given():
             kept[where] += counts[:, None] * tasks.shape.request
-        return kept
+            if tasks.shape.tied or tasks.shape.ports:
+                for shape, marks in session.in_the_way(tasks, where):
+                    closed[shape] = closed.get(shape, False) | marks
+        return _Kept(kept, closed)
+
+    def _leaving(self, tenants: int) -> Leaving:
+        """Return what the first so many take along: ports, neighbours, volumes and quota."""
+        session, charges = self._session, Counter[str]()
+        charged = any(tasks.pod_set.charge for tasks in self._gang.tasks)
+        if not (
+            charged or any(tasks.shape.tied or tasks.shape.ports for tasks in self._gang.tasks)
+        ):
+            return Leaving()
+        parts = [p for gang in session.gangs for p in session.leavers(gang.spec)]
+        parts += [part for leavers in self._departures.leavers[:tenants] for part in leavers()]
+        for pod_set, _, counts in parts:
+            for key, each in pod_set.charge.items():
+                charges[key] += int(counts.sum()) * each
+        return Leaving(parts, charges)
 
     def _scorer(self, *, early: bool) -> Callable[[Stack], FloatArray]:
         columns = np.flatnonzero(self._gang.lacking()[PODS + 1 :]) + PODS + 1
@@ -247,6 +310,7 @@ def _departures(session: Session) -> _Departures | None:
         return None
     ends = [gang.ends(now) for gang in tenancy.gangs]
     owners = [gang.key for gang in tenancy.gangs]
+    leavers: list[Leavers] = [partial(_leavers, session, gang.key) for gang in tenancy.gangs]
     lengths, nodes, amounts = [np.diff(tenancy.bounds)], [tenancy.nodes], [tenancy.amounts]
     for gang, tasks, where, counts in session.given():
         ends.append(tasks.ends)
@@ -254,6 +318,7 @@ def _departures(session: Session) -> _Departures | None:
         lengths.append(np.array([len(where)]))
         nodes.append(where)
         amounts.append(counts[:, None] * tasks.shape.request)
+        leavers.append(partial(list, [(tasks.pod_set, where, counts)]))
     length = np.concatenate(lengths)
     order = np.argsort(ends, kind="stable")
     bounds = np.concatenate(([0], np.cumsum(length)))
@@ -265,5 +330,14 @@ def _departures(session: Session) -> _Departures | None:
         bounds=sorted_bounds,
         nodes=np.concatenate(nodes)[rows],
         amounts=np.concatenate(amounts)[rows],
+        leavers=tuple(leavers[i] for i in order),
         unreliable=frozenset(gang.namespace for gang in tenancy.gangs if gang.overran(now)),
     )
+
+
+def _leavers(session: Session, key: str) -> Iterable[tuple[PodSet, IntArray, IntArray]]:
+    """Return (pod set, nodes, counts) of all that a gang holds."""
+    # Terms of pods about each other know the pod sets of the snapshot, not those of the tenancy.
+    gangs = session.remember("gangs", lambda: {gang.key: gang for gang in session.snapshot.gangs})
+    pod_sets = gangs[key].pod_sets
+    return [(pod_set, *session.places(pod_set.held)) for pod_set in pod_sets if pod_set.held]

@@ -131,7 +131,7 @@ def _riddle(session: Session, demand: Demand, spare: int) -> _Riddle | None:
     limits[:, apart.diagonal()] = np.minimum(limits[:, apart.diagonal()], 1)
     np.fill_diagonal(apart, val=False)
     puzzle = packing.Puzzle(
-        free=session.room.free(nodes, lasting=session.lasting(several[0])),
+        free=session.room.free(nodes, future=session.ahead, lasting=session.lasting(several[0])),
         requests=np.array([tasks.shape.request for tasks in several]),
         wanted=np.array([sum(count for _, count in each) for each in kinds.values()]),
         limits=limits,
@@ -226,7 +226,7 @@ def _legal(session: Session, tasks: PodSetState, order: Sequence[int]) -> bool:
     affinity, shape, one = session.room.affinity, tasks.pod_set.shape, np.ones(1, np.int64)
     added = 0
     for node in order:
-        allowed = affinity.open(shape)
+        allowed = affinity.open(shape, future=session.ahead)
         if allowed is not None and not allowed[node]:
             break
         affinity.add(shape, np.array([node]), one)

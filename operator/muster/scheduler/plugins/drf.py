@@ -35,7 +35,7 @@ def answer(session: Session, _arguments: Parsed) -> Hooks:
 
     def preemptable(claim: Claim) -> Answers:
         victims, gangs = claim.victims, claim.victims.gang[claim.units]
-        amounts = victims.amount[claim.units]
+        amounts = claim.amounts
         left = victims.held[gangs] - amounts
         if claim.together:
             left -= victims.before(gangs, amounts)

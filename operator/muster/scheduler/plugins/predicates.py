@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from muster.scheduler import hooks
+from muster.scheduler.domains import Domains, Room
 from muster.scheduler.hooks import ATTEMPTS, Barred, Hooks, Parsed, Region
 from muster.scheduler.model import AffinityTerm, Shape
 from muster.scheduler.session import Session
@@ -53,13 +54,9 @@ def _regions(session: Session, gang: GangState) -> Sequence[Region | None] | Non
     if not free:
         return None
     term, members = max(free.values(), key=lambda item: item[0].domain.max())
-    real = term.domain >= 0
-    wanted = dict(zip(map(id, gang.tasks), (count for _, count in gang.demand()), strict=True))
-    room = np.full(len(term.counts), np.inf)
-    for tasks in members:
-        capacity = session.fit(tasks, future=future).capacity
-        sums = np.bincount(term.domain[real], capacity[real], len(term.counts))
-        room = np.minimum(room, sums - wanted[id(tasks)])
+    near = [(tasks, count) for tasks, count in gang.demand() if tasks in members]
+    domains = Domains(term.domain, len(term.counts))
+    held = Room.now(session, gang).share(near, domains, term.domain >= 0)
     shapes = frozenset(tasks.pod_set.shape for tasks in members)
-    order = [int(d) for d in np.argsort(room, kind="stable") if room[d] >= 0]
+    order = [d for d in np.argsort(held, kind="stable").tolist() if held[d] >= 1]
     return [*(Region(term.domain == d, shapes) for d in order[:ATTEMPTS]), None]

@@ -8,13 +8,14 @@ the level L at which the sum of all is min(total, sum of cap).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 
 from muster.api.reasons import Reason
-from muster.scheduler.decision import Decision, Placement
+from muster.scheduler import diagnosis
+from muster.scheduler.decision import Decision, Placement, Verdict
 from muster.scheduler.hooks import VETO, YES, Answers, Claim, Hooks, Parsed
 from muster.scheduler.model import (
     PODS,
@@ -36,15 +37,20 @@ EXACT: Final = 1e-9
 def answer(session: Session, _arguments: Parsed) -> Hooks:
     """Order queues by share, hold back those that have their due, keep to capabilities."""
     queues = list(session.snapshot.queues.values())
-    due = dict(zip((queue.name for queue in queues), deserved(queues, session.total), strict=True))
+
+    def due() -> Mapping[str, FloatArray]:
+        return session.remember((__name__, "due"), lambda: _due(asking(), session))
+
+    def asking() -> Mapping[str, Queue]:
+        return session.remember((__name__, "asking"), lambda: _asking(session))
 
     def share(queue: QueueState) -> float:
-        return _share(queue.allocated, due[queue.spec.name])
+        return _share(queue.allocated, due()[queue.spec.name])
 
     def overused(queue: QueueState) -> bool:
-        lacks = queue.spec.request > queue.allocated
+        lacks = asking()[queue.spec.name].request > queue.allocated
         lacks[PODS] = False
-        held, owed = queue.allocated[lacks], due[queue.spec.name][lacks]
+        held, owed = queue.allocated[lacks], due()[queue.spec.name][lacks]
         return bool(held.any() and (held >= owed).all())
 
     bounded = {queue.name for queue in queues if (queue.capability < UNLIMITED).any()}
@@ -57,14 +63,14 @@ def answer(session: Session, _arguments: Parsed) -> Hooks:
             return False
         wanted = amount > 0
         wanted[PODS] = False
-        owed = due[gang.queue.spec.name] * (1 + EXACT)
+        owed = due()[gang.queue.spec.name] * (1 + EXACT)
         return bool((gang.queue.allocated + amount <= owed)[wanted].all())
 
     def reclaimable(claim: Claim) -> Answers:
         columns = np.flatnonzero(claim.gang.lacking() > 0)
         columns = columns[columns != PODS]
         names = claim.victims.queues
-        spare = [_spare(session.queues.get(name), due.get(name), columns) for name in names]
+        spare = [_spare(session.queues.get(name), due().get(name), columns) for name in names]
         return _over(claim, spare, columns)
 
     return Hooks(
@@ -92,7 +98,7 @@ def _over(claim: Claim, spare: Sequence[list[float]], columns: IntArray) -> Answ
     """
     victims = claim.victims
     queues = victims.queue[claim.units].astype(np.int64).tolist()
-    amounts = victims.amount[claim.units][:, columns].tolist()
+    amounts = claim.amounts[:, columns].tolist()
     answers = np.full(len(queues), VETO)
     for i, (queue, amount) in enumerate(zip(queues, amounts, strict=True)):
         left = spare[queue]
@@ -102,6 +108,28 @@ def _over(claim: Claim, spare: Sequence[list[float]], columns: IntArray) -> Answ
             if claim.together:
                 left[:] = [have - take for have, take in zip(left, amount, strict=True)]
     return answers
+
+
+def _asking(session: Session) -> Mapping[str, Queue]:
+    """Return the queues by name as they ask for what could start: the rest parks no share."""
+    queues = dict(session.snapshot.queues)
+    # A queue alone shares with nobody.
+    if sum(bool(queue.request.any()) for queue in queues.values()) > 1:
+        for gang in session.gangs:
+            idle = diagnosis.idle_demand(session, gang) if gang.queue is not None else None
+            if idle is not None and idle.any():
+                queue = queues[gang.spec.queue]
+                queues[queue.name] = _less(queue, idle)
+    return queues
+
+
+def _less(queue: Queue, idle: FloatArray) -> Queue:
+    return replace(queue, request=queue.request - idle)
+
+
+def _due(queues: Mapping[str, Queue], session: Session) -> Mapping[str, FloatArray]:
+    due = deserved(list(queues.values()), session.snapshot.nodes.shared)
+    return dict(zip(queues, due, strict=True))
 
 
 def deserved(queues: Sequence[Queue], total: FloatArray) -> FloatArray:
@@ -171,29 +199,38 @@ class Share:
 
 def shares(snapshot: Snapshot, decisions: Iterable[Decision]) -> Mapping[str, Share]:
     """Return the share of each queue once what was decided is done."""
-    placed = {d.gang: d.placements for d in decisions if d.placements}
-    queues = list(snapshot.queues.values())
-    allocated = {queue.name: queue.allocated.copy() for queue in queues}
-    counts = {queue.name: {"pending": 0, "running": 0, "unknown": 0} for queue in queues}
+    known = {d.gang: d for d in decisions}
+    queues = dict(snapshot.queues)
+    allocated = {name: queue.allocated.copy() for name, queue in queues.items()}
+    counts = {name: {"pending": 0, "running": 0, "unknown": 0} for name in queues}
     for gang in snapshot.gangs:
         if gang.queue not in counts:
             continue
-        given = placed.get(gang.key, ())
+        decision = known.get(gang.key)
+        given = () if decision is None else decision.placements
         if given:
             allocated[gang.queue] += _amount(snapshot, gang, given)
+        elif decision is not None and not _counts(decision.verdict):
+            idle = sum((p.coming for p in gang.pod_sets), np.zeros(len(snapshot.resources)))
+            queues[gang.queue] = _less(queues[gang.queue], idle)
         counts[gang.queue][_phase(gang, len(given))] += 1
-    total = snapshot.nodes.allocatable[snapshot.nodes.usable].sum(axis=0, dtype=np.float64)
-    due = deserved(queues, total)
+    due = deserved(list(queues.values()), snapshot.nodes.shared)
     names = snapshot.resources
     return {
-        queue.name: Share(
-            _named(names, allocated[queue.name]),
+        name: Share(
+            _named(names, allocated[name]),
             _named(names, owed),
             _named(names, queue.request),
-            **counts[queue.name],
+            **counts[name],
         )
-        for queue, owed in zip(queues, due, strict=True)
+        for (name, queue), owed in zip(queues.items(), due, strict=True)
     }
+
+
+def _counts(verdict: Verdict) -> bool:
+    """Say whether the demand of a gang that waits so counts, as `_asking` has it."""
+    limited = any(name.startswith("resourcequota/") for name in verdict.blocked_by)
+    return verdict.reason.wants_room and not limited
 
 
 def _phase(gang: Gang, given: int) -> str:

@@ -10,20 +10,19 @@ must not leave one domain.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from muster.api.reasons import Reason
-from muster.scheduler.capacity import slots
+from muster.scheduler.domains import Domains, Room
 from muster.scheduler.hooks import Hooks, Parsed, Region
-from muster.scheduler.model import BoolArray, FloatArray, IntArray, Refusal
+from muster.scheduler.model import BoolArray, FloatArray, Refusal
 from muster.scheduler.session import Session
-from muster.scheduler.state import GangState, PodSetState
+from muster.scheduler.state import GangState
 
 TRIES: Final = 4
-"""How many domains of a level are tried for one gang."""
+"""How many of the tightest domains of a level are tried for a gang that may lie in several."""
 
 
 def _levels(text: str) -> tuple[str, ...]:
@@ -37,28 +36,6 @@ ARGUMENTS: Final[Mapping[str, Callable[[str], Any]]] = {
     "topology.levels": _levels,
     "topology.required": str.strip,
 }
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Level:
-    """The domains of one label; D of them."""
-
-    domain: IntArray
-    """(N,): -1 without the label."""
-    size: int
-    """D"""
-
-    def sums(self, values: IntArray) -> FloatArray:
-        """Return (D,) the sums of (N,) values over the nodes of each domain."""
-        sums = np.bincount(self.domain + 1, values, self.size + 1)[1:]
-        return sums.astype(np.float64)
-
-    def within(self, domains: IntArray) -> BoolArray:
-        """Return (N,) the nodes of these domains."""
-        chosen = np.zeros(self.size + 1, np.bool_)
-        chosen[domains] = True
-        nodes: BoolArray = chosen[self.domain]
-        return nodes
 
 
 def answer(session: Session, parsed: Parsed) -> Hooks:
@@ -80,8 +57,8 @@ def answer(session: Session, parsed: Parsed) -> Hooks:
     def valid(gang: GangState) -> Refusal | None:
         if not required or not gang.need or _home(session, gang).any():
             return None
-        full = _share(gang, levels[-1], lambda tasks: _empty(session, tasks.pod_set.shape))
-        if (full >= 1).any():
+        room, everywhere = Room.empty(session, gang), levels[-1].domain >= 0
+        if (room.share(gang.demand(), levels[-1], everywhere) >= 1).any():
             return None
         text = f'no domain of the node label "{required}" could hold the whole gang, even empty'
         return Refusal(Reason.EXCEEDS_CLUSTER, text)
@@ -93,7 +70,7 @@ def answer(session: Session, parsed: Parsed) -> Hooks:
 
 
 def _regions(
-    session: Session, levels: Sequence[_Level], gang: GangState, *, across: bool
+    session: Session, levels: Sequence[Domains], gang: GangState, *, across: bool
 ) -> Iterator[Region | None]:
     """Yield where to try the gang; `across`: it need not lie in one domain."""
     home = _home(session, gang)
@@ -103,13 +80,13 @@ def _regions(
         yield None
 
 
-def _read(session: Session, label: str) -> _Level:
+def _read(session: Session, label: str) -> Domains:
     values = [labels.get(label) for labels in session.snapshot.nodes.labels]
     found = dict.fromkeys(value for value in values if value is not None)
     numbers: dict[str | None, int] = {value: i for i, value in enumerate(found)}
     numbers[None] = -1
     domain = np.array([numbers[value] for value in values], np.int64)
-    return _Level(domain, max(len(found), 1))
+    return Domains(domain, max(len(found), 1))
 
 
 def _home(session: Session, gang: GangState) -> BoolArray:
@@ -125,33 +102,34 @@ def _home(session: Session, gang: GangState) -> BoolArray:
     return home
 
 
-def _around(levels: Sequence[_Level], home: BoolArray) -> Iterator[BoolArray]:
+def _around(levels: Sequence[Domains], home: BoolArray) -> Iterator[BoolArray]:
     """Yield the domains in which members are, level by level."""
     for level in levels:
         yield level.within(level.domain[home & (level.domain >= 0)])
 
 
 def _fitting(
-    session: Session, levels: Sequence[_Level], gang: GangState, *, across: bool
+    session: Session, levels: Sequence[Domains], gang: GangState, *, across: bool
 ) -> Iterator[BoolArray]:
     """Yield where the gang may fit: in one domain, or in few narrow ones within a wider one.
 
     `across`: few of the widest will do, too.
     """
     # The next ones are asked for when the first were tried, which leaves its marks on a fit.
-    capacity = {
-        tasks.pod_set.shape: session.fit(tasks, future=session.room.releasing).capacity.copy()
-        for tasks in gang.tasks
-    }
+    room = Room.now(session, gang)
     everywhere = np.ones(len(levels[0].domain), np.bool_)
 
-    def share(level: _Level, nodes: BoolArray) -> FloatArray:
-        return _share(gang, level, lambda tasks: capacity[tasks.pod_set.shape] * nodes)
+    def share(level: Domains, nodes: BoolArray) -> FloatArray:
+        return room.share(gang.demand(), level, nodes)
 
     for i, level in enumerate(levels):
         held = share(level, everywhere)
         order = np.argsort(held, kind="stable")
-        for d in order[held[order] >= 1][:TRIES].tolist():
+        large = list(room.differing(gang, level, order[held[order] >= 1].tolist()))
+        # Where the gang must lie in one, each is tried; else the tightest, and the emptiest.
+        if across and len(large) > TRIES:
+            large = [*large[:TRIES], large[-1]]
+        for d in large:
             whole = level.domain == d
             yield from _few(levels[:i], whole, share)
             yield whole
@@ -160,9 +138,9 @@ def _fitting(
 
 
 def _few(
-    levels: Sequence[_Level],
+    levels: Sequence[Domains],
     nodes: BoolArray,
-    share: Callable[[_Level, BoolArray], FloatArray],
+    share: Callable[[Domains, BoolArray], FloatArray],
 ) -> Iterator[BoolArray]:
     """Yield the fewest domains of each level that hold the gang together, among the nodes."""
     for level in levels:
@@ -177,25 +155,3 @@ def _few(
         # Of those that could be the last one, the smallest.
         last = rest[held[rest] >= 1 - before - 1e-9][-1]
         yield nodes & level.within(np.append(order[: count - 1], last))
-
-
-def _share(
-    gang: GangState, level: _Level, capacity: Callable[[PodSetState], IntArray]
-) -> FloatArray:
-    """Return (D,) what part of the gang each domain has room for, 1 or more: all of it.
-
-    An upper bound: tasks of different roles may be after the same room.
-    """
-    parts = np.full(level.size, np.inf)
-    for tasks, count in gang.demand():
-        if count:
-            parts = np.minimum(parts, level.sums(capacity(tasks)) / count)
-    return parts
-
-
-def _empty(session: Session, shape: int) -> IntArray:
-    """Return (N,) how many tasks the nodes could hold if nothing ran."""
-    request = session.snapshot.shapes[shape].request
-    capacity = slots(session.snapshot.nodes.allocatable, request)
-    capacity *= session.barred(shape)[0] == 0
-    return capacity

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much of a gang each domain has room for: nodes with one value of a label are a domain.
+
+Letters in array shapes: N nodes, D domains, R resources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from muster.scheduler.capacity import ALL, slots
+from muster.scheduler.hooks import Demand
+from muster.scheduler.model import BoolArray, FloatArray, IntArray
+from muster.scheduler.session import Session
+from muster.scheduler.state import GangState
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Domains:
+    """The domains of one label."""
+
+    domain: IntArray
+    """(N,): -1 without the label."""
+    size: int
+    """D"""
+
+    def sums(self, values: IntArray) -> FloatArray:
+        """Return (D,) the sums of (N,) values over the nodes of each domain."""
+        sums = np.bincount(self.domain + 1, values, self.size + 1)[1:]
+        return sums.astype(np.float64)
+
+    def within(self, domains: IntArray) -> BoolArray:
+        """Return (N,) the nodes of these domains."""
+        chosen = np.zeros(self.size + 1, np.bool_)
+        chosen[domains] = True
+        nodes: BoolArray = chosen[self.domain]
+        return nodes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Room:
+    """What the nodes have for a gang at one moment."""
+
+    capacity: Mapping[int, IntArray]
+    """Shape -> (N,) how many of its tasks fit on each node."""
+    free: IntArray
+    """(N, R)"""
+
+    @classmethod
+    def now(cls, session: Session, gang: GangState) -> Room:
+        """Return what is free, soon ending pods apart from it where any are."""
+        future = session.room.releasing
+        return cls(
+            {
+                tasks.pod_set.shape: session.fit(tasks, future=future).capacity.copy()
+                for tasks in gang.tasks
+            },
+            session.room.free(ALL, future=future).copy(),
+        )
+
+    @classmethod
+    def empty(cls, session: Session, gang: GangState) -> Room:
+        """Return what would be free if nothing ran."""
+        allocatable = session.snapshot.nodes.allocatable
+        shapes = [tasks.pod_set.shape for tasks in gang.tasks]
+        return cls({shape: _hold(session, shape) for shape in shapes}, allocatable)
+
+    def share(self, demand: Demand, domains: Domains, nodes: BoolArray) -> FloatArray:
+        """Return (D,) what part of these tasks each domain has room for, 1 or more: all.
+
+        Only these (N,) nodes count. The roles are looked at one by one, and by what they take
+        together; it is an upper bound all the same, as tasks do not fill every node.
+        """
+        demand = [(tasks, count) for tasks, count in demand if count]
+        parts = np.full(domains.size, np.inf)
+        for tasks, count in demand:
+            held = self.capacity[tasks.pod_set.shape] * nodes
+            parts = np.minimum(parts, domains.sums(held) / count)
+        if len(demand) < 2:
+            return parts
+        wanted = sum(
+            (tasks.amount(count) for tasks, count in demand), np.zeros(self.free.shape[1])
+        )
+        used = np.any([self.capacity[tasks.pod_set.shape] > 0 for tasks, _ in demand], axis=0)
+        for column in np.flatnonzero(wanted).tolist():
+            held = np.maximum(self.free[:, column], 0) * (used & nodes)
+            parts = np.minimum(parts, domains.sums(held) / wanted[column])
+        return parts
+
+    def differing(self, gang: GangState, domains: Domains, chosen: Iterable[int]) -> Iterable[int]:
+        """Yield those of the domains that are not equal to one before, as the gang sees them."""
+        if any(tasks.shape.tied or tasks.shape.ports for tasks in gang.tasks):
+            yield from chosen
+            return
+        columns = np.flatnonzero(gang.lacking())
+        rows = np.column_stack([*self.capacity.values(), self.free[:, columns]])
+        seen = set[bytes]()
+        for domain in chosen:
+            own = rows[domains.domain == domain]
+            mark = own[np.lexsort(own.T)].tobytes()
+            if mark not in seen:
+                seen.add(mark)
+                yield domain
+
+
+def _hold(session: Session, shape: int) -> IntArray:
+    """Return (N,) how many tasks the nodes could hold if nothing ran."""
+    request = session.snapshot.shapes[shape].request
+    capacity = slots(session.snapshot.nodes.allocatable, request)
+    capacity *= session.barred(shape)[0] == 0
+    return capacity
