@@ -143,7 +143,13 @@ SCHEDULER: Final = (
                 "np.maximum((free // self._request).max(axis=1), 0)",
             )
         ],
-        [("np.minimum(least, more, out=least)", "np.maximum(least, more, out=least)")],
+        [
+            ("np.minimum(least, more, out=least)", "np.maximum(least, more, out=least)"),
+            (
+                "np.maximum((free[:, columns] // request[columns]).min(axis=1), 0)",
+                "np.maximum((free[:, columns] // request[columns]).max(axis=1), 0)",
+            ),
+        ],
     ),
     _fault(
         "the youngest gang goes first",

@@ -27,6 +27,8 @@ POOL: Final = 512
 Some = IntArray | BoolArray | slice
 """Nodes: (M,) positions, (N,) marks, or a slice of them."""
 ALL: Final = slice(None)
+FEW: Final = 256
+"""Below so many nodes the calls cost more than the numbers."""
 
 
 class TopK:
@@ -147,10 +149,17 @@ Scorer = Callable[[Stack], FloatArray]
 """(M,) scores, higher is better; NOWHERE forbids a node, which then holds more than it has."""
 
 
-def slots(free: IntArray, request: IntArray) -> IntArray:
-    """Return (M,) how often (R,) a request that is not all zero fits into (M, R) what is free."""
-    # Column by column, and divided by one number: many times as fast as all at once.
-    counts = [free[:, column] // int(request[column]) for column in np.flatnonzero(request)]
+def slots(free: IntArray, request: IntArray, columns: IntArray | None = None) -> IntArray:
+    """Return (M,) how often (R,) a request that is not all zero fits into (M, R) what is free.
+
+    `columns`: those of the request that are not zero, where they are known.
+    """
+    columns = np.flatnonzero(request) if columns is None else columns
+    if len(free) < FEW:
+        fitting: IntArray = np.maximum((free[:, columns] // request[columns]).min(axis=1), 0)
+        return fitting
+    # Column by column, and divided by one number: for many nodes several times as fast.
+    counts = [free[:, column] // int(request[column]) for column in columns.tolist()]
     least: IntArray = counts[0]
     for more in counts[1:]:
         np.minimum(least, more, out=least)
@@ -266,7 +275,8 @@ class Capacity:
         """Return (M,) where a host port that the shape wants is held, now or in the end."""
         none = np.zeros(len(self.idle), np.int64)
         held = none[nodes] if shape.taken is None else shape.taken[nodes]
-        held = held + self._blocked.get(id_, none)[nodes]  # noqa: PLR6104 -- it may be a view
+        # Not in place: of all nodes it is the columns themselves that are looked at.
+        held = held + self._blocked.get(id_, none)[nodes]
         if future:
             held -= self._freed.get(id_, none)[nodes]
             held -= none[nodes] if shape.ending is None else shape.ending[nodes]
@@ -323,6 +333,7 @@ class Fit:
         self._id = shape_id
         self._scorer = scorer
         self._suits = barred == 0
+        self._columns = np.flatnonzero(shape.request)
         self._ranked = room.overfull
         self._seen = len(room.touched)
         self._version = room.affinity.version(shape_id)
@@ -354,7 +365,7 @@ class Fit:
 
     def hold(self, nodes: Some, free: IntArray) -> IntArray:
         """Return (M,) how many tasks would fit on each of the nodes if (M, R) `free` were."""
-        capacity = slots(free, self.shape.request)
+        capacity = slots(free, self.shape.request, self._columns)
         capacity *= self._suits[nodes]
         if self._lasting and self._id in self._room.closed:
             capacity[self._room.closed[self._id][nodes]] = 0
@@ -395,8 +406,8 @@ class Fit:
         Equal ranks: the node that comes first by name. Shorter when the room ends.
         """
         rank = self.rank
-        affinity, most = self._room.affinity, wanted
-        if affinity.single(self._id):
+        most = wanted
+        if self.shape.affinity and self._room.affinity.single(self._id):
             # Where they only mind each other, and only on their nodes, each takes its own.
             most = 1
             self._pay(wanted)

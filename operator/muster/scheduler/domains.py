@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from muster.scheduler.capacity import ALL, slots
 from muster.scheduler.hooks import Demand
 from muster.scheduler.model import BoolArray, FloatArray, IntArray
 from muster.scheduler.session import Session
@@ -52,13 +53,12 @@ class Room:
     def now(cls, session: Session, gang: GangState) -> Room:
         """Return what is free, soon ending pods apart from it where any are."""
         future = session.room.releasing
-        everywhere = np.ones(len(session.snapshot.nodes.names), np.bool_)
         return cls(
             {
                 tasks.pod_set.shape: session.fit(tasks, future=future).capacity.copy()
                 for tasks in gang.tasks
             },
-            session.room.free(everywhere, future=future),
+            session.room.free(ALL, future=future).copy(),
         )
 
     @classmethod
@@ -109,8 +109,6 @@ class Room:
 def _hold(session: Session, shape: int) -> IntArray:
     """Return (N,) how many tasks the nodes could hold if nothing ran."""
     request = session.snapshot.shapes[shape].request
-    columns = np.flatnonzero(request)
-    allocatable = session.snapshot.nodes.allocatable[:, columns]
-    capacity: IntArray = (allocatable // request[columns]).min(axis=1)
+    capacity = slots(session.snapshot.nodes.allocatable, request)
     capacity *= session.barred(shape)[0] == 0
     return capacity

@@ -131,7 +131,7 @@ def _riddle(session: Session, demand: Demand, spare: int) -> _Riddle | None:
     limits[:, apart.diagonal()] = np.minimum(limits[:, apart.diagonal()], 1)
     np.fill_diagonal(apart, val=False)
     puzzle = packing.Puzzle(
-        free=session.room.free(nodes, lasting=session.lasting(several[0])),
+        free=session.room.free(nodes, future=session.ahead, lasting=session.lasting(several[0])),
         requests=np.array([tasks.shape.request for tasks in several]),
         wanted=np.array([sum(count for _, count in each) for each in kinds.values()]),
         limits=limits,
