@@ -468,8 +468,10 @@ def test_what_may_let_a_gang_start_asks_for_a_cycle(story, document, metadata):
 def test_queues_priorities_and_budgets(story):
     """By name; what was made with the old priorities can tell that there are others."""
     store, before = story.store, story.store.priorities
-    story.put({"kind": "PriorityClass", "metadata": {"name": "high"}, "value": 7}, namespace="")
+    calm = {"value": 7, "globalDefault": True, "preemptionPolicy": "Never"}
+    story.put({"kind": "PriorityClass", "metadata": {"name": "high"}, **calm}, namespace="")
     assert (store.priorities, before) == ({"high": 7}, {})
+    assert store.classes["high"] == PriorityClass("high", 7, default=True, polite=True)
     status = {"state": "Open"}
     queue = {"kind": "Queue", "metadata": {"name": "q"}, "spec": {"weight": 3}, "status": status}
     story.put(queue, namespace="")

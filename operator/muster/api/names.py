@@ -157,6 +157,8 @@ OUT_OF_SERVICE_TAINT: Final = "node.kubernetes.io/out-of-service"
 SYSTEM_NAMESPACE: Final = "kube-system"
 SYSTEM_CLASSES: Final = ("system-cluster-critical", "system-node-critical")
 """PriorityClasses of what keeps the cluster itself at work."""
+NEVER_PREEMPTS: Final = "Never"
+"""preemptionPolicy of a PriorityClass whose pods evict nobody."""
 
 
 class Event(StrEnum):

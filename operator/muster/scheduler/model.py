@@ -299,6 +299,8 @@ class Gang:
     owed: bool = False
     """Room was promised to it, for which others may have been evicted, and nobody remembers where:
     it goes before all others."""
+    polite: bool = False
+    """Nobody is evicted for it."""
     effort: int = 0
     """Terms that may be looked at for it in a cycle, where that is more than others have."""
     duration: float = UNLIMITED

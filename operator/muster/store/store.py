@@ -17,7 +17,7 @@ from muster.api import edge, names
 from muster.api.model import BatchView, GroupView, Job, Json, ObjectView, PodView, Unreadable
 from muster.cluster import cautious, gangs, nodes, pdb, quota, runtimeclass, storage
 from muster.cluster.dryrun import DryRuns
-from muster.cluster.gangs import QueueInput
+from muster.cluster.gangs import PriorityClass, QueueInput
 from muster.cluster.nodes import NodeView
 from muster.cluster.pdb import Budgets
 from muster.cluster.quota import LimitView, QuotaView
@@ -88,6 +88,7 @@ class Store:
         self.away = AwayNodes(lost_after)
         self.foreign = ForeignPods(_ignore)
         self.budgets = Budgets()
+        self.classes: dict[str, PriorityClass] = {}
         self.priorities: dict[str, int] = {}
         self.queues: dict[str, QueueInput] = {}
         self.queue_status: dict[str, tuple[str, Json]] = {}
@@ -375,18 +376,23 @@ class Store:
         if before != after:
             self._trigger()
 
-    def _priority_changed(
-        self, before: tuple[str, int] | None, after: tuple[str, int] | None
-    ) -> None:
-        # A new value, so that what was made with the old one can tell the difference.
-        kept = {k: v for k, v in self.priorities.items() if before is None or k != before[0]}
-        self.priorities = kept if after is None else {**kept, after[0]: after[1]}
+    def _priority_changed(self, before: PriorityClass | None, after: PriorityClass | None) -> None:
+        # New values, so that what was made with the old ones can tell the difference.
+        gone = () if before is None else (before.name,)
+        kept = {name: each for name, each in self.classes.items() if name not in gone}
+        self.classes = kept if after is None else {**kept, after.name: after}
+        self.priorities = {name: each.value for name, each in self.classes.items()}
         self._trigger()
 
 
-def _least_priority(document: Json, _why: Unreadable) -> tuple[str, int]:
-    return document["metadata"]["name"], edge.INT32[0]
+def _least_priority(document: Json, _why: Unreadable) -> PriorityClass:
+    return PriorityClass(document["metadata"]["name"], edge.INT32[0])
 
 
-def _priority(document: Json) -> tuple[str, int]:
-    return document["metadata"]["name"], int(document.get("value") or 0)
+def _priority(document: Json) -> PriorityClass:
+    return PriorityClass(
+        document["metadata"]["name"],
+        int(document.get("value") or 0),
+        default=document.get("globalDefault") is True,
+        polite=document.get("preemptionPolicy") == names.NEVER_PREEMPTS,
+    )

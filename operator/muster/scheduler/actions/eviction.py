@@ -42,7 +42,7 @@ def starving(session: Session, *, fair: bool = False, extras: bool = False) -> I
     """
     found: list[GangState] = []
     for gang in session.asking:
-        taken = gang.promised or gang.lost or gang.protected
+        taken = gang.promised or gang.lost or gang.protected or gang.spec.polite
         wants = gang.left and not gang.need if extras else gang.need
         if not wants or taken or diagnosis.unfit(session, gang) is not None:
             continue
