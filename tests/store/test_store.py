@@ -12,6 +12,7 @@ from builders_scheduler import make_node
 from counting import calls
 from muster import gang
 from muster.api import names
+from muster.cluster.gangs import PriorityClass
 from muster.controller.model import Refusal
 from muster.frameworks import FRAMEWORKS
 from muster.store import observe

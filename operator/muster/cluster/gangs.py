@@ -237,6 +237,7 @@ def asks(
         drains_from=job.created + rules.reservation_after,
         critical=critical(job.namespace, pods),
         movable=_movable(job, sets),
+        polite=(named or rules.default_class) in rules.polite,
     )
 
 
