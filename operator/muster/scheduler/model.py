@@ -26,6 +26,8 @@ class Want:
     """(volume, (N,) where it can be had), the one to be preferred first."""
     made: npt.NDArray[np.bool_]
     """(N,): where a volume can be made for it."""
+    domain: npt.NDArray[np.int64] | None = None
+    """(N,): nodes with the same number reach a volume that is made for one of them; None: all."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
