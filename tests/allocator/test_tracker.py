@@ -299,3 +299,12 @@ def test_a_gang_that_starts_has_nothing_to_wait_for():
     for now in (10.0, 20.0, 30.0, 40.0):
         memory = waits_until(memory, never, now + 40.0, now)
     assert not memory.input.misled
+
+
+def test_missing_members_shun_nodes_that_may_be_at_fault():
+    """As long as any is missing; nobody else is asked to go elsewhere."""
+    facts = facts_of(pod("a", node="n1"), pod("b", node="n2"), suspects=frozenset({"n2"}))
+    memory = started(facts)
+    assert memory.input.shuns == frozenset()
+    broken = facts_of(pod("a", node="n1"), pod("b"), suspects=frozenset({"n2"}))
+    assert tracker.step(memory, broken, 5.0).memory.input.shuns == {"n2"}

@@ -149,6 +149,8 @@ class GangFacts:
     """Nodes that pods were given and that are gone."""
     creating: bool = False
     """Pods of it are being created at this moment."""
+    suspects: frozenset[str] = _NONE
+    """Nodes that may be at fault, of all that there are."""
     changes_at: float = math.inf
     """When they change by time alone: a pod whose node does not answer counts as lost then."""
 
@@ -229,6 +231,8 @@ class InputKey:
     """It lacks some of those it had: these come first, and what it has grown by after them."""
     misled: bool
     """It waits, and the times that it was told were not kept."""
+    shuns: frozenset[str]
+    """Nodes to which missing members go only if no other one will do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -798,6 +802,7 @@ def _make_input(turn: _Turn, hold_until: float | None, *, barred: bool) -> None:
         growth=growth,
         mends=mends,
         misled=turn.now < memory.misled_until,
+        shuns=_NONE if hold_until is None else facts.suspects,
     )
     # An equal key keeps the old input, and with it what the columns made of this gang.
     if key != memory.key:
@@ -856,6 +861,7 @@ def _input(facts: GangFacts, key: InputKey) -> GangInput:
         moving=key.moving,
         owed=key.owed,
         misled=key.misled,
+        shuns=key.shuns,
     )
 
 

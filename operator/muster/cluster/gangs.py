@@ -47,6 +47,7 @@ class GangInput:
     moving: bool = False
     owed: bool = False
     polite: bool = False
+    shuns: frozenset[str] = frozenset()
     effort: int = 0
     pending: Mapping[str, int] = field(default_factory=dict)
     """What pods of it that are about to be created take of each quota."""

@@ -303,6 +303,8 @@ class Gang:
     it goes before all others."""
     polite: bool = False
     """Nobody is evicted for it."""
+    shuns: frozenset[str] = frozenset()
+    """Nodes that may be at fault: its missing members go there only if no other will do."""
     effort: int = 0
     """Terms that may be looked at for it in a cycle, where that is more than others have."""
     duration: float = UNLIMITED

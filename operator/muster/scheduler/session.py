@@ -211,11 +211,21 @@ class Session:
             self._fits[key] = fit
         return fit.refresh()
 
-    def choose(self, gang: GangState, tasks: PodSetState, wanted: int) -> Picks:
-        """Return nodes for up to `wanted` more tasks of a gang, in the first region with room."""
-        picks = Picks([], np.array([], np.int64), np.array([], np.int64))
+    def choose(
+        self, gang: GangState, tasks: PodSetState, wanted: int, shunned: BoolArray | None = None
+    ) -> Picks:
+        """Return nodes for up to `wanted` more tasks of a gang, in the first region with room.
+
+        Not on the (N,) nodes that are shunned.
+        """
+        picks, shape = (
+            Picks([], np.array([], np.int64), np.array([], np.int64)),
+            tasks.pod_set.shape,
+        )
         for within in self.rules.regions(gang):
             self.room.within = within
+            if shunned is not None:
+                self.room.within = {**within, shape: within.get(shape, ~shunned) & ~shunned}
             picks = self.fit(tasks).choose(wanted)
             if picks.order:
                 break

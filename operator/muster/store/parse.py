@@ -90,6 +90,7 @@ def pod(document: Json) -> PodView:
         labels=labels,
         scheduler_name=spec.get("schedulerName") or "",
         started=epoch(status.get("startTime") or metadata.get("creationTimestamp") or ""),
+        ended=_ended(status, containers),
         priority_class=sys.intern(spec.get("priorityClassName") or ""),
         selector={} if spec.get("nodeName") else spec.get("nodeSelector") or {},
         nominated=status.get("nominatedNodeName") or "",
@@ -256,6 +257,14 @@ def _ends(statuses: Iterable[Json]) -> Iterable[ContainerEnd]:
             yield _end(status, code, ended)
         elif waiting is not None and (waiting.get("reason") or "") not in WAITING_IS_NORMAL:
             yield _end(status, None, waiting)
+
+
+def _ended(status: Json, containers: Iterable[Json]) -> float:
+    if status.get("phase") != "Failed":
+        return 0.0
+    states = ((each.get("state") or {}).get("terminated") or {} for each in containers)
+    times = [state.get("finishedAt") or "" for state in states]
+    return max(map(epoch, (*times, status.get("startTime") or "")))
 
 
 def _end(status: Json, code: int | None, state: Json) -> ContainerEnd:

@@ -24,6 +24,7 @@ from muster.cluster.quota import LimitView, QuotaView
 from muster.cluster.runtimeclass import RuntimeView
 from muster.cluster.state import ClusterColumns
 from muster.cluster.storage import Stored
+from muster.cluster.suspects import Suspects
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend
 from muster.kube.collection import EVERYWHERE, Collection, Told, nobody
@@ -88,6 +89,7 @@ class Store:
         self.away = AwayNodes(lost_after)
         self.foreign = ForeignPods(_ignore)
         self.budgets = Budgets()
+        self.suspects = Suspects()
         self.classes: dict[str, PriorityClass] = {}
         self.priorities: dict[str, int] = {}
         self.queues: dict[str, QueueInput] = {}
@@ -276,6 +278,9 @@ class Store:
             self.foreign.changed(
                 None if before is None else before.member, None if after is None else after.member
             )
+            if new is not None and new.node and new.phase == "Failed":
+                job = new.uid if new.owner is None else new.owner.uid
+                self.suspects.note(new.node, job, new.ended)
             if new is not None and new.node:
                 self.arrived(self._as_of_job(new))
             if parse.matters(used, uses, old, new):
