@@ -118,6 +118,8 @@ class PodUse:
     scratch: tuple[Scratch, ...] = ()
     whole: bool = False
     """It cannot be read, so that nobody knows how much it leaves."""
+    nominated: int | None = None
+    """Its priority, if another scheduler only keeps the room for it; None: it is there."""
 
     @property
     def key(self) -> PodKey:
@@ -187,14 +189,17 @@ class PodShape:
         )
 
 
-def parse_use(doc: Json) -> PodUse | None:
+def parse_use(doc: Json, *, foreign: bool = False) -> PodUse | None:
     """Return what a pod takes on its node; None if it has no node or has ended.
 
-    Raises ValueError for a bad quantity.
+    `foreign`: the node that its scheduler has nominated will do. Raises ValueError for a bad
+    quantity.
     """
     spec, metadata = doc["spec"], doc["metadata"]
+    status, kept = doc.get("status") or {}, None
     node = spec.get("nodeName")
-    status = doc.get("status") or {}
+    if foreign and not node and "deletionTimestamp" not in metadata:
+        node, kept = status.get("nominatedNodeName"), edge.integer(spec.get("priority")) or 0
     if not node or status.get("phase") in ("Succeeded", "Failed"):
         return None
     requests = podtemplate.requests(podtemplate.resized(spec, status))
@@ -211,6 +216,7 @@ def parse_use(doc: Json) -> PodUse | None:
         apart=_apart(spec, metadata) if "affinity" in spec else (),
         claims=_claims(spec, metadata.get("namespace", "")),
         scratch=_scratch(spec),
+        nominated=kept,
     )
 
 

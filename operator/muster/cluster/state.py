@@ -30,6 +30,7 @@ from muster.scheduler.model import (
     Gang,
     IntArray,
     Nodes,
+    Nomination,
     PodSet,
     Queue,
     Refusal,
@@ -136,6 +137,7 @@ class Frozen:
     gangs: tuple[Gang, ...]
     queues: Mapping[str, Queue]
     tenancy: Tenancy | None
+    nominations: tuple[Nomination, ...]
 
 
 SENT: Final = "sent-"
@@ -178,6 +180,8 @@ class ClusterColumns:
         self._width = len(self._vocabulary.names)
         self._nodes = NodeColumns(self._vocabulary)
         self._uses: dict[PodKey, PodUse] = {}
+        self._nominated: dict[PodKey, PodUse] = {}
+        """Pods for which other schedulers keep room."""
         self._residents: dict[str, dict[PodKey, PodUse]] = {}
         self._ports = HostPorts()
         self.volumes = Volumes()
@@ -321,7 +325,8 @@ class ClusterColumns:
     def contents(self) -> tuple[list[NodeView], list[PodUse], Mapping[str, Mapping[str, str]]]:
         """Return all nodes, all that pods take of them, and the labels of namespaces."""
         spaces = dict(self._affinity.counts.spaces)
-        return list(self._nodes.views.values()), list(self._uses.values()), spaces
+        uses = [*self._uses.values(), *self._nominated.values()]
+        return list(self._nodes.views.values()), uses, spaces
 
     def freeze(
         self, gangs: Sequence[GangInput], queues: Sequence[QueueInput], *, movable: bool
@@ -365,7 +370,16 @@ class ClusterColumns:
             gangs=tuple(made),
             queues=self._queues(queues, known),
             tenancy=self._tenancy(known),
+            nominations=tuple(self._nominations()),
         )
+
+    def _nominations(self) -> Iterator[Nomination]:
+        """Yield the room that other schedulers keep."""
+        _, index, _ = self._nodes.order()
+        for _, use in sorted(self._nominated.items()):
+            if use.node in index:
+                amount = self._vocabulary.request(use.requests)
+                yield Nomination(use.nominated or 0, index[use.node], amount)
 
     def _tenancy(self, known: Sequence[_Known]) -> Tenancy | None:
         # Who holds what is asked only to make room for somebody.
@@ -379,6 +393,9 @@ class ClusterColumns:
         if self._uses.get(key) == use:
             return
         self._remove(key)
+        if use.nominated is not None:
+            self._nominated[key] = use
+            return
         self._uses[key] = use
         self._residents.setdefault(use.node, {})[key] = use
         self._ports.put(use.node, use.ports, ending=use.deleting, sign=1)
@@ -387,6 +404,7 @@ class ClusterColumns:
         self._count(use, 1)
 
     def _remove(self, key: PodKey) -> None:
+        self._nominated.pop(key, None)
         use = self._uses.pop(key, None)
         if use is None:
             return

@@ -55,7 +55,8 @@ class Stock:
         """Return (N,) where the want is met; what is used up where is added to `gone`."""
         given = self._given.get(want.claim)
         if given == "" and want.domain is not None:
-            return want.made & (want.domain == self._place[want.claim])
+            there: BoolArray = want.made & (want.domain == self._place[want.claim])
+            return there
         if given is not None:
             return dict(want.options).get(given, want.made)
         met = np.zeros(len(want.made), np.bool_)

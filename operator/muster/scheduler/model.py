@@ -387,6 +387,17 @@ class Quota:
     """Pods that are about to be created included."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Nomination:
+    """Room that another scheduler keeps for a pod, from which it may have evicted others."""
+
+    priority: int
+    node: int
+    """Position."""
+    amount: IntArray
+    """(R,)"""
+
+
 @dataclass(frozen=True, slots=True)
 class PastMove:
     """A gang that was moved so that another one fits."""
@@ -413,6 +424,7 @@ class Snapshot:
     tenancy: Tenancy | None = None
     """What the gangs hold; None: nobody needs to know, as none of them waits."""
     quotas: Mapping[str, Quota] = field(default_factory=dict)
+    nominations: tuple[Nomination, ...] = ()
     moves: tuple[PastMove, ...] | None = None
     """The moves of the last hour; None: nobody asks for moves in this cycle."""
 

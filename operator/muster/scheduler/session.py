@@ -17,6 +17,7 @@ from muster.scheduler.decision import Eviction
 from muster.scheduler.hooks import Barred, Hooks, Order, Rules
 from muster.scheduler.model import (
     PODS,
+    UNLIMITED,
     BoolArray,
     FloatArray,
     Gang,
@@ -135,6 +136,9 @@ class Session:
         """The gangs that are not whole."""
         self.asking: Sequence[GangState] = self.gangs
         """Those of them for which others may be evicted at present."""
+        self._respected = UNLIMITED
+        """Gangs of no higher priority leave other schedulers the room that these keep."""
+        self.respect(-UNLIMITED)
         self._states = {id(gang.spec): gang for gang in self.gangs}
         self._leave()
 
@@ -282,6 +286,14 @@ class Session:
         for pod_set, where, counts in leaving.parts:
             made.part(pod_set, where, counts)
         return made
+
+    def respect(self, priority: float) -> None:
+        """Keep what other schedulers have nominated from gangs of that priority, if they rank."""
+        before, self._respected = self._respected, priority
+        for one in self.snapshot.nominations:
+            change = int(one.priority >= priority) - int(one.priority >= before)
+            if change:
+                self.room.keep(np.array([one.node]), change * one.amount)
 
     def charge(self, gang: GangState) -> bool:
         """Let the gang bear what is looked for from now on; say whether that is allowed.

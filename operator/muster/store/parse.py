@@ -300,7 +300,8 @@ def parse(
     ask = podgroups.parse_ask(document, backend.scheduler_names, kinds)
     if ask is not None and not {"", document["metadata"]["namespace"]} & {*namespaces}:
         ask = None
-    return PodEntry(pod(document), pods.parse_use(document), ask)
+    foreign = document["spec"].get("schedulerName") not in backend.scheduler_names
+    return PodEntry(pod(document), pods.parse_use(document, foreign=foreign), ask)
 
 
 def matters(

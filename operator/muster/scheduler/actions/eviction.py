@@ -70,6 +70,7 @@ def claim(session: Session, gang: GangState, among: Among, hook: str) -> bool:
     `hook`: `preemptable` or `reclaimable`. Gangs that are alike are looked at once, as long as
     nothing has changed.
     """
+    session.respect(gang.spec.priority)
     rank = (hook, gang.spec.queue, gang.spec.priority)
     demand = tuple((tasks.pod_set.shape, count) for tasks, count in gang.demand())
     key = (rank, demand, session.room.state)

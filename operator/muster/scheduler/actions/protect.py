@@ -47,7 +47,7 @@ def _at_fault(session: Session, gang: GangState) -> BoolArray:
     """Return (N,) the nodes where a member may have died by no fault of its own."""
     nodes = session.snapshot.nodes
     shunned = [nodes.index[name] for name in gang.spec.shuns if name in nodes.index]
-    marks: BoolArray = nodes.pressure.any(axis=1)
+    marks: BoolArray = np.logical_or.reduce(nodes.pressure, axis=1)
     marks[shunned] = True
     return marks
 
