@@ -18,7 +18,7 @@ from muster.cluster.nodes import NodeColumns, NodeView, ShapeRow, Vocabulary
 from muster.cluster.podaffinity import PodAffinity, Profile
 from muster.cluster.pods import PodKey, PodShape, PodUse, Requests
 from muster.cluster.quota import QuotaBook
-from muster.cluster.selectors import chosen
+from muster.cluster.selectors import Identity, chosen
 from muster.cluster.storage import Consumer, Reach
 from muster.cluster.tasks import RoleInput
 from muster.cluster.volumebinding import Volumes
@@ -230,6 +230,15 @@ class ClusterColumns:
         for use in (before, after):
             if use is not None and self._flights:
                 self._settle(use.namespace, use.name)
+
+    def lets_start(self, use: PodUse) -> bool:
+        """Say whether a pod that comes to its node may let others start, that must be near it.
+
+        Those that were expected were known before.
+        """
+        if self.assumed.get((use.namespace, use.name)) == use.node:
+            return False
+        return self._affinity.is_friend(Identity(use.namespace, use.labels))
 
     def space_changed(self, name: str, labels: Mapping[str, str] | None) -> None:
         """Take in the labels of a namespace; None: it is gone."""

@@ -274,6 +274,7 @@ class Store:
         if self.backend.embedded:
             used = None if before is None else before.use
             uses = None if after is None else after.use
+            friend = used is None and uses is not None and self.columns.lets_start(uses)
             self.columns.pod_changed(used, uses)
             self.foreign.changed(
                 None if before is None else before.member, None if after is None else after.member
@@ -283,7 +284,7 @@ class Store:
                 self.suspects.note(new.node, job, new.ended)
             if new is not None and new.node:
                 self.arrived(self._as_of_job(new))
-            if parse.matters(used, uses, old, new):
+            if friend or parse.matters(used, uses, old, new):
                 self._trigger()
 
     def _child_changed(self, before: ObjectView | None, after: ObjectView | None) -> None:
