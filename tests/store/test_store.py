@@ -518,7 +518,7 @@ def test_a_kind_that_nobody_keeps(story):
 
 
 def test_a_friend_that_begins_on_its_node_may_let_a_gang_start(story):
-    """A pod that somebody waits to be near: not one that was expected, or that nobody waits for."""
+    """One that somebody waits to be near; not one that was expected, or that nobody waits for."""
     columns = story.store.columns
     near = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "db"}}}
     terms = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [near]}}

@@ -279,6 +279,7 @@ class Session:
         seen = replace(self.snapshot, nodes=nodes, gangs=(gang.spec,), quotas=quotas)
         made = Session(seen, self._tiers)
         made.room.effort, made.room.payers = self.room.effort, self.room.payers
+        made.room.packed = self.room.packed
         made.ahead = made.room.releasing = True
         for step in self._steps:
             if isinstance(step, _Step):
