@@ -448,19 +448,22 @@ def mark(victims: Victims, units: IntArray) -> BoolArray:
 def _needed(victims: Victims, units: IntArray, trial: Trial) -> IntArray:
     """Return what is left when every unit is dropped that is not needed, dearest first."""
     dear = with_gang(victims, victims.lost)[units]
-    order = units[np.lexsort((~victims.whole[units], -dear, ~victims.guarded[units]))]
-    chosen, chunks = mark(victims, units), [order]
+    stays = np.ones(len(units), np.bool_)
+    chosen = mark(victims, units)
+    chunks = [np.lexsort((~victims.whole[units], -dear, ~victims.guarded[units]))]
     while chunks:
         chunk = chunks.pop()
         # Halves at first: one trial for a chunk instead of one for each of its units.
-        rest = units[~np.isin(units, chunk)]
-        left = mark(victims, rest)
+        stays[chunk] = False
+        left = mark(victims, units[stays])
         if (left != chosen).any() and trial.fits(left):
-            units, chosen = rest, left
-        elif len(chunk) > 1:
+            chosen = left
+            continue
+        stays[chunk] = True
+        if len(chunk) > 1:
             middle = len(chunk) // 2
             chunks += [chunk[middle:], chunk[:middle]]
-    return units
+    return units[stays]
 
 
 def _search(
