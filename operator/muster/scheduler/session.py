@@ -276,7 +276,10 @@ class Session:
             key: replace(quota, used=quota.used + self.charged[key] - leaving.charges[key])
             for key, quota in self.snapshot.quotas.items()
         }
-        seen = replace(self.snapshot, nodes=nodes, gangs=(gang.spec,), quotas=quotas)
+        # What others keep is part of what is used.
+        seen = replace(
+            self.snapshot, nodes=nodes, gangs=(gang.spec,), quotas=quotas, nominations=()
+        )
         made = Session(seen, self._tiers)
         made.room.effort, made.room.payers = self.room.effort, self.room.payers
         made.room.packed = self.room.packed
