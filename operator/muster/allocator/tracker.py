@@ -395,6 +395,13 @@ class Released:
 
 
 @dataclass(frozen=True, slots=True)
+class Suspect:
+    """Say that a pod went elsewhere, as its node may be at fault."""
+
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
 class Warn:
     """Say something in the log."""
 
@@ -402,7 +409,18 @@ class Warn:
 
 
 Effect = (
-    Wake | Bind | Stamp | Evict | Mark | Publish | Arrived | Started | Placed | Released | Warn
+    Wake
+    | Bind
+    | Stamp
+    | Evict
+    | Mark
+    | Publish
+    | Arrived
+    | Started
+    | Placed
+    | Released
+    | Suspect
+    | Warn
 )
 
 
@@ -1120,6 +1138,7 @@ def _assume(turn: _Turn, assignments: Iterable[Assignment]) -> bool:
     """Give pods their nodes; say whether that could be done for all of them."""
     memory, facts, now = turn.memory, turn.facts, turn.now
     made, waited = {}, []
+    avoided: dict[str, int] = {}
     for it in assignments:
         pod = facts.pods.get(it.place)
         # Half of the gang would be bound: nobody makes the pod that is missing again.
@@ -1130,6 +1149,9 @@ def _assume(turn: _Turn, assignments: Iterable[Assignment]) -> bool:
         uid = it.uid if not facts.remade else ""
         after = pod.uid if pod is not None and not _stays(pod) else ""
         made[it.place] = Assumed(it.node, it.shape, now, uid, after)
+        before = memory.previous.get(it.place, it.node)
+        if before != it.node and before in facts.suspects:
+            avoided[before] = avoided.get(before, 0) + 1
         wanted = now if memory.started else facts.begins
         waited.append(now - (wanted if pod is None else pod.created))
     turn.remember(
@@ -1144,6 +1166,13 @@ def _assume(turn: _Turn, assignments: Iterable[Assignment]) -> bool:
         due=0.0,
     )
     turn.effects.append(Placed(tuple(waited)))
+    turn.effects += (
+        Suspect(
+            f"members of several jobs have failed lately on node {node}: "
+            f"{count} pod(s) that had it go elsewhere"
+        )
+        for node, count in avoided.items()
+    )
     turn.publish_once()
     _bind(turn)
     return True

@@ -183,6 +183,7 @@ class Event(StrEnum):
     EXIT_CODE_UNKNOWN = "ExitCodeUnknown"
     SET_POD_TEMPLATE_RESTART_POLICY = "SetPodTemplateRestartPolicy"
     SET_POD_TEMPLATE_SCHEDULER_NAME = "SetPodTemplateSchedulerName"
+    NODE_SUSPECTED = "NodeSuspected"
     GROUP_NAME_OVERWRITTEN = "GroupNameOverwritten"
     GROUP_FIELD_DROPPED = "GroupFieldDropped"
     GANG_NOT_ENFORCED = Reason.GANG_NOT_ENFORCED.value
