@@ -45,14 +45,16 @@ def make_template(*, ports=(), labels=None, **fields):
 
 
 def make_pod(*, name="pod", node="n1", namespace="other", uid="", phase="Running", **fields):
-    """Return a document of a pod that runs on a node."""
-    deleting = fields.pop("deleting", False)
+    """Return a document of a pod that runs on a node, or for which one is nominated."""
+    deleting, nominated = fields.pop("deleting", False), fields.pop("nominated", "")
     pod = make_template(**fields)
     pod["metadata"] |= {"name": name, "namespace": namespace, "uid": uid or f"uid-{name}"}
     if deleting:
         pod["metadata"]["deletionTimestamp"] = "2024-01-01T00:00:00Z"
     pod["spec"]["nodeName"] = node
     pod["status"] = {"phase": phase}
+    if nominated:
+        pod["status"]["nominatedNodeName"] = nominated
     return pod
 
 
@@ -90,7 +92,7 @@ def make_columns(*, nodes=(), pods=()):
     for node in nodes:
         columns.node_changed(None, parse_node(node))
     for pod in pods:
-        columns.pod_changed(None, parse_use(pod))
+        columns.pod_changed(None, parse_use(pod, foreign=True))
     return columns
 
 
@@ -133,6 +135,7 @@ _SPEC = frozenset(
         "resourceClaims",
         "initContainers",
         "overhead",
+        "priority",
         "volumes",
     }
 )

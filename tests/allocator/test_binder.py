@@ -122,3 +122,10 @@ def test_only_a_budget_is_overridden(code, message, deleted):
         assert (server.asked, len(refused)) == (asked, int(asked == 1))
 
     asyncio.run(story())
+
+
+def test_a_node_that_is_suspected():
+    """It is said on the job, whose pods went elsewhere."""
+    recorder = Recorder()
+    binder.record_suspect(recorder, make_job(), "n1")
+    assert recorder.events == [("TFJob", "mnist", "Warning", "NodeSuspected", "n1", False)]

@@ -17,7 +17,7 @@ from muster.allocator.verdict import RELEASE
 from muster.api.model import RunPolicy
 from muster.api.status import Condition, JobStatus, Verdict
 from muster.cluster import gangs
-from muster.cluster.gangs import GangRules
+from muster.cluster.gangs import GangRules, PriorityClass
 from muster.frameworks import FRAMEWORKS, load
 
 CLAIM = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
@@ -239,6 +239,24 @@ class TestGang:
         gang = see(job=make_job(replicas=[workers()], scheduling=policy))
         assert (gang.queue, gang.min_member, gang.priority) == ("blue", 2, 1000)
         assert gang.min_resources == {"cpu": 1500}
+
+    def test_the_class_of_pods_that_name_none(self):
+        """The default class has a value too, and some classes evict nobody (preemptionPolicy)."""
+        classes = {
+            name: PriorityClass(name, value, **fields)
+            for name, value, fields in (
+                ("normal", 50, {"default": True}),
+                ("usual", 60, {"default": True}),
+                ("calm", 2000, {"polite": True}),
+            )
+        }
+        rules = RULES.knowing(classes)
+        plain = facts_of((), make_job(replicas=[workers()]), rules=rules)
+        assert (plain.asks.priority, plain.tasks[0].priority, plain.asks.polite) == (50, 50, False)
+        calm = facts_of((), make_job(replicas=[workers(priority="calm")]), rules=rules)
+        assert (calm.asks.priority, calm.asks.polite) == (2000, True)
+        calm_too = RULES.knowing({"normal": replace(classes["normal"], polite=True)})
+        assert facts_of((), make_job(replicas=[workers()]), rules=calm_too).asks.polite
 
     def test_the_priority_of_a_template(self):
         """It counts if the job names none, and for the tasks themselves (U11)."""

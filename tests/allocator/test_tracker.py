@@ -299,3 +299,23 @@ def test_a_gang_that_starts_has_nothing_to_wait_for():
     for now in (10.0, 20.0, 30.0, 40.0):
         memory = waits_until(memory, never, now + 40.0, now)
     assert not memory.input.misled
+
+
+def test_missing_members_shun_nodes_that_may_be_at_fault():
+    """As long as any is missing; nobody else is asked to go elsewhere."""
+    facts = facts_of(pod("a", node="n1"), pod("b", node="n2"), suspects=frozenset({"n2"}))
+    memory = started(facts)
+    assert memory.input.shuns == frozenset()
+    broken = facts_of(pod("a", node="n1"), pod("b"), suspects=frozenset({"n2"}))
+    assert tracker.step(memory, broken, 5.0).memory.input.shuns == {"n2"}
+
+
+def test_a_pod_that_goes_elsewhere_says_so():
+    """Of a node that is suspected, on the job; not of one that it left for other reasons."""
+    facts = facts_of(pod("a", node="n1"), pod("b"), suspects=frozenset({"n2"}))
+    had = replace(started(facts), previous={"a": "n1", "b": "n2"})
+    step = tracker.accepted(had, facts, gives(("b", "n3")), 5.0)
+    (said,) = [e.sentence for e in step.effects if isinstance(e, tracker.Suspect)]
+    assert "node n2: 1 pod(s)" in said
+    back = tracker.accepted(had, facts, gives(("b", "n2")), 5.0)
+    assert not [e for e in back.effects if isinstance(e, tracker.Suspect)]

@@ -31,10 +31,13 @@ MIN_MEMBER = "scheduling.k8s.io/group-min-member"
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "qj", "uid": "u", "controller": True}
 
 
-def ask(*, scheduler="kube-batch", kinds=(), owner=None, priority=None, **metadata):
+def ask(
+    *, scheduler="kube-batch", kinds=(), owner=None, priority=None, preemption=None, **metadata
+):
     """Return what a pod with that metadata asks."""
     owners = {"ownerReferences": [owner]} if owner else {}
     spec = {"containers": [], "schedulerName": scheduler, "priority": priority}
+    spec["preemptionPolicy"] = preemption
     document = {"metadata": {"namespace": "team", "name": "p", **metadata, **owners}, "spec": spec}
     return podgroups.parse_ask(document, OURS, kinds)
 
@@ -43,6 +46,15 @@ def terms(key, *asks, group=None, rules=RULES):
     """Return what the gang of these pods asks."""
     pods = [(make_pod(name=f"p{i}", created=10.0 - i), a) for i, a in enumerate(asks)]
     return podgroups.terms(key, pods, group, rules)
+
+
+def test_pods_that_evict_nobody():
+    """A gang is asked for by all of its pods."""
+    calm, other = ask(preemption="Never"), ask(preemption="PreemptLowerPriority")
+    for asked, polite in (((calm, calm), True), ((calm, other), False), ((other,), False)):
+        members = [(make_pod(name=f"p{i}"), each) for i, each in enumerate(asked)]
+        found = podgroups.asks("k", members, podgroups.terms("Pod/team/k", members, None, RULES))
+        assert found.polite is polite
 
 
 @pytest.mark.parametrize(

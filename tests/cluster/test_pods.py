@@ -67,11 +67,44 @@ def test_usable(fields, usable):
         (("k", True, "", "NoExecute"), ("k", "v", "NoSchedule"), False),
         (("l", True, "", ""), ("k", "v", "NoSchedule"), False),
         (("", True, "", ""), ("k", "v", "NoSchedule"), True),
+        (("sla", False, "900", "", 1), ("sla", "950", "NoSchedule"), True),
+        (("sla", False, "900", "", 1), ("sla", "900", "NoSchedule"), False),
+        (("sla", False, "900", "", -1), ("sla", "-5", "NoSchedule"), True),
+        (("sla", False, "900", "", -1), ("sla", "950", "NoSchedule"), False),
+        (("sla", False, "900", "", 1), ("sla", "0950", "NoSchedule"), False),
+        (("sla", False, "900", "", 1), ("sla", "gold", "NoSchedule"), False),
+        (("sla", False, "high", "", 1), ("sla", "950", "NoSchedule"), False),
     ],
 )
 def test_toleration(toleration, taint, covers):
     """Key, operator, value and effect must all agree; an empty key or effect stands for any."""
     assert Toleration(*toleration).covers(Taint(*taint)) is covers
+
+
+def test_tolerations_that_compare():
+    """Gt and Lt compare the value of the taint with their own, as numbers."""
+    asked = [{"key": "sla", "operator": op, "value": "900"} for op in ("Gt", "Lt", "Equal")]
+    shape = pods.shape_of({"spec": {"containers": [], "tolerations": asked}})
+    assert [each.beyond for each in shape.tolerations] == [1, -1, 0]
+
+
+def test_a_pod_that_is_being_resized():
+    """It takes the larger of what is asked for, held and granted, of each resource."""
+    pod = make_pod(cpu=2, memory="1Gi")
+    pod["spec"]["initContainers"] = [{"name": "log", "restartPolicy": "Always"}]
+    pod["status"] |= {
+        "containerStatuses": [
+            {
+                "name": "main",
+                "resources": {"requests": {"cpu": "3", "memory": "512Mi"}},
+                "allocatedResources": {"cpu": "2500m", "memory": "2Gi"},
+            }
+        ],
+        "initContainerStatuses": [{"name": "log", "allocatedResources": {"cpu": "1"}}],
+    }
+    assert dict(pods.parse_use(pod).requests) == {"cpu": 4000, "memory": 2 * 2**30}
+    pod["status"]["resources"] = {"requests": {"cpu": "8"}}
+    assert dict(pods.parse_use(pod).requests) == {"cpu": 8000, "memory": 2 * 2**30}
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,12 @@ from dataclasses import replace
 import pytest
 
 from builders import make_owner, reference
-from builders_scheduler import make_node
+from builders_scheduler import make_gang, make_node, make_queue, make_role
 from counting import calls
 from muster import gang
 from muster.api import names
+from muster.cluster.assemble import assemble
+from muster.cluster.gangs import PriorityClass
 from muster.controller.model import Refusal
 from muster.frameworks import FRAMEWORKS
 from muster.store import observe
@@ -468,8 +470,10 @@ def test_what_may_let_a_gang_start_asks_for_a_cycle(story, document, metadata):
 def test_queues_priorities_and_budgets(story):
     """By name; what was made with the old priorities can tell that there are others."""
     store, before = story.store, story.store.priorities
-    story.put({"kind": "PriorityClass", "metadata": {"name": "high"}, "value": 7}, namespace="")
+    calm = {"value": 7, "globalDefault": True, "preemptionPolicy": "Never"}
+    story.put({"kind": "PriorityClass", "metadata": {"name": "high"}, **calm}, namespace="")
     assert (store.priorities, before) == ({"high": 7}, {})
+    assert store.classes["high"] == PriorityClass("high", 7, default=True, polite=True)
     status = {"state": "Open"}
     queue = {"kind": "Queue", "metadata": {"name": "q"}, "spec": {"weight": 3}, "status": status}
     story.put(queue, namespace="")
@@ -511,3 +515,19 @@ def test_a_kind_that_nobody_keeps(story):
     story.put({"kind": "Secret", "metadata": {"name": "s"}})
     story.store.gone("Secret", "team", "s", "uid-s")
     assert story.asked() == (set(), False)
+
+
+def test_a_friend_that_begins_on_its_node_may_let_a_gang_start(story):
+    """One that somebody waits to be near; not one that was expected, or that nobody waits for."""
+    columns = story.store.columns
+    near = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "db"}}}
+    terms = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [near]}}
+    gangs = [make_gang(roles=[make_role(replicas=1, cpu=1, affinity=terms)])]
+    assemble(columns, gangs, [make_queue()], 0.0)
+    story.pod(name="other", owner="", node="n1", labels={"app": "web"})
+    assert story.asked()[1] is False
+    story.pod(name="db", owner="", node="n1", labels={"app": "db"})
+    assert story.asked()[1] is True
+    columns.assume("team", "expected", "n1", gangs[0].roles[0].shape)
+    story.pod(name="expected", owner="", node="n1", labels={"app": "db"})
+    assert story.asked()[1] is False

@@ -255,6 +255,11 @@ def record_arrivals(recorder: EventRecorder, job: Job, pods: Sequence[PodView]) 
         record_arrival(recorder, pod, spare=True)
 
 
+def record_suspect(recorder: EventRecorder, job: Job, sentence: str) -> None:
+    """Say on the job that a node may be at fault, which its pods shun."""
+    recorder.emit(job_reference(job), "Warning", names.Event.NODE_SUSPECTED, sentence)
+
+
 def record_arrival(recorder: EventRecorder, pod: PodView, *, spare: bool = False) -> None:
     """Say on the pod where it is; `spare` as `Recorder.emit` has it."""
     text = f"Successfully assigned {pod.namespace}/{pod.name} to {pod.node}"

@@ -242,6 +242,8 @@ class Kind:
     """Have written what is remembered of the gang of that key."""
     record: Callable[[str, Sequence[PodView]], None]
     """Record that these pods of a gang have come to their nodes."""
+    suspect: Callable[[str, str], None] = lambda _key, _sentence: None
+    """Record that pods of a gang shun a node."""
 
 
 class Effects:
@@ -265,8 +267,8 @@ class Effects:
                     kind.publish(key)
                 case tracker.Arrived(pods):
                     kind.record(key, pods)
-                case tracker.Warn(sentence):
-                    log.warning("%s", sentence)
+                case tracker.Warn() | tracker.Suspect():
+                    _say(key, kind, effect)
                 case tracker.Bind(pod, node, had):
                     self._binder.bind(pod, node, had)
                 case tracker.Stamp(pod, had):
@@ -286,3 +288,10 @@ class Effects:
                 self._metrics.placed(waited)
             case tracker.Released(count):
                 self._metrics.evictions.labels(RELEASE.action).inc(count)
+
+
+def _say(key: str, kind: Kind, effect: tracker.Warn | tracker.Suspect) -> None:
+    if isinstance(effect, tracker.Suspect):
+        kind.suspect(key, effect.sentence)
+    else:
+        log.warning("%s", effect.sentence)

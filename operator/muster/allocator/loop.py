@@ -97,7 +97,7 @@ class Loop:
         self._jobs = JobMembers(store)
         self._trials = None if context is None else PodTrials(kube, store, context, self.trigger)
         kinds = (
-            Kind(self._jobs, enqueue, self._record_of_job),
+            Kind(self._jobs, enqueue, self._record_of_job, self._suspect_of_job),
             Kind(PodGroupMembers(store), self._group_status.enqueue, self._record_each),
         )
         effects = Effects(binder, self._metrics, self._wake)
@@ -404,6 +404,11 @@ class Loop:
         job = self._store.jobs.get(key)
         if job is not None:
             binder.record_arrivals(self._recorder, job, pods)
+
+    def _suspect_of_job(self, key: str, sentence: str) -> None:
+        job = self._store.jobs.get(key)
+        if job is not None:
+            binder.record_suspect(self._recorder, job, sentence)
 
     def _record_each(self, _key: str, pods: Sequence[PodView]) -> None:
         for pod in pods:

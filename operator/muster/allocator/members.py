@@ -112,6 +112,8 @@ class _Now(NamedTuple):
     """Until when the server refuses its pods."""
     changes_at: float
     """When the next of them counts as lost."""
+    suspects: frozenset[str]
+    """The nodes that may be at fault."""
     creating: bool = False
 
 
@@ -186,7 +188,8 @@ class _Kind:
         # those alone that were given it.
         lost = frozenset(node for node in nodes if not knows(node))
         known = (facts.blocked_until, facts.guarded, facts.lost, facts.changes_at, facts.creating)
-        if (blocked_until, guarded, lost, moment.changes_at, moment.creating) != known:
+        news = (blocked_until, guarded, lost, moment.changes_at, moment.creating)
+        if news != known or moment.suspects is not facts.suspects:
             # Kept, so that as long as nothing changes the facts are the same object.
             entry.facts = replace(
                 facts,
@@ -195,6 +198,7 @@ class _Kind:
                 lost=lost,
                 changes_at=moment.changes_at,
                 creating=moment.creating,
+                suspects=moment.suspects,
             )
         return entry.facts
 
@@ -308,7 +312,10 @@ class JobMembers(_Kind):
         source = (self._store.jobs.revision(key), of, tuple(answers.values()), lost, job)
         entry = self._entry(key, source, lambda: self._read(job, of, lost, answers))
         creating = self._store.jobs.is_creating(key)
-        return self._as_of_now(entry, job.namespace, nodes, _Now(until, loses_at, creating))
+        suspects = self._store.suspects.nodes(now)
+        return self._as_of_now(
+            entry, job.namespace, nodes, _Now(until, loses_at, suspects, creating)
+        )
 
     def _answers(
         self, job: Job, of: Version, now: float, *, may_ask: bool
@@ -534,7 +541,9 @@ class PodGroupMembers(_Kind):
         )
         source = (self._store.foreign.revision(key), self._epoch, lost, group)
         entry = self._entry(key, source, lambda: self._read(key, group, lost))
-        return self._as_of_now(entry, namespace_of(key), nodes, _Now(0.0, loses_at))
+        return self._as_of_now(
+            entry, namespace_of(key), nodes, _Now(0.0, loses_at, self._store.suspects.nodes(now))
+        )
 
     def _read(
         self, key: str, group: GroupView | None, lost: Mapping[str, PodView]

@@ -149,6 +149,8 @@ class GangFacts:
     """Nodes that pods were given and that are gone."""
     creating: bool = False
     """Pods of it are being created at this moment."""
+    suspects: frozenset[str] = _NONE
+    """Nodes that may be at fault, of all that there are."""
     changes_at: float = math.inf
     """When they change by time alone: a pod whose node does not answer counts as lost then."""
 
@@ -229,6 +231,8 @@ class InputKey:
     """It lacks some of those it had: these come first, and what it has grown by after them."""
     misled: bool
     """It waits, and the times that it was told were not kept."""
+    shuns: frozenset[str]
+    """Nodes to which missing members go only if no other one will do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,6 +395,13 @@ class Released:
 
 
 @dataclass(frozen=True, slots=True)
+class Suspect:
+    """Say that a pod went elsewhere, as its node may be at fault."""
+
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
 class Warn:
     """Say something in the log."""
 
@@ -398,7 +409,18 @@ class Warn:
 
 
 Effect = (
-    Wake | Bind | Stamp | Evict | Mark | Publish | Arrived | Started | Placed | Released | Warn
+    Wake
+    | Bind
+    | Stamp
+    | Evict
+    | Mark
+    | Publish
+    | Arrived
+    | Started
+    | Placed
+    | Released
+    | Suspect
+    | Warn
 )
 
 
@@ -798,6 +820,7 @@ def _make_input(turn: _Turn, hold_until: float | None, *, barred: bool) -> None:
         growth=growth,
         mends=mends,
         misled=turn.now < memory.misled_until,
+        shuns=_NONE if hold_until is None else facts.suspects,
     )
     # An equal key keeps the old input, and with it what the columns made of this gang.
     if key != memory.key:
@@ -856,6 +879,7 @@ def _input(facts: GangFacts, key: InputKey) -> GangInput:
         moving=key.moving,
         owed=key.owed,
         misled=key.misled,
+        shuns=key.shuns,
     )
 
 
@@ -1114,6 +1138,7 @@ def _assume(turn: _Turn, assignments: Iterable[Assignment]) -> bool:
     """Give pods their nodes; say whether that could be done for all of them."""
     memory, facts, now = turn.memory, turn.facts, turn.now
     made, waited = {}, []
+    avoided: dict[str, int] = {}
     for it in assignments:
         pod = facts.pods.get(it.place)
         # Half of the gang would be bound: nobody makes the pod that is missing again.
@@ -1124,6 +1149,9 @@ def _assume(turn: _Turn, assignments: Iterable[Assignment]) -> bool:
         uid = it.uid if not facts.remade else ""
         after = pod.uid if pod is not None and not _stays(pod) else ""
         made[it.place] = Assumed(it.node, it.shape, now, uid, after)
+        before = memory.previous.get(it.place, it.node)
+        if before != it.node and before in facts.suspects:
+            avoided[before] = avoided.get(before, 0) + 1
         wanted = now if memory.started else facts.begins
         waited.append(now - (wanted if pod is None else pod.created))
     turn.remember(
@@ -1138,6 +1166,13 @@ def _assume(turn: _Turn, assignments: Iterable[Assignment]) -> bool:
         due=0.0,
     )
     turn.effects.append(Placed(tuple(waited)))
+    turn.effects += (
+        Suspect(
+            f"members of several jobs have failed lately on node {node}: "
+            f"{count} pod(s) that had it go elsewhere"
+        )
+        for node, count in avoided.items()
+    )
     turn.publish_once()
     _bind(turn)
     return True

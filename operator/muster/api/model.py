@@ -218,6 +218,8 @@ class PodView:
     scheduler_name: str = ""
     started: float = field(default=0.0, compare=False)
     """When its node took it up, else when it was created."""
+    ended: float = field(default=0.0, compare=False)
+    """When its last container ended, of a pod that has failed; else when it was taken up."""
     priority_class: str = field(default="", compare=False)
     selector: Mapping[str, str] = field(default_factory=dict)
     """nodeSelector of a pod that has no node; who gates a pod may add to it."""

@@ -158,6 +158,8 @@ OUT_OF_SERVICE_TAINT: Final = "node.kubernetes.io/out-of-service"
 SYSTEM_NAMESPACE: Final = "kube-system"
 SYSTEM_CLASSES: Final = ("system-cluster-critical", "system-node-critical")
 """PriorityClasses of what keeps the cluster itself at work."""
+NEVER_PREEMPTS: Final = "Never"
+"""preemptionPolicy of a PriorityClass whose pods evict nobody."""
 
 
 class Event(StrEnum):
@@ -182,6 +184,7 @@ class Event(StrEnum):
     EXIT_CODE_UNKNOWN = "ExitCodeUnknown"
     SET_POD_TEMPLATE_RESTART_POLICY = "SetPodTemplateRestartPolicy"
     SET_POD_TEMPLATE_SCHEDULER_NAME = "SetPodTemplateSchedulerName"
+    NODE_SUSPECTED = "NodeSuspected"
     GROUP_NAME_OVERWRITTEN = "GroupNameOverwritten"
     GROUP_FIELD_DROPPED = "GroupFieldDropped"
     GANG_NOT_ENFORCED = Reason.GANG_NOT_ENFORCED.value

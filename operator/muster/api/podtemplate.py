@@ -33,6 +33,34 @@ def requests(spec: Json) -> Amounts:
     return {name: amount for name, amount in total.items() if amount}
 
 
+def resized(spec: Json, status: Json) -> Json:
+    """Return the spec of a pod with the larger requests of those asked for, held and granted.
+
+    While a pod is being resized its node has to have room for each of them.
+    """
+    spec = _with_larger(spec, status)
+    for part in ("containers", "initContainers"):
+        said = {each.get("name"): each for each in status.get(f"{part[:-1]}Statuses") or ()}
+        if any("resources" in each or "allocatedResources" in each for each in said.values()):
+            listed = spec.get(part) or ()
+            spec = {**spec, part: [_with_larger(c, said.get(c.get("name"), {})) for c in listed]}
+    return spec
+
+
+def _with_larger(of: Json, said: Json) -> Json:
+    """Return a pod's spec, or a container, with requests no less than its status says."""
+    held = (said.get("resources") or {}).get("requests"), said.get("allocatedResources")
+    if not any(held):
+        return of
+    resources = of.get("resources") or {}
+    largest = dict(resources.get("requests") or {})
+    for name, text in ((name, text) for each in held for name, text in (each or {}).items()):
+        before = quantity.units(name, largest.get(name, 0))
+        if quantity.units(name, text) > before:
+            largest[name] = text
+    return {**of, "resources": {**resources, "requests": largest}}
+
+
 def _running(spec: Json) -> Amounts:
     """Return the larger of what start-up needs at its peak and what runs afterwards."""
     sidecars: Amounts = {}

@@ -36,6 +36,7 @@ def assemble(
         gangs=frozen.gangs,
         queues=frozen.queues,
         tenancy=frozen.tenancy,
+        nominations=frozen.nominations,
         quotas=state.quotas.dimensions(gang.pending for gang in gangs if gang.pending),
         moves=moves,
     )

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from muster import frameworks
@@ -46,6 +46,8 @@ class GangInput:
     movable: bool = False
     moving: bool = False
     owed: bool = False
+    polite: bool = False
+    shuns: frozenset[str] = frozenset()
     effort: int = 0
     pending: Mapping[str, int] = field(default_factory=dict)
     """What pods of it that are about to be created take of each quota."""
@@ -102,6 +104,18 @@ class Flags(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class PriorityClass:
+    """A PriorityClass object."""
+
+    name: str
+    value: int
+    default: bool = False
+    """It is the class of pods that name none."""
+    polite: bool = False
+    """Its pods evict nobody (preemptionPolicy Never)."""
+
+
+@dataclass(frozen=True, slots=True)
 class GangRules:
     """Settings that turn a job into a gang."""
 
@@ -115,19 +129,38 @@ class GangRules:
     max_member_hold: float = 3600.0
     max_schedule_timeout: float = 24 * 3600.0
     """Seconds that a gang's own memberHoldSeconds and scheduleTimeoutSeconds count at most."""
+    default_class: str = ""
+    """The PriorityClass of pods that name none."""
+    polite: frozenset[str] = frozenset()
+    """The PriorityClasses whose pods evict nobody."""
 
     @classmethod
-    def of(cls, flags: Flags, priorities: Mapping[str, int]) -> GangRules:
-        """Return the rules by the flags; `priorities`: PriorityClass -> value."""
-        return cls(
+    def of(cls, flags: Flags, classes: Mapping[str, PriorityClass]) -> GangRules:
+        """Return the rules by the flags and the PriorityClasses, by name."""
+        rules = cls(
             frozenset(flags.scheduler_names),
             flags.default_queue,
-            priorities,
-            flags.priority_class,
-            flags.reservation_after,
-            flags.max_member_hold,
-            flags.max_schedule_timeout,
+            group_priority=flags.priority_class,
+            reservation_after=flags.reservation_after,
+            max_member_hold=flags.max_member_hold,
+            max_schedule_timeout=flags.max_schedule_timeout,
         )
+        return rules.knowing(classes)
+
+    def knowing(self, classes: Mapping[str, PriorityClass]) -> GangRules:
+        """Return the same rules with these PriorityClasses."""
+        # Of several defaults the API server takes the least.
+        defaults = sorted((each.value, name) for name, each in classes.items() if each.default)
+        return replace(
+            self,
+            priorities={name: each.value for name, each in classes.items()},
+            default_class=defaults[0][1] if defaults else "",
+            polite=frozenset(name for name, each in classes.items() if each.polite),
+        )
+
+    def priority(self, named: str) -> int:
+        """Return the priority of pods that name this class, or none."""
+        return self.priorities.get(named or self.default_class, 0)
 
     def timeout(self, asked: int | None) -> float | None:
         """Return for how long nodes are kept for a gang whose pods do not come to them."""
@@ -190,6 +223,7 @@ def asks(
     `sets` are the tasks that it wants, `pods` those that it has.
     """
     scheduling = job.run_policy.scheduling
+    named = _carried_class(job, rules, pods)
     return GangInput(
         key=job.key,
         uid=job.uid,
@@ -197,13 +231,14 @@ def asks(
         created=job.created,
         min_member=max(0, minimum(job) - elsewhere(job, rules)),
         roles=(),
-        priority=_priority(job, rules, pods) if rules.group_priority else 0,
+        priority=rules.priority(named) if rules.group_priority else 0,
         min_resources=amounts(scheduling.min_resources),
         duration=_duration(job),
         deadline=_deadline(job),
         drains_from=job.created + rules.reservation_after,
         critical=critical(job.namespace, pods),
         movable=_movable(job, sets),
+        polite=(named or rules.default_class) in rules.polite,
     )
 
 
@@ -225,7 +260,7 @@ def task_sets(
         TaskSet(
             role=replica.role,
             shape=shapes[replica.type],
-            priority=rules.priorities.get(demand.pod_class(job, replica, rules.priorities), 0),
+            priority=rules.priority(demand.pod_class(job, replica, rules.priorities)),
             places={i: replica.pod_name(job.name, i) for i in range(replica.replicas)},
             gated=tasks.gated(admitted[replica.type]),
             selector=dict(shapes[replica.type].selector),
@@ -261,14 +296,14 @@ def critical(namespace: str, pods: Iterable[PodView]) -> bool:
     return system or namespace == names.SYSTEM_NAMESPACE
 
 
-def _priority(job: Job, rules: GangRules, pods: Collection[PodView]) -> int:
-    """Return the value of the class that the job's pods carry, or will as they are created."""
+def _carried_class(job: Job, rules: GangRules, pods: Collection[PodView]) -> str:
+    """Return the class that the job names and its pods carry, or will as they are created."""
     carried = {pod.priority_class for pod in pods if not pod.terminal} or {
         demand.pod_class(job, replica, rules.priorities)
         for replica in placed_here(job, rules)
         if replica.replicas
     }
-    return rules.priorities.get(demand.carried_class(job, carried), 0)
+    return demand.carried_class(job, carried)
 
 
 def _duration(job: Job) -> float:

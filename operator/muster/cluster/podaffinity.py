@@ -153,6 +153,10 @@ class PodAffinity:
                 for value in equal.values:
                     self._index.setdefault((equal.key, value), []).append(term)
 
+    def is_friend(self, identity: Identity) -> bool:
+        """Say whether pods that waited at the last look may start where such a one has come."""
+        return any(term.link in _FRIENDS for term in self.profile(identity))
+
     def profile(self, identity: Identity) -> Profile:
         """Return the terms that are about such pods."""
         found = list(self._loose)
@@ -354,3 +358,6 @@ class PodAffinity:
 
 def _waits(pod_set: PodSet) -> bool:
     return bool(pod_set.waiting or pod_set.returning)
+
+
+_FRIENDS: Final = (Link.NEAR, Link.EVEN)

@@ -48,6 +48,8 @@ class Ask:
     """How many must start together, as far as the pod itself says; else 0."""
     priority: int
     shape: PodShape
+    polite: bool = False
+    """It evicts nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,7 @@ def parse_ask(
         minimum=_minimum(metadata, dialect),
         priority=edge.integer(spec.get("priority")) or 0,
         shape=shape_of({"metadata": metadata, "spec": {**spec, "nodeName": ""}}),
+        polite=spec.get("preemptionPolicy") == names.NEVER_PREEMPTS,
     )
 
 
@@ -223,6 +226,7 @@ def asks(key: str, members: Sequence[Member], terms: Terms) -> GangInput:
         duration=terms.duration,
         drains_from=terms.drains_from,
         critical=any(critical(pod.namespace, (pod,)) for pod, _ in members),
+        polite=all(ask.polite for _, ask in members),
     )
 
 

@@ -49,6 +49,8 @@ class Toleration:
     exists: bool
     value: str
     effect: str
+    beyond: int = 0
+    """1: only of taints with a greater number than the value; -1: with a smaller one."""
 
     def covers(self, taint: Taint) -> bool:
         """Say whether the taint does not matter to a pod with this toleration."""
@@ -56,7 +58,20 @@ class Toleration:
             return False
         if self.key and self.key != taint.key:
             return False
+        if self.beyond:
+            mine, theirs = _number(self.value), _number(taint.value)
+            known = mine is not None and theirs is not None
+            return known and (theirs or 0) * self.beyond > (mine or 0) * self.beyond
         return self.exists or self.value == taint.value
+
+
+def _number(text: str) -> int | None:
+    """Return the integer that a taint's value is, in its canonical form; None: it is none."""
+    try:
+        number = int(text)
+    except ValueError:
+        return None
+    return number if str(number) == text else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +118,8 @@ class PodUse:
     scratch: tuple[Scratch, ...] = ()
     whole: bool = False
     """It cannot be read, so that nobody knows how much it leaves."""
+    nominated: int | None = None
+    """Its priority, if another scheduler only keeps the room for it; None: it is there."""
 
     @property
     def key(self) -> PodKey:
@@ -172,16 +189,20 @@ class PodShape:
         )
 
 
-def parse_use(doc: Json) -> PodUse | None:
+def parse_use(doc: Json, *, foreign: bool = False) -> PodUse | None:
     """Return what a pod takes on its node; None if it has no node or has ended.
 
-    Raises ValueError for a bad quantity.
+    `foreign`: the node that its scheduler has nominated will do. Raises ValueError for a bad
+    quantity.
     """
     spec, metadata = doc["spec"], doc["metadata"]
+    status, kept = doc.get("status") or {}, None
     node = spec.get("nodeName")
-    if not node or (doc.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+    if foreign and not node and "deletionTimestamp" not in metadata:
+        node, kept = status.get("nominatedNodeName"), edge.integer(spec.get("priority")) or 0
+    if not node or status.get("phase") in ("Succeeded", "Failed"):
         return None
-    requests = podtemplate.requests(spec)
+    requests = podtemplate.requests(podtemplate.resized(spec, status))
     return PodUse(
         namespace=metadata.get("namespace", ""),
         name=metadata["name"],
@@ -195,6 +216,7 @@ def parse_use(doc: Json) -> PodUse | None:
         apart=_apart(spec, metadata) if "affinity" in spec else (),
         claims=_claims(spec, metadata.get("namespace", "")),
         scratch=_scratch(spec),
+        nominated=kept,
     )
 
 
@@ -261,7 +283,11 @@ def _toleration(doc: Json) -> Toleration:
         exists=doc.get("operator") == "Exists",
         value=doc.get("value") or "",
         effect=doc.get("effect") or "",
+        beyond=_BEYOND.get(doc.get("operator") or "", 0),
     )
+
+
+_BEYOND: Final = {"Gt": 1, "Lt": -1}
 
 
 def _load(spec: Json, requests: Mapping[str, int]) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from muster.cluster.nodes import NodeColumns, NodeView, ShapeRow, Vocabulary
 from muster.cluster.podaffinity import PodAffinity, Profile
 from muster.cluster.pods import PodKey, PodShape, PodUse, Requests
 from muster.cluster.quota import QuotaBook
-from muster.cluster.selectors import chosen
+from muster.cluster.selectors import Identity, chosen
 from muster.cluster.storage import Consumer, Reach
 from muster.cluster.tasks import RoleInput
 from muster.cluster.volumebinding import Volumes
@@ -30,6 +30,7 @@ from muster.scheduler.model import (
     Gang,
     IntArray,
     Nodes,
+    Nomination,
     PodSet,
     Queue,
     Refusal,
@@ -144,6 +145,7 @@ class Frozen:
     gangs: tuple[Gang, ...]
     queues: Mapping[str, Queue]
     tenancy: Tenancy | None
+    nominations: tuple[Nomination, ...]
 
 
 SENT: Final = "sent-"
@@ -186,6 +188,8 @@ class ClusterColumns:
         self._width = len(self._vocabulary.names)
         self._nodes = NodeColumns(self._vocabulary)
         self._uses: dict[PodKey, PodUse] = {}
+        self._nominated: dict[PodKey, PodUse] = {}
+        """Pods for which other schedulers keep room."""
         self._residents: dict[str, dict[PodKey, PodUse]] = {}
         self._ports = HostPorts()
         self.volumes = Volumes()
@@ -234,6 +238,15 @@ class ClusterColumns:
         for use in (before, after):
             if use is not None and self._flights:
                 self._settle(use.namespace, use.name)
+
+    def lets_start(self, use: PodUse) -> bool:
+        """Say whether a pod that comes to its node may let others start, that must be near it.
+
+        Those that were expected were known before.
+        """
+        if self.assumed.get((use.namespace, use.name)) == use.node:
+            return False
+        return self._affinity.is_friend(Identity(use.namespace, use.labels))
 
     def space_changed(self, name: str, labels: Mapping[str, str] | None) -> None:
         """Take in the labels of a namespace; None: it is gone."""
@@ -329,7 +342,8 @@ class ClusterColumns:
     def contents(self) -> tuple[list[NodeView], list[PodUse], Mapping[str, Mapping[str, str]]]:
         """Return all nodes, all that pods take of them, and the labels of namespaces."""
         spaces = dict(self._affinity.counts.spaces)
-        return list(self._nodes.views.values()), list(self._uses.values()), spaces
+        uses = [*self._uses.values(), *self._nominated.values()]
+        return list(self._nodes.views.values()), uses, spaces
 
     def unknown(
         self, gangs: Sequence[GangInput], queues: Sequence[QueueInput]
@@ -400,7 +414,16 @@ class ClusterColumns:
             gangs=tuple(made),
             queues=self._queues(queues, known),
             tenancy=self._tenancy(known),
+            nominations=tuple(self._nominations()),
         )
+
+    def _nominations(self) -> Iterator[Nomination]:
+        """Yield the room that other schedulers keep."""
+        _, index, _ = self._nodes.order()
+        for _, use in sorted(self._nominated.items()):
+            if use.node in index:
+                amount = self._vocabulary.request(use.requests)
+                yield Nomination(use.nominated or 0, index[use.node], amount)
 
     def _tenancy(self, known: Sequence[_Known]) -> Tenancy | None:
         # Who holds what is asked only to make room for somebody.
@@ -414,6 +437,9 @@ class ClusterColumns:
         if self._uses.get(key) == use:
             return
         self._remove(key)
+        if use.nominated is not None:
+            self._nominated[key] = use
+            return
         self._uses[key] = use
         self._residents.setdefault(use.node, {})[key] = use
         self._ports.put(use.node, use.ports, ending=use.deleting, sign=1)
@@ -422,6 +448,7 @@ class ClusterColumns:
         self._count(use, 1)
 
     def _remove(self, key: PodKey) -> None:
+        self._nominated.pop(key, None)
         use = self._uses.pop(key, None)
         if use is None:
             return

@@ -14,7 +14,7 @@ from muster.api.model import Json
 from muster.cluster.nodes import NodeView, holds
 from muster.cluster.pods import Term, term
 from muster.cluster.selectors import Expression, Labels, Selector, chosen, selector
-from muster.scheduler.model import BoolArray
+from muster.scheduler.model import BoolArray, IntArray
 
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 BOUND_BY: Final = "pv.kubernetes.io/bound-by-controller"
@@ -145,6 +145,8 @@ class AttachView:
     node: str
     most: tuple[tuple[str, int], ...]
     """(driver, count)"""
+    topology: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """(driver, labels): nodes with the same values of these reach the same volumes."""
     unreadable: bool = False
 
 
@@ -242,7 +244,9 @@ def parse_attach(doc: Json) -> AttachView:
     listed = (doc.get("spec") or {}).get("drivers") or ()
     counts = ((one["name"], (one.get("allocatable") or {}).get("count")) for one in listed)
     most = tuple((name, count) for name, count in counts if count is not None)
-    return AttachView(doc["metadata"]["name"], most)
+    labels = ((one["name"], tuple(one.get("topologyKeys") or ())) for one in listed)
+    topology = tuple((name, keys) for name, keys in labels if keys)
+    return AttachView(doc["metadata"]["name"], most, topology)
 
 
 Stored = ClaimView | VolumeView | ClassView | AttachView
@@ -279,6 +283,16 @@ class Reach:
                     marks[i] |= holds(term, self._nodes[i])
             self._known[terms] = marks
         return self._known[terms]
+
+    def position(self, node: str) -> int | None:
+        """Return where the node stands; None: it is not there."""
+        return next((i for i, view in enumerate(self._nodes) if view.name == node), None)
+
+    def domains(self, labels: Sequence[str]) -> IntArray:
+        """Return (N,) numbers, the same for nodes with the same values of the labels."""
+        values = [tuple(node.labels.get(label) for label in labels) for node in self._nodes]
+        numbers = {value: i for i, value in enumerate(dict.fromkeys(values))}
+        return np.array([numbers[value] for value in values], np.int64)
 
     def _candidates(self, term: Term) -> Sequence[int]:
         """Return where the term may hold: of local volumes there are as many as nodes, or more."""

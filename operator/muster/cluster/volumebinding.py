@@ -30,6 +30,7 @@ from muster.scheduler.affinity import NOT_SERVED, Stock
 from muster.scheduler.model import (
     ENDLESS,
     AffinityTerm,
+    BoolArray,
     CodeArray,
     Driver,
     IntArray,
@@ -61,6 +62,8 @@ class Limits:
     """By node."""
     _most: dict[str, dict[str, int]] = field(default_factory=dict)
     """Driver -> node -> volumes."""
+    labels: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Driver -> the labels of nodes that reach the same volumes."""
 
     def put(self, view: AttachView, *, there: bool) -> None:
         """Take in the limits of a node, or that they went."""
@@ -68,6 +71,8 @@ class Limits:
             self.views[view.node] = view
         else:
             self.views.pop(view.node, None)
+        if there:
+            self.labels.update(view.topology)
         for driver, count in view.most:
             nodes = self._most.setdefault(driver, {})
             if there:
@@ -313,14 +318,38 @@ class Volumes:
         for key, claim in self._waiting(shape):
             kept = self.chosen.get(key)
             options = [v for v in self._choice(claim) if kept in (None, v.name)]
+            labels = self._labels(claim)
+            domain = reach.domains(labels) if labels else None
             found.append(
                 Want(
                     "/".join(key),
                     tuple((volume.name, reach.of(volume.affinity)) for volume in options),
-                    reach.of(self._made(claim) if not kept else ()),
+                    self._room(key, claim, domain, reach),
+                    domain,
                 )
             )
         return tuple(found)
+
+    def _room(
+        self, key: Key, claim: ClaimView, domain: IntArray | None, reach: Reach
+    ) -> BoolArray:
+        """Return (N,) where a volume can be made for the claim, or is for a pod that is there."""
+        kept = self.chosen.get(key)
+        if kept:
+            return reach.of(())
+        made = reach.of(self._made(claim))
+        if kept is None or domain is None:
+            return made
+        here = reach.position(next(iter(self.users[key].values())))
+        return made if here is None else made & (domain == domain[here])
+
+    def _labels(self, claim: ClaimView) -> tuple[str, ...]:
+        """Return the labels that tell which nodes reach a volume that is made for the claim."""
+        of = self.classes.get(claim.storage_class)
+        if of is None:
+            return ()
+        own = {e.key for term in of.topologies or () for e in term.labels}
+        return self.limits.labels.get(of.driver) or tuple(sorted(own))
 
     def choose(self, views: Mapping[str, NodeView]) -> None:
         """Choose the volumes of claims of which a pod has come to its node; `views` by name."""

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Iterator
 
@@ -44,7 +43,7 @@ async def observe(
             await informers.read_granted(kind)
         except ApiError as error:
             log.warning("%s is not looked at: %s", permission.purpose, error.message)
-    rules = dataclasses.replace(rules, priorities=store.priorities)
+    rules = rules.knowing(store.classes)
     found = list(inputs(store, rules, hold, now))
     queues = rules.queues(store.queues)
     # Nobody knows what was moved before, so that all may be.

@@ -344,7 +344,7 @@ class Operator:
     def _loop_settings(self) -> LoopSettings:
         settings = self.settings
         gangs = GangSettings(
-            GangRules.of(settings, self.store.priorities),
+            GangRules.of(settings, self.store.classes),
             settings.member_hold,
             settings.on_hold_expired,
             settings.hide_other_namespaces,

@@ -31,6 +31,8 @@ class Stock:
     def __init__(self, wants: Mapping[int, tuple[Want, ...]]) -> None:
         self._wants: Final = {shape: own for shape, own in wants.items() if own}
         self._given: Final[dict[str, str]] = {}
+        self._place: Final[dict[str, int]] = {}
+        """Claim -> domain of the volume that is made for it."""
         self._users: Final[Counter[str]] = Counter()
         self.version = 0
 
@@ -52,6 +54,9 @@ class Stock:
     def _served(self, want: Want, gone: dict[str, BoolArray]) -> BoolArray:
         """Return (N,) where the want is met; what is used up where is added to `gone`."""
         given = self._given.get(want.claim)
+        if given == "" and want.domain is not None:
+            there: BoolArray = want.made & (want.domain == self._place[want.claim])
+            return there
         if given is not None:
             return dict(want.options).get(given, want.made)
         met = np.zeros(len(want.made), np.bool_)
@@ -73,12 +78,17 @@ class Stock:
                 taken = set(self._given.values())
                 free = (v for v, at in want.options if v not in taken and at[nodes].all())
                 self._given[want.claim] = next(free, "")
+                if want.domain is not None:
+                    self._place[want.claim] = int(want.domain[nodes[0]])
 
     def choices(self, shape: int) -> Iterator[BoolArray]:
         """Yield (N,) where each volume can be had that a claim of the shape may still get."""
         for want in self._wants.get(shape, ()):
             if want.claim not in self._given:
                 yield from (reach for _, reach in want.options)
+                if want.domain is not None:
+                    for domain in np.unique(want.domain[want.made]).tolist():
+                        yield want.made & (want.domain == domain)
 
 
 TOO_MANY: Final = "node(s) exceed max volume count"

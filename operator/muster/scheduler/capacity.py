@@ -229,7 +229,11 @@ class Capacity:
 
     def promise(self, nodes: IntArray, counts: IntArray, shape: Shape) -> None:
         """Keep room that is free now or will be; negative counts take back."""
-        self.promised[nodes] += counts[:, None] * shape.request
+        self.keep(nodes, counts[:, None] * shape.request)
+
+    def keep(self, nodes: IntArray, amounts: IntArray) -> None:
+        """Do so with (M, R) amounts on distinct nodes."""
+        self.promised[nodes] += amounts
         self.promises = True
         self.touch(nodes)
 

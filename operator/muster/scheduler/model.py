@@ -26,6 +26,8 @@ class Want:
     """(volume, (N,) where it can be had), the one to be preferred first."""
     made: npt.NDArray[np.bool_]
     """(N,): where a volume can be made for it."""
+    domain: npt.NDArray[np.int64] | None = None
+    """(N,): nodes with the same number reach a volume that is made for one of them; None: all."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -299,6 +301,10 @@ class Gang:
     owed: bool = False
     """Room was promised to it, for which others may have been evicted, and nobody remembers where:
     it goes before all others."""
+    polite: bool = False
+    """Nobody is evicted for it."""
+    shuns: frozenset[str] = frozenset()
+    """Nodes that may be at fault: its missing members go there only if no other will do."""
     effort: int = 0
     """Terms that may be looked at for it in a cycle, where that is more than others have."""
     duration: float = UNLIMITED
@@ -381,6 +387,17 @@ class Quota:
     """Pods that are about to be created included."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Nomination:
+    """Room that another scheduler keeps for a pod, from which it may have evicted others."""
+
+    priority: int
+    node: int
+    """Position."""
+    amount: IntArray
+    """(R,)"""
+
+
 @dataclass(frozen=True, slots=True)
 class PastMove:
     """A gang that was moved so that another one fits."""
@@ -407,6 +424,7 @@ class Snapshot:
     tenancy: Tenancy | None = None
     """What the gangs hold; None: nobody needs to know, as none of them waits."""
     quotas: Mapping[str, Quota] = field(default_factory=dict)
+    nominations: tuple[Nomination, ...] = ()
     moves: tuple[PastMove, ...] | None = None
     """The moves of the last hour; None: nobody asks for moves in this cycle."""
 

@@ -17,6 +17,7 @@ from muster.scheduler.decision import Eviction
 from muster.scheduler.hooks import Barred, Hooks, Order, Rules
 from muster.scheduler.model import (
     PODS,
+    UNLIMITED,
     BoolArray,
     FloatArray,
     Gang,
@@ -136,6 +137,9 @@ class Session:
         """The gangs that are not whole."""
         self.asking: Sequence[GangState] = self.gangs
         """Those of them for which others may be evicted at present."""
+        self._respected = UNLIMITED
+        """Gangs of no higher priority leave other schedulers the room that these keep."""
+        self.respect(-UNLIMITED)
         self._states = {id(gang.spec): gang for gang in self.gangs}
         self._leave()
 
@@ -212,11 +216,21 @@ class Session:
             self._fits[key] = fit
         return fit.refresh()
 
-    def choose(self, gang: GangState, tasks: PodSetState, wanted: int) -> Picks:
-        """Return nodes for up to `wanted` more tasks of a gang, in the first region with room."""
-        picks = Picks([], np.array([], np.int64), np.array([], np.int64))
+    def choose(
+        self, gang: GangState, tasks: PodSetState, wanted: int, shunned: BoolArray | None = None
+    ) -> Picks:
+        """Return nodes for up to `wanted` more tasks of a gang, in the first region with room.
+
+        Not on the (N,) nodes that are shunned.
+        """
+        picks, shape = (
+            Picks([], np.array([], np.int64), np.array([], np.int64)),
+            tasks.pod_set.shape,
+        )
         for within in self.rules.regions(gang):
             self.room.within = within
+            if shunned is not None:
+                self.room.within = {**within, shape: within.get(shape, ~shunned) & ~shunned}
             picks = self.fit(tasks).choose(wanted)
             if picks.order:
                 break
@@ -263,7 +277,10 @@ class Session:
             key: replace(quota, used=quota.used + self.charged[key] - leaving.charges[key])
             for key, quota in self.snapshot.quotas.items()
         }
-        seen = replace(self.snapshot, nodes=nodes, gangs=(gang.spec,), quotas=quotas)
+        # What others keep is part of what is used.
+        seen = replace(
+            self.snapshot, nodes=nodes, gangs=(gang.spec,), quotas=quotas, nominations=()
+        )
         made = Session(seen, self._tiers)
         made.room.effort, made.room.payers = self.room.effort, self.room.payers
         made.room.packed = self.room.packed
@@ -274,6 +291,14 @@ class Session:
         for pod_set, where, counts in leaving.parts:
             made.part(pod_set, where, counts)
         return made
+
+    def respect(self, priority: float) -> None:
+        """Keep what other schedulers have nominated from gangs of that priority, if they rank."""
+        before, self._respected = self._respected, priority
+        for one in self.snapshot.nominations:
+            change = int(one.priority >= priority) - int(one.priority >= before)
+            if change:
+                self.room.keep(np.array([one.node]), change * one.amount)
 
     def charge(self, gang: GangState) -> bool:
         """Let the gang bear what is looked for from now on; say whether that is allowed.

@@ -91,6 +91,7 @@ def pod(document: Json) -> PodView:
         labels=labels,
         scheduler_name=spec.get("schedulerName") or "",
         started=epoch(status.get("startTime") or metadata.get("creationTimestamp") or ""),
+        ended=_ended(status, containers),
         priority_class=sys.intern(spec.get("priorityClassName") or ""),
         selector={} if spec.get("nodeName") else spec.get("nodeSelector") or {},
         nominated=status.get("nominatedNodeName") or "",
@@ -259,6 +260,14 @@ def _ends(statuses: Iterable[Json]) -> Iterable[ContainerEnd]:
             yield _end(status, None, waiting)
 
 
+def _ended(status: Json, containers: Iterable[Json]) -> float:
+    if status.get("phase") != "Failed":
+        return 0.0
+    states = ((each.get("state") or {}).get("terminated") or {} for each in containers)
+    times = [state.get("finishedAt") or "" for state in states]
+    return max(map(epoch, (*times, status.get("startTime") or "")))
+
+
 def _bad_ends(spec: Json, statuses: Iterable[Json]) -> Iterator[ContainerEnd]:
     """Yield the ends of init containers that tell something.
 
@@ -311,7 +320,8 @@ def parse(
     ask = podgroups.parse_ask(document, backend.scheduler_names, kinds)
     if ask is not None and not {"", document["metadata"]["namespace"]} & {*namespaces}:
         ask = None
-    return PodEntry(pod(document), pods.parse_use(document), ask)
+    foreign = document["spec"].get("schedulerName") not in backend.scheduler_names
+    return PodEntry(pod(document), pods.parse_use(document, foreign=foreign), ask)
 
 
 def matters(

@@ -17,13 +17,14 @@ from muster.api import edge, names
 from muster.api.model import BatchView, GroupView, Job, Json, ObjectView, PodView, Unreadable
 from muster.cluster import cautious, gangs, nodes, pdb, quota, runtimeclass, storage
 from muster.cluster.dryrun import DryRuns
-from muster.cluster.gangs import QueueInput
+from muster.cluster.gangs import PriorityClass, QueueInput
 from muster.cluster.nodes import NodeView
 from muster.cluster.pdb import Budgets
 from muster.cluster.quota import LimitView, QuotaView
 from muster.cluster.runtimeclass import RuntimeView
 from muster.cluster.state import ClusterColumns
 from muster.cluster.storage import Stored
+from muster.cluster.suspects import Suspects
 from muster.frameworks.base import Framework
 from muster.gang import GangBackend
 from muster.kube.collection import EVERYWHERE, Collection, Told, nobody
@@ -88,6 +89,8 @@ class Store:
         self.away = AwayNodes(lost_after)
         self.foreign = ForeignPods(_ignore)
         self.budgets = Budgets()
+        self.suspects = Suspects()
+        self.classes: dict[str, PriorityClass] = {}
         self.priorities: dict[str, int] = {}
         self.queues: dict[str, QueueInput] = {}
         self.queue_status: dict[str, tuple[str, Json]] = {}
@@ -271,13 +274,17 @@ class Store:
         if self.backend.embedded:
             used = None if before is None else before.use
             uses = None if after is None else after.use
+            friend = used is None and uses is not None and self.columns.lets_start(uses)
             self.columns.pod_changed(used, uses)
             self.foreign.changed(
                 None if before is None else before.member, None if after is None else after.member
             )
+            if new is not None and new.node and new.phase == "Failed":
+                job = new.uid if new.owner is None else new.owner.uid
+                self.suspects.note(new.node, job, new.ended)
             if new is not None and new.node:
                 self.arrived(self._as_of_job(new))
-            if parse.matters(used, uses, old, new):
+            if friend or parse.matters(used, uses, old, new):
                 self._trigger()
 
     def _child_changed(self, before: ObjectView | None, after: ObjectView | None) -> None:
@@ -375,18 +382,23 @@ class Store:
         if before != after:
             self._trigger()
 
-    def _priority_changed(
-        self, before: tuple[str, int] | None, after: tuple[str, int] | None
-    ) -> None:
-        # A new value, so that what was made with the old one can tell the difference.
-        kept = {k: v for k, v in self.priorities.items() if before is None or k != before[0]}
-        self.priorities = kept if after is None else {**kept, after[0]: after[1]}
+    def _priority_changed(self, before: PriorityClass | None, after: PriorityClass | None) -> None:
+        # New values, so that what was made with the old ones can tell the difference.
+        gone = () if before is None else (before.name,)
+        kept = {name: each for name, each in self.classes.items() if name not in gone}
+        self.classes = kept if after is None else {**kept, after.name: after}
+        self.priorities = {name: each.value for name, each in self.classes.items()}
         self._trigger()
 
 
-def _least_priority(document: Json, _why: Unreadable) -> tuple[str, int]:
-    return document["metadata"]["name"], edge.INT32[0]
+def _least_priority(document: Json, _why: Unreadable) -> PriorityClass:
+    return PriorityClass(document["metadata"]["name"], edge.INT32[0])
 
 
-def _priority(document: Json) -> tuple[str, int]:
-    return document["metadata"]["name"], int(document.get("value") or 0)
+def _priority(document: Json) -> PriorityClass:
+    return PriorityClass(
+        document["metadata"]["name"],
+        int(document.get("value") or 0),
+        default=document.get("globalDefault") is True,
+        polite=document.get("preemptionPolicy") == names.NEVER_PREEMPTS,
+    )

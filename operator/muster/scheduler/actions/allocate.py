@@ -117,6 +117,7 @@ def entry(session: Session, queue: QueueState) -> tuple[Order, str]:
 
 def _advance(session: Session, gang: GangState, *, alone: bool) -> bool:
     """Place the gang's minimum, or extra tasks of it; say whether it wants another turn."""
+    session.respect(gang.spec.priority)
     if session.rules.ready(gang):
         return _extend(session, gang, alone=alone)
     return _start(session, gang) and gang.left > 0 and session.rules.ready(gang)

@@ -42,7 +42,7 @@ def starving(session: Session, *, fair: bool = False, extras: bool = False) -> I
     """
     found: list[GangState] = []
     for gang in session.asking:
-        taken = gang.promised or gang.lost or gang.protected
+        taken = gang.promised or gang.lost or gang.protected or gang.spec.polite
         wants = gang.left and not gang.need if extras else gang.need
         if not wants or taken or diagnosis.unfit(session, gang) is not None:
             continue
@@ -70,6 +70,7 @@ def claim(session: Session, gang: GangState, among: Among, hook: str) -> bool:
     `hook`: `preemptable` or `reclaimable`. Gangs that are alike are looked at once, as long as
     nothing has changed.
     """
+    session.respect(gang.spec.priority)
     rank = (hook, gang.spec.queue, gang.spec.priority)
     demand = tuple((tasks.pod_set.shape, count) for tasks, count in gang.demand())
     key = (rank, demand, session.room.state)
@@ -447,19 +448,22 @@ def mark(victims: Victims, units: IntArray) -> BoolArray:
 def _needed(victims: Victims, units: IntArray, trial: Trial) -> IntArray:
     """Return what is left when every unit is dropped that is not needed, dearest first."""
     dear = with_gang(victims, victims.lost)[units]
-    order = units[np.lexsort((~victims.whole[units], -dear, ~victims.guarded[units]))]
-    chosen, chunks = mark(victims, units), [order]
+    stays = np.ones(len(units), np.bool_)
+    chosen = mark(victims, units)
+    chunks = [np.lexsort((~victims.whole[units], -dear, ~victims.guarded[units]))]
     while chunks:
         chunk = chunks.pop()
         # Halves at first: one trial for a chunk instead of one for each of its units.
-        rest = units[~np.isin(units, chunk)]
-        left = mark(victims, rest)
+        stays[chunk] = False
+        left = mark(victims, units[stays])
         if (left != chosen).any() and trial.fits(left):
-            units, chosen = rest, left
-        elif len(chunk) > 1:
+            chosen = left
+            continue
+        stays[chunk] = True
+        if len(chunk) > 1:
             middle = len(chunk) // 2
             chunks += [chunk[middle:], chunk[:middle]]
-    return units
+    return units[stays]
 
 
 def _search(

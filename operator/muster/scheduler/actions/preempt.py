@@ -24,7 +24,7 @@ def preempt(session: Session) -> None:
     for gang in starving(session):
         claim(session, gang, _lesser, HOOK)
     for gang in sorted(session.asking, key=session.order):
-        if session.rules.ready(gang) and not (gang.promised or gang.lost):
+        if session.rules.ready(gang) and not (gang.promised or gang.lost or gang.spec.polite):
             for tasks in gang.tasks:
                 _inside(session, gang, tasks)
 

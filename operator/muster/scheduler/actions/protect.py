@@ -33,23 +33,43 @@ def protect(session: Session) -> None:
         gang.protected = True
         _go_home(session, gang)
     for gang in gangs:
-        _go_elsewhere(session, gang)
+        faulty = _at_fault(session, gang)
+        if faulty.any():
+            _go_elsewhere(session, gang, faulty)
+        _go_elsewhere(session, gang, None)
     for gang in gangs:
         _hold(session, gang)
         if gang.placements:
             session.started.append(gang)
 
 
+def _at_fault(session: Session, gang: GangState) -> BoolArray:
+    """Return (N,) the nodes where a member may have died by no fault of its own."""
+    nodes = session.snapshot.nodes
+    shunned = [nodes.index[name] for name in gang.spec.shuns if name in nodes.index]
+    marks: BoolArray = np.logical_or.reduce(nodes.pressure, axis=1)
+    marks[shunned] = True
+    return marks
+
+
 def _go_home(session: Session, gang: GangState) -> None:
-    """Place members on the node they had, and keep that room for those still to be replaced."""
+    """Place members on the node they had, and keep that room for those still to be replaced.
+
+    Not where the node may be at fault: there they go if nothing else will do.
+    """
+    faulty = _at_fault(session, gang)
     for tasks in gang.tasks:
-        homes = welcome(session, tasks, positions(session, tasks.pod_set.previous, tasks.waiting))
+        had = positions(session, tasks.pod_set.previous, tasks.waiting)
+        homes = welcome(session, tasks, [-1 if at >= 0 and faulty[at] else at for at in had])
         capacity = session.fit(tasks).capacity
         order, picks = sort_out(homes, capacity, gang.need - gang.promised)
         if picks.order:
             tasks.waiting = [tasks.waiting[i] for i in order]
             session.place(gang, tasks, picks)
-        _keep_home(session, gang, tasks, tasks.pod_set.returning)
+        going = tasks.pod_set.returning
+        homes = positions(session, tasks.pod_set.previous, going)
+        sound = [i for i, at in zip(going, homes, strict=True) if at < 0 or not faulty[at]]
+        _keep_home(session, gang, tasks, sound)
 
 
 def _keep_home(
@@ -63,15 +83,16 @@ def _keep_home(
         session.promise(gang, tasks, picks)
 
 
-def _go_elsewhere(session: Session, gang: GangState) -> None:
+def _go_elsewhere(session: Session, gang: GangState, faulty: BoolArray | None) -> None:
+    """Place members where there is room; at first not on nodes that may be at fault."""
     for tasks in gang.tasks:
         wanted = min(gang.need - gang.promised, tasks.left)
         if wanted <= 0:
             continue
-        picks = session.choose(gang, tasks, wanted)
+        picks = session.choose(gang, tasks, wanted, faulty)
         if picks.order:
             session.place(gang, tasks, picks)
-        if len(picks.order) < wanted:
+        if len(picks.order) < wanted and faulty is None:
             diagnosis.explain(session, gang, tasks, diagnosis.obstacles(session, tasks))
 
 

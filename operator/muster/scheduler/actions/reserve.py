@@ -90,8 +90,6 @@ def reserve(session: Session, gang: GangState, attempt: Attempt) -> None:
         return
     if gang.refusal is None or gang.refusal.reason not in REASONS:
         return
-    if _above(session, gang) and any(_below(session, other) for other in session.gangs):
-        return
     if limited := _limited(session, gang):
         gang.refusal = replace(gang.refusal, sentence=f"{gang.refusal.sentence}; {limited}")
         return
@@ -104,6 +102,8 @@ def reserve(session: Session, gang: GangState, attempt: Attempt) -> None:
     tries = session.memory.setdefault(("reserve", short), set())
     key = (demand, patience, gang.spec.misled, gang.spec.namespace if short else "")
     if len(tries) == TRIES or key in tries:
+        return
+    if _above(session, gang) and any(_below(session, other) for other in session.gangs):
         return
     tries.add(key)
     departures = _departures(session)
