@@ -18,6 +18,7 @@ from muster.allocator.tracker import NOT_NOW
 from muster.api.reasons import GangPhase, Reason
 from muster.cluster.gangs import GangInput
 from muster.scheduler.decision import Decision
+from muster.scheduler.model import namespace_of
 from muster.scheduler.session import EFFORT
 
 log = logging.getLogger(__name__)
@@ -121,7 +122,7 @@ class Quarantine:
     ) -> float:
         """Leave out those that took long, in vain, for as much longer; return until when."""
         there = {gang.key: gang for gang in inputs}
-        dear = Counter(_namespace(it.input.key) for it in self._of.values() if it.instead)
+        dear = Counter(namespace_of(it.input.key) for it in self._of.values() if it.instead)
         until = math.inf
         for decision in decisions:
             pause = decision.effort * PAUSE
@@ -130,7 +131,7 @@ class Quarantine:
             if pause >= 1 and decision.verdict.state is GangPhase.WAITING:
                 gang = there[decision.gang]
                 # Of many each rests for longer: it is the namespace that may take so much time.
-                pause = min(pause * (1 + dear[_namespace(gang.key)]), LONGEST_REST)
+                pause = min(pause * (1 + dear[namespace_of(gang.key)]), LONGEST_REST)
                 least, instead = min(pause, RETRY), replace(gang, refusal=NOT_NOW)
                 self._of[gang.key] = _LeftOut(gang, now + pause, now + least, instead)
                 until = min(until, now + pause)
@@ -169,7 +170,7 @@ class Turns:
         over = {n for n, since in self._since.items() if now >= since + KEPT}
         return [
             replace(gang, refusal=NOT_NOW)
-            if _namespace(gang.key) in over and (gang.key in self._vain or gang.key in untried)
+            if namespace_of(gang.key) in over and (gang.key in self._vain or gang.key in untried)
             else gang
             for gang in gangs
         ]
@@ -179,7 +180,7 @@ class Turns:
 
         Every cycle without any of a namespace gives it all its time again.
         """
-        self._vain, spaces = frozenset(vain), set(map(_namespace, vain))
+        self._vain, spaces = frozenset(vain), set(map(namespace_of, vain))
         self._since = {
             space: since
             for space, since in self._since.items()
@@ -198,10 +199,6 @@ class Outcome(Generic[_R]):
     result: _R
     culprits: Sequence[tuple[GangInput, Exception]]
     """Those that were left out, and over what."""
-
-
-def _namespace(key: str) -> str:
-    return key.rsplit("/", 2)[-2:][0]
 
 
 class Search(Generic[_R]):
@@ -223,7 +220,7 @@ class Search(Generic[_R]):
             await self._attempt(())
             self._ends = time.monotonic() + SEARCH
             # Halves of whole namespaces: what there is no time left for lies beside a culprit.
-            await self._sift(sorted(gangs, key=lambda gang: _namespace(gang.key)), error)
+            await self._sift(sorted(gangs, key=lambda gang: namespace_of(gang.key)), error)
         return Outcome(await self._without_pairs(self._left(gangs)), self._culprits)
 
     def _left(self, gangs: Sequence[GangInput]) -> list[GangInput]:
