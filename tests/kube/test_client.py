@@ -63,6 +63,33 @@ def test_who_waits_for_another_try_keeps_no_place() -> None:
     tell(serve, story)
 
 
+def test_large_documents_leave_the_server_time_for_all_others() -> None:
+    """However many there are, a few at a time: what is small does not come behind them all."""
+    under_way = most = 0
+
+    async def serve(request: web.Request) -> web.Response:
+        nonlocal under_way, most
+        if request.path == TEAM:
+            under_way += 1
+            most = max(most, under_way)
+            await asyncio.sleep(0.02)
+            under_way -= 1
+        return web.json_response({"kind": "Pod"})
+
+    async def story(kube: Kube) -> None:
+        large = {"spec": "x" * client.LARGE}
+        waiting = [asyncio.create_task(kube.create(TEAM, large, PODS)) for _ in range(40)]
+        await asyncio.sleep(0.01)
+        await asyncio.gather(*(kube.create(OTHER, {}, PODS) for _ in range(30)))
+        late = asyncio.create_task(kube.create(OTHER, large, PODS))
+        await asyncio.wait([late, *waiting[20:]], return_when=asyncio.FIRST_COMPLETED)
+        assert late.done()
+        await asyncio.gather(late, *waiting)
+        assert most == 2
+
+    tell(serve, story, width=32)
+
+
 def test_a_slow_webhook_delays_its_own_namespace_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """What takes long gives its place to others, and no more of the same is begun."""
     monkeypatch.setattr(flowcontrol, "LATE", 0.2)

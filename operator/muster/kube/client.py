@@ -30,6 +30,8 @@ APPLY_PATCH = "application/apply-patch+yaml"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 """Merges lists of built-in kinds by their keys, e.g. one condition among others."""
 ATTEMPTS = 8
+LARGE, LARGE_SHARE = 64 * 1024, 16
+"""Length of a document from which on it is large, and of how many places such ones may have one."""
 CONNECTIONS = 256
 """For all but watches."""
 BACKOFF = Backoff(0.1, 10.0)
@@ -169,6 +171,9 @@ class Kube:
         self.namespace = namespace
         """Namespace this process runs in, or that the kubeconfig's context names."""
         self.flow_control = FlowControl(width)
+        self._large = FlowControl(max(1, width // LARGE_SHARE))
+        """What large documents pass before: the server is busy with each as with dozens of others,
+        and answers none of those meanwhile."""
         self._attempts = attempts
         self.lease_until = math.inf
         """`time.monotonic()` up to which this process is sure to be the leader."""
@@ -362,7 +367,12 @@ class Kube:
         if request.body is None:
             return await self._exchange(request)
         # Here, not around all tries: who waits for the next one keeps no place that others need.
-        async with self.flow_control.enter(request.urgency, namespace_of(request.path)):
+        turn = request.urgency, namespace_of(request.path)
+        large = len(request.body) > LARGE
+        async with (
+            self._large.enter(*turn) if large else contextlib.nullcontext(),
+            self.flow_control.enter(*turn),
+        ):
             return await self._exchange(request)
 
     async def _exchange(self, request: _Request) -> Json:
