@@ -60,8 +60,14 @@ class Story(Shown):
         self.loop = Loop(
             Silence(), self.store, self._policy, self._settings, Metrics().cycles, self._enqueue
         )
+        self.shown = []
         for name in ("n1", "n2"):
             self.put({"kind": "Node", **make_node(name=name, cpu=2)})
+
+    def put(self, document):
+        """Show an object, and remember it."""
+        self.shown.append(super().put(document))
+        return self.shown[-1]
 
     def _settings(self):
         rules = GangRules(
@@ -641,6 +647,37 @@ def test_time_alone_makes_a_reservation():
         await s.until(lambda: s.state() == "Waiting")
         await s.until(lambda: s.state() == "Reserved")
         assert time.time() >= s.store.jobs.get(KEY).created + s.patience
+
+    play(story)
+
+
+def test_room_is_kept_for_the_same_gang_after_a_restart():
+    """From the first cycle on: nobody is let in between, and its patience does not begin anew."""
+    small = "TFJob/team/small"
+
+    async def story(s):
+        s.patience = 1.0
+        s.create(name="low", workers=3)
+        await s.until(lambda: s.placements(LOW))
+        for name, node in list(s.placements(LOW).items()):
+            s.worker("low", name, node)
+        s.create()
+        await s.until(lambda: s.state() == "Reserved")
+        s.create(name="small", workers=1)
+        await s.until(lambda: s.verdict(small))
+        after = Story()
+        after.patience = s.patience
+        for document in s.shown:
+            after.put(document)
+        running = asyncio.create_task(after.loop.run())
+        try:
+            await after.until(lambda: after.verdict() and after.verdict(small))
+        finally:
+            running.cancel()
+        assert after.loop.cycles == 1
+        assert (after.state(), after.verdict()) == (s.state(), s.verdict()) != (None, None)
+        assert after.state(small) == "Waiting"
+        assert not after.placements(small)
 
     play(story)
 
