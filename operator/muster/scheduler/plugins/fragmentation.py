@@ -67,7 +67,8 @@ def answer(session: Session, parsed: Parsed) -> Hooks:
         def gain(stack: Stack) -> FloatArray:
             free = stack.allocatable - stack.used
             lost = known.useless(free) - known.useless(free + shape.request)
-            return -100 * weight / taken * lost
+            points: FloatArray = -100 * weight / taken * lost
+            return points
 
         return gain
 
