@@ -63,6 +63,60 @@ def test_who_waits_for_another_try_keeps_no_place() -> None:
     tell(serve, story)
 
 
+@pytest.mark.parametrize(
+    "large",
+    [
+        {"spec": "x" * client.LARGE},
+        {"spec": {"env": [{"name": f"E{i}", "value": "xxxx"} for i in range(5000)]}},
+        {"labels": {f"label-{i}": None for i in range(9000)}},
+    ],
+    ids=["one", "many", "keys"],
+)
+def test_large_documents_leave_the_server_time_for_all_others(
+    large: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many there are, a few at a time: what is small does not come behind them all.
+
+    Nor does what waits take the room of its text.
+    """
+    monkeypatch.setattr(flowcontrol, "LATE", 60)
+    texts, to_json = 0, client.to_json
+    under_way, most, served = 0, 0, list[str]()
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    def counted(document: object) -> bytes:
+        nonlocal texts
+        texts += document is large
+        return to_json(document)
+
+    async def serve(request: web.Request) -> web.Response:
+        nonlocal under_way, most
+        if len(await request.read()) > 2:
+            under_way += 1
+            most = max(most, under_way)
+            if most == 2:
+                begun.set()
+            await go_on.wait()
+            under_way -= 1
+            served.append(request.path)
+        return web.json_response({"kind": "Pod"})
+
+    async def story(kube: Kube) -> None:
+        waiting = [asyncio.create_task(kube.create(TEAM, large, PODS)) for _ in range(20)]
+        await begun.wait()
+        assert texts == 2
+        await asyncio.gather(*(kube.create(OTHER, {}, PODS) for _ in range(30)))
+        waiting.append(asyncio.create_task(kube.create(OTHER, large, PODS)))
+        await asyncio.sleep(0)
+        go_on.set()
+        await asyncio.gather(*waiting)
+        assert most == 2
+        assert served.index(OTHER) <= 5
+
+    monkeypatch.setattr(client, "to_json", counted)
+    tell(serve, story, width=32)
+
+
 def test_a_slow_webhook_delays_its_own_namespace_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """What takes long gives its place to others, and no more of the same is begun."""
     monkeypatch.setattr(flowcontrol, "LATE", 0.2)

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 import aiohttp
 import tenacity
@@ -31,6 +31,8 @@ APPLY_PATCH = "application/apply-patch+yaml"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 """Merges lists of built-in kinds by their keys, e.g. one condition among others."""
 ATTEMPTS = 8
+LARGE, LARGE_SHARE = 64 * 1024, 16
+"""Characters from which on a document is large, and of how many places such ones may have one."""
 CONNECTIONS = 256
 """For all but watches."""
 BACKOFF = Backoff(0.1, 10.0)
@@ -119,7 +121,7 @@ class GarbledError(aiohttp.ClientPayloadError):
 class _Request:
     method: str
     path: str
-    body: bytes | None
+    document: Json | None
     """None: a read."""
     content_type: str
     params: Mapping[str, str]
@@ -170,6 +172,9 @@ class Kube:
         self.namespace = namespace
         """Namespace this process runs in, or that the kubeconfig's context names."""
         self.flow_control = FlowControl(width)
+        self._large = FlowControl(max(1, width // LARGE_SHARE))
+        """What large documents pass before: the server is busy with each as with dozens of others,
+        and answers none of those meanwhile."""
         self._attempts = attempts
         self.lease_until = math.inf
         """`time.monotonic()` up to which this process is sure to be the leader."""
@@ -326,7 +331,7 @@ class Kube:
         urgency: PriorityLevel,
         params: Mapping[str, str] = EMPTY,
     ) -> Json:
-        request = _Request(method, path, to_json(body), content_type, params, urgency)
+        request = _Request(method, path, body, content_type, params, urgency)
         # The elector tries again at its own pace, and has a deadline that retries do not know.
         if urgency is PriorityLevel.LEADERSHIP:
             return await self._send(request)
@@ -364,25 +369,32 @@ class Kube:
         return result
 
     async def _send(self, request: _Request) -> Json:
-        if request.body is None:
+        if request.document is None:
             return await self._exchange(request)
         # Here, not around all tries: who waits for the next one keeps no place that others need.
-        async with self.flow_control.enter(request.urgency, namespace_of(request.path)):
+        turn = request.urgency, namespace_of(request.path)
+        large = _is_large(request.document)
+        async with (
+            self._large.enter(*turn) if large else contextlib.nullcontext(),
+            self.flow_control.enter(*turn),
+        ):
             return await self._exchange(request)
 
     async def _exchange(self, request: _Request) -> Json:
-        headers, method, path = {}, request.method, request.path
-        if request.body is not None:
+        headers, method, path, body = {}, request.method, request.path, None
+        if request.document is not None:
             # Here, after the queue and before each try: what waited may have outlived the lease.
             if time.monotonic() > self.lease_until and not path.startswith(LEASE_PREFIX):
                 raise FencedError(f"not the leader any more: {method} {path}")
             headers["Content-Type"] = request.content_type
+            # Not before its turn: hundreds that wait would take a megabyte each.
+            body = to_json(request.document)
             self.writes[method] = self.writes.get(method, 0) + 1
         try:
             async with self.session.request(
                 method,
                 self.host + path,
-                data=request.body,
+                data=body,
                 headers=headers,
                 params=request.params or None,
             ) as response:
@@ -469,6 +481,21 @@ def _error(response: aiohttp.ClientResponse, content: bytes) -> ApiError:
         str(status.get("message") or content[:500].decode(errors="replace")),
         float(after) if after is not None and after.isdigit() else None,
     )
+
+
+def _is_large(document: Json) -> bool:
+    """Say whether it is, without going through more of it than that takes."""
+    parts: list[Any] = [document]
+    left = LARGE
+    while parts and left >= 0:
+        part = parts.pop()
+        if isinstance(part, dict):
+            left -= sum(map(len, part))
+            parts += part.values()
+        elif isinstance(part, list | tuple):
+            parts += part
+        left -= len(part) if isinstance(part, str) else 1
+    return left < 0
 
 
 def _pause(error: BaseException | None, attempt: int) -> float:
