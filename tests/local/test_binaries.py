@@ -316,6 +316,14 @@ def test_without_go_it_is_said_which_to_install(
         binaries.build()
 
 
+def test_what_was_built_needs_no_go_any_more(go: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does it ask for one."""
+    built = binaries.build()
+    assert go.read_text()
+    monkeypatch.setenv("PATH", "")
+    assert binaries.build() == built
+
+
 @pytest.mark.parametrize(
     ("output", "cure"),
     [

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.local import cluster, commands, layout, options
+from muster.local import cluster, commands, images, layout, options, real
 
 UNREACHABLE = """
 current-context: x
@@ -184,6 +184,27 @@ def test_the_only_cluster_is_meant_without_its_name(capsys: pytest.CaptureFixtur
     assert run("down") == 0
     assert capsys.readouterr().err == "muster is down\n"
     assert cluster.names() == []
+
+
+def test_an_image_is_loaded_by_its_name_or_file(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of a name is made first; whatever else it is, is a file."""
+    files = brought_up("muster")
+    wanted = options.Options(name="muster", real_nodes=1)
+    cluster.Cluster(files, wanted, 1, {}).save()
+    loaded: list[Path] = []
+    monkeypatch.setattr(real, "load", lambda *words: loaded.extend(words[-1]))
+    monkeypatch.setattr(images, "make", lambda name: Path(f"/made/{name}"))
+    assert run("load", "base", "x.tar") == 0
+    assert loaded == [Path("/made/base"), Path("x.tar")]
+
+    def refused(name: str) -> Path:
+        raise images.ImageError(f"no {name}")
+
+    monkeypatch.setattr(images, "make", refused)
+    assert run("load", "base") == 1
+    assert capsys.readouterr().err == "muster local: no base\n"
 
 
 @pytest.mark.parametrize("argv", [("env",), ("status",), ("down",), ("logs", "etcd")])

@@ -226,6 +226,21 @@ def test_a_new_state_is_a_new_image(clone: Path) -> None:
         images.archive("child")
 
 
+@pytest.mark.skipif(not can_mount(), reason="needs root and mmdebstrap")
+def test_the_last_used_states_are_kept(clone: Path) -> None:
+    """One that is asked for again counts as new; another image's are its own."""
+    place = clone / "examples" / "training" / "images" / "child.Dockerfile"
+    made: list[Path] = []
+    for number, state in enumerate("abacd"):
+        place.write_text(f"FROM {PARENT}\nENV STATE={state}\n")
+        made.append(images.make("child"))
+        assert made[-1].stat().st_mtime > 1000
+        os.utime(made[-1], (number, number))
+    a, b, _, c, d = made
+    assert [path.exists() for path in (a, b, c, d)] == [True, False, True, True]
+    assert images.archive("parent").exists()
+
+
 @pytest.mark.skipif(bool(os.geteuid()), reason="only root may make devices")
 def test_what_an_overlay_hides_stays_hidden(tmp_path: Path) -> None:
     """A layer that was packed and unpacked is the same lower folder."""

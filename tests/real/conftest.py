@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from harness import Api, own_namespace
 
-from muster.local import cluster, layout, options, real, runner
+from muster.local import cluster, images, layout, options, real, runner
 from muster.local.handle import Cluster
 
 ROOT = Path(__file__).parents[2]
@@ -23,7 +23,9 @@ def machine() -> None:
     try:
         real.require(layout.state_root())
     except real.RealNodeError as error:
-        pytest.skip(str(error))
+        pytest.skip(" ".join(str(error).split()))
+    if lacks := images.lacking():
+        pytest.skip(f"no images can be made here, for want of {', '.join(lacks)}")
 
 
 @pytest.fixture(scope="session")
@@ -45,11 +47,7 @@ def there(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 def image(there: Cluster) -> str:
     """Give the name of an image that has Python."""
     if there.options.real_nodes:
-        made = sorted(layout.cache_root().with_name("images").glob("base-*.tar"))
-        if not made:
-            pytest.skip("there is no image base: `make images` makes it")
-        newest = max(made, key=lambda path: path.stat().st_mtime)
-        real.load(there.files, there.options, [newest])
+        real.load(there.files, there.options, [images.make("base")])
     return os.environ.get("MUSTER_REAL_IMAGE", "localhost/muster/base:1")
 
 

@@ -236,6 +236,8 @@ def _ldflags(version: str) -> str:
 def build(version: str = options.KUBERNETES_VERSION, what: Build = CONTROL_PLANE) -> Path:
     """Build unless somebody did; `build_folder()` has a program for each component then."""
     target = build_folder(version, what)
+    if target.exists():
+        return target
     go = shutil.which("go")
     if not go:
         wanted = _go_wanted(what)

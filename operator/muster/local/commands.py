@@ -58,9 +58,8 @@ def add_actions(parser: argparse.ArgumentParser) -> None:
     load.add_argument(
         "images",
         nargs="+",
-        type=Path,
-        metavar="FILE",
-        help="an archive as `docker save` and `make images` write it",
+        metavar="IMAGE",
+        help="an archive as `docker save` writes it, or the name of one that `images` makes",
     )
     logs = _action(actions, "logs", "print the output of a component", _logs)
     _add_name(logs)
@@ -173,11 +172,19 @@ def _action(
     return parser
 
 
+_SAID = (
+    cluster.ClusterError,
+    binaries.BinariesError,
+    images.ImageError,
+    real.RealNodeError,
+)
+
+
 def _reported(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
     def reported(args: argparse.Namespace) -> int:
         try:
             return run(args)
-        except (cluster.ClusterError, binaries.BinariesError, real.RealNodeError) as error:
+        except _SAID as error:
             print(f"muster local: {error}", file=sys.stderr)
             return 1
         except KeyboardInterrupt:
@@ -269,7 +276,8 @@ def _load(args: argparse.Namespace) -> int:
     found = _found(_meant(args))
     if not found.options.real_nodes:
         raise cluster.ClusterError(f"{found.files.name} has no real nodes")
-    real.load(found.files, found.options, args.images)
+    made = [images.make(name) if name in images.sources() else Path(name) for name in args.images]
+    real.load(found.files, found.options, made)
     return 0
 
 

@@ -35,6 +35,7 @@ OURS = "muster"
 """The operator's own image; the others are those of the training examples."""
 
 _FORMAT = "1"
+_KEPT = 3
 _TOOLS = {"mmdebstrap": "mmdebstrap", "unshare": "util-linux", "tar": "tar", "chroot": "coreutils"}
 _DEBIAN = re.compile(r"debian:(\w+)-slim")
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -169,6 +170,7 @@ def _files(stages: Sequence[Stage]) -> Iterator[Path]:
 def _make(reference: str) -> Path:
     target = _archive(reference)
     if target.exists():
+        target.touch()
         return target
     if lacks := lacking():
         raise ImageError(f"to make images this machine lacks {', '.join(lacks)}")
@@ -179,7 +181,16 @@ def _make(reference: str) -> Path:
         if not target.exists():
             with _work(target) as work:
                 _Build(target, work, parents).image(reference, stages)
+                _forget(target)
     return target
+
+
+def _forget(target: Path) -> None:
+    """Remove all but the last used archives of an image: each commit has an operator of its own."""
+    name = target.name.rpartition("-")[0]
+    found = target.parent.glob(f"{name}-{'[0-9a-f]' * 16}.tar")
+    for old in sorted(found, key=lambda path: path.stat().st_mtime)[:-_KEPT]:
+        old.unlink()
 
 
 def _work(target: Path) -> tempfile.TemporaryDirectory[str]:
