@@ -200,6 +200,49 @@ CMD ["sh"]
     assert sorted(path.suffix for path in images.root().iterdir()) == [".lock", ".tar", ".tar"]
 
 
+def read(archive: Path, name: str) -> list[str]:
+    """Return what a file holds, in each layer of an image that has it."""
+    found = []
+    with tarfile.open(archive) as packed:
+        manifest = json.load(packed.extractfile("manifest.json") or io.BytesIO())[0]
+        for entry in manifest["Layers"]:
+            with tarfile.open(fileobj=packed.extractfile(entry)) as layer:
+                if name in layer.getnames():
+                    found.append((layer.extractfile(name) or io.BytesIO()).read().decode())
+    return found
+
+
+@pytest.mark.skipif(not can_mount(), reason="needs root and mmdebstrap")
+def test_what_comes_before_the_sources_is_made_once(clone: Path) -> None:
+    """They change with every commit; packages of the network below them do not."""
+    (clone / "data").mkdir()
+    (clone / "lock").write_text("1")
+    (clone / "examples" / "training" / "images" / "child.Dockerfile").write_text(f"""
+FROM {PARENT} AS build
+WORKDIR /src
+COPY lock ./
+RUN cat /proc/sys/kernel/random/uuid >first
+ENV WHO=me
+COPY data data
+RUN cat data/a >second && echo $WHO >>second
+
+FROM {PARENT}
+RUN cat /proc/sys/kernel/random/uuid >/below
+COPY --from=build /src/first /src/second /opt/
+""")
+    seen = []
+    for text, lock in (("a\n", "1"), ("b\n", "1"), ("b\n", "2")):
+        (clone / "data" / "a").write_text(text)
+        (clone / "lock").write_text(lock)
+        made = images.make("child")
+        seen.append([read(made, name) for name in ("below", "opt/first", "opt/second")])
+    one, two, three = seen
+    assert one[:2] == two[:2]
+    assert [two[2], three[2]] == [["b\nme\n"], ["b\nme\n"]]
+    assert two[0] == three[0]
+    assert two[1] != three[1]
+
+
 @pytest.mark.skipif(not can_mount(), reason="needs root and mmdebstrap")
 def test_a_failed_run_says_what_it_printed(clone: Path) -> None:
     """The last lines and where the rest is; no image and no half of one is left."""

@@ -57,7 +57,9 @@ def test_the_page_does_what_it_says(env: dict[str, str]) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "rank 2 met all 3, their sum is 3" in done.stdout
-    assert re.search(r"rank 0: the sum of all ranks is 1, .*'mpi-worker-0', 'mpi-worker-1'", done.stdout)
+    assert re.search(
+        r"rank 0: the sum of all ranks is 1, .*'mpi-worker-0', 'mpi-worker-1'", done.stdout
+    )
     codes = dict(re.findall(r"^(meet-\S+|mpi-launcher\S*) +(\d+)$", done.stdout, re.MULTILINE))
     assert list(codes.values()) == ["0"] * 4, done.stdout
     assert cluster.names() == []

@@ -22,7 +22,7 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -34,6 +34,8 @@ TAG = "1"
 OURS = "muster"
 """The operator's own image; the others are those of the training examples."""
 
+_BELOW = "~"
+"""Behind it stands the number of a stage: no name in a Dockerfile has it."""
 _FORMAT = "1"
 _KEPT = 3
 _TOOLS = {"mmdebstrap": "mmdebstrap", "unshare": "util-linux", "tar": "tar", "chroot": "coreutils"}
@@ -118,20 +120,44 @@ def _name(reference: str) -> str:
     if _DEBIAN.fullmatch(reference):
         return reference.replace(":", "-")
     name = reference.removeprefix(PREFIX).removesuffix(f":{TAG}")
-    if f"{PREFIX}{name}:{TAG}" != reference or name not in sources():
+    known = name.partition(_BELOW)[0] in sources()
+    if f"{PREFIX}{name}:{TAG}" != reference or not known:
         there = ", ".join(f"{PREFIX}{name}:{TAG}" for name in sources())
         raise ImageError(f"no image {reference}; there are debian:SUITE-slim, {there}")
     return name
 
 
 def _stages(reference: str) -> tuple[Stage, ...]:
-    name = _name(reference)
+    """Read the stages of an image; the lasting steps of each are an image below it."""
+    name, _, number = _name(reference).partition(_BELOW)
     if name not in sources():
         return ()
     try:
-        return parse(sources()[name].read_text())
+        stages = parse(sources()[name].read_text())
     except (OSError, DockerfileError) as error:
         raise ImageError(f"{name}: {error}") from error
+    if number:
+        stage = stages[int(number)]
+        return (Stage(stage.parent, steps=stage.steps[: _lasting(stage)]),)
+    own = {stage.name for stage in stages}
+    return tuple(
+        replace(stage, parent=f"{PREFIX}{name}{_BELOW}{i}:{TAG}", steps=stage.steps[lasting:])
+        if (lasting := _lasting(stage)) and stage.parent not in own
+        else stage
+        for i, stage in enumerate(stages)
+    )
+
+
+def _lasting(stage: Stage) -> int:
+    """How many steps, up to a RUN, come before the first that copies what often changes."""
+    copies = ((i, Copy.read(s.text)) for i, s in enumerate(stage.steps) if s.name == "COPY")
+    changing = next((i for i, copy in copies if copy.stage or _folders(copy)), 0)
+    runs = [i for i, step in enumerate(stage.steps[:changing]) if step.name == "RUN"]
+    return runs[-1] + 1 if runs else 0
+
+
+def _folders(copy: Copy) -> bool:
+    return any((_context() / name).is_dir() for name in copy.sources)
 
 
 def _parents(stages: Sequence[Stage]) -> list[str]:
@@ -186,7 +212,7 @@ def _make(reference: str) -> Path:
 
 
 def _forget(target: Path) -> None:
-    """Remove all but the last used archives of an image: each commit has an operator of its own."""
+    """Remove all but the last used archives of an image: each commit has its own operator."""
     name = target.name.rpartition("-")[0]
     found = target.parent.glob(f"{name}-{'[0-9a-f]' * 16}.tar")
     for old in sorted(found, key=lambda path: path.stat().st_mtime)[:-_KEPT]:
@@ -282,14 +308,13 @@ class _Build:
 
     def _copied(self, copy: Copy, config: Config) -> str:
         target = os.path.normpath(f"{config.folder}/{copy.target}")
-        lines = []
+        how = "--archive" if copy.stage else "--recursive --preserve=mode,timestamps,links"
+        shown = self.work / "from"
+        lines = [self._show(copy.stage, shown)] if copy.stage else []
         for name in copy.sources:
-            into = target
-            if copy.stage:
-                source, how = self._found(copy.stage, name), "--archive"
-            else:
-                source, how = _context() / name, "--recursive --preserve=mode,timestamps,links"
-            if not source.is_dir() and (copy.target.endswith(("/", ".")) or copy.sources[1:]):
+            into, source = target, (shown if copy.stage else _context()) / name.lstrip("/")
+            folder = self._has_folder(copy.stage, name) if copy.stage else source.is_dir()
+            if not folder and (copy.target.endswith(("/", ".")) or copy.sources[1:]):
                 into = f"{target}/{source.name}"
             at, from_ = shlex.quote(into), shlex.quote(str(source))
             lines.append(f'mkdir -p "$ROOT"{shlex.quote(os.path.dirname(into))}')  # noqa: PTH120
@@ -298,9 +323,15 @@ class _Build:
                 lines.append(f'find "$ROOT"{at} -name __pycache__ -prune -exec rm -r {{}} +')
         return "\n".join(lines)
 
-    def _found(self, stage: str, path: str) -> Path:
-        """Find what a stage wrote; what it only has from its parent is not looked for."""
-        return self.made[stage].folders[-1] / path.lstrip("/")
+    def _show(self, stage: str, place: Path) -> str:
+        """Give the commands that mount what a stage has."""
+        lower = ":".join(map(str, reversed(self.made[stage].folders)))
+        at = shlex.quote(str(place))
+        return f"mkdir -p {at}\nmount -t overlay overlay -o lowerdir={shlex.quote(lower)} {at}"
+
+    def _has_folder(self, stage: str, path: str) -> bool:
+        places = (folder / path.lstrip("/") for folder in reversed(self.made[stage].folders))
+        return next((place.is_dir() for place in places if place.exists()), False)
 
     def _do(self, argv: Sequence[str], what: str, env: dict[str, str]) -> None:
         with self.log.open("a") as log:

@@ -133,7 +133,7 @@ class Operator:
         )
         self.losses = Losses(connection, self.needed, self.overlay, self.store.jobs.enqueue_all)
         self.metrics.missing_permissions.set_function(lambda: len(self.losses.missing))
-        self.problem = "starting"
+        self.problem, self.unfollowed = "starting", ""
         self._stop = asyncio.Event()
         self._relisted, self._restored = asyncio.Event(), asyncio.Event()
         connection.set_back = self._set_back
@@ -227,8 +227,12 @@ class Operator:
             self.settings.namespaces,
             self.store.jobs.show,
             self._relisted.set,
+            self._cannot_follow,
             self._restored,
         )
+
+    def _cannot_follow(self, why: str) -> None:
+        self.unfollowed = why and f"cannot follow jobs: {why}"
 
     def _set_back(self) -> None:
         """Take in that the server is at an earlier state than the one that was seen last.
@@ -347,7 +351,7 @@ class Operator:
     def _unready(self) -> str:
         if self.store.groups.missing:
             return f"the API of the gang scheduler is not served: {self.backend.cure}"
-        problem = self.problem or self.losses.problem
+        problem = self.problem or self.losses.problem or self.unfollowed
         return problem or health.unready(self.loop, self.informers, time.monotonic())
 
     def _unwell(self) -> str:

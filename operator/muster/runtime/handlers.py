@@ -31,8 +31,13 @@ WATCHED: Final = 60
 """Seconds after which a watch is asked to end, and goes on where it was."""
 SILENT: Final = 80.0
 """Seconds after which it counts as broken: half-open connections show nothing."""
+FAILURES: Final = 3
+"""Lives of Kopf in a row that failed at once, after which jobs count as not followed."""
 ENDING: Final = 20
 """How often Kopf's tasks are told to end, a tenth of a second apart."""
+
+_IDENTITY: Final[Any] = "muster"
+"""Peering is off; without a name Kopf looks for that of its user, whom an image need not know."""
 
 Take = Callable[[str, Json, bool], None]
 """Takes kind, document and whether that is gone."""
@@ -44,13 +49,14 @@ async def follow(
     namespaces: Sequence[str],
     take: Take,
     listed: Callable[[], None],
+    failing: Callable[[str], None],
     anew: asyncio.Event,
 ) -> None:
-    """Follow the jobs until cancelled; both functions are called in this loop.
+    """Follow the jobs until cancelled; the functions are called in this loop.
 
     `listed` is called for each job that comes in a list: those that are gone since the last one
     are in no list. An error that Kopf does not survive is logged, and Kopf begins anew; so it does
-    with `anew`.
+    with `anew`. `failing` is told why none of these lives lasts, and "" when one does.
     """
     kinds, failures = tuple(frameworks), 0
     loop = asyncio.get_running_loop()
@@ -69,17 +75,17 @@ async def follow(
 
         life = asyncio.to_thread(_Life(kube, kinds, namespaces, hand_over, stop).run)
         ending = asyncio.create_task(_pass_on(anew, stop))
+        lasting = loop.call_later(BACKOFF.last, failing, "")
         try:
             await asyncio.shield(life)
         except Exception as error:  # noqa: BLE001 -- whatever it is, jobs are to be followed
             failures = 1 if loop.time() - began > BACKOFF.last else failures + 1
-            log.warning(
-                "following jobs goes on in %.1f s: %s: %s",
-                BACKOFF.pause(failures),
-                type(error).__name__,
-                error,
-            )
+            why = f"{type(error).__name__}: {error}"
+            log.warning("following jobs goes on in %.1f s: %s", BACKOFF.pause(failures), why)
+            if failures >= FAILURES:
+                failing(why)
         finally:
+            lasting.cancel()
             ending.cancel()
             stop.set()
         await asyncio.sleep(BACKOFF.pause(failures))
@@ -117,6 +123,7 @@ class _Life:
             parts = await kopf.spawn_tasks(
                 registry=self._registry(session),
                 settings=_settings(),
+                identity=_IDENTITY,
                 standalone=True,
                 clusterwide=not self.namespaces,
                 namespaces=list(self.namespaces),
