@@ -53,8 +53,12 @@ def image(there: Cluster) -> str:
 
 @pytest.fixture(scope="session")
 def operator(there: Cluster) -> runner.Runner:
-    """Run the operator with the embedded allocator beside the cluster."""
-    made = runner.start(there, ROOT / "manifests" / "overlays" / "embedded")
+    """Run the operator with the embedded allocator beside the cluster, and what MPIJobs need."""
+    flags = [
+        f"--mpi-kubectl-delivery-image={images.PREFIX}kubectl:{images.TAG}",
+        "--node-lost-after=2s",
+    ]
+    made = runner.start(there, ROOT / "manifests" / "overlays" / "mpi", flags)
     made.wait_ready()
     return made
 

@@ -82,25 +82,6 @@ def test_every_example_is_tried() -> None:
 
 
 @pytest.fixture(scope="module")
-def operator(there: Cluster) -> runner.Runner:
-    """Run the operator with what MPIJobs need beside."""
-    flags = [
-        f"--mpi-kubectl-delivery-image={images.PREFIX}kubectl:{images.TAG}",
-    ]
-    made = runner.start(there, ROOT / "manifests" / "overlays" / "mpi", flags)
-    made.wait_ready()
-    return made
-
-
-@pytest.fixture
-def api(there: Cluster, operator: runner.Runner) -> Iterator[Api]:
-    """Give a namespace of its own."""
-    with own_namespace(there, "trains") as made:
-        yield made
-    operator.check()
-
-
-@pytest.fixture(scope="module")
 def load(there: Cluster) -> Callable[[str], None]:
     """Give the nodes an image once; what cannot be had is said, and its examples are skipped."""
     loaded: set[str] = set()
