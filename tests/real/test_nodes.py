@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from harness import Api, Json, own_namespace, verdict
-from test_pods import MEET, container, cores, filler, pytorchjob
+from test_pods import MEET, cores, filler, pytorchjob
 
 from muster.local import cluster, images, options, real, runner
 from muster.local.handle import Cluster
@@ -183,16 +184,16 @@ def refused(pod: Json) -> bool:
 @pytest.fixture
 def native() -> Iterator[Cluster]:
     """Give a real node under Kubernetes' own gangs, with an operator that leaves them to it."""
-    made = cluster.up(
-        options.Options(name="gangs", nodes=0, real_nodes=1, native_gangs=True, tied=True)
-    )
+    name = f"gangs-{os.getpid()}"
+    wanted = options.Options(name=name, nodes=0, real_nodes=1, native_gangs=True, tied=True)
+    made = cluster.up(wanted)
     try:
         real.load(made.files, made.options, [images.make("base")])
         flags = ["--gang-scheduler-name=kubernetes"]
         runner.start(made, ROOT / "manifests" / "overlays" / "kubernetes", flags).wait_ready()
         yield made
     finally:
-        cluster.down("gangs")
+        cluster.down(name)
 
 
 def test_a_gang_of_kubernetes_own_scheduler_trains(native: Cluster) -> None:

@@ -6,16 +6,16 @@ from __future__ import annotations
 import datetime as dt
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import yaml
-from harness import Api, Json, own_namespace
+from harness import Api, Json
 
 from muster.api import names
-from muster.local import images, real, runner
+from muster.local import images, real
 from muster.local.handle import Cluster
 
 ROOT = Path(__file__).parents[2]
