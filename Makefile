@@ -33,6 +33,8 @@ FAULT_REPORT ?=
 HOSTILE ?= whole
 # Needs root; what a machine lacks is said, and its tests are skipped.
 REAL = $(BIN)/python -m pytest -m real -n 0 -rs $(PYTEST_ARGS)
+# `REAL_REPORT=yes` writes the table of docs/real.md.
+REAL_REPORT ?=
 BENCH_ARGS ?=
 MUTANTS_ARGS ?=
 # `make constraints UPGRADE=` adds what is new in pyproject.toml and leaves all other pins alone.
@@ -113,7 +115,7 @@ e2e-real-smoke: install ## run containers: what the page "Train something real" 
 	@$(REAL) tests/real/test_page.py
 
 e2e-real: install ## train on real nodes: needs Linux, root and a few packages
-	@$(REAL) tests/real
+	@MUSTER_REPORT=$(REAL_REPORT) $(REAL) tests/real
 
 check: install ## lint, format, types, import contracts, generated files: what CI runs
 	@$(MAKE) --no-print-directory --keep-going --jobs 2 lint format types imports crds-fresh

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import datetime as dt
+import os
 import re
 import time
 from collections.abc import Callable
@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import times
 import yaml
-from harness import Api, Json
+from harness import Api, Json, own_namespace
 
 from muster.api import names
 from muster.local import images, real
@@ -101,11 +102,18 @@ def load(there: Cluster) -> Callable[[str], None]:
 
 def apply(api: Api, name: str) -> Json:
     """Apply an example as its users do; return its job."""
-    folder = str(FOLDER / name)
-    api.kubectl("apply", "-n", api.namespace, "-k", folder)
-    made = yaml.safe_load_all(api.kubectl("kustomize", folder))
-    job: Json = next(one for one in made if one["kind"].endswith("Job"))
-    return job
+    api.kubectl("apply", "-n", api.namespace, "-k", str(FOLDER / name))
+    return job_of(documents(api, name))
+
+
+def documents(api: Api, name: str) -> list[Json]:
+    """Return what an example is made of."""
+    return list(yaml.safe_load_all(api.kubectl("kustomize", str(FOLDER / name))))
+
+
+def job_of(made: list[Json]) -> Json:
+    """Return the job among these."""
+    return next(one for one in made if one["kind"].endswith("Job"))
 
 
 def logs(api: Api, pod: str, *words: str) -> str:
@@ -139,6 +147,7 @@ def wait_succeeded(api: Api, job: Json) -> None:
 
 @pytest.mark.parametrize("name", TRAINING)
 def test_it_trains(
+    there: Cluster,
     api: Api,
     load: Callable[[str], None],
     name: str,
@@ -148,28 +157,20 @@ def test_it_trains(
     told = TRAINING[name]
     for image in {"base", told.image} | ({"kubectl"} if name == "mpi-v1" else set()):
         load(image)
-    since = time.time()
-    job = apply(api, name)
-    started = time.time() - since
-    api.wait("Pod", lambda pods: pods, what=f"pods of {name}")
-    first = time.time() - since
+    job = job_of(documents(api, name))
+    seen = times.follow(api, job, lambda: apply(api, name))
     wait_succeeded(api, job)
-    ended = time.time() - since
     for pod, pattern in told.logs.items():
         said = logs(api, f"{name}-{pod}")
         assert re.search(pattern, said), said
-    line = min(spoken(logs(api, f"{name}-{pod}", "--timestamps")) for pod in told.logs) - since
+    lines = (logs(api, f"{name}-{pod}", "--timestamps") for pod in told.logs)
+    line = min(map(times.spoken, lines)) - seen.began
     with capsys.disabled():
-        print(  # noqa: T201
-            f"\n{name}: applied {started:.1f} s, first pod {first:.1f} s, "
-            f"first line {line:.1f} s, Succeeded {ended:.1f} s"
-        )
-
-
-def spoken(text: str) -> float:
-    """Return when the first line was printed."""
-    stamp = text.split(maxsplit=1)[0]
-    return dt.datetime.fromisoformat(re.sub(r"\.(\d{6})\d*", r".\1", stamp)).timestamp()
+        print(f"\n{name}: {seen}, first line {line:.1f} s")  # noqa: T201
+    if os.environ.get("MUSTER_REPORT"):
+        with own_namespace(there, "hand") as other:
+            hand = times.by_hand(other, documents(other, name), told.logs)
+        times.write(name, seen, line, hand)
 
 
 def test_an_elastic_job_goes_on_without_a_worker(api: Api, load: Callable[[str], None]) -> None:

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long a job takes from `kubectl apply` on, and the same programs started by hand."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+from harness import Api, Json, condition, phase_of
+
+PAGE = Path(__file__).parents[2] / "docs" / "real.md"
+HEAD = "| example | pods | made | run | first line | Succeeded | by hand: first line | end |\n"
+ROW = re.compile(r"^\| `([\w-]+)` \|.*\n", re.MULTILINE)
+SECONDS = 400.0
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds since the API server had the job."""
+
+    began: float
+    """By the clock, not seconds."""
+    pods: int
+    made: float
+    run: float
+    ended: float
+
+
+def count(job: Json) -> int:
+    """Return how many pods a job has."""
+    (roles,) = (value for key, value in job["spec"].items() if key.endswith("ReplicaSpecs"))
+    return sum(role.get("replicas", 1) for role in roles.values())
+
+
+def follow(api: Api, job: Json, apply: Callable[[], object]) -> Times:
+    """Apply a job, see when each of its pods is there and runs, and wait for its end."""
+    name, wanted = job["metadata"]["name"], count(job)
+    seen: dict[str, dict[str, float]] = {"began": {}, "made": {}, "run": {}, "ended": {}}
+
+    def note(what: str, names: Iterable[str]) -> int:
+        for one in names:
+            seen[what].setdefault(one, time.time())
+        return len(seen[what])
+
+    def pods(state: Mapping[str, Json]) -> bool:
+        note("made", state)
+        running = (n for n, pod in state.items() if phase_of(pod) not in {"Pending", ""})
+        return note("run", running) == wanted
+
+    def jobs(state: Mapping[str, Json]) -> bool:
+        note("began", state)
+        over = ("Succeeded", "Failed")
+        ended = (n for n, one in state.items() if any(condition(one, c) == "True" for c in over))
+        return note("ended", ended) == 1
+
+    kind = job["kind"] if job["apiVersion"] == "kubeflow.org/v1" else f"{job['kind']}-v2beta1"
+    with ThreadPoolExecutor(2) as pool:
+        followed = [
+            pool.submit(api.wait, "Pod", pods, seconds=SECONDS, what=f"{wanted} pods of {name}"),
+            pool.submit(api.wait, kind, jobs, seconds=SECONDS, what=f"the end of {name}"),
+        ]
+        apply()
+        for one in followed:
+            one.result()
+    began = seen["began"][name]
+    made, run, ended = (max(seen[what].values()) - began for what in ("made", "run", "ended"))
+    return Times(began, wanted, made, run, ended)
+
+
+def spoken(text: str) -> float:
+    """Return when the first line was printed."""
+    stamp = text.split(maxsplit=1)[0]
+    return dt.datetime.fromisoformat(re.sub(r"\.(\d{6})\d*", r".\1", stamp)).timestamp()
+
+
+def by_hand(api: Api, documents: Sequence[Json], leads: Iterable[str]) -> tuple[float, float]:
+    """Start the programs in containers that wait for them: seconds to the first line, to the end.
+
+    `leads` are the ends of the names of those pods that end by themselves.
+    """
+    job = next(one for one in documents if one["kind"].endswith("Job"))
+    (roles,) = (value for key, value in job["spec"].items() if key.endswith("ReplicaSpecs"))
+    started = {"Launcher": roles["Launcher"]} if job["kind"] == "MPIJob" else roles
+    commands = {}
+    for role, replica in started.items():
+        container = replica["template"]["spec"]["containers"][0]
+        commands[role.lower()] = container["command"]
+        container["command"] = ["sleep", "infinity"]
+    text = yaml.safe_dump_all(documents)
+    api.cluster.kubectl("apply", "-n", api.namespace, "-f", "-", text=text)
+    pods = api.wait_pods(count(job), "Running", seconds=SECONDS)
+    name = job["metadata"]["name"]
+    runs = []
+    for pod in (pod["metadata"]["name"] for pod in pods):
+        role = pod.removeprefix(f"{name}-").partition("-")[0]
+        if role in commands:
+            runs.append(Run(api, pod, commands[role]))
+    ends = tuple(f"{name}-{lead}" for lead in leads)
+    with ThreadPoolExecutor(len(runs)) as pool:
+        began = time.time()
+        for run in runs:
+            pool.submit(run.read)
+        for run in runs:
+            if run.pod.startswith(ends):
+                assert run.over.wait(SECONDS), run.pod
+        ended = time.time() - began
+        for run in runs:
+            run.process.kill()
+    assert not any(run.process.returncode for run in runs if run.pod.startswith(ends))
+    return min(run.first for run in runs if run.first) - began, ended
+
+
+class Run:
+    """A program that kubectl starts in a container."""
+
+    def __init__(self, api: Api, pod: str, command: Sequence[str]) -> None:
+        self.pod, self.first, self.over = pod, 0.0, threading.Event()
+        self.process = subprocess.Popen(
+            ["kubectl", "exec", "-n", api.namespace, pod, "--", *command],
+            env={**os.environ, **api.cluster.env()},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def read(self) -> None:
+        """Take what it prints, until it ends."""
+        assert self.process.stdout
+        for _ in self.process.stdout:
+            self.first = self.first or time.time()
+        self.process.wait()
+        self.over.set()
+
+
+def write(name: str, times: Times, line: float, hand: tuple[float, float]) -> None:
+    """Put a row into the table of the page, in place of that of an earlier run."""
+    text = PAGE.read_text()
+    cells = (times.made, times.run, line, times.ended, *hand)
+    row = f"| `{name}` | {times.pods} | {' | '.join(f'{cell:.1f}' for cell in cells)} |\n"
+    head, mark, rest = text.partition(HEAD)
+    assert mark, "the page has no table"
+    rule, _, rest = rest.partition("\n")
+    table = "".join(re.match(rf"({ROW.pattern})*", rest, re.MULTILINE) or "")
+    rows = {found[1]: found[0] for found in ROW.finditer(table)} | {name: row}
+    ordered = "".join(rows[key] for key in sorted(rows))
+    PAGE.write_text(f"{head}{mark}{rule}\n{ordered}{rest.removeprefix(table)}")
