@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -110,9 +112,27 @@ def test_the_webhook_answers_through_its_service(api: Api) -> None:
 
 
 def test_metrics_are_served_by_the_service(installed: Cluster) -> None:
-    """Through the API server's proxy, from one of the replicas."""
-    path = "/api/v1/namespaces/muster-system/services/muster-metrics:metrics/proxy/metrics"
-    assert "muster_" in installed.kubectl("get", "--raw", path)
+    """To whom may read them; kube-proxy leads to one of the replicas."""
+    where = ("--namespace=muster-system",)
+    installed.kubectl("create", "serviceaccount", "reader", *where)
+    reads = ("--clusterrole=muster-metrics-reader", "--serviceaccount=muster-system:reader")
+    installed.kubectl("create", "clusterrolebinding", "reader", *reads)
+    token = installed.kubectl("create", "token", "reader", *where).strip()
+    address = "--output=jsonpath={.spec.clusterIP}:{.spec.ports[0].port}"
+    found = installed.kubectl("get", "service/muster-metrics", *where, address)
+    script = f"""
+import ssl, urllib.error, urllib.request as u
+for headers in {{}}, {{"Authorization": "Bearer {token}"}}:
+    asked = u.Request("https://{found}/metrics", headers=headers)
+    try:
+        print(u.urlopen(asked, context=ssl._create_unverified_context()).read().decode())
+    except urllib.error.HTTPError as error:
+        print(error.code)
+"""
+    argv = [*real.inside(installed.files), sys.executable, "-c", script]
+    said = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    assert said.startswith("401\n")
+    assert "muster_" in said
 
 
 def test_nothing_restarted_and_one_leads(installed: Cluster) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import os
 import re
 import subprocess
@@ -148,7 +149,7 @@ def write(name: str, times: Times, line: float, hand: tuple[float, float]) -> No
     head, mark, rest = text.partition(HEAD)
     assert mark, "the page has no table"
     rule, _, rest = rest.partition("\n")
-    table = "".join(re.match(rf"({ROW.pattern})*", rest, re.MULTILINE) or "")
+    table = "".join(itertools.takewhile(ROW.match, rest.splitlines(keepends=True)))
     rows = {found[1]: found[0] for found in ROW.finditer(table)} | {name: row}
     ordered = "".join(rows[key] for key in sorted(rows))
     PAGE.write_text(f"{head}{mark}{rule}\n{ordered}{rest.removeprefix(table)}")

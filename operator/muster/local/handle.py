@@ -48,7 +48,6 @@ USERS: dict[str, tuple[str, ...]] = {
 """Who asks the API server -> its name there, and its groups."""
 
 _ISSUER = "https://kubernetes.default.svc.cluster.local"
-_SERVICES = "10.96.0.0/12"
 _PODS = "10.128.0.0/9"
 _NATIVE_GANGS = "scheduling.k8s.io/v1beta1", ("GenericWorkload",)
 _NATIVE_GANGS_OF = {
@@ -130,7 +129,7 @@ def _api_server(layout: Layout, port: int, options: Options) -> list[str]:
         f"--service-account-issuer={_ISSUER}",
         f"--service-account-key-file={key}",
         f"--service-account-signing-key-file={key}",
-        f"--service-cluster-ip-range={_SERVICES}",
+        f"--service-cluster-ip-range={real.SERVICES}",
         *_reached(layout, options),
         "--allow-privileged=true",
         # A node would otherwise be born tainted, until the controller manager takes the

@@ -52,7 +52,8 @@ NODE = "real"
 _MOUNTS = "mounts"
 _PAUSE_IMAGE = "localhost/muster/pause:1"
 _DOMAIN = "cluster.local"
-# Apart from the ranges of services (10.96.0.0/12) and of simulated pods (10.128.0.0/9).
+SERVICES = "10.96.0.0/12"
+# Apart from the ranges of services and of simulated pods (10.128.0.0/9).
 _DNS = "10.112.0.253"
 _NAMED = "local.muster.kubeflow.org/real"
 """Label of a real node."""
@@ -360,6 +361,8 @@ def connect(files: Layout, options: Options) -> None:
         f"ip addr add {address(files)}/30 dev machine",
         "ip link set machine up",
         *(f"ip addr add {one}/32 dev lo" for one in own),
+        # kube-proxy changes where packets go that have a way already.
+        f"ip route add {SERVICES} dev lo src {node_address(0)}",
         "echo 1 >/proc/sys/net/ipv4/ip_forward",
     ]
     _do(*inside(files), "sh", "-ec", "\n".join(script))
