@@ -138,6 +138,13 @@ def test_a_large_cluster_stands_in_the_pods_if_the_author_wants_it():
     )
 
 
+def test_a_small_cluster_stands_in_a_config_map_if_the_author_wants_it():
+    """To see what a large job would get."""
+    job = job_of(Worker=2, annotations={"muster.kubeflow.org/shared-environment": "always"})
+    assert "$(MUSTER_TF_CLUSTER)" in told(job, "Worker", 1)["TF_CONFIG"]
+    assert list(TENSORFLOW.pods.configs(job, "")) == ["j-tf-config"]
+
+
 def test_a_variable_that_linux_does_not_take_is_a_problem():
     """The longest TF_CONFIG is measured with its name; one byte decides."""
     sizes = [n for n in range(2000, 5000, 100) if not job_of(Worker=n).problems]

@@ -50,6 +50,7 @@ TRAINING = {
     "mpi-non-root": MPI,
     "mpi-launcher-as-worker": Told({"launcher": "rank 2: the sum of all ranks is 3"}),
     "mpi-v1": MPI,
+    "mpi-mpich": Told(MPI.logs, "mpich"),
     "pytorch-ddp": ranks(MASTERED, "rank RANK: all 3 ranks have the same", "pytorch"),
     "pytorch-torchrun": Told(
         {
@@ -67,9 +68,11 @@ TRAINING = {
     "tf-multiworker": ranks(
         "chief-0 worker-0 worker-1", rf"(?s)the sum of all ranks is 3.*{FELL}", "tensorflow"
     ),
+    "tf-shared": ranks("chief-0 worker-0 worker-1", FELL, "tensorflow"),
     "tf-parameter-server": Told({"chief-0": FELL, "evaluator-0": "evaluated"}, "tensorflow"),
     "tf-keras": ranks("worker-0 worker-1", FELL, "tensorflow"),
     "paddle": ranks("worker-0 worker-1", rf"(?s)the sum of all ranks is 1\n.*{FELL}", "paddle"),
+    "paddle-ps": ranks("worker-0 worker-1", rf"(?s)trainer RANK of 2, 1 server.*{FELL}", "paddle"),
 }
 APART = {"pytorch-elastic", "pytorch-resume"}
 """Something happens to these half-way."""

@@ -154,8 +154,8 @@ SHARED_FROM: Final = 32
 
 def shares(job: Job) -> bool:
     """Say whether what all pods must know stands in a ConfigMap, and not in each pod's spec."""
-    inline = job.annotations.get(names.SHARED_ENVIRONMENT) == names.INLINE
-    return job.total > SHARED_FROM and not inline
+    asked = job.annotations.get(names.SHARED_ENVIRONMENT)
+    return asked == names.ALWAYS or (job.total > SHARED_FROM and asked != names.INLINE)
 
 
 LONGEST_VARIABLE: Final = 131_072
