@@ -11,7 +11,9 @@ import urllib.request
 from typing import Any
 
 import pytest
+import venvs
 from harness import Api, Json
+from test_sdk import RELEASE
 
 from muster.local.handle import Cluster
 
@@ -40,6 +42,15 @@ else:
     peer.sendall(b"%d" % rank)
     total = int(peer.recv(99))
 print(f"rank {rank} of {world}: sum {total}, tries {tries}", flush=True)
+"""
+
+
+SDK = """
+import json, sys
+from kubeflow.training import TrainingClient
+config, namespace = sys.argv[1:]
+client = TrainingClient(config_file=config, namespace=namespace, job_kind="PyTorchJob")
+print(json.dumps(client.get_job_logs("meet", is_master=False)[0]))
 """
 
 
@@ -100,12 +111,17 @@ def await_event(api: Api, job: str, words: str) -> None:
 
 
 def test_a_gang_meets_by_name_and_succeeds(api: Api, image: str) -> None:
-    """Every rank saw all others; the sum is right; the logs are read as users read them."""
+    """Every rank saw all others; the sum is right; logs are read by kubectl and SDK."""
     api.create(pytorchjob("meet", image, MEET))
     api.wait_condition("meet", "Succeeded", of="PyTorchJob")
     for rank, pod in enumerate(("meet-master-0", "meet-worker-0", "meet-worker-1")):
         said = api.kubectl("logs", "-n", api.namespace, pod)
         assert f"rank {rank} of 3: sum 3, tries" in said
+    sdk = venvs.python("kubeflow-training", *RELEASE)
+    argv = [str(sdk), "-c", SDK, str(api.cluster.kubeconfig), api.namespace]
+    read = json.loads(subprocess.check_output(argv, text=True).splitlines()[-1])
+    assert sorted(read) == ["meet-master-0", "meet-worker-0", "meet-worker-1"]
+    assert "rank 2 of 3: sum 3, tries" in read["meet-worker-1"]
     codes = [
         pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"]
         for pod in api.pods("meet")
