@@ -106,7 +106,7 @@ mutants: install ## plant 40 faults, one by one, and count those that the unit t
 	@$(BIN)/python tests/mutants $(MUTANTS_ARGS)
 
 e2e: controlplane ## run the tests on a real API server
-	@MUSTER_FAULT_SEEDS=$(FAULT_SAMPLE) $(E2E)
+	@MUSTER_FAULT_SEEDS=$(FAULT_SAMPLE) MUSTER_HOSTILE=sample $(E2E)
 
 images: install ## make container images from Debian and PyPI: training examples and operator
 	@$(BIN)/muster local images $(IMAGES)
