@@ -116,7 +116,7 @@ def test_ranks_of_a_node_that_is_gone_run_elsewhere(
     }
     groups = [top / real.group(there.files) / "real-2" for top in real.hierarchies()]
     # The machine goes, and with it all that ran there.
-    real._await(lambda: not any([real._killed(group) for group in groups]))
+    real._await(lambda: not any(real._killed(group) for group in groups))
     api.delete("Node", "real-2")
     api.wait(
         "Pod",
