@@ -134,10 +134,9 @@ class Run:
 
     def read(self) -> None:
         """Take what it prints, until it ends."""
-        assert self.process.stdout
-        for _ in self.process.stdout:
-            self.first = self.first or time.time()
-        self.process.wait()
+        with self.process:
+            for _ in self.process.stdout or ():
+                self.first = self.first or time.time()
         self.over.set()
 
 
