@@ -72,7 +72,6 @@ TRAINING = {
     "tf-parameter-server": Told({"chief-0": FELL, "evaluator-0": "evaluated"}, "tensorflow"),
     "tf-keras": ranks("worker-0 worker-1", FELL, "tensorflow"),
     "paddle": ranks("worker-0 worker-1", rf"(?s)the sum of all ranks is 1\n.*{FELL}", "paddle"),
-    "paddle-ps": ranks("worker-0 worker-1", rf"(?s)trainer RANK of 2, 1 server.*{FELL}", "paddle"),
 }
 APART = {"pytorch-elastic", "pytorch-resume"}
 """Something happens to these half-way."""
