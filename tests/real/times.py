@@ -21,7 +21,7 @@ from harness import Api, Json, condition, phase_of
 PAGE = Path(__file__).parents[2] / "docs" / "real.md"
 HEAD = "| example | pods | made | run | first line | Succeeded | by hand: first line | end |\n"
 ROW = re.compile(r"^\| `([\w-]+)` \|.*\n", re.MULTILINE)
-SECONDS = 240.0
+SECONDS = 150.0
 
 
 @dataclass(frozen=True)
