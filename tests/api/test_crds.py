@@ -80,13 +80,13 @@ def test_versions_differ_by_defaults_only(
 
 
 def without_defaults(node: Any) -> Any:
-    """Return a schema without its defaults; all of them are plain values."""
+    """Return a schema without its defaults and texts; all of them are plain values."""
     if not isinstance(node, dict):
         return node
     return {
         key: without_defaults(value)
         for key, value in node.items()
-        if key != "default" or isinstance(value, dict)
+        if key not in ("default", "description") or isinstance(value, dict)
     }
 
 

@@ -321,8 +321,22 @@ def _scale(kind: Kind) -> Json:
 
 def _job_root(kind: Kind, version: str) -> Json:
     root = {**_root(job_spec(kind, version), job_status()), "required": ["spec"]}
+    if version != kind.versions[0] and version.startswith(kind.versions[0]):
+        root = _undescribed(root)
     kept = [_ratcheted(rule)[-1] for rule in kind.changes]
     return {**root, **({"x-kubernetes-validations": kept} if kept else {})}
+
+
+def _undescribed(node: Json) -> Json:
+    """Return a schema without its texts: v1beta1 says nothing of a field that v1 does not say.
+
+    Four times as long they do not fit the annotation in which kubectl keeps what it applied.
+    """
+    return {
+        key: _undescribed(value) if isinstance(value, dict) else value
+        for key, value in node.items()
+        if key != "description" or isinstance(value, dict)
+    }
 
 
 def _version(

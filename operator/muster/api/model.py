@@ -179,6 +179,8 @@ class ContainerEnd:
     """None while it waits."""
     reason: str
     message: str
+    at: float = 0.0
+    """When it ended; 0: its kubelet does not know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +211,8 @@ class PodView:
     ends: tuple[ContainerEnd, ...] = ()
     """Terminated containers and those that wait with an error, in the order of the spec; then
     init containers that ended badly or wait with an error."""
+    past_failures: tuple[ContainerEnd, ...] = ()
+    """How those ended badly the last time that were started anew, or are to be."""
     gated: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
     scheduler_name: str = ""

@@ -8,6 +8,8 @@ Writing leaves out zero counts and empty fields. Docstrings and descriptions sta
 
 from __future__ import annotations
 
+import contextlib
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import not_
@@ -144,6 +146,50 @@ class ReplicaStatus:
     """Only these may be deleted, so that a crash between the two writes loses no restart."""
 
 
+SIGNALLED: Final = 128
+"""Exit code of a program that a signal has ended, less the signal's number."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstFailure:
+    """The first of the job's pods to fail since it last ran whole."""
+
+    __pydantic_config__ = _like()
+
+    pod: Name
+    replica_type: Line
+    index: Number
+    time: Stamp
+    node: Text = ""
+    container: Annotated[Text, Field(description="Empty: the pod failed as a whole.")] = ""
+    exit_code: Place = None
+    reason: Text = ""
+    message: Annotated[
+        Text, Field(description="The end of the container's termination message, or the pod's.")
+    ] = ""
+
+    def __str__(self) -> str:
+        """Return which it was and how it ended, in a sentence without words of its own."""
+        where = f" on node {self.node}" if self.node else ""
+        return f"The first to fail was pod {self.pod}{where}: {self._how}."
+
+    @property
+    def _how(self) -> str:
+        if self.exit_code is None:
+            return self.reason
+        known = (_signal(self.exit_code), "" if self.reason == "Error" else self.reason)
+        why = ", ".join(filter(None, known))
+        code = f"{self.exit_code} ({why})" if why else f"{self.exit_code}"
+        return f"container {self.container} ended with exit code {code}"
+
+
+def _signal(code: int) -> str:
+    """Return the signal by which a program was ended that left this exit code, if it was."""
+    with contextlib.suppress(ValueError):
+        return signal.Signals(code - SIGNALLED).name
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """Where the gang stands in its queue, and what it waits for."""
@@ -195,7 +241,7 @@ class JobStatus:
     __pydantic_config__ = _like(**_OF_THE_PAST, **_OF_ONE_KIND)
 
     state: Annotated[Text, Field(description=f"One word: {', '.join(names.JobState)}.")] = ""
-    reason: Annotated[Text, Field(description="Why the state is Invalid or Blocked.")] = ""
+    reason: Annotated[Text, Field(description="What is wrong with the job.")] = ""
     """In a sentence."""
     observed_generation: Generation = None
     conditions: Annotated[
@@ -223,6 +269,7 @@ class JobStatus:
         ),
     ] = None
     gang: Annotated[Verdict | None, _Else(None), _UNLESS_NONE] = None
+    first_failure: Annotated[FirstFailure | None, _Else(None), _UNLESS_NONE] = None
     extra: Annotated[Mapping[str, Any], SkipJsonSchema(), Field(exclude=True)] = field(
         default_factory=dict
     )

@@ -13,7 +13,7 @@ from muster.api import names
 from muster.api.model import Job
 from muster.api.reasons import GangPhase, Reason
 from muster.api.status import Condition, JobStatus, ReplicaStatus
-from muster.controller import gangstatus, policies
+from muster.controller import failures, gangstatus, policies
 from muster.controller.events import restarting
 from muster.controller.jobpods import JobPods, Member, PodFate
 from muster.controller.model import Action, Create
@@ -172,8 +172,12 @@ def waits(status: JobStatus) -> bool:
 def ended(status: JobStatus, now: float) -> JobStatus:
     """Return the status of a job that has just ended: its completion time, its last counts."""
     well = status.is_true(names.Condition.SUCCEEDED)
+    first, reason = (None, "") if well else (status.first_failure, status.reason)
     replicas = {type_: _final(counted, well=well) for type_, counted in status.replicas.items()}
-    return replace(status, completion_time=float(math.floor(now)), replicas=replicas)
+    time = float(math.floor(now))
+    return replace(
+        status, completion_time=time, replicas=replicas, first_failure=first, reason=reason
+    )
 
 
 def _final(counted: ReplicaStatus, *, well: bool) -> ReplicaStatus:
@@ -188,12 +192,14 @@ def running(scope: Scope) -> JobStatus:
     counted = counts(scope.job, scope.framework, scope.roster, before.replicas)
     if before.start_time is None and gangstatus.is_admitted(scope):
         before = replace(before, start_time=_whole(scope.now))
+    first = failures.first_failure(scope, before)
     before = replace(
         before,
         replicas=counted,
         restarts_in_a_row=_in_a_row(scope, before),
+        first_failure=first,
         gang=gangstatus.verdict(scope, counted),
-        reason=_kept_from_starting(scope),
+        reason=_kept_from_starting(scope) or str(first or ""),
         observed_generation=scope.job.generation,
     )
     steps = _steps(scope, counted)
@@ -337,6 +343,7 @@ def _resumed(scope: Scope) -> JobStatus:
         start_time=None,
         replicas={},
         restarts_in_a_row=0,
+        first_failure=None,
     )
 
 

@@ -54,6 +54,7 @@ class Member:
 
     pod: PodView
     replica: Replica
+    index: int
     fate: PodFate
 
 
@@ -297,7 +298,7 @@ def _members(
             if pod is not None:
                 lost = pod.uid in observed.replacing
                 fate = _fate(pod, replica, framework, lost=lost, counted=counted)
-                members.append(Member(pod, replica, fate))
+                members.append(Member(pod, replica, index, fate))
     return tuple(members)
 
 

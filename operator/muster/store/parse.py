@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -85,7 +85,8 @@ def pod(document: Json) -> PodView:
         reason=status.get("reason") or "",
         message=status.get("message") or _unscheduled(status.get("conditions") or ()),
         doubt=("", "") if containers else _doubt(status.get("conditions") or ()),
-        ends=(*_ends(containers), *(end for end in _ends(first) if end.exit_code != 0)),
+        ends=(*_ends(containers), *_bad_ends(spec, first)),
+        past_failures=(*_past_failures(containers), *_past_failures(first)),
         gated=bool(spec.get("schedulingGates")),
         labels=labels,
         scheduler_name=spec.get("schedulerName") or "",
@@ -258,9 +259,28 @@ def _ends(statuses: Iterable[Json]) -> Iterable[ContainerEnd]:
             yield _end(status, None, waiting)
 
 
+def _bad_ends(spec: Json, statuses: Iterable[Json]) -> Iterator[ContainerEnd]:
+    """Yield the ends of init containers that tell something.
+
+    One that stays beside the others is ended when they have: its end says nothing.
+    """
+    ends = [end for end in _ends(statuses) if end.exit_code != 0]
+    first = (spec.get("initContainers") or ()) if ends else ()
+    stay = {each["name"] for each in first if each.get("restartPolicy") == "Always"}
+    return (end for end in ends if end.exit_code is None or end.container not in stay)
+
+
+def _past_failures(statuses: Iterable[Json]) -> Iterator[ContainerEnd]:
+    for status in statuses:
+        ended = (status.get("lastState") or {}).get("terminated")
+        if ended is not None and ended.get("exitCode"):
+            yield _end(status, int(ended["exitCode"]), ended)
+
+
 def _end(status: Json, code: int | None, state: Json) -> ContainerEnd:
     reason, message = state.get("reason") or "", state.get("message") or ""
-    return ContainerEnd(status["name"], code, reason, message)
+    at = epoch(state.get("finishedAt") or "")
+    return ContainerEnd(status["name"], code, reason, message, at)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which of the job's ranks failed first: most others fail because of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Final
+
+from muster.api import names
+from muster.api.model import ContainerEnd, PodView
+from muster.api.status import FirstFailure, JobStatus
+from muster.controller.jobpods import Member, PodFate
+from muster.controller.policies import LONG_RUN
+from muster.controller.scope import Scope
+from muster.gang import standing
+
+LONGEST: Final = 1024
+"""Characters that are kept of what a container said at its end."""
+
+
+def first_failure(scope: Scope, before: JobStatus) -> FirstFailure | None:
+    """Return the first failure since the job last ran whole, None if there is none.
+
+    Of one that is over, as the container runs again, only if another came soon after. In the same
+    second the first role and index count.
+    """
+    down = list(_failures(scope, past=False))
+    if not down:
+        return None if _is_whole(scope) else before.first_failure
+    since = min(each.time for each in down) - LONG_RUN
+    recent = (each for each in _failures(scope, past=True) if each.time >= since)
+    known = (before.first_failure,) if before.first_failure else ()
+    types = [replica.type for replica in scope.job.replicas]
+
+    def order(each: FirstFailure) -> tuple[float, bool, int, int]:
+        gone = each.replica_type not in types
+        return each.time, gone, 0 if gone else types.index(each.replica_type), each.index
+
+    return min((*known, *down, *recent), key=order)
+
+
+def _is_whole(scope: Scope) -> bool:
+    """Say whether all pods that are wanted by now run, or have done their work."""
+    there = standing.running(m.pod for m in scope.roster.having(PodFate.STAYS))
+    return there >= scope.job.total - scope.facts.later
+
+
+def _failures(scope: Scope, *, past: bool) -> Iterator[FirstFailure]:
+    """Yield the failures that keep ranks from running, or those that are over.
+
+    A pod that is taken away, by whomever, has not failed.
+    """
+    for member in scope.roster.having(PodFate.STAYS, PodFate.RESTARTS, PodFate.PERMANENT):
+        for pod, end in (_past if past else _present)(_tries(scope, member)):
+            time = float(math.floor(end.at or scope.now))
+            said = end.message or (pod.message if pod.terminal else "")
+            yield FirstFailure(
+                pod=pod.name,
+                replica_type=member.replica.type,
+                index=member.index,
+                time=time,
+                node=pod.node,
+                container=end.container,
+                exit_code=end.exit_code,
+                reason=pod.reason or end.reason,
+                message=said.strip()[-LONGEST:],
+            )
+
+
+def _tries(scope: Scope, member: Member) -> list[PodView]:
+    """Return the member's pod, or those that its batch Job has made, the newest last."""
+    if member.pod.kind != names.BATCH_JOB:
+        return [member.pod]
+    made = (p for p in scope.observed.pods if p.owner and p.owner.uid == member.pod.uid)
+    return sorted(made, key=lambda pod: pod.created)
+
+
+def _present(tries: list[PodView]) -> Iterator[tuple[PodView, ContainerEnd]]:
+    yield from ((pod, end) for pod in tries[-1:] for end in _ends(pod))
+
+
+def _past(tries: list[PodView]) -> Iterator[tuple[PodView, ContainerEnd]]:
+    yield from ((pod, end) for pod in tries[:-1] for end in _ends(pod))
+    yield from ((pod, end) for pod in tries for end in pod.past_failures)
+
+
+def _ends(pod: PodView) -> list[ContainerEnd]:
+    """Return how the containers of the pod failed that do not run."""
+    if pod.deleting or pod.phase == "Succeeded":
+        return []
+    waiting = {end.container for end in pod.ends if end.exit_code is None}
+    ends = [end for end in pod.ends if end.exit_code]
+    ends += [end for end in pod.past_failures if end.container in waiting]
+    if not ends and pod.phase == "Failed" and pod.reason:
+        return [ContainerEnd("", None, pod.reason, pod.message)]
+    return ends
