@@ -138,8 +138,9 @@ def _add_questions(subparsers: argparse._SubParsersAction[argparse.ArgumentParse
     explain = subparsers.add_parser(
         "explain",
         parents=[where],
-        help="say why a job waits, or where it runs",
-        epilog="Code 0: placed, 1: it waits, 2: no such gang. Flags of `muster run` count.",
+        help="say why a job waits, where it runs, or which of its ranks failed first",
+        epilog="Code 0: placed, 1: it waits or has failed, 2: no such gang. "
+        "Flags of `muster run` count.",
     )
     explain.add_argument("what", metavar="KIND/NAME")
     explain.set_defaults(

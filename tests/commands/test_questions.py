@@ -15,6 +15,7 @@ from muster import cli
 from muster.api import edge
 from muster.cluster import recording
 from muster.commands import questions
+from muster.kube.client import ApiError
 from muster.runtime.settings import Settings
 from seen import seen
 from world import tfjob
@@ -268,3 +269,142 @@ def test_a_reservation_is_looked_at(live, tmp_path, age, said):
     large = job("large", workers=2, cpu="4", age=age)
     found = answers(tmp_path, job("small", workers=1), *nodes, *pods, large, live=live)
     assert found == [said] * 4
+
+
+# Which rank of a job failed first.
+
+ENDED = "2026-01-01T00:00:05Z"
+AT = {"index": 1, "replicaType": "Worker", "time": ENDED, "container": "tensorflow"}
+KILLED = "container tensorflow ended with exit code 137 (SIGKILL, OOMKilled)"
+FAILED = {"conditions": [{"type": "Failed", "status": "True"}], "state": "Failed"}
+
+
+class Logged(Served):
+    """The same with one pod and its log; none if it is gone."""
+
+    def __init__(self, pod, log, *documents):
+        super().__init__(*documents)
+        self._pod, self._log, self.asked = pod, log, {}
+
+    async def get(self, path, **params):
+        """Return the pod too."""
+        if not path.endswith("/namespaces/team/pods/mnist-worker-1"):
+            return await super().get(path, **params)
+        if self._pod is None:
+            raise ApiError(404, "NotFound", 'pods "mnist-worker-1" not found', None)
+        return self._pod
+
+    async def text(self, path, **params):
+        """Return the log."""
+        assert path == "/api/v1/namespaces/team/pods/mnist-worker-1/log"
+        self.asked = params
+        if isinstance(self._log, Exception):
+            raise self._log
+        return self._log
+
+
+def crashed(**states):
+    """Return the pod, its container in these states."""
+    statuses = [{"name": "tensorflow", **states}]
+    return {
+        "metadata": {"name": "mnist-worker-1", "namespace": "team", "uid": "u"},
+        "status": {"phase": "Failed", "containerStatuses": statuses},
+    }
+
+
+def terminated(at=ENDED):
+    """Return a state."""
+    return {"terminated": {"exitCode": 137, "finishedAt": at}}
+
+
+def asked_of(monkeypatch, server):
+    """Return what explain says of the job that failed there."""
+
+    async def connect(*_args):
+        return server
+
+    monkeypatch.setattr(questions, "connect", connect)
+    return asyncio.run(questions.explain(Settings(), "tfjob/mnist", "live", "", as_json=False))
+
+
+def failed_job(**first):
+    """Return a job that failed, by its second worker first."""
+    pod = {"pod": "mnist-worker-1", "node": "n1", "exitCode": 137, "reason": "OOMKilled"}
+    return {**job(workers=2), "status": {**FAILED, "firstFailure": {**AT, **pod, **first}}}
+
+
+@pytest.mark.parametrize(
+    ("pod", "previous", "words"),
+    [
+        (crashed(state=terminated()), "false", "its log:"),
+        (crashed(state={"running": {}}, lastState=terminated()), "true", "its log:"),
+        (
+            crashed(state=terminated("2026-01-01T00:01:00Z"), lastState=terminated()),
+            "true",
+            "its log:",
+        ),
+        (
+            crashed(
+                state=terminated("2026-01-01T00:02:00Z"),
+                lastState=terminated("2026-01-01T00:01:00Z"),
+            ),
+            "false",
+            "its log when it failed again at 2026-01-01T00:02:00Z:",
+        ),
+    ],
+)
+def test_which_rank_failed_first_is_told_with_the_end_of_its_log(
+    monkeypatch, pod, previous, words
+):
+    """Of that run if there is one, without what steers a terminal."""
+    log = "".join(f"step {i}\n" for i in range(30)) + "\x1b[31mout of memory\n"
+    server = Logged(pod, log, failed_job(message="no\nmemory"))
+    answer = asked_of(monkeypatch, server)
+    assert answer.code == 1
+    lines = answer.text.splitlines()
+    assert lines[:7] == [
+        "tfjob/mnist in namespace team: not at work",
+        f"  The first to fail was pod mnist-worker-1 on node n1: {KILLED}.",
+        f"  at {ENDED}",
+        "  its message:",
+        "    no",
+        "    memory",
+        f"  the end of {words}",
+    ]
+    assert (len(lines), lines[-1]) == (27, "     [31mout of memory")
+    assert server.asked == {"container": "tensorflow", "tailLines": "20", "previous": previous}
+
+
+@pytest.mark.parametrize(
+    ("pod", "log", "words"),
+    [
+        (None, "", 'its log cannot be read: pods "mnist-worker-1" not found'),
+        (crashed(state={"running": {}}), "", "its log is gone: the pod was made anew"),
+        (
+            crashed(state=terminated()),
+            ApiError(403, "Forbidden", "no pods/log for you", None),
+            "its log cannot be read: no pods/log for you",
+        ),
+    ],
+)
+def test_where_its_log_is_not_to_be_had_that_is_told(monkeypatch, pod, log, words):
+    """The rest is in the job."""
+    answer = asked_of(monkeypatch, Logged(pod, log, failed_job()))
+    assert answer.text.splitlines()[-1] == f"  {words}"
+
+
+def test_a_pod_that_failed_as_a_whole_has_no_log_to_tell_of(monkeypatch):
+    """And a job of which no rank failed is no matter of this."""
+    evicted = failed_job(container="", exitCode=None, reason="Evicted", message="low on memory")
+    text = asked_of(monkeypatch, Logged(None, "", evicted)).text
+    assert text.endswith(f"n1: Evicted.\n  at {ENDED}\n  its message:\n    low on memory\n")
+    assert asked_of(monkeypatch, Served({**job(workers=2), "status": FAILED})).text == ""
+
+
+def test_a_job_at_work_tells_it_beside_where_it_runs(monkeypatch):
+    """It restarts."""
+    again = failed_job()
+    again["status"] = {"firstFailure": again["status"]["firstFailure"]}
+    answer = asked_of(monkeypatch, Logged(None, "", ROOMY, again))
+    assert answer.text.startswith("TFJob/team/mnist: fits now, 2 of 2 pods\n")
+    assert "  The first to fail was pod mnist-worker-1" in answer.text

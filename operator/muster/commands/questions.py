@@ -5,23 +5,25 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from muster.allocator.policyfile import PolicyFile
 from muster.api import edge, names, quantity
+from muster.api.model import Job
 from muster.api.reasons import GangPhase
 from muster.cluster import recording
 from muster.cluster.gangs import GangInput, GangRules
 from muster.cluster.recording import Recording, UnreadableError
-from muster.commands import render
+from muster.commands import failure, render
 from muster.commands.simulate import OfferError, with_offers
 from muster.commands.snapshot import observe
 from muster.kube import client
 from muster.kube.auth import ConfigurationError, connect
-from muster.kube.client import BROKEN, ApiError
+from muster.kube.client import BROKEN, ApiError, Kube
 from muster.runtime.settings import Settings
 from muster.scheduler.decision import Decision, Verdict
 from muster.scheduler.policy import PolicyError
@@ -63,7 +65,8 @@ async def snapshot(settings: Settings, source: str) -> Answer:
     if source != LIVE:
         url = source if "/debug/" in source else f"{source.rstrip('/')}/debug/snapshot"
         return Answer(await client.fetch(url))
-    _, seen, _ = await _live(settings)
+    async with _connected(settings) as kube:
+        _, seen = await _live(settings, kube)
     return Answer(recording.dump(seen, seen.decide()), complaint=FROM_OUTSIDE)
 
 
@@ -80,7 +83,11 @@ async def simulate(
     settings: Settings, files: Sequence[str], cluster: str, namespace: str, *, as_json: bool
 ) -> Answer:
     """Say whether the jobs of these files would fit, and where; NO if one of them would not."""
-    seen = (await _live(settings))[1] if cluster == LIVE else recording.load(_read(cluster))[0]
+    if cluster == LIVE:
+        async with _connected(settings) as kube:
+            _, seen = await _live(settings, kube)
+    else:
+        seen, _ = recording.load(_read(cluster))
     documents = [document for file in files for document in render.documents(file)]
     seen, keys = with_offers(seen, documents, namespace)
     decisions = seen.decide()
@@ -92,18 +99,33 @@ async def explain(
 ) -> Answer:
     """Say where a gang stands: by its job, its PodGroup, its batch Job or one of its pods."""
     kind, _, name = what.partition("/")
+    failed = []
     if cluster == LIVE:
-        store, seen, home = await _live(settings)
-        place = namespace or home
+        async with _connected(settings) as kube:
+            store, seen = await _live(settings, kube)
+            place = namespace or kube.namespace
+            job = _job(store, kind, place, name)
+            if job is not None and not as_json:
+                failed = await failure.report(kube, job)
         # A recording has no names of pods, so only the live cluster can be asked by one.
         key = _find(seen, kind, place, name) or _of_pods(store, kind, place, name)
     else:
         seen, place = recording.load(_read(cluster))[0], namespace or "default"
         key = _find(seen, kind, place, name)
-    if not key:
-        why = "not there, at its end, or of another scheduler"
-        return Answer("", UNKNOWN, f"{kind}/{name} in namespace {place}: {why}")
-    return _answer(seen, [key], seen.decide(), as_json=as_json)
+    if key:
+        answer = _answer(seen, [key], seen.decide(), as_json=as_json)
+        return replace(answer, text=answer.text + "".join(failed))
+    if failed:
+        return Answer(f"{what} in namespace {place}: not at work\n{''.join(failed)}", NO)
+    why = "not there, at its end, or of another scheduler"
+    return Answer("", UNKNOWN, f"{kind}/{name} in namespace {place}: {why}")
+
+
+def _job(store: Store, kind: str, namespace: str, name: str) -> Job | None:
+    """Return the job; the kind as in `_find`."""
+    kinds = (kind.lower(), kind.lower().removesuffix("s"))
+    keys = (f"{known}/{namespace}/{name}" for known in store.frameworks if known.lower() in kinds)
+    return next(filter(None, map(store.jobs.get, keys)), None)
 
 
 def _answer(
@@ -141,18 +163,22 @@ def _of_pods(store: Store, kind: str, namespace: str, name: str) -> str:
     return ""
 
 
-async def _live(settings: Settings) -> tuple[Store, Recording, str]:
-    """Return what is known of the cluster, what a cycle would see, and the namespace at hand."""
-    chosen = PolicyFile(settings.scheduler_conf).get()
-    rules = GangRules.of(settings, {})
-    connection = await connect(
+@asynccontextmanager
+async def _connected(settings: Settings) -> AsyncIterator[Kube]:
+    kube = await connect(
         settings.kubeconfig, settings.master, settings.context or None, settings.concurrency
     )
     try:
-        found = await observe(connection, rules, settings.member_hold, chosen, time.time())
-        return *found, connection.namespace
+        yield kube
     finally:
-        await connection.close()
+        await kube.close()
+
+
+async def _live(settings: Settings, kube: Kube) -> tuple[Store, Recording]:
+    """Return what is known of the cluster, and what a cycle would see."""
+    chosen = PolicyFile(settings.scheduler_conf).get()
+    rules = GangRules.of(settings, {})
+    return await observe(kube, rules, settings.member_hold, chosen, time.time())
 
 
 def _read(file: str) -> str:

@@ -8,6 +8,7 @@ import contextlib
 import math
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -191,6 +192,10 @@ class Kube:
     async def get(self, path: str, **params: str) -> Json:
         """Read one document. Raises ApiError."""
         return await self._retried(_Request("GET", path, None, "", params))
+
+    async def text(self, path: str, **params: str) -> str:
+        """Read once what is no document, such as a log. Raises ApiError, connection errors."""
+        return await _text(self.session.get(self.host + path, params=params))
 
     async def create(self, path: str, body: Json, urgency: PriorityLevel) -> Json:
         """Create the object and return it as stored. Raises ApiError, FencedError.
@@ -438,15 +443,16 @@ def is_unsure(error: BaseException) -> bool:
 
 async def fetch(url: str) -> str:
     """Return what another process of ours serves at a URL. Raises ApiError."""
-    timeout = aiohttp.ClientTimeout(total=60)
-    async with (
-        aiohttp.ClientSession(timeout=timeout) as session,
-        session.get(url) as response,
-    ):
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session:
+        return await _text(session.get(url))
+
+
+async def _text(request: AbstractAsyncContextManager[aiohttp.ClientResponse]) -> str:
+    async with request as response:
         content = await response.read()
         if response.status >= 400:
             raise _error(response, content)
-        return content.decode()
+        return content.decode(errors="replace")
 
 
 def _error(response: aiohttp.ClientResponse, content: bytes) -> ApiError:
