@@ -274,7 +274,7 @@ def test_a_reservation_is_looked_at(live, tmp_path, age, said):
 # Which rank of a job failed first.
 
 ENDED = "2026-01-01T00:00:05Z"
-AT = {"index": 1, "replicaType": "Worker", "time": ENDED, "container": "tensorflow"}
+AT = {"index": 1, "replicaType": "Worker", "failureTime": ENDED, "container": "tensorflow"}
 KILLED = "container tensorflow ended with exit code 137 (SIGKILL, OOMKilled)"
 FAILED = {"conditions": [{"type": "Failed", "status": "True"}], "state": "Failed"}
 

@@ -68,7 +68,7 @@ def test_the_earliest_end_is_the_first_whoever_is_seen_first():
         "pod": FIRST,
         "replicaType": "Worker",
         "index": 0,
-        "time": format_time(START + 11),
+        "failureTime": format_time(START + 11),
         "node": f"on-{FIRST}",
         "container": "tensorflow",
         "exitCode": 3,
@@ -255,7 +255,7 @@ def test_of_what_a_container_said_the_end_is_kept():
     assert said.endswith("\nValueError: no data")
 
 
-@pytest.mark.parametrize("garbled", [{"pod": 3}, "x", {"pod": "", "index": "y", "time": 4}])
+@pytest.mark.parametrize("garbled", [{"pod": 3}, "x", {"pod": "", "index": "y", "failureTime": 4}])
 def test_what_was_garbled_is_as_if_it_were_absent(garbled):
     """And written anew by what is seen."""
     world = running()

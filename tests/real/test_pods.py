@@ -11,6 +11,7 @@ import urllib.request
 from typing import Any
 
 import pytest
+from asking import ask
 from harness import Api, Json
 
 from muster.local.handle import Cluster
@@ -115,9 +116,14 @@ def test_a_gang_meets_by_name_and_succeeds(api: Api, image: str) -> None:
 
 def test_exit_codes_come_back(api: Api, image: str) -> None:
     """A program that ends badly fails its job, and the code is told."""
-    api.create(pytorchjob("bad", image, "raise SystemExit(3)", workers=0, policy="ExitCode"))
-    api.wait_condition("bad", "Failed", of="PyTorchJob")
+    script = "raise SystemExit(print('no data') or 3)"
+    api.create(pytorchjob("bad", image, script, workers=0, policy="ExitCode"))
+    job = api.wait_condition("bad", "Failed", of="PyTorchJob")
     await_event(api, "bad", "exited with code 3")
+    assert reason(job).startswith("The first to fail was pod bad-master-0 on node ")
+    assert reason(job).endswith(": container pytorch ended with exit code 3.")
+    told = ask(api, "explain", "pytorchjob/bad", "-n", api.namespace)[1]
+    assert told.endswith("  the end of its log:\n    no data\n")
 
 
 @pytest.mark.parametrize(("signal", "code"), [("SIGKILL", 137), ("SIGTERM", 143)])
@@ -140,7 +146,8 @@ def test_what_ran_out_of_memory_is_told(api: Api, image: str) -> None:
     limits = {"limits": {"memory": "48Mi"}}
     job = pytorchjob("hungry", image, "bytearray(1 << 28)", workers=0, resources=limits)
     api.create(job)
-    api.wait_condition("hungry", "Failed", of="PyTorchJob")
+    job = api.wait_condition("hungry", "Failed", of="PyTorchJob")
+    assert reason(job).endswith("ended with exit code 137 (SIGKILL, OOMKilled).")
     (pod,) = api.pods("hungry")
     ended = pod["status"]["containerStatuses"][0]["state"]["terminated"]
     assert (ended["exitCode"], ended["reason"]) == (137, "OOMKilled")

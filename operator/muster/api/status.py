@@ -159,7 +159,7 @@ class FirstFailure:
     pod: Name
     replica_type: Line
     index: Number
-    time: Stamp
+    failure_time: Stamp
     node: Text = ""
     container: Annotated[Text, Field(description="Empty: the pod failed as a whole.")] = ""
     exit_code: Place = None

@@ -27,7 +27,7 @@ async def report(kube: Kube, job: Job) -> list[str]:
     first = job.status.first_failure
     if first is None:
         return []
-    lines = [f"  {first}", f"  at {edge.format_time(first.time)}"]
+    lines = [f"  {first}", f"  at {edge.format_time(first.failure_time)}"]
     if first.message:
         lines += ["  its message:", *_shown(first.message)]
     if first.container:
@@ -41,12 +41,12 @@ async def _log(kube: Kube, namespace: str, first: FirstFailure) -> list[str]:
         kept = dict(_kept(pod, first))
         if not kept:
             return ["  its log is gone: the pod was made anew"]
-        at = first.time if first.time in kept else max(kept)
+        at = first.failure_time if first.failure_time in kept else max(kept)
         asked = {"container": first.container, "tailLines": str(LINES), "previous": kept[at]}
         log = await kube.text(resources.PODS.path(namespace, first.pod, "log"), **asked)
     except ApiError as error:
         return [f"  its log cannot be read: {error.message}"]
-    later = "" if at == first.time else f" when it failed again at {edge.format_time(at)}"
+    later = "" if at == first.failure_time else f" when it failed again at {edge.format_time(at)}"
     return [f"  the end of its log{later}:", *_shown(log)]
 
 
@@ -56,7 +56,7 @@ def _kept(pod: Json, first: FirstFailure) -> Iterator[tuple[float, str]]:
     for ends, before in ((view.past_failures, "true"), (view.ends, "false")):
         for end in ends:
             if end.container == first.container and end.exit_code:
-                yield end.at or first.time, before
+                yield end.at or first.failure_time, before
 
 
 def _shown(text: str) -> Iterator[str]:

@@ -17,6 +17,7 @@ from muster.gang import standing
 
 LONGEST: Final = 1024
 """Characters that are kept of what a container said at its end."""
+_OWN_ENDS: Final = frozenset({PodFate.STAYS, PodFate.RESTARTS, PodFate.PERMANENT})
 
 
 def first_failure(scope: Scope, before: JobStatus) -> FirstFailure | None:
@@ -26,18 +27,19 @@ def first_failure(scope: Scope, before: JobStatus) -> FirstFailure | None:
     second the first role and index count.
     """
     down = list(_failures(scope, past=False))
+    known = before.first_failure
     if not down:
-        return None if _is_whole(scope) else before.first_failure
-    since = min(each.time for each in down) - LONG_RUN
-    recent = (each for each in _failures(scope, past=True) if each.time >= since)
-    known = (before.first_failure,) if before.first_failure else ()
+        return known if known and not _is_whole(scope) else None
+    since = min(each.failure_time for each in down) - LONG_RUN
+    found = [known, *down] if known else down
+    found += (each for each in _failures(scope, past=True) if each.failure_time >= since)
     types = [replica.type for replica in scope.job.replicas]
 
     def order(each: FirstFailure) -> tuple[float, bool, int, int]:
         gone = each.replica_type not in types
-        return each.time, gone, 0 if gone else types.index(each.replica_type), each.index
+        return each.failure_time, gone, 0 if gone else types.index(each.replica_type), each.index
 
-    return min((*known, *down, *recent), key=order)
+    return min(found, key=order)
 
 
 def _is_whole(scope: Scope) -> bool:
@@ -51,21 +53,28 @@ def _failures(scope: Scope, *, past: bool) -> Iterator[FirstFailure]:
 
     A pod that is taken away, by whomever, has not failed.
     """
-    for member in scope.roster.having(PodFate.STAYS, PodFate.RESTARTS, PodFate.PERMANENT):
+    for member in scope.roster.members:
+        if _is_well(member.pod) or member.fate not in _OWN_ENDS:
+            continue
         for pod, end in (_past if past else _present)(_tries(scope, member)):
-            time = float(math.floor(end.at or scope.now))
             said = end.message or (pod.message if pod.terminal else "")
             yield FirstFailure(
                 pod=pod.name,
                 replica_type=member.replica.type,
                 index=member.index,
-                time=time,
+                failure_time=float(math.floor(end.at or scope.now)),
                 node=pod.node,
                 container=end.container,
                 exit_code=end.exit_code,
                 reason=pod.reason or end.reason,
                 message=said.strip()[-LONGEST:],
             )
+
+
+def _is_well(pod: PodView) -> bool:
+    """Say at once of most pods that there is nothing to tell."""
+    quiet = not (pod.ends or pod.past_failures or pod.phase == "Failed")
+    return quiet and pod.kind != names.BATCH_JOB
 
 
 def _tries(scope: Scope, member: Member) -> list[PodView]:
