@@ -22,6 +22,7 @@ import aiohttp
 
 from muster import gang
 from muster.allocator.loop import Loop, LoopSettings
+from muster.allocator.members import GangSettings
 from muster.api import edge, names
 from muster.api.quantity import parse
 from muster.cluster.gangs import GangRules
@@ -535,7 +536,7 @@ class Process:
                      self.store.collections[row.kind]) for row in rows
         ]  # fmt: skip
         rules, metrics = GangRules(frozenset({"muster"}), "default"), Metrics()
-        settings = LoopSettings(rules, schedule_period=0.1, member_hold=hold)
+        settings = LoopSettings(GangSettings(rules, hold), schedule_period=0.1)
         recorder = EventRecorder(kube)
         self.loop = Loop(
             kube, self.store, lambda: policy.DEFAULT, lambda: settings, metrics.cycles,

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from muster.runtime import settings
-from muster.runtime.settings import COMMANDS, FlagError, Settings
+from muster import flags
+from muster.flags import COMMANDS, FlagError
+from muster.runtime.settings import Settings
 
 ANCESTORS = {
     **dict.fromkeys(("manager", "training-operator", "mpi-operator", "tf-operator"), "run"),
@@ -92,10 +93,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(command: str, arguments: Sequence[str]) -> int:
     if set(arguments) & {"-h", "-help", "--help"}:
-        print(settings.usage(command))
+        print(flags.usage(command))
         return 0
     try:
-        chosen = settings.parse(arguments, os.environ, command)
+        chosen = flags.parse(arguments, os.environ, command)
     except FlagError as error:
         print(f"muster {command}: {error}", file=sys.stderr)
         return 2
@@ -117,7 +118,7 @@ def _render(args: argparse.Namespace) -> int:
     """Print what the jobs become; 1 for a job that cannot run, 2 for a file without any."""
     render = importlib.import_module("muster.commands.render")
     try:
-        chosen = settings.parse(args.rest, os.environ)
+        chosen = flags.parse(args.rest, os.environ)
         made, problems = render.render(args.filename, chosen, args.namespace)
     except (FlagError, render.UnreadableError) as error:
         print(f"muster render: {error}", file=sys.stderr)
@@ -185,7 +186,7 @@ def _ask(args: argparse.Namespace) -> int:
     """Print the answer of a question to the scheduler core."""
     questions = importlib.import_module("muster.commands.questions")
     try:
-        answer = args.ask(questions, settings.parse(args.rest, os.environ), args)
+        answer = args.ask(questions, flags.parse(args.rest, os.environ), args)
         if asyncio.iscoroutine(answer):
             answer = asyncio.run(answer)
     except (FlagError, *questions.FAILURES) as error:

@@ -15,7 +15,9 @@ from following import Shown
 from muster import gang
 from muster.allocator import dryrun
 from muster.allocator.loop import Loop, LoopSettings
+from muster.allocator.members import GangSettings
 from muster.api import edge
+from muster.api.backoff import Backoff
 from muster.cluster import dryrun as answers
 from muster.cluster.gangs import GangRules
 from muster.controller.model import Context
@@ -66,7 +68,7 @@ class Story(Shown):
             self.server,
             self.store,
             lambda: policy.DEFAULT,
-            lambda: LoopSettings(GangRules(frozenset({"muster"}), "default")),
+            lambda: LoopSettings(GangSettings(GangRules(frozenset({"muster"}), "default"))),
             Metrics().cycles,
             self._enqueue,
             context=(lambda _namespace: Context()) if tries else None,
@@ -265,7 +267,7 @@ def test_what_a_policy_refuses(code, reason, message, pause):
 
 def test_a_policy_that_changes_its_mind(monkeypatch):
     """After the pause, which grows, the gang is placed."""
-    monkeypatch.setattr(dryrun, "AFTER_REFUSAL", dryrun.AFTER_REFUSAL.__class__(0.2, 1.0))
+    monkeypatch.setattr(dryrun, "after_refusal", lambda _code: Backoff(0.2, 1.0))
     seen = []
 
     def admit(pod):

@@ -70,12 +70,10 @@ def see(*pods, **more):
 
 def facts_of(pods, job, *, charges=None, rules=RULES):
     """Return what is known of the job's gang."""
-    shapes = gangs.shapes_of(job)
     template = Template(
         of=("", 0, 0, 0),
         answers={},
-        shapes=shapes,
-        tasks=gangs.task_sets(job, rules, shapes, charges or {}),
+        tasks=gangs.task_sets(job, rules, gangs.templates(job), charges or {}),
         obstacle=None,
         charged=bool(charges),
         wanted=frozenset(gangs.names_of(job, job.replicas)),

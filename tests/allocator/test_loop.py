@@ -16,6 +16,7 @@ from following import Shown
 from muster import gang
 from muster.allocator import loop, members, pending, tracker
 from muster.allocator.loop import Loop, LoopSettings
+from muster.allocator.members import GangSettings
 from muster.api import edge
 from muster.api.backoff import Backoff
 from muster.api.reasons import GangPhase, Reason
@@ -62,14 +63,10 @@ class Story(Shown):
             self.put({"kind": "Node", **make_node(name=name, cpu=2)})
 
     def _settings(self):
-        return LoopSettings(
-            GangRules(
-                frozenset({"muster"}),
-                "default",
-                self.priorities,
-                reservation_after=self.patience,
-            )
+        rules = GangRules(
+            frozenset({"muster"}), "default", self.priorities, reservation_after=self.patience
         )
+        return LoopSettings(GangSettings(rules))
 
     def _policy(self):
         while self.meanwhile:

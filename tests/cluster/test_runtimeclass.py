@@ -37,13 +37,12 @@ def template(**spec):
 def shape(written, *views):
     """Return what a worker of that template asks of its node."""
     job = make_job(replicas=[make_replica(template=written)])
-    return shapes_of(job, *views)["Worker"]
+    return gangs.shapes_of(job, admitted(job, *views))["Worker"]
 
 
-def shapes_of(job, *views):
-    """Return the shapes of a job where there are these."""
-    admitted = {t: admission(*views).admitted(w) for t, w in gangs.templates(job).items()}
-    return gangs.shapes_of(job, admitted)
+def admitted(job, *views):
+    """Return the templates of a job as its pods will be stored where there are these."""
+    return {t: admission(*views).admitted(w) for t, w in gangs.templates(job).items()}
 
 
 def test_overhead_is_part_of_what_a_pod_takes():
@@ -78,9 +77,9 @@ def test_where_its_pods_can_run():
 def test_pods_that_have_its_labels_already_are_as_the_others():
     """Of a gang of which some are there the rest is placed with them."""
     job = make_job(replicas=[make_replica(template=template())])
-    shapes = shapes_of(job, runtime(selector={"runtime": "kata"}))
+    templates = admitted(job, runtime(selector={"runtime": "kata"}))
     rules = gangs.GangRules(frozenset({"muster"}), "default")
-    (tasks,) = gangs.task_sets(job, rules, shapes, {})
+    (tasks,) = gangs.task_sets(job, rules, templates, {})
     assert tasks.selector == {"runtime": "kata"}
 
 
@@ -109,7 +108,8 @@ def test_pods_that_have_its_labels_already_are_as_the_others():
 )
 def test_pods_that_the_api_server_would_refuse(written, views, known, reason, text):
     """A class that is not there, or that contradicts the template; not where nobody may look."""
-    found = admission(*views, known=known).obstacle("worker", written)
+    rules = admission(*views, known=known)
+    found = rules.obstacle("worker", written, rules.admitted(written))
     assert (found.reason if found else "") == reason
     assert text in (found.sentence if found else "")
 

@@ -11,7 +11,7 @@ from muster import gang
 from muster.api import names
 from muster.api.edge import format_time
 from muster.api.status import Verdict
-from muster.cluster.gangs import shapes_of
+from muster.cluster import gangs
 from muster.controller.jobpods import job_pods
 from muster.controller.model import Context, Create, Emit, Observed
 from muster.controller.templates import labels
@@ -95,7 +95,8 @@ def test_a_named_node_is_no_way_around_the_allocator(placement):
     world.extra = {"placements": {"mnist-worker-0": "node-1", "mnist-worker-1": "node-1"}}
     named = world.settle().pod("mnist-worker-1")["spec"].get("nodeName")
     assert named == ("node-1" if placement == "create" else None)
-    shapes = shapes_of(load(world.framework, world.job))
+    job = load(world.framework, world.job)
+    shapes = gangs.shapes_of(job, gangs.templates(job))
     assert [shape.node_name for shape in shapes.values()] == ["node-1"]
 
 

@@ -12,13 +12,13 @@ import yaml
 from pydantic import Field
 
 import muster
-from muster import cli, frameworks, gang
+from muster import cli, flags, frameworks, gang
 from muster.api import jobs
 from muster.api.jobs import Kind
 from muster.commands import render
 from muster.frameworks import FRAMEWORKS, Framework, load, master_worker, of
 from muster.frameworks.base import NO_ENVIRONMENT, Life, Operator, Pods, Roles, Spec
-from muster.runtime import app, permissions, settings
+from muster.runtime import app, permissions
 from muster.runtime.settings import Settings
 
 EACH = pytest.mark.parametrize("row", FRAMEWORKS.values(), ids=FRAMEWORKS)
@@ -157,7 +157,7 @@ class TestASeventhKind:
 
     def test_the_operator_serves_it(self):
         """It is watched, may be chosen by a flag, and its permissions are asked for."""
-        assert settings.parse(["--enable-scheme=toyjob"], {}).kinds == ("ToyJob",)
+        assert flags.parse(["--enable-scheme=toyjob"], {}).kinds == ("ToyJob",)
         chosen = app._enabled(Settings(kinds=("ToyJob",)))
         assert chosen == (TOY,)
         asked = permissions.needed(gang.EMBEDDED, chosen, (), None)

@@ -457,11 +457,10 @@ def of_a_job(pods):
     """Return the facts of a job with these pods."""
     replica = make_replica(replicas=SIZE, template=make_template())
     job = make_job(replicas=[replica], scheduling={"min_available": MINIMUM})
-    shape = gangs.shapes_of(job)
     wanted = frozenset(gangs.names_of(job, job.replicas))
-    sets = gangs.task_sets(job, RULES, shape, {})
+    sets = gangs.task_sets(job, RULES, gangs.templates(job), {})
     rest = {"charged": False, "free": frozenset(), "late": frozenset()}
-    made = Template(("", 0, 0, 0), {}, shape, sets, None, wanted=wanted, **rest)
+    made = Template(("", 0, 0, 0), {}, sets, None, wanted=wanted, **rest)
     return members.job_facts(job, pods, made, SETTINGS, BLANK, 1)
 
 

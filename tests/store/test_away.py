@@ -155,18 +155,19 @@ def test_the_shortest_of_several_tolerations():
 
 
 def test_nodes_that_are_gone_are_not_remembered_for_ever():
-    """Only while there are pods on them, whether it is sure or not."""
+    """Only while there are pods on them; nobody asks for one that had none."""
     nodes, other = away(node(), None, SURE), parse_node(make_node(name="n2"))
     assert list(nodes) == ["n1"]
     assert nodes.gone("n1")
+    asked: list[str] = []
+    nodes.vanished = asked.append
     nodes.node_changed(other, None, lambda name: name == "n2")
-    assert (list(nodes), nodes.doubted) == ([], {"n2"})
+    assert (list(nodes), asked) == ([], ["n2"])
     nodes.confirm("n2", lambda name: name == "n2")
-    assert (list(nodes), nodes.doubted) == (["n2"], set())
+    assert list(nodes) == ["n2"]
     nodes.node_changed(other, None, lambda _name: False)
-    assert (list(nodes), nodes.doubted) == ([], set())
-    silent = away(node("Unknown"), None, inhabited=False)
-    assert (list(silent), silent.doubted) == ([], set())
+    assert (list(nodes), asked) == ([], ["n2"])
+    assert not list(away(node("Unknown"), None, inhabited=False))
 
 
 def test_a_node_without_the_condition_has_been_away_since_it_was_made():

@@ -24,7 +24,8 @@ def read(version, **fields):
 
 def test_room_for_what_brings_kubectl_is_asked_for():
     """The init container is the largest step of a launcher that asks for nothing."""
-    found = gangs.shapes_of(read("v1"))
+    job = read("v1")
+    found = gangs.shapes_of(job, gangs.templates(job))
     assert dict(found["Launcher"].requests)["cpu"] == 100
     assert dict(found["Worker"].requests) == {}
 

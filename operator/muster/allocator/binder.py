@@ -57,7 +57,7 @@ class Binder:
 
         Without effect while that is being done.
         """
-        self._once(f"{pod.uid}/{had}", self._stamp(pod, had))
+        self._once(f"{pod.uid}/{had}", self._note(pod, {"metadata": _had(had)}, "was not stamped"))
 
     def mark(self, pod: PodView, message: str, node: str | None, *, record: bool) -> None:
         """Say on the pod why it has no node, for people and for autoscalers.
@@ -111,7 +111,7 @@ class Binder:
         metadata: Json = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
         if had:
             # The server puts a binding's annotations on the pod.
-            metadata["annotations"] = {names.GANG_HAD: str(had)}
+            metadata |= _had(had)
         body = {
             "apiVersion": "v1",
             "kind": "Binding",
@@ -133,17 +133,6 @@ class Binder:
             else:
                 self._failed(pod)
 
-    async def _stamp(self, pod: PodView, had: int) -> None:
-        body: Json = {"metadata": {"annotations": {names.GANG_HAD: str(had)}}}
-        # The status is what a scheduler may write, and the server takes metadata with it.
-        path, urgency = PODS.path(pod.namespace, pod.name, "status"), PriorityLevel.STATUS
-        try:
-            self._take(
-                await self._kube.patch(path, Exactly(pod.uid), body, urgency, STRATEGIC_PATCH)
-            )
-        except NOT_WRITTEN as error:
-            log.info("pod %s/%s: its gang was not noted: %s", pod.namespace, pod.name, error)
-
     async def _mark(self, pod: PodView, message: str, node: str | None) -> None:
         condition = {
             "type": "PodScheduled",
@@ -156,15 +145,17 @@ class Binder:
         if node is not None:
             status["nominatedNodeName"] = node or None
         # Conditions are merged by their type: those of the kubelet stay.
+        await self._note(pod, {"status": status}, "was not marked")
+
+    async def _note(self, pod: PodView, body: Json, otherwise: str) -> None:
+        # The status is what a scheduler may write, and the server takes metadata with it.
         path, urgency = PODS.path(pod.namespace, pod.name, "status"), PriorityLevel.STATUS
         try:
             self._take(
-                await self._kube.patch(
-                    path, Exactly(pod.uid), {"status": status}, urgency, STRATEGIC_PATCH
-                )
+                await self._kube.patch(path, Exactly(pod.uid), body, urgency, STRATEGIC_PATCH)
             )
         except NOT_WRITTEN as error:
-            log.info("pod %s/%s was not marked: %s", pod.namespace, pod.name, error)
+            log.info("pod %s/%s %s: %s", pod.namespace, pod.name, otherwise, error)
 
     async def _evict(self, pod: PodView, cause: Cause) -> None:
         metadata = {"name": pod.name, "namespace": pod.namespace}
@@ -231,6 +222,10 @@ def grace(store: Store, pod: PodView) -> int | None:
     On a node that is gone no kubelet ends it, and it would be there for most of a minute.
     """
     return 0 if store.away.gone(pod.node) else None
+
+
+def _had(count: int) -> Json:
+    return {"annotations": {names.GANG_HAD: str(count)}}
 
 
 def _reserved(claim: ClaimView) -> Json:

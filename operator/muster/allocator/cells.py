@@ -18,6 +18,7 @@ from muster.allocator.tracker import NOT_NOW
 from muster.api.reasons import GangPhase, Reason
 from muster.cluster.gangs import GangInput
 from muster.scheduler.decision import Decision
+from muster.scheduler.model import namespace_of
 from muster.scheduler.session import EFFORT
 
 log = logging.getLogger(__name__)
@@ -155,7 +156,7 @@ class Outcome(Generic[_R]):
 
 
 def _namespace(gang: GangInput) -> str:
-    return gang.key.rsplit("/", 2)[-2:][0]
+    return namespace_of(gang.key)
 
 
 class Search(Generic[_R]):

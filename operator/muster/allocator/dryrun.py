@@ -17,7 +17,7 @@ from typing import Final
 
 from muster import frameworks
 from muster.allocator.members import Ask
-from muster.api.backoff import AFTER_INVALID, AFTER_REFUSAL
+from muster.api.backoff import after_refusal
 from muster.api.model import Json
 from muster.cluster import dryrun
 from muster.cluster.dryrun import Answer, Key
@@ -113,8 +113,8 @@ class PodTrials:
         if len(self._refused) >= dryrun.MOST:
             self._refused.clear()
         times = self._refused[key] = self._refused.get(key, 0) + 1
-        pause = (AFTER_INVALID if error.code == 422 else AFTER_REFUSAL).pause(times)
-        return Answer(now + pause, refused=error.message, reason=error.reason)
+        until = now + after_refusal(error.code).pause(times)
+        return Answer(until, refused=error.message, reason=error.reason)
 
     def _tell(self, ask: Ask, answer: Answer) -> None:
         if answer.refused:

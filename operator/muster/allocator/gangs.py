@@ -24,6 +24,7 @@ from muster.api.model import PodView
 from muster.cluster.gangs import GangInput
 from muster.cluster.state import ClusterColumns, Flight
 from muster.scheduler.decision import Decision
+from muster.scheduler.model import namespace_of
 
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -131,7 +132,7 @@ class GangTracker:
         # Of the decisions of one cycle none is in the way of another: only where something else
         # has taken room meanwhile is it worth a look at each pod's node.
         if self._columns.changes != seen and before is not after:
-            if not assume.apply(self._columns, _namespace(key), before, after, if_fits=True):
+            if not assume.apply(self._columns, namespace_of(key), before, after, if_fits=True):
                 return False
             # The room is taken: `take` is not to take it again.
             self._memories[key] = replace(memory, assumed=after)
@@ -150,7 +151,7 @@ class GangTracker:
         if before is not memory:
             held = {} if before is None else before.assumed
             self._memories[key] = memory
-            assume.apply(self._columns, _namespace(key), held, memory.assumed)
+            assume.apply(self._columns, namespace_of(key), held, memory.assumed)
 
     def arrived(self, pod: PodView, now: float) -> bool:
         """Take in that a pod has a node; say whether a cycle should look at its gang."""
@@ -183,7 +184,7 @@ class GangTracker:
         it = None if memory is None else memory.assumed.get(place)
         if it is None or it.node != node:
             return None
-        return self._columns.send(_namespace(key), place, pod)
+        return self._columns.send(namespace_of(key), place, pod)
 
     def send_pod(self, pod: PodView, node: str) -> Flight | None:
         """Keep the room of a pod that is there, as `send`."""
@@ -229,11 +230,7 @@ class GangTracker:
     def _forget(self, key: str) -> None:
         memory = self._memories.pop(key, None)
         if memory is not None:
-            assume.apply(self._columns, _namespace(key), memory.assumed, {})
-
-
-def _namespace(key: str) -> str:
-    return key.split("/", 2)[1]
+            assume.apply(self._columns, namespace_of(key), memory.assumed, {})
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 from muster.allocator import binder
@@ -34,14 +34,14 @@ from muster.api.reasons import GangPhase
 from muster.api.status import Verdict
 from muster.cluster import gangs, recording
 from muster.cluster.assemble import assemble
-from muster.cluster.gangs import GangInput, GangRules
+from muster.cluster.gangs import GangInput
 from muster.cluster.state import Flight
 from muster.controller.model import Context
 from muster.kube.client import Kube, is_unsure
 from muster.kube.events import EventRecorder
 from muster.scheduler import cycle
 from muster.scheduler.decision import Decision
-from muster.scheduler.model import Snapshot
+from muster.scheduler.model import Snapshot, namespace_of
 from muster.scheduler.policy import Policy
 from muster.store.store import Store
 
@@ -63,19 +63,9 @@ together make so many writes."""
 class LoopSettings:
     """How the allocator runs; seconds."""
 
-    rules: GangRules
+    gangs: GangSettings
     schedule_period: float = 1.0
     pending_pods_budget: int = 500
-    member_hold: float = 120.0
-    on_hold_expired: str = ""
-    """`keep`, `restart` or `release`; empty: restart if the job allows it, else keep."""
-    hide_others: bool = False
-    """Gangs are not told the names of other namespaces' gangs."""
-
-    @property
-    def gangs(self) -> GangSettings:
-        """What of it is about single gangs."""
-        return GangSettings(self.rules, self.member_hold, self.on_hold_expired, self.hide_others)
 
 
 class Loop:
@@ -233,8 +223,8 @@ class Loop:
 
         Gangs over which that fails are left out, and told so.
         """
-        settings, columns = self._settings(), self._store.columns
-        queues = self._reservations.limited(settings.rules.queues(self._store.queues), now)
+        rules, columns = self._settings().gangs.rules, self._store.columns
+        queues = self._reservations.limited(rules.queues(self._store.queues), now)
 
         async def attempt(
             gangs: Sequence[GangInput],
@@ -245,7 +235,7 @@ class Loop:
             snapshot = assemble(columns, gangs, queues, now, self._moves.asked(policy, now))
             self._metrics.snapshot.observe(time.monotonic() - started)
             self.decision_log.begin(
-                lambda: recording.take(columns, gangs, queues, settings.rules, snapshot, policy)
+                lambda: recording.take(columns, gangs, queues, rules, snapshot, policy)
             )
             decided = await asyncio.to_thread(cycle.schedule, snapshot, policy, watch.around)
             return seen, snapshot, decided, watch
@@ -303,7 +293,7 @@ class Loop:
         """Run a cycle when a reservation begins, or when time alone makes one possible."""
         reserved = [d for d in decisions if d.verdict.state is GangPhase.RESERVED]
         queue_of = {gang.key: gang.queue for gang in inputs}
-        holders = ((queue_of[d.gang], d.gang.split("/", 2)[1]) for d in reserved)
+        holders = ((queue_of[d.gang], namespace_of(d.gang)) for d in reserved)
         self._wake(self._reservations.kept(holders, self._store.queues))
         for decision in reserved:
             if decision.verdict.eta is not None:
@@ -333,45 +323,37 @@ class Loop:
         if self.gangs.arrived(pod, time.time()):
             self.trigger()
 
-    @contextmanager
-    def creating(self, job: Job, name: str, node: str) -> Iterator[bool]:
+    def creating(self, job: Job, name: str, node: str) -> AbstractContextManager[bool]:
         """Keep the room of a pod as long as the block that creates it on its node lasts.
 
         False: the node is not given to it any more. Where the block ends without an answer of the
         server's, the room is kept for as long as the pod may still be made.
         """
         flight = self.gangs.send(job.key, name, node, name) if self._memory(job) else None
-        doubt = False
-        try:
-            yield flight is not None
-        except BaseException as error:
-            doubt = is_unsure(error)
-            raise
-        finally:
-            if flight is not None:
-                self._end(flight, doubt=doubt)
+        return self._sent(flight, shown=True)
+
+    def _binding(self, pod: PodView, node: str) -> AbstractContextManager[bool]:
+        """Do so for a pod that is there and is bound to its node."""
+        return self._sent(self.gangs.send_pod(pod, node), shown=False)
 
     @contextmanager
-    def _binding(self, pod: PodView, node: str) -> Iterator[bool]:
-        """Do so for a pod that is there and is bound to its node."""
-        flight = self.gangs.send_pod(pod, node)
-        # The answer to a binding does not show the pod.
-        doubt = True
+    def _sent(self, flight: Flight | None, *, shown: bool) -> Iterator[bool]:
+        """End the flight with the block; `shown`: the server's answer shows the pod."""
+        if flight is None:
+            yield False
+            return
+        doubt = not shown
         try:
-            yield flight is not None
+            yield True
         except BaseException as error:
             doubt = is_unsure(error)
             raise
         finally:
-            if flight is not None:
-                self._end(flight, doubt=doubt)
-
-    def _end(self, flight: Flight, *, doubt: bool) -> None:
-        if doubt:
-            flight.answered = True
-            asyncio.get_running_loop().call_later(DOUBT, self._landed, flight)
-        else:
-            self._landed(flight)
+            if doubt:
+                flight.answered = True
+                asyncio.get_running_loop().call_later(DOUBT, self._landed, flight)
+            else:
+                self._landed(flight)
 
     def _landed(self, flight: Flight) -> None:
         if self._store.columns.landed(flight):

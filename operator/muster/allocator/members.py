@@ -17,18 +17,17 @@ from muster.allocator import verdict
 from muster.allocator.tracker import PATIENCE, GangFacts
 from muster.allocator.verdict import RELEASE
 from muster.api import names
-from muster.api.model import GroupView, Job, PodView, Replica
+from muster.api.model import GroupView, Job, Json, PodView, Replica
 from muster.api.reasons import GangPhase
 from muster.api.status import Verdict
 from muster.cluster import dryrun, gangs, podgroups, tasks
 from muster.cluster.dryrun import Answer
-from muster.cluster.gangs import GangInput, GangRules
+from muster.cluster.gangs import GangRules
 from muster.cluster.podgroups import Member, Terms
-from muster.cluster.pods import PodShape
 from muster.cluster.tasks import TaskSet
 from muster.controller import policies
 from muster.gang import standing
-from muster.scheduler.model import Refusal
+from muster.scheduler.model import Refusal, namespace_of
 from muster.store.store import Store
 
 WAITS: Final = 3.0
@@ -200,7 +199,6 @@ class Template:
     of: Version
     answers: Mapping[str, Answer]
     """Role -> what a dry run has shown of its pods."""
-    shapes: Mapping[str, PodShape]
     tasks: tuple[TaskSet, ...]
     obstacle: Refusal | None
     charged: bool
@@ -334,26 +332,31 @@ class JobMembers(_Kind):
     def _template(self, job: Job, of: Version, answers: Mapping[str, Answer]) -> Template:
         rules = self._settings.rules
         admission = self._store.quotas.admission(job.namespace)
-        written = gangs.templates(job, rules.priorities)
-        stored = {role: a for role, a in answers.items() if a.spec is not None}
-        admitted = {
-            t: stored[t.lower()].applied(w) if t.lower() in stored else admission.admitted(w)
-            for t, w in written.items()
-        }
-        shapes = gangs.shapes_of(job, admitted)
-        charges = {t.lower(): admission.charge(whole) for t, whole in admitted.items()}
-        obstacles = (
-            admission.unreadable() if t.lower() in stored else admission.obstacle(t.lower(), w)
-            for t, w in written.items()
-        )
-        gated = {t.lower() for t, whole in admitted.items() if tasks.has_gates(whole)}
-        free = [r for r in job.replicas if r.role in gated or not gangs.ours(r, rules)]
+        admitted: dict[str, Json] = {}
+        charges: dict[str, Mapping[str, int]] = {}
+        obstacle: Refusal | None = None
+        free: list[Replica] = []
+        templates = gangs.templates(job, rules.priorities)
+        for replica in job.replicas:
+            role, written, answer = (
+                replica.role,
+                templates[replica.type],
+                answers.get(replica.role),
+            )
+            if answer is None or answer.spec is None:
+                whole = admission.admitted(written)
+                obstacle = obstacle or admission.obstacle(role, written, whole)
+            else:
+                whole = answer.applied(written)
+                obstacle = obstacle or admission.unreadable()
+            admitted[replica.type], charges[role] = whole, admission.charge(whole)
+            if tasks.gated(whole) or not gangs.ours(replica, rules):
+                free.append(replica)
         return Template(
             of=of,
             answers=answers,
-            shapes=shapes,
-            tasks=gangs.task_sets(job, rules, shapes, charges, gated),
-            obstacle=next(filter(None, obstacles), None),
+            tasks=gangs.task_sets(job, rules, admitted, charges),
+            obstacle=obstacle,
             charged=any(charges.values()),
             wanted=frozenset(gangs.names_of(job, job.replicas)),
             free=frozenset(gangs.names_of(job, free)),
@@ -404,7 +407,7 @@ def job_facts(
         uid=job.uid,
         source=job,
         revision=revision,
-        asks=_asks(job, rules, template, pods),
+        asks=gangs.asks(job, rules, here, pods.values()),
         tasks=here,
         pods=pods,
         blank=blank,
@@ -440,13 +443,6 @@ def job_facts(
         lapse=f"its pods were not created within {timeout or PATIENCE:.0f} s",
         blocked_until=math.inf if blocked else policies.restart_due(job) or 0.0,
     )
-
-
-def _asks(
-    job: Job, rules: GangRules, template: Template, pods: Mapping[str, PodView]
-) -> GangInput:
-    asks = gangs.asks(job, rules, template.shapes, pods.values())
-    return replace(asks, movable=asks.movable and not any(t.gated for t in template.tasks))
 
 
 def _had(job: Job, late: int, rules: GangRules) -> int | None:
@@ -507,7 +503,7 @@ class PodGroupMembers(_Kind):
         )
         source = (self._store.foreign.revision(key), self._epoch, lost, group)
         entry = self._entry(key, source, lambda: self._read(key, group, lost))
-        return self._as_of_now(entry, key.split("/", 2)[1], nodes, _Now(0.0, loses_at))
+        return self._as_of_now(entry, namespace_of(key), nodes, _Now(0.0, loses_at))
 
     def _read(
         self, key: str, group: GroupView | None, lost: Mapping[str, PodView]

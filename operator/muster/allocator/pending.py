@@ -15,6 +15,7 @@ from muster.allocator.gangs import GangTracker
 from muster.allocator.tracker import GangMemory
 from muster.api.reasons import Reason
 from muster.scheduler.decision import Decision
+from muster.scheduler.model import namespace_of
 
 PENDING_AFTER = 0.5
 """Seconds a gang waits before its pods are created unbound, so that a gang that starts at the
@@ -43,7 +44,7 @@ class PendingPods:
         # All that stand without a node count, also those that are being bound and those of jobs
         # that changed during the cycle and are not among the waiting ones.
         shown = sum(self._gangs.attempt(key, self._shown, now, else_=0) for key in everyone)
-        charged = {key: key.split("/", 2)[1] for key, memory in gangs.items() if memory.absent}
+        charged = {key: namespace_of(key) for key, memory in gangs.items() if memory.absent}
         keys = showable((d for d in ordered if d.gang in gangs), charged)
         for key, places in shows(self._wishes(keys, gangs, now), shown, budget).items():
             self._gangs.take(key, tracker.shows(gangs[key], places))

@@ -614,21 +614,27 @@ def _observe_presence(turn: _Turn) -> None:
         if not turn.memory.started:
             turn.effects.append(Started(max(0.0, turn.now - facts.begins)))
         turn.remember(was_whole=True, started=True)
-    if whole and not facts.remade:
+    if whole:
         _stamp(turn)
 
 
 def _stamp(turn: _Turn) -> None:
-    """Have written on the pods of a whole gang how many it has, where they do not say so.
-
-    Nothing else outlives this process, and a later one must tell a gang that was broken from one
-    that is to grow. Of a single pod there is nothing to tell.
-    """
-    memory, facts = turn.memory, turn.facts
-    had, before = memory.had or 0, memory.facts
-    if had > 1 and (before is None or facts.revision != before.revision):
+    """Have written on the pods of a whole gang how many it has, where they do not say so."""
+    facts, before, had = turn.facts, turn.memory.facts, _told_had(turn)
+    if had and (before is None or facts.revision != before.revision):
         behind = (pod for pod in facts.pods.values() if has_node(pod) and pod.gang_had < had)
         turn.effects += (Stamp(pod, had) for pod in behind)
+
+
+def _told_had(turn: _Turn) -> int:
+    """Return how many the gang had, as its pods are to say it; 0 where they need not.
+
+    Of other people's pods nothing else outlives this process, and a later one must tell a gang
+    that was broken from one that is to grow; a job says it in its status. Of a single pod there is
+    nothing to tell.
+    """
+    had = turn.memory.had or 0
+    return 0 if turn.facts.remade or had == 1 else had
 
 
 def _follow_release(turn: _Turn) -> None:
@@ -851,9 +857,7 @@ def _since(facts: GangFacts, placed_at: float | None) -> float | None:
 def _bind(turn: _Turn) -> None:
     """Bind pods, each once: the answer may come before the watch shows its node."""
     memory, pods = turn.memory, turn.facts.pods
-    # What is known of a job is in its status.
-    had = 0 if turn.facts.remade or (memory.had or 0) <= 1 else memory.had or 0
-    sent = []
+    had, sent = _told_had(turn), []
     for place, it in memory.assumed.items():
         pod = pods.get(place)
         if place in turn.facts.foreign:

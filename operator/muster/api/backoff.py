@@ -37,5 +37,11 @@ class Backoff:
 
 AFTER_REFUSAL: Final = Backoff(2.0, 60.0)
 """Seconds between two tries of what the API server refuses."""
-AFTER_INVALID: Final = Backoff(10.0, 300.0)
+_AFTER_INVALID: Final = Backoff(10.0, 300.0)
 """The same for what is called invalid: a policy may say that, and be changed as any other."""
+_INVALID: Final = 422
+
+
+def after_refusal(code: int) -> Backoff:
+    """Return the pauses between two tries of what the API server refuses with that code."""
+    return _AFTER_INVALID if code == _INVALID else AFTER_REFUSAL

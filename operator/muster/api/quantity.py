@@ -8,6 +8,7 @@ object counts) in thousandths, so that no quantity is ever a float.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from fractions import Fraction
 from functools import lru_cache
 from typing import Final
@@ -69,6 +70,11 @@ def _decimal(number: str, exponent: str) -> Fraction:
     kept, rest = digits[: 2 * _DIGITS], digits[2 * _DIGITS :]
     more = 1 if rest.strip("0") else 0  # up, as everything here is rounded
     return (int(kept) + more) * Fraction(10) ** (size - len(kept))
+
+
+def floored(amounts: Mapping[str, str]) -> dict[str, str]:
+    """Return the amounts with none below zero. Raises ValueError for what is no quantity."""
+    return {r: text if parse(text) > 0 else "0" for r, text in amounts.items()}
 
 
 def in_bytes(resource: str) -> bool:

@@ -182,11 +182,11 @@ def minimum(job: Job, later: int = 0) -> int:
 
 
 def asks(
-    job: Job, rules: GangRules, shapes: Mapping[str, PodShape], pods: Collection[PodView]
+    job: Job, rules: GangRules, sets: Sequence[TaskSet], pods: Collection[PodView]
 ) -> GangInput:
-    """Return what a job's gang asks as a whole, without its roles; `shapes` are theirs by type.
+    """Return what a job's gang asks as a whole, without its roles.
 
-    `pods` are those that it has.
+    `sets` are the tasks that it wants, `pods` those that it has.
     """
     scheduling = job.run_policy.scheduling
     return GangInput(
@@ -202,23 +202,23 @@ def asks(
         deadline=_deadline(job),
         drains_from=job.created + rules.reservation_after,
         critical=critical(job.namespace, pods),
-        movable=_movable(job, placed_here(job, rules), shapes),
+        movable=_movable(job, sets),
     )
 
 
 def task_sets(
     job: Job,
     rules: GangRules,
-    shapes: Mapping[str, PodShape],
+    admitted: Mapping[str, Json],
     charges: Mapping[str, Mapping[str, int]],
-    gated: Container[str] = (),
 ) -> tuple[TaskSet, ...]:
     """Return the tasks that a job wants of the allocator, role by role; none if it wants nothing.
 
-    `charges`: role -> quota dimension -> what one pod takes. `gated`: the roles whose pods get
-    scheduling gates that no template has.
+    `admitted`: the templates as their pods will be stored, by type. `charges`: role -> quota
+    dimension -> what one pod takes. Raises ValueError for a quantity that is none.
     """
-    if not any(replica.replicas for replica in placed_here(job, rules)):
+    shapes, here = shapes_of(job, admitted), placed_here(job, rules)
+    if not any(replica.replicas for replica in here):
         return ()
     return tuple(
         TaskSet(
@@ -226,11 +226,11 @@ def task_sets(
             shape=shapes[replica.type],
             priority=rules.priorities.get(demand.pod_class(job, replica, rules.priorities), 0),
             places={i: replica.pod_name(job.name, i) for i in range(replica.replicas)},
-            gated=replica.role in gated or tasks.gated(replica),
+            gated=tasks.gated(admitted[replica.type]),
             selector=dict(shapes[replica.type].selector),
             charge=charges.get(replica.role) or {},
         )
-        for replica in placed_here(job, rules)
+        for replica in here
     )
 
 
@@ -244,12 +244,11 @@ def elsewhere(job: Job, rules: GangRules) -> int:
     return job.total - sum(replica.replicas for replica in placed_here(job, rules))
 
 
-def _movable(job: Job, replicas: Sequence[Replica], shapes: Mapping[str, PodShape]) -> bool:
+def _movable(job: Job, sets: Sequence[TaskSet]) -> bool:
     """Say whether the job may start again elsewhere: nothing ties its pods but room and labels."""
-    own = [shapes[replica.type] for replica in replicas]
-    tied = any(term.link is not Link.FOND for shape in own for term in shape.ties)
-    bound = any(shape.stored or shape.node_name for shape in own)
-    return restarts(job) and not (tied or bound or any(map(tasks.gated, replicas)))
+    tied = any(term.link is not Link.FOND for each in sets for term in each.shape.ties)
+    held = any(each.shape.stored or each.shape.node_name or each.gated for each in sets)
+    return restarts(job) and not (tied or held)
 
 
 def critical(namespace: str, pods: Iterable[PodView]) -> bool:
@@ -317,16 +316,17 @@ def templates(job: Job, classes: Container[str] = ()) -> dict[str, Json]:
     return {r.type: _whole(job, r, classes) for r in job.replicas}
 
 
-def shapes_of(job: Job, admitted: Mapping[str, Json] | None = None) -> dict[str, PodShape]:
-    """Return the shape of each role. Raises ValueError for a quantity that is none.
+def shapes_of(job: Job, admitted: Mapping[str, Json]) -> dict[str, PodShape]:
+    """Return the shape of each role by the templates as their pods will be stored, by type.
 
-    `admitted`: the templates as their pods will be stored, by type.
+    Raises ValueError for a quantity that is none.
     """
     common = labels(job, frameworks.of(job))
-    whole = templates(job) if admitted is None else admitted
     return {
         replica.type: shape_of(
-            _bare(whole[replica.type]), job.namespace, {**common, names.REPLICA_TYPE: replica.role}
+            _bare(admitted[replica.type]),
+            job.namespace,
+            {**common, names.REPLICA_TYPE: replica.role},
         )
         for replica in job.replicas
     }

@@ -104,14 +104,10 @@ class Admission:
         """Return why no pod is created whatever it is like."""
         return unreadable(self.quotas, self.ranges)
 
-    def obstacle(self, role: str, written: Json) -> Refusal | None:
-        """Return why the API server would take no pod of that template, as it is written."""
+    def obstacle(self, role: str, written: Json, admitted: Json) -> Refusal | None:
+        """Return why the API server would take no pod of that template."""
         by_class = runtimeclass.obstacle(role, written, self.runtimes)
-        return by_class or obstacle(role, self.admitted(written), self.quotas, self.ranges)
-
-
-FREE: Final = Admission()
-"""Where nothing is known that counts for new pods."""
+        return by_class or obstacle(role, admitted, self.quotas, self.ranges)
 
 
 class QuotaBook:
@@ -233,14 +229,10 @@ def parse_limits(document: Json) -> LimitView:
 def _range(item: Json) -> Json:
     """Return an item whose amounts are none below zero: no pod asks for less than nothing."""
     listed = {key: item[key] for key in _BOUNDS if item.get(key)}
-    return {**item, **{key: _floored(amounts) for key, amounts in listed.items()}}
+    return {**item, **{key: quantity.floored(amounts) for key, amounts in listed.items()}}
 
 
 _BOUNDS: Final = ("default", "defaultRequest", "max", "min")
-
-
-def _floored(amounts: Mapping[str, str]) -> Json:
-    return {r: text if quantity.parse(text) > 0 else "0" for r, text in amounts.items()}
 
 
 def defaulted(template: Json, ranges: Iterable[LimitView]) -> Json:

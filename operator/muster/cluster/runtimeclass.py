@@ -35,7 +35,7 @@ def parse(document: Json) -> RuntimeView:
     scheduling = document.get("scheduling") or {}
     return RuntimeView(
         document["metadata"]["name"],
-        {r: text if quantity.parse(text) > 0 else "0" for r, text in overhead.items()},
+        quantity.floored(overhead),
         scheduling.get("nodeSelector") or {},
         tuple(scheduling.get("tolerations") or ()),
     )

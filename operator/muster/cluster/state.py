@@ -363,7 +363,7 @@ class ClusterColumns:
             nodes=self._nodes.freeze(),
             shapes=shapes,
             gangs=tuple(made),
-            queues={queue.name: self._queue(queue, known) for queue in queues},
+            queues=self._queues(queues, known),
             tenancy=self._tenancy(known),
         )
 
@@ -503,17 +503,32 @@ class ClusterColumns:
             id_ = self._shapes[shape, profile] = self._last_shape
         return id_
 
-    def _queue(self, source: QueueInput, known: Sequence[_Known]) -> Queue:
+    def _queues(
+        self, queues: Sequence[QueueInput], known: Sequence[_Known]
+    ) -> Mapping[str, Queue]:
+        # Only of queues that choose whom they let in does it matter who asks.
+        asking = {queue.name: list[_Known]() for queue in queues if queue.namespaces is not None}
+        for entry in known if asking else ():
+            if entry.gang.queue in asking:
+                asking[entry.gang.queue].append(entry)
+        return {queue.name: self._queue(queue, asking.get(queue.name, ())) for queue in queues}
+
+    def _queue(self, source: QueueInput, asking: Sequence[_Known]) -> Queue:
         zero = np.zeros(self._width, np.float64)
         allocated, request = self._sums.get(source.name, (zero, zero))
         weight, refusal = max(source.weight, 1), None
         if source.unreadable:
             text = f'queue "{source.name}" cannot be read: {source.unreadable}'
             refusal = Refusal(Reason.UNREADABLE, text)
-        barred = self._barred(source, known)
-        for entry in known if barred else ():
+        spaces = self._affinity.counts.spaces
+        barred = frozenset(
+            space
+            for space in {entry.gang.namespace for entry in asking}
+            if not chosen(source.namespaces or (), spaces.get(space, {}))
+        )
+        for entry in asking:
             # Nobody gets a larger share of the cluster by what those want who get nothing.
-            if entry.gang.queue == source.name and entry.gang.namespace in barred:
+            if entry.gang.namespace in barred:
                 request = request - (entry.request - entry.gang.allocated)
         return Queue(
             source.name,
@@ -532,16 +547,6 @@ class ClusterColumns:
         for name, amount in amounts.items():
             limits[self._vocabulary.column(name)] = amount
         return limits
-
-    def _barred(self, source: QueueInput, known: Sequence[_Known]) -> frozenset[str]:
-        """Return the namespaces whose gangs a queue does not let in, of those that have any."""
-        if source.namespaces is None:
-            return frozenset()
-        spaces = self._affinity.counts.spaces
-        asking = {e.gang.namespace for e in known if e.gang.queue == source.name}
-        return frozenset(
-            space for space in asking if not chosen(source.namespaces, spaces.get(space, {}))
-        )
 
     def _shape(self, id_: int, source: PodShape) -> Shape:
         row = self._rows.pop(id_, None) or ShapeRow(source, self._nodes)

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from muster.api.model import Json, PodView, Replica
+from muster.api.model import Json, PodView
 from muster.cluster.pods import PodShape
 
 Pods = Mapping[str, PodView]
@@ -82,12 +82,7 @@ class RoleInput:
     absent: frozenset[int] = frozenset()
 
 
-def gated(replica: Replica) -> bool:
-    """Say whether new pods of this role carry scheduling gates."""
-    return has_gates(replica.template)
-
-
-def has_gates(template: Json) -> bool:
+def gated(template: Json) -> bool:
     """Say whether pods of that template carry scheduling gates."""
     return bool((template.get("spec") or {}).get("schedulingGates"))
 

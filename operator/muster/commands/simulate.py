@@ -15,6 +15,7 @@ from muster.cluster.gangs import GangInput
 from muster.cluster.recording import Recording
 from muster.commands import render, snapshot
 from muster.gang import EMBEDDED
+from muster.scheduler.model import namespace_of
 from muster.store.store import Store
 
 
@@ -30,7 +31,7 @@ def with_offers(
     Jobs of all kinds, batch Jobs, pods and PodGroups count, other documents do not; a gang that
     was there under the same key is replaced. Raises OfferError.
     """
-    rules, pods = recording.rules, dict[str, Json]()
+    rules, pods = recording.rules, dict[str, tuple[Json, Json]]()
     store = snapshot.empty_store(tuple(sorted(rules.scheduler_names)))
     store.priorities = dict(rules.priorities)
     # Nobody is asked here what the cluster serves: files have PodGroups in our own dialect.
@@ -48,11 +49,11 @@ def with_offers(
     for document in documents:
         for stored in _stored(document, namespace, recording.now):
             if stored["kind"] == "Pod":
-                place = stored["metadata"]
-                pods[f"{place['namespace']}/{place['name']}"] = stored
+                place, written = stored["metadata"], stored
                 # As the server would take it: with its namespace's defaults.
                 admission = store.quotas.admission(place["namespace"])
-                stored = admission.admitted(stored)  # noqa: PLW2901
+                stored = admission.admitted(written)  # noqa: PLW2901
+                pods[f"{place['namespace']}/{place['name']}"] = written, stored
             store.put(stored)
     # Held for 0 s: what was never there has lost no member whose room could be kept.
     inputs = snapshot.inputs(store, rules, 0.0, recording.now)
@@ -63,18 +64,22 @@ def with_offers(
     return dataclasses.replace(recording, gangs=(*kept, *found)), keys
 
 
-def _charged(gang: GangInput, store: Store, pods: Mapping[str, Json]) -> GangInput:
+def _charged(gang: GangInput, store: Store, pods: Mapping[str, tuple[Json, Json]]) -> GangInput:
     """Return a gang of pods that nobody has created yet with what quotas and limits say of them.
 
-    `pods`: documents by place, as they are written. Those of a job are charged already.
+    `pods`: documents by place, as they are written and as they would be stored. Those of a job are
+    charged already.
     """
     members = [pods[f"{pod.namespace}/{pod.name}"] for pod, _ in store.foreign.members(gang.key)]
     if not members:
         return gang
-    admission = store.quotas.admission(members[0]["metadata"]["namespace"])
-    reasons = (admission.obstacle(pod["metadata"]["name"], pod) for pod in members)
+    admission = store.quotas.admission(namespace_of(gang.key))
+    reasons = (
+        admission.obstacle(written["metadata"]["name"], written, whole)
+        for written, whole in members
+    )
     refusal = gang.refusal or next(filter(None, reasons), None)
-    charges = [admission.charge(admission.admitted(pod)) for pod in members]
+    charges = [admission.charge(whole) for _, whole in members]
     roles = (
         dataclasses.replace(
             role,

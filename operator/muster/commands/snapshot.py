@@ -15,7 +15,6 @@ from muster.cluster.assemble import assemble
 from muster.cluster.gangs import GangInput, GangRules
 from muster.cluster.recording import Recording
 from muster.kube.client import ApiError, Kube
-from muster.runtime import permissions
 from muster.scheduler.policy import Policy
 from muster.store.informers import Informers
 from muster.store.store import Store
@@ -40,11 +39,11 @@ async def observe(
     store = empty_store(tuple(sorted(rules.scheduler_names)))
     informers = Informers(kube, store)
     await informers.read()
-    for kind in store.backend.optional:
+    for kind, permission in store.backend.optional.items():
         try:
             await informers.read_granted(kind)
         except ApiError as error:
-            log.warning("%s is not looked at: %s", permissions.BLIND[kind], error.message)
+            log.warning("%s is not looked at: %s", permission.purpose, error.message)
     rules = dataclasses.replace(rules, priorities=store.priorities)
     found = list(inputs(store, rules, hold, now))
     queues = rules.queues(store.queues)

@@ -47,8 +47,20 @@ EMBEDDED = base.GangBackend(
         Permission("", "pods/status", ("patch",)),
     ),
     optional={
-        names.CSI_NODE: Permission("storage.k8s.io", "csinodes", READ, everywhere=True),
-        names.RUNTIME_CLASS: Permission("node.k8s.io", "runtimeclasses", READ, everywhere=True),
+        names.CSI_NODE: Permission(
+            "storage.k8s.io",
+            "csinodes",
+            READ,
+            everywhere=True,
+            purpose="how many volumes each node takes",
+        ),
+        names.RUNTIME_CLASS: Permission(
+            "node.k8s.io",
+            "runtimeclasses",
+            READ,
+            everywhere=True,
+            purpose="what a RuntimeClass adds to its pods",
+        ),
     },
     # A claim that waits for its first consumer gets a volume, or the annotation with its node.
     delayed_binding=(

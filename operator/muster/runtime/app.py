@@ -20,6 +20,7 @@ from pathlib import Path
 from muster import frameworks
 from muster.allocator import policyfile
 from muster.allocator.loop import Loop, LoopSettings
+from muster.allocator.members import GangSettings
 from muster.api import names
 from muster.api.model import Json, Unreadable
 from muster.cluster.gangs import GangRules
@@ -39,6 +40,7 @@ from muster.runtime.metrics import Launcher, Metrics
 from muster.runtime.permissions import Grants, Losses
 from muster.runtime.reconciler import Reconciler
 from muster.runtime.settings import Settings
+from muster.scheduler.model import namespace_of
 from muster.scheduler.policy import PolicyError
 from muster.store.informers import Informers
 from muster.store.ondemand import GoneNodes
@@ -78,7 +80,7 @@ class Operator:
             width=PASSES_AT_ONCE,
             quiet=(FencedError,),
             trouble=(ApiError, *BROKEN),
-            tenant=_namespace,
+            tenant=namespace_of,
             failed=self.metrics.failed_pass,
         )
         connection.recovered = self.queue.hurry
@@ -335,14 +337,13 @@ class Operator:
 
     def _loop_settings(self) -> LoopSettings:
         settings = self.settings
-        return LoopSettings(
+        gangs = GangSettings(
             GangRules.of(settings, self.store.priorities),
-            settings.schedule_period,
-            settings.pending_pods_budget,
             settings.member_hold,
             settings.on_hold_expired,
             settings.hide_other_namespaces,
         )
+        return LoopSettings(gangs, settings.schedule_period, settings.pending_pods_budget)
 
     def _unready(self) -> str:
         if self.store.groups.missing:
@@ -352,10 +353,6 @@ class Operator:
 
     def _unwell(self) -> str:
         return health.unwell(self.loop, self.informers, time.monotonic())
-
-
-def _namespace(key: str) -> str:
-    return key.split("/", 2)[1]
 
 
 def _enabled(settings: Settings) -> tuple[Framework, ...]:

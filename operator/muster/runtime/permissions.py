@@ -109,11 +109,6 @@ class Losses:
                 self._doubt.set()
 
 
-BLIND: Final = {
-    names.CSI_NODE: "how many volumes each node takes",
-    names.RUNTIME_CLASS: "what a RuntimeClass adds to its pods",
-}
-"""What is not looked at without leave to read a kind."""
 DELAYED: Final = "delayed-binding"
 """Folder of manifests/components with what claims need that wait for their first consumer."""
 
@@ -141,8 +136,8 @@ class Grants:
             row.operator.name: "its permissions have not been asked for yet" for row in self._rows
         }
         """Operator name -> what is missing, in a sentence; those that may do all are not here."""
-        optional = self._store.backend.optional
-        self._blind: Mapping[str, str] = dict.fromkeys(optional, "not asked for yet")
+        self._optional = self._store.backend.optional
+        self._blind: Mapping[str, str] = dict.fromkeys(self._optional, "not asked for yet")
         """Kind that is not followed -> what is missing for it, in a sentence."""
 
     def doubt(self) -> None:
@@ -193,18 +188,18 @@ class Grants:
         blind = {kind: await self._kind(kind) for kind in self._blind}
         for kind, sentence in blind.items():
             if sentence and sentence != self._blind[kind]:
-                log.warning("%s is not looked at: %s", BLIND[kind], sentence)
+                log.warning("%s is not looked at: %s", self._optional[kind].purpose, sentence)
         return _some(left), _some(blind)
 
     def _readable(self, lacking: Collection[str], blind: Collection[str]) -> set[str]:
         batch = any(row.roles.batch for row in self._rows if row.operator.name not in lacking)
-        seen = self._store.backend.optional.keys() - blind
+        seen = self._optional.keys() - blind
         return {*seen, *([names.BATCH_JOB] if batch else [])}
 
     async def _kind(self, kind: str) -> str:
         component = "embedded" if self._store.frameworks else "scheduler"
-        asked = self._store.backend.optional[kind]
-        return await self._sentence([asked], BLIND[kind], component)
+        asked = self._optional[kind]
+        return await self._sentence([asked], asked.purpose, component)
 
     async def _row(self, row: Framework) -> str:
         asked = [Permission(*permission) for permission in row.operator.permissions]

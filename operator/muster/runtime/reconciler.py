@@ -18,7 +18,7 @@ from typing import Protocol
 from muster import frameworks
 from muster.allocator import binder
 from muster.api import edge, names, owner
-from muster.api.backoff import AFTER_INVALID, AFTER_REFUSAL
+from muster.api.backoff import AFTER_REFUSAL, after_refusal
 from muster.api.edge import mapping
 from muster.api.model import Job, Json
 from muster.api.status import Verdict
@@ -48,11 +48,9 @@ from muster.store.ondemand import Companions, Strangers
 from muster.store.store import Store
 
 log = logging.getLogger(__name__)
-BACKOFF, OF_POLICY = AFTER_REFUSAL, AFTER_INVALID
 REFUSED = frozenset({400, 403, 404, 422, 500})
 """Answers to a creation that another try soon will not change. 404: its API, or its namespace, is
 gone; 500: an admission webhook fails."""
-INVALID = 422
 SOON = 0.05
 LONGEST = 500
 """Characters of an error that are told."""
@@ -210,7 +208,7 @@ class Reconciler:
         key = turn.job.key
         self._record(turn.job, turn.refused)
         self._retries[key] = self._retries.get(key, 0) + 1
-        pause = BACKOFF.pause(self._retries[key])
+        pause = AFTER_REFUSAL.pause(self._retries[key])
         log.warning("%s: %s; again in %.0f s", key, turn.refused[0].message, pause)
         return pause
 
@@ -348,8 +346,7 @@ class Reconciler:
 
     def _refuse(self, job: Job, document: Json, error: ApiError) -> None:
         self._retries[job.key] = self._retries.get(job.key, 0) + 1
-        backoff = OF_POLICY if error.code == INVALID else BACKOFF
-        pause = backoff.pause(self._retries[job.key])
+        pause = after_refusal(error.code).pause(self._retries[job.key])
         kind, name = document["kind"], document["metadata"]["name"]
         self._metrics.count(kind, "refused")
         log.warning("%s: %s %s refused: %s", job.key, kind, name, error.message)

@@ -236,12 +236,17 @@ class PodSet:
         return wanted + len(self.held) + self.succeeded
 
 
+def namespace_of(gang: str) -> str:
+    """Return the namespace in the key of a gang."""
+    return gang.rsplit("/", 2)[-2:][0]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Gang:
     """A group of tasks that starts whole: `min_member` of them or none."""
 
     key: str
-    """namespace/name"""
+    """kind/namespace/name"""
     uid: str
     queue: str
     created: float
@@ -293,7 +298,7 @@ class Gang:
     @property
     def namespace(self) -> str:
         """Whose it is."""
-        return self.key.rsplit("/", 2)[-2:][0]
+        return namespace_of(self.key)
 
     def ends(self, now: float) -> float:
         """Return when its nodes come free if it has started or starts now; UNLIMITED if unknown.

@@ -47,10 +47,8 @@ class AwayNodes:
     def __init__(self, lost_after: float = LOST_AFTER) -> None:
         self._lost_after = lost_after
         self._nodes: dict[str, _Absence] = {}
-        self.doubted: set[str] = set()
-        """Nodes with pods that a watch shows no more, as long as nobody has asked for them."""
         self.vanished: Callable[[str], None] = _nobody
-        """Called with each of these."""
+        """Called with a node with pods that a watch shows no more."""
 
     def node_changed(
         self, before: NodeView | None, after: NodeView | None, inhabited: Callable[[str], object]
@@ -62,12 +60,10 @@ class AwayNodes:
         if after is None:
             self._drop(inhabited)
             if before is not None and inhabited(before.name):
-                self.doubted.add(before.name)
                 self.vanished(before.name)
             elif before is not None:
                 self._nodes.pop(before.name, None)
             return True
-        self.doubted.discard(after.name)
         known = self._nodes.pop(after.name, None)
         if after.down is not None:
             self._nodes[after.name] = _Absence(*after.down, fenced=after.out_of_service)
@@ -84,9 +80,7 @@ class AwayNodes:
 
     def _drop(self, inhabited: Callable[[str], object]) -> None:
         """Forget what is gone with all its pods."""
-        gone = {name for name, it in self._nodes.items() if it is _GONE}
-        self._nodes = {n: it for n, it in self._nodes.items() if n not in gone or inhabited(n)}
-        self.doubted = {name for name in self.doubted - gone if inhabited(name)}
+        self._nodes = {n: it for n, it in self._nodes.items() if it is not _GONE or inhabited(n)}
 
     def __iter__(self) -> Iterator[str]:
         """Yield their names."""

@@ -5,13 +5,14 @@ import dataclasses
 
 import pytest
 
-from muster.runtime import settings
-from muster.runtime.settings import Flag
+from muster import flags
+from muster.flags import Flag
+from muster.runtime.settings import Settings
 
 TABLE = (
     Flag("namespace", "", "namespace"),
-    Flag("leader-elect", "", "leader", settings.boolean, switch=True),
-    Flag("period", "", "period", settings.duration),
+    Flag("leader-elect", "", "leader", flags.boolean, switch=True),
+    Flag("period", "", "period", flags.duration),
     Flag("kind", "", "kinds", many=True),
     Flag("qps"),
     Flag("logtostderr", switch=True),
@@ -39,12 +40,12 @@ TABLE = (
 )
 def test_values(arguments, values):
     """Both dashes, both ways to give a value, switches; the last of two counts."""
-    assert settings.parse_flags(arguments, TABLE).values == values
+    assert flags.parse_flags(arguments, TABLE).values == values
 
 
 def test_flags_without_effect_are_named_once():
     """What is accepted only is remembered for the log."""
-    given = settings.parse_flags(
+    given = flags.parse_flags(
         ["-logtostderr", "--qps", "5", "--qps=6", "--zap-devel", "--zap-encoder=json"],
         TABLE,
         prefixes=("zap-",),
@@ -55,7 +56,7 @@ def test_flags_without_effect_are_named_once():
 
 def test_flags_of_a_family_take_their_value_along():
     """The next argument belongs to an unknown flag of a family unless it is a flag itself."""
-    given = settings.parse_flags(
+    given = flags.parse_flags(
         ["--zap-encoder", "json", "--zap-devel", "--leader-elect"], TABLE, prefixes=("zap-",)
     )
     assert given.values == {"leader": True}
@@ -81,8 +82,8 @@ def test_flags_of_a_family_take_their_value_along():
 )
 def test_errors_name_the_flag(arguments, message):
     """Whoever made a mistake reads where, and what to write."""
-    with pytest.raises(settings.FlagError) as raised:
-        settings.parse_flags(arguments, TABLE)
+    with pytest.raises(flags.FlagError) as raised:
+        flags.parse_flags(arguments, TABLE)
     assert str(raised.value) == message
 
 
@@ -102,20 +103,20 @@ def test_errors_name_the_flag(arguments, message):
 )
 def test_duration(text, seconds):
     """Go's spelling of durations, in seconds."""
-    assert settings.duration(text) == pytest.approx(seconds)
+    assert flags.duration(text) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("text", ["", "1", "1 s", "s", "-1s", "1d", "1s2", "1.2.3s"])
 def test_no_duration(text):
     """A number needs its unit, as in Go; nothing lasts less than no time."""
     with pytest.raises(ValueError, match="write a duration like"):
-        settings.duration(text)
+        flags.duration(text)
 
 
 def test_a_period_is_longer_than_nothing():
     """A pace of 0 would be none."""
     with pytest.raises(ValueError, match="longer than 0"):
-        settings.span("0s")
+        flags.span("0s")
 
 
 @pytest.mark.parametrize(
@@ -130,7 +131,7 @@ def test_a_period_is_longer_than_nothing():
 )
 def test_address(text, address):
     """Where to listen; 0 or nothing is nowhere."""
-    assert settings.address(text) == address
+    assert flags.address(text) == address
 
 
 @pytest.mark.parametrize(
@@ -139,18 +140,18 @@ def test_address(text, address):
 def test_no_address(text):
     """A port alone or a URL is refused."""
     with pytest.raises(ValueError, match="write host:port"):
-        settings.address(text)
+        flags.address(text)
 
 
 @pytest.mark.parametrize(
     ("read", "text"),
     [
-        (settings.count, "-1"),
-        (settings.count, "many"),
-        (settings.count, "1.5"),
-        (settings.positive, "0"),
-        (settings.positive, ""),
-        (settings.one_of("create", "bind"), "Create"),
+        (flags.count, "-1"),
+        (flags.count, "many"),
+        (flags.count, "1.5"),
+        (flags.positive, "0"),
+        (flags.positive, ""),
+        (flags.one_of("create", "bind"), "Create"),
     ],
 )
 def test_numbers_and_words(read, text):
@@ -161,7 +162,7 @@ def test_numbers_and_words(read, text):
 
 def parse(*arguments, **environ):
     """Return the settings that the arguments come to."""
-    return settings.parse(arguments, environ)
+    return flags.parse(arguments, environ)
 
 
 def backend(*arguments):
@@ -172,7 +173,7 @@ def backend(*arguments):
 
 def test_nothing_given():
     """Without any argument every setting has its documented default."""
-    assert parse() == settings.Settings()
+    assert parse() == Settings()
     assert backend() == ("embedded", "muster")
 
 
@@ -265,16 +266,14 @@ def test_gang_flags(arguments, chosen):
 def test_gang_flags_that_contradict_each_other(first, second):
     """Two different meanings are an error that names both flags, in any order."""
     for arguments in ((first, second), (second, first)):
-        with pytest.raises(settings.FlagError) as raised:
+        with pytest.raises(flags.FlagError) as raised:
             parse(*arguments)
         assert str(raised.value) == f"{first} and {second} contradict each other; give one of them"
 
 
 def test_the_pair_that_contradicts_is_named():
     """Of three flags only the two that differ are named."""
-    with pytest.raises(
-        settings.FlagError, match="-name=volcano and --enable-gang-scheduling=false"
-    ):
+    with pytest.raises(flags.FlagError, match="-name=volcano and --enable-gang-scheduling=false"):
         parse(
             "--gang-scheduler-name=volcano",
             "--gang-scheduling=volcano",
@@ -343,7 +342,7 @@ FIELDS = [
 @pytest.mark.parametrize(("argument", "field", "value"), FIELDS)
 def test_flag(argument, field, value):
     """Each flag sets its own field and no other."""
-    assert parse(argument) == dataclasses.replace(settings.Settings(), **{field: value})
+    assert parse(argument) == dataclasses.replace(Settings(), **{field: value})
 
 
 @pytest.mark.parametrize(
@@ -371,7 +370,7 @@ def test_flag(argument, field, value):
 def test_accepted_without_effect(argument):
     """Flags that mean nothing here are accepted and remembered, and change nothing else."""
     name = "--" + argument.lstrip("-").split("=")[0]
-    assert parse(argument) == dataclasses.replace(settings.Settings(), ignored=(name,))
+    assert parse(argument) == dataclasses.replace(Settings(), ignored=(name,))
 
 
 def test_several_values():
@@ -420,35 +419,35 @@ def test_environment():
 )
 def test_errors(arguments, message):
     """A wrong argument is refused with its flag and what to write."""
-    with pytest.raises(settings.FlagError) as raised:
+    with pytest.raises(flags.FlagError) as raised:
         parse(*arguments)
     assert message in str(raised.value)
 
 
 def test_usage_lists_every_flag():
     """The help names each flag that is accepted, with a text for those that mean something."""
-    text = settings.usage()
-    for section in settings.SECTIONS.values():
+    text = flags.usage()
+    for section in flags.SECTIONS.values():
         assert all(flag.text and f"--{flag.name} " in text for flag in section)
-    assert all(f"--{flag.name}" in text for flag in settings.WITHOUT_EFFECT)
+    assert all(f"--{flag.name}" in text for flag in flags.WITHOUT_EFFECT)
 
 
 def test_the_scheduler_alone_has_kube_batchs_defaults():
     """Its names, lease and timings; one address for metrics and health unless two are given."""
-    alone = settings.parse([], {"KUBEFLOW_NAMESPACE": "team"}, "scheduler")
+    alone = flags.parse([], {"KUBEFLOW_NAMESPACE": "team"}, "scheduler")
     assert (alone.alone, alone.namespaces, alone.leader_elect) == (True, (), False)
     assert alone.scheduler_names == ("kube-batch", "muster")
     assert (alone.leader_election_id, alone.default_queue) == ("kube-batch", "default")
     timings = (alone.lease_duration, alone.renew_deadline, alone.retry_period)
     assert timings == (15.0, 10.0, 5.0)
     assert (alone.metrics_bind, alone.health_bind, alone.schedule_period) == (":8080", ":8080", 1)
-    moved = settings.parse(["--listen-address=:9000"], {}, "scheduler")
+    moved = flags.parse(["--listen-address=:9000"], {}, "scheduler")
     assert (moved.metrics_bind, moved.health_bind) == (":9000", ":9000")
 
 
 def test_the_scheduler_alone_has_no_flags_of_jobs():
     """Nor of other gang schedulers; its help shows none."""
-    with pytest.raises(settings.FlagError, match="unknown flag --gang-scheduler-name"):
-        settings.parse(["--gang-scheduler-name=volcano"], {}, "scheduler")
-    assert "--enable-scheme" not in settings.usage("scheduler")
-    assert "--priority-class" in settings.usage("scheduler")
+    with pytest.raises(flags.FlagError, match="unknown flag --gang-scheduler-name"):
+        flags.parse(["--gang-scheduler-name=volcano"], {}, "scheduler")
+    assert "--enable-scheme" not in flags.usage("scheduler")
+    assert "--priority-class" in flags.usage("scheduler")

@@ -1,0 +1,466 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Command-line flags as Go programs take them, so that existing Deployments keep their arguments.
+
+`-name` and `--name` are the same; a value follows after `=` or as the next argument; a switch
+takes a value only after `=`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from muster import frameworks
+from muster import gang as gangs
+from muster.api import names
+from muster.runtime.settings import Settings
+
+COMMANDS = {"run": "Run the operator.", "scheduler": "Run the scheduler alone, without jobs."}
+"""The commands that take such flags."""
+
+
+class FlagError(ValueError):
+    """Arguments that cannot be meant; the message names the flag and says what to write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One flag. Without a text and a field it is accepted and has no effect."""
+
+    name: str
+    text: str = ""
+    """For the help; empty: it is listed there among those without effect."""
+    field: str = ""
+    """Of the settings; empty: as the flag is called."""
+    convert: Callable[[str], Any] = str
+    """Raises ValueError with a sentence about the value."""
+    switch: bool = False
+    many: bool = False
+    """May be given several times; the values are collected in order."""
+
+    @property
+    def target(self) -> str:
+        """The field that it sets, if it sets any."""
+        return self.field or (self.name.replace("-", "_") if self.text else "")
+
+
+@dataclass(slots=True)
+class GivenFlags:
+    """What the arguments come to."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    """By field; of a flag that is given twice the last value counts, unless it may be."""
+    flags: dict[str, str] = field(default_factory=dict)
+    """Field -> the flag that set it, with its value, as it stands in error messages."""
+    ignored: list[str] = field(default_factory=list)
+    """Flags without effect, each once."""
+
+
+def parse_flags(
+    arguments: Sequence[str], table: Sequence[Flag], prefixes: Sequence[str] = ()
+) -> GivenFlags:
+    """Return what the arguments say by the table. Raises FlagError.
+
+    Unknown flags that start with one of `prefixes` are accepted and have no effect.
+    """
+    known = {flag.name: flag for flag in table}
+    given = GivenFlags()
+    for name, value in _pairs(arguments, known, prefixes):
+        flag = known.get(name) or Flag(name)
+        if not flag.target:
+            if f"--{name}" not in given.ignored:
+                given.ignored.append(f"--{name}")
+            continue
+        _put(given, flag, value)
+    return given
+
+
+def _put(given: GivenFlags, flag: Flag, value: str) -> None:
+    try:
+        converted = flag.convert(value)
+    except ValueError as error:
+        raise FlagError(f"--{flag.name}={value}: {error}") from None
+    if flag.many:
+        converted = (*given.values.get(flag.target, ()), converted)
+    given.values[flag.target] = converted
+    given.flags[flag.target] = f"--{flag.name}={value}"
+
+
+def _pairs(
+    arguments: Sequence[str], known: Mapping[str, Flag], prefixes: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+    left = list(arguments)
+    switched = ""
+    while left:
+        token = left.pop(0)
+        if not token.startswith("-") or token in ("-", "--"):
+            hint = f"; write {switched}={token}" if switched else ""
+            raise FlagError(f'unexpected argument "{token}"{hint}')
+        name, assigned, value = _split(token)
+        flag = known.get(name)
+        if flag is None and not name.startswith(tuple(prefixes)):
+            raise FlagError(_unknown(name, known))
+        switched = ""
+        follows = bool(left) and not _is_flag(left[0], known, prefixes)
+        if not assigned and (flag.switch if flag else not follows):
+            value, switched = "true", f"--{name}"
+        elif not assigned:
+            if not follows:
+                raise FlagError(f"--{name} needs a value: --{name}=…")
+            value = left.pop(0)
+        yield name, value
+
+
+def _split(token: str) -> tuple[str, bool, str]:
+    name, assigned, value = token.lstrip("-").partition("=")
+    return name, bool(assigned), value
+
+
+def _is_flag(token: str, known: Mapping[str, Flag], prefixes: Sequence[str]) -> bool:
+    name, _, _ = _split(token)
+    return token.startswith("-") and (name in known or name.startswith(tuple(prefixes)))
+
+
+def _unknown(name: str, known: Mapping[str, Flag]) -> str:
+    lower = {flag.lower(): flag for flag in known}
+    near = difflib.get_close_matches(name.lower(), lower, n=1)
+    hint = f"did you mean --{lower[near[0]]}?" if near else "see --help"
+    return f"unknown flag --{name}; {hint}"
+
+
+def boolean(text: str) -> bool:
+    """Read a switch as Go does."""
+    true = text in {"1", "t", "T", "true", "TRUE", "True"}
+    if not true and text not in {"0", "f", "F", "false", "FALSE", "False"}:
+        raise ValueError("write true or false")
+    return true
+
+
+def count(text: str) -> int:
+    """Read an integer of 0 or more."""
+    if not re.fullmatch(r"\d{1,9}", text):
+        raise ValueError("write an integer of 0 or more")
+    return int(text)
+
+
+def positive(text: str) -> int:
+    """Read an integer of 1 or more."""
+    number = count(text) if text.isdecimal() else 0
+    if not number:
+        raise ValueError("write an integer of 1 or more")
+    return number
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    """Return a reader of exactly these."""
+
+    def read(text: str) -> str:
+        if text not in choices:
+            raise ValueError(f"write one of {', '.join(choices)}")
+        return text
+
+    return read
+
+
+_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+_PART = r"(\d+\.?\d*|\.\d+)(ms|us|µs|ns|h|m|s)"
+
+
+def duration(text: str) -> float:
+    """Read a duration as Go writes it, e.g. `1m30s`, `500ms`; the answer is in seconds."""
+    if text == "0":
+        return 0.0
+    if not re.fullmatch(f"({_PART})+", text):
+        raise ValueError("write a duration like 500ms, 1s or 2m")
+    return sum(float(number) * _UNITS[unit] for number, unit in re.findall(_PART, text))
+
+
+def span(text: str) -> float:
+    """Read a duration longer than nothing, in seconds."""
+    seconds = duration(text)
+    if seconds <= 0:
+        raise ValueError("write a duration longer than 0, like 1s")
+    return seconds
+
+
+_ADDRESS = re.compile(r"(\[[0-9a-fA-F:]+\]|[^:\[\]/]*):(?P<port>\d{1,5})")
+
+
+def address(text: str) -> str:
+    """Read `host:port` or `:port`, or `0` for nowhere."""
+    match = _ADDRESS.fullmatch(text)
+    if text not in ("", "0") and (match is None or int(match["port"]) > 65535):
+        raise ValueError("write host:port or :port, or 0 for nowhere")
+    return text or "0"
+
+
+_LOCAL = ("127.0.0.1", "[::1]", "localhost")
+
+
+def local_address(text: str) -> str:
+    """Read a port, or an address of this machine itself, or `0` for nowhere."""
+    found = address(text)
+    if found == "0":
+        return found
+    host, _, port = found.rpartition(":")
+    if host not in ("", *_LOCAL):
+        raise ValueError(f"write an address of this machine itself, like {_LOCAL[0]}:{port}")
+    return f"{host or _LOCAL[0]}:{port}"
+
+
+_LOG_LEVELS = {"debug": 1, "info": 0, "warn": 0, "error": 0, "dpanic": 0, "panic": 0}
+_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def _kind(text: str) -> str:
+    kinds = {kind.lower(): kind for kind in frameworks.FRAMEWORKS}
+    if text.lower() not in kinds:
+        raise ValueError(f"write one of {', '.join(frameworks.FRAMEWORKS)}")
+    return kinds[text.lower()]
+
+
+def _namespaces(text: str) -> str:
+    if text and not all(_DNS_LABEL.fullmatch(part) for part in text.split(",")):
+        raise ValueError("write the name of a namespace")
+    return text
+
+
+def _named(text: str) -> str:
+    if not text:
+        raise ValueError("write a name")
+    return text
+
+
+def _log_level(text: str) -> int:
+    if text.isdecimal():
+        return int(text)
+    if text not in _LOG_LEVELS:
+        raise ValueError(f"write one of {', '.join(_LOG_LEVELS)}, or a number")
+    return _LOG_LEVELS[text]
+
+
+def _monitoring(text: str) -> str:
+    port = count(text)
+    return address(f":{port}" if port else "0")
+
+
+GANG = (
+    Flag("gang-scheduler-name", "who places gangs: " + ", ".join(gangs.BACKENDS)
+         + ", or the name of a scheduler-plugins instance (embedded)", "name"),
+    Flag("gang-scheduling", "the same, as mpi-operator spells it", "scheduling"),
+    Flag("enable-gang-scheduling", "tf-operator's: kube-batch, or with =false none", "enabled",
+         boolean, switch=True),
+    Flag("kube-batch-object", "what holds kube-batch's group: auto, podgroup or pdb (auto)",
+         convert=one_of(*gangs.KUBE_BATCH_OBJECTS)),
+)  # fmt: skip
+SCHEDULER = (
+    Flag("scheduler-name", "pods that name it are placed by the embedded scheduler; repeatable "
+         "(muster and kube-batch)", "scheduler_names", _named, many=True),
+    Flag("scheduler-conf", "policy file of the embedded scheduler"),
+    Flag("schedule-period", "shortest time between two cycles (1s)", convert=span),
+    Flag("default-queue", "queue of groups that name none (default)", convert=_named),
+    Flag("priority-class", "a group's PriorityClass counts (true)", convert=boolean, switch=True),
+    Flag("pending-pods-budget", "unbound pods kept for waiting gangs (500)", convert=count),
+    Flag("member-hold", "how long the place of a lost member is held (2m)", convert=duration),
+    Flag("max-member-hold", "the most that a PodGroup's memberHoldSeconds counts (1h)",
+         convert=duration),
+    Flag("max-schedule-timeout", "the most that scheduleTimeoutSeconds counts (24h)",
+         convert=duration),
+    Flag("node-lost-after", "how long a node may be NotReady until the pods on it count as lost, "
+         "if they do not say themselves by a toleration (1m)", convert=duration),
+    Flag("on-hold-expired", "then: release, restart or keep the gang (restart if the job allows "
+         "restarts, else keep)", convert=one_of("release", "restart", "keep")),
+    Flag("reservation-after", "how long a gang waits until nodes are kept free for it although no "
+         "estimate tells when there will be enough (10m)", convert=duration),
+    Flag("hide-other-namespaces", "jobs of other namespaces are not named in status and events "
+         "(false)", convert=boolean, switch=True),
+    Flag("dry-run-pods", "what admission makes of a job's pods is found by a dry run before they "
+         "are placed (true)", convert=boolean, switch=True),
+    Flag("placement", "create: pods are created on their nodes; bind: they are bound afterwards "
+         "(create)", convert=one_of("create", "bind")),
+)  # fmt: skip
+SCOPE = (
+    Flag("namespace", "handle jobs of this namespace only; repeatable ($KUBEFLOW_NAMESPACE, all)",
+         "namespaces", _namespaces, many=True),
+    Flag("enable-scheme", "handle this kind of job only; repeatable (all)", "kinds", _kind,
+         many=True),
+    Flag("cluster-domain", "DNS domain behind svc in addresses ($CUSTOM_CLUSTER_DOMAIN, none)"),
+    Flag("pytorch-init-container-image", "image of the init container of PyTorchJob workers "
+         "(that of the job's own container)",
+         "pytorch_init_image", _named),
+    Flag("pytorch-init-container-max-tries", "how often it looks for the master (100)",
+         "pytorch_init_tries", positive),
+    Flag("pytorch-init-container-template-file", "file that replaces it, if present",
+         "pytorch_init_template"),
+    Flag("mpi-kubectl-delivery-image", "image of the init container of MPIJob launchers",
+         "mpi_delivery_image", _named),
+)  # fmt: skip
+ADMISSION = (
+    Flag("admission-bind-address", "where to serve the validating webhook, 0 for nowhere (0)",
+         "admission_bind", address),
+    Flag("admission-configuration", "ValidatingWebhookConfiguration that is told its certificate "
+         "(muster)", convert=_named),
+    Flag("admission-certificate-lifetime", "how long a certificate is good; it is renewed after "
+         "two thirds (168h)", "admission_lifetime", span),
+    Flag("admission-cert-file", "certificate that somebody else makes, renews and publishes",
+         "admission_cert"),
+    Flag("admission-key-file", "its key", "admission_key"),
+)  # fmt: skip
+PROCESS = (
+    Flag("kubeconfig", "kubeconfig file ($KUBECONFIG, in the cluster its own account)"),
+    Flag("kubeConfig", "the same", "kubeconfig"),
+    Flag("context", "context of the kubeconfig"),
+    Flag("master", "address of the API server"),
+    Flag("metrics-bind-address", "where to serve /metrics, 0 for nowhere (:8080)", "metrics_bind",
+         address),
+    Flag("listen-address", "the same, as kube-batch spells it", "metrics_bind", address),
+    Flag("monitoring-port", "the same as a port, 0 for nowhere", "metrics_bind", _monitoring),
+    Flag("health-probe-bind-address", "where to serve /healthz and /readyz (:8081)",
+         "health_bind", address),
+    Flag("metrics-secure", "show /metrics over TLS, and only to who may get it (false)",
+         convert=boolean, switch=True),
+    Flag("debug-bind-address", "where to serve /debug/decisions and /debug/snapshot, on this "
+         "machine only, 0 for nowhere (127.0.0.1:8082)", "debug_bind", local_address),
+    Flag("leader-elect", "run as one of several, of which one is active", convert=boolean,
+         switch=True),
+    Flag("leader-election-id", "name of the leader Lease (muster)", convert=_named),
+    Flag("lock-namespace", "namespace of the leader Lease (the operator's own)",
+         convert=_namespaces),
+    Flag("lock-object-namespace", "the same, as kube-batch spells it", "lock_namespace",
+         _namespaces),
+    Flag("leader-elect-lease-duration", "others wait that long for a leader (12s)",
+         "lease_duration", span),
+    Flag("leader-elect-renew-deadline", "a leader that cannot renew stops after (8s)",
+         "renew_deadline", span),
+    Flag("leader-elect-retry-period", "time between two tries (2s)", "retry_period", span),
+    Flag("concurrency", "requests to the API server under way at once (64)", convert=positive),
+    Flag("v", "verbosity of the log (0)", "verbosity", count),
+    Flag("zap-log-level", "the same, as training-operator spells it", "verbosity", _log_level),
+    Flag("version", "print the version", convert=boolean, switch=True),
+)  # fmt: skip
+WITHOUT_EFFECT = (
+    # Muster passes over jobs concurrently and writes in parallel; the number of workers that made
+    # the ancestors fast enough would only slow it down.
+    *(Flag(name) for name in ("controller-threads", "threadiness")),
+    # The API server's priority and fairness limits what a client may ask.
+    *(Flag(name) for name in ("kube-api-qps", "kube-api-burst", "qps", "burst")),
+    *(Flag(name) for name in ("controller-queue-rate-limit", "controller-queue-burst")),
+    *(Flag(name) for name in ("resync-period", "resyc-period", "chaos-level", "gc-interval")),
+    Flag("json-log-format", switch=True),
+    # The flags that every program with klog has.
+    *(Flag(name, switch=True) for name in ("alsologtostderr", "logtostderr", "skip_headers",
+      "skip_log_headers", "one_output", "add_dir_header")),
+    *(Flag(name) for name in ("stderrthreshold", "vmodule", "log_dir", "log_file",
+      "log_file_max_size", "log_backtrace_at")),
+    Flag("zap-devel", switch=True),
+)  # fmt: skip
+SECTIONS = {
+    "Gang scheduler": GANG,
+    "Embedded scheduler": SCHEDULER,
+    "Jobs": SCOPE,
+    "Validating webhook": ADMISSION,
+    "Process": PROCESS,
+}
+OF_JOBS = frozenset({"Gang scheduler", "Jobs"})
+"""Sections that the scheduler alone has no use for."""
+ALONE: Mapping[str, Any] = {
+    "alone": True,
+    "namespaces": (),
+    "scheduler_names": (names.KUBE_BATCH_SCHEDULER, names.MUSTER_SCHEDULER),
+    "leader_election_id": names.KUBE_BATCH_SCHEDULER,
+    "lease_duration": 15.0,
+    "renew_deadline": 10.0,
+    "retry_period": 5.0,
+}
+"""Its defaults, where they are others than the operator's: those of kube-batch."""
+PREFIXES = ("webhook-", "zap-")
+"""Families of flags that are accepted without effect."""
+
+
+def parse(arguments: Sequence[str], environ: Mapping[str, str], command: str = "run") -> Settings:
+    """Return what the arguments of one of COMMANDS come to. Raises FlagError."""
+    table = [flag for section in _sections(command).values() for flag in section]
+    given = parse_flags(arguments, (*table, *WITHOUT_EFFECT), PREFIXES)
+    values: dict[str, Any] = {
+        "cluster_domain": environ.get("CUSTOM_CLUSTER_DOMAIN", ""),
+        "namespaces": (environ.get("KUBEFLOW_NAMESPACE", ""),),
+        "lock_namespace": environ.get("POD_NAMESPACE", ""),
+        "home": environ.get("POD_NAMESPACE", ""),
+    }
+    if command == "scheduler":
+        values |= ALONE
+    values |= given.values
+    values["gang"] = _gang(given)
+    listed = (part for text in values["namespaces"] for part in text.split(",") if part)
+    values["namespaces"] = tuple(dict.fromkeys(listed))
+    for many in ("kinds", "scheduler_names"):
+        if many in values:
+            values[many] = tuple(dict.fromkeys(values[many]))
+    known = {field.name for field in fields(Settings)}
+    if command == "scheduler":
+        # kube-batch has one address.
+        values.setdefault("health_bind", values.get("metrics_bind", ":8080"))
+    settings = Settings(
+        **{key: value for key, value in values.items() if key in known},
+        ignored=tuple(given.ignored),
+    )
+    _check_lease(settings)
+    if settings.metrics_secure and settings.metrics_bind == settings.health_bind != "0":
+        raise FlagError("--metrics-secure needs an address that is not that of the probes")
+    if bool(settings.admission_cert) != bool(settings.admission_key):
+        raise FlagError("--admission-cert-file and --admission-key-file need each other")
+    return settings
+
+
+def _sections(command: str) -> Mapping[str, Sequence[Flag]]:
+    return {k: v for k, v in SECTIONS.items() if command == "run" or k not in OF_JOBS}
+
+
+def _gang(given: GivenFlags) -> str | None:
+    """Return the one value that the three gang flags agree on, None if there is none."""
+    enabled = given.values.get("enabled")
+    values: dict[str, str] = {
+        key: given.values[key] for key in ("name", "scheduling") if key in given.values
+    }
+    if enabled and not values:
+        return gangs.KUBE_BATCH.name
+    if enabled is False:
+        values["enabled"] = gangs.NONE.name
+    meanings = {key: gangs.choose(value) for key, value in values.items()}
+    first = next(iter(values), None)
+    for key, meaning in meanings.items():
+        if first and meaning != meanings[first]:
+            raise _contradiction(given, first, key)
+        if enabled and meaning == gangs.NONE:
+            raise _contradiction(given, "enabled", key)
+    return values[first] if first else None
+
+
+def _contradiction(given: GivenFlags, one: str, other: str) -> FlagError:
+    return FlagError(
+        f"{given.flags[one]} and {given.flags[other]} contradict each other; give one of them"
+    )
+
+
+def _check_lease(settings: Settings) -> None:
+    if not settings.lease_duration > settings.renew_deadline > settings.retry_period:
+        raise FlagError(
+            "--leader-elect-lease-duration must be longer than --leader-elect-renew-deadline, "
+            "and that longer than --leader-elect-retry-period"
+        )
+
+
+def usage(command: str = "run") -> str:
+    """Return the help: every flag with a meaning, then those without."""
+    lines = [f"usage: muster {command} [flags]", "", COMMANDS[command]]
+    for title, section in _sections(command).items():
+        lines += ["", f"{title}:"]
+        lines += [f"  --{flag.name:<38} {flag.text}" for flag in section]
+    accepted = [f"--{flag.name}" for flag in WITHOUT_EFFECT]
+    accepted += [f"--{prefix}*" for prefix in PREFIXES]
+    lines += ["", "Accepted without effect:"]
+    lines += ["  " + ", ".join(accepted[i : i + 4]) for i in range(0, len(accepted), 4)]
+    return "\n".join(lines)
