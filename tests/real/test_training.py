@@ -68,6 +68,7 @@ TRAINING = {
     ),
     "tf-parameter-server": Told({"chief-0": FELL, "evaluator-0": "evaluated"}, "tensorflow"),
     "tf-keras": ranks("worker-0 worker-1", FELL, "tensorflow"),
+    "paddle-servers": ranks(MASTERED, "server [012] of 3: 300 gradients", "paddle"),
     "paddle": ranks("worker-0 worker-1", rf"(?s)the sum of all ranks is 1\n.*{FELL}", "paddle"),
 }
 APART = {"pytorch-elastic", "pytorch-resume"}
@@ -174,6 +175,7 @@ def test_it_trains(
     first = time.time() - since
     wait_succeeded(api, job)
     ended = time.time() - since
+    assert starts(api) == {1}
     for pod, pattern in told.logs.items():
         said = logs(api, f"{name}-{pod}")
         assert re.search(pattern, said), said
@@ -183,6 +185,13 @@ def test_it_trains(
             f"\n{name}: applied {started:.1f} s, first pod {first:.1f} s, "
             f"first line {line:.1f} s, Succeeded {ended:.1f} s"
         )
+
+
+def starts(api: Api) -> set[int]:
+    """Return how often containers were started: no launcher ends because nobody answers yet."""
+    pods = [pod["status"] for pod in api.list("Pod")]
+    assert not [pod for pod in pods if pod["phase"] == "Failed"]
+    return {1 + each["restartCount"] for pod in pods for each in pod["containerStatuses"]}
 
 
 def spoken(text: str) -> float:
