@@ -34,7 +34,11 @@ HOSTILE ?= whole
 # Needs root; what a machine lacks is said, and its tests are skipped.
 REAL = $(BIN)/python -m pytest -m real -n 0 -rs $(PYTEST_ARGS)
 BENCH_ARGS ?=
+# `make trace TRACE=FOLDER TRACE_ARGS=--write` writes docs/trace.md.
+TRACE ?=
+TRACE_ARGS ?=
 MUTANTS_ARGS ?=
+ORACLE_ARGS ?=
 # `make constraints UPGRADE=` adds what is new in pyproject.toml and leaves all other pins alone.
 UPGRADE ?= --upgrade
 CLUSTER ?= muster
@@ -47,9 +51,9 @@ IMAGES ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install controlplane demo test unit nightly mutants faults hostile e2e e2e-real \
-	e2e-real-smoke images check lint format types imports crds crds-fresh bench local-up \
-	local-down constraints clean
+.PHONY: help install controlplane demo test unit nightly mutants oracle faults hostile e2e \
+	e2e-real e2e-real-smoke images check lint format types imports crds crds-fresh bench trace \
+	local-up local-down constraints clean
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -103,8 +107,11 @@ hostile: controlplane ## write all that a hostile tenant may, beside the jobs of
 mutants: install ## plant 40 faults, one by one, and count those that the unit tests catch
 	@$(BIN)/python tests/mutants $(MUTANTS_ARGS)
 
+oracle: install ## count gangs that could be placed and are not: small clusters, planted ones
+	@$(BIN)/python tests/oracle $(ORACLE_ARGS)
+
 e2e: controlplane ## run the tests on a real API server
-	@MUSTER_FAULT_SEEDS=$(FAULT_SAMPLE) $(E2E)
+	@MUSTER_FAULT_SEEDS=$(FAULT_SAMPLE) MUSTER_HOSTILE=sample $(E2E)
 
 images: install ## make container images from Debian and PyPI: training examples and operator
 	@$(BIN)/muster local images $(IMAGES)
@@ -136,6 +143,9 @@ crds-fresh: install
 
 crds: install ## write crds/ from the models
 	$(BIN)/muster crds
+
+trace: install ## replay a public trace of GPU tasks; TRACE=FOLDER holds its files
+	$(BIN)/python tests/bench/trace_replay.py $(TRACE) $(TRACE_ARGS)
 
 bench: controlplane ## measure starting speed against bare loops
 	$(BIN)/python tests/bench $(BENCH_ARGS)

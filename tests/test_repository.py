@@ -43,6 +43,7 @@ TARGETS = {
     "demo",
     "test",
     "mutants",
+    "oracle",
     "e2e",
     "e2e-real",
     "e2e-real-smoke",

@@ -13,7 +13,7 @@ from builders import reference
 from builders_scheduler import make_node, make_pod
 from following import Shown
 from muster import gang
-from muster.allocator import dryrun
+from muster.allocator import cells, dryrun
 from muster.allocator.loop import Loop, LoopSettings
 from muster.allocator.members import GangSettings
 from muster.api import edge
@@ -83,12 +83,12 @@ class Story(Shown):
     def _enqueue(self, _key):
         self._news.set()
 
-    def create(self, *, name="mnist", namespace="team", workers=2, **template):
-        """Show a job whose workers take one CPU each."""
+    def create(self, *, name="mnist", namespace="team", workers=2, age=0, **template):
+        """Show a job whose workers take one CPU each; older ones come first."""
         container = {"name": "tensorflow", "image": "i", "resources": ONE_CPU}
         template = {"spec": {"containers": [container], **template}}
         document = tfjob(name=name, Worker={"replicas": workers, "template": template})
-        created = edge.format_time(time.time())
+        created = edge.format_time(time.time() - age)
         document["metadata"] |= {"namespace": namespace, "generation": 1}
         document["metadata"] |= {"creationTimestamp": created, "uid": f"uid-{namespace}-{name}"}
         return self.put(document)
@@ -110,6 +110,10 @@ class Story(Shown):
     def refusal(self, key=KEY):
         """Return what is told to the job."""
         return self.store.jobs.refusal(self.store.jobs.get(key), time.time())
+
+    def asks(self, namespace):
+        """Return the pods of a namespace that were tried."""
+        return [pod for _, pod in self.server.asked if pod["metadata"]["namespace"] == namespace]
 
     async def until(self, question):
         """Return once the answer is yes; it is asked after every news of the loop."""
@@ -353,6 +357,79 @@ def test_nobody_waits_for_another_ones_webhook():
         answered.set()
         await s.until(s.placements)
         assert set(s.placements().values()) == {"n2"}
+
+    play(story)
+
+
+QUICK = "TFJob/quick/small"
+
+
+async def slowly(answer):
+    """Return what is answered, once no cycle waits for it any more."""
+    await asyncio.sleep(2 * dryrun.AT_ONCE)
+    return answer()
+
+
+def test_nobody_passes_a_gang_whose_answer_takes_its_time():
+    """It keeps its turn, so that a smaller one behind it does not get the room that it needs."""
+
+    async def story(s):
+        answered = asyncio.Event()
+
+        async def slow(pod):
+            await answered.wait()
+            return pod
+
+        s.server.admit = lambda pod: slow(pod) if pod["metadata"]["namespace"] == "team" else pod
+        s.create(workers=8, age=60)
+        s.create(name="small", namespace="quick")
+        await s.cycles(2)
+        assert s.asks("team")
+        assert (s.placements(), s.placements(QUICK)) == ({}, {})
+        assert s.loop.verdict(s.store.jobs.get(KEY)) is None
+        answered.set()
+        await s.until(s.placements)
+        assert len(s.placements()) == 8
+        assert not s.placements(QUICK)
+
+    play(story)
+
+
+def test_a_gang_known_to_another_process_is_tried_as_any_other():
+    """It keeps its turn, and goes where its pods will have to."""
+
+    async def story(s):
+        ssd = with_spec(nodeSelector={"disk": "ssd"})
+        s.server.admit = lambda pod: slowly(lambda: ssd(pod))
+        document = s.create(workers=3)
+        document["status"] = {"gang": {"state": "Waiting", "scheduler": "muster"}}
+        s.put(document)
+        await s.until(s.placements)
+        assert set(s.placements().values()) == {"n2"}
+
+    play(story)
+
+
+def test_turns_are_not_kept_for_ever(monkeypatch):
+    """A namespace with a new template for each answer, none of which is taken, stops nobody."""
+    monkeypatch.setattr(cells, "KEPT", 0.3)
+
+    async def story(s):
+        def deny():
+            number = len(s.server.asked)
+            s.create(name=f"mnist-{number}", workers=8, age=60, priority=number)
+            raise ApiError(403, "Forbidden", 'admission webhook "a" denied the request', None)
+
+        def admit(pod):
+            return slowly(deny) if pod["metadata"]["namespace"] == "team" else pod
+
+        s.server.admit = admit
+        s.create(workers=8, age=60)
+        s.create(name="small", namespace="quick")
+        await s.cycles(2)
+        assert not s.placements(QUICK)
+        await s.until(lambda: s.placements(QUICK))
+        assert len(s.asks("team")) > 2
 
     play(story)
 

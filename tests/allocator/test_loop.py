@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import math
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -14,7 +15,7 @@ from builders import reference
 from builders_scheduler import make_gang, make_node, make_pod
 from following import Shown
 from muster import gang
-from muster.allocator import loop, members, pending, tracker
+from muster.allocator import cells, loop, members, pending, tracker
 from muster.allocator.loop import Loop, LoopSettings
 from muster.allocator.members import GangSettings
 from muster.api import edge
@@ -26,7 +27,7 @@ from muster.frameworks import FRAMEWORKS
 from muster.runtime import health
 from muster.runtime.metrics import Metrics
 from muster.scheduler import cycle, policy
-from muster.scheduler.decision import Decision, Verdict
+from muster.scheduler.decision import Decision, Eviction, Verdict
 from muster.store.store import Callbacks, Store
 from world import tfjob
 
@@ -59,8 +60,14 @@ class Story(Shown):
         self.loop = Loop(
             Silence(), self.store, self._policy, self._settings, Metrics().cycles, self._enqueue
         )
+        self.shown = []
         for name in ("n1", "n2"):
             self.put({"kind": "Node", **make_node(name=name, cpu=2)})
+
+    def put(self, document):
+        """Show an object, and remember it."""
+        self.shown.append(super().put(document))
+        return self.shown[-1]
 
     def _settings(self):
         rules = GangRules(
@@ -246,6 +253,28 @@ def test_a_job_that_changes_while_a_cycle_decides():
     play(story)
 
 
+def test_a_job_that_changes_while_each_cycle_decides(monkeypatch):
+    """It keeps its turn, but not for ever: else its edits would keep everybody else waiting."""
+    monkeypatch.setattr(cells, "KEPT", 0.3)
+
+    async def story(s):
+        oldest, edits = edge.format_time(0.0), []
+
+        def edit():
+            edits.append(time.time())
+            s.create(creationTimestamp=oldest, generation=len(edits) + 1)
+            asyncio.get_running_loop().call_soon(s.meanwhile.append, edit)
+
+        s.meanwhile.append(edit)
+        s.create(creationTimestamp=oldest)
+        s.create(name="low", namespace="other", workers=2)
+        await s.until(lambda: s.placements("TFJob/other/low"))
+        assert not s.placements()
+        assert edits[-1] - edits[0] >= cells.KEPT - 0.1
+
+    play(story)
+
+
 def test_a_job_that_goes_before_its_pods_were_created():
     """Its room goes to the one that waits, and nothing of it is remembered."""
 
@@ -405,6 +434,29 @@ def decided(state, key="team/a", eta=None):
     """Return a decision without placements."""
     verdict = Verdict(state, Reason.NONE, "", "", 1, 0, 0, 1, eta=eta)
     return Decision(key, verdict)
+
+
+def test_nobody_is_told_to_make_room_for_a_gang_that_is_given_nothing_yet():
+    """Neither is anything evicted, nor does the one hear of it that would have been."""
+
+    async def story(s):
+        other = "TFJob/team/other"
+        for name in ("low", "other"):
+            s.create(name=name, workers=1)
+        s.create()
+        await s.until(lambda: s.placements(LOW) and s.placements(other) and s.verdict())
+        goes = Eviction(LOW, "worker", 0, "n1", "preempt")
+        made = [
+            replace(decided(GangPhase.RESERVED, KEY), evictions=(goes,)),
+            decided(GangPhase.RELEASED, LOW),
+            decided(GangPhase.PLACED, other),
+        ]
+        assert s.loop._standing(made, NOW) == tuple(made)
+        s.loop._jobs.untried.add(KEY)
+        assert s.loop._standing(made, NOW) == (made[2],)
+        assert s.loop._next == NOW + cells.KEPT
+
+    play(story)
 
 
 @pytest.mark.parametrize(
@@ -595,6 +647,37 @@ def test_time_alone_makes_a_reservation():
         await s.until(lambda: s.state() == "Waiting")
         await s.until(lambda: s.state() == "Reserved")
         assert time.time() >= s.store.jobs.get(KEY).created + s.patience
+
+    play(story)
+
+
+def test_room_is_kept_for_the_same_gang_after_a_restart():
+    """From the first cycle on: nobody is let in between, and its patience does not begin anew."""
+    small = "TFJob/team/small"
+
+    async def story(s):
+        s.patience = 1.0
+        s.create(name="low", workers=3)
+        await s.until(lambda: s.placements(LOW))
+        for name, node in list(s.placements(LOW).items()):
+            s.worker("low", name, node)
+        s.create()
+        await s.until(lambda: s.state() == "Reserved")
+        s.create(name="small", workers=1)
+        await s.until(lambda: s.verdict(small))
+        after = Story()
+        after.patience = s.patience
+        for document in s.shown:
+            after.put(document)
+        running = asyncio.create_task(after.loop.run())
+        try:
+            await after.until(lambda: after.verdict() and after.verdict(small))
+        finally:
+            running.cancel()
+        assert after.loop.cycles == 1
+        assert (after.state(), after.verdict()) == (s.state(), s.verdict()) != (None, None)
+        assert after.state(small) == "Waiting"
+        assert not after.placements(small)
 
     play(story)
 

@@ -308,18 +308,40 @@ class TestOthers:
         assert not world.settle().names()
         assert world.status["state"] == "Blocked"
 
+    @pytest.mark.parametrize("kind", ["PodGroup", "Workload"])
     @pytest.mark.parametrize("owner", [None, "other"])
-    def test_a_group_that_cannot_be_changed_is_not_adopted(self, owner):
-        """Under such a backend one that is not the job's blocks, whoever it belongs to."""
+    def test_a_group_that_cannot_be_changed_is_not_adopted(self, owner, kind):
+        """Under such a backend one that is not the job's blocks, whoever it belongs to.
+
+        So does what the group would be made of.
+        """
         world = World(tfjob(Worker=1), backend=gang.KUBERNETES)
-        world.objects["PodGroup", "mnist"] = {
+        stranger = {
             **stray("mnist", owner=owner, labels=IDENTITY),
             "apiVersion": "scheduling.k8s.io/v1beta1",
-            "kind": "PodGroup",
+            "kind": kind,
         }
+        world.objects[kind, "mnist"] = stranger
         world.now += 61
         assert not world.settle().names()
         assert world.status["state"] == "Blocked"
+        assert set(world.objects) == {(kind, "mnist")}
+        del world.objects[kind, "mnist"]
+        assert world.settle().names()
+
+    def test_a_group_is_not_made_of_what_an_earlier_job_left(self):
+        """It waits until that has gone, and then has its own."""
+        world = World(tfjob(Worker=1), backend=gang.KUBERNETES)
+        world.objects["Workload", "mnist"] = {
+            **stray("mnist", owner="uid of the old job", labels=IDENTITY),
+            "kind": "Workload",
+        }
+        world.settle()
+        assert set(world.objects) == {("Workload", "mnist")}
+        assert world.status["state"] == "Created"
+        assert world.requeue is not None
+        del world.objects["Workload", "mnist"]
+        assert {kind for kind, _ in world.settle().objects} >= {"Workload", "PodGroup", "Pod"}
 
     def test_what_a_deleted_job_left_is_waited_for(self):
         """A new job of an old name waits for the garbage collector without crying wolf."""

@@ -613,7 +613,10 @@ class TestNative:
         assert policy == {"gang": {"minCount": 3}}
 
     def test_a_new_size_goes_into_the_group_where_it_is(self):
-        """On 1.37, while its pods exist; its priority would still need a new one."""
+        """On 1.37, while its pods exist, and into what it was made of before that.
+
+        Its priority would still need a new one.
+        """
         context = Context(priorities={"high": 1})
         world = World(tfjob(Worker=2), backend=gang.KUBERNETES, context=context).settle()
         uid = world.objects["PodGroup", "mnist"]["metadata"]["uid"]
@@ -624,6 +627,17 @@ class TestNative:
         assert group["spec"]["schedulingPolicy"] == {"gang": {"minCount": 3}}
         assert group["metadata"]["uid"] == uid
         assert not world.reasons().count("PodGroupImmutable")
+        made = [
+            w.doc["spec"]
+            for w in world.writes
+            if isinstance(w, Create) and w.doc["kind"] == "Workload"
+        ]
+        counts = [
+            template["schedulingPolicy"]["gang"]["minCount"]
+            for spec in made
+            for template in spec["podGroupTemplates"]
+        ]
+        assert counts == [2, 3]
 
         world.job["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] = 4
         world.job["spec"]["runPolicy"] = {"schedulingPolicy": {"priorityClass": "high"}}
@@ -633,6 +647,28 @@ class TestNative:
         assert group["spec"]["schedulingPolicy"] == {"gang": {"minCount": 4}}
         assert "priorityClassName" not in group["spec"]
         assert world.reasons().count("PodGroupImmutable") == 1
+
+    def test_successors_of_a_gang_that_goes_whole_wait_until_it_has_gone(self):
+        """Its scheduler would count who is about to go, and let one of them start alone."""
+        world = World(tfjob(Worker=3), backend=gang.KUBERNETES).settle()
+        world.start()
+        for name in world.names():
+            world.pod(name)["spec"]["nodeName"] = "n1"
+        world.settle()
+        first, second, third = world.names()
+        for name in (first, second):
+            world.pod(name)["metadata"]["deletionTimestamp"] = "2023-11-14T22:13:20Z"
+        del world.objects["Pod", first]
+        # One of two that go is replaced at once: the third stands.
+        assert first in world.settle().names()
+        for name in (first, third):
+            world.pod(name)["metadata"]["deletionTimestamp"] = "2023-11-14T22:13:20Z"
+        del world.objects["Pod", first]
+        assert world.settle().names() == [second, third]
+        del world.objects["Pod", second]
+        assert world.settle().names() == [third]
+        del world.objects["Pod", third]
+        assert world.settle().names() == [first, second, third]
 
     def test_a_field_that_the_server_drops_does_not_make_the_group_anew(self):
         """It would go round for ever: the next one lacks the field as well."""

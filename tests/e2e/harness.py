@@ -400,9 +400,14 @@ def own_namespace(cluster: Cluster, prefix: str) -> Iterator[Api]:
     made.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": made.namespace}})
     made.wait("ServiceAccount", lambda found: "default" in found)
     yield made
+    clear(made)
+
+
+def clear(api: Api) -> None:
+    """Delete the jobs and pods of a namespace, and what makes them anew."""
     for kind in (*JOBS, "Job", "Pod", "Service", "PodGroup"):
         try:
-            made.send("DELETE", made.path(kind), {"gracePeriodSeconds": 0})
+            api.send("DELETE", api.path(kind), {"gracePeriodSeconds": 0})
         except Refused as error:
             if error.code != 404:  # nobody serves that kind there
                 raise

@@ -121,6 +121,12 @@ def least(made: Json) -> int:
     return count
 
 
+def planned(api: Api, served: Served) -> int:
+    """Return the same of the template of its Workload."""
+    (template,) = api.get(served.workloads, "mnist")["spec"]["podGroupTemplates"]
+    return least({"spec": template})
+
+
 def test_the_cluster_starts_a_gang_whole_or_not_at_all(
     api: Api, native: Operator, served: Served
 ) -> None:
@@ -173,6 +179,7 @@ def test_a_new_size_reaches_the_group(api: Api, native: Operator, served: Served
     if served.follows:
         after = group(api, served.groups, "mnist", lambda made: least(made) == 3)
         assert not api.events("PodGroupImmutable", "mnist")
+        assert planned(api, served) == 3
     else:
         (told,) = api.wait("Event", lambda _: api.events("PodGroupImmutable", "mnist"))
         assert told["type"] == "Normal"
@@ -184,18 +191,13 @@ def test_a_new_size_reaches_the_group(api: Api, native: Operator, served: Served
     api.patch("TFJob", "mnist", {"spec": {"runPolicy": {"suspend": False}}})
     after = group(api, served.groups, "mnist")
     assert least(after) == 3
-    templates = api.get(served.workloads, "mnist")["spec"]["podGroupTemplates"]
-    assert templates[0]["schedulingPolicy"]["gang"]["minCount"] == 3
+    assert planned(api, served) == 3
     assert native.readiness() == "ok"
 
 
 @pytest.mark.usefixtures("native")
 def test_a_gang_makes_room_as_a_whole(api: Api, served: Served) -> None:
-    """One pod of three would be enough: all go, none of them runs on alone; later all are back.
-
-    Of 1.36 it is not asked that none of their successors has a node in between: its scheduler
-    counts those that are about to go, and may take one for the last member of a whole gang.
-    """
+    """One pod of three would be enough: all go, none of them runs on alone; later all are back."""
     add_nodes(api, {"cpu": "3"})
     low = {"schedulingPolicy": {"priorityClass": "low"}}
     template = {"priorityClassName": "low"}
@@ -213,8 +215,7 @@ def test_a_gang_makes_room_as_a_whole(api: Api, served: Served) -> None:
 
     api.wait("Pod", none_left, what="all three pods gone")
     successors = pods(api, "mnist", 3)
-    if served is NEWER:
-        assert not [pod for pod in successors if "nodeName" in pod["spec"]]
+    assert not [pod for pod in successors if "nodeName" in pod["spec"]]
     job = api.wait_job("mnist", lambda j: verdict(j).get("reason") not in (None, ""))
     assert "Failed" not in [c["type"] for c in job["status"]["conditions"]]
 

@@ -8,10 +8,11 @@ one was to bring about. So two records of it are equal, but for times and memory
 
 from __future__ import annotations
 
+import itertools
 import re
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,8 +45,10 @@ NODES = {
     "probes-1": "500m",
     "tenants-1": "4",
 }
-VOLATILE = frozenset({"uid", "resourceVersion", "since", "eta", "nodeName", "nodeAffinity"})
-"""Fields of pods and statuses that differ from time to time, besides those named for times."""
+VOLATILE = frozenset({"resourceVersion", "since", "eta", "nodeName", "nodeAffinity"})
+"""Fields of pods and statuses that differ from time to time, besides uids and times."""
+LAST = ("JobTerminated", "SuccessfulDeletePodGroup")
+"""What is told of a job behind all else."""
 GENERATED = re.compile(r"(launcher|api-access)-[a-z0-9]{5}$")
 """Ends of names that others than the operator draw."""
 
@@ -96,15 +99,11 @@ class Record:
 
     def differs(self, quiet: Record) -> list[str]:
         """Return in what it is not the same as in quiet, times and memory aside."""
-        found = [] if self.started == quiet.started else [f"{self.started}, not {quiet.started}"]
-        for what in ("statuses", "pods", "told", "kept"):
-            mine, other = getattr(self, what), getattr(quiet, what)
-            found += [
-                f"{what} {name}: {mine.get(name)}, not {other.get(name)}"
-                for name in sorted({*mine, *other})
-                if mine.get(name) != other.get(name)
-            ]
-        return found
+        return [
+            line
+            for what in ("started", "statuses", "pods", "told", "kept")
+            for line in _apart(getattr(self, what), getattr(quiet, what), what)
+        ]
 
     def worse(self, quiet: Record) -> list[str]:
         """Return in what it is not the same as in quiet, took longer, or more memory."""
@@ -157,6 +156,7 @@ class Victim:
         self._end("TFJob", "high")
         self._until("low comes back", lambda: self._runs("low", 2))
         self._end("TFJob", "low")
+        self.api.wait("Event", self._all_told, what="all is told of every job's end")
         self._note()
 
     def probe(self, name: str) -> None:
@@ -164,7 +164,7 @@ class Victim:
         began = time.monotonic()
         small = tfjob(name, workers=1, run="0", resources={"cpu": SMALL})
         self.api.create(_at_home(small, "probes"))
-        self._until("a small job ends", lambda: self._ended(name), 20)
+        self._until("a small job ends", lambda: self._is(name, "Succeeded"), 20)
         self.record.probes.append(time.monotonic() - began)
         self.api.delete("TFJob", name)
 
@@ -177,7 +177,7 @@ class Victim:
         pods = [p for p in self.api.pods(name) if sort not in LAUNCHED or role_of(p) == "launcher"]
         for pod in sorted((p["metadata"]["name"] for p in pods), reverse=True):
             self.api.finish(pod)
-        self._until("a job ends", lambda: self._ended(name))
+        self._until("a job ends", lambda: self._is(name, "Succeeded"))
 
     def _until(self, what: str, done: Callable[[], bool], seconds: float = 60) -> None:
         began = time.monotonic()
@@ -195,16 +195,24 @@ class Victim:
         ]
 
     def _runs(self, name: str, size: int) -> bool:
+        """Say whether the pods run, and the job says so: else it may have ended before it does."""
         pods = [
             found
             for (kind, namespace, _), found in list(self.onlooker.state.items())
             if kind == "Pod" and namespace == self.api.namespace
         ]
-        return sum(phase_of(pod) == "Running" for pod in of_job(pods, name)) == size
+        run = sum(phase_of(pod) == "Running" for pod in of_job(pods, name)) == size
+        return run and self._is(name, "Running")
 
-    def _ended(self, name: str) -> bool:
+    def _is(self, name: str, state: str) -> bool:
         found = next((j for j in self._jobs(name) if j["metadata"]["name"] == name), None)
-        return condition(found, "Succeeded") == "True"
+        return condition(found, state) == "True"
+
+    def _all_told(self, events: dict[str, Json]) -> bool:
+        told = {(e["involvedObject"]["name"], e["reason"]) for e in events.values()}
+        names = (found["metadata"]["name"] for found in self._jobs(""))
+        ends = itertools.product((n for n in names if not n.startswith("probe")), LAST)
+        return all(end in told for end in ends)
 
     def _note(self) -> None:
         for found in self._jobs(""):
@@ -251,8 +259,20 @@ class Victim:
         return value
 
 
+def _apart(mine: Any, other: Any, place: str) -> Iterator[str]:
+    """Yield where one record is not as the other, each place by itself."""
+    if isinstance(mine, dict) and isinstance(other, dict):
+        for key in sorted({*mine, *other}):
+            yield from _apart(mine.get(key), other.get(key), f"{place} {key}")
+    elif isinstance(mine, list) and isinstance(other, list) and len(mine) == len(other):
+        for index, pair in enumerate(zip(mine, other, strict=True)):
+            yield from _apart(*pair, f"{place} {index}")
+    elif mine != other:
+        yield f"{place}: {mine}, not {other}"
+
+
 def _volatile(key: str) -> bool:
-    return key in VOLATILE or key.endswith(("Time", "Timestamp"))
+    return key in VOLATILE or key.endswith(("uid", "Time", "Timestamp"))
 
 
 def _gang(sort: str, prefix: str, class_: str) -> Json:

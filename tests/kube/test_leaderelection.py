@@ -20,9 +20,14 @@ class Leases:
         self.lease = None
         self.version = 0
         self.lease_until = math.inf
+        self.unanswered = 0
+        """So many of the next questions never get an answer."""
 
     async def get(self, _path):
         """Read the lease."""
+        if self.unanswered:
+            self.unanswered -= 1
+            await asyncio.Event().wait()
         if self.lease is None:
             raise ApiError(404, "NotFound", "no lease", None)
         return copy.deepcopy(self.lease)
@@ -68,3 +73,22 @@ def test_a_standby_takes_what_is_given_back_at_once(after, least, most):
     """Long before the next time it would have renewed; from the dead after the lease's time."""
     timings = Timings(duration=2.0, renew=1.8, retry=1.6)
     assert least <= asyncio.run(taken(timings, after)) < most
+
+
+def test_a_request_without_an_answer_costs_neither_the_leader_nor_a_standby_the_lease():
+    """It is given up while there is time for another; so is the last one of a process."""
+
+    async def story():
+        kube, timings = Leases(), Timings(duration=1.0, renew=0.8, retry=0.1)
+        leader = LeaderElector(kube, "system", "muster", "one", timings)
+        kube.unanswered = 1
+        await asyncio.wait_for(leader.acquire(), 2.0)
+        kube.unanswered = 1
+        holding = asyncio.create_task(leader.hold())
+        await asyncio.wait([holding], timeout=1.5)
+        assert not holding.done()
+        holding.cancel()
+        kube.unanswered = 1
+        await asyncio.wait_for(leader.release(), 2.0)
+
+    asyncio.run(story())

@@ -163,6 +163,62 @@ def test_the_container_has_no_power() -> None:
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
+def test_a_leader_stays_under_load_drains_and_slow_starts(overlay: str) -> None:
+    """Whatever speaks of its pods means those of the Deployment; its lease is never queued."""
+    found = {d["kind"]: d for d in documents(MANIFESTS / "overlays" / overlay)}
+    named = {(d["kind"], d["metadata"]["name"]): d for d in documents(MANIFESTS / "base")}
+    spec = found["Deployment"]["spec"]
+    pod = spec["template"]["spec"]
+    (spread,) = pod["topologySpreadConstraints"]
+    assert spec["replicas"] > found["PodDisruptionBudget"]["spec"]["minAvailable"] > 0
+    for selector in (
+        spec["selector"],
+        spread["labelSelector"],
+        found["PodDisruptionBudget"]["spec"]["selector"],
+        found["NetworkPolicy"]["spec"]["podSelector"],
+    ):
+        assert selector["matchLabels"] == spec["template"]["metadata"]["labels"]
+    assert pod["priorityClassName"] == "system-cluster-critical"
+    startup = pod["containers"][0]["startupProbe"]
+    assert startup["httpGet"]["path"] == "/healthz"
+    assert startup["periodSeconds"] * startup["failureThreshold"] >= 600
+
+    lease = named["Role", "muster-leases"]["rules"]
+    assert [rule.get("resourceNames") for rule in lease] == [None, ["muster"]]
+    assert lease[0]["verbs"] == ["create"]
+    flow = found["FlowSchema"]["spec"]
+    assert flow["priorityLevelConfiguration"] == {"name": "leader-election"}
+    (rule,) = flow["rules"]
+    account = {"name": pod["serviceAccountName"], "namespace": "muster-system"}
+    assert rule["subjects"] == [{"kind": "ServiceAccount", "serviceAccount": account}]
+    (asked,) = rule["resourceRules"]
+    assert set(asked["verbs"]) == {verb for rule in lease for verb in rule["verbs"]}
+
+
+def test_users_may_handle_jobs_and_write_no_status() -> None:
+    """Of every kind; `edit` adds to what `view` may, and neither gives anything on."""
+    roles = {
+        d["metadata"]["name"]: d["rules"] for d in load(MANIFESTS / "base" / "userroles.yaml")
+    }
+    kinds = {row.plural for row in FRAMEWORKS.values()} | {"podgroups"}
+    for name, verbs in (
+        ("muster-view", {"get", "list", "watch"}),
+        ("muster-edit", {"create", "delete"}),
+    ):
+        granted = {
+            r for rule in roles[name] if verbs <= set(rule["verbs"]) for r in rule["resources"]
+        }
+        assert kinds <= granted
+        assert {rule["apiGroups"][0] for rule in roles[name]} == {
+            "kubeflow.org",
+            "scheduling.incubator.k8s.io",
+        }
+    writes = {r for rule in roles["muster-edit"] for r in rule["resources"]}
+    assert not [resource for resource in writes if resource.endswith("/status")]
+    assert not {"queues", "queues/status"} & writes
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
 def test_metrics_are_for_who_may_read_them(overlay: str) -> None:
     """The operator may ask who somebody is and what he may; a role of its own lets people in."""
     (deployment,) = load(MANIFESTS / "base" / "deployment.yaml")

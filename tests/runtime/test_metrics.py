@@ -74,6 +74,30 @@ def test_launchers_are_shown_for_as_long_as_they_are_there():
     assert sample not in shown(metrics)
 
 
+def test_objects_that_cannot_be_read_are_counted_for_as_long_as_they_are_there():
+    """By kind, and by nothing that their authors choose."""
+    metrics, found = Metrics(), {"Queue": 2}
+    metrics.unreadable.find = lambda: found
+    assert shown(metrics)['muster_unreadable_objects{kind="Queue"}'] == 2
+    found.clear()
+    assert not [name for name in shown(metrics) if "unreadable" in name]
+
+
+def test_jobs_have_no_series_of_their_own():
+    """However many there are of a namespace; only launchers do, as mpi-operator had it."""
+    metrics = Metrics()
+
+    def tell(*jobs):
+        for name in jobs:
+            document = tfjob(name=name)
+            job = frameworks.load(FRAMEWORKS["TFJob"], document, "")
+            for condition in ("Created", "Running", "Succeeded"):
+                metrics.became(job, FRAMEWORKS["TFJob"], condition)
+        return set(shown(metrics))
+
+    assert tell("one") == tell("two", "three")
+
+
 def test_a_failure_counts_whatever_its_reason():
     """A launcher's batch Job gives its own reason, which tells nothing of the transition."""
     made = mpijobs.world("v2beta1")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import pytest
 
@@ -15,7 +16,7 @@ from muster.kube.client import ApiError, Exactly
 from muster.runtime.metrics import Metrics
 from muster.runtime.reconciler import Reconciler
 from muster.store.store import Store
-from world import tfjob
+from world import World, tfjob
 
 KEY = "TFJob/team/mnist"
 
@@ -165,6 +166,22 @@ def test_the_pods_of_a_job_that_is_gone_are_not_made_anew(story):
     _, writes = story.go(create("one"), STATUS)
     assert writes == []
     assert story.store.jobs.get(KEY) is None
+
+
+def test_what_programs_say_is_not_logged(monkeypatch, caplog):
+    """The last words of a container are for who may read its job, not for the operator's log."""
+    caplog.set_level(logging.DEBUG)
+    world = World(tfjob(Worker=1)).settle()
+    ended = {"terminated": {"exitCode": 3, "reason": "Error", "message": "a password"}}
+    statuses = [{"name": "tensorflow", "state": ended}]
+    world.pod("mnist-worker-0")["status"] = {"phase": "Running", "containerStatuses": statuses}
+    world.step()
+    (told,) = (emit for emit in world.said if "a password" in emit.message)
+    story = Story(monkeypatch)
+    story.go(STATUS, told)
+    assert (told.reason, told.message) in story.said.all
+    assert f"{KEY}: Error: " in caplog.text
+    assert "password" not in caplog.text
 
 
 @pytest.mark.parametrize("code", [403, 409, 422, 500])

@@ -238,6 +238,24 @@ def sights(story):
     return seen, dict(store.own_pods(job)), store.jobs.revision(KEY)
 
 
+def test_a_stranger_under_the_name_of_what_no_watch_shows():
+    """It is kept in mind, whatever labels it has; what a watch shows needs not be."""
+    story = Story(gang.KUBERNETES)
+    strangers = Strangers(None, gang.KUBERNETES.companions)
+    metadata = {
+        "name": "mnist",
+        "namespace": "team",
+        "uid": "u",
+        "labels": {names.OPERATOR_NAME: "x"},
+    }
+    for kind, known in (("Workload", True), ("Service", False)):
+        assert strangers.meet(story.job, kind, {"kind": kind, "metadata": metadata}) is known
+    seen = observe.observe(story.store, strangers, story.job, FRAMEWORKS["TFJob"], 0.0)
+    assert [(view.kind, view.name, view.owner) for view in seen.companions] == [
+        ("Workload", "mnist", None)
+    ]
+
+
 def test_a_pod_that_is_called_as_a_job_of_another_namespace():
     """A kind may hold slashes, and yet the gang is found in the namespace of its pods."""
     story = Story()

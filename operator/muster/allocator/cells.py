@@ -10,7 +10,7 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Container, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeVar
 
@@ -36,6 +36,9 @@ SEARCH: Final = 20.0
 """Seconds after which what has not been looked at one by one is left out as a whole."""
 PAIRS: Final = 8
 """Gangs that are left out because a cycle fails over them together with others."""
+KEPT, GIVEN_UP = 3.0, 30.0
+"""Seconds for which a namespace keeps turns in vain, which is longer than a dry run may take, and
+for which it then keeps none."""
 _R = TypeVar("_R")
 
 
@@ -119,7 +122,7 @@ class Quarantine:
     ) -> float:
         """Leave out those that took long, in vain, for as much longer; return until when."""
         there = {gang.key: gang for gang in inputs}
-        dear = Counter(_namespace(it.input) for it in self._of.values() if it.instead)
+        dear = Counter(namespace_of(it.input.key) for it in self._of.values() if it.instead)
         until = math.inf
         for decision in decisions:
             pause = decision.effort * PAUSE
@@ -128,7 +131,7 @@ class Quarantine:
             if pause >= 1 and decision.verdict.state is GangPhase.WAITING:
                 gang = there[decision.gang]
                 # Of many each rests for longer: it is the namespace that may take so much time.
-                pause = min(pause * (1 + dear[_namespace(gang)]), LONGEST_REST)
+                pause = min(pause * (1 + dear[namespace_of(gang.key)]), LONGEST_REST)
                 least, instead = min(pause, RETRY), replace(gang, refusal=NOT_NOW)
                 self._of[gang.key] = _LeftOut(gang, now + pause, now + least, instead)
                 until = min(until, now + pause)
@@ -146,6 +149,49 @@ class Quarantine:
             self._efforts[decision.gang] = 2 * had
 
 
+class Turns:
+    """Turns of gangs to which nothing may be given yet: nobody passes them, but not for ever.
+
+    It is not known of some what their pods will be, others have changed while it was decided
+    where they go. Who edits a job or makes new ones all the time would keep everybody waiting:
+    from a namespace whose turns have all been in vain they are not kept for a while.
+    """
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}
+        """By namespace: since when each cycle had a turn of it in vain."""
+        self._vain: frozenset[str] = frozenset()
+        """The gangs that had theirs in vain in the last cycle."""
+
+    def pass_by(
+        self, gangs: Sequence[GangInput], untried: Container[str], now: float
+    ) -> list[GangInput]:
+        """Return the gangs, those without their turn that keep it no longer."""
+        over = {n for n, since in self._since.items() if now >= since + KEPT}
+        return [
+            replace(gang, refusal=NOT_NOW)
+            if namespace_of(gang.key) in over and (gang.key in self._vain or gang.key in untried)
+            else gang
+            for gang in gangs
+        ]
+
+    def had(self, vain: Collection[str], now: float) -> float:
+        """Take in which gangs had their turn in vain; return when those behind them are looked at.
+
+        Every cycle without any of a namespace gives it all its time again.
+        """
+        self._vain, spaces = frozenset(vain), set(map(namespace_of, vain))
+        self._since = {
+            space: since
+            for space, since in self._since.items()
+            if (since + KEPT <= now or space in spaces) and now < since + KEPT + GIVEN_UP
+        }
+        for space in spaces:
+            self._since.setdefault(space, now)
+        ends = (since + KEPT for since in self._since.values())
+        return min((end for end in ends if end > now), default=math.inf)
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[_R]):
     """What came out in the end."""
@@ -153,10 +199,6 @@ class Outcome(Generic[_R]):
     result: _R
     culprits: Sequence[tuple[GangInput, Exception]]
     """Those that were left out, and over what."""
-
-
-def _namespace(gang: GangInput) -> str:
-    return namespace_of(gang.key)
 
 
 class Search(Generic[_R]):
@@ -178,7 +220,7 @@ class Search(Generic[_R]):
             await self._attempt(())
             self._ends = time.monotonic() + SEARCH
             # Halves of whole namespaces: what there is no time left for lies beside a culprit.
-            await self._sift(sorted(gangs, key=_namespace), error)
+            await self._sift(sorted(gangs, key=lambda gang: namespace_of(gang.key)), error)
         return Outcome(await self._without_pairs(self._left(gangs)), self._culprits)
 
     def _left(self, gangs: Sequence[GangInput]) -> list[GangInput]:

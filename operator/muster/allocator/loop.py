@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from muster.allocator import binder
 from muster.allocator.binder import Binder
-from muster.allocator.cells import Causes, Quarantine, Search
+from muster.allocator.cells import Causes, Quarantine, Search, Turns
 from muster.allocator.decisionlog import DecisionLog
 from muster.allocator.dryrun import PodTrials
 from muster.allocator.eviction import Evictions, Moves
@@ -100,7 +100,7 @@ class Loop:
         effects = Effects(binder, self._metrics, self._wake)
         causes = Causes(self._metrics.unreadable)
         self.gangs = GangTracker(store.columns, kinds, effects, causes)
-        self._quarantine = Quarantine()
+        self._quarantine, self._turns = Quarantine(), Turns()
         self._evictions = Evictions(self.gangs, store.budgets, self._metrics, self._wake)
         self._pending = PendingPods(self.gangs, self._wake)
         self._moves = Moves()
@@ -191,18 +191,11 @@ class Loop:
             inputs = self.gangs.inputs(settings.gangs, now)
         columns, policy = self._store.columns, self._policy()
         found = self._quarantine.pass_by(inputs, now)
+        found = self._turns.pass_by(found, self._jobs.untried, now)
         seen, snapshot, decisions = await self._decide(found, policy, now)
         self._wake(self._quarantine.rest(inputs, decisions, now))
         held_back = {gang.key for gang in found if gang.refusal is NOT_NOW}
-        # A job that changed while the cycle decided may want other pods by now, of other roles or
-        # sizes: roles and indices of the decision would be read as places that they do not mean.
-        # It is left alone as a whole, as part of a gang is none; its change has triggered a cycle.
-        decisions = tuple(
-            d
-            for d in decisions
-            if d.gang not in held_back
-            and self.gangs.attempt(d.gang, self.gangs.is_as_seen, now, else_=False)
-        )
+        decisions = self._standing([d for d in decisions if d.gang not in held_back], now)
         self._waiting = len(decisions)
         self.queue_status.cycle(snapshot, decisions)
         self._carry_out(decisions, now, seen)
@@ -215,6 +208,24 @@ class Loop:
         self._wake(self._moves.next(decisions, policy, now, looked=looked))
         self._metrics.holds.set(sum(g.admitted and gangs.missing(g) > 0 for g in inputs))
         self._set_alarm()
+
+    def _standing(self, decisions: Sequence[Decision], now: float) -> tuple[Decision, ...]:
+        """Return those decisions that may be carried out.
+
+        A job that changed while the cycle decided may want other pods by now, of other roles or
+        sizes: roles and indices of the decision would be read as places that they do not mean.
+        It is left alone as a whole, as part of a gang is none; its change has triggered a cycle.
+        """
+        untried, is_as_seen = self._jobs.untried, self.gangs.is_as_seen
+        vain = [
+            d
+            for d in decisions
+            if not self.gangs.attempt(d.gang, is_as_seen, now, else_=False) or d.gang in untried
+        ]
+        self._wake(self._turns.had([d.gang for d in vain if _takes_room(d)], now))
+        # Who would have made room for one of these stays where he is.
+        left = {d.gang for d in vain} | {it.gang for d in vain for it in d.evictions}
+        return tuple(d for d in decisions if d.gang not in left)
 
     async def _decide(
         self, inputs: Sequence[GangInput], policy: Policy, now: float
@@ -376,3 +387,9 @@ class Loop:
         facts = self.gangs.facts_then(gang)
         task = None if facts is None else facts.task(role, index)
         return "" if task is None else task[0]
+
+
+def _takes_room(decision: Decision) -> bool:
+    """Say whether others did not get what the gang was to have."""
+    reserved = decision.verdict.state is GangPhase.RESERVED
+    return reserved or bool(decision.placements or decision.evictions)

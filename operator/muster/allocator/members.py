@@ -30,8 +30,6 @@ from muster.gang import standing
 from muster.scheduler.model import Refusal, namespace_of
 from muster.store.store import Store
 
-WAITS: Final = 3.0
-"""Seconds for which a gang waits for a dry run at the most."""
 GIVES_UP: Final = frozenset({"release", "restart"})
 
 
@@ -217,6 +215,9 @@ class JobMembers(_Kind):
         self._lacks: dict[str, tuple[tuple[Version, int], Mapping[str, int]]] = {}
         self.asks: dict[tuple[dryrun.Key, str], Ask] = {}
         """What is to be tried, by key and job, as this cycle has found it."""
+        self.untried: set[str] = set()
+        """The jobs of which it is not known what admission makes of their pods: their templates
+        count as they are written, and nothing is given to them."""
         self._doubts: dict[str, Exception] = {}
         """Why it is not known whether a job is to run."""
 
@@ -224,6 +225,7 @@ class JobMembers(_Kind):
         """Return the keys of the jobs that are to run."""
         found = self._kept(key for key in self._store.jobs.all_keys() if self._wants_pods(key))
         self.asks.clear()
+        self.untried.clear()
         for kept in (self._templates, self._keys, self._lacks, self._doubts):
             for gone in kept.keys() - found:
                 del kept[gone]
@@ -266,8 +268,7 @@ class JobMembers(_Kind):
         until = refusal.until if refusal is not None and refusal.blocks_pods else 0.0
         answers: Mapping[str, Answer] = {}
         if self._store.dry_runs.made:
-            answers, ends = self._answers(job, of, now, may_ask=until <= now)
-            until = max(until, ends)
+            answers = self._answers(job, of, now, may_ask=until <= now)
         # The number comes first: it differs most often, and a job takes long to compare.
         source = (self._store.jobs.revision(key), of, tuple(answers.values()), lost, job)
         entry = self._entry(key, source, lambda: self._read(job, of, lost, answers))
@@ -276,12 +277,12 @@ class JobMembers(_Kind):
 
     def _answers(
         self, job: Job, of: Version, now: float, *, may_ask: bool
-    ) -> tuple[Mapping[str, Answer], float]:
-        """Return what dry runs have shown of the roles, and until when the gang waits for more.
+    ) -> Mapping[str, Answer]:
+        """Return what dry runs have shown of the roles, and note what more is to be tried.
 
         Of roles whose pods are all there nothing is asked; what is known of them stays good.
         """
-        before, found, until = self._templates.get(job.key), dict[str, Answer](), 0.0
+        before, found = self._templates.get(job.key), dict[str, Answer]()
         known = {} if before is None or before.of[:2] != of[:2] else before.answers
         may_ask = may_ask and job.status.state != names.JobState.BLOCKED
         for replica, key in self._keys_of(job, of):
@@ -294,10 +295,9 @@ class JobMembers(_Kind):
                 index = self._lacking(job, of).get(role)
                 if index is not None:
                     self.asks[key, job.key] = Ask(key, job, replica, index)
-                    # One that another process has judged keeps its turn: none passes it meanwhile.
-                    judged = kept is not None or job.status.gang is not None
-                    until = until if judged else now + WAITS
-        return found, until
+                    if kept is None:
+                        self.untried.add(job.key)
+        return found
 
     def _lacking(self, job: Job, of: Version) -> Mapping[str, int]:
         """Return role -> index of its first pod that is not there, of those that lack any."""

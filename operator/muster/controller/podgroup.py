@@ -54,14 +54,22 @@ def writes(scope: Scope) -> Iterator[Action]:
     elif scope.context.missing:
         return
     elif group is None:
-        documents = (*scope.backend.before(scope.job, scope.facts), wanted)
-        # What was refused is not tried again before its time.
-        yield from (Create(document) for document in documents if scope.hindrance is None)
+        yield from _creations(scope, *scope.backend.before(scope.job, scope.facts), wanted)
     elif not group.deleting and not of_another(scope):
         dropped = scope.context.dropped.get(group.kind, frozenset())
         difference = scope.backend.difference(group, wanted, dropped)
         if difference:
             yield from _update(scope, group, difference)
+
+
+def _creations(scope: Scope, *documents: Json) -> Iterator[Create]:
+    """Yield the creation of a group and what stands beside it.
+
+    What was refused is not tried again before its time, nor what another one stands in the way of.
+    """
+    beside = (v for v in scope.observed.companions if v.kind in scope.backend.companions)
+    if scope.hindrance is None and all(map(scope.owns, beside)):
+        yield from map(Create, documents)
 
 
 def _update(scope: Scope, group: GroupView, difference: Json) -> Iterator[Action]:
@@ -72,6 +80,9 @@ def _update(scope: Scope, group: GroupView, difference: Json) -> Iterator[Action
         yield _delete(group)
         return
     if taken:
+        if not is_lent(scope, group):
+            # What is there and says something else is made anew.
+            yield from _creations(scope, *scope.backend.before(scope.job, scope.facts))
         yield _patch(group, taken)
     if fixed and scope.fresh:
         text = "The group cannot change while pods exist; the new value applies after a restart"

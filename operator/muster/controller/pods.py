@@ -13,6 +13,7 @@ from muster.controller.jobpods import PodFate, is_leftover, is_orphan
 from muster.controller.model import Action, Create, Delete, Patch
 from muster.controller.scope import Scope
 from muster.controller.templates import PodBuilder
+from muster.gang import standing
 from muster.gang.base import owner
 
 
@@ -57,7 +58,7 @@ def _adoptable(scope: Scope, view: ObjectView | GroupView) -> bool:
     """Say whether the job may become the owner of an object that has none."""
     if isinstance(view, GroupView) and not podgroup.is_patched(scope, view):
         return False
-    if view.kind in _NEVER_ADOPTED:
+    if view.kind in _NEVER_ADOPTED or view.kind in scope.backend.companions:
         return False
     return is_orphan(scope.job, scope.framework, view)
 
@@ -256,7 +257,21 @@ def end_of_configs(scope: Scope) -> Iterator[Delete]:
 def may_create(scope: Scope) -> bool:
     """Say whether new pods may appear, as far as server, gang scheduler and back-off allow."""
     rested = scope.now >= (policies.restart_due(scope.job) or 0.0)
-    return rested and scope.hindrance is None and podgroup.ready_for_pods(scope)
+    possible = scope.hindrance is None and podgroup.ready_for_pods(scope)
+    return rested and possible and not _goes(scope)
+
+
+def _goes(scope: Scope) -> bool:
+    """Say whether the whole gang is about to go, and its scheduler counts those that do.
+
+    Beside them a successor would be given a node before there are others.
+    """
+    own = scope.roster.own
+    return (
+        scope.backend.counts_ending
+        and any(map(standing.is_ending, own))
+        and not any(standing.has_node(pod) and not pod.deleting for pod in own)
+    )
 
 
 def taken_down(scope: Scope) -> bool:

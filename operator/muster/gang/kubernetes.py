@@ -13,7 +13,7 @@ from muster.gang.model import Field, GangFacts, GroupApi, Link, Permission, Upda
 
 _GROUP = "scheduling.k8s.io"
 _TEMPLATE = "gang"
-_VERBS = ("get", "list", "watch", "create", "delete")
+_VERBS = ("get", "create", "delete")
 MIXED_SCHEDULER_NAMES = "MixedSchedulerNames"
 _GATES = (
     "the feature gates GenericWorkload and, on 1.36, GangScheduling and WorkloadAwarePreemption"
@@ -122,9 +122,10 @@ KUBERNETES = base.GangBackend(
     ),
     permissions=(
         Permission(_GROUP, "workloads", _VERBS),
-        Permission(_GROUP, "podgroups", (*_VERBS, "patch")),
+        Permission(_GROUP, "podgroups", (*_VERBS, "list", "watch", "patch")),
     ),
     pods_first_on_delete=True,
+    counts_ending=True,
     mark=_mark,
     admits=lambda group: group is not None,
     kept=lambda job, pod: _mixed(job) or pod.kind != "Pod" or bool(pod.group),

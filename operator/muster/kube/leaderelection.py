@@ -79,13 +79,18 @@ class LeaderElector:
         # The fence first: a write that is still queued must not leave after the standby has begun.
         self._kube.lease_until = 0.0
         try:
-            lease = await self._kube.get(f"{self._path}/{self._name}")
-            spec = mapping(lease.get("spec"))
-            if spec.get("holderIdentity") == self._identity:
-                lease["spec"] = {**spec, "holderIdentity": "", "leaseDurationSeconds": 1}
-                await self._put(lease)
+            async with self._patience():
+                lease = await self._kube.get(f"{self._path}/{self._name}")
+                spec = mapping(lease.get("spec"))
+                if spec.get("holderIdentity") == self._identity:
+                    lease["spec"] = {**spec, "holderIdentity": "", "leaseDurationSeconds": 1}
+                    await self._put(lease)
         except (ApiError, aiohttp.ClientError, TimeoutError) as error:
             log.warning("the lease was not released: %s", error)
+
+    def _patience(self) -> asyncio.Timeout:
+        """Return the bound of an attempt: one that gets no answer leaves time for another."""
+        return asyncio.timeout(self._timings.renew / 2)
 
     def _pause(self) -> float:
         """Return the seconds to the next look, fewer if the lease runs out before."""
@@ -95,8 +100,9 @@ class LeaderElector:
     async def _attempt(self) -> bool:
         started = time.monotonic()
         try:
-            if not await self._try():
-                return False
+            async with self._patience():
+                if not await self._try():
+                    return False
         except ApiError as error:
             if error.code not in (404, 409):
                 log.warning("lease %s/%s: %s", self._namespace, self._name, error.message)

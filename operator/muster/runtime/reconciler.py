@@ -108,7 +108,7 @@ class Reconciler:
         self._recorder, self._metrics = recorder, metrics
         self._allocator = allocator
         self._retries: dict[str, int] = {}
-        self._strangers = Strangers(kube)
+        self._strangers = Strangers(kube, backend.companions)
         self._unwatched = Companions(kube)
         self.takeover = Takeover(kube, store)
         self._groups = {api.kind for api in backend.apis}.union(backend.companions)

@@ -174,6 +174,8 @@ class Capacity:
         """Payer -> how many terms were looked at to place tasks one by one."""
         self.payers: tuple[str, ...] = ()
         """For whom at present."""
+        self.packed: Counter[str] = Counter()
+        """Payer -> what was done to pack roles together."""
         self.touched: list[IntArray] = []
         self.state = 0
         """Equal numbers, equal room."""

@@ -187,6 +187,12 @@ class Rules:
                 return allowed
         return np.zeros(len(claim.units), np.bool_)
 
+    def barrier(self, gang: GangState, demand: Demand) -> Refusal | None:
+        """Return why so many of these tasks must not be placed, whatever is free."""
+        nothing = np.zeros(len(gang.allocated))
+        amount = sum((tasks.amount(count) for tasks, count in demand), nothing)
+        return self.admissible(gang, amount) or self.affordable(gang, demand)
+
     def feasible(self, shape: Shape) -> Barred:
         """Return where the shape may go at all; the first plugin's reason counts."""
         codes = np.zeros(len(shape.barred), np.int16)

@@ -53,6 +53,9 @@ class Option:
     """Parsed."""
 
 
+QUOTA: Final = Option("quota")
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """What a cycle does, and by which rules."""
@@ -66,7 +69,12 @@ class Policy:
 
     def openers(self, around: Around = unwatched) -> Sequence[Sequence[Opener]]:
         """Return the plugins of each tier, ready to answer for a session."""
-        return [[partial(_open, option, around) for option in tier] for tier in self.tiers]
+        named = {option.name for tier in self.tiers for option in tier}
+        # The API server goes by quotas whatever a file says: for a gang whose pods it refuses
+        # others would be evicted, or kept waiting, over and over.
+        unnamed = () if QUOTA.name in named else ((QUOTA,),)
+        tiers = (*self.tiers, *unnamed)
+        return [[partial(_open, option, around) for option in tier] for tier in tiers]
 
     @property
     def moves(self) -> bool:
@@ -79,7 +87,7 @@ DEFAULT: Final = Policy(
     tiers=(
         # What the API server would refuse need not be tried: quota asks first, and costs
         # nothing where no namespace has one.
-        (Option("priority"), Option("gang"), Option("quota")),
+        (Option("priority"), Option("gang"), QUOTA),
         (Option("drf"), Option("predicates"), Option("proportion"), Option("nodeorder")),
     ),
 )

@@ -227,6 +227,7 @@ class Session:
         nodes = replace(self.snapshot.nodes, used=used, releasing=nothing)
         made = Session(replace(self.snapshot, nodes=nodes, gangs=(gang.spec,)), self._tiers)
         made.room.effort, made.room.payers = self.room.effort, self.room.payers
+        made.room.packed = self.room.packed
         return made
 
     def charge(self, gang: GangState) -> bool:

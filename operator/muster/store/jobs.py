@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
-from muster.api import names
+from muster.api import edge, names, status
 from muster.api.model import Job, Json
 from muster.api.owner import Owner
 from muster.controller.model import Refusal
@@ -36,7 +37,42 @@ class _JobEntry:
 def _entry(framework: Framework, document: Json) -> _JobEntry:
     # Items of a list do not carry what is the same for all.
     given = {"kind": framework.kind, "apiVersion": f"{names.GROUP}/{framework.version}"}
-    return _JobEntry(framework, {**given, **document})
+    lean = {"metadata": _without_history(document["metadata"])}
+    if status.read(document.get("status")).finished:
+        lean["spec"] = _without_templates(framework, document.get("spec"))
+    return _JobEntry(framework, {**given, **document, **lean})
+
+
+def _without_history(metadata: Json) -> Json:
+    """Return what is read of the metadata: who wrote what, and what it was before, nobody does."""
+    kept = {key: value for key, value in metadata.items() if key != "managedFields"}
+    notes = kept.get("annotations")
+    if isinstance(notes, dict) and names.LAST_APPLIED in notes:
+        kept["annotations"] = {k: note for k, note in notes.items() if k != names.LAST_APPLIED}
+    return kept
+
+
+def _without_templates(framework: Framework, spec: Any) -> Any:
+    """Return the spec of a job that is over: its templates only say that they are some.
+
+    No pod is made of them any more, and finished jobs may be many and stay for long.
+    """
+    roles = edge.mapping(spec).get(framework.spec_field)
+    if not isinstance(roles, dict):
+        return spec
+    return {**spec, framework.spec_field: {key: _bare(role) for key, role in roles.items()}}
+
+
+def _bare(role: Any) -> Any:
+    template = edge.mapping(edge.mapping(role).get("template"))
+    containers = edge.sequence(edge.mapping(template.get("spec")).get("containers"))
+    if not containers:
+        return role
+    named = [
+        {key: c[key] for key in ("name", "image") if key in c}
+        for c in map(edge.mapping, containers)
+    ]
+    return {**role, "template": {"spec": {"containers": named}}}
 
 
 class Jobs:

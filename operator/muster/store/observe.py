@@ -35,6 +35,8 @@ def observe(
             if (part.api_version, part.kind) not in ondemand.RESOURCES:
                 name = part.name(job)
                 yield from (v for v in children(part.kind, (name,)) if v.name == name)
+        for kind in store.backend.companions:
+            yield from strangers.children(job, kind, (names.flat(job.name),))
 
     pods = [wanted.name for wanted in templates.wanted_pods(job)]
     roles = [role for role in job.replicas if role.batch] if framework.roles.batch else ()

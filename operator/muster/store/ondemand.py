@@ -11,7 +11,7 @@ import asyncio
 import functools
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, TypeVar
 
 from muster.api import names
@@ -87,19 +87,21 @@ class Companions:
 
 
 class Strangers:
-    """Objects without our labels that creations have met under their names, by job."""
+    """Objects that no watch shows and creations have met under their names, by job.
 
-    def __init__(self, kube: Kube) -> None:
-        self._kube = kube
+    The watches show those with our label, but for these kinds.
+    """
+
+    def __init__(self, kube: Kube, unwatched: Collection[str] = ()) -> None:
+        self._kube, self._unwatched = kube, unwatched
         self._met: dict[str, dict[str, PodView | ObjectView]] = {}
 
     def meet(self, job: Job, path: str, document: Json) -> bool:
         """Remember the object of that path unless the watches show it; return whether it was."""
-        labels = document["metadata"].get("labels") or {}
-        if names.OPERATOR_NAME in labels:
+        kind, labels = document["kind"], document["metadata"].get("labels") or {}
+        if names.OPERATOR_NAME in labels and kind not in self._unwatched:
             self._lose(job.key, path)
             return False
-        kind = document["kind"]
         view = parse.pod(document) if kind == "Pod" else parse.child(kind, document)
         self._met.setdefault(job.key, {})[path] = view
         return True

@@ -26,7 +26,7 @@ def ask(name, hook, gangs, *, together=False, queues=None, claimant=None, order=
     snapshot = make_snapshot(nodes=[make_node(cpu=10)], gangs=[*gangs, waits], queues=queues)
     rules = policy.parse({"tiers": [{"plugins": [{"name": name}]}]})
     session = Session(snapshot, rules.openers())
-    (opened,) = [opener(session) for tier in rules.openers() for opener in tier]
+    opened, *_ = [opener(session) for tier in rules.openers() for opener in tier]
     gang = next(gang for gang in session.gangs if gang.spec.key == waits.key)
     units = np.arange(len(session.victims.gang)) if order is None else np.array(order)
     return getattr(opened, hook)(Claim(gang, session.victims, units, together)).tolist()

@@ -12,11 +12,10 @@ import numpy as np
 
 from muster.api.reasons import Reason
 from muster.scheduler import diagnosis
-from muster.scheduler.actions import reserve
-from muster.scheduler.capacity import Picks
+from muster.scheduler.actions import reserve, search
 from muster.scheduler.diagnosis import Obstacles
 from muster.scheduler.hooks import Demand, Order
-from muster.scheduler.model import PODS, BoolArray, IntArray, Refusal
+from muster.scheduler.model import PODS, BoolArray, Refusal
 from muster.scheduler.session import JobOrder, Session
 from muster.scheduler.state import GangState, PodSetState, QueueState
 
@@ -189,7 +188,7 @@ def _attempt_here(session: Session, gang: GangState) -> tuple[PodSetState, Obsta
         session.room.within = outer
         if failed is None or gang.promised:
             return failed
-    return None if place(session, gang) else failure
+    return None if search.place(session, gang) else failure
 
 
 def _try_all(session: Session, gang: GangState) -> tuple[PodSetState, Obstacles] | None:
@@ -239,7 +238,7 @@ def _extend(session: Session, gang: GangState, *, alone: bool) -> bool:
     tasks = _open(gang)[0]
     count = tasks.left if alone else 1
     # What is too much all at once may be allowed in part.
-    if count > 1 and _barrier(session, gang, [(tasks, count)]) is not None:
+    if count > 1 and session.rules.barrier(gang, [(tasks, count)]) is not None:
         count = 1
     if not _admitted(session, gang, [(tasks, count)]):
         return False
@@ -290,17 +289,10 @@ def _fill(
 
 
 def _admitted(session: Session, gang: GangState, demand: Demand) -> bool:
-    refusal = _barrier(session, gang, demand)
+    refusal = session.rules.barrier(gang, demand)
     if refusal is not None:
         gang.refuse(refusal)
     return refusal is None
-
-
-def _barrier(session: Session, gang: GangState, demand: Demand) -> Refusal | None:
-    """Return why so many of these tasks must not be placed, whatever is free."""
-    amount = sum((tasks.amount(count) for tasks, count in demand), np.zeros(len(session.total)))
-    rules = session.rules
-    return rules.admissible(gang, amount) or rules.affordable(gang, demand)
 
 
 def _short(session: Session, gang: GangState, *, kept: bool = False) -> PodSetState | None:
@@ -442,83 +434,6 @@ def _stores(session: Session, tasks: PodSetState, wanted: int) -> list[tuple[int
     shape, choices = tasks.pod_set.shape, session.room.affinity.stock.choices(tasks.pod_set.shape)
     capacity = session.fit(tasks, future=session.room.releasing).capacity
     return [(shape, reach) for reach in choices if capacity[reach].sum() >= wanted]
-
-
-NODES: Final = 12
-"""With room on more nodes the simple ways find a place, or there are too many to try."""
-STEPS, ALL_STEPS = 500, 2000
-"""How many ways to spread a role are tried for one gang, and for those of a namespace in a
-cycle."""
-
-
-def place(session: Session, gang: GangState) -> bool:
-    """Place what the gang lacks if there is any way to, else nothing; say whether it is placed."""
-    demand = [(tasks, count) for tasks, count in gang.demand() if count]
-    if len(demand) < 2 or any(count > tasks.left for tasks, count in demand):
-        return False
-    key = (__name__, gang.spec.namespace)
-    left = session.memory.setdefault(key, iter(range(ALL_STEPS)))
-    return _spread(session, gang, demand, itertools.islice(left, STEPS))
-
-
-def _spread(session: Session, gang: GangState, demand: Demand, steps: Iterator[int]) -> bool:
-    """Place the first role in every way that leaves room for each of the others, then those."""
-    if not demand:
-        return True
-    (tasks, count), *others = demand
-    room = _capacity(session, tasks)
-    nodes = np.flatnonzero(room)
-    if len(nodes) > NODES or any(_capacity(session, t).sum() < c for t, c in others):
-        return False
-    for split in _splits(count, room[nodes].tolist()):
-        if next(steps, None) is None:
-            return False
-        counts = np.array(split, np.int64)
-        used = counts > 0
-        order = np.repeat(nodes, counts).tolist()
-        if tasks.shape.tied and not _legal(session, tasks, order):
-            continue
-        mark = session.mark()
-        session.place(gang, tasks, Picks(order, nodes[used], counts[used]))
-        if _spread(session, gang, others, steps):
-            return True
-        session.undo(mark)
-    return False
-
-
-def _capacity(session: Session, tasks: PodSetState) -> IntArray:
-    """Return (N,) how many tasks fit where the gang may be placed at present."""
-    capacity = session.fit(tasks).capacity
-    within = session.room.within.get(tasks.pod_set.shape)
-    return capacity if within is None else capacity * within
-
-
-def _splits(count: int, limits: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Yield how many of so many equal tasks each node may get, the fullest first nodes first."""
-    if not limits:
-        if not count:
-            yield ()
-        return
-    if sum(limits) < count:
-        return
-    for first in range(min(count, limits[0]), -1, -1):
-        for rest in _splits(count - first, limits[1:]):
-            yield (first, *rest)
-
-
-def _legal(session: Session, tasks: PodSetState, order: Sequence[int]) -> bool:
-    """Say whether each task, one after the other, suits the pods that are there by then."""
-    affinity, shape, one = session.room.affinity, tasks.pod_set.shape, np.ones(1, np.int64)
-    added = 0
-    for node in order:
-        allowed = affinity.open(shape)
-        if allowed is not None and not allowed[node]:
-            break
-        affinity.add(shape, np.array([node]), one)
-        added += 1
-    for node in order[:added]:
-        affinity.add(shape, np.array([node]), -one)
-    return added == len(order)
 
 
 def backfill(session: Session) -> None:

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How often the allocator misses a gang that could be placed, or places what it must not.
+
+Run as `python tests/oracle [--cases N] [--only TEXT]`; prints one row per kind of case.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(threads, "1")
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from builders_scheduler import make_snapshot  # noqa: E402
+from exhaustive import Case, planted, small  # noqa: E402
+from muster.scheduler import cycle, policy  # noqa: E402
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A kind of case."""
+
+    name: str
+    make: Callable[[int], Case]
+    """Of a seed."""
+    cases: int
+    before: float
+    """What part of those that are possible was missed by the simple ways alone."""
+    aim: float
+    """How much may be missed."""
+
+
+ROWS: Sequence[Row] = (
+    Row("up to 5 nodes, against all ways", small, 10_000, 0.0012, 0.0005),
+    *(
+        Row(f"three roles fill {nodes} nodes", lambda seed, n=nodes: planted(seed, n), 500, *rates)
+        for nodes, rates in ((12, (0.43, 0.01)), (24, (0.64, 0.03)), (48, (0.68, 0.1)))
+    ),
+)
+
+
+def measure(row: Row, cases: int) -> tuple[int, int, int, list[float]]:
+    """Return how many are possible, how many of those were missed, how many were wrong, and ms."""
+    possible = missed = wrong = 0
+    times = []
+    for seed in range(cases):
+        case = row.make(seed)
+        snapshot = make_snapshot(**case.parts)
+        started = time.perf_counter()
+        (decision,) = cycle.schedule(snapshot, policy.DEFAULT)
+        times.append((time.perf_counter() - started) * 1000)
+        possible += case.possible
+        missed += case.possible and not decision.placements
+        wrong += not case.lawful(decision) or (bool(decision.placements) and not case.possible)
+    return possible, missed, wrong, times
+
+
+def main() -> None:
+    """Print the table; the end is bad if anything is wrong, or more is missed than may be."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cases", type=int, default=0, help="of each kind; 0: thousands")
+    parser.add_argument("--only", default="", help="only kinds whose name contains this")
+    options = parser.parse_args()
+    heads = ("possible", "wrong", "missed", "%", "before", "aim", "median ms", "most")
+    print(f"{'gangs that wait alone':32}", *(f"{head:>9}" for head in heads))
+    bad = False
+    for row in ROWS:
+        if options.only not in row.name:
+            continue
+        possible, missed, wrong, times = measure(row, options.cases or row.cases)
+        share = missed / max(possible, 1)
+        bad |= wrong > 0 or share > row.aim
+        print(
+            f"{row.name:32} {possible:9} {wrong:9} {missed:9} {100 * share:9.2f}",
+            f"{100 * row.before:9.2f} {100 * row.aim:9.2f}",
+            f"{sorted(times)[len(times) // 2]:9.1f} {max(times):9.1f}",
+        )
+    sys.exit(bad)
+
+
+if __name__ == "__main__":
+    main()

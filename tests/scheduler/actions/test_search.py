@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gangs of several roles that fit in one way only, which none of the simple ways finds."""
+
+from __future__ import annotations
+
+import pytest
+
+from builders_scheduler import (
+    make_gang,
+    make_node,
+    make_pod,
+    make_queue,
+    make_role,
+    make_template,
+    nodes_of,
+    run,
+)
+from muster.scheduler.actions import search
+
+HOST = "kubernetes.io/hostname"
+SIZES = {"a": (5, 3), "b": (3, 5), "c": (4, 4)}
+"""(cpu, gpu) of each role."""
+FILLS = ("ab", "ac", "bc", "ab", "aab", "bbc", "acc", "ab", "bc", "abc", "ab", "ac", "bb", "aac")
+"""What fills each node."""
+
+
+def nodes(fills=FILLS):
+    """Return nodes that have just so much."""
+    return [
+        make_node(
+            name=f"n{i:02}",
+            labels={HOST: f"n{i:02}"},
+            cpu=sum(SIZES[role][0] for role in fill),
+            gpu=sum(SIZES[role][1] for role in fill),
+        )
+        for i, fill in enumerate(fills)
+    ]
+
+
+def roles(fills=FILLS, *, more=0, **fields):
+    """Return the roles that fill the nodes, and so many workers more."""
+    counts = {role: "".join(fills).count(role) for role in SIZES}
+    counts["a"] += more
+    return [
+        make_role(
+            role=role,
+            replicas=counts[role],
+            template=make_template(cpu=cpu, gpu=gpu, labels={"role": role}, **fields),
+        )
+        for role, (cpu, gpu) in SIZES.items()
+    ]
+
+
+def found(gang, **parts):
+    """Return node -> the roles that it got."""
+    got = {}
+    for task, node in nodes_of(run(nodes=nodes(), gangs=[gang], **parts)[gang.key]).items():
+        got.setdefault(node, []).append(task[0])
+    return {node: "".join(sorted(each)) for node, each in got.items()}
+
+
+def test_what_fills_the_cluster_to_the_last_is_found():
+    """Each node gets what fills it."""
+    got = found(make_gang(roles=roles()))
+    used = {n: [sum(SIZES[r][k] for r in got[n]) for k in (0, 1)] for n in got}
+    wanted = [[sum(SIZES[r][k] for r in fill) for k in (0, 1)] for fill in FILLS]
+    assert [used[f"n{i:02}"] for i in range(len(FILLS))] == wanted
+
+
+def test_one_too_many_starts_nothing_unless_it_is_spare():
+    """All or nothing, but for what the minimum does not need."""
+    decision = run(nodes=nodes(), gangs=[make_gang(roles=roles(more=1))])["team/a"]
+    assert not decision.placements
+    assert decision.verdict.reason == "ExceedsCluster"
+    least = len("".join(FILLS))
+    assert sum(map(len, found(make_gang(roles=roles(more=3), min_member=least)).values())) == least
+
+
+def test_who_pays_for_too_much_does_not_get_it():
+    """What the queue may have holds here, too."""
+    queue = make_queue(gpu=sum(SIZES[r][1] for r in "".join(FILLS)) - 1)
+    assert not found(make_gang(roles=roles()), queues=[queue])
+
+
+def test_tasks_that_keep_apart_from_their_like():
+    """One of a role for a node, and never beside those that mind them."""
+    apart = {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": HOST, "labelSelector": {"matchLabels": {"role": "b"}}}
+        ]
+    }
+    chosen = roles()
+    chosen[1] = make_role(
+        role="b",
+        replicas=10,
+        template=make_template(
+            cpu=1, gpu=1, labels={"role": "b"}, affinity={"podAntiAffinity": apart}
+        ),
+    )
+    got = found(make_gang(roles=chosen))
+    assert sorted(each.count("b") for each in got.values())[-10:] == [1] * 10
+    assert "".join(got.values()).count("a") == chosen[0].waiting.stop
+
+
+def test_ports_that_meet_are_on_different_nodes():
+    """A port is there once."""
+    port = [{"containerPort": 80, "hostPort": 80}]
+    kinds = [
+        make_role(role=role, replicas=7, template=make_template(cpu=cpu, gpu=1, ports=port))
+        for role, cpu in (("a", 5), ("b", 8))
+    ]
+    got = found(make_gang(roles=kinds))
+    assert sorted(got.values()) == ["a"] * 7 + ["b"] * 7
+
+
+def test_only_what_is_free_is_filled():
+    """What others hold is theirs."""
+    pod = make_pod(node="n00", cpu=1)
+    assert not found(make_gang(roles=roles()), pods=[pod])
+
+
+@pytest.mark.parametrize("limit", ["WORK", "ALL_WORK", "CYCLE_WORK"])
+def test_no_more_is_looked_at_than_may_be(monkeypatch, limit):
+    """For one gang, for those of a namespace, and for all: the others of it find nothing."""
+    monkeypatch.setattr(search, limit, 100)
+    assert not found(make_gang(roles=roles()))
+    monkeypatch.setattr(search, limit, 1_000_000)
+    assert found(make_gang(roles=roles()))
+
+
+def test_tasks_that_are_alike_stand_for_each_other():
+    """Two roles of one size are one to the search, and each gets its own."""
+    split = [
+        make_role(role=name, replicas=count, cpu=SIZES[size][0], gpu=SIZES[size][1])
+        for name, size, count in (("x", "a", 8), ("y", "a", 4), ("b", "b", 12), ("c", "c", 9))
+    ]
+    assert [role.waiting.stop for role in roles()] == [12, 12, 9]
+    got = found(make_gang(roles=split))
+    names = "".join(got.values())
+    assert {name: names.count(name) for name in "xybc"} == {"x": 8, "y": 4, "b": 12, "c": 9}

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""fragmentation places a task where it leaves the fewest devices without use, to the digit."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from builders_scheduler import make_gang, make_node, make_role, make_snapshot, nodes_of, run
+from muster.scheduler import policy
+from muster.scheduler.plugins.fragmentation import workload
+from muster.scheduler.session import Session
+
+
+def rules(weight="1"):
+    """Return a policy in which fragmentation alone scores."""
+    option = {"name": "fragmentation", "arguments": {"fragmentation.weight": weight}}
+    return policy.parse({"tiers": [{"plugins": [{"name": "gang"}, option]}]})
+
+
+def ranks(*, nodes, gangs, weight="1"):
+    """Return the rank of each node for the next task of the first gang."""
+    session = Session(make_snapshot(nodes=nodes, gangs=gangs), rules(weight).openers())
+    return session.fit(session.gangs[0].tasks[0]).rank.tolist()
+
+
+def gang(key, *, replicas=1, **amounts):
+    """Return a gang of one role."""
+    return make_gang(key=f"team/{key}", roles=[make_role(replicas=replicas, **amounts)])
+
+
+def test_the_formula():
+    """Half of the tasks want two devices, half one: of one that is left half is of no use.
+
+    n1 has two free, n2 has three. On n1 one of two goes and one is left: 2 * 0 useless before,
+    1 * 1/2 after. On n2 two are left of three: 3 * 0 before, 2 * 0 after.
+    """
+    nodes = [make_node(name="n1", gpu=2), make_node(name="n2", gpu=3)]
+    both = [gang("a", gpu=1), gang("b", gpu=2)]
+    assert ranks(nodes=nodes, gangs=both) == [-50, 0]
+    assert ranks(nodes=nodes, gangs=both, weight="3") == [-150, 0]
+
+
+def test_what_is_of_no_use_anyway_goes_first():
+    """A node without enough cpu for the larger tasks is where the smaller ones belong."""
+    nodes = [make_node(name="n1", gpu=4), make_node(name="n2", gpu=4, cpu=2)]
+    mixed = [gang("a", gpu=1, cpu=1), gang("b", replicas=3, gpu=1, cpu=4)]
+    # On n2 three quarters of each device were useless before, and one device less is so now.
+    assert ranks(nodes=nodes, gangs=mixed) == [0, 75]
+
+
+def test_tasks_without_devices_keep_away_from_them():
+    """A task of cpu alone goes where it takes none from the devices."""
+    nodes = [make_node(name="n1", gpu=2, cpu=4), make_node(name="n2", gpu=2, cpu=8)]
+    mixed = [gang("a", cpu=2), gang("b", gpu=1, cpu=4)]
+    assert ranks(nodes=nodes, gangs=mixed) == [-100, 0]
+    assert ranks(nodes=[make_node(), make_node(name="n2")], gangs=[gang("a", cpu=2)]) == [0, 0]
+
+
+def test_who_runs_counts_as_well_as_who_waits():
+    """The tasks of a cluster are those of all its gangs, by how many they are."""
+    held = [(i, "n1") for i in range(3)]
+    running = make_gang(key="team/run", roles=[make_role(gpu=2, cpu=1, held=held)])
+    snapshot = make_snapshot(gangs=[running, gang("a", gpu=1)], nodes=[make_node(gpu=8)])
+    known = workload(snapshot)
+    column = snapshot.resources.index("nvidia.com/gpu")
+    assert known.devices.tolist() == [column]
+    assert known.classes[:, column].tolist() == [2000, 1000]
+    assert known.shares.tolist() == [0.75, 0.25]
+    free = np.zeros((1, len(snapshot.resources)), np.int64)
+    free[0, :] = 1000
+    # One device and one cpu: too little for those that want two devices.
+    assert known.useless(free).tolist() == [750]
+
+
+def test_a_large_gang_still_fits():
+    """Small tasks go together into the node that is broken into already."""
+    nodes = [make_node(name=f"n{i}", gpu=8) for i in (1, 2)]
+    waiting = [gang("a", replicas=4, gpu=1, cpu=1), gang("b", gpu=8, cpu=1)]
+    decisions = run(nodes=nodes, gangs=waiting, with_policy=rules())
+    assert len(set(nodes_of(decisions["team/a"]).values())) == 1
+    assert decisions["team/b"].placements

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several kinds of tasks together on nodes, as numbers."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from muster.scheduler import packing
+from muster.scheduler.packing import Puzzle, solve
+
+PLENTY = 10**6
+
+
+def puzzle(free, requests, wanted, *, limits=None, meets=None, spare=0):
+    """Return a puzzle; unless said otherwise a node takes as many as fit, of all kinds."""
+    kinds = len(requests)
+    most = np.full((len(free), kinds), 999) if limits is None else np.array(limits)
+    apart = np.zeros((kinds, kinds), np.bool_) if meets is None else np.array(meets)
+    return Puzzle(np.array(free), np.array(requests), np.array(wanted), most, apart, spare)
+
+
+def check(given, counts):
+    """Assert that these are lawful."""
+    assert (counts @ given.requests <= given.free).all()
+    assert (counts <= given.limits).all()
+    assert counts.sum() >= given.wanted.sum() - given.spare
+    assert (counts.sum(axis=0) <= given.wanted).all()
+    for one, other in itertools.product(range(len(given.wanted)), repeat=2):
+        assert not (given.meets[one, other] & (counts[:, one] > 0) & (counts[:, other] > 0)).any()
+
+
+@pytest.mark.parametrize(
+    ("given", "possible"),
+    [
+        (puzzle([[5], [4]], [[3], [2]], [2, 1]), True),
+        (puzzle([[5], [4]], [[3], [2]], [2, 2]), False),
+        (puzzle([[5], [4]], [[3], [2]], [2, 2], spare=1), True),
+        (puzzle([[9]], [[1], [1]], [2, 2], limits=[[1, 9]]), False),
+        (puzzle([[9]], [[1], [1]], [1, 1], meets=[[False, True], [True, False]]), False),
+        (puzzle([[9], [9]], [[1], [1]], [1, 1], meets=[[False, True], [True, False]]), True),
+        (puzzle([[7, 1], [2, 3], [3, 2]], [[2, 0], [1, 1], [1, 2]], [4, 2, 2]), True),
+        (puzzle([[7, 1], [3, 3], [2, 2]], [[2, 0], [1, 1], [1, 2]], [4, 2, 2]), False),
+        (puzzle([[6]] * 40, [[2], [3]], [60, 40]), True),
+        (puzzle([[6]] * 40, [[2], [4]], [41, 40]), False),
+    ],
+)
+def test_places_all_or_nothing(given, possible):
+    """As much as is wanted of each kind, wherever that is possible."""
+    found = solve(given, PLENTY)
+    assert (found.counts is not None) is possible
+    if found.counts is not None:
+        check(given, found.counts)
+
+
+def test_against_all_ways():
+    """Three kinds on three nodes: it finds a way exactly if there is one."""
+    dice = np.random.default_rng(1)
+    outcomes = set()
+    for _ in range(300):
+        free, requests = dice.integers(0, 7, (3, 2)), dice.integers(0, 4, (3, 2))
+        requests[~requests.any(axis=1), 0] = 1
+        meets = dice.random((3, 3)) < 0.1
+        np.fill_diagonal(meets, val=False)
+        given = puzzle(
+            free,
+            requests,
+            dice.integers(1, 4, 3),
+            limits=dice.integers(0, 4, (3, 3)),
+            meets=meets | meets.T,
+            spare=int(dice.integers(0, 2)),
+        )
+        found = solve(given, PLENTY).counts
+        assert (found is not None) is possible_at_all(given)
+        outcomes.add(found is not None)
+        if found is not None:
+            check(given, found)
+    assert outcomes == {True, False}
+
+
+def possible_at_all(given):
+    """Say whether any way to fill the nodes places enough."""
+    fills = [
+        [
+            np.array(fill)
+            for fill in itertools.product(*(range(n + 1) for n in limits))
+            if (np.array(fill) @ given.requests <= free).all()
+            and not (given.meets & (np.outer(fill, fill) > 0)).any()
+        ]
+        for free, limits in zip(given.free, given.limits.tolist(), strict=True)
+    ]
+    sums = {(0,) * len(given.wanted)}
+    for node in fills:
+        sums = {tuple(np.minimum(np.add(s, f), given.wanted).tolist()) for s in sums for f in node}
+    return any(sum(s) >= given.wanted.sum() - given.spare for s in sums)
+
+
+def test_does_no_more_than_it_may():
+    """And says what it did; more finds what less did not."""
+    dice = np.random.default_rng(3)
+    requests = np.array([[2, 7], [3, 5], [5, 4], [7, 1]])
+    held = dice.integers(0, 4, (30, 4))
+    given = puzzle(held @ requests, requests, held.sum(axis=0))
+    little = solve(given, 30 * packing.STAGE)
+    assert little.counts is None
+    assert little.work <= 31 * packing.STAGE + packing.GRID
+    enough = solve(given, PLENTY)
+    assert enough.counts is not None
+    assert 30 * packing.STAGE < enough.work <= PLENTY
+    assert solve(given, 10).counts is None
+
+
+def test_a_node_with_more_ways_than_are_looked_at():
+    """Some of them are, evenly spread."""
+    given = puzzle([[1000]] * 2, [[1], [2], [3], [5]], [100, 100, 100, 200])
+    found = solve(given, 10 * PLENTY)
+    assert found.counts is not None
+    check(given, found.counts)
+
+
+def test_counts_that_name_too_many_states():
+    """Are left alone."""
+    assert solve(puzzle([[9]], [[1]] * 8, [10**8] * 8), PLENTY).counts is None
+
+
+def test_the_same_is_worked_out_once():
+    """A puzzle is known by what is in it."""
+    one, same, other = (puzzle([[5]], [[2]], [wanted]) for wanted in (2, 2, 3))
+    assert solve(one, PLENTY) is solve(same, PLENTY)
+    assert one == same != other
+    assert one != "puzzle"
+    assert solve(other, PLENTY).counts is None

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is kept of jobs: what is read of them, and of those that are over hardly more than that."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+
+import flights
+from muster.api import names
+from muster.frameworks import FRAMEWORKS
+from muster.store.jobs import Jobs
+from world import World, tfjob
+
+LONG = "x" * 50_000
+ENDED = {"conditions": [{"type": "Succeeded", "status": "True"}], "state": "Succeeded"}
+
+
+def kept(document):
+    """Return what is kept of a job."""
+    kind, metadata = document["kind"], document["metadata"]
+    jobs = Jobs({kind: FRAMEWORKS[kind]}, lambda _key: None, lambda: None)
+    before = copy.deepcopy(document)
+    jobs.show(kind, document, False)
+    assert document == before
+    return jobs.find(f"{kind}/{metadata['namespace']}/{metadata['name']}")
+
+
+def wordy(**fields):
+    """Return a job with much in it, as the API server shows it."""
+    job = tfjob(Worker=2)
+    (role,) = job["spec"]["tfReplicaSpecs"].values()
+    (container,) = role["template"]["spec"]["containers"]
+    container["env"] = [{"name": "LONG", "value": LONG}]
+    role["template"]["metadata"] = {"annotations": {"long": LONG}}
+    job["metadata"] |= {
+        "namespace": "team",
+        "uid": "job-uid",
+        "annotations": {names.LAST_APPLIED: LONG, "own": "yes"},
+        "managedFields": [{"manager": LONG}],
+    }
+    return {**job, **fields}
+
+
+def test_what_nobody_reads_is_not_kept():
+    """Who wrote which field, and what kubectl remembers of the last time."""
+    job = wordy()
+    found = kept(job)
+    assert found["spec"] == job["spec"]
+    assert found["metadata"]["annotations"] == {"own": "yes"}
+    assert "managedFields" not in found["metadata"]
+
+
+def test_a_job_that_is_over_is_kept_small():
+    """No pod is made of its templates any more."""
+    job = wordy(status=ENDED)
+    found = kept(job)
+    assert found["status"] == ENDED
+    assert len(json.dumps(found)) < 1500
+    assert not World(found).settle().job["status"].get("reason")
+
+
+@pytest.mark.parametrize(
+    "spec", [None, 5, {"tfReplicaSpecs": [1]}, {"tfReplicaSpecs": {"Worker": 1}}]
+)
+def test_a_job_that_is_over_may_be_garbage(spec):
+    """It is kept as it is."""
+    assert kept(wordy(status=ENDED, spec=spec))["spec"] == spec
+
+
+@pytest.mark.parametrize("policy", ["All", "Running", "None"])
+@pytest.mark.parametrize("name", flights.NAMES)
+def test_what_is_kept_of_a_job_that_is_over_is_all_that_is_needed(name, policy):
+    """To clean up after it, and to let it go in time."""
+    job, others = flights.read(name)
+    job["spec"]["runPolicy"] = {"cleanPodPolicy": policy, "ttlSecondsAfterFinished": 60}
+    whole = World(job).settle()
+    whole.objects = {(o["kind"], o["metadata"]["name"]): o for o in others}
+    whole.job["status"] |= {**ENDED, "completionTime": "2023-11-14T22:13:20Z"}
+    part = copy.copy(whole)
+    part.job = kept(whole.job)
+    assert part.job["spec"] != whole.job["spec"]
+    for seconds in (0, 3600):
+        whole.now = part.now = whole.now + seconds
+        assert whole.decide() == part.decide() != []
