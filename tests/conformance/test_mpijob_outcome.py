@@ -100,6 +100,23 @@ def test_l7_v7_the_message_of_an_eviction(version):
     assert made.names("Job") == []
 
 
+@pytest.mark.parametrize("version", ["v1", "v2beta1"])
+def test_a_worker_that_its_node_refused_was_not_thrown_out(version):
+    """It never ran, and is replaced; kubelet gives the same reason for both."""
+    made = world(version)
+    if version == "v2beta1":
+        made.launch()
+    made.start()
+    made.end("mnist-worker-1", None, reason="Evicted")
+    refused = made.pod("mnist-worker-1")
+    refused["status"]["message"] = "Pod was rejected: The node had condition: [MemoryPressure]. "
+    made.settle()
+    made.start()
+    made.settle()
+    assert made.pod("mnist-worker-1")["metadata"]["uid"] != refused["metadata"]["uid"]
+    assert made.conditions == ["Created T", "Running T"]
+
+
 TEXTS = {
     "v1": (
         "MPIJob mnist is created.",

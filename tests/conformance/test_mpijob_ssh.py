@@ -49,10 +49,10 @@ def test_all_that_it_creates():
 
 
 def test_what_pods_need_is_there_before_them():
-    """In the order in which it is created."""
+    """In the order in which it is created: the launcher is last, as the workers are to answer."""
     made = world("v2beta1")
     kinds = [write.doc["kind"] for write in made.writes if hasattr(write, "doc")]
-    assert kinds == ["Service", "ConfigMap", "Secret", "Job", "Pod", "Pod"]
+    assert kinds == ["Service", "ConfigMap", "Secret", "Pod", "Pod", "Job"]
 
 
 @pytest.mark.parametrize("doubles", [False, True])

@@ -422,14 +422,28 @@ class TestExitCodes:
         world = World(tfjob(policy={"backoffLimit": 0}, Worker=2)).settle()
         world.start()
         world.settle()
-        told = "OutOfcpu OutOfmemory OutOfpods OutOfnvidia.com/gpu NodeAffinity"
-        for reason in (*told.split(), "UnexpectedAdmissionError"):
+        told = "OutOfcpu OutOfmemory OutOfpods OutOfnvidia.com/gpu NodeAffinity NodePorts NodeName"
+        told += " TaintToleration NodeShutdown TopologyAffinityError InvalidNodeInfo"
+        told += " VolumeAttachmentLimitExceeded UnexpectedAdmissionError"
+        for reason in told.split():
             world.end("mnist-worker-1", None, reason=reason)
             old = world.pod("mnist-worker-1")["metadata"]["uid"]
             world.settle()
             assert world.pod("mnist-worker-1")["metadata"]["uid"] != old
         assert world.conditions == ["Created T", "Running T"]
         assert world.status["replicaStatuses"]["Worker"] == {"active": 1}
+
+    @pytest.mark.parametrize("begins", ["Pod was rejected: ", "Pod "])
+    def test_a_pod_that_a_node_under_pressure_refused_never_ran(self, begins):
+        """It says Evicted, as of one that ran; kubelets of all times say the condition beside."""
+        world = World(tfjob(Worker=2)).settle()
+        world.start("mnist-worker-0")
+        world.end("mnist-worker-1", None, reason="Evicted")
+        refused = world.pod("mnist-worker-1")
+        refused["status"]["message"] = f"{begins}The node had condition: [DiskPressure]. "
+        world.settle()
+        assert world.pod("mnist-worker-1")["metadata"]["uid"] != refused["metadata"]["uid"]
+        assert world.conditions == ["Created T", "Running T"]
 
     @pytest.mark.parametrize("policy", ["Never", "OnFailure", "ExitCode"])
     def test_a_deleted_worker_is_replaced_and_nothing_fails(self, policy):

@@ -207,12 +207,26 @@ class Event(StrEnum):
 
 
 LOST_RACES: Final = frozenset(
-    {"OutOfcpu", "OutOfmemory", "OutOfpods", "NodeAffinity", "UnexpectedAdmissionError"}
+    {
+        "InvalidNodeInfo",
+        "NodeAffinity",
+        "NodeName",
+        "NodePorts",
+        "NodeShutdown",
+        "TaintToleration",
+        "TopologyAffinityError",
+        "UnexpectedAdmissionError",
+        "VolumeAttachmentLimitExceeded",
+    }
 )
-"""`status.reason` of a pod that the kubelet refused: replaced, and no restart of the job."""
+"""`status.reason` of a pod that the kubelet refused and another node, or the same one later, may
+take: replaced, and no restart of the job. So are those whose reason starts with OUT_OF."""
+OUT_OF: Final = "OutOf"
 
 EVICTED: Final = "Evicted"
-"""`status.reason` of a pod that its node threw out."""
+"""`status.reason` of a pod that its node threw out, or refused as it is UNDER_PRESSURE."""
+UNDER_PRESSURE: Final = "The node had condition: "
+"""Is in `status.message` of a pod that never ran."""
 
 _DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _DNS_1035_TEXT: Final = (

@@ -401,7 +401,7 @@ def _steps(scope: Scope, counted: Mapping[str, ReplicaStatus]) -> tuple[Outcome,
     kept = {m.replica.type for m in scope.roster.having(PodFate.STAYS, PodFate.PERMANENT)
             if m.pod.phase == "Failed"}  # fmt: skip
     excused = frozenset(counted) - kept
-    pods = tuple(member.pod for member in members)
+    pods = tuple(member.pod for member in members if member.fate is not PodFate.LOST)
     return tuple(scope.framework.life.outcome(scope.job, Progress(counted, pods, excused)))
 
 

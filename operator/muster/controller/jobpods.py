@@ -338,5 +338,7 @@ def _fate_of_failure(pod: PodView, replica: Replica, framework: Framework) -> Po
 
 def refused(pod: PodView) -> bool:
     """Say whether the kubelet turned the pod away: a lost race, not a failure of the job."""
-    out_of_something = pod.reason.startswith("OutOf")
-    return pod.phase == "Failed" and (out_of_something or pod.reason in names.LOST_RACES)
+    if pod.phase != "Failed":
+        return False
+    pressed = pod.reason == names.EVICTED and names.UNDER_PRESSURE in pod.message
+    return pressed or pod.reason.startswith(names.OUT_OF) or pod.reason in names.LOST_RACES

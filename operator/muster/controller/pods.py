@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from muster.api import names
-from muster.api.model import GroupView, Json, ObjectView, PodView, Replica
+from muster.api.model import GroupView, Json, ObjectView, PodView
 from muster.controller import dependents, gangstatus, podgroup, policies, templates
 from muster.controller.jobpods import PodFate, is_leftover, is_orphan
 from muster.controller.model import Action, Create, Delete, Patch
@@ -163,10 +163,11 @@ def removals(scope: Scope) -> Iterator[Delete]:
 def creations(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Create]:
     """Yield the missing pods that may be created now, in canonical order.
 
-    A pod that leads numbered ones comes after them.
+    One that leads numbered ones comes after them, also where a batch Job makes it: what it calls
+    should be up when it begins.
     """
     taken, places, late = scope.roster.names, scope.roster.places, _waiting(scope)
-    for role, builder in sorted(builders.items(), key=lambda item: _leads(item[1].replica)):
+    for role, builder in sorted(builders.items(), key=lambda item: not item[1].replica.numbered):
         nodes = _nodes(scope, builder)
         if builder.replica.type in late:
             continue
@@ -178,10 +179,6 @@ def creations(scope: Scope, builders: Mapping[str, PodBuilder]) -> Iterator[Crea
                 yield Create(builder.wanted(index))
             elif name in nodes:
                 yield Create(builder.wanted(index, nodes[name]))
-
-
-def _leads(replica: Replica) -> bool:
-    return not (replica.numbered or replica.batch)
 
 
 def may_create_place(scope: Scope, builder: PodBuilder, index: int) -> bool:
