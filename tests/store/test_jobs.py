@@ -85,3 +85,15 @@ def test_what_is_kept_of_a_job_that_is_over_is_all_that_is_needed(name, policy):
     for seconds in (0, 3600):
         whole.now = part.now = whole.now + seconds
         assert whole.decide() == part.decide() != []
+
+
+def test_jobs_of_one_second_are_as_old_as_they_came():
+    """One file makes many in a second, of which the server says no more than that."""
+    jobs = Jobs({"TFJob": FRAMEWORKS["TFJob"]}, lambda _key: None, lambda: None)
+    for name in ("zeta", "alpha", "zeta"):
+        document = tfjob(Worker=2)
+        document["metadata"] |= {"namespace": "team", "name": name, "uid": f"uid-{name}"}
+        document["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+        jobs.show("TFJob", document, False)
+    zeta, alpha = jobs.get("TFJob/team/zeta"), jobs.get("TFJob/team/alpha")
+    assert zeta.created < alpha.created < zeta.created + 1

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from muster.api import edge, names, status
 from muster.api.model import Job, Json
@@ -75,10 +76,17 @@ def _bare(role: Any) -> Any:
     return {**role, "template": {"spec": {"containers": named}}}
 
 
+_MOMENTS: Final = 1_000_000
+_MOMENT: Final = 1 / _MOMENTS
+"""The server tells the second in which a job was created: those of one file, that is. Which of
+them came first counts as so much of a second."""
+
+
 class Jobs:
     """An index of the jobs, by key.
 
-    A change calls `enqueue(job key)` and, as it may let a gang start or go, `trigger()`.
+    A change calls `enqueue(job key)` and, as it may let a gang start or go, `trigger()`. Jobs of
+    one second are as old as the order says in which they were seen first.
     """
 
     def __init__(
@@ -104,6 +112,8 @@ class Jobs:
         self.ended: Callable[[Framework, str], None] = _ignore
         """Called for every job that is gone: by which rules it was read, and its namespace."""
         self._jobs: dict[str, _JobEntry] = {}
+        self._arrivals: dict[str, int] = {}
+        self._numbers = itertools.count()
         self._refusals: dict[str, tuple[int, Refusal]] = {}
         self._revisions: dict[str, int] = {}
         self._creating: set[str] = set()
@@ -115,9 +125,10 @@ class Jobs:
         if before is not None and (after is None or after.uid != before.uid):
             self._end(key, before)
         if after is None:
-            del self._jobs[key]
+            del self._jobs[key], self._arrivals[key]
         else:
             self._jobs[key] = after
+            self._arrivals.setdefault(key, next(self._numbers) % _MOMENTS)
         self._enqueue(key)
         self._trigger()
 
@@ -146,7 +157,8 @@ class Jobs:
         if entry is None:
             return None
         if entry.job is None:
-            entry.job = load(entry.framework, entry.document, self._domain, self._home)
+            job = load(entry.framework, entry.document, self._domain, self._home)
+            entry.job = replace(job, created=job.created + self._arrivals[key] * _MOMENT)
         return entry.job
 
     def __iter__(self) -> Iterator[Job]:
