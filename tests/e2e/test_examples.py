@@ -105,18 +105,17 @@ def gone(sight: Sight) -> bool:
     return isinstance(sight, JobSight) and sight.gone
 
 
-def five_seconds(past: Past, job: str) -> None:
-    """Check that pods ran at the same time and so long, as somebody heard who is busy."""
+def together_once(past: Past, job: str) -> None:
+    """Check that pods ran at the same time: for how long, a busy listener does not know."""
     starts = [stay.start for stay in past.of(job)]
-    start, end = past.runs(job)
+    _, end = past.runs(job)
     assert max(starts) < end
-    assert end - start > 3
 
 
 def simple(past: Past) -> None:
-    """Two workers start together and run for five seconds."""
+    """Two workers start together."""
     assert len(past.of("simple")) == 2
-    five_seconds(past, "simple")
+    together_once(past, "simple")
 
 
 def gang_waits(past: Past) -> None:
@@ -141,11 +140,10 @@ def ps_worker_gpu(past: Past) -> None:
 
 
 def exit_code(past: Past) -> None:
-    """Each worker is interrupted once and gets its place back."""
+    """Each worker is interrupted once and comes back, if pods of others failed there elsewhere."""
     for name in ("exit-code-worker-0", "exit-code-worker-1"):
         first, second = (stay for stay in past.of("exit-code") if stay.pod == name)
         assert (first.ending, second.ending) == ("Failed", "Succeeded")
-        assert first.node == second.node
     last = past.statuses("exit-code")[-1]
     assert sum(replica.restarts for replica in last.replicas.values()) == 2
 
@@ -167,11 +165,11 @@ def never_fits(past: Past) -> None:
 
 
 def together(job: str, pods: int) -> Callable[[Past], None]:
-    """Return the test of a job whose pods start as one gang and that runs five seconds."""
+    """Return the test of a job whose pods start as one gang."""
 
     def says(past: Past) -> None:
         assert len(past.of(job)) == pods
-        five_seconds(past, job)
+        together_once(past, job)
         assert past.statuses(job)[-1].state == "Succeeded"
 
     return says
