@@ -313,8 +313,8 @@ def draw(trace: Trace, load: float, seed: int, count: int) -> list[Job]:
     return jobs
 
 
-def play(trace: Trace, rule: str, jobs: Sequence[Job]) -> list[float]:
-    """Let the gangs come, wait, run and end; return how many seconds each waited."""
+def play(trace: Trace, rule: str, jobs: Sequence[Job]) -> list[tuple[int, float]]:
+    """Let the gangs come, wait, run and end; return the size of each, and how long it waited."""
     cluster, waits = Cluster(trace, rule), []
     coming, ends = sorted(jobs, key=lambda job: -job.comes), list[tuple[float, str, Job]]()
     while coming or ends:
@@ -325,7 +325,7 @@ def play(trace: Trace, rule: str, jobs: Sequence[Job]) -> list[float]:
         while coming and coming[-1].comes <= cluster.now:
             cluster.submit(coming.pop())
         for job in cluster.cycle():
-            waits.append(cluster.now - job.comes)
+            waits.append((job.size, cluster.now - job.comes))
             heapq.heappush(ends, (cluster.now + job.length, job.key, job))
     return waits
 
@@ -351,9 +351,6 @@ def refused(points: Sequence[Point]) -> float:
     return next((p.given for p in points if p.given < p.asked), points[-1].given)
 
 
-QUANTILES: Final = (0.5, 0.9, 0.99)
-
-
 def report_fillings(fillings: Mapping[str, Sequence[Sequence[Point]]]) -> str:
     """Return the table of what is given."""
     heads = ["rule", "first refused at", *(f"asked {asked:.0%}" for asked in AT), "useless at 90%"]
@@ -369,17 +366,29 @@ def report_fillings(fillings: Mapping[str, Sequence[Sequence[Point]]]) -> str:
     return _table(heads, rows)
 
 
+LARGE: Final = 16
+"""From how many tasks on a gang is one of the large ones of the report."""
+
+
 def report_waits(trace: Trace, loads: Sequence[float], seeds: int, count: int) -> str:
     """Let gangs come at each load; return the table of how long they wait."""
-    heads = ["rule"]
-    heads += [f"load {load:.0%}: {name}" for load in loads for name in ("p50", "p90", "p99")]
-    rows: dict[str, list[str]] = {rule: [rule] for rule in RULES}
+    heads = ["load", "rule", "p50", "p90", "p99", "longest"]
+    heads += [f"p90 of up to {LARGE // 2}", f"p90 from {LARGE} on"]
+    rows = []
     for load in loads:
         drawn = [draw(trace, load, seed, count) for seed in range(seeds)]
-        for rule, row in rows.items():
-            waits = [wait for jobs in drawn for wait in play(trace, rule, jobs)]
-            row += [f"{seconds:,.0f} s" for seconds in np.quantile(waits, QUANTILES)]
-    return _table(heads, list(rows.values()))
+        for rule in RULES:
+            waits = np.array([wait for jobs in drawn for wait in play(trace, rule, jobs)])
+            sizes, seconds = waits.T
+            told = [_seconds(seconds, share) for share in (0.5, 0.9, 0.99, 1.0)]
+            parts = (sizes < LARGE, sizes >= LARGE)
+            told += [_seconds(seconds[part], 0.9) for part in parts]
+            rows.append([f"{load:.0%}", rule, *told])
+    return _table(heads, rows)
+
+
+def _seconds(waits: FloatArray, share: float) -> str:
+    return f"{np.quantile(waits, share):,.0f} s" if len(waits) else "none"
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
