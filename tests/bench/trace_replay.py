@@ -411,6 +411,7 @@ def picture(fillings: Mapping[str, Sequence[Sequence[Point]]]) -> str:
         return LEFT + across * WIDTH, TOP + (1 - up) * HEIGHT
 
     parts = [
+        "<!-- SPDX-License-Identifier: Apache-2.0 -->",
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 860 390" font-size="13">',
         '<rect width="860" height="390" fill="white"/>',
     ]
