@@ -223,10 +223,8 @@ class Session:
 
         Not on the (N,) nodes that are shunned.
         """
-        picks, shape = (
-            Picks([], np.array([], np.int64), np.array([], np.int64)),
-            tasks.pod_set.shape,
-        )
+        picks = Picks([], np.array([], np.int64), np.array([], np.int64))
+        shape = tasks.pod_set.shape
         for within in self.rules.regions(gang):
             self.room.within = within
             if shunned is not None:

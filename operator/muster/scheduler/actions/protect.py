@@ -31,9 +31,10 @@ def protect(session: Session) -> None:
     gangs.sort(key=session.order)
     for gang in gangs:
         gang.protected = True
-        _go_home(session, gang)
-    for gang in gangs:
-        faulty = _at_fault(session, gang)
+    at_fault = [_at_fault(session, gang) for gang in gangs]
+    for gang, faulty in zip(gangs, at_fault, strict=True):
+        _go_home(session, gang, faulty)
+    for gang, faulty in zip(gangs, at_fault, strict=True):
         if faulty.any():
             _go_elsewhere(session, gang, faulty)
         _go_elsewhere(session, gang, None)
@@ -52,12 +53,11 @@ def _at_fault(session: Session, gang: GangState) -> BoolArray:
     return marks
 
 
-def _go_home(session: Session, gang: GangState) -> None:
+def _go_home(session: Session, gang: GangState, faulty: BoolArray) -> None:
     """Place members on the node they had, and keep that room for those still to be replaced.
 
-    Not where the node may be at fault: there they go if nothing else will do.
+    Not on the (N,) nodes that may be at fault: there they go if nothing else will do.
     """
-    faulty = _at_fault(session, gang)
     for tasks in gang.tasks:
         had = positions(session, tasks.pod_set.previous, tasks.waiting)
         homes = welcome(session, tasks, [-1 if at >= 0 and faulty[at] else at for at in had])
