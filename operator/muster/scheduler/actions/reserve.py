@@ -90,6 +90,9 @@ def reserve(session: Session, gang: GangState, attempt: Attempt) -> None:
         return
     if gang.refusal is None or gang.refusal.reason not in REASONS:
         return
+    # Whoever asks for resources goes first, at any time: nothing could be promised to the others.
+    if gang.best_effort:
+        return
     if limited := _limited(session, gang):
         gang.refusal = replace(gang.refusal, sentence=f"{gang.refusal.sentence}; {limited}")
         return
