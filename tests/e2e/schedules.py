@@ -51,6 +51,16 @@ ACTS: Mapping[str, tuple[tuple[float, str], ...]] = {
 """Fate -> what its user does so many seconds after it was applied."""
 
 
+def is_run_again(job: str, role: str, index: str) -> bool:
+    """Say whether a rank runs again by what its user does.
+
+    It may have succeeded by then, where the machine is so busy that he comes late; so may a pod
+    in its grace period.
+    """
+    fate = job.partition("-")[0]
+    return fate == "paused" or (fate, role, index) == ("lost", "worker", "1")
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Story:
     """What sort of job, and what happens to it: as it ends quietly it ends in trouble."""

@@ -126,12 +126,7 @@ def too_often(found: Outcome, quiet: Outcome) -> list[str]:
 
     def allowed(rank: Rank) -> int:
         # Whether it ran before its user took it down, or at all, hangs on when it got its nodes.
-        by_user = 2 if rank[1].startswith("paused-") or _is_lost(rank) else 1
+        by_user = 2 if schedules.is_run_again(*rank[1:]) else 1
         return max(by_user, usual.get((rank[1], rank[2:]), 0))
 
     return [f"{r} ran {count} times" for r, count in found.runs.items() if count > allowed(r)]
-
-
-def _is_lost(rank: Rank) -> bool:
-    """Say whether it is the one that a user deletes of such a job."""
-    return rank[1].startswith("lost-") and rank[2:] == ("worker", "1")

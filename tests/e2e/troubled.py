@@ -29,7 +29,7 @@ from harness import (
     tfjob,
 )
 from onlooker import Onlooker
-from schedules import Act, Life, Schedule, Story
+from schedules import Act, Life, Schedule, Story, is_run_again
 
 from muster.local.handle import Cluster
 
@@ -426,9 +426,8 @@ class _Played:
         self.outcome.wrong += onlooker.overfull(seen, dict.fromkeys(NODES, CPUS))
         sizes = {(api.namespace, s.name): _size(s) for api, s in self._jobs}
         self.outcome.wrong += onlooker.halves(here, sizes, HOLD + SETTLING)
-        paused = {s.name for _, s in self._jobs if s.fate == "paused"}
         self.outcome.wrong += [
-            text for rank, text in onlooker.risen(here) if rank[1] not in paused
+            text for rank, text in onlooker.risen(here) if not is_run_again(*rank[1:])
         ]
 
     def _note(self) -> dict[tuple[str, Story], End]:
