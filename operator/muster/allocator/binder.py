@@ -144,12 +144,20 @@ class Binder:
         status: Json = {"conditions": [condition]}
         if node is not None:
             status["nominatedNodeName"] = node or None
+        # Others are evicted once it can be read which node is kept.
+        urgency = PriorityLevel.PLACEMENT if node else PriorityLevel.STATUS
         # Conditions are merged by their type: those of the kubelet stay.
-        await self._note(pod, {"status": status}, "was not marked")
+        await self._note(pod, {"status": status}, "was not marked", urgency)
 
-    async def _note(self, pod: PodView, body: Json, otherwise: str) -> None:
+    async def _note(
+        self,
+        pod: PodView,
+        body: Json,
+        otherwise: str,
+        urgency: PriorityLevel = PriorityLevel.STATUS,
+    ) -> None:
         # The status is what a scheduler may write, and the server takes metadata with it.
-        path, urgency = PODS.path(pod.namespace, pod.name, "status"), PriorityLevel.STATUS
+        path = PODS.path(pod.namespace, pod.name, "status")
         try:
             self._take(
                 await self._kube.patch(path, Exactly(pod.uid), body, urgency, STRATEGIC_PATCH)
