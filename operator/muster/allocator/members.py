@@ -312,7 +312,7 @@ class JobMembers(_Kind):
         source = (self._store.jobs.revision(key), of, tuple(answers.values()), lost, job)
         entry = self._entry(key, source, lambda: self._read(job, of, lost, answers))
         creating = self._store.jobs.is_creating(key)
-        suspects = self._store.suspects.nodes(now)
+        suspects = self._store.suspects.nodes(job.namespace, now)
         return self._as_of_now(
             entry, job.namespace, nodes, _Now(until, loses_at, suspects, creating)
         )
@@ -541,9 +541,9 @@ class PodGroupMembers(_Kind):
         )
         source = (self._store.foreign.revision(key), self._epoch, lost, group)
         entry = self._entry(key, source, lambda: self._read(key, group, lost))
-        return self._as_of_now(
-            entry, namespace_of(key), nodes, _Now(0.0, loses_at, self._store.suspects.nodes(now))
-        )
+        namespace = namespace_of(key)
+        suspects = self._store.suspects.nodes(namespace, now)
+        return self._as_of_now(entry, namespace, nodes, _Now(0.0, loses_at, suspects))
 
     def _read(
         self, key: str, group: GroupView | None, lost: Mapping[str, PodView]
