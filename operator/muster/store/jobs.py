@@ -56,7 +56,8 @@ def _without_history(metadata: Json) -> Json:
 def _without_templates(framework: Framework, spec: Any, most: int | None = None) -> Any:
     """Return the spec of a job that is over: its templates only say that they are some.
 
-    With `most` containers, or all. No pod is made of them any more, and finished jobs may be many and stay for long.
+    No pod is made of them any more, and finished jobs may be many and stay for long. `most`: so
+    many containers are left of each.
     """
     roles = edge.mapping(spec).get(framework.spec_field)
     if not isinstance(roles, dict):
