@@ -103,6 +103,8 @@ class _Entry:
     facts: GangFacts | None
     blocked_until: float
     """By what was read, whatever the server refuses beside it."""
+    budgets: int = 0
+    """By which version of the budgets of its namespace it is known whether it is guarded."""
 
 
 class _Now(NamedTuple):
@@ -182,7 +184,10 @@ class _Kind:
         if facts is None:
             return None
         blocked_until = max(entry.blocked_until, moment.refused_until)
-        guarded = self._store.budgets.forbid(namespace, facts.pods.values())
+        guarded, budgets = facts.guarded, self._store.budgets.version(namespace)
+        if entry.budgets != budgets:
+            entry.budgets = budgets
+            guarded = self._store.budgets.forbid(namespace, facts.pods.values())
         knows = self._store.columns.knows
         # Not part of what the facts are read from: of a thousand gangs a node that goes concerns
         # those alone that were given it.
