@@ -93,6 +93,7 @@ def pod(document: Json) -> PodView:
         started=epoch(status.get("startTime") or metadata.get("creationTimestamp") or ""),
         ended=_ended(status, containers),
         priority_class=sys.intern(spec.get("priorityClassName") or ""),
+        grace=edge.integer(spec.get("terminationGracePeriodSeconds")),
         selector={} if spec.get("nodeName") else spec.get("nodeSelector") or {},
         nominated=status.get("nominatedNodeName") or "",
         maker=controller.name if controller and controller.kind == names.BATCH_JOB else "",
