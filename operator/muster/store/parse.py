@@ -158,12 +158,13 @@ def child(kind: str, document: Json) -> ObjectView:
     """Return the view of a child that is no pod."""
     if kind == names.BATCH_JOB:
         return batch(document)
-    metadata = document["metadata"]
-    scaler = kind == names.AUTOSCALER
+    identity, scaler = _identity(document["metadata"]), kind == names.AUTOSCALER
+    # Anybody may write as many with our label as he likes, a megabyte each.
+    kept = identity["owner"] is not None and identity["owner"].group == names.GROUP
     return ObjectView(
         kind=kind,
-        **_identity(metadata),
-        data=document.get("data") or {},
+        **identity,
+        data=(document.get("data") or {}) if kept else {},
         spec=(document.get("spec") or {}) if scaler else {},
         content=_content(kind, document),
         api_version=_VERSIONS.get(kind, "v1"),
