@@ -22,7 +22,7 @@ from muster.api.backoff import AFTER_REFUSAL, Backoff, after_refusal
 from muster.api.edge import mapping
 from muster.api.model import Job, Json
 from muster.api.status import Verdict
-from muster.controller import events, reconcile
+from muster.controller import events, gangstatus, reconcile
 from muster.controller.model import (
     Action,
     Context,
@@ -37,7 +37,7 @@ from muster.controller.model import (
 from muster.gang import GangBackend
 from muster.kube.client import NOT_WRITTEN, ApiError, Exactly, Kube
 from muster.kube.events import EventRecorder, job_reference, reference
-from muster.kube.flowcontrol import PriorityLevel
+from muster.kube.flowcontrol import Haste, PriorityLevel
 from muster.kube.resources import Resource
 from muster.kube.workqueue import causes
 from muster.runtime import materials
@@ -109,6 +109,8 @@ class Reconciler:
         self._context = context
         self._recorder, self._metrics = recorder, metrics
         self._allocator = allocator
+        self._under_way: dict[str, Haste] = {}
+        """By job: what makes its pass hurry."""
         self._retries: dict[str, int] = {}
         self._cut_short: dict[str, int] = {}
         """Passes in a row that ended before their end."""
@@ -130,12 +132,29 @@ class Reconciler:
         Raises ApiError and connection errors that outlasted the retries. An error that nobody
         expected becomes the state of the job, and is raised, too.
         """
+        self._under_way[key] = Haste()
         try:
-            return await self._pass(key)
+            with self._under_way[key].of_task():
+                self.hurry(key)
+                return await self._pass(key)
         except Exception as error:
             if not _is_trouble(error):
                 await self._not_understood(key, error)
             raise
+        finally:
+            del self._under_way[key]
+
+    def hurry(self, key: str) -> None:
+        """Let the pass under way wait behind nobody's prose if evictions wait for its status.
+
+        Or for that of the next one, which has to wait for this one.
+        """
+        haste = self._under_way.get(key)
+        if haste is None or self._allocator is None:
+            return
+        job = self._store.jobs.get(key)
+        if job and gangstatus.is_awaited(self._allocator.verdict(job), job.status.gang):
+            haste.hurry()
 
     async def _pass(self, key: str) -> float | None:
         job, seen = self._store.jobs.get(key), self._store.jobs.find(key)
