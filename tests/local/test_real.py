@@ -134,6 +134,17 @@ def test_the_network_is_started_first_and_each_kubelet_after_its_containerd() ->
     assert handle.wanted(options.Options(name="x")) == handle.SERVERS
 
 
+def test_a_component_that_is_started_again_waits_for_what_it_needs(
+    files: layout.Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the first time: a kubelet ends where its containerd does not answer yet."""
+    steps: list[str] = []
+    monkeypatch.setattr(real, "await_needs", lambda name, _: steps.append(f"needs of {name}"))
+    monkeypatch.setattr(processes, "start", lambda *_, **__: steps.append("start"))
+    cluster.Cluster(files, TWO, 1, {"kubelet": ["kubelet"]}).start("kubelet-2")
+    assert steps == ["needs of kubelet-2", "start"]
+
+
 def test_clusters_have_addresses_and_groups_of_their_own(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

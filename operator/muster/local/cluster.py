@@ -166,7 +166,6 @@ def _bring_up(files: Layout, asked: Options, say: Say) -> Cluster:
     watch.lap("API server")
     for component in made.components:
         if component not in {real.NETWORK, handle.ETCD, handle.API_SERVER}:
-            real.await_needs(component, files)
             made.launch(component)
     _fill(made, watch)
     made.save()
