@@ -252,6 +252,29 @@ def test_what_is_left_in_groups_is_ended_and_the_groups_removed(
     real.sweep(files)  # nothing is there
 
 
+def test_the_guard_outlives_what_it_guards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes on where a process is killed that takes the cluster down."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    files = layout.Layout("x")
+    files.make()
+    for name in ("guard", "etcd"):
+        record = files.pid(name)
+        processes.start(["sleep", "600"], cwd=files.home, log=files.log(name), record=record)
+    guard, other = (processes.read(files.pid(name)) for name in ("guard", "etcd"))
+    removed, seen = shutil.rmtree, []
+
+    def remove(home: Path) -> None:
+        removed(home)
+        seen.append((processes.alive(guard), processes.alive(other)))
+
+    monkeypatch.setattr(shutil, "rmtree", remove)
+    assert cluster.down("x")
+    assert seen == [(True, False)]
+    assert not processes.alive(guard)
+
+
 def test_simulated_nodes_keep_off_pods_that_want_to_run() -> None:
     """Beside real ones only."""
     one = nodes.document(0, options.Options(nodes=1, real_nodes=1), "v1", "")
