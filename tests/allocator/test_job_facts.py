@@ -19,6 +19,7 @@ from muster.api.status import Condition, JobStatus, Verdict
 from muster.cluster import gangs
 from muster.cluster.gangs import GangRules, PriorityClass
 from muster.frameworks import FRAMEWORKS, load
+from muster.scheduler.model import Topology
 
 CLAIM = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
 TERM = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "a"}}}
@@ -477,3 +478,21 @@ class TestPodsOfBatchJobs:
             "mnist-worker-0",
             "mnist-worker-1",
         ]
+
+
+def test_where_a_job_and_its_roles_are_to_lie():
+    """By annotations of the job and of the templates; a role of its own is told apart."""
+    ours, theirs = (
+        "muster.kubeflow.org/topology-required",
+        "kueue.x-k8s.io/podset-required-topology",
+    )
+    metadata = {"annotations": {theirs: "rack"}}
+    roles = [make_replica(type="Chief"), make_replica(template=make_template(metadata=metadata))]
+    asking = make_job(replicas=roles, annotations={ours: "zone"})
+    found = look(job=asking).input
+    assert found.topology == Topology("zone", required=True)
+    chief, worker = found.roles
+    assert (chief.topology, worker.topology) == (None, Topology("rack", required=True))
+    assert chief.shape != worker.shape
+    queued = make_job(replicas=roles, labels={"kueue.x-k8s.io/queue-name": "team"})
+    assert [role.topology for role in look(job=queued).input.roles] == [None, None]

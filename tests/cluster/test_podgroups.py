@@ -20,6 +20,7 @@ from muster.cluster import podgroups
 from muster.cluster.gangs import GangRules
 from muster.cluster.podgroups import Ask, Terms
 from muster.cluster.pods import PodShape
+from muster.scheduler.model import Topology
 
 OURS = frozenset({"kube-batch", "muster"})
 RULES = GangRules(OURS, "default", {"high": 1000})
@@ -314,3 +315,27 @@ def test_nodes_that_are_kept():
 def test_what_keeps_the_cluster_at_work(pod, critical):
     """By class or namespace of any of its pods."""
     assert gang(member("a", **pod)).critical is critical
+
+
+def test_where_pods_are_to_lie():
+    """A group says it of all that do not; pods that say it themselves are a set of their own."""
+    required = {"muster.kubeflow.org/topology-required": "zone"}
+    theirs = {"kueue.x-k8s.io/podset-preferred-topology": "rack"}
+    group = make_group(api_version="scheduling.incubator.k8s.io/v1alpha1", annotations=required)
+    plain, own = ask(), ask(annotations=theirs)
+    members = [(make_pod(name=f"p{i}"), each) for i, each in enumerate((plain, own, plain))]
+    found = podgroups.terms("PodGroup/team/g", members, group, RULES)
+    assert podgroups.asks("k", members, found).topology == Topology("zone", required=True)
+    assert [(each.topology, list(each.places)) for each in podgroups.task_sets(members)] == [
+        (None, [0, 2]),
+        (Topology("rack"), [1]),
+    ]
+
+
+def test_a_group_that_asks_for_no_label():
+    """Its gang waits, and says which annotation is wrong."""
+    wrong = {"muster.kubeflow.org/topology-required": "my rack"}
+    group = make_group(api_version="scheduling.incubator.k8s.io/v1alpha1", annotations=wrong)
+    refusal = terms("PodGroup/team/g", ask(), group=group).refusal
+    assert refusal.reason == Reason.INVALID
+    assert "metadata.annotations[muster.kubeflow.org/topology-required]" in refusal.sentence

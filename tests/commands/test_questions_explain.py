@@ -10,6 +10,7 @@ import pytest
 from builders_scheduler import make_gang, make_node, make_pod, make_role
 from muster.commands import questions
 from muster.scheduler.decision import Eviction
+from muster.scheduler.model import Topology
 from seen import moving, seen
 
 HELD = make_gang(key="TFJob/team/first", roles=[make_role(held=[(0, "n1"), (1, "n1")], cpu=3)])
@@ -115,3 +116,16 @@ def test_moves_are_told(mode, said):
     at = lines.index(f"  TFJob/team/rn1 {said}:")
     assert lines[at + 1] == "    n2: rn1-worker-0"
     assert any(line.startswith("  would evict") for line in lines) is (mode == "move")
+
+
+def test_a_gang_that_lies_together():
+    """In which domains it is, and would be, of each label that it asks for."""
+    nodes = [make_node(name=f"n{i}", cpu=2, labels={"rack": f"r{i // 2}"}) for i in range(4)]
+    role = make_role(replicas=3, cpu=1, topology=Topology("rack"))
+    gang = make_gang(key="TFJob/team/g", topology=Topology("rack", required=True), roles=[role])
+    assert told(gang, key="TFJob/team/g", nodes=nodes) == [
+        "TFJob/team/g: fits now, 3 of 3 pods",
+        "  n0: g-worker-0, g-worker-2",
+        "  n1: g-worker-1",
+        "  rack: r0 (3 pods)",
+    ]

@@ -175,6 +175,12 @@ def together(job: str, pods: int) -> Callable[[Past], None]:
     return says
 
 
+def on_one_node(past: Past) -> None:
+    """All that is required to lie together does, though others would have had room."""
+    together("pytorch-topology", 3)(past)
+    assert len({stay.node for stay in past.of("pytorch-topology")}) == 1
+
+
 def led(job: str, pods: int) -> Callable[[Past], None]:
     """Return the test of a job whose workers are taken away when its launcher is done."""
 
@@ -310,6 +316,7 @@ SAYS: Mapping[str, Callable[[Past], None]] = {
     "tfjob-dynamic-workers": dynamic_workers,
     "tfjob-min-available": min_available,
     "pytorchjob-simple": together("pytorch-simple", 3),
+    "pytorchjob-topology": on_one_node,
     "pytorchjob-elastic": together("pytorch-elastic", 3),
     "pytorchjob-autoscaled": scaled("pytorch-autoscaled", (2, 4), 2),
     "xgboostjob-simple": together("xgboost-simple", 3),

@@ -13,6 +13,7 @@ from muster.frameworks.loading import Ruling, review
 from world import of_kind, tfjob
 
 TF = FRAMEWORKS["TFJob"]
+WORKER = "spec.tfReplicaSpecs[Worker].template"
 TWO = "spec.tfReplicaSpecs: Forbidden: must not have more than 1 Chief or Master role"
 
 
@@ -97,3 +98,15 @@ def test_a_job_in_the_operators_own_namespace():
     (problem,) = review(TF, tfjob(), home="team").problems
     assert str(problem).startswith(said)
     assert review(TF, tfjob(), home="muster-system") == Ruling()
+
+
+def test_a_level_of_the_topology_that_is_no_label():
+    """On the job and on its templates, with the place named."""
+    job = tfjob(Worker=1, Chief=1)
+    job["metadata"]["annotations"] = {"muster.kubeflow.org/topology-required": "my rack"}
+    template = job["spec"]["tfReplicaSpecs"]["Worker"]["template"]
+    template["metadata"] = {"annotations": {"kueue.x-k8s.io/podset-preferred-topology": ""}}
+    assert [text.split(": ")[0] for text in texts(review(TF, job))] == [
+        "metadata.annotations[muster.kubeflow.org/topology-required]",
+        f"{WORKER}.metadata.annotations[kueue.x-k8s.io/podset-preferred-topology]",
+    ]

@@ -49,6 +49,12 @@ class Replica:
         """The lower-case name that labels, pod names and environments carry."""
         return self.type.lower()
 
+    @property
+    def annotations(self) -> Mapping[str, Any]:
+        """Those of its template."""
+        found: Mapping[str, Any] = (self.template.get("metadata") or {}).get("annotations") or {}
+        return found
+
     def pod_name(self, job: str, index: int) -> str:
         """Return the name of a pod of the job of that name, e.g. `mnist-worker-0`.
 

@@ -56,6 +56,8 @@ LIGHTWEIGHT_MIN_AVAILABLE: Final = "pod-group.scheduling.sigs.k8s.io/min-availab
 BATCH_JOB_NAME: Final = "batch.kubernetes.io/job-name"
 VOLCANO_TASK: Final = "volcano.sh/task-spec"
 KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
+KUEUE_REQUIRED_TOPOLOGY: Final = "kueue.x-k8s.io/podset-required-topology"
+KUEUE_PREFERRED_TOPOLOGY: Final = "kueue.x-k8s.io/podset-preferred-topology"
 
 # Annotations of Muster's own.
 RESTART: Final = "muster.kubeflow.org/restart"
@@ -68,6 +70,8 @@ INLINE: Final = "inline"
 ALWAYS: Final = "always"
 GANG_HAD: Final = "muster.kubeflow.org/gang-had"
 """Of pods that somebody else made: with how many pods their gang last was whole or was let in."""
+TOPOLOGY_REQUIRED: Final = "muster.kubeflow.org/topology-required"
+TOPOLOGY_PREFERRED: Final = "muster.kubeflow.org/topology-preferred"
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 # Schedulers, backends, queues.

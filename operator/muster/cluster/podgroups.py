@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from muster import frameworks
-from muster.api import edge, names
+from muster.api import edge, names, topology
 from muster.api.model import GroupView, Json, PodView
 from muster.api.owner import Owner, controller
 from muster.api.reasons import Reason
 from muster.cluster import pods
-from muster.cluster.gangs import GangInput, GangRules, amounts, critical
+from muster.cluster.gangs import GangInput, GangRules, amounts, critical, topology_of
 from muster.cluster.pods import PodShape, shape_of
 from muster.cluster.tasks import TaskSet
 from muster.gang import standing
-from muster.scheduler.model import UNLIMITED, Refusal
+from muster.scheduler.model import UNLIMITED, Refusal, Topology
 
 OWN: Final = "PodGroup"
 LIGHTWEIGHT: Final = "pod-group"
@@ -50,6 +50,7 @@ class Ask:
     shape: PodShape
     polite: bool = False
     """It evicts nobody."""
+    topology: Topology | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ class Terms:
     """Seconds for which the place of a lost member is kept; None: it does not say."""
     on_hold_expired: str = ""
     """What happens then: keep, release, restart; empty: it does not say."""
+    topology: Topology | None = None
 
 
 def parse_ask(
@@ -98,6 +100,9 @@ def parse_ask(
         priority=edge.integer(spec.get("priority")) or 0,
         shape=shape_of({"metadata": metadata, "spec": {**spec, "nodeName": ""}}),
         polite=spec.get("preemptionPolicy") == names.NEVER_PREEMPTS,
+        topology=topology_of(
+            edge.mapping(metadata.get("annotations")), edge.mapping(metadata.get("labels"))
+        ),
     )
 
 
@@ -161,14 +166,18 @@ def terms(
         timeout=rules.timeout(edge.integer(spec.get("scheduleTimeoutSeconds"))),
         hold=None if hold is None else min(float(hold), rules.max_member_hold),
         on_hold_expired=edge.text(spec.get("onHoldExpired")),
+        topology=topology_of(group.annotations, group.labels),
     )
 
 
 def _refusal(group: GroupView) -> Refusal | None:
-    if not group.unreadable:
-        return None
-    text = f'{group.kind} "{group.name}" cannot be read: {group.unreadable}'
-    return Refusal(Reason.UNREADABLE, text)
+    if group.unreadable:
+        text = f'{group.kind} "{group.name}" cannot be read: {group.unreadable}'
+        return Refusal(Reason.UNREADABLE, text)
+    for key, wrong in topology.problems(group.annotations):
+        text = f'{group.kind} "{group.name}": metadata.annotations[{key}]: {wrong}'
+        return Refusal(Reason.INVALID, text)
+    return None
 
 
 def _missing(name: str) -> Refusal:
@@ -227,18 +236,19 @@ def asks(key: str, members: Sequence[Member], terms: Terms) -> GangInput:
         drains_from=terms.drains_from,
         critical=any(critical(pod.namespace, (pod,)) for pod, _ in members),
         polite=all(ask.polite for _, ask in members),
+        topology=terms.topology,
     )
 
 
 def task_sets(members: Sequence[Member]) -> tuple[TaskSet, ...]:
     """Return the pods by what the scheduler does not distinguish: shape, priority and labels."""
-    sets: dict[tuple[PodShape, int, Labels], dict[int, str]] = {}
+    sets: dict[tuple[PodShape, int, Labels, Topology | None], dict[int, str]] = {}
     for index, (pod, ask) in enumerate(members):
-        alike = sets.setdefault((ask.shape, ask.priority, _common(pod)), {})
+        alike = sets.setdefault((ask.shape, ask.priority, _common(pod), ask.topology), {})
         alike[index] = pod.name
     return tuple(
-        TaskSet("", shape, priority, places, remade=False)
-        for (shape, priority, _), places in sets.items()
+        TaskSet("", shape, priority, places, remade=False, topology=topology)
+        for (shape, priority, _, topology), places in sets.items()
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from muster.api import names, podtemplate, quantity, status
+from muster.api import names, podtemplate, quantity, status, topology
 from muster.api.edge import integer, mapping, parse_time, sequence, text
 from muster.api.jobs import MOST_REPLICAS
 from muster.api.model import Job, Json, Notice, Problem, Replica, RunPolicy, SchedulingPolicy
@@ -352,9 +352,20 @@ def of_values(framework: Framework, job: Job) -> Iterator[Problem]:
         if replica.restart_policy not in set(names.RestartPolicy):
             path = f"spec.{framework.spec_field}[{replica.type}].restartPolicy"
             yield unsupported(path, replica.restart_policy, sorted(names.RestartPolicy))
+    yield from _annotations(framework, job)
     yield from _negatives(framework, job)
     for name, amount in (policy.scheduling.min_resources or {}).items():
         yield from _quantity(f"spec.runPolicy.schedulingPolicy.minResources[{name}]", name, amount)
+
+
+def _annotations(framework: Framework, job: Job) -> Iterator[Problem]:
+    """Yield what is wrong with what annotations ask."""
+    path = f"spec.{framework.spec_field}[{{}}].template.metadata"
+    parts = [("metadata", job.annotations)]
+    parts += [(path.format(r.type), r.annotations) for r in job.replicas]
+    for where, given in parts:
+        for key, wrong in topology.problems(given):
+            yield Problem(f"{where}.annotations[{key}]", wrong)
 
 
 def _negatives(framework: Framework, job: Job) -> Iterator[Problem]:

@@ -115,9 +115,9 @@ class Hooks:
     """Which nodes suit the shape."""
     score: Callable[[Shape], Scorer | None] | None = None
     """How well nodes suit the shape, weighted."""
-    regions: Callable[[GangState], Iterable[Region | None] | None] | None = None
-    """Where to try the gang, best first, None for everywhere; as a whole None: no opinion. What
-    comes later may be asked for when what came first was tried, to no avail."""
+    regions: Callable[[GangState], Iterable[Sequence[Region]] | None] | None = None
+    """Where to try the gang, best first, no region for everywhere; as a whole None: no opinion.
+    What comes later may be asked for when what came first was tried, to no avail."""
     cramped: Callable[[GangState], Refusal | None] | None = None
     """What to say of a gang that did not fit into any region, where it must lie in one."""
 
@@ -242,7 +242,7 @@ class Rules:
         several = itertools.product(*lists) if len(lists) != 1 else ((r,) for r in lists[0])
         for chosen in several:
             within: dict[int, BoolArray] = {}
-            for region in filter(None, chosen):
+            for region in itertools.chain(*chosen):
                 for tasks in gang.tasks:
                     key = tasks.pod_set.shape
                     if region.shapes is None or key in region.shapes:

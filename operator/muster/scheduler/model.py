@@ -223,6 +223,16 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
+class Topology:
+    """Where tasks are to lie together: on nodes with one value of a label."""
+
+    level: str
+    """The label."""
+    required: bool = False
+    """Nothing else will do; else it is what is tried first."""
+
+
+@dataclass(frozen=True, slots=True)
 class PodSet:
     """The tasks of one replica role: same shape, same priority, distinguished by an index."""
 
@@ -255,6 +265,8 @@ class PodSet:
     """Key into `Snapshot.quotas` -> what a new pod takes of it."""
     absent: frozenset[int] = frozenset()
     """Indices of waiting tasks whose pods are still to be created, and to be charged."""
+    topology: Topology | None = None
+    """Where the role is to lie, for itself; None: with the rest of its gang."""
 
     @property
     def total(self) -> int:
@@ -319,6 +331,8 @@ class Gang:
     """Nobody is evicted for it."""
     shuns: frozenset[str] = frozenset()
     """Nodes that may be at fault: its missing members go there only if no other will do."""
+    topology: Topology | None = None
+    """Where its roles that say nothing are to lie, together; None: as the policy has it."""
     effort: int = 0
     """Terms that may be looked at for it in a cycle, where that is more than others have."""
     duration: float = UNLIMITED

@@ -7,6 +7,7 @@ import pytest
 
 from builders_scheduler import make_gang, make_node, make_role, nodes_of, run
 from muster.scheduler import policy
+from muster.scheduler.model import Topology
 
 RACKS = [make_node(name=f"n{i}", cpu=4, labels={"rack": f"r{i // 2}"}) for i in range(6)]
 
@@ -53,3 +54,48 @@ def test_no_level_named():
     """An empty list is an error that says what to write."""
     with pytest.raises(policy.PolicyError, match="from the narrowest to the widest"):
         rules(levels=" , ")
+
+
+@pytest.mark.parametrize("levels", ["rack, zone", "zone, rack"])
+def test_either_way_round(levels):
+    """The level with fewer nodes to a domain is the narrower one, in whichever order."""
+    zones = {"r0": "a", "r1": "a", "r2": "b"}
+    nodes = [
+        make_node(name=f"n{i}", cpu=4, labels={"rack": f"r{i // 2}", "zone": zones[f"r{i // 2}"]})
+        for i in range(6)
+    ]
+    gang = make_gang(roles=[make_role(replicas=6, cpu=1)])
+    decision = run(nodes=nodes, gangs=[gang], with_policy=rules(levels=levels))["team/a"]
+    assert {int(node[1]) // 2 for node in nodes_of(decision).values()} == {0}
+
+
+def test_unknown_where_the_policy_names_no_level():
+    """What nodes carry is known; of many labels a few are named."""
+    nodes = [make_node(labels={f"l{i}": "x" for i in range(10)})]
+    gang = make_gang(topology=Topology("rack", required=True))
+    said = run(nodes=nodes, gangs=[gang])["team/a"].verdict.message
+    listed = ", ".join(f'"l{i}"' for i in range(8))
+    assert said.endswith(f'"rack"; known are: {listed} and 2 more')
+    gang = make_gang(topology=Topology("l7", required=True))
+    assert run(nodes=nodes, gangs=[gang])["team/a"].placements
+
+
+def test_roles_that_compete_for_one_domain():
+    """Each would fit the tightest rack; both together are given two."""
+    nodes = [make_node(name=f"n{i}", cpu=4, labels={"rack": f"r{i}"}) for i in range(3)]
+    own = Topology("rack", required=True)
+    roles = [make_role(role=role, replicas=3, cpu=1, topology=own) for role in ("a", "b", "c")]
+    found = nodes_of(run(nodes=nodes, gangs=[make_gang(roles=roles)])["team/a"])
+    assert len({node for task, node in found.items() if task[0] == "b"}) == 1
+    assert set(found.values()) == {"n0", "n1", "n2"}
+
+
+def test_a_role_whose_members_return():
+    """It goes where the rest of the role is; those of other roles do not count."""
+    own = Topology("rack", required=True)
+    roles = [
+        make_role(role="ps", held=[(0, "n0"), (1, "n1")], cpu=1),
+        make_role(held=[(0, "n4")], waiting=[1], previous={1: "gone"}, cpu=1, topology=own),
+    ]
+    decision = run(nodes=RACKS, gangs=[make_gang(roles=roles, admitted=True)])["team/a"]
+    assert nodes_of(decision)["worker-1"] in ("n4", "n5")

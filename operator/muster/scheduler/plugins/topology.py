@@ -3,26 +3,32 @@
 
 A level is a node label, a domain the nodes with one value of it. The smallest domain in which
 the whole gang fits comes first, levels from the narrowest to the widest; where none does, as few
-narrow domains as possible within a wider one. `topology.required` names a level of which a gang
-must not leave one domain.
+narrow domains as possible within a wider one. What is required must not leave one domain. The
+policy says what holds for gangs that say nothing.
 """
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from muster.api.reasons import Reason
+from muster.scheduler import diagnosis
 from muster.scheduler.domains import Domains, Room
-from muster.scheduler.hooks import Hooks, Parsed, Region
-from muster.scheduler.model import BoolArray, FloatArray, Refusal
+from muster.scheduler.hooks import Demand, Hooks, Parsed, Region
+from muster.scheduler.levels import Level, Levels, Party
+from muster.scheduler.model import BoolArray, FloatArray, IntArray, Refusal
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState
 
 TRIES: Final = 4
 """How many of the tightest domains of a level are tried for a gang that may lie in several."""
+COMBINATIONS, LOOKS = 64, 4096
+"""How many ways are tried to give each party of a gang its domain, and how many looked at."""
 
 
 def _levels(text: str) -> tuple[str, ...]:
@@ -40,92 +46,94 @@ ARGUMENTS: Final[Mapping[str, Callable[[str], Any]]] = {
 
 def answer(session: Session, parsed: Parsed) -> Hooks:
     """Answer by the labels of the nodes."""
-    required: str = parsed.get("topology.required", "")
     labels: tuple[str, ...] = parsed.get("topology.levels", ())
-    if required and required not in labels:
-        labels = (*labels, required)
-    levels = [_read(session, label) for label in labels]
-    if not levels:
-        return Hooks()
-    if required:
-        levels = levels[: labels.index(required) + 1]
-
-    def cramped(_gang: GangState) -> Refusal | None:
-        text = f'no single domain of the node label "{required}" has room for the whole gang'
-        return Refusal(Reason.FRAGMENTED, text) if required else None
+    levels = Levels(session, labels, parsed.get("topology.required", ""))
 
     def valid(gang: GangState) -> Refusal | None:
-        if not required or not gang.need or _home(session, gang).any():
-            return None
-        room, everywhere = Room.empty(session, gang), levels[-1].domain >= 0
-        if (room.share(gang.demand(), levels[-1], everywhere) >= 1).any():
-            return None
-        text = f'no domain of the node label "{required}" could hold the whole gang, even empty'
-        return Refusal(Reason.EXCEEDS_CLUSTER, text)
+        return next(filter(None, _refusals(session, levels, gang)), None)
 
-    def regions(gang: GangState) -> Iterator[Region | None]:
-        return _regions(session, levels, gang, across=not required)
+    def cramped(gang: GangState) -> Refusal | None:
+        strict = [party for party in levels.parties(gang) if party.asked.required]
+        return _cramped(session, levels, gang, strict) if strict else None
+
+    def regions(gang: GangState) -> Iterator[Sequence[Region]] | None:
+        parties = levels.parties(gang)
+        return _together(session, gang, parties) if parties else None
 
     return Hooks(regions=regions, cramped=cramped, valid=valid)
 
 
-def _regions(
-    session: Session, levels: Sequence[Domains], gang: GangState, *, across: bool
-) -> Iterator[Region | None]:
-    """Yield where to try the gang; `across`: it need not lie in one domain."""
-    home = _home(session, gang)
-    found = _around(levels, home) if home.any() else _fitting(session, levels, gang, across=across)
-    yield from map(Region, found)
-    if across:
+def _together(
+    session: Session, gang: GangState, parties: Sequence[Party]
+) -> Iterator[Sequence[Region]]:
+    """Yield where to try each party of the gang, which may have a domain in common."""
+    if len(parties) > 1 and gang.need:
+        parties = [party for party in parties if any(count for _, count in party.demand)]
+    if len(parties) == 1:
+        (shapes,) = (None if party.role is None else party.shapes for party in parties)
+        for nodes in _places(session, parties[0]):
+            yield () if nodes is None else (Region(nodes, shapes),)
+        return
+    own = [party.shapes for party in parties]
+    places = (_places(session, party, len(parties)) for party in parties)
+    looked = itertools.islice(itertools.product(*places), LOOKS)
+    fitting = (chosen for chosen in looked if _hold(session, gang, parties, chosen))
+    for chosen in itertools.islice(fitting, COMBINATIONS):
+        parts = zip(chosen, own, strict=True)
+        yield tuple(Region(nodes, shapes) for nodes, shapes in parts if nodes is not None)
+
+
+def _places(session: Session, party: Party, most: int = 1) -> Iterator[BoolArray | None]:
+    """Yield where to try the party, (N,) or None for everywhere; `most` of what is equal."""
+    home = party.home(session)
+    yield from _around(party.levels, home) if home.any() else _fitting(session, party, most)
+    if not party.asked.required:
         yield None
 
 
-def _read(session: Session, label: str) -> Domains:
-    values = [labels.get(label) for labels in session.snapshot.nodes.labels]
-    found = dict.fromkeys(value for value in values if value is not None)
-    numbers: dict[str | None, int] = {value: i for i, value in enumerate(found)}
-    numbers[None] = -1
-    domain = np.array([numbers[value] for value in values], np.int64)
-    return Domains(domain, max(len(found), 1))
+def _hold(
+    session: Session, gang: GangState, parties: Sequence[Party], chosen: Sequence[BoolArray | None]
+) -> bool:
+    """Say whether nodes that several parties are to have may have room for all of these."""
+    marks = [b"" if nodes is None else nodes.tobytes() for nodes in chosen]
+    for mark in (mark for mark, count in Counter(marks).items() if mark and count > 1):
+        nodes = chosen[marks.index(mark)]
+        demand = [
+            part
+            for party, own in zip(parties, marks, strict=True)
+            if own == mark
+            for part in party.demand
+        ]
+        one = Domains(np.where(nodes, 0, -1), 1)
+        if Room.now(session, gang).share(demand, one, one.domain == 0)[0] < 1:
+            return False
+    return True
 
 
-def _home(session: Session, gang: GangState) -> BoolArray:
-    """Return (N,) the nodes on which the gang has members."""
-    index = session.snapshot.nodes.index
-    home = np.zeros(len(index), np.bool_)
-    for pod_set in gang.spec.pod_sets:
-        for _, node in pod_set.held:
-            if node in index:
-                home[index[node]] = True
-    for _, _, nodes in gang.placements:
-        home[nodes] = True
-    return home
-
-
-def _around(levels: Sequence[Domains], home: BoolArray) -> Iterator[BoolArray]:
+def _around(levels: Sequence[Level], home: BoolArray) -> Iterator[BoolArray]:
     """Yield the domains in which members are, level by level."""
-    for level in levels:
+    for level in (level.domains for level in levels):
         yield level.within(level.domain[home & (level.domain >= 0)])
 
 
-def _fitting(
-    session: Session, levels: Sequence[Domains], gang: GangState, *, across: bool
-) -> Iterator[BoolArray]:
-    """Yield where the gang may fit: in one domain, or in few narrow ones within a wider one.
+def _fitting(session: Session, party: Party, most: int) -> Iterator[BoolArray]:
+    """Yield where the party may fit: in one domain, or in few narrow ones within a wider one.
 
-    `across`: few of the widest will do, too.
+    Few of the widest will do, too, where it need not lie in one. `most`: of equal domains.
     """
     # The next ones are asked for when the first were tried, which leaves its marks on a fit.
+    across = not party.asked.required
+    gang, levels, demand = party.gang, [level.domains for level in party.levels], party.demand
     room = Room.now(session, gang)
     everywhere = np.ones(len(levels[0].domain), np.bool_)
 
     def share(level: Domains, nodes: BoolArray) -> FloatArray:
-        return room.share(gang.demand(), level, nodes)
+        return room.share(demand, level, nodes)
 
     for i, level in enumerate(levels):
         held = share(level, everywhere)
         order = np.argsort(held, kind="stable")
-        large = list(room.differing(gang, level, order[held[order] >= 1].tolist()))
+        large = list(room.differing(gang, level, order[held[order] >= 1].tolist(), most))
         # Where the gang must lie in one, each is tried; else the tightest, and the emptiest.
         if across and len(large) > TRIES:
             large = [*large[:TRIES], large[-1]]
@@ -155,3 +163,80 @@ def _few(
         # Of those that could be the last one, the smallest.
         last = rest[held[rest] >= 1 - before - 1e-9][-1]
         yield nodes & level.within(np.append(order[: count - 1], last))
+
+
+def _refusals(session: Session, levels: Levels, gang: GangState) -> Iterator[Refusal | None]:
+    """Yield why the parties of the gang will have no place, however much comes free."""
+    for party in levels.parties(gang):
+        yield levels.unknown(party)
+        if not party.asked.required or not gang.need or party.home(session).any():
+            continue
+        room, level = Room.empty(session, gang), party.levels[-1]
+        share = room.share(party.demand, level.domains, level.domains.domain >= 0)
+        if not (share >= 1).any():
+            whose = f'no domain of the node label "{level.label}" could hold {_who(party)}'
+            best = _best(session, party, room, share) if levels.is_own(party) else ""
+            yield Refusal(Reason.EXCEEDS_CLUSTER, f"{whose}, even empty{best}")
+
+
+def _cramped(
+    session: Session, levels: Levels, gang: GangState, strict: Sequence[Party]
+) -> Refusal:
+    """Return which of the parties finds no domain, and what the best one lacks."""
+
+    def found() -> Refusal:
+        room = Room.now(session, gang)
+        shares = [_share(session, party, room) for party in strict]
+        tight = min(range(len(strict)), key=lambda i: bool((shares[i] >= 1).any()))
+        party = strict[tight]
+        whose = f'no single domain of the node label "{party.asked.level}" has room for'
+        best = _best(session, party, room, shares[tight]) if levels.is_own(party) else ""
+        return Refusal(Reason.FRAGMENTED, f"{whose} {_who(party)}{best}")
+
+    if not any(map(levels.is_own, strict)):
+        return found()
+    demand = tuple((tasks.pod_set.shape, count, tasks.ends) for tasks, count in gang.demand())
+    asked = tuple((party.role, party.asked) for party in strict)
+    return session.remember(("cramped", session.room.state, demand, asked), found)
+
+
+def _share(session: Session, party: Party, room: Room) -> FloatArray:
+    """Return (D,) as `Room.share`, of those domains in which the party may lie."""
+    domains, home = party.levels[-1].domains, party.home(session)
+    where = domains.domain >= 0
+    if home.any():
+        where = where & domains.within(domains.domain[home & where])
+    return room.share(party.demand, domains, where)
+
+
+def _who(party: Party) -> str:
+    return "the whole gang" if party.role is None else f"all of {party.role or 'its pods'}"
+
+
+def _best(session: Session, party: Party, room: Room, share: FloatArray) -> str:
+    """Return which domain has most of what the party asks for, and what that one lacks."""
+    level = party.levels[-1]
+    if not level.names:
+        return ": no node has it"
+    best = int(share.argmax())
+    nodes = level.domains.domain == best
+    demand = [(tasks, count) for tasks, count in party.demand if count]
+    fits = [
+        f"{min(int(room.capacity[tasks.pod_set.shape][nodes].sum()), count)} of {count}"
+        f"{tasks.pod_set.role and ' '}{tasks.pod_set.role}"
+        for tasks, count in demand
+    ]
+    lack = _lack(session, demand, room.free[nodes])
+    return (
+        f': the best, "{level.names[best]}", has room for {", ".join(fits)}'
+        f"{' and lacks ' if lack else ''}{', '.join(lack)}"
+    )
+
+
+def _lack(session: Session, demand: Demand, free: IntArray) -> list[str]:
+    """Return how much of each resource the nodes lack of which (M, R) is free, in all."""
+    wanted = sum((tasks.amount(count) for tasks, count in demand), np.zeros(free.shape[1]))
+    short = wanted - np.maximum(free, 0).sum(axis=0, dtype=np.float64)
+    names = session.snapshot.resources
+    columns = np.flatnonzero((wanted > 0) & (short > 0)).tolist()
+    return [f"{diagnosis.amount(names[c], int(short[c]))} {names[c]}" for c in columns]

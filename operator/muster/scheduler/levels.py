@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The levels that the labels of nodes make, and which roles of a gang are to lie together there.
+
+A level is a node label, a domain the nodes with one value of it. A party are the roles of a gang
+that one request is about: each role that says for itself where it lies, and all others together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from muster.api.reasons import Reason
+from muster.scheduler.domains import Domains
+from muster.scheduler.hooks import Demand
+from muster.scheduler.model import BoolArray, PodSet, Refusal, Topology
+from muster.scheduler.session import Session
+from muster.scheduler.state import GangState
+
+LISTED: Final = 8
+"""How many known labels are named to whom asked for another one."""
+_Key = tuple[str, Topology] | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Level:
+    """One label and its domains."""
+
+    label: str
+    names: tuple[str, ...]
+    """D: its values."""
+    domains: Domains
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Party:
+    """Roles that lie together."""
+
+    gang: GangState
+    pod_sets: Sequence[PodSet]
+    asked: Topology
+    levels: Sequence[Level]
+    """From the narrowest to the widest; none is wider than one that is required."""
+    role: str | None
+    """Which role it is that asks for itself; None: all that do not."""
+
+    @property
+    def demand(self) -> Demand:
+        """What of it would make the gang just whole."""
+        return [(tasks, count) for tasks, count in self.gang.demand() if self._has(tasks.pod_set)]
+
+    @property
+    def shapes(self) -> frozenset[int]:
+        """The keys of its shapes."""
+        return frozenset(pod_set.shape for pod_set in self.pod_sets)
+
+    def home(self, session: Session) -> BoolArray:
+        """Return (N,) the nodes on which it has members."""
+        index = session.snapshot.nodes.index
+        home = np.zeros(len(index), np.bool_)
+        for pod_set in self.pod_sets:
+            for _, node in pod_set.held:
+                if node in index:
+                    home[index[node]] = True
+        for tasks, _, nodes in self.gang.placements:
+            if self._has(tasks.pod_set):
+                home[nodes] = True
+        return home
+
+    def _has(self, pod_set: PodSet) -> bool:
+        return any(pod_set is own for own in self.pod_sets)
+
+
+class Levels:
+    """What a policy names, and what gangs ask for beside."""
+
+    def __init__(self, session: Session, labels: Sequence[str], required: str) -> None:
+        self._session = session
+        self._labels = labels if not required or required in labels else (*labels, required)
+        self._default = Topology(required, required=True) if required else None
+        if self._default is None and labels:
+            self._default = Topology(labels[-1])
+
+    def parties(self, gang: GangState) -> Sequence[Party]:
+        """Return the parties of a gang that ask for anything, the roles in their order."""
+        spec, found = gang.spec, dict[_Key, list[PodSet]]()
+        together = spec.topology or self._default
+        if together is None and all(pod_set.topology is None for pod_set in spec.pod_sets):
+            return ()
+        for pod_set in spec.pod_sets:
+            own = pod_set.topology
+            found.setdefault(None if own is None else (pod_set.role, own), []).append(pod_set)
+        return [
+            Party(gang, pod_sets, asked, self._around(asked), key[0] if key else None)
+            for key, pod_sets in found.items()
+            if (asked := key[1] if key else together) is not None
+        ]
+
+    def is_own(self, party: Party) -> bool:
+        """Say whether the gang itself has asked for it, not the policy."""
+        return party.asked is not self._default
+
+    def unknown(self, party: Party) -> Refusal | None:
+        """Return that there is no such level as the party asks for, if there is none."""
+        label = party.asked.level
+        if label in self._labels or (not self._labels and label in self._carried):
+            return None
+        known = self._labels or self._carried
+        listed = ", ".join(f'"{one}"' for one in known[:LISTED]) or "none"
+        more = f" and {len(known) - LISTED} more" if len(known) > LISTED else ""
+        text = f'no level of the topology is called "{label}"; known are: {listed}{more}'
+        return Refusal(Reason.INVALID, text)
+
+    def _around(self, asked: Topology) -> Sequence[Level]:
+        labels = self._labels if asked.level in self._labels else (*self._labels, asked.level)
+        # Narrow ones have few nodes to a domain, in whichever order somebody has written them.
+        levels = sorted(map(self._level, labels), key=_breadth)
+        if not asked.required:
+            return levels
+        widest = next(i for i, level in enumerate(levels) if level.label == asked.level)
+        return levels[: widest + 1]
+
+    def _level(self, label: str) -> Level:
+        return self._session.remember(("level", label), lambda: _read(self._session, label))
+
+    @property
+    def _carried(self) -> Sequence[str]:
+        """The labels of nodes."""
+        labels = self._session.snapshot.nodes.labels
+        return self._session.remember("labels", lambda: sorted(set().union(*labels)))
+
+
+def _breadth(level: Level) -> float:
+    nodes = np.count_nonzero(level.domains.domain >= 0)
+    return float(nodes) / level.domains.size
+
+
+def _read(session: Session, label: str) -> Level:
+    values = [labels.get(label) for labels in session.snapshot.nodes.labels]
+    found = dict.fromkeys(value for value in values if value is not None)
+    numbers: dict[str | None, int] = {value: i for i, value in enumerate(found)}
+    numbers[None] = -1
+    domain = np.array([numbers[value] for value in values], np.int64)
+    return Level(label, tuple(found), Domains(domain, max(len(found), 1)))
