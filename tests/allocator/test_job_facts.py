@@ -20,6 +20,7 @@ from muster.cluster import gangs
 from muster.cluster.gangs import GangRules, PriorityClass
 from muster.frameworks import FRAMEWORKS, load
 from muster.scheduler.model import Topology
+from world import tfjob
 
 CLAIM = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
 TERM = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "a"}}}
@@ -496,3 +497,19 @@ def test_where_a_job_and_its_roles_are_to_lie():
     assert chief.shape != worker.shape
     queued = make_job(replicas=roles, labels={"kueue.x-k8s.io/queue-name": "team"})
     assert [role.topology for role in look(job=queued).input.roles] == [None, None]
+
+
+def test_the_minimum_of_each_role():
+    """It is the gang's minimum in all; what one role has above its own makes up for no other."""
+    job = tfjob(Worker=3, Chief=1)
+    job["metadata"]["annotations"] = {"muster.kubeflow.org/min-available": "chief=1,Worker=2"}
+    job = load(FRAMEWORKS["TFJob"], job)
+    there = [
+        make_pod(name=f"{job.name}-worker-{i}", node="n1", owner=job.as_owner) for i in range(3)
+    ]
+    facts = facts_of(there, job)
+    assert (facts.asks.min_member, facts.asks.leasts) == (3, {"chief": 1, "worker": 2})
+    assert (facts.ready, facts.need) == (2, 3)
+    elsewhere = replace(job, replicas=(workers(3, scheduler="other"), job.replicas[0]))
+    assert facts_of((), elsewhere).asks.leasts == {"chief": 1}
+    assert facts_of((), elsewhere).asks.min_member == 1

@@ -261,6 +261,13 @@ def min_available(past: Past) -> None:
     assert len(past.of("min-available")) == 4
 
 
+def min_of_roles(past: Past) -> None:
+    """A master and two workers must start together; here all five have a place."""
+    gangs = [s.gang for s in past.statuses("pytorch-min-available") if s.gang]
+    assert {gang.min_member for gang in gangs} == {3}
+    assert len(past.of("pytorch-min-available")) == 5
+
+
 def scaled(job: str, bounds: tuple[int, int], pods: int) -> Callable[[Past], None]:
     """Return the test of a job that has an autoscaler for as long as it runs."""
 
@@ -317,6 +324,7 @@ SAYS: Mapping[str, Callable[[Past], None]] = {
     "tfjob-min-available": min_available,
     "pytorchjob-simple": together("pytorch-simple", 3),
     "pytorchjob-topology": on_one_node,
+    "pytorchjob-min-available": min_of_roles,
     "pytorchjob-elastic": together("pytorch-elastic", 3),
     "pytorchjob-autoscaled": scaled("pytorch-autoscaled", (2, 4), 2),
     "xgboostjob-simple": together("xgboost-simple", 3),

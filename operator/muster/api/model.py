@@ -68,6 +68,9 @@ class SchedulingPolicy:
     """`runPolicy.schedulingPolicy`; what the user left out is None or empty."""
 
     min_available: int | None = None
+    leasts: Mapping[str, int] = field(default_factory=dict)
+    """Role -> how many of its pods must start together, if its author says it role by role;
+    `min_available` is their sum."""
     queue: str = ""
     min_resources: Mapping[str, str] | None = None
     priority_class: str = ""

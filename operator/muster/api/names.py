@@ -70,6 +70,7 @@ INLINE: Final = "inline"
 ALWAYS: Final = "always"
 GANG_HAD: Final = "muster.kubeflow.org/gang-had"
 """Of pods that somebody else made: with how many pods their gang last was whole or was let in."""
+MIN_AVAILABLE: Final = "muster.kubeflow.org/min-available"
 TOPOLOGY_REQUIRED: Final = "muster.kubeflow.org/topology-required"
 TOPOLOGY_PREFERRED: Final = "muster.kubeflow.org/topology-preferred"
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
@@ -139,7 +140,7 @@ class JobState(StrEnum):
     SUSPENDED = "Suspended"
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
-    INVALID = "Invalid"
+    INVALID = Reason.INVALID.value
     BLOCKED = "Blocked"
 
 

@@ -49,6 +49,7 @@ class GangInput:
     polite: bool = False
     shuns: frozenset[str] = frozenset()
     topology: Topology | None = None
+    leasts: Mapping[str, int] = field(default_factory=dict)
     effort: int = 0
     pending: Mapping[str, int] = field(default_factory=dict)
     """What pods of it that are about to be created take of each quota."""
@@ -241,7 +242,14 @@ def asks(
         movable=_movable(job, sets),
         polite=(named or rules.default_class) in rules.polite,
         topology=topology_of(job.annotations, job.labels),
+        leasts=leasts_of(job, rules),
     )
+
+
+def leasts_of(job: Job, rules: GangRules) -> Mapping[str, int]:
+    """Return the least of each role that is placed here, of jobs that say it role by role."""
+    asked = job.run_policy.scheduling.leasts
+    return {r.role: asked.get(r.role, 0) for r in placed_here(job, rules)} if asked else {}
 
 
 def topology_of(annotations: Mapping[str, Any], labels: Mapping[str, Any]) -> Topology | None:
@@ -285,7 +293,10 @@ def placed_here(job: Job, rules: GangRules) -> Sequence[Replica]:
 
 
 def elsewhere(job: Job, rules: GangRules) -> int:
-    """Return how many pods of the job another scheduler places."""
+    """Return how many pods of the job another scheduler places, of those that must be together."""
+    asked = job.run_policy.scheduling.leasts
+    if asked:
+        return sum(asked.values()) - sum(leasts_of(job, rules).values())
     return job.total - sum(replica.replicas for replica in placed_here(job, rules))
 
 

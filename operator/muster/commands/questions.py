@@ -242,6 +242,9 @@ def _lines(recording: Recording, gang: GangInput, decision: Decision, start: str
     yield f"{gang.key}: {str(verdict.state).lower()}, {possible}: {verdict.reason}"
     yield f"  {verdict.message}"
     yield from _obstacles(recording, verdict)
+    if gang.leasts:
+        listed = ", ".join(f"{least} {role}" for role, least in gang.leasts.items())
+        yield f"  at the least together: {listed}"
     if verdict.blocked_by:
         yield f"  behind {', '.join(verdict.blocked_by)}"
     if verdict.position:

@@ -329,6 +329,9 @@ class Gang:
     it goes before all others."""
     polite: bool = False
     """Nobody is evicted for it."""
+    leasts: Mapping[str, int] = field(default_factory=dict)
+    """Role -> how many of its tasks the gang needs at the least, of gangs that say it role by
+    role; `min_member` is their sum."""
     shuns: frozenset[str] = frozenset()
     """Nodes that may be at fault: its missing members go there only if no other will do."""
     topology: Topology | None = None

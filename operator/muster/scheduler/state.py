@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -103,11 +104,13 @@ class GangState:
     """Room is kept for it."""
     eta: float | None = None
     """When it will find that room, if that is known."""
+    _had: Counter[str] | None = None
 
     @property
     def need(self) -> int:
         """How many tasks the gang lacks to be whole; 0 if it is."""
-        return max(self.spec.min_member + self.more - self.ready, 0)
+        need = max(self.spec.min_member + self.more - self.ready, 0)
+        return max(need, sum(self.lacks().values())) if self.spec.leasts else need
 
     @property
     def left(self) -> int:
@@ -130,13 +133,50 @@ class GangState:
             self.shortage = shortage or {}
             self.blocked_by = refusal.blocked_by
 
+    def lacks(self, *, promised: bool = False) -> Mapping[str, int]:
+        """Return how many tasks each role lacks that has a minimum of its own.
+
+        `promised`: those that are promised a node are there.
+        """
+        there = Counter(self._at_first)
+        for tasks in self.tasks:
+            there[tasks.pod_set.role] += tasks.taken + promised * tasks.promised
+        leasts = self.spec.leasts
+        return {role: max(least - there[role], 0) for role, least in leasts.items()}
+
+    @property
+    def _at_first(self) -> Mapping[str, int]:
+        """Role -> tasks that had a node when the cycle began, or had succeeded."""
+        if self._had is None:
+            self._had = Counter()
+            for pod_set in self.spec.pod_sets:
+                self._had[pod_set.role] += len(pod_set.held) + pod_set.succeeded
+        return self._had
+
+    def wanted(self, tasks: PodSetState, *, promised: bool = False) -> int:
+        """Return how many of these tasks the gang could do with, to be whole.
+
+        `promised`: beside those that are promised a node.
+        """
+        need = self.need - promised * self.promised
+        if not self.spec.leasts:
+            return need
+        lacks = self.lacks(promised=promised)
+        any_role = need - sum(lacks.values())
+        return max(lacks.get(tasks.pod_set.role, 0) + any_role, 0)
+
     def demand(self) -> list[tuple[PodSetState, int]]:
         """Return which tasks, and how many of each, would make the gang just whole."""
         need, demand = self.need, []
+        lacks = dict(self.lacks()) if self.spec.leasts else {}
+        need -= sum(lacks.values())
         for tasks in self.tasks:
-            count = min(need, tasks.coming)
-            need -= count
-            demand.append((tasks, count))
+            own = min(lacks.get(tasks.pod_set.role, 0), tasks.coming) if lacks else 0
+            if own:
+                lacks[tasks.pod_set.role] -= own
+            more = min(need, tasks.coming - own)
+            need -= more
+            demand.append((tasks, own + more))
         return demand
 
     def lacking(self) -> FloatArray:

@@ -292,7 +292,7 @@ def _fill(
     # A role that has to be near another one comes after it, wherever it stands.
     tied = any(tasks.shape.tied for tasks in order)
     for tasks in [*order, *order] if tied else order:
-        wanted = min(gang.need, tasks.left)
+        wanted = min(gang.wanted(tasks), tasks.left)
         # Other tasks than those the gang was admitted with may come to stand in for them.
         if not wanted or not _admitted(session, gang, [(tasks, wanted)]):
             continue
@@ -302,7 +302,7 @@ def _fill(
         if len(picks.order) < wanted and failed is None:
             failed = (tasks, diagnosis.obstacles(session, tasks))
     for tasks in [*order, *order] if tied else order:
-        wanted = min(gang.need - gang.promised, tasks.coming)
+        wanted = min(gang.wanted(tasks, promised=True), tasks.coming)
         if wanted <= 0 or not _admitted(session, gang, [(tasks, wanted)]):
             continue
         picks = session.fit(tasks, future=session.room.releasing).choose(wanted)
@@ -400,7 +400,7 @@ def homes(session: Session, gang: GangState) -> Iterator[Mapping[int, BoolArray]
 
 def _options(session: Session, gang: GangState, tasks: PodSetState) -> list[tuple[int, BoolArray]]:
     """Return the domains in which the role fits whole, the smallest room first."""
-    shape, wanted = tasks.pod_set.shape, min(gang.need, tasks.left)
+    shape, wanted = tasks.pod_set.shape, min(gang.wanted(tasks), tasks.left)
     future = session.room.releasing
     loose = session.room.affinity.loose(shape, future=future)
     if wanted < 1:

@@ -62,7 +62,7 @@ def _go_home(session: Session, gang: GangState, faulty: BoolArray) -> None:
         had = positions(session, tasks.pod_set.previous, tasks.waiting)
         homes = welcome(session, tasks, [-1 if at >= 0 and faulty[at] else at for at in had])
         capacity = session.fit(tasks).capacity
-        order, picks = sort_out(homes, capacity, gang.need - gang.promised)
+        order, picks = sort_out(homes, capacity, gang.wanted(tasks, promised=True))
         if picks.order:
             tasks.waiting = [tasks.waiting[i] for i in order]
             session.place(gang, tasks, picks)
@@ -78,7 +78,7 @@ def _keep_home(
     """Keep the room of these members on the node they had, whether it is free or not."""
     homes = positions(session, tasks.pod_set.previous, indices)
     suits = session.barred(tasks.pod_set.shape)[0] == 0
-    _, picks = sort_out(homes, suits * len(homes), gang.need - gang.promised)
+    _, picks = sort_out(homes, suits * len(homes), gang.wanted(tasks, promised=True))
     if picks.order:
         session.promise(gang, tasks, picks)
 
@@ -86,7 +86,7 @@ def _keep_home(
 def _go_elsewhere(session: Session, gang: GangState, faulty: BoolArray | None) -> None:
     """Place members where there is room; at first not on nodes that may be at fault."""
     for tasks in gang.tasks:
-        wanted = min(gang.need - gang.promised, tasks.left)
+        wanted = min(gang.wanted(tasks, promised=True), tasks.left)
         if wanted <= 0:
             continue
         picks = session.choose(gang, tasks, wanted, faulty)
@@ -101,7 +101,7 @@ def _hold(session: Session, gang: GangState) -> None:
     for tasks in gang.tasks:
         _keep_home(session, gang, tasks, tasks.waiting[tasks.taken :])
         for choose in (_soon, _nearest):
-            wanted = min(gang.need - gang.promised, tasks.coming)
+            wanted = min(gang.wanted(tasks, promised=True), tasks.coming)
             if wanted > 0:
                 picks = choose(session, tasks, wanted)
                 if picks.order:
@@ -225,7 +225,7 @@ def _return(session: Session, gang: GangState) -> None:
             _reserve(session, gang, tasks)
     # What is kept may be gone, or not be enough any more: other room is as good.
     for tasks in gang.tasks:
-        wanted = min(gang.need - gang.promised, tasks.coming)
+        wanted = min(gang.wanted(tasks, promised=True), tasks.coming)
         if wanted > 0:
             picks = session.fit(tasks, future=True).choose(wanted)
             if picks.order:

@@ -10,7 +10,6 @@ policy says what holds for gangs that say nothing.
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -95,18 +94,16 @@ def _hold(
     session: Session, gang: GangState, parties: Sequence[Party], chosen: Sequence[BoolArray | None]
 ) -> bool:
     """Say whether nodes that several parties are to have may have room for all of these."""
-    marks = [b"" if nodes is None else nodes.tobytes() for nodes in chosen]
-    for mark in (mark for mark, count in Counter(marks).items() if mark and count > 1):
-        nodes = chosen[marks.index(mark)]
-        demand = [
-            part
-            for party, own in zip(parties, marks, strict=True)
-            if own == mark
-            for part in party.demand
-        ]
-        one = Domains(np.where(nodes, 0, -1), 1)
-        if Room.now(session, gang).share(demand, one, one.domain == 0)[0] < 1:
-            return False
+    common = dict[bytes, tuple[BoolArray, list[Party]]]()
+    for party, nodes in zip(parties, chosen, strict=True):
+        if nodes is not None:
+            common.setdefault(nodes.tobytes(), (nodes, []))[1].append(party)
+    for nodes, several in common.values():
+        if len(several) > 1:
+            demand = [part for party in several for part in party.demand]
+            one = Domains(np.where(nodes, 0, -1), 1)
+            if Room.now(session, gang).share(demand, one, nodes)[0] < 1:
+                return False
     return True
 
 
