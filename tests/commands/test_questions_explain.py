@@ -125,7 +125,7 @@ def test_a_gang_that_lies_together():
     gang = make_gang(key="TFJob/team/g", topology=Topology("rack", required=True), roles=[role])
     assert told(gang, key="TFJob/team/g", nodes=nodes) == [
         "TFJob/team/g: fits now, 3 of 3 pods",
-        "  n0: g-worker-0, g-worker-2",
-        "  n1: g-worker-1",
+        "  n0: g-worker-0, g-worker-1",
+        "  n1: g-worker-2",
         "  rack: r0 (3 pods)",
     ]

@@ -262,7 +262,7 @@ def min_available(past: Past) -> None:
 
 
 def min_of_roles(past: Past) -> None:
-    """A master and two workers must start together; here all five have a place."""
+    """Have a master and two workers start together; here all five have a place."""
     gangs = [s.gang for s in past.statuses("pytorch-min-available") if s.gang]
     assert {gang.min_member for gang in gangs} == {3}
     assert len(past.of("pytorch-min-available")) == 5

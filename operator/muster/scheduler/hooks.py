@@ -118,6 +118,9 @@ class Hooks:
     regions: Callable[[GangState], Iterable[Sequence[Region]] | None] | None = None
     """Where to try the gang, best first, no region for everywhere; as a whole None: no opinion.
     What comes later may be asked for when what came first was tried, to no avail."""
+    numbering: Callable[[GangState, PodSet], Sequence[IntArray] | None] | None = None
+    """Through which domains the members of a pod set are numbered, (N,) of each level from the
+    widest to the narrowest; None: in the order in which they were placed."""
     cramped: Callable[[GangState], Refusal | None] | None = None
     """What to say of a gang that did not fit into any region, where it must lie in one."""
 
@@ -146,6 +149,8 @@ class Rules:
         # The first refusal counts.
         self.valid: Callable[[GangState], Refusal | None] = self._first("valid")
         self.cramped: Callable[[GangState], Refusal | None] = self._first("cramped")
+        self.numbering: Callable[[GangState, PodSet], Sequence[IntArray] | None]
+        self.numbering = self._first("numbering")
         self.admissible: Callable[[GangState, FloatArray], Refusal | None]
         self.admissible = self._first("admissible")
         self.affordable: Callable[[GangState, Demand], Refusal | None]
@@ -160,12 +165,12 @@ class Rules:
         asked = self._asked[name]
         return lambda subject: tuple([answer(subject) for answer in asked])
 
-    def _first(self, name: str) -> Callable[..., Refusal | None]:
+    def _first(self, name: str) -> Callable[..., Any]:
         asked = self._asked[name]
 
-        def first(*subjects: object) -> Refusal | None:
-            refusals: Iterator[Refusal | None] = (answer(*subjects) for answer in asked)
-            return next((refusal for refusal in refusals if refusal is not None), None)
+        def first(*subjects: object) -> object:
+            answers = (answer(*subjects) for answer in asked)
+            return next((found for found in answers if found is not None), None)
 
         return first
 

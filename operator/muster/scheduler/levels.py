@@ -50,7 +50,7 @@ class Party:
     @property
     def demand(self) -> Demand:
         """What of it would make the gang just whole."""
-        return [(tasks, count) for tasks, count in self.gang.demand() if self._has(tasks.pod_set)]
+        return [(tasks, count) for tasks, count in self.gang.demand() if self.has(tasks.pod_set)]
 
     @property
     def shapes(self) -> frozenset[int]:
@@ -66,11 +66,12 @@ class Party:
                 if node in index:
                     home[index[node]] = True
         for tasks, _, nodes in self.gang.placements:
-            if self._has(tasks.pod_set):
+            if self.has(tasks.pod_set):
                 home[nodes] = True
         return home
 
-    def _has(self, pod_set: PodSet) -> bool:
+    def has(self, pod_set: PodSet) -> bool:
+        """Say whether the pod set is one of its own."""
         return any(pod_set is own for own in self.pod_sets)
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from muster.scheduler.decision import Move, Placement
+from muster.scheduler.decision import Move
 from muster.scheduler.model import PODS, UNLIMITED, FloatArray, Gang, PodSet, Queue, Refusal, Shape
 
 
@@ -54,6 +54,10 @@ class PodSetState:
     def amount(self, count: int) -> FloatArray:
         """Return (R,) what so many of the tasks take."""
         return count * self.shape.request.astype(np.float64)
+
+
+Given = tuple[PodSetState, int, int]
+"""A task by its pod set and index, and the position of its node."""
 
 
 @dataclass(slots=True, eq=False)
@@ -184,28 +188,27 @@ class GangState:
         zero = np.zeros(len(self.allocated))
         return sum((tasks.amount(count) for tasks, count in self.demand()), zero)
 
-    def nominations(self, names: Sequence[str]) -> tuple[Placement, ...]:
+    def nominations(self) -> list[Given]:
         """Return the nodes that are kept for it, if others are evicted for that."""
-        return self.kept(names) if self.evicts and self.promised else ()
+        return self.kept() if self.evicts and self.promised else []
 
-    def kept(self, names: Sequence[str]) -> tuple[Placement, ...]:
+    def kept(self) -> list[Given]:
         """Return the nodes that it has, or is promised, since the cycle began."""
-        kept: list[Placement] = list(self.placed(names))
+        kept = self.placed()
         seen: dict[int, int] = {}
         for tasks, nodes in self.promises:
             first = seen.get(id(tasks), 0)
             coming = [*tasks.waiting[tasks.taken :], *tasks.pod_set.returning]
             kept += (
-                Placement(tasks.pod_set.role, index, names[node])
-                for index, node in zip(coming[first:], nodes, strict=False)
+                (tasks, index, node) for index, node in zip(coming[first:], nodes, strict=False)
             )
             seen[id(tasks)] = first + len(nodes)
-        return tuple(kept)
+        return kept
 
-    def placed(self, names: Sequence[str]) -> tuple[Placement, ...]:
+    def placed(self) -> list[Given]:
         """Return the placements made so far, in the order they were made."""
-        return tuple(
-            Placement(tasks.pod_set.role, tasks.waiting[first + offset], names[node])
+        return [
+            (tasks, tasks.waiting[first + offset], node)
             for tasks, first, nodes in self.placements
             for offset, node in enumerate(nodes)
-        )
+        ]

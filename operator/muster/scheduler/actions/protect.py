@@ -35,6 +35,7 @@ def protect(session: Session) -> None:
     for gang, faulty in zip(gangs, at_fault, strict=True):
         _go_home(session, gang, faulty)
     for gang, faulty in zip(gangs, at_fault, strict=True):
+        _go_near(session, gang, faulty)
         if faulty.any():
             _go_elsewhere(session, gang, faulty)
         _go_elsewhere(session, gang, None)
@@ -81,6 +82,27 @@ def _keep_home(
     _, picks = sort_out(homes, suits * len(homes), gang.wanted(tasks, promised=True))
     if picks.order:
         session.promise(gang, tasks, picks)
+
+
+def _go_near(session: Session, gang: GangState, faulty: BoolArray) -> None:
+    """Place members in the narrowest domain of the node they had that has room, one by one.
+
+    Only where members are numbered through the domains, and not on nodes that may be at fault.
+    """
+    for tasks in gang.tasks:
+        levels = session.rules.numbering(gang, tasks.pod_set)
+        waiting = tasks.waiting[tasks.taken :] if levels is not None else ()
+        homes = positions(session, tasks.pod_set.previous, waiting)
+        for index, home in zip(waiting, homes, strict=True):
+            for domain in reversed(levels or ()) if home >= 0 else ():
+                if gang.wanted(tasks, promised=True) <= 0 or domain[home] < 0:
+                    continue
+                picks = session.choose(gang, tasks, 1, faulty | (domain != domain[home]))
+                if picks.order:
+                    rest = (i for i in tasks.waiting[tasks.taken :] if i != index)
+                    tasks.waiting = [*tasks.waiting[: tasks.taken], index, *rest]
+                    session.place(gang, tasks, picks)
+                    break
 
 
 def _go_elsewhere(session: Session, gang: GangState, faulty: BoolArray | None) -> None:

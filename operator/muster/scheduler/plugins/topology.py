@@ -4,7 +4,8 @@
 A level is a node label, a domain the nodes with one value of it. The smallest domain in which
 the whole gang fits comes first, levels from the narrowest to the widest; where none does, as few
 narrow domains as possible within a wider one. What is required must not leave one domain. The
-policy says what holds for gangs that say nothing.
+policy says what holds for gangs that say nothing; their members are numbered through the domains,
+as those of gangs that ask are, where it says so (`topology.ranks`).
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ import numpy as np
 from muster.api.reasons import Reason
 from muster.scheduler import diagnosis
 from muster.scheduler.domains import Domains, Room
-from muster.scheduler.hooks import Demand, Hooks, Parsed, Region
+from muster.scheduler.hooks import Demand, Hooks, Parsed, Region, switch
 from muster.scheduler.levels import Level, Levels, Party
-from muster.scheduler.model import BoolArray, FloatArray, IntArray, Refusal
+from muster.scheduler.model import BoolArray, FloatArray, IntArray, PodSet, Refusal
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState
 
@@ -40,6 +41,7 @@ def _levels(text: str) -> tuple[str, ...]:
 ARGUMENTS: Final[Mapping[str, Callable[[str], Any]]] = {
     "topology.levels": _levels,
     "topology.required": str.strip,
+    "topology.ranks": switch,
 }
 
 
@@ -47,6 +49,7 @@ def answer(session: Session, parsed: Parsed) -> Hooks:
     """Answer by the labels of the nodes."""
     labels: tuple[str, ...] = parsed.get("topology.levels", ())
     levels = Levels(session, labels, parsed.get("topology.required", ""))
+    ranks: bool = parsed.get("topology.ranks", False)
 
     def valid(gang: GangState) -> Refusal | None:
         return next(filter(None, _refusals(session, levels, gang)), None)
@@ -59,7 +62,13 @@ def answer(session: Session, parsed: Parsed) -> Hooks:
         parties = levels.parties(gang)
         return _together(session, gang, parties) if parties else None
 
-    return Hooks(regions=regions, cramped=cramped, valid=valid)
+    def numbering(gang: GangState, pod_set: PodSet) -> Sequence[IntArray] | None:
+        for party in levels.parties(gang):
+            if party.has(pod_set) and (ranks or levels.is_own(party)):
+                return [level.domains.domain for level in reversed(party.levels)]
+        return None
+
+    return Hooks(regions=regions, numbering=numbering, cramped=cramped, valid=valid)
 
 
 def _together(
