@@ -19,6 +19,20 @@ OURS, THEIRS = "muster.kubeflow.org/topology-", "kueue.x-k8s.io/podset-"
         ({f"{OURS}preferred": "example.com/rack"}, Asked("example.com/rack", required=False)),
         ({f"{THEIRS}required-topology": "zone"}, Asked("zone", required=True)),
         ({f"{THEIRS}preferred-topology": "zone"}, Asked("zone", required=False)),
+        (
+            {f"{OURS}slice-required": "nvlink", f"{OURS}slice-size": "8"},
+            Asked(slice_level="nvlink", slice_size=8),
+        ),
+        (
+            {
+                f"{THEIRS}required-topology": "zone",
+                f"{THEIRS}slice-required-topology": "rack",
+                f"{THEIRS}slice-size": "4",
+            },
+            Asked("zone", required=True, slice_level="rack", slice_size=4),
+        ),
+        ({f"{OURS}slice-required": "nvlink"}, None),
+        ({f"{OURS}slice-required": "nvlink", f"{OURS}slice-size": "0"}, None),
         ({f"{OURS}required": ""}, None),
         ({f"{OURS}required": 3}, None),
     ],
@@ -50,3 +64,23 @@ def test_two_levels():
     ((key, wrong),) = topology.problems(asked)
     assert key == f"{THEIRS}preferred-topology"
     assert wrong == f"Forbidden: {OURS}required says it already; write one of them"
+
+
+@pytest.mark.parametrize("size", ["", "0", "-1", "x", "1.5", 4])
+def test_no_size(size):
+    """A slice has at least one rank."""
+    given = {f"{OURS}slice-required": "rack", f"{OURS}slice-size": size}
+    ((key, wrong),) = topology.problems(given)
+    assert key == f"{OURS}slice-size"
+    assert "from 1 on" in wrong
+
+
+@pytest.mark.parametrize(("key", "other"), [("required", "size"), ("size", "required")])
+def test_half_of_what_a_slice_is(key, other):
+    """Its label and its size go together."""
+    given = {f"{OURS}slice-{key}": {"required": "rack", "size": "2"}[key]}
+    (problem,) = topology.problems(given)
+    assert problem == (
+        f"{OURS}slice-{key}",
+        f"Required value: {OURS}slice-{other} is to be given as well",
+    )

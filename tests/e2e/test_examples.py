@@ -181,6 +181,16 @@ def on_one_node(past: Past) -> None:
     assert len({stay.node for stay in past.of("pytorch-topology")}) == 1
 
 
+def in_slices(past: Past) -> None:
+    """Each two ranks that follow each other share a node."""
+    together("pytorch-slices", 4)(past)
+    node = {
+        stay.pod.removeprefix("pytorch-slices-"): stay.node for stay in past.of("pytorch-slices")
+    }
+    assert node["master-0"] == node["worker-0"]
+    assert node["worker-1"] == node["worker-2"]
+
+
 def led(job: str, pods: int) -> Callable[[Past], None]:
     """Return the test of a job whose workers are taken away when its launcher is done."""
 
@@ -324,6 +334,7 @@ SAYS: Mapping[str, Callable[[Past], None]] = {
     "tfjob-min-available": min_available,
     "pytorchjob-simple": together("pytorch-simple", 3),
     "pytorchjob-topology": on_one_node,
+    "pytorchjob-slices": in_slices,
     "pytorchjob-min-available": min_of_roles,
     "pytorchjob-elastic": together("pytorch-elastic", 3),
     "pytorchjob-autoscaled": scaled("pytorch-autoscaled", (2, 4), 2),

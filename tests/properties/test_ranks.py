@@ -58,10 +58,10 @@ def gangs(draw):
     return make_gang(topology=topology, roles=roles)
 
 
-def decided(nodes, gang):
+def decided(nodes, gang, rules=RULES):
     """Return the gang's session and state, once it has its nodes if there are any."""
     snapshot = make_snapshot(nodes=nodes, gangs=[gang])
-    session = Session(snapshot, policy.parse(RULES).openers())
+    session = Session(snapshot, policy.parse(rules).openers())
     allocate(session)
     return session, session.gangs[0]
 
@@ -100,3 +100,31 @@ def test_the_nodes_are_those_that_were_chosen(nodes, gang):
     assert Counter((shapes[p.role], p.node) for p in numbered) == Counter(chosen)
     before = {(tasks.pod_set.role, index) for tasks, index, _ in state.placed()}
     assert {(p.role, p.index) for p in numbered} == before
+
+
+@given(
+    racks=st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=3), min_size=1, max_size=4),
+    count=st.integers(1, 14),
+    size=st.integers(1, 5),
+)
+def test_slices_are_placed_exactly_if_they_can_be(racks, count, size):
+    """Each so many consecutive ranks in one rack, the last ones as many as are left."""
+    nodes = [
+        make_node(name=f"n{i}{j}", cpu=cpu, labels={"rack": f"r{i}"})
+        for i, cpus in enumerate(racks)
+        for j, cpu in enumerate(cpus)
+    ]
+    asked = Topology(slice_level="rack", slice_size=size)
+    gang = make_gang(topology=asked, roles=[make_role(replicas=count, cpu=1)])
+    session, state = decided(nodes, gang, {})
+    found = sorted((p.index, p.node[:2]) for p in placements(session, state, state.placed()))
+    room, (whole, rest) = [sum(cpus) for cpus in racks], divmod(count, size)
+    possible = any(
+        room[at] >= rest
+        and sum((free - rest * (i == at)) // size for i, free in enumerate(room)) >= whole
+        for at in range(len(room))
+    )
+    event(f"possible: {possible}")
+    assert len(found) == count * possible
+    for at in range(0, len(found), size):
+        assert len({rack for _, rack in found[at : at + size]}) == 1

@@ -58,6 +58,8 @@ VOLCANO_TASK: Final = "volcano.sh/task-spec"
 KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
 KUEUE_REQUIRED_TOPOLOGY: Final = "kueue.x-k8s.io/podset-required-topology"
 KUEUE_PREFERRED_TOPOLOGY: Final = "kueue.x-k8s.io/podset-preferred-topology"
+KUEUE_SLICE_TOPOLOGY: Final = "kueue.x-k8s.io/podset-slice-required-topology"
+KUEUE_SLICE_SIZE: Final = "kueue.x-k8s.io/podset-slice-size"
 
 # Annotations of Muster's own.
 RESTART: Final = "muster.kubeflow.org/restart"
@@ -73,6 +75,8 @@ GANG_HAD: Final = "muster.kubeflow.org/gang-had"
 MIN_AVAILABLE: Final = "muster.kubeflow.org/min-available"
 TOPOLOGY_REQUIRED: Final = "muster.kubeflow.org/topology-required"
 TOPOLOGY_PREFERRED: Final = "muster.kubeflow.org/topology-preferred"
+TOPOLOGY_SLICE_REQUIRED: Final = "muster.kubeflow.org/topology-slice-required"
+TOPOLOGY_SLICE_SIZE: Final = "muster.kubeflow.org/topology-slice-size"
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 # Schedulers, backends, queues.

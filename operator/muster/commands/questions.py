@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
@@ -305,7 +306,8 @@ def _places(
     yield from _nodes(placed)
     asked = (gang.topology, *(role.topology for role in gang.roles))
     labels = {node.name: node.labels for node in recording.nodes}
-    for level in dict.fromkeys(one.level for one in asked if one is not None):
+    levels = [(one.level, one.slice_level) for one in asked if one is not None]
+    for level in dict.fromkeys(filter(None, itertools.chain(*levels))):
         found = Counter(labels.get(node, {}).get(level, "none") for _, node in placed)
         parts = (f"{name} ({count} pods)" for name, count in sorted(found.items()))
         yield f"  {level}: {', '.join(parts)}"

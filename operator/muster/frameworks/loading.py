@@ -395,9 +395,9 @@ def _least_problems(job: Job) -> Iterator[str]:
                 f"Invalid value: {least}: must be less than or equal to the "
                 f"{there[role].replicas} replicas of {there[role].type}"
             )
-    total, least = sum(asked.values()), job.run_policy.scheduling.min_available
-    if asked and least != total:
-        yield f"Invalid value: {total} in all: runPolicy.schedulingPolicy.minAvailable is {least}"
+    total, whole = sum(asked.values()), job.run_policy.scheduling.min_available
+    if asked and whole != total:
+        yield f"Invalid value: {total} in all: runPolicy.schedulingPolicy.minAvailable is {whole}"
 
 
 def _negatives(framework: Framework, job: Job) -> Iterator[Problem]:

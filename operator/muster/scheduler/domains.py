@@ -100,10 +100,11 @@ class Room:
             return
         columns = np.flatnonzero(gang.lacking())
         rows = np.column_stack([*self.capacity.values(), self.free[:, columns]])
+        order = np.lexsort((*rows.T, domains.domain))
+        ends = np.cumsum(np.bincount(domains.domain + 1, minlength=domains.size + 1)).tolist()
         seen = Counter[bytes]()
         for domain in chosen:
-            own = rows[domains.domain == domain]
-            mark = own[np.lexsort(own.T)].tobytes()
+            mark = rows[order[ends[domain] : ends[domain + 1]]].tobytes()
             seen[mark] += 1
             if seen[mark] <= most:
                 yield domain

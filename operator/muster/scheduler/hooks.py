@@ -77,6 +77,37 @@ class Region:
     """Keys of the shapes that are confined; None: all."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Slicing:
+    """Roles of which each so many consecutive ranks are to lie in one domain."""
+
+    pod_sets: Sequence[PodSet]
+    """In the order of the ranks."""
+    length: int
+    """How many ranks are a slice."""
+    label: str
+    domain: IntArray
+    """(N,): -1 without the label."""
+    size: int
+    """D"""
+    around: Sequence[IntArray]
+    """(D,) of each wider level, the widest first: of which of its domains each is part."""
+
+    def has(self, pod_set: PodSet) -> bool:
+        """Say whether it is about the pod set."""
+        return any(pod_set is own for own in self.pod_sets)
+
+    def number(self, role: str, index: int) -> int:
+        """Return of which slice a task is."""
+        before = dict.fromkeys(pod_set.role for pod_set in self.pod_sets)
+        ranks = 0
+        for other in before:
+            if other == role:
+                break
+            ranks += sum(pod_set.total for pod_set in self.pod_sets if pod_set.role == other)
+        return (ranks + index) // self.length
+
+
 Within = Mapping[int, BoolArray]
 """Shape -> (N,) where its tasks may go; those left out may go everywhere."""
 ATTEMPTS: Final = 32
@@ -121,6 +152,8 @@ class Hooks:
     numbering: Callable[[GangState, PodSet], Sequence[IntArray] | None] | None = None
     """Through which domains the members of a pod set are numbered, (N,) of each level from the
     widest to the narrowest; None: in the order in which they were placed."""
+    slices: Callable[[GangState], Sequence[Slicing] | None] | None = None
+    """Which of its roles are to lie in slices; None: none."""
     cramped: Callable[[GangState], Refusal | None] | None = None
     """What to say of a gang that did not fit into any region, where it must lie in one."""
 
@@ -151,6 +184,7 @@ class Rules:
         self.cramped: Callable[[GangState], Refusal | None] = self._first("cramped")
         self.numbering: Callable[[GangState, PodSet], Sequence[IntArray] | None]
         self.numbering = self._first("numbering")
+        self.slices: Callable[[GangState], Sequence[Slicing] | None] = self._first("slices")
         self.admissible: Callable[[GangState, FloatArray], Refusal | None]
         self.admissible = self._first("admissible")
         self.affordable: Callable[[GangState, Demand], Refusal | None]
@@ -167,6 +201,8 @@ class Rules:
 
     def _first(self, name: str) -> Callable[..., Any]:
         asked = self._asked[name]
+        if not asked:
+            return lambda *_: None
 
         def first(*subjects: object) -> object:
             answers = (answer(*subjects) for answer in asked)

@@ -15,7 +15,7 @@ import numpy as np
 
 from muster.api.reasons import Reason
 from muster.scheduler.domains import Domains
-from muster.scheduler.hooks import Demand
+from muster.scheduler.hooks import Demand, Slicing
 from muster.scheduler.model import BoolArray, PodSet, Refusal, Topology
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState
@@ -46,6 +46,8 @@ class Party:
     """From the narrowest to the widest; none is wider than one that is required."""
     role: str | None
     """Which role it is that asks for itself; None: all that do not."""
+    slicing: Slicing | None = None
+    """How it is cut, if it asks for slices."""
 
     @property
     def demand(self) -> Demand:
@@ -81,48 +83,81 @@ class Levels:
     def __init__(self, session: Session, labels: Sequence[str], required: str) -> None:
         self._session = session
         self._labels = labels if not required or required in labels else (*labels, required)
-        self._default = Topology(required, required=True) if required else None
-        if self._default is None and labels:
-            self._default = Topology(labels[-1])
+        self.default = Topology(required, required=True) if required else None
+        """What holds for gangs that say nothing."""
+        self._parties: dict[int, tuple[GangState, Sequence[Party]]] = {}
+        """By the id of the state, which is kept as well so that it is nobody else's."""
+        if self.default is None and labels:
+            self.default = Topology(labels[-1])
 
     def parties(self, gang: GangState) -> Sequence[Party]:
         """Return the parties of a gang that ask for anything, the roles in their order."""
+        known = self._parties.get(id(gang))
+        if known is None:
+            known = self._parties[id(gang)] = gang, self._made(gang)
+        return known[1]
+
+    def _made(self, gang: GangState) -> Sequence[Party]:
         spec, found = gang.spec, dict[_Key, list[PodSet]]()
-        together = spec.topology or self._default
-        if together is None and all(pod_set.topology is None for pod_set in spec.pod_sets):
+        together = spec.topology or self.default
+        if together is None and not spec.lies:
             return ()
         for pod_set in spec.pod_sets:
             own = pod_set.topology
             found.setdefault(None if own is None else (pod_set.role, own), []).append(pod_set)
         return [
-            Party(gang, pod_sets, asked, self._around(asked), key[0] if key else None)
+            self._party(gang, pod_sets, asked, key[0] if key else None)
             for key, pod_sets in found.items()
             if (asked := key[1] if key else together) is not None
         ]
 
+    def _party(
+        self, gang: GangState, pod_sets: Sequence[PodSet], asked: Topology, role: str | None
+    ) -> Party:
+        levels = self._around(asked)
+        slicing = self._slicing(pod_sets, asked) if asked.slice_size else None
+        return Party(gang, pod_sets, asked, levels, role, slicing)
+
     def is_own(self, party: Party) -> bool:
         """Say whether the gang itself has asked for it, not the policy."""
-        return party.asked is not self._default
+        return party.asked is not self.default
 
     def unknown(self, party: Party) -> Refusal | None:
         """Return that there is no such level as the party asks for, if there is none."""
-        label = party.asked.level
-        if label in self._labels or (not self._labels and label in self._carried):
+        known, asked = self._labels or self._carried, party.asked
+        wrong = (one for one in (asked.level, asked.slice_level) if one and one not in known)
+        label = next(wrong, None)
+        if label is None:
             return None
-        known = self._labels or self._carried
         listed = ", ".join(f'"{one}"' for one in known[:LISTED]) or "none"
         more = f" and {len(known) - LISTED} more" if len(known) > LISTED else ""
         text = f'no level of the topology is called "{label}"; known are: {listed}{more}'
         return Refusal(Reason.INVALID, text)
 
     def _around(self, asked: Topology) -> Sequence[Level]:
-        labels = self._labels if asked.level in self._labels else (*self._labels, asked.level)
+        levels = self._sorted(asked)
+        labels = [level.label for level in levels]
+        if asked.required:
+            levels = levels[: labels.index(asked.level) + 1]
+        # Domains that are narrower than a slice are no places to try.
+        narrowest = labels.index(asked.slice_level) if asked.slice_level else 0
+        return levels[narrowest:] or levels[-1:]
+
+    def _sorted(self, asked: Topology) -> Sequence[Level]:
+        more = (asked.level, asked.slice_level)
+        labels = dict.fromkeys((*self._labels, *(label for label in more if label)))
         # Narrow ones have few nodes to a domain, in whichever order somebody has written them.
-        levels = sorted(map(self._level, labels), key=_breadth)
-        if not asked.required:
-            return levels
-        widest = next(i for i, level in enumerate(levels) if level.label == asked.level)
-        return levels[: widest + 1]
+        return sorted(map(self._level, labels), key=_breadth)
+
+    def _slicing(self, pod_sets: Sequence[PodSet], asked: Topology) -> Slicing:
+        level, levels = self._level(asked.slice_level), self._sorted(asked)
+        domain, size = level.domains.domain, level.domains.size
+        # Any node of a domain tells in which wider ones it lies.
+        at = np.zeros(size, np.int64)
+        at[domain[domain >= 0]] = np.flatnonzero(domain >= 0)
+        wider = levels[levels.index(level) + 1 :]
+        around = [one.domains.domain[at] for one in reversed(wider)]
+        return Slicing(pod_sets, asked.slice_size, level.label, domain, size, around)
 
     def _level(self, label: str) -> Level:
         return self._session.remember(("level", label), lambda: _read(self._session, label))

@@ -226,10 +226,14 @@ class Shape:
 class Topology:
     """Where tasks are to lie together: on nodes with one value of a label."""
 
-    level: str
-    """The label."""
+    level: str = ""
+    """The label; empty: none is named."""
     required: bool = False
     """Nothing else will do; else it is what is tried first."""
+    slice_level: str = ""
+    """The label of which one value must hold each slice; empty: there are no slices."""
+    slice_size: int = 0
+    """How many consecutive ranks are a slice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,6 +353,11 @@ class Gang:
     misled: bool = False
     """The times that it was told were not kept: they are so from now on, whatever others say."""
 
+    @property
+    def lies(self) -> bool:
+        """Whether it says for itself where it is to lie."""
+        return self.topology is not None or any(p.topology is not None for p in self.pod_sets)
+
     def overran(self, now: float) -> bool:
         """Say whether it has its nodes for longer than it was expected to run."""
         return self.started is not None and self.started + max(self.duration, 1.0) <= now
@@ -458,6 +467,8 @@ class Snapshot:
     nominations: tuple[Nomination, ...] = ()
     moves: tuple[PastMove, ...] | None = None
     """The moves of the last hour; None: nobody asks for moves in this cycle."""
+    topologies: bool = True
+    """Whether any gang or role says for itself where it is to lie."""
 
     def overcommitted(self) -> dict[str, frozenset[str]]:
         """Return, by resource, the names of the nodes whose pods ask for more than there is."""

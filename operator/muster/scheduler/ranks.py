@@ -8,6 +8,7 @@ node of the member before it, or one as near to that as there is. The nodes stay
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
@@ -17,10 +18,11 @@ from muster.scheduler.session import Session
 from muster.scheduler.state import GangState, Given
 
 
-def placements(session: Session, gang: GangState, given: Sequence[Given]) -> tuple[Placement, ...]:
+def placements(session: Session, gang: GangState, given: Iterable[Given]) -> tuple[Placement, ...]:
     """Return what was given to the gang by role, index and name, in its order."""
-    if given and any(session.rules.numbering(gang, tasks.pod_set) for tasks in gang.tasks):
-        given = _numbered(session, gang, given)
+    numbering = session.rules.numbering
+    if session.rules.asks("numbering") and any(numbering(gang, t.pod_set) for t in gang.tasks):
+        given = _numbered(session, gang, list(given))
     names = session.snapshot.nodes.names
     return tuple(Placement(tasks.pod_set.role, index, names[node]) for tasks, index, node in given)
 
@@ -89,14 +91,17 @@ def _assigned(
     homes = {row: home for row in rows if (home := _home(session, given[row])) >= 0}
     # First home, then as near to it as may be.
     for near in (None, *reversed(order.levels)) if homes else ():
-        for row, home in homes.items():
-            if row in found:
-                continue
-            for node in left:
-                if node == home if near is None else near[node] == near[home] >= 0:
-                    found[row] = node
-                    left.remove(node)
-                    break
+        pools: dict[int, list[int]] = {}
+        for node in reversed(left):
+            pools.setdefault(node if near is None else int(near[node]), []).append(node)
+        pools.pop(-1, None)
+        for row in (row for row in homes if row not in found):
+            pool = pools.get(homes[row] if near is None else int(near[homes[row]]))
+            if pool:
+                found[row] = pool.pop()
+        gone = Counter(found.values())
+        spare = Counter(given[row][2] for row in rows) - gone
+        left = sorted(spare.elements(), key=order.key)
     rest = iter(left)
     return [found[row] if row in found else next(rest) for row in rows]
 

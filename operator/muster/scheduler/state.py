@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Final
 
 import numpy as np
@@ -113,8 +114,9 @@ class GangState:
     @property
     def need(self) -> int:
         """How many tasks the gang lacks to be whole; 0 if it is."""
-        need = max(self.spec.min_member + self.more - self.ready, 0)
-        return max(need, sum(self.lacks().values())) if self.spec.leasts else need
+        spec = self.spec
+        need = max(spec.min_member + self.more - self.ready, 0)
+        return max(need, sum(self.lacks().values())) if spec.leasts else need
 
     @property
     def left(self) -> int:
@@ -194,7 +196,7 @@ class GangState:
 
     def kept(self) -> list[Given]:
         """Return the nodes that it has, or is promised, since the cycle began."""
-        kept = self.placed()
+        kept = list(self.placed())
         seen: dict[int, int] = {}
         for tasks, nodes in self.promises:
             first = seen.get(id(tasks), 0)
@@ -205,10 +207,7 @@ class GangState:
             seen[id(tasks)] = first + len(nodes)
         return kept
 
-    def placed(self) -> list[Given]:
-        """Return the placements made so far, in the order they were made."""
-        return [
-            (tasks, tasks.waiting[first + offset], node)
-            for tasks, first, nodes in self.placements
-            for offset, node in enumerate(nodes)
-        ]
+    def placed(self) -> Iterator[Given]:
+        """Yield the placements made so far, in the order they were made."""
+        for tasks, first, nodes in self.placements:
+            yield from zip(repeat(tasks), tasks.waiting[first:], nodes, strict=False)

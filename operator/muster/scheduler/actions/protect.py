@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from muster.scheduler import diagnosis
+from muster.scheduler import diagnosis, slices
 from muster.scheduler.actions.allocate import attempt, start_now
 from muster.scheduler.capacity import Picks
 from muster.scheduler.hooks import Parsed
 from muster.scheduler.model import BoolArray, IntArray
-from muster.scheduler.session import Session
+from muster.scheduler.session import REGION, Session
 from muster.scheduler.state import GangState, PodSetState
 
 
@@ -97,6 +97,8 @@ def _go_near(session: Session, gang: GangState, faulty: BoolArray) -> None:
             for domain in reversed(levels or ()) if home >= 0 else ():
                 if gang.wanted(tasks, promised=True) <= 0 or domain[home] < 0:
                     continue
+                if session.tire(gang, REGION):
+                    return
                 picks = session.choose(gang, tasks, 1, faulty | (domain != domain[home]))
                 if picks.order:
                     rest = (i for i in tasks.waiting[tasks.taken :] if i != index)
@@ -111,11 +113,28 @@ def _go_elsewhere(session: Session, gang: GangState, faulty: BoolArray | None) -
         wanted = min(gang.wanted(tasks, promised=True), tasks.left)
         if wanted <= 0:
             continue
-        picks = session.choose(gang, tasks, wanted, faulty)
+        placed = _choose(session, gang, tasks, wanted, faulty)
+        if placed < wanted and faulty is None:
+            diagnosis.explain(session, gang, tasks, diagnosis.obstacles(session, tasks))
+
+
+def _choose(
+    session: Session, gang: GangState, tasks: PodSetState, wanted: int, faulty: BoolArray | None
+) -> int:
+    """Place as many members as there is room for, those of slices with their slice."""
+    placed = 0
+    while placed < wanted:
+        shunned = slices.elsewhere(session, gang, tasks)
+        count = wanted if shunned is None else 1
+        if shunned is not None and faulty is not None:
+            shunned |= faulty
+        picks = session.choose(gang, tasks, count, faulty if shunned is None else shunned)
         if picks.order:
             session.place(gang, tasks, picks)
-        if len(picks.order) < wanted and faulty is None:
-            diagnosis.explain(session, gang, tasks, diagnosis.obstacles(session, tasks))
+        placed += len(picks.order)
+        if shunned is None or not picks.order:
+            break
+    return placed
 
 
 def _hold(session: Session, gang: GangState) -> None:
@@ -240,12 +259,25 @@ def _return(session: Session, gang: GangState) -> None:
     if gang.spec.owed:
         attempt(session, gang)
         return
+    mark = session.mark()
     for tasks in gang.tasks:
         if tasks.pod_set.nominated:
             if gang.spec.refusal is None:
                 _put_back(session, gang, tasks)
             _reserve(session, gang, tasks)
-    # What is kept may be gone, or not be enough any more: other room is as good.
+    if gang.need <= gang.promised:
+        return
+    # What is kept may be gone, or not be enough any more: other room is as good, but not in two
+    # domains.
+    if session.rules.cramped(gang) is None:
+        _fill_up(session, gang)
+    elif gang.spec.refusal is None:
+        session.undo(mark)
+        attempt(session, gang)
+
+
+def _fill_up(session: Session, gang: GangState) -> None:
+    """Keep room for those that have none, wherever there is any."""
     for tasks in gang.tasks:
         wanted = min(gang.wanted(tasks, promised=True), tasks.coming)
         if wanted > 0:

@@ -19,16 +19,18 @@ import numpy as np
 from muster.api.reasons import Reason
 from muster.scheduler import diagnosis
 from muster.scheduler.domains import Domains, Room
-from muster.scheduler.hooks import Demand, Hooks, Parsed, Region, switch
+from muster.scheduler.hooks import Demand, Hooks, Parsed, Region, Slicing, switch
 from muster.scheduler.levels import Level, Levels, Party
 from muster.scheduler.model import BoolArray, FloatArray, IntArray, PodSet, Refusal
 from muster.scheduler.session import Session
+from muster.scheduler.slices import usable
 from muster.scheduler.state import GangState
 
 TRIES: Final = 4
 """How many of the tightest domains of a level are tried for a gang that may lie in several."""
-COMBINATIONS, LOOKS = 64, 4096
-"""How many ways are tried to give each party of a gang its domain, and how many looked at."""
+PLACES, LOOKS, COMBINATIONS = 64, 4096, 64
+"""Of several parties: how many places of each are looked at, how many ways to combine these, and
+how many of those are tried."""
 
 
 def _levels(text: str) -> tuple[str, ...]:
@@ -49,14 +51,20 @@ def answer(session: Session, parsed: Parsed) -> Hooks:
     """Answer by the labels of the nodes."""
     labels: tuple[str, ...] = parsed.get("topology.levels", ())
     levels = Levels(session, labels, parsed.get("topology.required", ""))
+    if not (levels.default or session.snapshot.topologies):
+        return Hooks()
     ranks: bool = parsed.get("topology.ranks", False)
 
     def valid(gang: GangState) -> Refusal | None:
         return next(filter(None, _refusals(session, levels, gang)), None)
 
     def cramped(gang: GangState) -> Refusal | None:
-        strict = [party for party in levels.parties(gang) if party.asked.required]
+        parties = levels.parties(gang)
+        strict = [party for party in parties if party.asked.required or party.asked.slice_size]
         return _cramped(session, levels, gang, strict) if strict else None
+
+    def slices(gang: GangState) -> Sequence[Slicing] | None:
+        return [party.slicing for party in levels.parties(gang) if party.slicing] or None
 
     def regions(gang: GangState) -> Iterator[Sequence[Region]] | None:
         parties = levels.parties(gang)
@@ -64,11 +72,13 @@ def answer(session: Session, parsed: Parsed) -> Hooks:
 
     def numbering(gang: GangState, pod_set: PodSet) -> Sequence[IntArray] | None:
         for party in levels.parties(gang):
-            if party.has(pod_set) and (ranks or levels.is_own(party)):
+            # Slices are placed in the order of their ranks.
+            own = levels.is_own(party) and party.slicing is None
+            if party.has(pod_set) and (ranks or own):
                 return [level.domains.domain for level in reversed(party.levels)]
         return None
 
-    return Hooks(regions=regions, numbering=numbering, cramped=cramped, valid=valid)
+    return Hooks(regions=regions, numbering=numbering, slices=slices, cramped=cramped, valid=valid)
 
 
 def _together(
@@ -84,17 +94,23 @@ def _together(
         return
     own = [party.shapes for party in parties]
     places = (_places(session, party, len(parties)) for party in parties)
-    looked = itertools.islice(itertools.product(*places), LOOKS)
+    several = (itertools.islice(each, PLACES) for each in places)
+    looked = itertools.islice(itertools.product(*several), LOOKS)
     fitting = (chosen for chosen in looked if _hold(session, gang, parties, chosen))
     for chosen in itertools.islice(fitting, COMBINATIONS):
         parts = zip(chosen, own, strict=True)
         yield tuple(Region(nodes, shapes) for nodes, shapes in parts if nodes is not None)
+    # What is merely preferred must not be the reason why nothing is found.
+    strict = [party for party in parties if party.asked.required]
+    if len(strict) < len(parties):
+        yield from _together(session, gang, strict) if strict else ((),)
 
 
 def _places(session: Session, party: Party, most: int = 1) -> Iterator[BoolArray | None]:
     """Yield where to try the party, (N,) or None for everywhere; `most` of what is equal."""
     home = party.home(session)
-    yield from _around(party.levels, home) if home.any() else _fitting(session, party, most)
+    if party.levels:
+        yield from _around(party.levels, home) if home.any() else _fitting(session, party, most)
     if not party.asked.required:
         yield None
 
@@ -129,8 +145,8 @@ def _fitting(session: Session, party: Party, most: int) -> Iterator[BoolArray]:
     """
     # The next ones are asked for when the first were tried, which leaves its marks on a fit.
     across = not party.asked.required
-    gang, levels, demand = party.gang, [level.domains for level in party.levels], party.demand
-    room = Room.now(session, gang)
+    gang, levels = party.gang, [level.domains for level in party.levels]
+    room, demand = _in_slices(party, Room.now(session, gang))
     everywhere = np.ones(len(levels[0].domain), np.bool_)
 
     def share(level: Domains, nodes: BoolArray) -> FloatArray:
@@ -149,6 +165,17 @@ def _fitting(session: Session, party: Party, most: int) -> Iterator[BoolArray]:
             yield whole
     if across:
         yield from _few(levels, everywhere, share)
+
+
+def _in_slices(party: Party, room: Room) -> tuple[Room, Demand]:
+    """Return room and demand as whole slices have it, where that of one role alone is asked."""
+    demand = [(tasks, count) for tasks, count in party.demand if count]
+    if party.slicing is None or len(demand) != 1:
+        return room, demand
+    ((tasks, count),) = demand
+    shape, whole = tasks.pod_set.shape, count // party.slicing.length * party.slicing.length
+    capacity = {**room.capacity, shape: usable(party.slicing, room.capacity[shape])}
+    return (Room(capacity, room.free), [(tasks, whole)]) if whole else (room, demand)
 
 
 def _few(
@@ -175,7 +202,13 @@ def _refusals(session: Session, levels: Levels, gang: GangState) -> Iterator[Ref
     """Yield why the parties of the gang will have no place, however much comes free."""
     for party in levels.parties(gang):
         yield levels.unknown(party)
-        if not party.asked.required or not gang.need or party.home(session).any():
+        if not gang.need or party.home(session).any():
+            continue
+        if party.slicing is not None:
+            whole = _whole_slices(party, party.slicing, Room.empty(session, gang))
+            if whole is not None and whole[0] < whole[1]:
+                yield Refusal(Reason.EXCEEDS_CLUSTER, f"{_sliced(party, whole)}, even empty")
+        if not party.asked.required:
             continue
         room, level = Room.empty(session, gang), party.levels[-1]
         share = room.share(party.demand, level.domains, level.domains.domain >= 0)
@@ -189,21 +222,49 @@ def _cramped(
     session: Session, levels: Levels, gang: GangState, strict: Sequence[Party]
 ) -> Refusal:
     """Return which of the parties finds no domain, and what the best one lacks."""
+    if not any(map(levels.is_own, strict)):
+        return Refusal(Reason.FRAGMENTED, _no_domain(strict[0]))
 
     def found() -> Refusal:
-        room = Room.now(session, gang)
-        shares = [_share(session, party, room) for party in strict]
-        tight = min(range(len(strict)), key=lambda i: bool((shares[i] >= 1).any()))
-        party = strict[tight]
-        whose = f'no single domain of the node label "{party.asked.level}" has room for'
-        best = _best(session, party, room, shares[tight]) if levels.is_own(party) else ""
-        return Refusal(Reason.FRAGMENTED, f"{whose} {_who(party)}{best}")
+        room, cut = Room.now(session, gang), next((p for p in strict if p.slicing), None)
+        one = [party for party in strict if party.asked.required]
+        shares = [_share(session, party, room) for party in one]
+        if cut is not None and cut.slicing and all((share >= 1).any() for share in shares):
+            whole = _whole_slices(cut, cut.slicing, room)
+            return Refusal(Reason.FRAGMENTED, _sliced(cut, whole))
+        tight = min(range(len(one)), key=lambda i: bool((shares[i] >= 1).any()))
+        best = _best(session, one[tight], room, shares[tight])
+        return Refusal(Reason.FRAGMENTED, f"{_no_domain(one[tight])}{best}")
 
-    if not any(map(levels.is_own, strict)):
-        return found()
     demand = tuple((tasks.pod_set.shape, count, tasks.ends) for tasks, count in gang.demand())
     asked = tuple((party.role, party.asked) for party in strict)
-    return session.remember(("cramped", session.room.state, demand, asked), found)
+    # Who has members somewhere is alike to nobody.
+    whose = gang.spec.key if gang.ready else ""
+    return session.remember(("cramped", session.room.state, demand, asked, whose), found)
+
+
+def _no_domain(party: Party) -> str:
+    label = party.asked.level
+    return f'no single domain of the node label "{label}" has room for {_who(party)}'
+
+
+def _whole_slices(party: Party, slicing: Slicing, room: Room) -> tuple[int, int] | None:
+    """Return for how many whole slices there is room, and of how many; None: of several roles."""
+    demand = [(tasks, count) for tasks, count in party.demand if count]
+    if len(demand) != 1:
+        return None
+    ((tasks, count),) = demand
+    fitting = int(usable(slicing, room.capacity[tasks.pod_set.shape]).sum())
+    return fitting // slicing.length, count // slicing.length
+
+
+def _sliced(party: Party, whole: tuple[int, int] | None) -> str:
+    """Return that slices do not fit, and how many would."""
+    asked = party.asked
+    slices = f'slices of {asked.slice_size}, each in one domain of "{asked.slice_level}"'
+    if whole is None or whole[0] >= whole[1]:
+        return f"no room for {_who(party)} in {slices}"
+    return f"room for {whole[0]} of {whole[1]} {slices}"
 
 
 def _share(session: Session, party: Party, room: Room) -> FloatArray:
@@ -232,11 +293,9 @@ def _best(session: Session, party: Party, room: Room, share: FloatArray) -> str:
         f"{tasks.pod_set.role and ' '}{tasks.pod_set.role}"
         for tasks, count in demand
     ]
-    lack = _lack(session, demand, room.free[nodes])
-    return (
-        f': the best, "{level.names[best]}", has room for {", ".join(fits)}'
-        f"{' and lacks ' if lack else ''}{', '.join(lack)}"
-    )
+    lack = " and ".join(_lack(session, demand, room.free[nodes]))
+    more = f" and lacks {lack}" if lack else ", but not for all together" * bool(share[best] >= 1)
+    return f': the best, "{level.names[best]}", has room for {", ".join(fits)}{more}'
 
 
 def _lack(session: Session, demand: Demand, free: IntArray) -> list[str]:
