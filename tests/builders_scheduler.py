@@ -10,7 +10,7 @@ from muster.cluster.nodes import parse_node
 from muster.cluster.pods import parse_use, shape_of
 from muster.cluster.quota import views_of
 from muster.cluster.state import ClusterColumns
-from muster.cluster.tasks import RoleInput
+from muster.cluster.tasks import RoleInput, lying
 from muster.scheduler import cycle, policy
 from muster.scheduler.session import Session
 
@@ -66,7 +66,8 @@ def make_role(*, role="worker", replicas=None, template=None, namespace="team", 
     if "charge" in own:
         own["absent"] = frozenset(own.get("absent", own.get("waiting", ())))
     shape = shape_of(template or make_template(**fields), namespace)
-    return RoleInput(role=role, shape=shape, **own)
+    made = RoleInput(role=role, shape=shape, **own)
+    return made if made.topology is None else lying(made, made.topology)
 
 
 def make_gang(*, key="team/a", roles=None, min_member=None, **fields):

@@ -19,6 +19,8 @@ from muster.api.status import Condition, JobStatus, Verdict
 from muster.cluster import gangs
 from muster.cluster.gangs import GangRules, PriorityClass
 from muster.frameworks import FRAMEWORKS, load
+from muster.scheduler.model import Topology
+from world import tfjob
 
 CLAIM = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
 TERM = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "a"}}}
@@ -477,3 +479,37 @@ class TestPodsOfBatchJobs:
             "mnist-worker-0",
             "mnist-worker-1",
         ]
+
+
+def test_where_a_job_and_its_roles_are_to_lie():
+    """By annotations of the job and of the templates; a role of its own is told apart."""
+    ours, theirs = (
+        "muster.kubeflow.org/topology-required",
+        "kueue.x-k8s.io/podset-required-topology",
+    )
+    metadata = {"annotations": {theirs: "rack"}}
+    roles = [make_replica(type="Chief"), make_replica(template=make_template(metadata=metadata))]
+    asking = make_job(replicas=roles, annotations={ours: "zone"})
+    found = look(job=asking).input
+    assert found.topology == Topology("zone", required=True)
+    chief, worker = found.roles
+    assert (chief.topology, worker.topology) == (None, Topology("rack", required=True))
+    assert chief.shape != worker.shape
+    queued = make_job(replicas=roles, labels={"kueue.x-k8s.io/queue-name": "team"})
+    assert [role.topology for role in look(job=queued).input.roles] == [None, None]
+
+
+def test_the_minimum_of_each_role():
+    """It is the gang's minimum in all; what one role has above its own makes up for no other."""
+    job = tfjob(Worker=3, Chief=1)
+    job["metadata"]["annotations"] = {"muster.kubeflow.org/min-available": "chief=1,Worker=2"}
+    job = load(FRAMEWORKS["TFJob"], job)
+    there = [
+        make_pod(name=f"{job.name}-worker-{i}", node="n1", owner=job.as_owner) for i in range(3)
+    ]
+    facts = facts_of(there, job)
+    assert (facts.asks.min_member, facts.asks.leasts) == (3, {"chief": 1, "worker": 2})
+    assert (facts.ready, facts.need) == (2, 3)
+    elsewhere = replace(job, replicas=(workers(3, scheduler="other"), job.replicas[0]))
+    assert facts_of((), elsewhere).asks.leasts == {"chief": 1}
+    assert facts_of((), elsewhere).asks.min_member == 1

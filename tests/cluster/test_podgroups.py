@@ -20,6 +20,7 @@ from muster.cluster import podgroups
 from muster.cluster.gangs import GangRules
 from muster.cluster.podgroups import Ask, Terms
 from muster.cluster.pods import PodShape
+from muster.scheduler.model import Topology
 
 OURS = frozenset({"kube-batch", "muster"})
 RULES = GangRules(OURS, "default", {"high": 1000})
@@ -271,7 +272,7 @@ def test_pods_with_other_labels_make_lots():
 def test_the_phase_of_a_group(pods, phase):
     """Enough have room; some run and the gang is not whole; else it waits."""
     members = [member(str(index), **pod) for index, pod in enumerate(pods)]
-    assert podgroups.phase(members, 2) == phase
+    assert podgroups.phase(members, 2, {}) == phase
 
 
 def test_counts_name_what_there_is():
@@ -314,3 +315,54 @@ def test_nodes_that_are_kept():
 def test_what_keeps_the_cluster_at_work(pod, critical):
     """By class or namespace of any of its pods."""
     assert gang(member("a", **pod)).critical is critical
+
+
+def test_where_pods_are_to_lie():
+    """A group says it of all that do not; pods that say it themselves are a set of their own."""
+    required = {"muster.kubeflow.org/topology-required": "zone"}
+    theirs = {"kueue.x-k8s.io/podset-preferred-topology": "rack"}
+    group = make_group(api_version="scheduling.incubator.k8s.io/v1alpha1", annotations=required)
+    plain, own = ask(), ask(annotations=theirs)
+    members = [(make_pod(name=f"p{i}"), each) for i, each in enumerate((plain, own, plain))]
+    found = podgroups.terms("PodGroup/team/g", members, group, RULES)
+    assert podgroups.asks("k", members, found).topology == Topology("zone", required=True)
+    assert [(each.topology, list(each.places)) for each in podgroups.task_sets(members)] == [
+        (None, [0, 2]),
+        (Topology("rack"), [1]),
+    ]
+
+
+def test_a_group_that_asks_for_no_label():
+    """Its gang waits, and says which annotation is wrong."""
+    wrong = {"muster.kubeflow.org/topology-required": "my rack"}
+    group = make_group(api_version="scheduling.incubator.k8s.io/v1alpha1", annotations=wrong)
+    refusal = terms("PodGroup/team/g", ask(), group=group).refusal
+    assert refusal.reason == Reason.INVALID
+    assert "metadata.annotations[muster.kubeflow.org/topology-required]" in refusal.sentence
+
+
+def test_the_minimum_of_each_role():
+    """Members are told apart by their label; what one role has to spare makes up for no other."""
+    annotations = {"muster.kubeflow.org/min-available": "ps=1, Worker=2"}
+    group = make_group(api_version="scheduling.incubator.k8s.io/v1alpha1", annotations=annotations)
+    labels = [("worker", "n1"), ("worker", "n1"), ("worker", "n1"), ("PS", "")]
+    members = [
+        (make_pod(name=f"p{i}", role="", node=node, labels={"volcano.sh/task-spec": role}), ask())
+        for i, (role, node) in enumerate(labels)
+    ]
+    found = podgroups.terms("PodGroup/team/g", members, group, RULES)
+    assert (found.minimum, found.leasts) == (3, {"ps": 1, "worker": 2})
+    sets = podgroups.task_sets(members, by_role=True)
+    assert {each.role: list(each.places) for each in sets} == {"worker": [0, 1, 2], "ps": [3]}
+    assert podgroups.ready(members, found.leasts) == 2
+    assert podgroups.phase(members, 3, found.leasts) == "Pending"
+
+
+@pytest.mark.parametrize("text", ["", "worker", "worker=", "worker=x", "worker=1,worker=2", "=1"])
+def test_a_minimum_that_cannot_be_read(text):
+    """The gang waits, and says which annotation is wrong."""
+    annotations = {"muster.kubeflow.org/min-available": text}
+    group = make_group(api_version="scheduling.incubator.k8s.io/v1alpha1", annotations=annotations)
+    found = terms("PodGroup/team/g", ask(), group=group)
+    assert found.refusal.reason == Reason.INVALID
+    assert "metadata.annotations[muster.kubeflow.org/min-available]" in found.refusal.sentence

@@ -23,7 +23,7 @@ from muster.cluster.nodes import SHARED, parse_node
 from muster.cluster.pods import parse_use, shape_of
 from muster.cluster.state import FREEZES, IDLE_SHAPES
 from muster.scheduler.cycle import schedule
-from muster.scheduler.model import CPU, PODS, UNLIMITED
+from muster.scheduler.model import CPU, PODS, UNLIMITED, Topology
 from muster.scheduler.policy import DEFAULT
 
 QUEUES = [make_queue()]
@@ -537,3 +537,20 @@ def test_rows_have_every_resource():
     wide = make_gang(key="team/gpu", roles=[make_role(gpu=1, held=[(0, "n1")])])
     snapshot = assemble(columns, [gang, wide, WAITS], [make_queue()], 0.0)
     assert snapshot.tenancy.amounts.shape == (2, len(snapshot.resources))
+
+
+def test_who_says_where_it_lies_is_known():
+    """As long as there is one: else nobody looks for what gangs ask for beside the policy."""
+    columns = make_columns(nodes=[make_node()])
+    plain = make_gang(key="team/a")
+    lies = make_gang(key="team/b", roles=[make_role(replicas=1, topology=Topology("rack"))])
+    whole = make_gang(key="team/c", topology=Topology("rack"))
+    for gangs, expected in (
+        ([plain], False),
+        ([plain, lies], True),
+        ([plain, lies, whole], True),
+        ([plain, whole], True),
+        ([make_gang(key="team/d", roles=[make_role(replicas=1, gpu=1)]), whole], True),
+        ([plain], False),
+    ):
+        assert assemble(columns, gangs, [make_queue()], 0.0).topologies is expected

@@ -10,6 +10,7 @@ import pytest
 from builders_scheduler import make_gang, make_node, make_pod, make_role
 from muster.commands import questions
 from muster.scheduler.decision import Eviction
+from muster.scheduler.model import Topology
 from seen import moving, seen
 
 HELD = make_gang(key="TFJob/team/first", roles=[make_role(held=[(0, "n1"), (1, "n1")], cpu=3)])
@@ -115,3 +116,28 @@ def test_moves_are_told(mode, said):
     at = lines.index(f"  TFJob/team/rn1 {said}:")
     assert lines[at + 1] == "    n2: rn1-worker-0"
     assert any(line.startswith("  would evict") for line in lines) is (mode == "move")
+
+
+def test_a_gang_that_lies_together():
+    """In which domains it is, and would be, of each label that it asks for."""
+    nodes = [
+        make_node(name=f"n{i}", cpu=2, labels={"rack": f"r{i // 2}", "host": f"h{i}"})
+        for i in range(4)
+    ]
+    role = make_role(replicas=3, cpu=1, topology=Topology("rack", False, "host", 2))
+    gang = make_gang(key="TFJob/team/g", topology=Topology("rack", required=True), roles=[role])
+    assert told(gang, key="TFJob/team/g", nodes=nodes) == [
+        "TFJob/team/g: fits now, 3 of 3 pods",
+        "  n0: g-worker-0, g-worker-1",
+        "  n1: g-worker-2",
+        "  rack: r0 (3 pods)",
+        "  host: h0 (2 pods), h1 (1 pods)",
+    ]
+
+
+def test_what_each_role_needs():
+    """A gang that says its minimum role by role is told it while it waits."""
+    roles = [make_role(role="master", replicas=1, cpu=9), make_role(replicas=4, cpu=1)]
+    leasts = {"master": 1, "worker": 2}
+    gang = make_gang(key="TFJob/team/g", min_member=3, leasts=leasts, roles=roles)
+    assert "  at the least together: 1 master, 2 worker" in told(gang, key="TFJob/team/g")

@@ -175,6 +175,22 @@ def together(job: str, pods: int) -> Callable[[Past], None]:
     return says
 
 
+def on_one_node(past: Past) -> None:
+    """All that is required to lie together does, though others would have had room."""
+    together("pytorch-topology", 3)(past)
+    assert len({stay.node for stay in past.of("pytorch-topology")}) == 1
+
+
+def in_slices(past: Past) -> None:
+    """Each two ranks that follow each other share a node."""
+    together("pytorch-slices", 4)(past)
+    node = {
+        stay.pod.removeprefix("pytorch-slices-"): stay.node for stay in past.of("pytorch-slices")
+    }
+    assert node["master-0"] == node["worker-0"]
+    assert node["worker-1"] == node["worker-2"]
+
+
 def led(job: str, pods: int) -> Callable[[Past], None]:
     """Return the test of a job whose workers are taken away when its launcher is done."""
 
@@ -255,6 +271,13 @@ def min_available(past: Past) -> None:
     assert len(past.of("min-available")) == 4
 
 
+def min_of_roles(past: Past) -> None:
+    """Have a master and two workers start together; here all five have a place."""
+    gangs = [s.gang for s in past.statuses("pytorch-min-available") if s.gang]
+    assert {gang.min_member for gang in gangs} == {3}
+    assert len(past.of("pytorch-min-available")) == 5
+
+
 def scaled(job: str, bounds: tuple[int, int], pods: int) -> Callable[[Past], None]:
     """Return the test of a job that has an autoscaler for as long as it runs."""
 
@@ -310,6 +333,9 @@ SAYS: Mapping[str, Callable[[Past], None]] = {
     "tfjob-dynamic-workers": dynamic_workers,
     "tfjob-min-available": min_available,
     "pytorchjob-simple": together("pytorch-simple", 3),
+    "pytorchjob-topology": on_one_node,
+    "pytorchjob-slices": in_slices,
+    "pytorchjob-min-available": min_of_roles,
     "pytorchjob-elastic": together("pytorch-elastic", 3),
     "pytorchjob-autoscaled": scaled("pytorch-autoscaled", (2, 4), 2),
     "xgboostjob-simple": together("xgboost-simple", 3),

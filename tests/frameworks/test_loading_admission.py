@@ -13,6 +13,8 @@ from muster.frameworks.loading import Ruling, review
 from world import of_kind, tfjob
 
 TF = FRAMEWORKS["TFJob"]
+LEASTS = "muster.kubeflow.org/min-available"
+WORKER = "spec.tfReplicaSpecs[Worker].template"
 TWO = "spec.tfReplicaSpecs: Forbidden: must not have more than 1 Chief or Master role"
 
 
@@ -97,3 +99,44 @@ def test_a_job_in_the_operators_own_namespace():
     (problem,) = review(TF, tfjob(), home="team").problems
     assert str(problem).startswith(said)
     assert review(TF, tfjob(), home="muster-system") == Ruling()
+
+
+def test_a_level_of_the_topology_that_is_no_label():
+    """On the job and on its templates, with the place named."""
+    job = tfjob(Worker=1, Chief=1)
+    job["metadata"]["annotations"] = {"muster.kubeflow.org/topology-required": "my rack"}
+    template = job["spec"]["tfReplicaSpecs"]["Worker"]["template"]
+    template["metadata"] = {"annotations": {"kueue.x-k8s.io/podset-preferred-topology": ""}}
+    assert [text.split(": ")[0] for text in texts(review(TF, job))] == [
+        "metadata.annotations[muster.kubeflow.org/topology-required]",
+        f"{WORKER}.metadata.annotations[kueue.x-k8s.io/podset-preferred-topology]",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Worker", 'Invalid value: "Worker": write roles and numbers, e.g. "Master=1,Worker=3"'),
+        ("Worker=1,worker=2", 'Duplicate value: "worker": a role stands there once'),
+        ("ps=1", 'Unsupported value: "ps": supported values: "Chief", "Worker"'),
+        (
+            "Worker=4",
+            "Invalid value: 4: must be less than or equal to the 3 replicas of Worker",
+        ),
+    ],
+)
+def test_a_minimum_of_each_role_that_cannot_be(text, said):
+    """What is wrong, with the annotation named."""
+    job = tfjob(Worker=3, Chief=1)
+    job["metadata"]["annotations"] = {LEASTS: text}
+    assert texts(review(TF, job)) == [f"metadata.annotations[{LEASTS}]: {said}"]
+
+
+def test_two_minimums():
+    """Their sum is the gang's: another number beside it would be a second answer."""
+    job = tfjob(Worker=3, Chief=1, policy={"schedulingPolicy": {"minAvailable": 2}})
+    job["metadata"]["annotations"] = {LEASTS: "Chief=1, worker=2"}
+    (said,) = texts(review(TF, job))
+    assert said.endswith("Invalid value: 3 in all: runPolicy.schedulingPolicy.minAvailable is 2")
+    job["spec"]["runPolicy"]["schedulingPolicy"]["minAvailable"] = 3
+    assert review(TF, job) == Ruling()

@@ -4,7 +4,7 @@
 import pytest
 
 from builders import make_job, make_replica, make_template
-from muster.gang import demand
+from muster.gang import BACKENDS, demand
 from muster.gang.model import GangFacts
 
 FACTS = GangFacts(operator_name="op", priorities={"high": 1000, "low": -5})
@@ -105,3 +105,12 @@ def test_priority_class(policy, template, chosen):
         scheduling={"priority_class": policy},
     )
     assert demand.priority_class(job, FACTS) == chosen
+
+
+def test_the_minimum_of_each_role():
+    """Roles that are not named need none; of a job that does not say it nothing is."""
+    job = gpu_job(min_available=2, leasts={"worker": 2})
+    assert demand.leasts(job, FACTS) == {"ps": 0, "worker": 2}
+    spec = BACKENDS["volcano"].group(job, FACTS)["spec"]
+    assert (spec["minMember"], spec["minTaskMember"]) == (2, {"ps": 0, "worker": 2})
+    assert demand.leasts(gpu_job(min_available=2), FACTS) is None

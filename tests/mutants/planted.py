@@ -231,6 +231,12 @@ SCHEDULER: Final = (
                 "return _regions(session, levels, gang, across=True)",
             )
         ],
+        [
+            (
+                "if not party.asked.required:\n        yield None",
+                "if party:\n        yield None",
+            )
+        ],
     ),
     _fault(
         "binpack takes the emptiest node",

@@ -30,7 +30,7 @@ from builders_scheduler import (
 from muster.api.reasons import Reason
 from muster.cluster import storage
 from muster.scheduler import policy
-from muster.scheduler.model import PastMove, Quota, Refusal
+from muster.scheduler.model import PastMove, Quota, Refusal, Topology
 
 STORIES = sorted((Path(__file__).parents[1] / "scenarios" / "scheduler").glob("*.yaml"))
 
@@ -68,6 +68,9 @@ def load(path):
 def _gang(roles, refusal=None, **fields):
     if refusal:
         fields["refusal"] = Refusal(Reason(refusal["reason"]), refusal["sentence"])
+    for asking in (fields, *roles):
+        if "topology" in asking:
+            asking["topology"] = Topology(**asking["topology"])
     return make_gang(roles=[make_role(**role) for role in roles], **fields)
 
 

@@ -8,7 +8,6 @@ import pytest
 from builders_scheduler import make_gang, make_node, make_role, make_snapshot
 from muster.api.reasons import Reason
 from muster.scheduler import policy
-from muster.scheduler.decision import Placement
 from muster.scheduler.model import CPU, Refusal
 from muster.scheduler.session import Session
 
@@ -91,9 +90,9 @@ def test_promises_go_on_where_placements_end():
     session.place(gang, tasks, session.fit(tasks).choose(1))
     for count in (1, 2):
         session.promise(gang, tasks, session.fit(tasks).choose(count))
-    assert [p.index for p in gang.placed(NAMES)] == [0]
-    assert [p.index for p in gang.kept(NAMES)] == [0, 1, 2, 5]
-    assert gang.kept(NAMES)[0] == gang.placed(NAMES)[0]
+    assert [index for _, index, _ in gang.placed()] == [0]
+    assert [index for _, index, _ in gang.kept()] == [0, 1, 2, 5]
+    assert gang.kept()[0] == next(gang.placed())
     assert gang.allocated[CPU] == 16000
 
 
@@ -102,9 +101,6 @@ def test_nominated_is_what_others_are_evicted_for():
     session, gang = state(make_role(replicas=2, cpu=4))
     (tasks,) = gang.tasks
     session.promise(gang, tasks, session.fit(tasks).choose(2))
-    assert gang.nominations(NAMES) == ()
+    assert gang.nominations() == []
     gang.evicts = True
-    assert gang.nominations(NAMES) == (
-        Placement("worker", 0, "n1"),
-        Placement("worker", 1, "n2"),
-    )
+    assert gang.nominations() == [(tasks, 0, 0), (tasks, 1, 1)]

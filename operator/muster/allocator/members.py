@@ -457,7 +457,7 @@ def job_facts(
         blank=blank,
         wanted=template.wanted,
         begins=job.created,
-        ready=standing.placed(counted),
+        ready=_ready(job, rules, pods) if here else standing.placed(counted),
         ending=sum(map(standing.is_ending, counted)),
         had=_had(job, late, rules),
         # What another scheduler places, and what comes late by design, breaks no gang.
@@ -487,6 +487,15 @@ def job_facts(
         lapse=f"its pods were not created within {timeout or PATIENCE:.0f} s",
         blocked_until=math.inf if blocked else policies.restart_due(job) or 0.0,
     )
+
+
+def _ready(job: Job, rules: GangRules, pods: Mapping[str, PodView]) -> int:
+    """Return how many of those that are placed here count for the gang's minimum."""
+    placed = {
+        replica.role: standing.placed(pods[p] for p in job.pod_names([replica]) if p in pods)
+        for replica in gangs.placed_here(job, rules)
+    }
+    return standing.counting(placed, gangs.leasts_of(job, rules))
 
 
 def _had(job: Job, late: int, rules: GangRules) -> int | None:
@@ -596,14 +605,14 @@ def group_facts(
         source=None,
         revision=revision,
         asks=podgroups.asks(key, members, terms),
-        tasks=podgroups.task_sets(members),
+        tasks=podgroups.task_sets(members, by_role=bool(terms.leasts)),
         pods=pods,
         blank=blank,
         # A successor of a pod that ends has another name, or will at least be another pod.
         wanted=frozenset(living),
         begins=min(pod.created for pod in pods.values()),
         remade=False,
-        ready=standing.placed(pods.values()),
+        ready=podgroups.ready(members, terms.leasts),
         ending=sum(map(standing.is_ending, pods.values())),
         need=terms.minimum,
         youngest=_youngest(pods.values()),

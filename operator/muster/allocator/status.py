@@ -146,11 +146,12 @@ class GroupStatus:
         # Until the next cycle the verdict on a gang whose last pod has come is that it waits.
         facts, members = memory.facts, self._store.foreign.members(key)
         least = facts.asks.min_member if facts is not None else 0
-        whole = facts is not None and podgroups.ready(members) >= least
+        leasts = facts.asks.leasts if facts is not None else {}
+        whole = facts is not None and podgroups.ready(members, leasts) >= least
         verdict = _overtaken(memory.verdict) if whole else memory.verdict
         # A gang that is to grow runs as it did: one that comes after this process goes by that.
         kept = least if memory.had is None else min(least, memory.had)
-        phase, counts = podgroups.phase(members, kept), podgroups.counts(members)
+        phase, counts = podgroups.phase(members, kept, leasts), podgroups.counts(members)
         patch = podgroup.status(group, verdict, phase, counts, time.time())
         if patch is None:
             return

@@ -870,6 +870,8 @@ def _input(facts: GangFacts, key: InputKey) -> GangInput:
     return replace(
         facts.asks,
         min_member=facts.asks.min_member - (key.growth if key.mends else 0),
+        # What it was before it grew, nobody knows role by role.
+        leasts={} if key.mends else facts.asks.leasts,
         roles=roles,
         pending={name: amount for name, amount in pending.items() if amount},
         admitted=admitted,

@@ -49,6 +49,12 @@ class Replica:
         """The lower-case name that labels, pod names and environments carry."""
         return self.type.lower()
 
+    @property
+    def annotations(self) -> Mapping[str, Any]:
+        """Those of its template."""
+        found: Mapping[str, Any] = (self.template.get("metadata") or {}).get("annotations") or {}
+        return found
+
     def pod_name(self, job: str, index: int) -> str:
         """Return the name of a pod of the job of that name, e.g. `mnist-worker-0`.
 
@@ -62,6 +68,9 @@ class SchedulingPolicy:
     """`runPolicy.schedulingPolicy`; what the user left out is None or empty."""
 
     min_available: int | None = None
+    leasts: Mapping[str, int] = field(default_factory=dict)
+    """Role -> how many of its pods must start together, if its author says it role by role;
+    `min_available` is their sum."""
     queue: str = ""
     min_resources: Mapping[str, str] | None = None
     priority_class: str = ""

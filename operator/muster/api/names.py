@@ -56,6 +56,10 @@ LIGHTWEIGHT_MIN_AVAILABLE: Final = "pod-group.scheduling.sigs.k8s.io/min-availab
 BATCH_JOB_NAME: Final = "batch.kubernetes.io/job-name"
 VOLCANO_TASK: Final = "volcano.sh/task-spec"
 KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
+KUEUE_REQUIRED_TOPOLOGY: Final = "kueue.x-k8s.io/podset-required-topology"
+KUEUE_PREFERRED_TOPOLOGY: Final = "kueue.x-k8s.io/podset-preferred-topology"
+KUEUE_SLICE_TOPOLOGY: Final = "kueue.x-k8s.io/podset-slice-required-topology"
+KUEUE_SLICE_SIZE: Final = "kueue.x-k8s.io/podset-slice-size"
 
 # Annotations of Muster's own.
 RESTART: Final = "muster.kubeflow.org/restart"
@@ -68,6 +72,11 @@ INLINE: Final = "inline"
 ALWAYS: Final = "always"
 GANG_HAD: Final = "muster.kubeflow.org/gang-had"
 """Of pods that somebody else made: with how many pods their gang last was whole or was let in."""
+MIN_AVAILABLE: Final = "muster.kubeflow.org/min-available"
+TOPOLOGY_REQUIRED: Final = "muster.kubeflow.org/topology-required"
+TOPOLOGY_PREFERRED: Final = "muster.kubeflow.org/topology-preferred"
+TOPOLOGY_SLICE_REQUIRED: Final = "muster.kubeflow.org/topology-slice-required"
+TOPOLOGY_SLICE_SIZE: Final = "muster.kubeflow.org/topology-slice-size"
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 # Schedulers, backends, queues.
@@ -135,7 +144,7 @@ class JobState(StrEnum):
     SUSPENDED = "Suspended"
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
-    INVALID = "Invalid"
+    INVALID = Reason.INVALID.value
     BLOCKED = "Blocked"
 
 

@@ -61,6 +61,8 @@ class Reason(StrEnum):
     GANG_NOT_ENFORCED = "GangNotEnforced"
     CREATION_REFUSED = "CreationRefused"
     UNSCHEDULABLE = "Unschedulable"
+    INVALID = "Invalid"
+    """It asks for something that there is not, which its author must mend."""
     UNREADABLE = "Unreadable"
     """It, or what it is made of or needs, is not understood."""
     NODE_UNREACHABLE = "NodeUnreachable"
@@ -90,6 +92,7 @@ HOPELESS: Final = frozenset(
         Reason.RUNTIME_CLASS_NOT_FOUND,
         Reason.FOREIGN_SCHEDULER,
         Reason.UNSUPPORTED_CONSTRAINT,
+        Reason.INVALID,
         Reason.UNREADABLE,
     }
 )

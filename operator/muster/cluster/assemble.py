@@ -39,4 +39,5 @@ def assemble(
         nominations=frozen.nominations,
         quotas=state.quotas.dimensions(gang.pending for gang in gangs if gang.pending),
         moves=moves,
+        topologies=frozen.topologies,
     )

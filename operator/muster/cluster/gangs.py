@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from muster import frameworks
-from muster.api import edge, names, quantity
+from muster.api import edge, names, quantity, topology
 from muster.api.model import Job, Json, PodView, Replica
 from muster.cluster import selectors, tasks
 from muster.cluster.pods import PodShape, shape_of
@@ -18,7 +18,7 @@ from muster.controller import policies
 from muster.controller.templates import labels
 from muster.frameworks.base import Waiting
 from muster.gang import GangFacts, demand, standing
-from muster.scheduler.model import UNLIMITED, Link, Refusal
+from muster.scheduler.model import UNLIMITED, Link, Refusal, Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,8 @@ class GangInput:
     owed: bool = False
     polite: bool = False
     shuns: frozenset[str] = frozenset()
+    topology: Topology | None = None
+    leasts: Mapping[str, int] = field(default_factory=dict)
     effort: int = 0
     pending: Mapping[str, int] = field(default_factory=dict)
     """What pods of it that are about to be created take of each quota."""
@@ -239,7 +241,21 @@ def asks(
         critical=critical(job.namespace, pods),
         movable=_movable(job, sets),
         polite=(named or rules.default_class) in rules.polite,
+        topology=topology_of(job.annotations, job.labels),
+        leasts=leasts_of(job, rules),
     )
+
+
+def leasts_of(job: Job, rules: GangRules) -> Mapping[str, int]:
+    """Return the least of each role that is placed here, of jobs that say it role by role."""
+    asked = job.run_policy.scheduling.leasts
+    return {r.role: asked.get(r.role, 0) for r in placed_here(job, rules)} if asked else {}
+
+
+def topology_of(annotations: Mapping[str, Any], labels: Mapping[str, Any]) -> Topology | None:
+    """Return where these annotations ask that pods lie; `labels` of who has them."""
+    found = topology.asked(annotations, kueue=names.KUEUE_QUEUE in labels)
+    return None if found is None else Topology(*found)
 
 
 def task_sets(
@@ -265,6 +281,7 @@ def task_sets(
             gated=tasks.gated(admitted[replica.type]),
             selector=dict(shapes[replica.type].selector),
             charge=charges.get(replica.role) or {},
+            topology=topology_of(replica.annotations, job.labels),
         )
         for replica in here
     )
@@ -276,7 +293,10 @@ def placed_here(job: Job, rules: GangRules) -> Sequence[Replica]:
 
 
 def elsewhere(job: Job, rules: GangRules) -> int:
-    """Return how many pods of the job another scheduler places."""
+    """Return how many pods of the job another scheduler places, of those that must be together."""
+    asked = job.run_policy.scheduling.leasts
+    if asked:
+        return sum(asked.values()) - sum(leasts_of(job, rules).values())
     return job.total - sum(replica.replicas for replica in placed_here(job, rules))
 
 

@@ -8,21 +8,22 @@ numbered by their position among its pods, oldest first.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from muster import frameworks
-from muster.api import edge, names
+from muster.api import edge, leasts, names, topology
 from muster.api.model import GroupView, Json, PodView
 from muster.api.owner import Owner, controller
 from muster.api.reasons import Reason
 from muster.cluster import pods
-from muster.cluster.gangs import GangInput, GangRules, amounts, critical
+from muster.cluster.gangs import GangInput, GangRules, amounts, critical, topology_of
 from muster.cluster.pods import PodShape, shape_of
 from muster.cluster.tasks import TaskSet
 from muster.gang import standing
-from muster.scheduler.model import UNLIMITED, Refusal
+from muster.scheduler.model import UNLIMITED, Refusal, Topology
 
 OWN: Final = "PodGroup"
 LIGHTWEIGHT: Final = "pod-group"
@@ -50,6 +51,7 @@ class Ask:
     shape: PodShape
     polite: bool = False
     """It evicts nobody."""
+    topology: Topology | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,9 @@ class Terms:
     """Seconds for which the place of a lost member is kept; None: it does not say."""
     on_hold_expired: str = ""
     """What happens then: keep, release, restart; empty: it does not say."""
+    topology: Topology | None = None
+    leasts: Mapping[str, int] = field(default_factory=dict)
+    """Role -> how many of its pods must start together; `minimum` is their sum."""
 
 
 def parse_ask(
@@ -98,6 +103,9 @@ def parse_ask(
         priority=edge.integer(spec.get("priority")) or 0,
         shape=shape_of({"metadata": metadata, "spec": {**spec, "nodeName": ""}}),
         polite=spec.get("preemptionPolicy") == names.NEVER_PREEMPTS,
+        topology=topology_of(
+            edge.mapping(metadata.get("annotations")), edge.mapping(metadata.get("labels"))
+        ),
     )
 
 
@@ -147,11 +155,12 @@ def terms(
         # Whoever may write a group would use any class; which pods may, the API server judges.
         priority = min(priority, rules.priorities[named])
     hold = edge.integer(spec.get("memberHoldSeconds"))
+    by_role = _leasts(group)
     least = edge.within(spec.get("minMember", spec.get("minAvailable")), 1, MOST_MEMBERS)
     return Terms(
         uid=group.uid,
         created=group.created or first,
-        minimum=least,
+        minimum=sum(by_role.values()) if by_role else least,
         queue=edge.text(spec.get("queue")) or rules.default_queue,
         priority=priority,
         min_resources=amounts(spec.get("minResources")),
@@ -161,14 +170,35 @@ def terms(
         timeout=rules.timeout(edge.integer(spec.get("scheduleTimeoutSeconds"))),
         hold=None if hold is None else min(float(hold), rules.max_member_hold),
         on_hold_expired=edge.text(spec.get("onHoldExpired")),
+        topology=topology_of(group.annotations, group.labels),
+        leasts=by_role,
     )
 
 
+def _leasts(group: GroupView) -> Mapping[str, int]:
+    try:
+        return leasts.read(group.annotations)
+    except ValueError:
+        return {}  # the refusal says so
+
+
 def _refusal(group: GroupView) -> Refusal | None:
-    if not group.unreadable:
-        return None
-    text = f'{group.kind} "{group.name}" cannot be read: {group.unreadable}'
-    return Refusal(Reason.UNREADABLE, text)
+    if group.unreadable:
+        text = f'{group.kind} "{group.name}" cannot be read: {group.unreadable}'
+        return Refusal(Reason.UNREADABLE, text)
+    for key, wrong in _wrong(group.annotations):
+        text = f'{group.kind} "{group.name}": metadata.annotations[{key}]: {wrong}'
+        return Refusal(Reason.INVALID, text)
+    return None
+
+
+def _wrong(annotations: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield (annotation, what is wrong with it)."""
+    yield from topology.problems(annotations)
+    try:
+        leasts.read(annotations)
+    except ValueError as error:
+        yield names.MIN_AVAILABLE, str(error)
 
 
 def _missing(name: str) -> Refusal:
@@ -227,19 +257,30 @@ def asks(key: str, members: Sequence[Member], terms: Terms) -> GangInput:
         drains_from=terms.drains_from,
         critical=any(critical(pod.namespace, (pod,)) for pod, _ in members),
         polite=all(ask.polite for _, ask in members),
+        topology=terms.topology,
+        leasts=terms.leasts,
     )
 
 
-def task_sets(members: Sequence[Member]) -> tuple[TaskSet, ...]:
-    """Return the pods by what the scheduler does not distinguish: shape, priority and labels."""
-    sets: dict[tuple[PodShape, int, Labels], dict[int, str]] = {}
+def task_sets(members: Sequence[Member], *, by_role: bool = False) -> tuple[TaskSet, ...]:
+    """Return the pods by what the scheduler does not distinguish: shape, priority and labels.
+
+    `by_role`: their roles matter, which a label names.
+    """
+    sets: dict[tuple[str, PodShape, int, Labels, Topology | None], dict[int, str]] = {}
     for index, (pod, ask) in enumerate(members):
-        alike = sets.setdefault((ask.shape, ask.priority, _common(pod)), {})
-        alike[index] = pod.name
+        role = role_of(pod) if by_role else ""
+        key = (role, ask.shape, ask.priority, _common(pod), ask.topology)
+        sets.setdefault(key, {})[index] = pod.name
     return tuple(
-        TaskSet("", shape, priority, places, remade=False)
-        for (shape, priority, _), places in sets.items()
+        TaskSet(role, shape, priority, places, remade=False, topology=topology)
+        for (role, shape, priority, _, topology), places in sets.items()
     )
+
+
+def role_of(pod: PodView) -> str:
+    """Return the role that a pod's labels name, in lower case."""
+    return (pod.role or pod.labels.get(names.VOLCANO_TASK, "")).lower()
 
 
 def _common(pod: PodView) -> Labels:
@@ -247,14 +288,15 @@ def _common(pod: PodView) -> Labels:
     return frozenset(item for item in pod.labels.items() if item[0] not in PER_POD)
 
 
-def ready(members: Sequence[Member]) -> int:
-    """Return how many pods have a node, or have succeeded."""
-    return standing.placed(pod for pod, _ in members)
+def ready(members: Sequence[Member], leasts: Mapping[str, int]) -> int:
+    """Return how many pods that have a node, or have succeeded, count for the minimum."""
+    placed = Counter(role_of(pod) for pod, _ in members if standing.is_placed(pod))
+    return standing.counting(placed, leasts)
 
 
-def phase(members: Sequence[Member], minimum: int) -> names.GroupPhase:
+def phase(members: Sequence[Member], minimum: int, leasts: Mapping[str, int]) -> names.GroupPhase:
     """Return the phase of the group: Unknown if members run and the gang is not whole."""
-    if ready(members) >= minimum:
+    if ready(members, leasts) >= minimum:
         return names.GroupPhase.RUNNING
     running = any(pod.phase == "Running" for pod, _ in members)
     return names.GroupPhase.UNKNOWN if running else names.GroupPhase.PENDING

@@ -164,6 +164,8 @@ class PodShape:
     """Those of the claims that must have been made for the pod, and its uid."""
     unsupported: str = ""
     """A constraint that the scheduler does not know, as a message names it."""
+    party: str = ""
+    """The role, of one that lies together for itself: others have other nodes to go to."""
     identity: Identity = field(default=NOBODY, compare=False)
     """How the terms of other pods see its pods. No part of the shape."""
 

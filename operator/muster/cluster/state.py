@@ -146,6 +146,7 @@ class Frozen:
     queues: Mapping[str, Queue]
     tenancy: Tenancy | None
     nominations: tuple[Nomination, ...]
+    topologies: bool
 
 
 SENT: Final = "sent-"
@@ -202,6 +203,8 @@ class ClusterColumns:
         self._frozen: dict[int, Shape] = {}
         self._gangs: dict[str, _Known] = {}
         self._sums: dict[str, tuple[FloatArray, FloatArray]] = {}
+        self._lying = 0
+        """How many of the gangs say where they are to lie."""
         self._tenants = Tenants(self._vocabulary.request)
 
     def node_changed(self, before: NodeView | None, after: NodeView | None) -> None:
@@ -416,6 +419,7 @@ class ClusterColumns:
             queues=self._queues(queues, known),
             tenancy=self._tenancy(known),
             nominations=tuple(self._nominations()),
+            topologies=self._lying > 0,
         )
 
     def _nominations(self) -> Iterator[Nomination]:
@@ -506,6 +510,7 @@ class ClusterColumns:
             self._nodes.fit()
             self._gangs.clear()
             self._sums.clear()
+            self._lying = 0
             self._frozen.clear()
 
     def _gang(self, source: GangInput) -> _Known:
@@ -544,6 +549,7 @@ class ClusterColumns:
         return known
 
     def _account(self, known: _Known, sign: int) -> None:
+        self._lying += sign * known.gang.lies
         zero = np.zeros(self._width, np.float64)
         allocated, request = self._sums.get(known.gang.queue, (zero, zero))
         self._sums[known.gang.queue] = (

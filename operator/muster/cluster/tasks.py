@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from muster.api.model import Json, PodView
 from muster.cluster.pods import PodShape
+from muster.scheduler.model import Topology
 
 Pods = Mapping[str, PodView]
 """By the place that they take."""
@@ -37,6 +38,7 @@ class TaskSet:
     """The node selector of the template; None: the pods' own is part of the shape."""
     charge: Mapping[str, int] = field(default_factory=dict)
     """Quota dimension -> what each of its pods takes, as far as it is still to be created."""
+    topology: Topology | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,7 @@ class RoleInput:
     nominated: Mapping[int, str] = field(default_factory=dict)
     charge: Mapping[str, int] = field(default_factory=dict)
     absent: frozenset[int] = frozenset()
+    topology: Topology | None = None
 
 
 def gated(template: Json) -> bool:
@@ -105,10 +108,17 @@ def roles(
     coming = Counter[str]()
     for tasks in sets:
         role = _role(tasks, pods, plan)
+        if tasks.topology is not None:
+            role = lying(role, tasks.topology)
         if tasks.charge:
             role = _charged(tasks, pods, plan, role, coming)
         found += _apart(tasks, pods, role)
     return tuple(found), coming
+
+
+def lying(role: RoleInput, topology: Topology) -> RoleInput:
+    """Return the role as one that lies together for itself."""
+    return replace(role, topology=topology, shape=replace(role.shape, party=role.role or "pods"))
 
 
 @dataclass(slots=True)
@@ -210,5 +220,10 @@ def _apart(tasks: TaskSet, pods: Pods, role: RoleInput) -> Iterator[RoleInput]:
         shape = replace(role.shape, selector=asked)
         nominated = {i: node for i, node in role.nominated.items() if i in indices}
         yield RoleInput(
-            role.role, shape, role.priority, waiting=tuple(indices), nominated=nominated
+            role.role,
+            shape,
+            role.priority,
+            waiting=tuple(indices),
+            nominated=nominated,
+            topology=role.topology,
         )

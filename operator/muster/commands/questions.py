@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
@@ -204,7 +205,8 @@ def of_gang(
     gang = next(gang for gang in recording.gangs if gang.key == key)
     decision = next((d for d in decisions if d.gang == key), None)
     if decision is None:
-        return "\n".join([f"{key}: placed, {_size(gang)}", *_nodes(_held(gang))]) + "\n"
+        lines = [f"{key}: placed, {_size(gang)}", *_places(recording, gang, _held(gang))]
+        return "\n".join(lines) + "\n"
     start = _start(decision.verdict, (foretold or {}).get(key))
     return "\n".join(_lines(recording, gang, decision, start)) + "\n"
 
@@ -233,7 +235,7 @@ def _lines(recording: Recording, gang: GangInput, decision: Decision, start: str
     if fits(decision):
         yield f"{gang.key}: fits now, {verdict.placed} of {verdict.total} pods"
         given = [(_name(gang, p.role, p.index), p.node) for p in decision.placements]
-        yield from _nodes([*_held(gang), *given])
+        yield from _places(recording, gang, [*_held(gang), *given])
         if verdict.reason:
             yield f"  the rest waits: {verdict.message}"
         return
@@ -241,6 +243,9 @@ def _lines(recording: Recording, gang: GangInput, decision: Decision, start: str
     yield f"{gang.key}: {str(verdict.state).lower()}, {possible}: {verdict.reason}"
     yield f"  {verdict.message}"
     yield from _obstacles(recording, verdict)
+    if gang.leasts:
+        listed = ", ".join(f"{least} {role}" for role, least in gang.leasts.items())
+        yield f"  at the least together: {listed}"
     if verdict.blocked_by:
         yield f"  behind {', '.join(verdict.blocked_by)}"
     if verdict.position:
@@ -292,6 +297,20 @@ def _size(gang: GangInput) -> str:
 
 def _held(gang: GangInput) -> list[tuple[str, str]]:
     return [(_name(gang, r.role, index), node) for r in gang.roles for index, node in r.held]
+
+
+def _places(
+    recording: Recording, gang: GangInput, placed: Sequence[tuple[str, str]]
+) -> Iterator[str]:
+    """Yield on which nodes pods are, and in which domains of the labels that the gang asks for."""
+    yield from _nodes(placed)
+    asked = (gang.topology, *(role.topology for role in gang.roles))
+    labels = {node.name: node.labels for node in recording.nodes}
+    levels = [(one.level, one.slice_level) for one in asked if one is not None]
+    for level in dict.fromkeys(filter(None, itertools.chain(*levels))):
+        found = Counter(labels.get(node, {}).get(level, "none") for _, node in placed)
+        parts = (f"{name} ({count} pods)" for name, count in sorted(found.items()))
+        yield f"  {level}: {', '.join(parts)}"
 
 
 def _nodes(placed: Sequence[tuple[str, str]]) -> Iterator[str]:

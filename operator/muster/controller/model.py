@@ -10,6 +10,7 @@ from typing import Final
 
 from muster.api import names
 from muster.api.model import BatchView, GroupView, Job, Json, ObjectView, PodView
+from muster.api.reasons import Reason
 from muster.api.status import Verdict
 from muster.frameworks.base import Waiting
 
@@ -32,7 +33,7 @@ class Refusal:
     @property
     def invalid(self) -> bool:
         """Whether it was said of the object, and not of who asked or when."""
-        return self.reason == "Invalid"
+        return self.reason == Reason.INVALID
 
     @property
     def blocks_pods(self) -> bool:

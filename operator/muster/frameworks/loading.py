@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from muster.api import names, podtemplate, quantity, status
+from muster.api import leasts, names, podtemplate, quantity, status, topology
 from muster.api.edge import integer, mapping, parse_time, sequence, text
 from muster.api.jobs import MOST_REPLICAS
 from muster.api.model import Job, Json, Notice, Problem, Replica, RunPolicy, SchedulingPolicy
@@ -49,7 +49,7 @@ def load(framework: Framework, document: object, domain: str = "", home: str = "
         labels=_texts(meta.get("labels")),
         annotations=_texts(meta.get("annotations")),
         replicas=tuple(_replica(framework, type_, role) for type_, role in readable.items()),
-        run_policy=_run_policy(policy),
+        run_policy=_run_policy(policy, _leasts(_texts(meta.get("annotations")))),
         options={key: _option(spec.get(key), d) for key, d in framework.spec.options.items()},
         status=status.read(raw.get("status")),
         notices=(
@@ -142,7 +142,14 @@ def _replica(framework: Framework, type_: str, role: Mapping[str, Any]) -> Repli
     )
 
 
-def _run_policy(raw: Mapping[str, Any]) -> RunPolicy:
+def _leasts(annotations: Mapping[str, str]) -> Mapping[str, int]:
+    try:
+        return leasts.read(annotations)
+    except ValueError:
+        return {}  # what is wrong with it is among the problems
+
+
+def _run_policy(raw: Mapping[str, Any], by_role: Mapping[str, int]) -> RunPolicy:
     managed_by = raw.get("managedBy")
     return RunPolicy(
         clean_pod_policy=text(raw.get("cleanPodPolicy")) or names.CleanPodPolicy.NONE,
@@ -151,14 +158,15 @@ def _run_policy(raw: Mapping[str, Any]) -> RunPolicy:
         backoff_limit=integer(raw.get("backoffLimit")),
         suspend=raw.get("suspend") is True,
         managed_by=None if managed_by is None else text(managed_by),
-        scheduling=_scheduling(mapping(raw.get("schedulingPolicy"))),
+        scheduling=_scheduling(mapping(raw.get("schedulingPolicy")), by_role),
     )
 
 
-def _scheduling(raw: Mapping[str, Any]) -> SchedulingPolicy:
-    asked = raw.get("minResources")
+def _scheduling(raw: Mapping[str, Any], by_role: Mapping[str, int]) -> SchedulingPolicy:
+    asked, least = raw.get("minResources"), integer(raw.get("minAvailable"))
     return SchedulingPolicy(
-        min_available=integer(raw.get("minAvailable")),
+        min_available=sum(by_role.values()) if by_role and least is None else least,
+        leasts=by_role,
         queue=text(raw.get("queue")),
         min_resources=None if asked is None else {k: str(v) for k, v in mapping(asked).items()},
         priority_class=text(raw.get("priorityClass")),
@@ -352,9 +360,44 @@ def of_values(framework: Framework, job: Job) -> Iterator[Problem]:
         if replica.restart_policy not in set(names.RestartPolicy):
             path = f"spec.{framework.spec_field}[{replica.type}].restartPolicy"
             yield unsupported(path, replica.restart_policy, sorted(names.RestartPolicy))
+    yield from _annotations(framework, job)
     yield from _negatives(framework, job)
     for name, amount in (policy.scheduling.min_resources or {}).items():
         yield from _quantity(f"spec.runPolicy.schedulingPolicy.minResources[{name}]", name, amount)
+
+
+def _annotations(framework: Framework, job: Job) -> Iterator[Problem]:
+    """Yield what is wrong with what annotations ask."""
+    path = f"spec.{framework.spec_field}[{{}}].template.metadata"
+    parts = [("metadata", job.annotations)]
+    parts += [(path.format(r.type), r.annotations) for r in job.replicas]
+    for where, given in parts:
+        for key, wrong in topology.problems(given):
+            yield Problem(f"{where}.annotations[{key}]", wrong)
+    for wrong in _least_problems(job):
+        yield Problem(f"metadata.annotations[{names.MIN_AVAILABLE}]", wrong)
+
+
+def _least_problems(job: Job) -> Iterator[str]:
+    """Yield what is wrong with the minimum of each role."""
+    try:
+        asked = leasts.read(job.annotations)
+    except ValueError as error:
+        yield str(error)
+        return
+    there = {replica.role: replica for replica in job.replicas}
+    for role, least in asked.items():
+        if role not in there:
+            listed = ", ".join(f'"{one.type}"' for one in job.replicas)
+            yield f'Unsupported value: "{role}": supported values: {listed}'
+        elif least > there[role].replicas:
+            yield (
+                f"Invalid value: {least}: must be less than or equal to the "
+                f"{there[role].replicas} replicas of {there[role].type}"
+            )
+    total, whole = sum(asked.values()), job.run_policy.scheduling.min_available
+    if asked and whole != total:
+        yield f"Invalid value: {total} in all: runPolicy.schedulingPolicy.minAvailable is {whole}"
 
 
 def _negatives(framework: Framework, job: Job) -> Iterator[Problem]:

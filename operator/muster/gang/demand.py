@@ -33,6 +33,12 @@ def resources(job: Job, facts: GangFacts) -> Json | None:
     return {n: quantity.format(n, units) for n, units in sorted(total.items()) if units} or None
 
 
+def leasts(job: Job, _facts: GangFacts) -> Json | None:
+    """Return how many pods of each role must start together; None if nobody says it so."""
+    asked = job.run_policy.scheduling.leasts
+    return {r.role: asked.get(r.role, 0) for r in job.replicas} if asked else None
+
+
 def queue(job: Job, facts: GangFacts) -> str:
     """Return the job's queue, or the operator's default."""
     return job.run_policy.scheduling.queue or facts.default_queue

@@ -14,7 +14,7 @@ and of what the job's status tells of the past (`was_admitted`, `has_run`).
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from typing import Final
 
 from muster.api.model import Job, PodView
@@ -74,6 +74,15 @@ def is_ending(pod: PodView) -> bool:
 def placed(pods: Iterable[PodView]) -> int:
     """Return how many of the pods are placed."""
     return sum(map(is_placed, pods))
+
+
+def counting(there: Mapping[str, int], leasts: Mapping[str, int]) -> int:
+    """Return how many members count for the minimum, of so many of each role.
+
+    As long as a role has not its own minimum, what others have above theirs does not make up.
+    """
+    lack = sum(max(least - there.get(role, 0), 0) for role, least in leasts.items())
+    return sum(leasts.values()) - lack if lack else sum(there.values())
 
 
 def running(pods: Iterable[PodView]) -> int:

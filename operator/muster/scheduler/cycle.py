@@ -34,6 +34,7 @@ from muster.scheduler.model import (
     times,
 )
 from muster.scheduler.policy import Policy
+from muster.scheduler.ranks import placements
 from muster.scheduler.session import Around, Session, unwatched
 from muster.scheduler.state import GangState
 
@@ -69,14 +70,13 @@ def decisions(session: Session) -> tuple[Decision, ...]:
     started = set(map(id, session.started))
     rest = sorted((j for j in session.gangs if id(j) not in started), key=session.order)
     positions = _positions(gang for gang in rest if gang.need)
-    names = session.snapshot.nodes.names
     return tuple(
         Decision(
             gang=gang.spec.key,
             verdict=_verdict(session, gang, positions),
-            placements=gang.placed(names) if id(gang) in started else (),
+            placements=placements(session, gang, gang.placed()) if id(gang) in started else (),
             evictions=session.evictions(gang) if gang.evicts else (),
-            nominations=gang.nominations(names),
+            nominations=placements(session, gang, gang.nominations()),
             moves=gang.moves,
             effort=session.room.effort[gang.spec.key],
         )

@@ -6,6 +6,7 @@ Letters in array shapes: N nodes, D domains, R resources.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -90,19 +91,22 @@ class Room:
             parts = np.minimum(parts, domains.sums(held) / wanted[column])
         return parts
 
-    def differing(self, gang: GangState, domains: Domains, chosen: Iterable[int]) -> Iterable[int]:
-        """Yield those of the domains that are not equal to one before, as the gang sees them."""
+    def differing(
+        self, gang: GangState, domains: Domains, chosen: Iterable[int], most: int = 1
+    ) -> Iterable[int]:
+        """Yield the domains, but `most` of those that are equal as the gang sees them."""
         if any(tasks.shape.tied or tasks.shape.ports for tasks in gang.tasks):
             yield from chosen
             return
         columns = np.flatnonzero(gang.lacking())
         rows = np.column_stack([*self.capacity.values(), self.free[:, columns]])
-        seen = set[bytes]()
+        order = np.lexsort((*rows.T, domains.domain))
+        ends = np.cumsum(np.bincount(domains.domain + 1, minlength=domains.size + 1)).tolist()
+        seen = Counter[bytes]()
         for domain in chosen:
-            own = rows[domains.domain == domain]
-            mark = own[np.lexsort(own.T)].tobytes()
-            if mark not in seen:
-                seen.add(mark)
+            mark = rows[order[ends[domain] : ends[domain + 1]]].tobytes()
+            seen[mark] += 1
+            if seen[mark] <= most:
                 yield domain
 
 

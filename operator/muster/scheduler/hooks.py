@@ -77,6 +77,37 @@ class Region:
     """Keys of the shapes that are confined; None: all."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Slicing:
+    """Roles of which each so many consecutive ranks are to lie in one domain."""
+
+    pod_sets: Sequence[PodSet]
+    """In the order of the ranks."""
+    length: int
+    """How many ranks are a slice."""
+    label: str
+    domain: IntArray
+    """(N,): -1 without the label."""
+    size: int
+    """D"""
+    around: Sequence[IntArray]
+    """(D,) of each wider level, the widest first: of which of its domains each is part."""
+
+    def has(self, pod_set: PodSet) -> bool:
+        """Say whether it is about the pod set."""
+        return any(pod_set is own for own in self.pod_sets)
+
+    def number(self, role: str, index: int) -> int:
+        """Return of which slice a task is."""
+        before = dict.fromkeys(pod_set.role for pod_set in self.pod_sets)
+        ranks = 0
+        for other in before:
+            if other == role:
+                break
+            ranks += sum(pod_set.total for pod_set in self.pod_sets if pod_set.role == other)
+        return (ranks + index) // self.length
+
+
 Within = Mapping[int, BoolArray]
 """Shape -> (N,) where its tasks may go; those left out may go everywhere."""
 ATTEMPTS: Final = 32
@@ -115,9 +146,14 @@ class Hooks:
     """Which nodes suit the shape."""
     score: Callable[[Shape], Scorer | None] | None = None
     """How well nodes suit the shape, weighted."""
-    regions: Callable[[GangState], Iterable[Region | None] | None] | None = None
-    """Where to try the gang, best first, None for everywhere; as a whole None: no opinion. What
-    comes later may be asked for when what came first was tried, to no avail."""
+    regions: Callable[[GangState], Iterable[Sequence[Region]] | None] | None = None
+    """Where to try the gang, best first, no region for everywhere; as a whole None: no opinion.
+    What comes later may be asked for when what came first was tried, to no avail."""
+    numbering: Callable[[GangState, PodSet], Sequence[IntArray] | None] | None = None
+    """Through which domains the members of a pod set are numbered, (N,) of each level from the
+    widest to the narrowest; None: in the order in which they were placed."""
+    slices: Callable[[GangState], Sequence[Slicing] | None] | None = None
+    """Which of its roles are to lie in slices; None: none."""
     cramped: Callable[[GangState], Refusal | None] | None = None
     """What to say of a gang that did not fit into any region, where it must lie in one."""
 
@@ -146,6 +182,9 @@ class Rules:
         # The first refusal counts.
         self.valid: Callable[[GangState], Refusal | None] = self._first("valid")
         self.cramped: Callable[[GangState], Refusal | None] = self._first("cramped")
+        self.numbering: Callable[[GangState, PodSet], Sequence[IntArray] | None]
+        self.numbering = self._first("numbering")
+        self.slices: Callable[[GangState], Sequence[Slicing] | None] = self._first("slices")
         self.admissible: Callable[[GangState, FloatArray], Refusal | None]
         self.admissible = self._first("admissible")
         self.affordable: Callable[[GangState, Demand], Refusal | None]
@@ -160,12 +199,14 @@ class Rules:
         asked = self._asked[name]
         return lambda subject: tuple([answer(subject) for answer in asked])
 
-    def _first(self, name: str) -> Callable[..., Refusal | None]:
+    def _first(self, name: str) -> Callable[..., Any]:
         asked = self._asked[name]
+        if not asked:
+            return lambda *_: None
 
-        def first(*subjects: object) -> Refusal | None:
-            refusals: Iterator[Refusal | None] = (answer(*subjects) for answer in asked)
-            return next((refusal for refusal in refusals if refusal is not None), None)
+        def first(*subjects: object) -> object:
+            answers = (answer(*subjects) for answer in asked)
+            return next((found for found in answers if found is not None), None)
 
         return first
 
@@ -242,7 +283,7 @@ class Rules:
         several = itertools.product(*lists) if len(lists) != 1 else ((r,) for r in lists[0])
         for chosen in several:
             within: dict[int, BoolArray] = {}
-            for region in filter(None, chosen):
+            for region in itertools.chain(*chosen):
                 for tasks in gang.tasks:
                     key = tasks.pod_set.shape
                     if region.shapes is None or key in region.shapes:

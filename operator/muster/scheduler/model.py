@@ -223,6 +223,20 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
+class Topology:
+    """Where tasks are to lie together: on nodes with one value of a label."""
+
+    level: str = ""
+    """The label; empty: none is named."""
+    required: bool = False
+    """Nothing else will do; else it is what is tried first."""
+    slice_level: str = ""
+    """The label of which one value must hold each slice; empty: there are no slices."""
+    slice_size: int = 0
+    """How many consecutive ranks are a slice."""
+
+
+@dataclass(frozen=True, slots=True)
 class PodSet:
     """The tasks of one replica role: same shape, same priority, distinguished by an index."""
 
@@ -255,6 +269,8 @@ class PodSet:
     """Key into `Snapshot.quotas` -> what a new pod takes of it."""
     absent: frozenset[int] = frozenset()
     """Indices of waiting tasks whose pods are still to be created, and to be charged."""
+    topology: Topology | None = None
+    """Where the role is to lie, for itself; None: with the rest of its gang."""
 
     @property
     def total(self) -> int:
@@ -317,8 +333,13 @@ class Gang:
     it goes before all others."""
     polite: bool = False
     """Nobody is evicted for it."""
+    leasts: Mapping[str, int] = field(default_factory=dict)
+    """Role -> how many of its tasks the gang needs at the least, of gangs that say it role by
+    role; `min_member` is their sum."""
     shuns: frozenset[str] = frozenset()
     """Nodes that may be at fault: its missing members go there only if no other will do."""
+    topology: Topology | None = None
+    """Where its roles that say nothing are to lie, together; None: as the policy has it."""
     effort: int = 0
     """Terms that may be looked at for it in a cycle, where that is more than others have."""
     duration: float = UNLIMITED
@@ -331,6 +352,11 @@ class Gang:
     """From when nodes are kept free for it although nobody knows when there will be enough."""
     misled: bool = False
     """The times that it was told were not kept: they are so from now on, whatever others say."""
+
+    @property
+    def lies(self) -> bool:
+        """Whether it says for itself where it is to lie."""
+        return self.topology is not None or any(p.topology is not None for p in self.pod_sets)
 
     def overran(self, now: float) -> bool:
         """Say whether it has its nodes for longer than it was expected to run."""
@@ -441,6 +467,8 @@ class Snapshot:
     nominations: tuple[Nomination, ...] = ()
     moves: tuple[PastMove, ...] | None = None
     """The moves of the last hour; None: nobody asks for moves in this cycle."""
+    topologies: bool = True
+    """Whether any gang or role says for itself where it is to lie."""
 
     def overcommitted(self) -> dict[str, frozenset[str]]:
         """Return, by resource, the names of the nodes whose pods ask for more than there is."""

@@ -53,7 +53,11 @@ class Option:
     """Parsed."""
 
 
-QUOTA: Final = Option("quota")
+ALWAYS: Final = (Option("quota"), Option("topology"))
+"""What is asked, last, where a policy does not name it.
+
+The API server goes by quotas whatever a file says: for a gang whose pods it refuses others would
+be evicted, or kept waiting, over and over. And a gang may say itself where it lies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +74,7 @@ class Policy:
     def openers(self, around: Around = unwatched) -> Sequence[Sequence[Opener]]:
         """Return the plugins of each tier, ready to answer for a session."""
         named = {option.name for tier in self.tiers for option in tier}
-        # The API server goes by quotas whatever a file says: for a gang whose pods it refuses
-        # others would be evicted, or kept waiting, over and over.
-        unnamed = () if QUOTA.name in named else ((QUOTA,),)
+        unnamed = ((option,) for option in ALWAYS if option.name not in named)
         tiers = (*self.tiers, *unnamed)
         return [[partial(_open, option, around) for option in tier] for tier in tiers]
 
@@ -87,7 +89,7 @@ DEFAULT: Final = Policy(
     tiers=(
         # What the API server would refuse need not be tried: quota asks first, and costs
         # nothing where no namespace has one.
-        (Option("priority"), Option("gang"), QUOTA),
+        (Option("priority"), Option("gang"), ALWAYS[0]),
         (Option("drf"), Option("predicates"), Option("proportion"), Option("nodeorder")),
     ),
 )

@@ -88,6 +88,10 @@ EFFORT: Final = 20_000
 Whoever exceeds it may still look at each task of the gang once."""
 
 
+REGION, ATTEMPT = 4, 50
+"""What it counts for to look for room in one of many domains: for one role, and for a gang."""
+
+
 class Session:
     """What actions and plugins see of a cycle.
 
@@ -232,7 +236,7 @@ class Session:
             if shunned is not None:
                 self.room.within = {**within, shape: within.get(shape, ~shunned) & ~shunned}
             picks = self.fit(tasks).choose(wanted)
-            if picks.order:
+            if picks.order or (within and gang.spec.lies and self.tire(gang, REGION)):
                 break
         self.room.within = {}
         return picks
@@ -308,7 +312,13 @@ class Session:
         """
         self.room.payers = (gang.spec.key, gang.spec.namespace)
         dear = any(tasks.shape.affinity or tasks.shape.wants for tasks in gang.tasks)
+        dear |= self.snapshot.topologies and gang.spec.lies
         return not (dear and self.exhausted(gang))
+
+    def tire(self, gang: GangState, terms: int) -> bool:
+        """Let the gang bear a look that came to nothing; say whether it may have no other."""
+        self.room.effort.update(dict.fromkeys((gang.spec.key, gang.spec.namespace), terms))
+        return self.exhausted(gang)
 
     def exhausted(self, gang: GangState) -> bool:
         """Say whether the namespace of the gang has had all the effort that it has in a cycle."""

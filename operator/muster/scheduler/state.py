@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Final
 
 import numpy as np
 
-from muster.scheduler.decision import Move, Placement
+from muster.scheduler.decision import Move
 from muster.scheduler.model import PODS, UNLIMITED, FloatArray, Gang, PodSet, Queue, Refusal, Shape
 
 
@@ -53,6 +55,10 @@ class PodSetState:
     def amount(self, count: int) -> FloatArray:
         """Return (R,) what so many of the tasks take."""
         return count * self.shape.request.astype(np.float64)
+
+
+Given = tuple[PodSetState, int, int]
+"""A task by its pod set and index, and the position of its node."""
 
 
 @dataclass(slots=True, eq=False)
@@ -103,11 +109,14 @@ class GangState:
     """Room is kept for it."""
     eta: float | None = None
     """When it will find that room, if that is known."""
+    _had: Counter[str] | None = None
 
     @property
     def need(self) -> int:
         """How many tasks the gang lacks to be whole; 0 if it is."""
-        return max(self.spec.min_member + self.more - self.ready, 0)
+        spec = self.spec
+        need = max(spec.min_member + self.more - self.ready, 0)
+        return max(need, sum(self.lacks().values())) if spec.leasts else need
 
     @property
     def left(self) -> int:
@@ -130,13 +139,50 @@ class GangState:
             self.shortage = shortage or {}
             self.blocked_by = refusal.blocked_by
 
+    def lacks(self, *, promised: bool = False) -> Mapping[str, int]:
+        """Return how many tasks each role lacks that has a minimum of its own.
+
+        `promised`: those that are promised a node are there.
+        """
+        there = Counter(self._at_first)
+        for tasks in self.tasks:
+            there[tasks.pod_set.role] += tasks.taken + promised * tasks.promised
+        leasts = self.spec.leasts
+        return {role: max(least - there[role], 0) for role, least in leasts.items()}
+
+    @property
+    def _at_first(self) -> Mapping[str, int]:
+        """Role -> tasks that had a node when the cycle began, or had succeeded."""
+        if self._had is None:
+            self._had = Counter()
+            for pod_set in self.spec.pod_sets:
+                self._had[pod_set.role] += len(pod_set.held) + pod_set.succeeded
+        return self._had
+
+    def wanted(self, tasks: PodSetState, *, promised: bool = False) -> int:
+        """Return how many of these tasks the gang could do with, to be whole.
+
+        `promised`: beside those that are promised a node.
+        """
+        need = self.need - promised * self.promised
+        if not self.spec.leasts:
+            return need
+        lacks = self.lacks(promised=promised)
+        any_role = need - sum(lacks.values())
+        return max(lacks.get(tasks.pod_set.role, 0) + any_role, 0)
+
     def demand(self) -> list[tuple[PodSetState, int]]:
         """Return which tasks, and how many of each, would make the gang just whole."""
         need, demand = self.need, []
+        lacks = dict(self.lacks()) if self.spec.leasts else {}
+        need -= sum(lacks.values())
         for tasks in self.tasks:
-            count = min(need, tasks.coming)
-            need -= count
-            demand.append((tasks, count))
+            own = min(lacks.get(tasks.pod_set.role, 0), tasks.coming) if lacks else 0
+            if own:
+                lacks[tasks.pod_set.role] -= own
+            more = min(need, tasks.coming - own)
+            need -= more
+            demand.append((tasks, own + more))
         return demand
 
     def lacking(self) -> FloatArray:
@@ -144,28 +190,24 @@ class GangState:
         zero = np.zeros(len(self.allocated))
         return sum((tasks.amount(count) for tasks, count in self.demand()), zero)
 
-    def nominations(self, names: Sequence[str]) -> tuple[Placement, ...]:
+    def nominations(self) -> list[Given]:
         """Return the nodes that are kept for it, if others are evicted for that."""
-        return self.kept(names) if self.evicts and self.promised else ()
+        return self.kept() if self.evicts and self.promised else []
 
-    def kept(self, names: Sequence[str]) -> tuple[Placement, ...]:
+    def kept(self) -> list[Given]:
         """Return the nodes that it has, or is promised, since the cycle began."""
-        kept: list[Placement] = list(self.placed(names))
+        kept = list(self.placed())
         seen: dict[int, int] = {}
         for tasks, nodes in self.promises:
             first = seen.get(id(tasks), 0)
             coming = [*tasks.waiting[tasks.taken :], *tasks.pod_set.returning]
             kept += (
-                Placement(tasks.pod_set.role, index, names[node])
-                for index, node in zip(coming[first:], nodes, strict=False)
+                (tasks, index, node) for index, node in zip(coming[first:], nodes, strict=False)
             )
             seen[id(tasks)] = first + len(nodes)
-        return tuple(kept)
+        return kept
 
-    def placed(self, names: Sequence[str]) -> tuple[Placement, ...]:
-        """Return the placements made so far, in the order they were made."""
-        return tuple(
-            Placement(tasks.pod_set.role, tasks.waiting[first + offset], names[node])
-            for tasks, first, nodes in self.placements
-            for offset, node in enumerate(nodes)
-        )
+    def placed(self) -> Iterator[Given]:
+        """Yield the placements made so far, in the order they were made."""
+        for tasks, first, nodes in self.placements:
+            yield from zip(repeat(tasks), tasks.waiting[first:], nodes, strict=False)

@@ -10,6 +10,7 @@ gangs that have tasks on nodes, L pod sets of these, U units, M tasks, N nodes, 
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Final
@@ -66,9 +67,47 @@ class Victims:
         """Make units of the tasks; those of a gang's minimum come before those above it."""
         place = np.arange(len(self._holder)) - np.repeat(np.cumsum(counts) - counts, counts)
         extra = place >= (counts - self.surplus)[self._holder]
-        # A unit begins with each extra task, and one with all that is not extra.
-        first = extra | (place == 0)
-        self._measure(np.cumsum(first) - 1, self._holder[first], ~extra[first])
+        for i, gang in enumerate(self.gangs):
+            if gang.leasts:
+                extra[self._holder == i] = self._extras(i)
+        self._lay_out(extra, np.zeros(len(counts), np.bool_))
+
+    def _extras(self, owner: int) -> BoolArray:
+        """Return which tasks a gang has above the minimum of their role; none if one lacks any."""
+        gang, left = self.gangs[owner], Counter[str]()
+        for pod_set in gang.pod_sets:
+            left[pod_set.role] += len(pod_set.held) + pod_set.succeeded
+        whole = all(left[role] >= least for role, least in gang.leasts.items())
+        kept, marks = Counter(gang.leasts), list[bool]()
+        for pod_set in gang.pod_sets:
+            kept[pod_set.role] -= pod_set.succeeded
+        for at in np.unique(self.pod_set[self._holder == owner]).tolist():
+            pod_set = self.pod_sets[at]
+            base = max(0, min(kept[pod_set.role], len(pod_set.held)))
+            kept[pod_set.role] -= base
+            marks += [whole and place >= base for place in range(len(pod_set.held))]
+        extras = np.array(marks, np.bool_)
+        self.surplus[owner] = extras.sum()
+        return extras
+
+    def _lay_out(self, single: BoolArray, ends: BoolArray) -> None:
+        """Make a unit of each of the (M,) single tasks, and one of the others of their gang.
+
+        Before these comes the end of the (G,) gangs that have one without tasks.
+        """
+        gangs = len(ends)
+        singles = np.bincount(self._holder, single, gangs).astype(np.int64)
+        base = np.bincount(self._holder, ~single, gangs) > 0
+        sizes = ends + base + singles
+        starts = np.cumsum(sizes) - sizes
+        ranks = np.cumsum(single) - 1
+        ranks -= (np.cumsum(singles) - singles)[self._holder]
+        others = (starts + ends)[self._holder]
+        unit = np.where(single, others + base[self._holder] + ranks, others)
+        gang = np.repeat(np.arange(gangs), sizes)
+        whole = np.ones(len(gang), np.bool_)
+        whole[unit[single]] = False
+        self._measure(unit, gang, whole)
 
     @property
     def singly(self) -> Victims:
@@ -76,6 +115,7 @@ class Victims:
         if self._twin is None:
             counts = np.bincount(self._holder, minlength=len(self.gangs))
             free = (self.surplus > 0) & (self.surplus < counts)
+            free &= np.array([not gang.leasts for gang in self.gangs], np.bool_)
             self._twin = self
             if free.any() and not self.evicted.any():
                 self._twin = copy.copy(self)
@@ -84,20 +124,12 @@ class Victims:
 
     def _number_singly(self, free: BoolArray, counts: IntArray) -> None:
         """Make a unit of each task of the (G,) gangs that are free to choose, and of their end."""
-        self.__dict__.pop("node_lost", None)
-        place = np.arange(len(self._holder)) - np.repeat(np.cumsum(counts) - counts, counts)
         single = free[self._holder] | (self.surplus == counts)[self._holder]
-        first = single | (place == 0)
-        # The end of a gang that is free comes before its tasks.
-        ends = np.cumsum(free) - 1
-        unit = np.cumsum(first) - 1 + (ends + 1)[self._holder]
-        size = int(first.sum() + free.sum())
-        gang, whole = np.zeros(size, np.int64), np.ones(size, np.bool_)
-        gang[unit] = self._holder
-        whole[unit] = ~single
-        starts = unit[np.cumsum(counts) - counts][free] - 1
-        gang[starts] = np.flatnonzero(free)
-        self._measure(unit, gang, whole)
+        by_role = np.array([bool(gang.leasts) for gang in self.gangs], np.bool_)
+        # Which of their tasks are above the minimum is not theirs to choose.
+        single |= by_role[self._holder] & ~self.whole[self.unit]
+        self.__dict__.pop("node_lost", None)
+        self._lay_out(single, free)
 
     def _measure(self, unit: IntArray, gang: IntArray, whole: BoolArray) -> None:
         units = len(gang)

@@ -47,7 +47,7 @@ def test_seed_scenario_step_by_step():
         [43.75, 12.5],
         [56.25, 12.5],
     ]
-    assert {placement.node for placement in gang.placed(("n1", "n2"))} == {"n1"}
+    assert {node for _, _, node in gang.placed()} == {0}
 
 
 def test_weight_scales():

@@ -5,8 +5,17 @@ from __future__ import annotations
 
 import pytest
 
-from builders_scheduler import make_gang, make_node, make_role, nodes_of, run
+from builders_scheduler import (
+    make_gang,
+    make_node,
+    make_role,
+    make_template,
+    nodes_of,
+    run,
+)
 from muster.scheduler import policy
+from muster.scheduler.model import Topology
+from muster.scheduler.session import ATTEMPT, EFFORT
 
 RACKS = [make_node(name=f"n{i}", cpu=4, labels={"rack": f"r{i // 2}"}) for i in range(6)]
 
@@ -53,3 +62,97 @@ def test_no_level_named():
     """An empty list is an error that says what to write."""
     with pytest.raises(policy.PolicyError, match="from the narrowest to the widest"):
         rules(levels=" , ")
+
+
+@pytest.mark.parametrize("levels", ["rack, zone", "zone, rack"])
+def test_either_way_round(levels):
+    """The level with fewer nodes to a domain is the narrower one, in whichever order."""
+    zones = {"r0": "a", "r1": "a", "r2": "b"}
+    nodes = [
+        make_node(name=f"n{i}", cpu=4, labels={"rack": f"r{i // 2}", "zone": zones[f"r{i // 2}"]})
+        for i in range(6)
+    ]
+    gang = make_gang(roles=[make_role(replicas=6, cpu=1)])
+    decision = run(nodes=nodes, gangs=[gang], with_policy=rules(levels=levels))["team/a"]
+    assert {int(node[1]) // 2 for node in nodes_of(decision).values()} == {0}
+
+
+def test_unknown_where_the_policy_names_no_level():
+    """What nodes carry is known; of many labels a few are named."""
+    nodes = [make_node(labels={f"l{i}": "x" for i in range(10)})]
+    gang = make_gang(topology=Topology("rack", required=True))
+    said = run(nodes=nodes, gangs=[gang])["team/a"].verdict.message
+    listed = ", ".join(f'"l{i}"' for i in range(8))
+    assert said.endswith(f'"rack"; known are: {listed} and 2 more')
+    gang = make_gang(topology=Topology("l7", required=True))
+    assert run(nodes=nodes, gangs=[gang])["team/a"].placements
+
+
+def test_roles_that_compete_for_one_domain():
+    """Each would fit the tightest rack; both together are given two."""
+    nodes = [make_node(name=f"n{i}", cpu=4, labels={"rack": f"r{i}"}) for i in range(3)]
+    own = Topology("rack", required=True)
+    roles = [make_role(role=role, replicas=3, cpu=1, topology=own) for role in ("a", "b", "c")]
+    found = nodes_of(run(nodes=nodes, gangs=[make_gang(roles=roles)])["team/a"])
+    assert len({node for task, node in found.items() if task[0] == "b"}) == 1
+    assert set(found.values()) == {"n0", "n1", "n2"}
+
+
+def test_a_role_whose_members_return():
+    """It goes where the rest of the role is; those of other roles do not count."""
+    own = Topology("rack", required=True)
+    roles = [
+        make_role(role="ps", held=[(0, "n0"), (1, "n1")], cpu=1),
+        make_role(held=[(0, "n4")], waiting=[1], previous={1: "gone"}, cpu=1, topology=own),
+    ]
+    decision = run(nodes=RACKS, gangs=[make_gang(roles=roles, admitted=True)])["team/a"]
+    assert nodes_of(decision)["worker-1"] in ("n4", "n5")
+
+
+def test_enough_but_in_pieces():
+    """Each role would fit the rack, and the sums suffice: it is said that both do not go in."""
+    nodes = [make_node(name=f"n{i}", cpu=3, labels={"rack": "r"}) for i in range(2)]
+    roles = [make_role(role="a", replicas=2, cpu=2), make_role(replicas=1, cpu="1500m")]
+    gang = make_gang(topology=Topology("rack", required=True), roles=roles)
+    said = run(nodes=nodes, gangs=[gang])["team/a"].verdict.summary
+    assert said.endswith('"r", has room for 2 of 2 a, 1 of 1 worker, but not for all together')
+
+
+def test_a_label_that_is_known_and_nowhere():
+    """A policy may name what no node has yet."""
+    gang = make_gang(topology=Topology("rack", required=True))
+    found = run(gangs=[gang], with_policy=rules(levels="rack"))["team/a"].verdict
+    assert (found.reason, found.message.endswith("even empty: no node has it")) == (
+        "ExceedsCluster",
+        True,
+    )
+
+
+def test_who_asks_for_one_of_many_domains_keeps_nobody():
+    """Of gangs that fit none of them a namespace has some looked at, and the others later."""
+    nodes = [
+        make_node(name=f"n{i:03}", cpu=8 + i % 9, labels={"host": f"{i}"}) for i in range(500)
+    ]
+    template = make_template(cpu=1, ports=[{"containerPort": 1, "hostPort": 1}])
+    roles = [make_role(role=role, replicas=1, template=template) for role in ("a", "b")]
+    own = Topology("host", required=True)
+    evil = [make_gang(key=f"evil/{i}", topology=own, roles=roles) for i in range(3)]
+    decisions = run(nodes=nodes, gangs=[*evil, make_gang(key="good/a", created=9.0)])
+    assert sum(decision.effort for decision in decisions.values()) <= EFFORT + ATTEMPT
+    assert [decisions[f"evil/{i}"].verdict.reason for i in range(3)] == [
+        "Fragmented",
+        "Deferred",
+        "Deferred",
+    ]
+    assert decisions["good/a"].placements
+
+
+def test_what_is_preferred_by_several_roles_keeps_nobody_out():
+    """However many domains there are to be tried: in the end any nodes will do."""
+    nodes = [make_node(name=f"n{i:03}", cpu=3, labels={"rack": f"{i}"}) for i in range(90)]
+    wish, rule = Topology("rack"), Topology("rack", required=True)
+    roles = [make_role(role=role, replicas=4, cpu=2, topology=wish) for role in ("a", "b")]
+    roles.append(make_role(role="c", replicas=3, cpu=1, topology=rule))
+    decision = run(nodes=nodes, gangs=[make_gang(roles=roles)])["team/a"]
+    assert len({p.node for p in decision.placements if p.role == "c"}) == 1
+    assert len(decision.placements) == 11

@@ -11,12 +11,12 @@ from typing import Final
 import numpy as np
 
 from muster.api.reasons import Reason
-from muster.scheduler import diagnosis
+from muster.scheduler import diagnosis, slices
 from muster.scheduler.actions import reserve, search
 from muster.scheduler.diagnosis import Obstacles
-from muster.scheduler.hooks import Demand, Order
+from muster.scheduler.hooks import Demand, Order, Slicing
 from muster.scheduler.model import PODS, BoolArray, Refusal
-from muster.scheduler.session import JobOrder, Session
+from muster.scheduler.session import ATTEMPT, JobOrder, Session
 from muster.scheduler.state import GangState, PodSetState, QueueState
 
 Waiting = dict[str, list[tuple[JobOrder, GangState]]]
@@ -142,8 +142,9 @@ def _start(session: Session, gang: GangState) -> bool:
         return True
     if failure is not None:
         _turn_down(session, gang, *failure)
-    elif not gang.promised and (cramped := session.rules.cramped(gang)) is not None:
-        gang.refuse(cramped)
+    elif not gang.promised:
+        # Without a rule that it must lie in one region there were too many to look at all.
+        gang.refuse(session.rules.cramped(gang) or DEFERRED)
         reserve.reserve(session, gang, attempt)
     return bool(gang.promised)
 
@@ -187,8 +188,10 @@ def _attempt(session: Session, gang: GangState) -> tuple[PodSetState, Obstacles]
         session.room.within = {}
         if failed is None or gang.promised:
             return failed
-        if not within:
+        if not within and session.rules.slices(gang) is None:
             failure = failed
+        if within and gang.spec.lies:
+            session.tire(gang, ATTEMPT)
         if session.exhausted(gang):
             break
     return failure
@@ -196,6 +199,9 @@ def _attempt(session: Session, gang: GangState) -> tuple[PodSetState, Obstacles]
 
 def _attempt_here(session: Session, gang: GangState) -> tuple[PodSetState, Obstacles] | None:
     """Try to place what the gang lacks, at last with a domain for each role that keeps to one."""
+    slicings = session.rules.slices(gang)
+    if slicings is not None:
+        return _in_slices(session, gang, slicings)
     failure = _try_all(session, gang)
     if failure is None or gang.promised:
         return failure
@@ -212,6 +218,23 @@ def _attempt_here(session: Session, gang: GangState) -> tuple[PodSetState, Obsta
         if failed is None or gang.promised:
             return failed
     return None if search.place(session, gang) else failure
+
+
+def _in_slices(
+    session: Session, gang: GangState, slicings: Sequence[Slicing]
+) -> tuple[PodSetState, Obstacles] | None:
+    """Try to place what the gang lacks slice by slice, other roles behind these or before."""
+    others = [t for t in gang.tasks if not any(one.has(t.pod_set) for one in slicings)]
+    for last in (True, False) if others else (True,):
+        with session.all_or_nothing(gang):
+            if not last:
+                _fill(session, gang, others, tight=False)
+            if all(slices.place(session, gang, one) for one in slicings) and last:
+                _fill(session, gang, others, tight=False)
+        if session.rules.ready(gang) or gang.promised:
+            return None
+    tasks = gang.tasks[0]
+    return tasks, diagnosis.obstacles(session, tasks)
 
 
 def _try_all(session: Session, gang: GangState) -> tuple[PodSetState, Obstacles] | None:
@@ -268,7 +291,9 @@ def _extend(session: Session, gang: GangState, *, alone: bool) -> bool:
     if not session.charge(gang):
         gang.refuse(DEFERRED)
         return False
-    picks = session.choose(gang, tasks, count)
+    shunned = slices.elsewhere(session, gang, tasks)
+    count = count if shunned is None else 1
+    picks = session.choose(gang, tasks, count, shunned)
     if picks.order:
         if not gang.placements:
             session.started.append(gang)
@@ -292,7 +317,7 @@ def _fill(
     # A role that has to be near another one comes after it, wherever it stands.
     tied = any(tasks.shape.tied for tasks in order)
     for tasks in [*order, *order] if tied else order:
-        wanted = min(gang.need, tasks.left)
+        wanted = min(gang.wanted(tasks), tasks.left)
         # Other tasks than those the gang was admitted with may come to stand in for them.
         if not wanted or not _admitted(session, gang, [(tasks, wanted)]):
             continue
@@ -302,7 +327,7 @@ def _fill(
         if len(picks.order) < wanted and failed is None:
             failed = (tasks, diagnosis.obstacles(session, tasks))
     for tasks in [*order, *order] if tied else order:
-        wanted = min(gang.need - gang.promised, tasks.coming)
+        wanted = min(gang.wanted(tasks, promised=True), tasks.coming)
         if wanted <= 0 or not _admitted(session, gang, [(tasks, wanted)]):
             continue
         picks = session.fit(tasks, future=session.room.releasing).choose(wanted)
@@ -400,7 +425,7 @@ def homes(session: Session, gang: GangState) -> Iterator[Mapping[int, BoolArray]
 
 def _options(session: Session, gang: GangState, tasks: PodSetState) -> list[tuple[int, BoolArray]]:
     """Return the domains in which the role fits whole, the smallest room first."""
-    shape, wanted = tasks.pod_set.shape, min(gang.need, tasks.left)
+    shape, wanted = tasks.pod_set.shape, min(gang.wanted(tasks), tasks.left)
     future = session.room.releasing
     loose = session.room.affinity.loose(shape, future=future)
     if wanted < 1:

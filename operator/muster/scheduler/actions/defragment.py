@@ -36,6 +36,7 @@ from muster.scheduler.actions.eviction import (
 from muster.scheduler.decision import Move
 from muster.scheduler.hooks import Parsed
 from muster.scheduler.model import UNLIMITED, BoolArray, FloatArray, Gang, IntArray, Link, PodSet
+from muster.scheduler.ranks import placements
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState, PodSetState
 from muster.scheduler.victims import Victims
@@ -442,8 +443,8 @@ def relocate(session: Session, gang: GangState, chosen: BoolArray) -> tuple[Move
         fit = all(_fits(session, each) for each in order)
         session.tight = False
         if fit:
-            names = session.snapshot.nodes.names
-            return tuple(Move(each.spec.key, each.kept(names)) for each in moved)
+            kept = [placements(session, each, each.kept()) for each in moved]
+            return tuple(Move(e.spec.key, nodes) for e, nodes in zip(moved, kept, strict=True))
         session.undo(mark)
     return None
 

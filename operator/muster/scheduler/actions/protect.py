@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from muster.scheduler import diagnosis
+from muster.scheduler import diagnosis, slices
 from muster.scheduler.actions.allocate import attempt, start_now
 from muster.scheduler.capacity import Picks
 from muster.scheduler.hooks import Parsed
 from muster.scheduler.model import BoolArray, IntArray
-from muster.scheduler.session import Session
+from muster.scheduler.session import REGION, Session
 from muster.scheduler.state import GangState, PodSetState
 
 
@@ -35,6 +35,7 @@ def protect(session: Session) -> None:
     for gang, faulty in zip(gangs, at_fault, strict=True):
         _go_home(session, gang, faulty)
     for gang, faulty in zip(gangs, at_fault, strict=True):
+        _go_near(session, gang, faulty)
         if faulty.any():
             _go_elsewhere(session, gang, faulty)
         _go_elsewhere(session, gang, None)
@@ -62,7 +63,7 @@ def _go_home(session: Session, gang: GangState, faulty: BoolArray) -> None:
         had = positions(session, tasks.pod_set.previous, tasks.waiting)
         homes = welcome(session, tasks, [-1 if at >= 0 and faulty[at] else at for at in had])
         capacity = session.fit(tasks).capacity
-        order, picks = sort_out(homes, capacity, gang.need - gang.promised)
+        order, picks = sort_out(homes, capacity, gang.wanted(tasks, promised=True))
         if picks.order:
             tasks.waiting = [tasks.waiting[i] for i in order]
             session.place(gang, tasks, picks)
@@ -78,22 +79,62 @@ def _keep_home(
     """Keep the room of these members on the node they had, whether it is free or not."""
     homes = positions(session, tasks.pod_set.previous, indices)
     suits = session.barred(tasks.pod_set.shape)[0] == 0
-    _, picks = sort_out(homes, suits * len(homes), gang.need - gang.promised)
+    _, picks = sort_out(homes, suits * len(homes), gang.wanted(tasks, promised=True))
     if picks.order:
         session.promise(gang, tasks, picks)
+
+
+def _go_near(session: Session, gang: GangState, faulty: BoolArray) -> None:
+    """Place members in the narrowest domain of the node they had that has room, one by one.
+
+    Only where members are numbered through the domains, and not on nodes that may be at fault.
+    """
+    for tasks in gang.tasks:
+        levels = session.rules.numbering(gang, tasks.pod_set)
+        waiting = tasks.waiting[tasks.taken :] if levels is not None else ()
+        homes = positions(session, tasks.pod_set.previous, waiting)
+        for index, home in zip(waiting, homes, strict=True):
+            for domain in reversed(levels or ()) if home >= 0 else ():
+                if gang.wanted(tasks, promised=True) <= 0 or domain[home] < 0:
+                    continue
+                if session.tire(gang, REGION):
+                    return
+                picks = session.choose(gang, tasks, 1, faulty | (domain != domain[home]))
+                if picks.order:
+                    rest = (i for i in tasks.waiting[tasks.taken :] if i != index)
+                    tasks.waiting = [*tasks.waiting[: tasks.taken], index, *rest]
+                    session.place(gang, tasks, picks)
+                    break
 
 
 def _go_elsewhere(session: Session, gang: GangState, faulty: BoolArray | None) -> None:
     """Place members where there is room; at first not on nodes that may be at fault."""
     for tasks in gang.tasks:
-        wanted = min(gang.need - gang.promised, tasks.left)
+        wanted = min(gang.wanted(tasks, promised=True), tasks.left)
         if wanted <= 0:
             continue
-        picks = session.choose(gang, tasks, wanted, faulty)
+        placed = _choose(session, gang, tasks, wanted, faulty)
+        if placed < wanted and faulty is None:
+            diagnosis.explain(session, gang, tasks, diagnosis.obstacles(session, tasks))
+
+
+def _choose(
+    session: Session, gang: GangState, tasks: PodSetState, wanted: int, faulty: BoolArray | None
+) -> int:
+    """Place as many members as there is room for, those of slices with their slice."""
+    placed = 0
+    while placed < wanted:
+        shunned = slices.elsewhere(session, gang, tasks)
+        count = wanted if shunned is None else 1
+        if shunned is not None and faulty is not None:
+            shunned |= faulty
+        picks = session.choose(gang, tasks, count, faulty if shunned is None else shunned)
         if picks.order:
             session.place(gang, tasks, picks)
-        if len(picks.order) < wanted and faulty is None:
-            diagnosis.explain(session, gang, tasks, diagnosis.obstacles(session, tasks))
+        placed += len(picks.order)
+        if shunned is None or not picks.order:
+            break
+    return placed
 
 
 def _hold(session: Session, gang: GangState) -> None:
@@ -101,7 +142,7 @@ def _hold(session: Session, gang: GangState) -> None:
     for tasks in gang.tasks:
         _keep_home(session, gang, tasks, tasks.waiting[tasks.taken :])
         for choose in (_soon, _nearest):
-            wanted = min(gang.need - gang.promised, tasks.coming)
+            wanted = min(gang.wanted(tasks, promised=True), tasks.coming)
             if wanted > 0:
                 picks = choose(session, tasks, wanted)
                 if picks.order:
@@ -218,14 +259,27 @@ def _return(session: Session, gang: GangState) -> None:
     if gang.spec.owed:
         attempt(session, gang)
         return
+    mark = session.mark()
     for tasks in gang.tasks:
         if tasks.pod_set.nominated:
             if gang.spec.refusal is None:
                 _put_back(session, gang, tasks)
             _reserve(session, gang, tasks)
-    # What is kept may be gone, or not be enough any more: other room is as good.
+    if gang.need <= gang.promised:
+        return
+    # What is kept may be gone, or not be enough any more: other room is as good, but not in two
+    # domains.
+    if session.rules.cramped(gang) is None:
+        _fill_up(session, gang)
+    elif gang.spec.refusal is None:
+        session.undo(mark)
+        attempt(session, gang)
+
+
+def _fill_up(session: Session, gang: GangState) -> None:
+    """Keep room for those that have none, wherever there is any."""
     for tasks in gang.tasks:
-        wanted = min(gang.need - gang.promised, tasks.coming)
+        wanted = min(gang.wanted(tasks, promised=True), tasks.coming)
         if wanted > 0:
             picks = session.fit(tasks, future=True).choose(wanted)
             if picks.order:

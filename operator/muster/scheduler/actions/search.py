@@ -35,12 +35,14 @@ MIXES: Final = 64
 
 def place(session: Session, gang: GangState) -> bool:
     """Place what the gang lacks if a way is found, else nothing; say whether it is placed."""
-    left = [(tasks, tasks.left) for tasks in gang.tasks if tasks.left]
-    spare = gang.left - gang.need
-    if len(left) < 2 or not gang.need or spare < 0:
-        return False
     # The roles in their order are the first to be had, before others stand in for them.
     demand = [(tasks, count) for tasks, count in gang.demand() if count]
+    left = [(tasks, tasks.left) for tasks in gang.tasks if tasks.left]
+    if gang.spec.leasts:
+        left = demand  # nobody stands in for another role
+    spare = sum(count for _, count in left) - gang.need
+    if len(left) < 2 or not gang.need or spare < 0:
+        return False
     if any(tasks.shape.tied for tasks, _ in left) and _try(session, gang, left):
         return True
     given = all(count <= tasks.left for tasks, count in demand)

@@ -6,6 +6,8 @@ Nor is a gang broken to make room: it gives back what it has above its minimum, 
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
 from muster.api.reasons import Reason
@@ -21,7 +23,7 @@ def answer(_session: Session, _arguments: Parsed) -> Hooks:
         job_order=lambda gang: float(_ready(gang)),
         valid=_valid,
         ready=_ready,
-        pipelined=lambda gang: gang.ready + gang.promised >= gang.spec.min_member,
+        pipelined=_pipelined,
         preemptable=_evictable,
         reclaimable=_evictable,
     )
@@ -35,16 +37,40 @@ def _evictable(claim: Claim) -> Answers:
 
 
 def _ready(gang: GangState) -> bool:
-    return gang.ready >= gang.spec.min_member
+    whole = gang.ready >= gang.spec.min_member
+    return whole and not (gang.spec.leasts and any(gang.lacks().values()))
+
+
+def _pipelined(gang: GangState) -> bool:
+    whole = gang.ready + gang.promised >= gang.spec.min_member
+    return whole and not (gang.spec.leasts and any(gang.lacks(promised=True).values()))
 
 
 def _valid(gang: GangState) -> Refusal | None:
     minimum = gang.spec.min_member
     gated = sum(pod_set.gated for pod_set in gang.spec.pod_sets)
     wanted = gang.spec.ready + gang.spec.missing
+    if gang.spec.leasts:
+        return _each_valid(gang)
     if wanted - gated >= minimum:
         return None
     if wanted >= minimum:
         text = f"{gated} of {wanted} pods have scheduling gates, {minimum} must start together"
         return Refusal(Reason.SCHEDULING_GATED, text)
     return Refusal(Reason.NOT_ENOUGH_TASKS, f"there are {wanted} pods, minMember is {minimum}")
+
+
+def _each_valid(gang: GangState) -> Refusal | None:
+    """Return which role has too few pods for its own minimum."""
+    gated, wanted = Counter[str](), Counter[str]()
+    for pod_set in gang.spec.pod_sets:
+        gated[pod_set.role] += pod_set.gated
+        wanted[pod_set.role] += pod_set.total
+    for role, least in gang.spec.leasts.items():
+        if wanted[role] < least:
+            text = f"there are {wanted[role]} pods of {role}, {least} are the least"
+            return Refusal(Reason.NOT_ENOUGH_TASKS, text)
+        if wanted[role] - gated[role] < least:
+            text = f"{gated[role]} of {wanted[role]} pods of {role} have scheduling gates"
+            return Refusal(Reason.SCHEDULING_GATED, f"{text}, {least} must start together")
+    return None

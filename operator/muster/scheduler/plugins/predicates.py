@@ -41,7 +41,7 @@ def answer(session: Session, parsed: Parsed) -> Hooks:
     return Hooks(feasible=feasible, regions=lambda gang: _regions(session, gang))
 
 
-def _regions(session: Session, gang: GangState) -> Sequence[Region | None] | None:
+def _regions(session: Session, gang: GangState) -> Sequence[Sequence[Region]] | None:
     """Return the domains in which a gang whose members must be near each other may gather.
 
     The first of them decides it, so it must not go where the others have no room.
@@ -59,4 +59,4 @@ def _regions(session: Session, gang: GangState) -> Sequence[Region | None] | Non
     held = Room.now(session, gang).share(near, domains, term.domain >= 0)
     shapes = frozenset(tasks.pod_set.shape for tasks in members)
     order = [d for d in np.argsort(held, kind="stable").tolist() if held[d] >= 1]
-    return [*(Region(term.domain == d, shapes) for d in order[:ATTEMPTS]), None]
+    return [*((Region(term.domain == d, shapes),) for d in order[:ATTEMPTS]), ()]

@@ -3,26 +3,34 @@
 
 A level is a node label, a domain the nodes with one value of it. The smallest domain in which
 the whole gang fits comes first, levels from the narrowest to the widest; where none does, as few
-narrow domains as possible within a wider one. `topology.required` names a level of which a gang
-must not leave one domain.
+narrow domains as possible within a wider one. What is required must not leave one domain. The
+policy says what holds for gangs that say nothing; their members are numbered through the domains,
+as those of gangs that ask are, where it says so (`topology.ranks`).
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from muster.api.reasons import Reason
+from muster.scheduler import diagnosis
 from muster.scheduler.domains import Domains, Room
-from muster.scheduler.hooks import Hooks, Parsed, Region
-from muster.scheduler.model import BoolArray, FloatArray, Refusal
+from muster.scheduler.hooks import Demand, Hooks, Parsed, Region, Slicing, switch
+from muster.scheduler.levels import Level, Levels, Party
+from muster.scheduler.model import BoolArray, FloatArray, IntArray, PodSet, Refusal
 from muster.scheduler.session import Session
+from muster.scheduler.slices import usable
 from muster.scheduler.state import GangState
 
 TRIES: Final = 4
 """How many of the tightest domains of a level are tried for a gang that may lie in several."""
+PLACES, LOOKS, COMBINATIONS = 64, 4096, 64
+"""Of several parties: how many places of each are looked at, how many ways to combine these, and
+how many of those are tried."""
 
 
 def _levels(text: str) -> tuple[str, ...]:
@@ -35,97 +43,119 @@ def _levels(text: str) -> tuple[str, ...]:
 ARGUMENTS: Final[Mapping[str, Callable[[str], Any]]] = {
     "topology.levels": _levels,
     "topology.required": str.strip,
+    "topology.ranks": switch,
 }
 
 
 def answer(session: Session, parsed: Parsed) -> Hooks:
     """Answer by the labels of the nodes."""
-    required: str = parsed.get("topology.required", "")
     labels: tuple[str, ...] = parsed.get("topology.levels", ())
-    if required and required not in labels:
-        labels = (*labels, required)
-    levels = [_read(session, label) for label in labels]
-    if not levels:
+    levels = Levels(session, labels, parsed.get("topology.required", ""))
+    if not (levels.default or session.snapshot.topologies):
         return Hooks()
-    if required:
-        levels = levels[: labels.index(required) + 1]
-
-    def cramped(_gang: GangState) -> Refusal | None:
-        text = f'no single domain of the node label "{required}" has room for the whole gang'
-        return Refusal(Reason.FRAGMENTED, text) if required else None
+    ranks: bool = parsed.get("topology.ranks", False)
 
     def valid(gang: GangState) -> Refusal | None:
-        if not required or not gang.need or _home(session, gang).any():
-            return None
-        room, everywhere = Room.empty(session, gang), levels[-1].domain >= 0
-        if (room.share(gang.demand(), levels[-1], everywhere) >= 1).any():
-            return None
-        text = f'no domain of the node label "{required}" could hold the whole gang, even empty'
-        return Refusal(Reason.EXCEEDS_CLUSTER, text)
+        return next(filter(None, _refusals(session, levels, gang)), None)
 
-    def regions(gang: GangState) -> Iterator[Region | None]:
-        return _regions(session, levels, gang, across=not required)
+    def cramped(gang: GangState) -> Refusal | None:
+        parties = levels.parties(gang)
+        strict = [party for party in parties if party.asked.required or party.asked.slice_size]
+        return _cramped(session, levels, gang, strict) if strict else None
 
-    return Hooks(regions=regions, cramped=cramped, valid=valid)
+    def slices(gang: GangState) -> Sequence[Slicing] | None:
+        return [party.slicing for party in levels.parties(gang) if party.slicing] or None
+
+    def regions(gang: GangState) -> Iterator[Sequence[Region]] | None:
+        parties = levels.parties(gang)
+        return _together(session, gang, parties) if parties else None
+
+    def numbering(gang: GangState, pod_set: PodSet) -> Sequence[IntArray] | None:
+        for party in levels.parties(gang):
+            # Slices are placed in the order of their ranks.
+            own = levels.is_own(party) and party.slicing is None
+            if party.has(pod_set) and (ranks or own):
+                return [level.domains.domain for level in reversed(party.levels)]
+        return None
+
+    return Hooks(regions=regions, numbering=numbering, slices=slices, cramped=cramped, valid=valid)
 
 
-def _regions(
-    session: Session, levels: Sequence[Domains], gang: GangState, *, across: bool
-) -> Iterator[Region | None]:
-    """Yield where to try the gang; `across`: it need not lie in one domain."""
-    home = _home(session, gang)
-    found = _around(levels, home) if home.any() else _fitting(session, levels, gang, across=across)
-    yield from map(Region, found)
-    if across:
+def _together(
+    session: Session, gang: GangState, parties: Sequence[Party]
+) -> Iterator[Sequence[Region]]:
+    """Yield where to try each party of the gang, which may have a domain in common."""
+    if len(parties) > 1 and gang.need:
+        parties = [party for party in parties if any(count for _, count in party.demand)]
+    if len(parties) == 1:
+        (shapes,) = (None if party.role is None else party.shapes for party in parties)
+        for nodes in _places(session, parties[0]):
+            yield () if nodes is None else (Region(nodes, shapes),)
+        return
+    own = [party.shapes for party in parties]
+    places = (_places(session, party, len(parties)) for party in parties)
+    several = (itertools.islice(each, PLACES) for each in places)
+    looked = itertools.islice(itertools.product(*several), LOOKS)
+    fitting = (chosen for chosen in looked if _hold(session, gang, parties, chosen))
+    for chosen in itertools.islice(fitting, COMBINATIONS):
+        parts = zip(chosen, own, strict=True)
+        yield tuple(Region(nodes, shapes) for nodes, shapes in parts if nodes is not None)
+    # What is merely preferred must not be the reason why nothing is found.
+    strict = [party for party in parties if party.asked.required]
+    if len(strict) < len(parties):
+        yield from _together(session, gang, strict) if strict else ((),)
+
+
+def _places(session: Session, party: Party, most: int = 1) -> Iterator[BoolArray | None]:
+    """Yield where to try the party, (N,) or None for everywhere; `most` of what is equal."""
+    home = party.home(session)
+    if party.levels:
+        yield from _around(party.levels, home) if home.any() else _fitting(session, party, most)
+    if not party.asked.required:
         yield None
 
 
-def _read(session: Session, label: str) -> Domains:
-    values = [labels.get(label) for labels in session.snapshot.nodes.labels]
-    found = dict.fromkeys(value for value in values if value is not None)
-    numbers: dict[str | None, int] = {value: i for i, value in enumerate(found)}
-    numbers[None] = -1
-    domain = np.array([numbers[value] for value in values], np.int64)
-    return Domains(domain, max(len(found), 1))
+def _hold(
+    session: Session, gang: GangState, parties: Sequence[Party], chosen: Sequence[BoolArray | None]
+) -> bool:
+    """Say whether nodes that several parties are to have may have room for all of these."""
+    common = dict[bytes, tuple[BoolArray, list[Party]]]()
+    for party, nodes in zip(parties, chosen, strict=True):
+        if nodes is not None:
+            common.setdefault(nodes.tobytes(), (nodes, []))[1].append(party)
+    for nodes, several in common.values():
+        if len(several) > 1:
+            demand = [part for party in several for part in party.demand]
+            one = Domains(np.where(nodes, 0, -1), 1)
+            if Room.now(session, gang).share(demand, one, nodes)[0] < 1:
+                return False
+    return True
 
 
-def _home(session: Session, gang: GangState) -> BoolArray:
-    """Return (N,) the nodes on which the gang has members."""
-    index = session.snapshot.nodes.index
-    home = np.zeros(len(index), np.bool_)
-    for pod_set in gang.spec.pod_sets:
-        for _, node in pod_set.held:
-            if node in index:
-                home[index[node]] = True
-    for _, _, nodes in gang.placements:
-        home[nodes] = True
-    return home
-
-
-def _around(levels: Sequence[Domains], home: BoolArray) -> Iterator[BoolArray]:
+def _around(levels: Sequence[Level], home: BoolArray) -> Iterator[BoolArray]:
     """Yield the domains in which members are, level by level."""
-    for level in levels:
+    for level in (level.domains for level in levels):
         yield level.within(level.domain[home & (level.domain >= 0)])
 
 
-def _fitting(
-    session: Session, levels: Sequence[Domains], gang: GangState, *, across: bool
-) -> Iterator[BoolArray]:
-    """Yield where the gang may fit: in one domain, or in few narrow ones within a wider one.
+def _fitting(session: Session, party: Party, most: int) -> Iterator[BoolArray]:
+    """Yield where the party may fit: in one domain, or in few narrow ones within a wider one.
 
-    `across`: few of the widest will do, too.
+    Few of the widest will do, too, where it need not lie in one. `most`: of equal domains.
     """
     # The next ones are asked for when the first were tried, which leaves its marks on a fit.
-    room = Room.now(session, gang)
+    across = not party.asked.required
+    gang, levels = party.gang, [level.domains for level in party.levels]
+    room, demand = _in_slices(party, Room.now(session, gang))
     everywhere = np.ones(len(levels[0].domain), np.bool_)
 
     def share(level: Domains, nodes: BoolArray) -> FloatArray:
-        return room.share(gang.demand(), level, nodes)
+        return room.share(demand, level, nodes)
 
     for i, level in enumerate(levels):
         held = share(level, everywhere)
         order = np.argsort(held, kind="stable")
-        large = list(room.differing(gang, level, order[held[order] >= 1].tolist()))
+        large = list(room.differing(gang, level, order[held[order] >= 1].tolist(), most))
         # Where the gang must lie in one, each is tried; else the tightest, and the emptiest.
         if across and len(large) > TRIES:
             large = [*large[:TRIES], large[-1]]
@@ -135,6 +165,17 @@ def _fitting(
             yield whole
     if across:
         yield from _few(levels, everywhere, share)
+
+
+def _in_slices(party: Party, room: Room) -> tuple[Room, Demand]:
+    """Return room and demand as whole slices have it, where that of one role alone is asked."""
+    demand = [(tasks, count) for tasks, count in party.demand if count]
+    if party.slicing is None or len(demand) != 1:
+        return room, demand
+    ((tasks, count),) = demand
+    shape, whole = tasks.pod_set.shape, count // party.slicing.length * party.slicing.length
+    capacity = {**room.capacity, shape: usable(party.slicing, room.capacity[shape])}
+    return (Room(capacity, room.free), [(tasks, whole)]) if whole else (room, demand)
 
 
 def _few(
@@ -155,3 +196,112 @@ def _few(
         # Of those that could be the last one, the smallest.
         last = rest[held[rest] >= 1 - before - 1e-9][-1]
         yield nodes & level.within(np.append(order[: count - 1], last))
+
+
+def _refusals(session: Session, levels: Levels, gang: GangState) -> Iterator[Refusal | None]:
+    """Yield why the parties of the gang will have no place, however much comes free."""
+    for party in levels.parties(gang):
+        yield levels.unknown(party)
+        if not gang.need or party.home(session).any():
+            continue
+        if party.slicing is not None:
+            whole = _whole_slices(party, party.slicing, Room.empty(session, gang))
+            if whole is not None and whole[0] < whole[1]:
+                yield Refusal(Reason.EXCEEDS_CLUSTER, f"{_sliced(party, whole)}, even empty")
+        if not party.asked.required:
+            continue
+        room, level = Room.empty(session, gang), party.levels[-1]
+        share = room.share(party.demand, level.domains, level.domains.domain >= 0)
+        if not (share >= 1).any():
+            whose = f'no domain of the node label "{level.label}" could hold {_who(party)}'
+            best = _best(session, party, room, share) if levels.is_own(party) else ""
+            yield Refusal(Reason.EXCEEDS_CLUSTER, f"{whose}, even empty{best}")
+
+
+def _cramped(
+    session: Session, levels: Levels, gang: GangState, strict: Sequence[Party]
+) -> Refusal:
+    """Return which of the parties finds no domain, and what the best one lacks."""
+    if not any(map(levels.is_own, strict)):
+        return Refusal(Reason.FRAGMENTED, _no_domain(strict[0]))
+
+    def found() -> Refusal:
+        room, cut = Room.now(session, gang), next((p for p in strict if p.slicing), None)
+        one = [party for party in strict if party.asked.required]
+        shares = [_share(session, party, room) for party in one]
+        if cut is not None and cut.slicing and all((share >= 1).any() for share in shares):
+            whole = _whole_slices(cut, cut.slicing, room)
+            return Refusal(Reason.FRAGMENTED, _sliced(cut, whole))
+        tight = min(range(len(one)), key=lambda i: bool((shares[i] >= 1).any()))
+        best = _best(session, one[tight], room, shares[tight])
+        return Refusal(Reason.FRAGMENTED, f"{_no_domain(one[tight])}{best}")
+
+    demand = tuple((tasks.pod_set.shape, count, tasks.ends) for tasks, count in gang.demand())
+    asked = tuple((party.role, party.asked) for party in strict)
+    # Who has members somewhere is alike to nobody.
+    whose = gang.spec.key if gang.ready else ""
+    return session.remember(("cramped", session.room.state, demand, asked, whose), found)
+
+
+def _no_domain(party: Party) -> str:
+    label = party.asked.level
+    return f'no single domain of the node label "{label}" has room for {_who(party)}'
+
+
+def _whole_slices(party: Party, slicing: Slicing, room: Room) -> tuple[int, int] | None:
+    """Return for how many whole slices there is room, and of how many; None: of several roles."""
+    demand = [(tasks, count) for tasks, count in party.demand if count]
+    if len(demand) != 1:
+        return None
+    ((tasks, count),) = demand
+    fitting = int(usable(slicing, room.capacity[tasks.pod_set.shape]).sum())
+    return fitting // slicing.length, count // slicing.length
+
+
+def _sliced(party: Party, whole: tuple[int, int] | None) -> str:
+    """Return that slices do not fit, and how many would."""
+    asked = party.asked
+    slices = f'slices of {asked.slice_size}, each in one domain of "{asked.slice_level}"'
+    if whole is None or whole[0] >= whole[1]:
+        return f"no room for {_who(party)} in {slices}"
+    return f"room for {whole[0]} of {whole[1]} {slices}"
+
+
+def _share(session: Session, party: Party, room: Room) -> FloatArray:
+    """Return (D,) as `Room.share`, of those domains in which the party may lie."""
+    domains, home = party.levels[-1].domains, party.home(session)
+    where = domains.domain >= 0
+    if home.any():
+        where = where & domains.within(domains.domain[home & where])
+    return room.share(party.demand, domains, where)
+
+
+def _who(party: Party) -> str:
+    return "the whole gang" if party.role is None else f"all of {party.role or 'its pods'}"
+
+
+def _best(session: Session, party: Party, room: Room, share: FloatArray) -> str:
+    """Return which domain has most of what the party asks for, and what that one lacks."""
+    level = party.levels[-1]
+    if not level.names:
+        return ": no node has it"
+    best = int(share.argmax())
+    nodes = level.domains.domain == best
+    demand = [(tasks, count) for tasks, count in party.demand if count]
+    fits = [
+        f"{min(int(room.capacity[tasks.pod_set.shape][nodes].sum()), count)} of {count}"
+        f"{tasks.pod_set.role and ' '}{tasks.pod_set.role}"
+        for tasks, count in demand
+    ]
+    lack = " and ".join(_lack(session, demand, room.free[nodes]))
+    more = f" and lacks {lack}" if lack else ", but not for all together" * bool(share[best] >= 1)
+    return f': the best, "{level.names[best]}", has room for {", ".join(fits)}{more}'
+
+
+def _lack(session: Session, demand: Demand, free: IntArray) -> list[str]:
+    """Return how much of each resource the nodes lack of which (M, R) is free, in all."""
+    wanted = sum((tasks.amount(count) for tasks, count in demand), np.zeros(free.shape[1]))
+    short = wanted - np.maximum(free, 0).sum(axis=0, dtype=np.float64)
+    names = session.snapshot.resources
+    columns = np.flatnonzero((wanted > 0) & (short > 0)).tolist()
+    return [f"{diagnosis.amount(names[c], int(short[c]))} {names[c]}" for c in columns]

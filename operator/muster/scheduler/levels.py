@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The levels that the labels of nodes make, and which roles of a gang are to lie together there.
+
+A level is a node label, a domain the nodes with one value of it. A party are the roles of a gang
+that one request is about: each role that says for itself where it lies, and all others together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from muster.api.reasons import Reason
+from muster.scheduler.domains import Domains
+from muster.scheduler.hooks import Demand, Slicing
+from muster.scheduler.model import BoolArray, PodSet, Refusal, Topology
+from muster.scheduler.session import Session
+from muster.scheduler.state import GangState
+
+LISTED: Final = 8
+"""How many known labels are named to whom asked for another one."""
+_Key = tuple[str, Topology] | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Level:
+    """One label and its domains."""
+
+    label: str
+    names: tuple[str, ...]
+    """D: its values."""
+    domains: Domains
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Party:
+    """Roles that lie together."""
+
+    gang: GangState
+    pod_sets: Sequence[PodSet]
+    asked: Topology
+    levels: Sequence[Level]
+    """From the narrowest to the widest; none is wider than one that is required."""
+    role: str | None
+    """Which role it is that asks for itself; None: all that do not."""
+    slicing: Slicing | None = None
+    """How it is cut, if it asks for slices."""
+
+    @property
+    def demand(self) -> Demand:
+        """What of it would make the gang just whole."""
+        return [(tasks, count) for tasks, count in self.gang.demand() if self.has(tasks.pod_set)]
+
+    @property
+    def shapes(self) -> frozenset[int]:
+        """The keys of its shapes."""
+        return frozenset(pod_set.shape for pod_set in self.pod_sets)
+
+    def home(self, session: Session) -> BoolArray:
+        """Return (N,) the nodes on which it has members."""
+        index = session.snapshot.nodes.index
+        home = np.zeros(len(index), np.bool_)
+        for pod_set in self.pod_sets:
+            for _, node in pod_set.held:
+                if node in index:
+                    home[index[node]] = True
+        for tasks, _, nodes in self.gang.placements:
+            if self.has(tasks.pod_set):
+                home[nodes] = True
+        return home
+
+    def has(self, pod_set: PodSet) -> bool:
+        """Say whether the pod set is one of its own."""
+        return any(pod_set is own for own in self.pod_sets)
+
+
+class Levels:
+    """What a policy names, and what gangs ask for beside."""
+
+    def __init__(self, session: Session, labels: Sequence[str], required: str) -> None:
+        self._session = session
+        self._labels = labels if not required or required in labels else (*labels, required)
+        self.default = Topology(required, required=True) if required else None
+        """What holds for gangs that say nothing."""
+        self._parties: dict[int, tuple[GangState, Sequence[Party]]] = {}
+        """By the id of the state, which is kept as well so that it is nobody else's."""
+        if self.default is None and labels:
+            self.default = Topology(labels[-1])
+
+    def parties(self, gang: GangState) -> Sequence[Party]:
+        """Return the parties of a gang that ask for anything, the roles in their order."""
+        known = self._parties.get(id(gang))
+        if known is None:
+            known = self._parties[id(gang)] = gang, self._made(gang)
+        return known[1]
+
+    def _made(self, gang: GangState) -> Sequence[Party]:
+        spec, found = gang.spec, dict[_Key, list[PodSet]]()
+        together = spec.topology or self.default
+        if together is None and not spec.lies:
+            return ()
+        for pod_set in spec.pod_sets:
+            own = pod_set.topology
+            found.setdefault(None if own is None else (pod_set.role, own), []).append(pod_set)
+        return [
+            self._party(gang, pod_sets, asked, key[0] if key else None)
+            for key, pod_sets in found.items()
+            if (asked := key[1] if key else together) is not None
+        ]
+
+    def _party(
+        self, gang: GangState, pod_sets: Sequence[PodSet], asked: Topology, role: str | None
+    ) -> Party:
+        levels = self._around(asked)
+        slicing = self._slicing(pod_sets, asked) if asked.slice_size else None
+        return Party(gang, pod_sets, asked, levels, role, slicing)
+
+    def is_own(self, party: Party) -> bool:
+        """Say whether the gang itself has asked for it, not the policy."""
+        return party.asked is not self.default
+
+    def unknown(self, party: Party) -> Refusal | None:
+        """Return that there is no such level as the party asks for, if there is none."""
+        known, asked = self._labels or self._carried, party.asked
+        wrong = (one for one in (asked.level, asked.slice_level) if one and one not in known)
+        label = next(wrong, None)
+        if label is None:
+            return None
+        listed = ", ".join(f'"{one}"' for one in known[:LISTED]) or "none"
+        more = f" and {len(known) - LISTED} more" if len(known) > LISTED else ""
+        text = f'no level of the topology is called "{label}"; known are: {listed}{more}'
+        return Refusal(Reason.INVALID, text)
+
+    def _around(self, asked: Topology) -> Sequence[Level]:
+        levels = self._sorted(asked)
+        labels = [level.label for level in levels]
+        if asked.required:
+            levels = levels[: labels.index(asked.level) + 1]
+        # Domains that are narrower than a slice are no places to try.
+        narrowest = labels.index(asked.slice_level) if asked.slice_level else 0
+        return levels[narrowest:] or levels[-1:]
+
+    def _sorted(self, asked: Topology) -> Sequence[Level]:
+        more = (asked.level, asked.slice_level)
+        labels = dict.fromkeys((*self._labels, *(label for label in more if label)))
+        # Narrow ones have few nodes to a domain, in whichever order somebody has written them.
+        return sorted(map(self._level, labels), key=_breadth)
+
+    def _slicing(self, pod_sets: Sequence[PodSet], asked: Topology) -> Slicing:
+        level, levels = self._level(asked.slice_level), self._sorted(asked)
+        domain, size = level.domains.domain, level.domains.size
+        # Any node of a domain tells in which wider ones it lies.
+        at = np.zeros(size, np.int64)
+        at[domain[domain >= 0]] = np.flatnonzero(domain >= 0)
+        wider = levels[levels.index(level) + 1 :]
+        around = [one.domains.domain[at] for one in reversed(wider)]
+        return Slicing(pod_sets, asked.slice_size, level.label, domain, size, around)
+
+    def _level(self, label: str) -> Level:
+        return self._session.remember(("level", label), lambda: _read(self._session, label))
+
+    @property
+    def _carried(self) -> Sequence[str]:
+        """The labels of nodes."""
+        labels = self._session.snapshot.nodes.labels
+        return self._session.remember("labels", lambda: sorted(set().union(*labels)))
+
+
+def _breadth(level: Level) -> float:
+    nodes = np.count_nonzero(level.domains.domain >= 0)
+    return float(nodes) / level.domains.size
+
+
+def _read(session: Session, label: str) -> Level:
+    values = [labels.get(label) for labels in session.snapshot.nodes.labels]
+    found = dict.fromkeys(value for value in values if value is not None)
+    numbers: dict[str | None, int] = {value: i for i, value in enumerate(found)}
+    numbers[None] = -1
+    domain = np.array([numbers[value] for value in values], np.int64)
+    return Level(label, tuple(found), Domains(domain, max(len(found), 1)))

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Slices: so many consecutive ranks of a gang that lie in one domain, each slice in any.
+
+The ranks of a party are those of its roles in their order. The last slice may be a short one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Final
+
+import numpy as np
+
+from muster.scheduler.capacity import Picks
+from muster.scheduler.hooks import Demand, Slicing
+from muster.scheduler.model import BoolArray, IntArray
+from muster.scheduler.session import Session
+from muster.scheduler.state import GangState, PodSetState
+
+TRIES: Final = 16
+"""How many domains are tried for one slice."""
+SLICE: Final = 16
+"""What it counts for to look for room for one."""
+
+
+def place(session: Session, gang: GangState, slicing: Slicing) -> bool:
+    """Place what the gang lacks of these roles, slice by slice; say whether that could be done.
+
+    Once a slice is only promised its nodes, so are all that follow: the order of the tasks is that
+    of the ranks, for both together.
+    """
+    soon, last = False, -1
+    held = dict(_held(session, gang, slicing))
+    for number, wants in _slices(gang, slicing):
+        options = _domains(session, slicing, wants, held.get(number), last, soon=soon)
+        done = _put(session, gang, slicing, wants, options, soon=soon)
+        if done < 0 and session.room.releasing and not soon:
+            soon = True
+            options = _domains(session, slicing, wants, held.get(number), last, soon=True)
+            done = _put(session, gang, slicing, wants, options, soon=True)
+        if done < 0 or session.tire(gang, SLICE):
+            return False
+        last = done
+    return True
+
+
+def elsewhere(session: Session, gang: GangState, tasks: PodSetState) -> BoolArray | None:
+    """Return (N,) where the next of the tasks must not go; None: no slices forbid it anything."""
+    slicing = of(session, gang, tasks)
+    if slicing is None or not tasks.left:
+        return None
+    session.tire(gang, SLICE)
+    number = slicing.number(tasks.pod_set.role, tasks.waiting[tasks.taken])
+    domains = dict(_held(session, gang, slicing)).get(number)
+    if domains is None:
+        mates = [(t, _count(slicing, t, number)) for t in gang.tasks if slicing.has(t.pod_set)]
+        wants = [(t, count) for t, count in mates if count]
+        domains = frozenset(_domains(session, slicing, wants, None, -1, soon=False))
+    return ~np.isin(slicing.domain, list(domains))
+
+
+def of(session: Session, gang: GangState, tasks: PodSetState) -> Slicing | None:
+    """Return the slicing that the tasks are part of, if any."""
+    found = session.rules.slices(gang) or ()
+    return next((one for one in found if one.has(tasks.pod_set)), None)
+
+
+def usable(slicing: Slicing, capacity: IntArray) -> IntArray:
+    """Return (N,) how many ranks whole slices have room for, told on one node of each domain."""
+    labelled = slicing.domain >= 0
+    sums = np.bincount(slicing.domain[labelled], capacity[labelled], slicing.size)
+    found, first = np.unique(slicing.domain, return_index=True)
+    room = np.zeros_like(capacity)
+    whole = sums.astype(np.int64) // slicing.length * slicing.length
+    room[first[found >= 0]] = whole[found[found >= 0]]
+    return room
+
+
+def _count(slicing: Slicing, tasks: PodSetState, number: int) -> int:
+    left = tasks.waiting[tasks.taken :]
+    return sum(slicing.number(tasks.pod_set.role, index) == number for index in left)
+
+
+def _slices(gang: GangState, slicing: Slicing) -> Iterator[tuple[int, Demand]]:
+    """Yield the number of each slice of which the gang lacks members, and how many of which."""
+    ranked = [
+        (slicing.number(tasks.pod_set.role, index), at)
+        for at, (tasks, count) in enumerate(gang.demand())
+        if slicing.has(tasks.pod_set)
+        for index in tasks.waiting[tasks.taken : tasks.taken + count]
+    ]
+    for number, members in groupby(sorted(ranked), lambda one: one[0]):
+        parts = groupby(members, lambda one: one[1])
+        yield number, [(gang.tasks[at], len(list(each))) for at, each in parts]
+
+
+def _held(
+    session: Session, gang: GangState, slicing: Slicing
+) -> Iterator[tuple[int, frozenset[int]]]:
+    """Yield the number of each slice that has members on nodes, and in which domains."""
+    index, found = session.snapshot.nodes.index, dict[int, set[int]]()
+    for pod_set in gang.spec.pod_sets:
+        if slicing.has(pod_set):
+            for i, node in pod_set.held:
+                if node in index:
+                    number = slicing.number(pod_set.role, i)
+                    found.setdefault(number, set()).add(int(slicing.domain[index[node]]))
+    for tasks, i, at in gang.placed():
+        if slicing.has(tasks.pod_set):
+            number = slicing.number(tasks.pod_set.role, i)
+            found.setdefault(number, set()).add(int(slicing.domain[at]))
+    yield from ((number, frozenset(domains)) for number, domains in found.items())
+
+
+def _domains(
+    session: Session,
+    slicing: Slicing,
+    wants: Demand,
+    fixed: frozenset[int] | None,
+    last: int,
+    *,
+    soon: bool,
+) -> Sequence[int]:
+    """Return the domains that may have room for a slice: near the last one, the tightest first."""
+    room = np.full(slicing.size, np.iinfo(np.int64).max)
+    for tasks, count in wants:
+        within = session.room.within.get(tasks.pod_set.shape, True)
+        capacity = session.fit(tasks, future=soon).capacity * within * (slicing.domain >= 0)
+        sums = np.bincount(slicing.domain + 1, capacity, slicing.size + 1)[1:].astype(np.int64)
+        room = np.minimum(room, np.where(sums >= count, sums, 0))
+    possible = np.flatnonzero(room).tolist()
+    if fixed is not None:
+        possible = [domain for domain in possible if domain in fixed]
+
+    def key(domain: int) -> tuple[object, ...]:
+        near = [last >= 0 and wide[domain] == wide[last] for wide in slicing.around]
+        return (*(not one for one in near), domain != last, int(room[domain]), domain)
+
+    return sorted(possible, key=key)[:TRIES]
+
+
+def _put(
+    session: Session,
+    gang: GangState,
+    slicing: Slicing,
+    wants: Demand,
+    options: Sequence[int],
+    *,
+    soon: bool,
+) -> int:
+    """Place a slice in the first of these domains that has room; return which, -1 if none has."""
+    outer = session.room.within
+    for domain in options:
+        mark, inside, done = session.mark(), slicing.domain == domain, True
+        for tasks, count in wants:
+            shape = tasks.pod_set.shape
+            session.room.within = {**outer, shape: inside & outer.get(shape, True)}
+            picks = session.fit(tasks, future=soon).choose(count)
+            done = len(picks.order) == count
+            if not done:
+                break
+            # The ranks of one node follow each other.
+            picks = Picks(sorted(picks.order), picks.nodes, picks.counts)
+            (session.promise if soon else session.place)(gang, tasks, picks)
+        session.room.within = outer
+        if done:
+            return domain
+        session.undo(mark)
+    return -1
