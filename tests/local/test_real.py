@@ -263,16 +263,19 @@ def test_the_guard_outlives_what_it_guards(
         record = files.pid(name)
         processes.start(["sleep", "600"], cwd=files.home, log=files.log(name), record=record)
     guard, other = (processes.read(files.pid(name)) for name in ("guard", "etcd"))
-    removed, seen = shutil.rmtree, []
+    removed = shutil.rmtree
+    seen: dict[str, tuple[bool, ...]] = {}
 
-    def remove(home: Path) -> None:
-        removed(home)
-        seen.append((processes.alive(guard), processes.alive(other)))
+    def remove(folder: Path) -> None:
+        there = files.pid("guard").exists()
+        seen[folder.name] = (processes.alive(guard), processes.alive(other), there)
+        removed(folder)
 
     monkeypatch.setattr(shutil, "rmtree", remove)
     assert cluster.down("x")
-    assert seen == [(True, False)]
-    assert not processes.alive(guard)
+    whole = seen.pop("x")
+    assert whole == (False, False, True)
+    assert set(seen.values()) == {(True, False, True)}
 
 
 def test_simulated_nodes_keep_off_pods_that_want_to_run() -> None:

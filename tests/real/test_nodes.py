@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import Api, Json, own_namespace, verdict
+from harness import Api, Json, condition, own_namespace, verdict
 from test_pods import MEET, cores, filler, pytorchjob
 
 from muster.local import cluster, images, options, real, runner
@@ -103,10 +103,11 @@ def test_a_kubelet_that_comes_back_finds_its_ranks_running(
     assert [(shared / rank).read_text() for rank in "01"] == ["alone\n"] * 2
 
 
+@pytest.mark.parametrize("fence", [None, "out-of-service"])
 def test_ranks_of_a_node_that_is_gone_run_elsewhere(
-    there: Cluster, api: Api, image: str, nodes: list[str], shared: Path
+    there: Cluster, api: Api, image: str, nodes: list[str], shared: Path, fence: str | None
 ) -> None:
-    """Once its Node is deleted; where it comes back, it begins with none of them."""
+    """Once its Node is deleted, or fenced; where it comes back, it begins with none of them."""
     old = locked(api, image, nodes, shared)
     for node in nodes:
         api.delete("Pod", f"fills-{node}", grace=0)
@@ -117,7 +118,11 @@ def test_ranks_of_a_node_that_is_gone_run_elsewhere(
     groups = [top / real.group(there.files) / "real-2" for top in real.hierarchies()]
     # The machine goes, and with it all that ran there.
     real._await(lambda: not any(real._killed(group) for group in groups))
-    api.delete("Node", "real-2")
+    if fence:
+        taint = {"key": f"node.kubernetes.io/{fence}", "effect": "NoExecute"}
+        api.patch("Node", "real-2", {"spec": {"taints": [taint]}})
+    else:
+        api.delete("Node", "real-2")
     api.wait(
         "Pod",
         lambda pods: sum(p["spec"].get("nodeName") == "real-1" for p in pods.values()) == 2,
@@ -127,7 +132,12 @@ def test_ranks_of_a_node_that_is_gone_run_elsewhere(
     api.wait_pods(2, "Running", "locked")
     for component in ("containerd-2", "kubelet-2"):
         there.start(component)
-    api.wait("Node", lambda found: "real-2" in found, what="the node again")
+    api.wait(
+        "Node",
+        lambda found: condition(found.get("real-2"), "Ready") == "True",
+        what="the node again",
+    )
+    api.patch("Node", "real-2", {"spec": {"taints": None}})
     (shared / "over").touch()
     api.wait_condition("locked", "Succeeded", of="PyTorchJob")
     lost = "0" if old["real-2"]["metadata"]["name"] == "locked-master-0" else "1"

@@ -116,7 +116,8 @@ def by_hand(api: Api, documents: Sequence[Json], leads: Iterable[str]) -> tuple[
         ended = time.time() - began
         for run in runs:
             run.process.kill()
-    assert not any(run.process.returncode for run in runs if run.pod.startswith(ends))
+    over = [run for run in runs if run.pod.startswith(ends)]
+    assert not any(run.process.returncode for run in over), [run.said for run in over]
     return min(run.first for run in runs if run.first) - began, ended
 
 
@@ -125,6 +126,7 @@ class Run:
 
     def __init__(self, api: Api, pod: str, command: Sequence[str]) -> None:
         self.pod, self.first, self.over = pod, 0.0, threading.Event()
+        self.said: list[str] = []
         self.process = subprocess.Popen(
             ["kubectl", "exec", "-n", api.namespace, pod, "--", *command],
             env={**os.environ, **api.cluster.env()},
@@ -135,8 +137,9 @@ class Run:
     def read(self) -> None:
         """Take what it prints, until it ends."""
         with self.process:
-            for _ in self.process.stdout or ():
+            for line in self.process.stdout or ():
                 self.first = self.first or time.time()
+                self.said.append(line)
         self.over.set()
 
 

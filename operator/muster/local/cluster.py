@@ -301,9 +301,17 @@ def _sweep(files: Layout, say: Say, *, forget: bool = False) -> None:
     if running and running.options.kubeconfig:
         _remove_copy(running.options.kubeconfig, files.kubeconfig)
     if files.home.exists():
-        shutil.rmtree(files.home)
-    if guard and guard.pid != os.getpid():  # last: it goes on where this process is killed
+        _remove(files, guard)
+
+
+def _remove(files: Layout, guard: processes.Identity | None) -> None:
+    # The guard goes on where this process is killed: it ends last, and its record after it.
+    for part in files.home.iterdir():
+        if part.is_dir() and part != files.pid(_GUARD).parent:
+            shutil.rmtree(part)
+    if guard and guard.pid != os.getpid():
         processes.stop([guard], grace=0)
+    shutil.rmtree(files.home)
 
 
 def _remove_copy(copy: Path, original: Path) -> None:
