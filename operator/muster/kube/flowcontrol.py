@@ -52,6 +52,7 @@ class FlowControl:
     def __init__(self, width: int) -> None:
         self.width = self._free = width
         self._waiting: tuple[FairQueue[_Turn], ...] = tuple(FairQueue() for _ in PriorityLevel)
+        self._classes = tuple(zip(PriorityLevel, self._waiting, strict=True))
         self._late = Laggards(max(1, int(width * LATE_EACH)), width * LATE_MOST)
         self._inside = [0] * len(PriorityLevel)
         self._busy_until = [0.0] * len(PriorityLevel)
@@ -126,7 +127,7 @@ class FlowControl:
             placing = count > 0 or now < last + LINGER
             return not placing or now >= waiting[1] + PATIENCE
 
-        for urgency, queue in zip(PriorityLevel, self._waiting, strict=True):
+        for urgency, queue in self._classes:
             limit = SHARE if urgent else self._free + self._inside[urgency]
             while self._inside[urgency] < limit and self._room(urgency):
                 barred = self._late.barred if urgency else ()
