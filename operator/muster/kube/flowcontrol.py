@@ -129,7 +129,7 @@ class FlowControl:
 
         for urgency, queue in self._classes:
             limit = SHARE if urgent else self._free + self._inside[urgency]
-            while self._inside[urgency] < limit and self._room(urgency):
+            while queue and self._inside[urgency] < limit and self._room(urgency):
                 barred = self._late.barred if urgency else ()
                 less = urgency > PriorityLevel.PLACEMENT
                 found = queue.first(barred, ripe) if less else queue.first(barred)
