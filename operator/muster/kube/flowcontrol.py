@@ -114,6 +114,11 @@ class FlowControl:
         self._late.drop(namespace)
         self._serve()
 
+    def is_placing(self, namespace: str, now: float) -> bool:
+        """Say whether pods of a namespace are being placed: what else it writes waits for them."""
+        count, last = self._placing.get(namespace, (0, 0.0))
+        return count > 0 or now < last + LINGER
+
     def waiting(self, urgency: PriorityLevel) -> int:
         """Return how many of that class wait for a place."""
         return len(self._waiting[urgency])
@@ -123,9 +128,7 @@ class FlowControl:
         urgent = False
 
         def ripe(namespace: str, waiting: _Turn) -> bool:
-            count, last = self._placing.get(namespace, (0, 0.0))
-            placing = count > 0 or now < last + LINGER
-            return not placing or now >= waiting[1] + PATIENCE
+            return now >= waiting[1] + PATIENCE or not self.is_placing(namespace, now)
 
         for urgency, queue in self._classes:
             limit = SHARE if urgent else self._free + self._inside[urgency]
