@@ -11,6 +11,8 @@ import pytest
 
 from muster import gang
 from muster.api import edge
+from muster.api.reasons import GangPhase
+from muster.api.status import Verdict
 from muster.controller import reconcile
 from muster.controller.model import Context, Create, Delete, Emit, Patch, RequeueAfter, SetStatus
 from muster.frameworks import FRAMEWORKS
@@ -82,19 +84,19 @@ class Said:
 
 
 class Allocator:
-    """Has given these places, and has nothing to say."""
+    """Has given these places, and says this."""
 
     def __init__(self):
         """Begin with none."""
-        self.places = {}
+        self.places, self.said = {}, None
 
     def placements(self, _job):
         """Return them."""
         return self.places
 
     def verdict(self, _job):
-        """Return nothing."""
-        return
+        """Return what is to be said."""
+        return self.said
 
 
 @pytest.fixture
@@ -227,6 +229,24 @@ def test_a_refusal_is_told_and_stops_neither_others_nor_the_status(story, change
     assert after < again <= 60
 
 
+def test_a_refusal_is_tried_ever_more_rarely_whatever_else_can_be_made(story):
+    """The pods that are made anew with each try do not make the next one come sooner."""
+    worker, launcher = create("worker-0"), create("launcher", "Job")
+    story.server.refuses["create", "jobs/launcher"] = 422
+    pauses = []
+    for _ in range(4):
+        story.go(worker)
+        story.go(launcher)
+        job = story.store.jobs.get(KEY)
+        pauses.append(round(story.store.jobs.refusal(job, 0.0).until - time.time()))
+    assert pauses == [10, 20, 40, 80]
+    story.server.refuses.clear()
+    story.go(worker, launcher)
+    story.server.refuses["create", "pods/worker-0"] = 422
+    story.go(worker)
+    assert round(story.store.jobs.refusal(job, 0.0).until - time.time()) == 10
+
+
 def test_what_follows_a_refused_change_of_the_same_object_is_not_done(story):
     """It would come before what it needs."""
     story.server.refuses["patch", "pods/one/status"] = 403
@@ -257,7 +277,10 @@ def test_no_event_is_lost_as_a_later_write_fails(story):
 
 
 def test_nothing_is_written_of_a_new_job_while_the_pods_of_others_are_created(monkeypatch):
-    """It would wait behind them all, and the pods of the job behind it."""
+    """It would wait behind them all, and the pods of the job behind it.
+
+    But what evictions for it wait for is.
+    """
     story = Story(monkeypatch, gang.BACKENDS["embedded"])
     story.server.flow_control = gate = FlowControl(4)
     story.reconciler._allocator = allocator = Allocator()
@@ -275,6 +298,9 @@ def test_nothing_is_written_of_a_new_job_while_the_pods_of_others_are_created(mo
             allocator.places = {"mnist-worker-0": "n1"}
             assert (await go())[1] == [("patch", "tfjobs/mnist/status")]
             allocator.places = {}
+            allocator.said = Verdict("muster", GangPhase.RESERVED, "mnist", 1)
+            assert (await go())[1] == [("patch", "tfjobs/mnist/status")]
+            allocator.said = None
             story.show(3, creationTimestamp=edge.format_time(time.time() - YOUNG - 1))
             assert (await go())[1] == [("patch", "tfjobs/mnist/status")]
             story.show(4, creationTimestamp=now)

@@ -87,6 +87,7 @@ class Operator:
             trouble=(ApiError, *BROKEN),
             tenant=namespace_of,
             failed=self.metrics.failed_pass,
+            took=self.metrics.pass_seconds.observe,
         )
         connection.recovered = self.queue.hurry
         self.store = Store(
@@ -107,7 +108,7 @@ class Operator:
                 self.policy.get,
                 self._loop_settings,
                 self.metrics.cycles,
-                self.queue.add,
+                self._publish,
                 self.recorder,
                 self._context if settings.dry_run_pods else None,
             )
@@ -125,9 +126,15 @@ class Operator:
         )
         self.gone_nodes = GoneNodes(connection, self.store)
         self.metrics.launchers.find = self._launchers
-        self.metrics.unreadable.find = self.store.unreadable
+        self.metrics.unreadable.find = lambda: {
+            (kind,): count for kind, count in self.store.unreadable().items()
+        }
+        self.metrics.requests.find = lambda: connection.requests
+        self.metrics.waiting_passes.set_function(lambda: len(self.queue))
         self.metrics.dropped_events.set_function(lambda: self.recorder.dropped)
         self.endpoint = _endpoint(settings, connection, self.frameworks)
+        if (endpoint := self.endpoint) is not None:
+            self.metrics.certificate.set_function(lambda: endpoint.admission.expires)
         rows = [row for row in frameworks.rows() if row.kind in self.store.frameworks]
         self.grants = Grants(connection, self.informers, rows, settings.namespaces, self._trigger)
         self.overlay = SCHEDULER_OVERLAY if settings.alone else self.backend.name
@@ -261,6 +268,7 @@ class Operator:
             # Again: what was granted meanwhile, and the jobs as the leader before left them.
             await self.informers.synced()
         log.info("working: gang scheduler %s", self.backend.name)
+        self.metrics.leads.set(1)
         self.store.jobs.ended = self.metrics.ended
         async with asyncio.TaskGroup() as tasks:
             running = [
@@ -298,6 +306,11 @@ class Operator:
         if after is None and self.store.jobs.find(key) is None:
             self.queue.forget(key)
         return after
+
+    def _publish(self, key: str) -> None:
+        """Have it written where the gang of a job stands."""
+        self.reconciler.hurry(key)
+        self.queue.add(key)
 
     def _launchers(self) -> Iterator[Launcher]:
         for job in self.store.jobs:
