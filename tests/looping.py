@@ -78,13 +78,14 @@ class Looping(Shown):
     def _enqueue(self, _key):
         self._news.set()
 
-    def show_job(self, name, workers, *, spec=None, template=None, **metadata):
+    def show_job(self, name, workers, *, spec=None, template=None, status=None, **metadata):
         """Show a job whose workers take one CPU each."""
         container = {"name": "tensorflow", "image": "i"}
         whole = {"containers": [{**container, "resources": {"requests": {"cpu": "1"}}}]}
         role = {"replicas": workers, "template": {"spec": {**whole, **(template or {})}}}
         document = tfjob(name=name, Worker=role)
         document["spec"] |= spec or {}
+        document["status"] = status or {}
         created = edge.format_time(time.time())
         document["metadata"] |= {"generation": 1, "creationTimestamp": created, **metadata}
         return self.put(document)

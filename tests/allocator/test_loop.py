@@ -164,6 +164,25 @@ def test_a_job_that_changes_while_a_cycle_decides():
     play(story)
 
 
+def test_a_status_that_is_written_while_a_cycle_decides():
+    """What was decided holds; unless the job is blocked since, so that nothing is created."""
+
+    async def story(s):
+        fields = {"workers": 2, "creationTimestamp": edge.format_time(time.time())}
+        said = {"conditions": [{"type": "Created", "status": "True"}]}
+        s.meanwhile.append(lambda: s.create(status=said, **fields))
+        s.create(**fields)
+        await s.until(s.placements)
+        assert s.loop.cycles == 1
+        blocked = {"state": "Blocked"}
+        s.meanwhile.append(lambda: s.create(name="other", status=blocked, **fields))
+        s.create(name="other", **fields)
+        assert len(await s.promised_next()) == 2
+        assert len(await s.promised_next()) == 2
+
+    play(story)
+
+
 def test_a_job_that_changes_while_each_cycle_decides(monkeypatch):
     """It keeps its turn, but not for ever: else its edits would keep everybody else waiting."""
     monkeypatch.setattr(cells, "KEPT", 0.3)

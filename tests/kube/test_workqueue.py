@@ -284,6 +284,42 @@ def test_passes_that_hang_keep_no_place_that_others_need(monkeypatch: pytest.Mon
     assert most <= 16
 
 
+def test_a_namespace_alone_is_not_held_up_by_its_own_passes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of hundreds of jobs the first wait to write their services: the last ones' pods do not.
+
+    Nor is any place taken that another namespace may need.
+    """
+    monkeypatch.setattr(workqueue, "LATE", 0.01)
+    begun = list[str]()
+    other = asyncio.Event()
+
+    async def one(key: str) -> None:
+        begun.append(key)
+        if key == "b":
+            other.set()
+            return
+        await asyncio.sleep(30)
+
+    async def play() -> None:
+        for wave in range(5):
+            for index in range(8):
+                queue.add(f"a{wave}-{index}")
+            await asyncio.sleep(0.03)
+        assert len(begun) == 40
+        for index in range(400):
+            queue.add(f"a-{index}")
+        await asyncio.sleep(0.05)
+        queue.add("b")
+        async with asyncio.timeout(1):
+            await other.wait()
+        assert len(begun) < 200
+
+    queue = WorkQueue(one, width=64, tenant=lambda key: key[0])
+    asyncio.run(_with(queue, play))
+
+
 def test_what_nobody_expected_is_counted_and_told_at_length_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -95,6 +95,21 @@ def test_every_crd_is_installed() -> None:
     assert set(kustomization(ROOT / "crds")["resources"]) == beside
 
 
+def test_old_versions_are_left_out_by_a_line() -> None:
+    """All of them, and the version that is stored stays."""
+    folder = MANIFESTS / "components" / "without-old-versions"
+    (patch,) = kustomization(folder)["patches"]
+    (crd,) = load(ROOT / "crds" / "kubeflow.org_tfjobs.yaml")
+    assert patch["target"] == {"kind": crd["kind"], "name": crd["metadata"]["name"]}
+    done = {step["path"]: (step["op"], step["value"]) for step in yaml.safe_load(patch["patch"])}
+    wanted = {}
+    for index, version in enumerate(crd["spec"]["versions"]):
+        if not version["storage"]:
+            wanted[f"/spec/versions/{index}/name"] = "test", version["name"]
+            wanted[f"/spec/versions/{index}/served"] = "replace", False
+    assert done == wanted
+
+
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_no_role_grants_everything_or_secrets(overlay: str) -> None:
     """Never a wildcard; nothing of Secrets, exec, or the power to widen roles.

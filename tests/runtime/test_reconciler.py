@@ -10,12 +10,16 @@ import time
 import pytest
 
 from muster import gang
+from muster.api import edge
+from muster.api.reasons import GangPhase
+from muster.api.status import Verdict
 from muster.controller import reconcile
 from muster.controller.model import Context, Create, Delete, Emit, Patch, RequeueAfter, SetStatus
 from muster.frameworks import FRAMEWORKS
 from muster.kube.client import ApiError, Exactly
+from muster.kube.flowcontrol import LINGER, FlowControl, PriorityLevel
 from muster.runtime.metrics import Metrics
-from muster.runtime.reconciler import Reconciler
+from muster.runtime.reconciler import LATER, YOUNG, Reconciler
 from muster.store.store import Store
 from world import World, tfjob
 
@@ -77,6 +81,22 @@ class Said:
         self.all.append((reason, message))
         self.sources.add(more.get("source"))
         return True
+
+
+class Allocator:
+    """Has given these places, and says this."""
+
+    def __init__(self):
+        """Begin with none."""
+        self.places, self.said = {}, None
+
+    def placements(self, _job):
+        """Return them."""
+        return self.places
+
+    def verdict(self, _job):
+        """Return what is to be said."""
+        return self.said
 
 
 @pytest.fixture
@@ -254,6 +274,41 @@ def test_no_event_is_lost_as_a_later_write_fails(story):
     assert ("SuccessfulCreatePod", "Created pod: one") in story.said.all
     assert "X" not in dict(story.said.all)
     assert after < 1
+
+
+def test_nothing_is_written_of_a_new_job_while_the_pods_of_others_are_created(monkeypatch):
+    """It would wait behind them all, and the pods of the job behind it.
+
+    But what evictions for it wait for is.
+    """
+    story = Story(monkeypatch, gang.BACKENDS["embedded"])
+    story.server.flow_control = gate = FlowControl(4)
+    story.reconciler._allocator = allocator = Allocator()
+    status = SetStatus({"state": "Waiting"})
+    now = edge.format_time(time.time())
+    story.show(2, creationTimestamp=now)
+
+    async def go():
+        story.actions, story.server.writes = [status], []
+        return await story.reconciler.reconcile(KEY), story.server.writes
+
+    async def beside_another():
+        async with gate.enter(PriorityLevel.PLACEMENT, "team"):
+            assert await go() == (LATER, [])
+            allocator.places = {"mnist-worker-0": "n1"}
+            assert (await go())[1] == [("patch", "tfjobs/mnist/status")]
+            allocator.places = {}
+            allocator.said = Verdict("muster", GangPhase.RESERVED, "mnist", 1)
+            assert (await go())[1] == [("patch", "tfjobs/mnist/status")]
+            allocator.said = None
+            story.show(3, creationTimestamp=edge.format_time(time.time() - YOUNG - 1))
+            assert (await go())[1] == [("patch", "tfjobs/mnist/status")]
+            story.show(4, creationTimestamp=now)
+        async with gate.enter(PriorityLevel.PLACEMENT, "other"):
+            await asyncio.sleep(2 * LINGER)
+            assert (await go())[1] == [("patch", "tfjobs/mnist/status")]
+
+    asyncio.run(beside_another())
 
 
 def test_a_status_goes_with_the_version_that_it_was_derived_from(story):

@@ -129,3 +129,28 @@ def test_jobs_of_one_second_are_as_old_as_they_came():
         jobs.show("TFJob", document, False)
     zeta, alpha = jobs.get("TFJob/team/zeta"), jobs.get("TFJob/team/alpha")
     assert zeta.created < alpha.created < zeta.created + 1
+
+
+def test_what_a_status_leaves_alone_is_not_read_again():
+    """Each pod that starts changes the status; what the job asks for is the same object.
+
+    A change of anything else is read, also one that came with an earlier generation: out of a
+    copy from which the server was restored.
+    """
+    jobs = Jobs({"TFJob": FRAMEWORKS["TFJob"]}, lambda _key: None, lambda: None)
+
+    def shown(version, **changes):
+        document = copy.deepcopy(wordy(**changes))
+        document["metadata"] |= {"resourceVersion": version, "generation": 2}
+        jobs.show("TFJob", document, False)
+        return jobs.get(f"TFJob/team/{document['metadata']['name']}")
+
+    first = shown("1")
+    running = shown("2", status={"conditions": [{"type": "Running", "status": "True"}]})
+    assert running.replicas is first.replicas
+    assert [c.type for c in running.status.conditions] == ["Running"]
+    edited = wordy()["spec"]
+    edited["tfReplicaSpecs"]["Worker"]["replicas"] = 3
+    later = shown("3", spec=edited)
+    assert [role.replicas for role in later.replicas] == [3]
+    assert shown("4", spec=edited, status=ENDED).status.finished

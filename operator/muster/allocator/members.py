@@ -19,7 +19,7 @@ from muster.allocator.verdict import RELEASE
 from muster.api import names
 from muster.api.model import GroupView, Job, Json, PodView, Replica
 from muster.api.reasons import GangPhase
-from muster.api.status import Verdict
+from muster.api.status import JobStatus, Verdict
 from muster.cluster import dryrun, gangs, podgroups, tasks
 from muster.cluster.dryrun import Answer
 from muster.cluster.gangs import GangRules
@@ -30,6 +30,7 @@ from muster.gang import standing
 from muster.scheduler.model import Refusal, namespace_of
 from muster.store.store import Store
 
+_UNSAID: Final = JobStatus()
 GIVES_UP: Final = frozenset({"release", "restart"})
 _T = TypeVar("_T")
 
@@ -447,9 +448,12 @@ def job_facts(
     gives_up = _gives_up(job, settings)
     timeout = rules.timeout(job.run_policy.scheduling.schedule_timeout_seconds)
     blocked = job.status.state == names.JobState.BLOCKED
+    blocked_until = math.inf if blocked else policies.restart_due(job) or 0.0
     return GangFacts(
         uid=job.uid,
-        source=job,
+        # What its status says moves none of its places: of hundreds of jobs that come in at once
+        # each cycle would find some whose status was written while it decided.
+        source=(replace(job, status=_UNSAID), blocked_until),
         revision=revision,
         asks=gangs.asks(job, rules, here, pods.values()),
         tasks=here,
@@ -485,7 +489,7 @@ def job_facts(
         gives_up=gives_up,
         gives_up_early=gives_up,
         lapse=f"its pods were not created within {timeout or PATIENCE:.0f} s",
-        blocked_until=math.inf if blocked else policies.restart_due(job) or 0.0,
+        blocked_until=blocked_until,
     )
 
 

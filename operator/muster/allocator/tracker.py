@@ -73,7 +73,8 @@ class GangFacts:
     uid: str
     """Another one under the same key is another gang."""
     source: object
-    """What asks for it, if that is one object: what was decided for another one is void."""
+    """What asks for it, if that is one object, and whether it may: what was decided for another
+    one is void."""
     revision: int
     """Grows with every change of what the gang asks, and of its pods."""
     asks: GangInput

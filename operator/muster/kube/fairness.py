@@ -56,11 +56,13 @@ class Laggards:
     """What has taken so long that it counts no more among those that others wait behind.
 
     There are never more than `most` of them; a tenant with `each` of them is barred, which means
-    that nothing new of it should be begun.
+    that nothing new of it should be begun; and with `many` of them in all, nothing of a barred
+    one even where nobody else waits.
     """
 
     def __init__(self, each: int, most: int) -> None:
         self._each, self._most = each, most
+        self._many = most * 3 // 4
         self._of: Counter[str] = Counter()
         self.barred: set[str] = set()
 
@@ -72,6 +74,11 @@ class Laggards:
         if self._of[tenant] >= self._each:
             self.barred.add(tenant)
         return True
+
+    @property
+    def many(self) -> bool:
+        """Whether what is left is to be kept for those who come later."""
+        return self._of.total() >= self._many
 
     def drop(self, tenant: str) -> None:
         """Take in that one has come to its end."""

@@ -109,6 +109,7 @@ class FlowControl:
     def __init__(self, width: int) -> None:
         self.width = self._free = width
         self._waiting: tuple[FairQueue[_Turn], ...] = tuple(FairQueue() for _ in PriorityLevel)
+        self._classes = tuple(zip(PriorityLevel, self._waiting, strict=True))
         self._late = Laggards(max(1, int(width * LATE_EACH)), width * LATE_MOST)
         self._inside = [0] * len(PriorityLevel)
         self._busy_until = [0.0] * len(PriorityLevel)
@@ -182,6 +183,11 @@ class FlowControl:
         self._late.drop(namespace)
         self._serve()
 
+    def is_placing(self, namespace: str, now: float) -> bool:
+        """Say whether pods of a namespace are being placed: what else it writes waits for them."""
+        count, last = self._placing.get(namespace, (0, 0.0))
+        return count > 0 or now < last + LINGER
+
     def waiting(self, urgency: PriorityLevel) -> int:
         """Return how many of that class wait for a place."""
         return len(self._waiting[urgency])
@@ -191,13 +197,11 @@ class FlowControl:
         urgent = False
 
         def ripe(namespace: str, waiting: _Turn) -> bool:
-            count, last = self._placing.get(namespace, (0, 0.0))
-            placing = count > 0 or now < last + LINGER
-            return not placing or now >= waiting.since + PATIENCE
+            return now >= waiting.since + PATIENCE or not self.is_placing(namespace, now)
 
-        for urgency, queue in zip(PriorityLevel, self._waiting, strict=True):
+        for urgency, queue in self._classes:
             limit = SHARE if urgent else self._free + self._inside[urgency]
-            while self._inside[urgency] < limit and self._room(urgency):
+            while queue and self._inside[urgency] < limit and self._room(urgency):
                 barred = self._late.barred if urgency else ()
                 less = urgency > PriorityLevel.PLACEMENT
                 found = queue.first(barred, ripe) if less else queue.first(barred)

@@ -22,6 +22,7 @@ from muster.api.backoff import AFTER_REFUSAL, Backoff, after_refusal
 from muster.api.edge import mapping
 from muster.api.model import Job, Json
 from muster.api.status import Verdict
+from muster.cluster import gangs
 from muster.controller import events, gangstatus, reconcile
 from muster.controller.model import (
     Action,
@@ -29,6 +30,7 @@ from muster.controller.model import (
     Create,
     Delete,
     Emit,
+    Observed,
     Patch,
     Refusal,
     RequeueAfter,
@@ -54,6 +56,11 @@ gone; 500: an admission webhook fails."""
 SOON = Backoff(0.05, 5.0)
 """Seconds from a pass that ended before its end to the next: what was in its way may be gone, or
 seen, by then. Where it is neither, passes must not follow each other in a hurry for ever."""
+YOUNG = 10.0
+"""Seconds for which nothing is written of a job that has no place yet, while the pods of others in
+its namespace are created: none of that would get its turn before them."""
+LATER = 1.0
+"""Seconds after which it is looked at again, unless it is given its places."""
 LONGEST = 500
 """Characters of an error that are told."""
 URGENCY = {
@@ -181,6 +188,8 @@ class Reconciler:
                 placements=self._allocator.placements(job),
                 verdict=self._allocator.verdict(job),
             )
+            if self._waits(job, observed):
+                return LATER
         over = job.status.finished or job.problems or framework.operator.name in context.lacking
         if framework.pods.companions and not over:
             there = await self._unwatched.look(job, framework)
@@ -191,6 +200,19 @@ class Reconciler:
             )
         actions = reconcile.reconcile(observed, framework, self._backend, context)
         return await self._carry_out(_Turn(job, seen, observed.placements or {}), actions)
+
+    def _waits(self, job: Job, observed: Observed) -> bool:
+        """Say whether a new job is left alone until it has its places.
+
+        A pass that waits to write prose is none that creates pods: given its nodes meanwhile, the
+        job would start seconds after its neighbours.
+        """
+        if observed.placements or observed.pods or observed.now >= job.created + YOUNG:
+            return False
+        if gangstatus.is_awaited(observed.verdict, job.status.gang):
+            return False
+        now = asyncio.get_running_loop().time()
+        return gangs.wants_pods(job) and self._kube.flow_control.is_placing(job.namespace, now)
 
     async def _carry_out(self, turn: _Turn, actions: Sequence[Action]) -> float | None:
         """Do the actions in order; neighbours of one sort go out together.

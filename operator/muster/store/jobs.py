@@ -34,6 +34,19 @@ class _JobEntry:
         metadata = self.document["metadata"]
         return f"{self.framework.kind}/{metadata['namespace']}/{metadata['name']}"
 
+    def follow(self, before: _JobEntry) -> None:
+        """Take over what was read of the job before, if no more than its status has changed."""
+        if before.job is not None and self._ask() == before._ask():
+            read = status.read(self.document.get("status"))
+            self.job = replace(before.job, status=read)
+            self.document["spec"] = before.document.get("spec")
+
+    def _ask(self) -> tuple[Framework, Json]:
+        """Return what the job asks for, and by which rules it is read."""
+        metadata = {**self.document["metadata"], "resourceVersion": ""}
+        asked = {**self.document, "metadata": metadata, "status": None}
+        return self.framework.chosen(self.document), asked
+
 
 def _entry(framework: Framework, document: Json) -> _JobEntry:
     # Items of a list do not carry what is the same for all.
@@ -137,6 +150,8 @@ class Jobs:
         if after is None:
             del self._jobs[key], self._arrivals[key]
         else:
+            if before is not None:
+                after.follow(before)
             self._jobs[key] = after
             self._arrivals.setdefault(key, next(self._numbers) % _MOMENTS)
         self._enqueue(key)
