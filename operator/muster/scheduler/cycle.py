@@ -69,13 +69,13 @@ def decisions(session: Session) -> tuple[Decision, ...]:
     started = set(map(id, session.started))
     rest = sorted((j for j in session.gangs if id(j) not in started), key=session.order)
     positions = _positions(gang for gang in rest if gang.need)
-    names = session.snapshot.nodes.names
+    names, evicted = session.snapshot.nodes.names, session.evictions()
     return tuple(
         Decision(
             gang=gang.spec.key,
             verdict=_verdict(session, gang, positions),
             placements=gang.placed(names) if id(gang) in started else (),
-            evictions=session.evictions(gang) if gang.evicts else (),
+            evictions=tuple(evicted.get(gang.spec.key, ())) if gang.evicts else (),
             nominations=gang.nominations(names),
             moves=gang.moves,
             effort=session.room.effort[gang.spec.key],

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -318,13 +318,13 @@ class Session:
         self._steps.append(step)
         self._take_away(step, 1)
 
-    def evictions(self, gang: GangState) -> tuple[Eviction, ...]:
-        """Return what is to be evicted for the gang."""
-        found: list[Eviction] = []
+    def evictions(self) -> Mapping[str, Sequence[Eviction]]:
+        """Return gang -> what is to be evicted for it."""
+        found: dict[str, list[Eviction]] = {}
         for step in self._steps:
-            if isinstance(step, _Eviction) and step.gang is gang:
-                found += self._named(step)
-        return tuple(found)
+            if isinstance(step, _Eviction):
+                found.setdefault(step.gang.spec.key, []).extend(self._named(step))
+        return found
 
     @contextmanager
     def all_or_nothing(self, gang: GangState) -> Iterator[None]:
