@@ -67,6 +67,7 @@ REQUIRED = policy.parse(
 )
 DEFRAGMENT = policy.parse({"actions": "allocate, backfill, defragment"})
 PREEMPT = policy.parse({"actions": "allocate, backfill, preempt"})
+EVICT = policy.parse({"actions": "reclaim, allocate, backfill, preempt"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +227,42 @@ def preempting(nodes: int, pods: int, wanted: int = 512) -> Callable[[], Callabl
     return prepare
 
 
+def contested(
+    nodes: int, count: int, *, due: bool = False, alike: int = 4
+) -> Callable[[], Callable[[], int]]:
+    """Measure one cycle that evicts for many gangs of elastic ones, on a cluster without room.
+
+    `due`: of another queue; else of a lower priority. `alike`: shapes of the gangs that wait.
+    """
+
+    def prepare() -> Callable[[], int]:
+        columns, several = running(nodes, 64_000)
+        snapshot = assemble(columns, several, QUEUES, 0.0).nodes
+        free = (snapshot.allocatable - snapshot.used)[:, CPU].tolist()
+        for name, left in zip(snapshot.names, free, strict=True):
+            rest = make_pod(name=f"rest-{name}", node=name, cpu=f"{left}m")
+            columns.pod_changed(None, parse_use(rest))
+        several = [
+            dataclasses.replace(gang, created=float(i), min_member=32, queue="a")
+            for i, gang in enumerate(several)
+        ]
+        asking = [
+            make_gang(
+                key=f"team/new-{i:05}",
+                created=1e5 + i,
+                queue="b" if due else "a",
+                priority=0 if due else 9,
+                roles=[make_role(replicas=16, cpu=1, memory=f"{i % alike + 1}Mi")],
+            )
+            for i in range(count)
+        ]
+        queues = (make_queue(name="a"), make_queue(name="b"))
+        snapshot = assemble(columns, [*several, *asking], queues, 1e6)
+        return lambda: sum(len(d.nominations) for d in cycle.schedule(snapshot, EVICT))
+
+    return prepare
+
+
 def moving(nodes: int) -> Callable[[], Callable[[], int]]:
     """Measure one cycle that moves gangs so that one gets a node of its own."""
 
@@ -372,6 +409,9 @@ CASES: Sequence[Case] = (
     Case("10,000 nodes, 100,000 running, a gang of 64", 20, incremental(10_000, 100_000)),
     Case("10,000 nodes, 100,000 running, a reservation", 50, reserved(10_000, 100_000)),
     Case("10,000 nodes, 100,000 running, evicts for 512", 500, preempting(10_000, 100_000), 3),
+    Case("10,000 nodes, 1,000 gangs evict", 2000, contested(10_000, 1000), 2, 10_500),
+    Case("10,000 nodes, 1,000 shapes evict", 4000, contested(10_000, 1000, alike=1000), 2),
+    Case("10,000 nodes, 5,000 gangs reclaim", 4000, contested(10_000, 5000, due=True), 2, 6000),
     Case("1,000 nodes in pieces, gangs that move", 150, moving(1000), 3),
     Case("10,000 nodes, 1,000 shapes that wait", 500, shapes(10_000, 1000), 3, 3600),
     Case("10,000 nodes, 1,000 shapes that are new", 2000, first(10_000, 1000), 3, 8000),

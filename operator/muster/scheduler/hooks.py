@@ -192,8 +192,7 @@ class Rules:
         say yes; the first tier that has any decides. A veto of any tier holds. `among`: all that
         might go, of which these are some; any of them has a say in which tier decides.
         """
-        tiers = [[ask for hooks in tier if (ask := getattr(hooks, name))] for tier in self._tiers]
-        tiers = [tier for tier in tiers if tier]
+        tiers = self._answering(name)
         if not tiers:
             return units[:0]
         alone = [_answers(tier, Claim(gang, victims, units, together=False)) for tier in tiers]
@@ -205,6 +204,19 @@ class Rules:
         units = units[going]
         left = Claim(gang, victims, units, together=True)
         return units[_decided([_answers(tier, left) for tier in tiers])[1]]
+
+    def lawful(self, name: str, gang: GangState, victims: Victims, units: IntArray) -> IntArray:
+        """Return those of the units that no plugin forbids to take together, in their order."""
+        for together in (False, True):
+            claim = Claim(gang, victims, units, together)
+            vetoed = [(_answers(tier, claim) == VETO).any(0) for tier in self._answering(name)]
+            units = units[~np.logical_or.reduce(vetoed)]
+        return units
+
+    def _answering(self, name: str) -> Sequence[Sequence[Callable[[Claim], Answers]]]:
+        """Return the plugins that answer the hook, of each tier that has any."""
+        tiers = [[ask for hooks in tier if (ask := getattr(hooks, name))] for tier in self._tiers]
+        return [tier for tier in tiers if tier]
 
     def barrier(self, gang: GangState, demand: Demand) -> Refusal | None:
         """Return why so many of these tasks must not be placed, whatever is free."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -32,8 +33,21 @@ from muster.scheduler.victims import Victims, with_gang
 
 Among = Callable[[Session, GangState], BoolArray]
 """(U,) which units may be looked at for a gang; the same for all of its queue and priority."""
-_Rank = tuple[str, str, float]
-"""The hook, and the queue and priority of who asks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grounds:
+    """On what grounds others go for a gang."""
+
+    hook: str
+    """`preemptable` or `reclaimable`."""
+    among: Among
+    forfeit: bool = False
+    """They have lost what protects them, so that only a veto of the hook does."""
+
+
+_Rank = tuple[Grounds, str, float]
+"""On what grounds, and the queue and priority of who asks."""
 ACTION: Final = {"preemptable": "preempt", "reclaimable": "reclaim"}
 """The action that asks each hook."""
 
@@ -67,20 +81,19 @@ def starving(session: Session, *, fair: bool = False, extras: bool = False) -> I
             heapq.heappush(heap, entry(session, queue))
 
 
-def claim(session: Session, gang: GangState, among: Among, hook: str) -> bool:
-    """Evict of these units what has to go for the gang, if anything; say whether it gets in.
+def claim(session: Session, gang: GangState, grounds: Grounds) -> bool:
+    """Evict what has to go for the gang, if anything may; say whether it gets in.
 
-    `hook`: `preemptable` or `reclaimable`. Gangs that are alike are looked at once, as long as
-    nothing has changed.
+    Gangs that are alike are looked at once, as long as nothing has changed.
     """
     session.respect(gang.spec.priority)
-    rank = (hook, gang.spec.queue, gang.spec.priority)
+    rank = (grounds, gang.spec.queue, gang.spec.priority)
     demand = tuple((tasks.pod_set.shape, count) for tasks, count in gang.demand())
     key = (rank, demand, session.room.state)
     # `rank` alone: there is nobody to look at, and evictions only make them fewer.
     if rank in session.memory or key in session.memory or not session.charge(gang):
         return False
-    open_ = among(session, gang)
+    open_ = grounds.among(session, gang)
     if not open_.any():
         session.memory[rank] = True
         return False
@@ -89,7 +102,7 @@ def claim(session: Session, gang: GangState, among: Among, hook: str) -> bool:
     found = (
         chosen is not None
         and _is_fair(session, gang, chosen)
-        and _carry_out(session, gang, chosen, hook)
+        and _carry_out(session, gang, chosen, grounds.hook)
     )
     if found:
         gang.refusal, gang.summary, gang.shortage, gang.blocked_by = None, "", {}, ()
@@ -112,8 +125,12 @@ def _choice(session: Session, gang: GangState, open_: BoolArray, rank: _Rank) ->
     if not len(units):
         return None
 
+    grounds, rules = rank[0], session.rules
+
     def allowed(order: IntArray) -> IntArray:
-        return session.rules.evictable(rank[0], gang, victims, order, units)
+        if grounds.forfeit:
+            return rules.lawful(grounds.hook, gang, victims, order)
+        return rules.evictable(grounds.hook, gang, victims, order, units)
 
     found = choose(ways, units, trial, allowed)
     if found is None and len(others := units[~_friends(session, gang)[units]]) < len(units):

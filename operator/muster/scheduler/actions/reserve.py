@@ -323,7 +323,7 @@ def _departures(session: Session) -> _Departures | None:
         amounts.append(counts[:, None] * tasks.shape.request)
         leavers.append(partial(list, [(tasks.pod_set, where, counts)]))
     length = np.concatenate(lengths)
-    order = np.argsort(ends, kind="stable")
+    order = np.lexsort((np.array(owners), ends))
     bounds = np.concatenate(([0], np.cumsum(length)))
     sorted_bounds = np.concatenate(([0], np.cumsum(length[order])))
     rows = np.arange(bounds[-1]) + np.repeat(bounds[order] - sorted_bounds[:-1], length[order])
