@@ -16,6 +16,7 @@ import numpy as np
 
 from muster.api.reasons import GangPhase, Reason
 from muster.scheduler.actions import ACTIONS
+from muster.scheduler.actions.allocate import honour
 from muster.scheduler.actions.protect import keep, protect, resume
 from muster.scheduler.decision import Decision, Verdict
 from muster.scheduler.model import (
@@ -52,6 +53,7 @@ def schedule(
     protect(session)
     keep(session)
     resume(session, [ACTIONS[name].run for name in policy.actions if ACTIONS[name].evicts])
+    honour(session)
     for action in policy.actions:
         with around("action", action):
             ACTIONS[action].run(session, policy.arguments.get(action, {}))

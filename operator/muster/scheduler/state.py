@@ -128,7 +128,8 @@ class GangState:
             self.refusal = refusal
             self.summary = summary or refusal.sentence
             self.shortage = shortage or {}
-            self.blocked_by = refusal.blocked_by
+            # Of whom room is kept it is known already who is in the way.
+            self.blocked_by = refusal.blocked_by or self.blocked_by
 
     def demand(self) -> list[tuple[PodSetState, int]]:
         """Return which tasks, and how many of each, would make the gang just whole."""

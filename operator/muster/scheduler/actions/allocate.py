@@ -28,6 +28,27 @@ def allocate(session: Session) -> None:
     run(session, [gang for gang in session.gangs if not gang.best_effort])
 
 
+def honour(session: Session) -> None:
+    """Keep what was told to a gang: it starts when that is due, and until then its room is kept.
+
+    Whatever its queue holds by now, and whoever of other queues would come first. Only a gang of
+    higher priority that waits does.
+    """
+    waiting = [gang for gang in session.gangs if gang.need and not diagnosis.unfit(session, gang)]
+    told = [(g.spec.told, session.order(g), g) for g in waiting if g.spec.told is not None]
+    if not told:
+        return
+    when, _, gang = min(told)
+    if any(other.spec.priority > gang.spec.priority for other in waiting):
+        return
+    due = when <= session.snapshot.now or not session.rules.overused(
+        session.queues[gang.spec.queue]
+    )
+    if due and not gang.promised and _start(session, gang):
+        return
+    reserve.renew(session, gang, attempt)
+
+
 def run(session: Session, gangs: Iterable[GangState], *, fair: bool = True) -> None:
     """Place these gangs, and after their minimum their extra tasks one by one.
 
@@ -139,12 +160,15 @@ def _start(session: Session, gang: GangState) -> bool:
     failure = attempt(session, gang)
     if session.rules.ready(gang):
         session.started.append(gang)
+        reserve.release(session, gang)
         return True
     if failure is not None:
         _turn_down(session, gang, *failure)
     elif not gang.promised and (cramped := session.rules.cramped(gang)) is not None:
         gang.refuse(cramped)
         reserve.reserve(session, gang, attempt)
+    if gang.promised:
+        reserve.release(session, gang)
     return bool(gang.promised)
 
 
