@@ -97,22 +97,20 @@ class Cluster:
 
     def _gang(self, work: Work, roles: dict) -> GangInput:
         # Equal templates share a shape.
-        like = work.asks, work.port, work.alone, work.near
-        role = roles.get(like)
+        key = work.asks, work.port, work.alone, work.near
+        role = roles.get(key)
         if role is None:
             labels = {"alone": work.alone, "near": work.near}
             template = {"labels": {name: value for name, value in labels.items() if value}}
             for kind, name in (("podAntiAffinity", "alone"), ("podAffinity", "near")):
                 if labels[name]:
-                    who = {
-                        "topologyKey": "zone",
-                        "labelSelector": {"matchLabels": {name: labels[name]}},
-                    }
+                    like = {"matchLabels": {name: labels[name]}}
+                    who = {"topologyKey": "zone", "labelSelector": like}
                     terms = {"requiredDuringSchedulingIgnoredDuringExecution": [who]}
                     template.setdefault("affinity", {})[kind] = terms
             if work.port:
                 template["ports"] = [{"hostPort": work.port, "containerPort": work.port}]
-            role = roles[like] = make_role(replicas=1, **template, **dict(work.asks))
+            role = roles[key] = make_role(replicas=1, **template, **dict(work.asks))
         return make_gang(
             key=work.name,
             created=work.arrives,

@@ -34,19 +34,22 @@ def honour(session: Session) -> None:
     Whatever its queue holds by now, and whoever of other queues would come first. Only a gang of
     higher priority that waits does.
     """
-    waiting = [gang for gang in session.gangs if gang.need and not diagnosis.unfit(session, gang)]
-    told = [(g.spec.told, session.order(g), g) for g in waiting if g.spec.told is not None]
+    told = [
+        (gang.spec.told, session.order(gang), gang)
+        for gang in session.gangs
+        if gang.spec.told is not None and gang.need and diagnosis.unfit(session, gang) is None
+    ]
     if not told:
         return
     when, _, gang = min(told)
-    if any(other.spec.priority > gang.spec.priority for other in waiting):
+    higher = (g for g in session.gangs if g.need and g.spec.priority > gang.spec.priority)
+    if gang.promised or any(not diagnosis.stuck(session, other) for other in higher):
         return
-    due = when <= session.snapshot.now or not session.rules.overused(
-        session.queues[gang.spec.queue]
-    )
-    if due and not gang.promised and _start(session, gang):
-        return
-    reserve.renew(session, gang, attempt)
+    # Before that it waits for what it is not due, like all others.
+    early = when > session.snapshot.now
+    waits = early and session.rules.overused(session.queues[gang.spec.queue])
+    if waits or not _start(session, gang):
+        reserve.renew(session, gang, attempt, when)
 
 
 def run(session: Session, gangs: Iterable[GangState], *, fair: bool = True) -> None:

@@ -114,12 +114,12 @@ def reserve(session: Session, gang: GangState, attempt: Attempt) -> None:
         _Search(session, gang, attempt, departures).run(patience=patience)
 
 
-def renew(session: Session, gang: GangState, attempt: Attempt) -> None:
-    """Go on to keep the room of a gang that was told a time, whoever waits by now."""
+def renew(session: Session, gang: GangState, attempt: Attempt, told: float) -> None:
+    """Go on to keep the room of a gang by the time that it was told, whoever waits by now."""
     kept = session.holder is not None or gang.promised or gang.spec.admitted
     departures = None if kept or gang.best_effort else _departures(session)
     if departures is not None and not _limited(session, gang):
-        _Search(session, gang, attempt, departures).renew(gang.spec.told)
+        _Search(session, gang, attempt, departures).renew(told)
 
 
 def release(session: Session, gang: GangState) -> None:
