@@ -147,6 +147,11 @@ def waiting(nodes: int, count: int) -> Callable[[], Callable[[], int]]:
 def running(nodes: int, pods: int) -> tuple[ClusterColumns, list[GangInput]]:
     """Return a cluster with so many pods running in gangs of 64."""
     columns = cluster(nodes)
+    return columns, run_on(columns, nodes, pods)
+
+
+def run_on(columns: ClusterColumns, nodes: int, pods: int) -> list[GangInput]:
+    """Let so many pods run there; return their gangs of 64."""
     size = 64
     several = []
     for i in range(pods // size):
@@ -155,7 +160,7 @@ def running(nodes: int, pods: int) -> tuple[ClusterColumns, list[GangInput]]:
         for j, node in held:
             pod = make_pod(name=f"run-{i}-{j}", node=node, cpu="1")
             columns.pod_changed(None, parse_use(pod))
-    return columns, several
+    return several
 
 
 def incremental(nodes: int, pods: int) -> Callable[[], Callable[[], int]]:
@@ -236,15 +241,13 @@ def contested(
     """
 
     def prepare() -> Callable[[], int]:
-        columns, several = running(nodes, 64_000)
-        snapshot = assemble(columns, several, QUEUES, 0.0).nodes
-        free = (snapshot.allocatable - snapshot.used)[:, CPU].tolist()
-        for name, left in zip(snapshot.names, free, strict=True):
-            rest = make_pod(name=f"rest-{name}", node=name, cpu=f"{left}m")
-            columns.pod_changed(None, parse_use(rest))
+        columns = ClusterColumns()
+        for i in range(nodes):
+            node = make_node(name=f"node-{i:05}", cpu=8, memory="32Gi")
+            columns.node_changed(None, parse_node(node))
         several = [
             dataclasses.replace(gang, created=float(i), min_member=32, queue="a")
-            for i, gang in enumerate(several)
+            for i, gang in enumerate(run_on(columns, nodes, 8 * nodes))
         ]
         asking = [
             make_gang(

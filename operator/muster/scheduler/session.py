@@ -87,6 +87,10 @@ EFFORT: Final = 20_000
 Whoever exceeds it may still look at each task of the gang once."""
 
 
+FITS: Final = 256
+"""How many shapes the room for which is known are kept at a time."""
+
+
 class Session:
     """What actions and plugins see of a cycle.
 
@@ -213,6 +217,10 @@ class Session:
             fit = Fit(
                 self.room, key[0], tasks.shape, codes, scorer, future=future, lasting=lasting
             )
+            # Most shapes are asked for in the turn of one gang: columns of all of them would fill
+            # the memory.
+            if len(self._fits) == FITS:
+                del self._fits[next(iter(self._fits))]
             self._fits[key] = fit
         return fit.refresh()
 
