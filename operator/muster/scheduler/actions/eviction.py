@@ -144,7 +144,7 @@ def _ways(session: Session, gang: GangState, rank: _Rank) -> Ways:
     if any(tasks.shape.tied or tasks.shape.ports for tasks in gang.tasks):
         return Ways(session.victims, usefulness(session, gang))
     demand = tuple((tasks.pod_set.shape, count) for tasks, count in gang.demand())
-    key = (rank, demand, _lacks_slots(session, gang))
+    key = ("ways", rank, demand, _lacks_slots(session, gang))
     return session.remember(key, lambda: Ways(session.victims, usefulness(session, gang)))
 
 
