@@ -6,10 +6,10 @@ from __future__ import annotations
 import pytest
 
 from builders_scheduler import make_node, make_pod, make_template
-from muster.cluster import nodes, pods
+from muster.cluster import cautious, nodes, pods
 from muster.cluster.pods import LEAST_CPU, LEAST_MEMORY, Taint, Toleration
 from muster.cluster.selectors import Identity
-from muster.scheduler.model import HostPort
+from muster.scheduler.model import HostPort, addresses
 
 MIB = 1 << 20
 
@@ -127,6 +127,20 @@ def test_use():
     assert use.deleting
 
 
+@pytest.mark.parametrize(
+    ("grace", "deleting", "lingers"),
+    [(None, True, False), (30, True, False), (3600, True, False), (3601, False, True)],
+)
+def test_nobody_waits_for_what_takes_for_ever_to_end(grace, deleting, lingers):
+    """What it takes is used until it has gone; how long that is, its author has said."""
+    pod = make_pod(cpu=2, deleting=True)
+    pod["metadata"]["deletionGracePeriodSeconds"] = grace
+    use = pods.parse_use(pod)
+    assert (use.deleting, use.lingers) == (deleting, lingers)
+    use = cautious.use(pod)
+    assert (use.deleting, use.lingers) == (deleting, lingers)
+
+
 def test_load_of_containers_without_requests():
     """Each container that names no cpu or memory counts a little, a limit names it too."""
     spec = {
@@ -194,8 +208,9 @@ def test_host_ports(fields, ports):
 )
 def test_ports_meet(one, other, meet):
     """Two ports meet on one protocol, number and address; every address meets any."""
-    assert HostPort(*one).meets(HostPort(*other)) is meet
-    assert HostPort(*other).meets(HostPort(*one)) is meet
+    for a, b in ((HostPort(*one), HostPort(*other)), (HostPort(*other), HostPort(*one))):
+        there = addresses([b])
+        assert (a.number in there and a.meets(there[a.number])) is meet
 
 
 @pytest.mark.parametrize(

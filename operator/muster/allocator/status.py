@@ -40,8 +40,9 @@ RETRY = 2.0
 class QueueStatus:
     """Follows the cycles and writes where the queues stand."""
 
-    def __init__(self, kube: Kube, store: Store) -> None:
-        self._kube, self._store = kube, store
+    def __init__(self, kube: Kube, store: Store, reserved: Callable[[str], Json]) -> None:
+        """Begin. `reserved(queue)` is what it says of reservations."""
+        self._kube, self._store, self._reserved = kube, store, reserved
         self.shares: Mapping[str, Share] = {}
         """Of the queues, a moment ago."""
         self._latest: tuple[Snapshot, tuple[Decision, ...]] | None = None
@@ -73,6 +74,9 @@ class QueueStatus:
     async def _write(self, name: str, share: Share) -> None:
         uid, seen = self._store.queue_status.get(name, ("", {}))
         wanted = status(share)
+        reserved = self._reserved(name)
+        if reserved or seen.get("reservations"):
+            wanted["reservations"] = reserved
         patch = edge.difference({key: seen[key] for key in wanted if key in seen}, wanted)
         if not (uid and patch):
             return

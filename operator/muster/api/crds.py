@@ -216,6 +216,17 @@ class QueueSpec(Model):
     )
 
 
+class Reserved(Model):
+    """How much of `maxSeconds` a namespace has used up."""
+
+    since: datetime | None = Field(None, description="Since when it holds a reservation, or none.")
+    seconds: Count | None = Field(
+        None, description="What it had used up by then; without a reservation that comes back."
+    )
+    held: bool | None = Field(None, description="A reservation is held.")
+    spent: bool | None = Field(None, description="It gets none until all of that has come back.")
+
+
 class QueueStatus(Model):
     """What the queue holds and is due, and its groups, counted by phase."""
 
@@ -224,6 +235,9 @@ class QueueStatus(Model):
         None, description="What it is due of the cluster, by weight, up to what it asks for."
     )
 
+    reservations: dict[str, Reserved] | None = Field(
+        None, description="For whom nodes were kept, by namespace, where that is limited."
+    )
     unknown: Count | None = None
     pending: Count | None = None
     running: Count | None = None

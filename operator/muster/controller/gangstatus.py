@@ -162,9 +162,14 @@ def _ready(counted: Mapping[str, ReplicaStatus]) -> int:
 
 
 def _last_verdict(scope: Scope) -> Verdict | None:
-    """Return the last verdict, unless it was about an obstacle that is gone by now."""
+    """Return the last verdict; of one about an obstacle that is gone, where the gang stood then.
+
+    Without any it would be taken for one that was let run before there were gangs.
+    """
     last = scope.job.status.gang
-    return None if last is not None and last.reason in _OBSTACLES else last
+    if last is None or last.reason not in _OBSTACLES:
+        return last
+    return replace(last, reason=Reason.NONE, message="", summary="")
 
 
 def _scheduler(scope: Scope) -> str:
@@ -251,6 +256,13 @@ def is_evicted(last: Verdict | None) -> bool:
     """Say whether the gang is made to go, so that another gets its room."""
     evicted = (Reason.PREEMPTED, GangPhase.RELEASED)
     return last is not None and (last.reason, last.state) == evicted
+
+
+def is_awaited(found: Verdict | None, written: Verdict | None) -> bool:
+    """Say whether evictions wait until that can be read: whose room it will be, and who leaves."""
+    if found is None or found.state not in (GangPhase.RESERVED, GangPhase.RELEASED):
+        return False
+    return written is None or written.state != found.state
 
 
 def _calm(last: Verdict, state: GangPhase, placed: int, summary: str) -> Verdict:
