@@ -72,8 +72,10 @@ SIMULATIONS = 1000
 
 def promised(kind: Promise, count: int) -> bool:
     """Print what was told on so many clusters; say whether all was kept that had to be."""
-    kinds = {"queues": kind.queues, "tied": kind.tied, "liars": kind.liars}
-    told = [keep(make(seed, **kinds)) for seed in range(count)]
+    clusters = (
+        make(seed, queues=kind.queues, tied=kind.tied, liars=kind.liars) for seed in range(count)
+    )
+    told = list(map(keep, clusters))
     late = sum(len(each.late) for each in told)
     print(f"{kind.name:32} {count:9} {sum(each.told for each in told):9} {late:9}")
     return kind.liars or not late
