@@ -480,8 +480,8 @@ class Ways:
         self.freed: Final = with_gang(victims, useful)
         """(U,): the same; of the end of a gang all that the gang would free."""
         rates = _not_before_own(victims, victims.loss / np.maximum(self.freed, 1e-12))
-        gangs = np.bincount(victims.gang, useful, len(victims.gangs))[victims.gang]
-        self._keys: Final = (victims.loss, rates, -gangs)
+        sums = np.bincount(victims.gang, useful, len(victims.gangs)).astype(np.float64)
+        self._keys: Final[Sequence[FloatArray]] = (victims.loss, rates, -sums[victims.gang])
         self.prices: Final[dict[int, Price]] = {}
         """Order -> what it led to for the last of the gangs that are alike."""
         self._firsts: dict[int, IntArray] = {}
@@ -498,7 +498,7 @@ class Ways:
         if (opened & ~self._open).any():
             self._firsts.clear()
         self._open = opened
-        keys = [*self._keys]
+        keys: list[FloatArray] = [*self._keys]
         if nearness is not None and len(self.victims.ends):
             self._firsts.pop(len(keys), None)
             keys.append(np.where(self.victims.whole, np.inf, nearness))

@@ -353,7 +353,7 @@ def _departures(session: Session) -> _Departures | None:
         amounts.append(counts[:, None] * tasks.shape.request)
         leavers.append(partial(list, [(tasks.pod_set, where, counts)]))
     length = np.concatenate(lengths)
-    order = np.lexsort((np.array(owners), ends))
+    order = np.lexsort((np.array(owners), np.array(ends)))
     bounds = np.concatenate(([0], np.cumsum(length)))
     sorted_bounds = np.concatenate(([0], np.cumsum(length[order])))
     rows = np.arange(bounds[-1]) + np.repeat(bounds[order] - sorted_bounds[:-1], length[order])
