@@ -32,6 +32,9 @@ class Work:
     """The host port that each takes; 0: none."""
     alone: str = ""
     """Its pods keep away from all of works that say the same, zone by zone."""
+    near: str = ""
+    """Its pods keep to one zone, with those of all works that say the same."""
+    queue: str = "default"
 
 
 @dataclass(slots=True)
@@ -53,7 +56,8 @@ class Cluster:
 
     def run(self) -> Iterator[tuple[float, Sequence[Decision]]]:
         """Let time pass until all jobs have ended that can; yield every cycle's decisions."""
-        columns, queues = make_columns(nodes=self.nodes), [make_queue()]
+        columns = make_columns(nodes=self.nodes)
+        queues = [make_queue(name=name) for name in sorted({work.queue for work in self.works})]
         roles = {}
         gangs: dict[str, GangInput] = {}
         arrivals = sorted(self.works, key=lambda work: work.arrives)[::-1]
@@ -76,6 +80,9 @@ class Cluster:
             decisions = cycle.schedule(self.seen, self.rules)
             self.cycles += 1
             for decision in decisions:
+                gang, eta = gangs[decision.gang], decision.verdict.eta
+                if eta is not None and (gang.told is None or eta < gang.told):
+                    gangs[gang.key] = dataclasses.replace(gang, told=eta)
                 if not decision.placements:
                     continue
                 gang, work = gangs[decision.gang], works[decision.gang]
@@ -90,20 +97,24 @@ class Cluster:
 
     def _gang(self, work: Work, roles: dict) -> GangInput:
         # Equal templates share a shape.
-        like = work.asks, work.port, work.alone
-        role = roles.get(like)
+        key = work.asks, work.port, work.alone, work.near
+        role = roles.get(key)
         if role is None:
-            template = {"labels": {"alone": work.alone}} if work.alone else {}
-            if work.alone:
-                who = {"topologyKey": "zone", "labelSelector": {"matchLabels": template["labels"]}}
-                apart = {"requiredDuringSchedulingIgnoredDuringExecution": [who]}
-                template["affinity"] = {"podAntiAffinity": apart}
+            labels = {"alone": work.alone, "near": work.near}
+            template = {"labels": {name: value for name, value in labels.items() if value}}
+            for kind, name in (("podAntiAffinity", "alone"), ("podAffinity", "near")):
+                if labels[name]:
+                    like = {"matchLabels": {name: labels[name]}}
+                    who = {"topologyKey": "zone", "labelSelector": like}
+                    terms = {"requiredDuringSchedulingIgnoredDuringExecution": [who]}
+                    template.setdefault("affinity", {})[kind] = terms
             if work.port:
                 template["ports"] = [{"hostPort": work.port, "containerPort": work.port}]
-            role = roles[like] = make_role(replicas=1, **template, **dict(work.asks))
+            role = roles[key] = make_role(replicas=1, **template, **dict(work.asks))
         return make_gang(
             key=work.name,
             created=work.arrives,
+            queue=work.queue,
             roles=[dataclasses.replace(role, waiting=range(work.replicas))],
             duration=work.estimate,
             drains_from=work.arrives + self.drains_after,

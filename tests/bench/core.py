@@ -67,6 +67,7 @@ REQUIRED = policy.parse(
 )
 DEFRAGMENT = policy.parse({"actions": "allocate, backfill, defragment"})
 PREEMPT = policy.parse({"actions": "allocate, backfill, preempt"})
+EVICT = policy.parse({"actions": "reclaim, allocate, backfill, preempt"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +147,11 @@ def waiting(nodes: int, count: int) -> Callable[[], Callable[[], int]]:
 def running(nodes: int, pods: int) -> tuple[ClusterColumns, list[GangInput]]:
     """Return a cluster with so many pods running in gangs of 64."""
     columns = cluster(nodes)
+    return columns, run_on(columns, nodes, pods)
+
+
+def run_on(columns: ClusterColumns, nodes: int, pods: int) -> list[GangInput]:
+    """Let so many pods run there; return their gangs of 64."""
     size = 64
     several = []
     for i in range(pods // size):
@@ -154,7 +160,7 @@ def running(nodes: int, pods: int) -> tuple[ClusterColumns, list[GangInput]]:
         for j, node in held:
             pod = make_pod(name=f"run-{i}-{j}", node=node, cpu="1")
             columns.pod_changed(None, parse_use(pod))
-    return columns, several
+    return several
 
 
 def incremental(nodes: int, pods: int) -> Callable[[], Callable[[], int]]:
@@ -222,6 +228,40 @@ def preempting(nodes: int, pods: int, wanted: int = 512) -> Callable[[], Callabl
         )
         snapshot = assemble(columns, [*ages, new], QUEUES, 1e6)
         return lambda: sum(len(d.nominations) for d in cycle.schedule(snapshot, PREEMPT))
+
+    return prepare
+
+
+def contested(
+    nodes: int, count: int, *, due: bool = False, alike: int = 4
+) -> Callable[[], Callable[[], int]]:
+    """Measure one cycle that evicts for many gangs of elastic ones, on a cluster without room.
+
+    `due`: of another queue; else of a lower priority. `alike`: shapes of the gangs that wait.
+    """
+
+    def prepare() -> Callable[[], int]:
+        columns = ClusterColumns()
+        for i in range(nodes):
+            node = make_node(name=f"node-{i:05}", cpu=8, memory="32Gi")
+            columns.node_changed(None, parse_node(node))
+        several = [
+            dataclasses.replace(gang, created=float(i), min_member=32, queue="a")
+            for i, gang in enumerate(run_on(columns, nodes, 8 * nodes))
+        ]
+        asking = [
+            make_gang(
+                key=f"team/new-{i:05}",
+                created=1e5 + i,
+                queue="b" if due else "a",
+                priority=0 if due else 9,
+                roles=[make_role(replicas=16, cpu=1, memory=f"{i % alike + 1}Mi")],
+            )
+            for i in range(count)
+        ]
+        queues = (make_queue(name="a"), make_queue(name="b"))
+        snapshot = assemble(columns, [*several, *asking], queues, 1e6)
+        return lambda: sum(len(d.nominations) for d in cycle.schedule(snapshot, EVICT))
 
     return prepare
 
@@ -372,6 +412,9 @@ CASES: Sequence[Case] = (
     Case("10,000 nodes, 100,000 running, a gang of 64", 20, incremental(10_000, 100_000)),
     Case("10,000 nodes, 100,000 running, a reservation", 50, reserved(10_000, 100_000)),
     Case("10,000 nodes, 100,000 running, evicts for 512", 500, preempting(10_000, 100_000), 3),
+    Case("10,000 nodes, 1,000 gangs evict", 2000, contested(10_000, 1000), 2, 10_500),
+    Case("10,000 nodes, 1,000 shapes evict", 4000, contested(10_000, 1000, alike=1000), 2),
+    Case("10,000 nodes, 5,000 gangs reclaim", 4000, contested(10_000, 5000, due=True), 2, 6000),
     Case("1,000 nodes in pieces, gangs that move", 150, moving(1000), 3),
     Case("10,000 nodes, 1,000 shapes that wait", 500, shapes(10_000, 1000), 3, 3600),
     Case("10,000 nodes, 1,000 shapes that are new", 2000, first(10_000, 1000), 3, 8000),

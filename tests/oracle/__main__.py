@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How often the allocator misses a gang that could be placed, or places what it must not.
 
+And how many of the times that it tells gangs on simulated clusters are not kept.
+
 Run as `python tests/oracle [--cases N] [--only TEXT]`; prints one row per kind of case.
 """
 
@@ -21,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from builders_scheduler import make_snapshot  # noqa: E402
 from exhaustive import Case, planted, small  # noqa: E402
 from muster.scheduler import cycle, policy  # noqa: E402
+from promises import keep, make  # noqa: E402
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,38 @@ ROWS: Sequence[Row] = (
         for nodes, rates in ((12, (0.43, 0.01)), (24, (0.64, 0.03)), (48, (0.68, 0.1)))
     ),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """A kind of simulated clusters."""
+
+    name: str
+    queues: int
+    tied: bool
+    """Some gangs have host ports, or keep near to or away from others."""
+    liars: bool = False
+    """Some run for longer than they say; else what is told is kept."""
+
+
+PROMISES: Sequence[Promise] = (
+    Promise("ports and neighbours", 1, tied=True),
+    Promise("two queues", 2, tied=False),
+    Promise("two queues, ports, neighbours", 2, tied=True),
+    Promise("the same, three of ten lie", 2, tied=True, liars=True),
+)
+SIMULATIONS = 1000
+
+
+def promised(kind: Promise, count: int) -> bool:
+    """Print what was told on so many clusters; say whether all was kept that had to be."""
+    clusters = (
+        make(seed, queues=kind.queues, tied=kind.tied, liars=kind.liars) for seed in range(count)
+    )
+    told = list(map(keep, clusters))
+    late = sum(len(each.late) for each in told)
+    print(f"{kind.name:32} {count:9} {sum(each.told for each in told):9} {late:9}")
+    return kind.liars or not late
 
 
 def measure(row: Row, cases: int) -> tuple[int, int, int, list[float]]:
@@ -82,6 +117,10 @@ def main() -> None:
             f"{100 * row.before:9.2f} {100 * row.aim:9.2f}",
             f"{sorted(times)[len(times) // 2]:9.1f} {max(times):9.1f}",
         )
+    print(f"{'times that were told':32}", *(f"{h:>9}" for h in ("clusters", "told", "not kept")))
+    for kind in PROMISES:
+        if options.only in kind.name:
+            bad |= not promised(kind, options.cases // 5 or SIMULATIONS)
     sys.exit(bad)
 
 

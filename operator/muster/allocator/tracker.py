@@ -229,6 +229,8 @@ class InputKey:
     """How many more must be together than the gang had."""
     mends: bool
     """It lacks some of those it had: these come first, and what it has grown by after them."""
+    told: float | None
+    """When it is to start, by what it was told last."""
     misled: bool
     """It waits, and the times that it was told were not kept."""
     shuns: frozenset[str]
@@ -820,6 +822,7 @@ def _make_input(turn: _Turn, hold_until: float | None, *, barred: bool) -> None:
         owed=memory.owed,
         growth=growth,
         mends=mends,
+        told=memory.told,
         misled=turn.now < memory.misled_until,
         shuns=_NONE if hold_until is None else facts.suspects,
     )
@@ -881,6 +884,7 @@ def _input(facts: GangFacts, key: InputKey) -> GangInput:
         guarded=facts.guarded,
         moving=key.moving,
         owed=key.owed,
+        told=key.told,
         misled=key.misled,
         shuns=key.shuns,
     )

@@ -40,6 +40,7 @@ class GangInput:
     deadline: float = UNLIMITED
     started: float | None = None
     drains_from: float = UNLIMITED
+    told: float | None = None
     misled: bool = False
     critical: bool = False
     guarded: bool = False

@@ -16,6 +16,7 @@ import numpy as np
 
 from muster.api.reasons import GangPhase, Reason
 from muster.scheduler.actions import ACTIONS
+from muster.scheduler.actions.allocate import honour
 from muster.scheduler.actions.protect import keep, protect, resume
 from muster.scheduler.decision import Decision, Verdict
 from muster.scheduler.model import (
@@ -53,6 +54,7 @@ def schedule(
     protect(session)
     keep(session)
     resume(session, [ACTIONS[name].run for name in policy.actions if ACTIONS[name].evicts])
+    honour(session)
     for action in policy.actions:
         with around("action", action):
             ACTIONS[action].run(session, policy.arguments.get(action, {}))
@@ -70,12 +72,13 @@ def decisions(session: Session) -> tuple[Decision, ...]:
     started = set(map(id, session.started))
     rest = sorted((j for j in session.gangs if id(j) not in started), key=session.order)
     positions = _positions(gang for gang in rest if gang.need)
+    evicted = session.evictions()
     return tuple(
         Decision(
             gang=gang.spec.key,
             verdict=_verdict(session, gang, positions),
             placements=placements(session, gang, gang.placed()) if id(gang) in started else (),
-            evictions=session.evictions(gang) if gang.evicts else (),
+            evictions=tuple(evicted.get(gang.spec.key, ())) if gang.evicts else (),
             nominations=placements(session, gang, gang.nominations()),
             moves=gang.moves,
             effort=session.room.effort[gang.spec.key],

@@ -286,7 +286,8 @@ def _empty(session: Session, tasks: PodSetState) -> _Empty:
 
     def empty() -> _Empty:
         suits = session.barred(shape)[0] == 0
-        capacity = slots(session.snapshot.nodes.allocatable, tasks.shape.request)[suits]
+        rows, kinds = session.remember("kinds", lambda: _kinds(session))
+        capacity = slots(rows, tasks.shape.request)[kinds][suits]
         if tasks.shape.ports:
             capacity = np.minimum(capacity, 1)
         volumes = session.room.affinity.attached.empty(shape)
@@ -296,6 +297,12 @@ def _empty(session: Session, tasks: PodSetState) -> _Empty:
         return _Empty(int(np.count_nonzero(suits)), int(np.count_nonzero(capacity)), most)
 
     return session.remember(("empty", shape), empty)
+
+
+def _kinds(session: Session) -> tuple[IntArray, IntArray]:
+    """Return (K, R) what nodes have, each amount once, and (N,) which of these each has."""
+    rows, kinds = np.unique(session.snapshot.nodes.allocatable, axis=0, return_inverse=True)
+    return rows, kinds.reshape(-1)
 
 
 def _apart(tasks: PodSetState, nodes: IntArray) -> Iterator[int]:
@@ -318,13 +325,13 @@ def _summary(
     suits = session.barred(tasks.pod_set.shape)[0] == 0
     each = amount(resource, _asked(session, tasks, resource))
     if reason.ever_possible:
-        free = int(session.room.free(ALL)[suits, column].max())
+        free = int(session.room.free(ALL)[:, column][suits].max())
         most = f"largest free {amount(resource, max(free, 0))}"
     elif reason is Reason.NO_NODE_LARGE_ENOUGH:
-        largest = session.snapshot.nodes.allocatable[suits][:, column].max()
+        largest = session.snapshot.nodes.allocatable[:, column][suits].max()
         most = f"largest node {amount(resource, int(largest))}"
     else:
-        total = session.snapshot.nodes.allocatable[suits][:, column].sum(dtype=np.float64)
+        total = session.snapshot.nodes.allocatable[:, column][suits].sum(dtype=np.float64)
         most = f"all nodes together {amount(resource, int(total))}"
     lack = "node lacks" if nodes == 1 else "nodes lack"
     return f"{nodes} {lack} {resource} (need {count}×{each}, {most})"  # noqa: RUF001

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -37,7 +38,7 @@ Barred = tuple[CodeArray, tuple[str, ...]]
 """(N,) 0 where a node suits, else 1 + the position of the reason in the texts."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Claim:
     """Who wants room, and what might have to go for that."""
 
@@ -48,7 +49,7 @@ class Claim:
     together: bool
     """Each goes after those before it that may go; else each is looked at alone."""
 
-    @property
+    @cached_property
     def amounts(self) -> FloatArray:
         """(M, R): what goes with each; with the end of a gang, all that is left of it by then."""
         victims, units = self.victims, self.units
@@ -218,28 +219,45 @@ class Rules:
         """Say whether any plugin answers this hook."""
         return bool(self._asked[name])
 
-    def evictable(self, name: str, gang: GangState, victims: Victims, units: IntArray) -> IntArray:
+    def evictable(
+        self,
+        name: str,
+        gang: GangState,
+        victims: Victims,
+        units: IntArray,
+        among: IntArray | None = None,
+    ) -> IntArray:
         """Return those of the units that may go together, in their order.
 
         `name`: preemptable or reclaimable. Of a tier those count to which all plugins that answer
-        say yes; the first tier that has any decides. A veto of any tier holds.
+        say yes; the first tier that has any decides. A veto of any tier holds. `among`: all that
+        might go, of which these are some; any of them has a say in which tier decides.
         """
+        tiers = self._answering(name)
+        if not tiers:
+            return units[:0]
+        alone = [_answers(tier, Claim(gang, victims, units, together=False)) for tier in tiers]
+        first, going = _decided(alone)
+        if first and among is not None and len(among) > len(units):
+            whole = Claim(gang, victims, among, together=False)
+            first, _ = _decided([_answers(tier, whole) for tier in tiers])
+            going = _allowed(alone, first)
+        units = units[going]
+        left = Claim(gang, victims, units, together=True)
+        return units[_decided([_answers(tier, left) for tier in tiers])[1]]
+
+    def lawful(self, name: str, gang: GangState, victims: Victims, units: IntArray) -> IntArray:
+        """Return those of the units that no plugin forbids to take together, in their order."""
         for together in (False, True):
-            units = units[self._may_go(name, Claim(gang, victims, units, together))]
+            claim = Claim(gang, victims, units, together)
+            vetoed = [(_answers(tier, claim) == VETO).any(0) for tier in self._answering(name)]
+            units = units[~np.logical_or.reduce(vetoed)]
         return units
 
-    def _may_go(self, name: str, claim: Claim) -> BoolArray:
-        tiers = [[getattr(hooks, name) for hooks in tier] for tier in self._tiers]
-        given = [[ask(claim) for ask in tier if ask is not None] for tier in tiers]
-        answers = [np.stack(tier) for tier in given if tier]
-        vetoed = np.zeros(len(claim.units), np.bool_)
-        for answer in answers:
-            vetoed |= (answer == VETO).any(axis=0)
-        for answer in answers:
-            allowed: BoolArray = (answer == YES).all(axis=0) & ~vetoed
-            if allowed.any():
-                return allowed
-        return np.zeros(len(claim.units), np.bool_)
+    def _answering(self, name: str) -> Sequence[Sequence[Callable[[Claim], Answers]]]:
+        """Return the plugins that answer the hook, of each tier that has any."""
+        tiers = [[ask for hooks in tier if (ask := getattr(hooks, name))] for tier in self._tiers]
+        return [tier for tier in tiers if tier]
 
     def barrier(self, gang: GangState, demand: Demand) -> Refusal | None:
         """Return why so many of these tasks must not be placed, whatever is free."""
@@ -290,6 +308,27 @@ class Rules:
                         within[key] = within.get(key, region.nodes) & region.nodes
             if all(nodes.any() for nodes in within.values()):
                 yield within
+
+
+def _answers(tier: Iterable[Callable[[Claim], Answers]], claim: Claim) -> CodeArray:
+    """Return (plugins, M) what each of a tier says."""
+    return np.stack([ask(claim) for ask in tier])
+
+
+def _allowed(answers: Sequence[CodeArray], tier: int) -> BoolArray:
+    """Return (M,) what that tier lets go, and nobody forbids."""
+    vetoed = np.logical_or.reduce([(answer == VETO).any(axis=0) for answer in answers])
+    allowed: BoolArray = (answers[tier] == YES).all(axis=0) & ~vetoed
+    return allowed
+
+
+def _decided(answers: Sequence[CodeArray]) -> tuple[int, BoolArray]:
+    """Return the first tier that lets anything go, the last if none does, and (M,) what."""
+    for tier in range(len(answers)):
+        allowed = _allowed(answers, tier)
+        if allowed.any():
+            break
+    return tier, allowed
 
 
 Parsed = Mapping[str, Any]

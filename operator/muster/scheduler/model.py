@@ -350,6 +350,8 @@ class Gang:
     """Since when it has its nodes; None: since this moment, or not yet."""
     drains_from: float = UNLIMITED
     """From when nodes are kept free for it although nobody knows when there will be enough."""
+    told: float | None = None
+    """When it is to start, by what it was told; None: nothing that still holds."""
     misled: bool = False
     """The times that it was told were not kept: they are so from now on, whatever others say."""
 

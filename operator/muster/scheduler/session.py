@@ -90,6 +90,8 @@ Whoever exceeds it may still look at each task of the gang once."""
 
 REGION, ATTEMPT = 4, 50
 """What it counts for to look for room in one of many domains: for one role, and for a gang."""
+FITS: Final = 256
+"""How many shapes the room for which is known are kept at a time."""
 
 
 class Session:
@@ -219,6 +221,10 @@ class Session:
             fit = Fit(
                 self.room, key[0], tasks.shape, codes, scorer, future=future, lasting=lasting
             )
+            # Most shapes are asked for in the turn of one gang: columns of all of them would fill
+            # the memory.
+            if len(self._fits) == FITS:
+                del self._fits[next(iter(self._fits))]
             self._fits[key] = fit
         return fit.refresh()
 
@@ -330,13 +336,13 @@ class Session:
         self._steps.append(step)
         self._take_away(step, 1)
 
-    def evictions(self, gang: GangState) -> tuple[Eviction, ...]:
-        """Return what is to be evicted for the gang."""
-        found: list[Eviction] = []
+    def evictions(self) -> Mapping[str, Sequence[Eviction]]:
+        """Return gang -> what is to be evicted for it."""
+        found: dict[str, list[Eviction]] = {}
         for step in self._steps:
-            if isinstance(step, _Eviction) and step.gang is gang:
-                found += self._named(step)
-        return tuple(found)
+            if isinstance(step, _Eviction):
+                found.setdefault(step.gang.spec.key, []).extend(self._named(step))
+        return found
 
     @contextmanager
     def all_or_nothing(self, gang: GangState) -> Iterator[None]:

@@ -137,7 +137,8 @@ class GangState:
             self.refusal = refusal
             self.summary = summary or refusal.sentence
             self.shortage = shortage or {}
-            self.blocked_by = refusal.blocked_by
+            # Of whom room is kept it is known already who is in the way.
+            self.blocked_by = refusal.blocked_by or self.blocked_by
 
     def lacks(self, *, promised: bool = False) -> Mapping[str, int]:
         """Return how many tasks each role lacks that has a minimum of its own.

@@ -124,11 +124,12 @@ class Victims:
 
     def _number_singly(self, free: BoolArray, counts: IntArray) -> None:
         """Make a unit of each task of the (G,) gangs that are free to choose, and of their end."""
+        for derived in ("node_lost", "turn"):
+            self.__dict__.pop(derived, None)
         single = free[self._holder] | (self.surplus == counts)[self._holder]
         by_role = np.array([bool(gang.leasts) for gang in self.gangs], np.bool_)
         # Which of their tasks are above the minimum is not theirs to choose.
         single |= by_role[self._holder] & ~self.whole[self.unit]
-        self.__dict__.pop("node_lost", None)
         self._lay_out(single, free)
 
     def _measure(self, unit: IntArray, gang: IntArray, whole: BoolArray) -> None:
@@ -150,6 +151,12 @@ class Victims:
         self.lost: FloatArray = np.bincount(unit, self._work, units).astype(np.float64)
         """(U,): seconds that its tasks have run, each second times the largest part of the
         cluster that the task holds of any resource."""
+        self.loss: FloatArray = with_gang(self, self.lost)
+        """(U,): the same; with the end of a gang that of all of the gang."""
+        self.at: IntArray = np.full(units, -1)
+        """(U,): the node of its last task that has one, else -1."""
+        known = self.node >= 0
+        self.at[unit[known]] = self.node[known]
         self.evicted: BoolArray = np.zeros(units, np.bool_)
         """(U,): taken away in this cycle, all of it or a part."""
         self.priority: FloatArray = self._of_gangs(gang.priority for gang in self.gangs)
@@ -204,6 +211,16 @@ class Victims:
         return lost
 
     @cached_property
+    def turn(self) -> IntArray:
+        """(U,): its place if the least loss goes first, then the youngest; equal ones share it."""
+        keys = (self.whole, self.gang, -self.created, self.loss)
+        order = np.lexsort(keys)
+        differ = np.any([np.diff(key[order].astype(np.float64)) != 0 for key in keys], axis=0)
+        turn: IntArray = np.zeros(len(order), np.int64)
+        turn[order[1:]] = np.cumsum(differ)
+        return turn
+
+    @cached_property
     def _position(self) -> Mapping[int, int]:
         return {id(gang): i for i, gang in enumerate(self.gangs)}
 
@@ -241,9 +258,9 @@ class Victims:
 
     def places(self, tasks: IntArray) -> Iterator[tuple[PodSet, int]]:
         """Yield (pod set, place in its `held`) of these tasks."""
-        starts = np.flatnonzero(np.diff(self.pod_set, prepend=-1))
         kinds = self.pod_set[tasks]
-        for kind, place in zip(kinds.tolist(), (tasks - starts[kinds]).tolist(), strict=True):
+        firsts = np.searchsorted(self.pod_set, kinds)
+        for kind, place in zip(kinds.tolist(), (tasks - firsts).tolist(), strict=True):
             yield self.pod_sets[kind], place
 
     def freed(self, tasks: IntArray) -> tuple[IntArray, IntArray]:
@@ -254,3 +271,10 @@ class Victims:
         # Column by column: bincount is many times faster than adding at rows.
         sums = [np.bincount(place, each[:, r], len(nodes)) for r in range(each.shape[1])]
         return nodes, np.minimum(np.stack(sums, axis=1), FREED).astype(np.int64)
+
+
+def with_gang(victims: Victims, values: FloatArray) -> FloatArray:
+    """Return (U,) the values, of the end of a gang that of the gang."""
+    whole = np.bincount(victims.gang, values, len(victims.gangs))[victims.gang]
+    result: FloatArray = np.where(victims.whole, whole, values)
+    return result

@@ -21,10 +21,8 @@ def gang(key, *ages, cpu=1, least=None, **fields):
     return make_gang(key=key, roles=[role], min_member=least, **fields)
 
 
-class Enough:
+class Enough(eviction.Trial):
     """It fits once so many cpus are free."""
-
-    nearness = None
 
     def __init__(self, victims, cpus):
         """Remember what is asked for."""
@@ -35,17 +33,13 @@ class Enough:
         self.asked += 1
         return self.free[chosen].sum() >= self.wanted
 
-    def narrowed(self, _chosen):
-        """Return the same question."""
-        return self
-
 
 def choose(cpus, *gangs, allowed=lambda order: order):
     """Return gang -> how many of its tasks go for so many cpus, and the trial."""
     snapshot = make_snapshot(nodes=[make_node(cpu=100)], gangs=gangs)
     victims = Session(snapshot, policy.DEFAULT.openers()).victims
     units, trial = np.arange(len(victims.gang)), Enough(victims, cpus)
-    chosen = eviction.choose(victims, units, victims.amount[:, CPU], trial, allowed)
+    chosen = eviction.choose(eviction.Ways(victims, victims.amount[:, CPU]), units, trial, allowed)
     if chosen is None:
         return None, trial
     counts = np.bincount(victims.gang[chosen], victims.count[chosen], len(victims.gangs))

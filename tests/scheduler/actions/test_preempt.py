@@ -38,7 +38,7 @@ def evicted(*gangs, cpu=4, rules=POLICY):
     preempt(session)
     found = {}
     for gang in session.gangs:
-        for one in session.evictions(gang):
+        for one in session.evictions().get(gang.spec.key, ()):
             assert one.action == "preempt"
             found.setdefault(one.gang, set()).add(one.index)
     return found

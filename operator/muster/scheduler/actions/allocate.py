@@ -28,6 +28,30 @@ def allocate(session: Session) -> None:
     run(session, [gang for gang in session.gangs if not gang.best_effort])
 
 
+def honour(session: Session) -> None:
+    """Keep what was told to a gang: it starts when that is due, and until then its room is kept.
+
+    Whatever its queue holds by now, and whoever of other queues would come first. Only a gang of
+    higher priority that waits does.
+    """
+    told = [
+        (gang.spec.told, session.order(gang), gang)
+        for gang in session.gangs
+        if gang.spec.told is not None and gang.need and diagnosis.unfit(session, gang) is None
+    ]
+    if not told:
+        return
+    when, _, gang = min(told)
+    higher = (g for g in session.gangs if g.need and g.spec.priority > gang.spec.priority)
+    if gang.promised or any(not diagnosis.stuck(session, other) for other in higher):
+        return
+    # Before that it waits for what it is not due, like all others.
+    early = when > session.snapshot.now
+    waits = early and session.rules.overused(session.queues[gang.spec.queue])
+    if waits or not _start(session, gang):
+        reserve.renew(session, gang, attempt, when)
+
+
 def run(session: Session, gangs: Iterable[GangState], *, fair: bool = True) -> None:
     """Place these gangs, and after their minimum their extra tasks one by one.
 
@@ -139,6 +163,7 @@ def _start(session: Session, gang: GangState) -> bool:
     failure = attempt(session, gang)
     if session.rules.ready(gang):
         session.started.append(gang)
+        reserve.release(session, gang)
         return True
     if failure is not None:
         _turn_down(session, gang, *failure)
@@ -146,6 +171,8 @@ def _start(session: Session, gang: GangState) -> bool:
         # Without a rule that it must lie in one region there were too many to look at all.
         gang.refuse(session.rules.cramped(gang) or DEFERRED)
         reserve.reserve(session, gang, attempt)
+    if gang.promised:
+        reserve.release(session, gang)
     return bool(gang.promised)
 
 

@@ -23,6 +23,7 @@ from muster.scheduler.actions.eviction import (
     Price,
     Slots,
     Trial,
+    Ways,
     choose,
     mark,
     others,
@@ -31,7 +32,6 @@ from muster.scheduler.actions.eviction import (
     starving,
     trial_of,
     usefulness,
-    with_gang,
 )
 from muster.scheduler.decision import Move
 from muster.scheduler.hooks import Parsed
@@ -166,7 +166,7 @@ def _find(
     victims = session.victims
     units = promising(session, gang, _movable(session, gang, limits.pinned), limits.most)
     everything = mark(victims, units)
-    question = trial_of(session, gang)
+    question = trial_of(session, gang).narrowed(everything)
     simple = isinstance(question, Slots)
     size = len(units) + (0 if simple else len(session.snapshot.nodes.names))
     work = SIMPLE_WORK if simple else WORK
@@ -324,7 +324,7 @@ def _least(node: IntArray, lack: IntArray, amount: FloatArray, price: FloatArray
     return least
 
 
-class Counted:
+class Counted(Trial):
     """A question that is answered so many times; then it is no."""
 
     def __init__(self, trial: Trial, left: Iterator[int]) -> None:
@@ -337,8 +337,6 @@ class Counted:
     def narrowed(self, chosen: BoolArray) -> Trial:
         """Return the same question; its answers count as those of this one."""
         return Counted(self._trial.narrowed(chosen), self._left)
-
-    nearness = None
 
 
 TRIES: Final = 400
@@ -366,7 +364,7 @@ def options(
 
 def _all(victims: Victims, units: IntArray, trial: Trial) -> Iterator[BoolArray]:
     """Yield sets by price, until so many have been looked at."""
-    lost = with_gang(victims, victims.lost)[units]
+    lost = victims.loss[units]
     order = units[np.lexsort((units, -victims.created[units], lost))]
     heap: list[tuple[Price, tuple[int, ...]]] = []
 
@@ -401,7 +399,7 @@ def _needed(
     """Yield sets of which nothing can stay; the next ones do without one gang of those before."""
     heap: list[tuple[Price, tuple[int, ...], BoolArray]] = []
     seen: set[tuple[int, ...]] = set()
-    left = SEARCHES
+    left, ways = SEARCHES, Ways(victims, useful)
 
     def look(spared: tuple[int, ...]) -> None:
         nonlocal left
@@ -410,7 +408,7 @@ def _needed(
             return
         seen.add(spared)
         left -= 1
-        chosen = choose(victims, rest, useful, trial, lambda order: order)
+        chosen = choose(ways, rest, trial, lambda order: order)
         if chosen is not None:
             heapq.heappush(heap, (price(victims, chosen), spared, chosen))
 

@@ -7,14 +7,16 @@ It is the cheapest set that is enough, as far as a bounded search finds it.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
-from typing import Final, Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from muster.api.reasons import Reason
 from muster.scheduler import diagnosis
 from muster.scheduler.actions.allocate import attempt, by_queue, entry
+from muster.scheduler.capacity import ALL, Some
 from muster.scheduler.model import (
     FREED,
     PODS,
@@ -26,10 +28,25 @@ from muster.scheduler.model import (
 )
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState
-from muster.scheduler.victims import Victims
+from muster.scheduler.victims import Victims, with_gang
 
 Among = Callable[[Session, GangState], BoolArray]
 """(U,) which units may be looked at for a gang; the same for all of its queue and priority."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grounds:
+    """On what grounds others go for a gang."""
+
+    hook: str
+    """`preemptable` or `reclaimable`."""
+    among: Among
+    forfeit: bool = False
+    """They have lost what protects them, so that only a veto of the hook does."""
+
+
+_Rank = tuple[Grounds, str, float]
+"""On what grounds, and the queue and priority of who asks."""
 ACTION: Final = {"preemptable": "preempt", "reclaimable": "reclaim"}
 """The action that asks each hook."""
 
@@ -63,29 +80,28 @@ def starving(session: Session, *, fair: bool = False, extras: bool = False) -> I
             heapq.heappush(heap, entry(session, queue))
 
 
-def claim(session: Session, gang: GangState, among: Among, hook: str) -> bool:
-    """Evict of these units what has to go for the gang, if anything; say whether it gets in.
+def claim(session: Session, gang: GangState, grounds: Grounds) -> bool:
+    """Evict what has to go for the gang, if anything may; say whether it gets in.
 
-    `hook`: `preemptable` or `reclaimable`. Gangs that are alike are looked at once, as long as
-    nothing has changed.
+    Gangs that are alike are looked at once, as long as nothing has changed.
     """
     session.respect(gang.spec.priority)
-    rank = (hook, gang.spec.queue, gang.spec.priority)
+    rank = (grounds, gang.spec.queue, gang.spec.priority)
     demand = tuple((tasks.pod_set.shape, count) for tasks, count in gang.demand())
     key = (rank, demand, session.room.state)
     # `rank` alone: there is nobody to look at, and evictions only make them fewer.
     if rank in session.memory or key in session.memory or not session.charge(gang):
         return False
-    open_ = among(session, gang)
+    open_ = grounds.among(session, gang)
     if not open_.any():
         session.memory[rank] = True
         return False
     reason = (gang.refusal, gang.summary, gang.shortage, gang.blocked_by)
-    chosen = _choice(session, gang, open_, hook)
+    chosen = _choice(session, gang, open_, rank)
     found = (
         chosen is not None
         and _is_fair(session, gang, chosen)
-        and _carry_out(session, gang, chosen, hook)
+        and _carry_out(session, gang, chosen, grounds.hook)
     )
     if found:
         gang.refusal, gang.summary, gang.shortage, gang.blocked_by = None, "", {}, ()
@@ -96,29 +112,47 @@ def claim(session: Session, gang: GangState, among: Among, hook: str) -> bool:
     return found
 
 
-def _choice(session: Session, gang: GangState, open_: BoolArray, hook: str) -> BoolArray | None:
+def _choice(session: Session, gang: GangState, open_: BoolArray, rank: _Rank) -> BoolArray | None:
     """Return (U,) what is to go; None: it would not help, or is not needed."""
-    victims, useful = session.victims, usefulness(session, gang)
-    units = np.flatnonzero(open_ & (with_gang(victims, useful) > 0))
-    trial = trial_of(session, gang)
-    if not len(units) or trial.fits(np.zeros(len(open_), np.bool_)):
+    victims, trial = session.victims, trial_of(session, gang)
+    if trial.fits(np.zeros(len(open_), np.bool_)):
+        return None
+    ways = _ways(session, gang, rank)
+    # Of a gang that has no more than its minimum left nothing goes but the whole.
+    units = np.flatnonzero(open_ & (ways.freed > 0))
+    units = units[victims.whole[units] | (victims.surplus[victims.gang[units]] > 0)]
+    if not len(units):
         return None
 
-    def allowed(order: IntArray) -> IntArray:
-        return session.rules.evictable(hook, gang, victims, order)
+    grounds, rules = rank[0], session.rules
 
-    found = choose(victims, units, useful, trial, allowed)
+    def allowed(order: IntArray) -> IntArray:
+        if grounds.forfeit:
+            return rules.lawful(grounds.hook, gang, victims, order)
+        return rules.evictable(grounds.hook, gang, victims, order, units)
+
+    found = choose(ways, units, trial, allowed)
     if found is None and len(others := units[~_friends(session, gang)[units]]) < len(units):
         # With too many gone there is nobody left to be near to.
-        found = choose(victims, others, useful, trial, allowed)
+        found = choose(ways, others, trial, allowed)
     return found
+
+
+def _ways(session: Session, gang: GangState, rank: _Rank) -> Ways:
+    """Return the orders to look at units for the gang; those that are alike share them."""
+    if any(tasks.shape.tied or tasks.shape.ports for tasks in gang.tasks):
+        return Ways(session.victims, usefulness(session, gang))
+    demand = tuple((tasks.pod_set.shape, count) for tasks, count in gang.demand())
+    key = ("ways", rank, demand, _lacks_slots(session, gang))
+    return session.remember(key, lambda: Ways(session.victims, usefulness(session, gang)))
 
 
 def _is_fair(session: Session, gang: GangState, chosen: BoolArray) -> bool:
     """Say whether the queue stays within its due, or grows while no other waits for its own."""
-    victims, queue = session.victims, gang.queue
-    own = [i for i, other in enumerate(victims.gangs) if other.queue == gang.spec.queue]
-    freed = victims.amount[chosen & np.isin(victims.gang, own)].sum(axis=0)
+    victims, queue, units = session.victims, gang.queue, np.flatnonzero(chosen)
+    known = gang.spec.queue in victims.queues
+    own = victims.queues.index(gang.spec.queue) if known else -1
+    freed = victims.amount[units[victims.queue[units] == own]].sum(axis=0)
     if session.rules.within(gang, gang.lacking() - freed):
         return True
     waiting = {
@@ -132,8 +166,8 @@ def others(session: Session, gang: GangState) -> BoolArray:
     """Return (U,) what is there of other gangs, those whose members are being replaced aside."""
     victims = session.victims
     marks: BoolArray = ~victims.evicted & ~victims.own(gang.spec)
-    for other in session.gangs:
-        if other.protected and other.need:
+    for other in session.remember("protected", lambda: [g for g in session.gangs if g.protected]):
+        if other.need:
             marks &= ~victims.own(other.spec)
     return marks
 
@@ -141,10 +175,7 @@ def others(session: Session, gang: GangState) -> BoolArray:
 def usefulness(session: Session, gang: GangState) -> FloatArray:
     """Return (U,) what part of the gang's need each unit would free where the gang may go."""
     victims, lacking = session.victims, gang.lacking()
-    suits = np.zeros(len(session.snapshot.nodes.names) + 1, np.bool_)
-    for tasks in gang.tasks:
-        suits[:-1] |= session.barred(tasks.pod_set.shape)[0] == 0
-    full = bool((session.room.free(suits[:-1])[:, PODS] < SLOT).any())
+    suits, full = _suits(session, gang), _lacks_slots(session, gang)
     columns = [c for c in np.flatnonzero(lacking > 0).tolist() if c != PODS or full]
     weights = np.zeros(len(lacking))
     weights[columns] = 1 / lacking[columns]
@@ -152,6 +183,22 @@ def usefulness(session: Session, gang: GangState) -> FloatArray:
     parts: FloatArray = np.bincount(victims.unit, each, len(victims.gang)).astype(np.float64)
     parts[_in_the_way(session, gang, suits)] += 1
     return parts
+
+
+def _suits(session: Session, gang: GangState) -> BoolArray:
+    """Return (N + 1,) which nodes suit any of its tasks; the last stands for none."""
+    suits = np.zeros(len(session.snapshot.nodes.names) + 1, np.bool_)
+    for tasks in gang.tasks:
+        suits[:-1] |= session.barred(tasks.pod_set.shape)[0] == 0
+    return suits
+
+
+def _lacks_slots(session: Session, gang: GangState) -> bool:
+    """Say whether any of the nodes that suit has no slot for a pod left."""
+    spent = session.remember(
+        ("slots", session.room.state), lambda: session.room.free(ALL)[:, PODS] < SLOT
+    )
+    return bool((spent & _suits(session, gang)[:-1]).any())
 
 
 def _in_the_way(session: Session, gang: GangState, suits: BoolArray) -> IntArray:
@@ -205,18 +252,40 @@ def seal(session: Session, gang: GangState, chosen: BoolArray) -> None:
         lost.refusal = Refusal(Reason.PREEMPTED, f"evicted for {gang.spec.key}")
 
 
-class Trial(Protocol):
-    """One gang's question, asked many times."""
+class Trial:
+    """One gang's question, asked many times. Whatever fits fits the more, the more has gone."""
 
     def fits(self, chosen: BoolArray) -> bool:
         """Say whether the gang fits without the (U,) chosen units."""
+        raise NotImplementedError
 
-    def narrowed(self, chosen: BoolArray) -> Trial:
+    def narrowed(self, _chosen: BoolArray) -> Trial:
         """Return the same question for (U,) chosen units and fewer, answered faster."""
+        return self
+
+    def enough(self, victims: Victims, order: IntArray) -> IntArray | None:
+        """Return the fewest of the first units that are enough; None: even all are not."""
+        few, many = 0, len(order)
+        if not many or not self.fits(mark(victims, order)):
+            return None
+        # As if more gone never did harm. Where pods must be near others it may: the caller tries
+        # again without those.
+        while few + 1 < many:
+            middle = (few + many) // 2
+            if self.fits(mark(victims, order[:middle])):
+                many = middle
+            else:
+                few = middle
+        return order[:many]
+
+    def spare(self, _victims: Victims, units: IntArray) -> IntArray:
+        """Return the positions of those of these units that might stay, one alone."""
+        return np.arange(len(units))
 
     @property
     def nearness(self) -> FloatArray | None:
         """(U,): what part of a task's room still lacks on the node of each; None: unknown."""
+        return None
 
 
 def trial_of(session: Session, gang: GangState) -> Trial:
@@ -224,11 +293,11 @@ def trial_of(session: Session, gang: GangState) -> Trial:
     confined = session.rules.cramped(gang) is not None
     alone = len(gang.tasks) == 1 and not (gang.tasks[0].shape.tied or gang.tasks[0].shape.ports)
     if alone and not confined:
-        return Slots(session, gang, np.ones(len(session.victims.gang), np.bool_))
+        return Slots(session, gang)
     return Rehearsal(session, gang)
 
 
-class Rehearsal:
+class Rehearsal(Trial):
     """Several roles, ports or neighbours: it is tried on the session and taken back."""
 
     def __init__(self, session: Session, gang: GangState) -> None:
@@ -247,27 +316,22 @@ class Rehearsal:
         session.undo(mark)
         return whole
 
-    def narrowed(self, _chosen: BoolArray) -> Trial:
-        """Return the question itself."""
-        return self
 
-    nearness = None
-
-
-class Slots:
+class Slots(Trial):
     """One role: the capacities of the nodes just add up."""
 
-    def __init__(self, session: Session, gang: GangState, chosen: BoolArray) -> None:
+    def __init__(self, session: Session, gang: GangState, some: BoolArray | None = None) -> None:
+        """Look at the (U,) units of which alone will be asked; None: any of them, now and then."""
         (tasks,) = gang.tasks
         victims = session.victims
-        members = victims.tasks(chosen)
+        members = victims.tasks(np.zeros(len(victims.gang), np.bool_) if some is None else some)
         members = members[victims.node[members] >= 0]
-        self._session, self._gang = session, gang
+        self._session, self._gang, self._tasks = session, gang, tasks
+        self._narrow: Final = some is not None
         self._unit: Final = victims.unit[members]
         self._fit: Final = session.fit(tasks, future=True)
         self._nodes, self._place = np.unique(victims.node[members], return_inverse=True)
-        lasting = session.lasting(tasks)
-        self._free: Final = session.room.free(self._nodes, future=True, lasting=lasting)
+        self._free: Final = self._room(self._nodes)
         self._columns: Final = np.flatnonzero(tasks.shape.request).tolist()
         self._requests: Final = victims.request[victims.pod_set[members]].astype(np.float64)
         capacity = self._fit.capacity
@@ -275,8 +339,14 @@ class Slots:
         self._lacking: Final[FloatArray] = gang.lacking()
         self._limited: Final = session.rules.admissible(gang, self._lacking) is not None
 
+    def _room(self, nodes: Some) -> IntArray:
+        lasting = self._session.lasting(self._tasks)
+        return self._session.room.free(nodes, future=True, lasting=lasting)
+
     def fits(self, chosen: BoolArray) -> bool:
         """Say whether there are as many slots as the gang lacks tasks, and it may have them."""
+        if not self._narrow and chosen.any():
+            return self.narrowed(chosen).fits(chosen)
         if self._limited and not self._admissible(chosen):
             return False
         members = chosen[self._unit]
@@ -286,23 +356,59 @@ class Slots:
             free[:, column] += np.minimum(freed, FREED).astype(np.int64)
         return int(self._fit.hold(self._nodes, free).sum()) >= self._wanted
 
-    def narrowed(self, chosen: BoolArray) -> Trial:
+    def narrowed(self, chosen: BoolArray) -> Slots:
         """Return the question on the nodes of these units only."""
         return Slots(self._session, self._gang, chosen)
+
+    def enough(self, victims: Victims, order: IntArray) -> IntArray | None:
+        """Return the fewest of the first units that are enough, by one sum over them all."""
+        if self._limited:
+            return super().enough(victims, order)
+        turns = _turns(victims, order)[self._unit]
+        going = np.flatnonzero(turns < len(order))
+        going = going[np.lexsort((turns[going], self._place[going]))]
+        place = self._place[going]
+        first = np.diff(place, prepend=-1) > 0
+        free = self._free[place]
+        for column in self._columns:
+            freed = np.cumsum(self._requests[going, column])
+            before = np.where(first, freed - self._requests[going, column], -np.inf)
+            freed -= np.maximum.accumulate(before)
+            free[:, column] += np.minimum(freed, FREED).astype(np.int64)
+        held = self._fit.hold(self._nodes, self._free)
+        slots = self._fit.hold(self._nodes[place], free)
+        gained = slots - np.where(first, held[place], np.roll(slots, 1))
+        sums = np.cumsum(np.bincount(turns[going], gained, len(order)))
+        many = int(np.searchsorted(sums, self._wanted - int(held.sum()))) + 1
+        return order[:many] if many <= len(order) else None
+
+    def spare(self, victims: Victims, units: IntArray) -> IntArray:
+        """Return the positions of those of these units that might stay, one alone."""
+        going = np.flatnonzero(mark(victims, units)[self._unit])
+        owner, place = _owners(victims, units)[self._unit[going]], self._place[going]
+        pairs, pair = np.unique(owner * len(self._nodes) + place, return_inverse=True)
+        owners, places = pairs // len(self._nodes), pairs % len(self._nodes)
+        free, left = self._free.copy(), self._free[places]
+        for column in self._columns:
+            freed = np.bincount(place, self._requests[going, column], len(free))
+            free[:, column] += np.minimum(freed, FREED).astype(np.int64)
+            own = np.bincount(pair, self._requests[going, column], len(pairs))
+            left[:, column] += np.minimum(freed[places] - own, FREED).astype(np.int64)
+        held = self._fit.hold(self._nodes, free)
+        lost = held[places] - self._fit.hold(self._nodes[places], left)
+        lost = np.bincount(owners, lost, len(units) + 1)[:-1]
+        return np.flatnonzero(lost <= int(held.sum()) - self._wanted)
 
     @property
     def nearness(self) -> FloatArray:
         """(U,): what part of a task's room still lacks on the node of each, the last one's."""
-        shape = self._fit.shape.request
-        capacity = self._fit.capacity[self._nodes]
-        lack = np.zeros(len(self._nodes))
+        shape, free, at = self._fit.shape.request, self._room(ALL), self._session.victims.at
+        lack = np.zeros(len(free))
         for column in self._columns:
-            more = shape[column] * (capacity + 1) - self._free[:, column]
+            more = shape[column] * (self._fit.capacity + 1) - free[:, column]
             np.maximum(lack, more / shape[column], out=lack)
-        near = np.full(len(self._session.victims.gang), np.inf)
         # Nodes that lack the same stay apart.
-        near[self._unit] = (lack + self._nodes * 1e-9)[self._place]
-        return near
+        return np.append(lack + np.arange(len(lack)) * 1e-9, np.inf)[at]
 
     def _admissible(self, chosen: BoolArray) -> bool:
         """Say whether the queue's limits allow the gang once these are gone."""
@@ -315,6 +421,36 @@ class Slots:
         return self._session.rules.admissible(self._gang, self._lacking - freed) is None
 
 
+def _turns(victims: Victims, order: IntArray) -> IntArray:
+    """Return (U,) at which place of the order each unit goes; its length: not at all."""
+    turns = np.full(len(victims.gang), len(order))
+    turns[order] = np.arange(len(order))
+    ends = order[victims.whole[order]]
+    if len(ends):
+        ended = np.full(len(victims.gangs), len(order))
+        ended[victims.gang[ends]] = turns[ends]
+        left = ~victims.evicted
+        turns[left] = np.minimum(turns[left], ended[victims.gang[left]])
+    return turns
+
+
+def _owners(victims: Victims, units: IntArray) -> IntArray:
+    """Return (U,) the position of that of these units which, if it stays, lets each stay.
+
+    Beside the end of its gang that is none of them: the number of units, as for all the rest.
+    """
+    owners = np.full(len(victims.gang), len(units))
+    owners[units] = np.arange(len(units))
+    ends = units[victims.whole[units]]
+    if len(ends):
+        ended = np.full(len(victims.gangs), -1)
+        ended[victims.gang[ends]] = owners[ends]
+        end, known = ended[victims.gang], owners < len(units)
+        both = known & (end >= 0) & ~victims.whole
+        owners = np.where(both, len(units), np.where(~known & (end >= 0), end, owners))
+    return owners
+
+
 FEW: Final = 16
 """Up to so many units are searched for the best set."""
 TRIES: Final = 400
@@ -324,25 +460,109 @@ Allowed = Callable[[IntArray], IntArray]
 """Units in order -> those of them that may go together."""
 
 
-def choose(
-    victims: Victims, units: IntArray, useful: FloatArray, trial: Trial, allowed: Allowed
-) -> BoolArray | None:
-    """Return (U,) what goes of these units so that the trial fits; None: that is not to be had.
+LONG: Final = 512
+"""Of more units at first only so many of each order are put in order."""
+PLENTY: Final = 4.0
+"""How many times the gang's need the units would free that are looked at first."""
 
-    `useful` (U,): what part of the need each unit would free.
+
+class Ways:
+    """The orders in which units are looked at for gangs that are alike.
+
+    The cheapest set is as hard to find as to pack a knapsack. No order is right for all: many
+    small ones, one with the best rate, or one large gang may be the least loss.
     """
-    # The cheapest set is as hard to find as to pack a knapsack. No order is right for all: many
-    # small ones, one with the best rate, or one large gang may be the least loss.
+
+    def __init__(self, victims: Victims, useful: FloatArray) -> None:
+        """Look at units of which each would free (U,) `useful`, a part of the need."""
+        self.victims: Final = victims
+        self.useful: Final = useful
+        self.freed: Final = with_gang(victims, useful)
+        """(U,): the same; of the end of a gang all that the gang would free."""
+        rates = _not_before_own(victims, victims.loss / np.maximum(self.freed, 1e-12))
+        sums = np.bincount(victims.gang, useful, len(victims.gangs)).astype(np.float64)
+        self._keys: Final[Sequence[FloatArray]] = (victims.loss, rates, -sums[victims.gang])
+        self.prices: Final[dict[int, Price]] = {}
+        """Order -> what it led to for the last of the gangs that are alike."""
+        self._firsts: dict[int, IntArray] = {}
+        self._open: BoolArray = np.zeros(len(useful), np.bool_)
+
+    def orders(self, units: IntArray, nearness: FloatArray | None) -> Sequence[Iterator[IntArray]]:
+        """Return for each order its first units, again and again, the next time more of them.
+
+        By themselves, by what is lost for what they free, and by large gangs; where any task of a
+        gang may go also node by node: `nearness` (U,), smaller is first.
+        """
+        opened = np.zeros(len(self._open), np.bool_)
+        opened[units] = True
+        if (opened & ~self._open).any():
+            self._firsts.clear()
+        self._open = opened
+        keys: list[FloatArray] = [*self._keys]
+        if nearness is not None and len(self.victims.ends):
+            self._firsts.pop(len(keys), None)
+            keys.append(np.where(self.victims.whole, np.inf, nearness))
+        return [self._growing(units, key, way) for way, key in enumerate(keys)]
+
+    def _growing(self, units: IntArray, key: FloatArray, way: int) -> Iterator[IntArray]:
+        order = self._first(units, key, way, LONG)
+        freed = np.cumsum(self.freed[order])
+        count = int(np.searchsorted(freed, PLENTY)) + FEW
+        while count < len(units):
+            yield self._first(units, key, way, count)[:count]
+            count *= 4
+        yield self._first(units, key, way, len(units))
+
+    def _first(self, units: IntArray, key: FloatArray, way: int, count: int) -> IntArray:
+        """Return the first so many of the units in this order, or more."""
+        known = self._firsts.get(way)
+        if known is not None:
+            # What has gone since is not asked for; what was first stays so.
+            known = known[self._open[known]]
+            if len(known) >= min(count, len(units)):
+                return known
+        victims = self.victims
+        keys = (victims.guarded, key, victims.turn)
+        found = first(units, keys, 4 * count)
+        order = np.lexsort((-found, -self.useful[found], *(k[found] for k in keys[::-1])))
+        self._firsts[way] = found[order]
+        return found[order]
+
+
+def first(rows: IntArray, keys: Sequence[np.ndarray], count: int) -> IntArray:
+    """Return about so many of the rows, those that come first by these keys, in any order.
+
+    With those that come last of them all that are equal to it.
+    """
+    found = []
+    for key in keys:
+        if len(rows) <= count:
+            break
+        values = key[rows]
+        last = np.partition(values, count - 1)[count - 1]
+        found.append(rows[values < last])
+        rows, count = rows[values == last], count - len(found[-1])
+    return np.concatenate([*found, rows])
+
+
+def choose(ways: Ways, units: IntArray, trial: Trial, allowed: Allowed) -> BoolArray | None:
+    """Return (U,) what goes of these units so that the trial fits; None: that is not to be had."""
+    victims = ways.victims
     best: tuple[Price, BoolArray] | None = None
-    for order in _orders(victims, units, useful, trial.nearness):
-        going = _lawful(victims, order, allowed)
-        enough = _enough(victims, going, trial)
-        if enough is None:
+    seen: set[bytes] = set()
+    # For gangs that are alike an order hardly becomes cheaper: where there are many units nobody
+    # asks those that were dearer the last time.
+    known = ways.prices if len(units) > LONG else {}
+    orders = ways.orders(units, trial.nearness)
+    for way in sorted(range(len(orders)), key=lambda way: (way in known, known.get(way), way)):
+        if best is not None and way in known and known[way] >= best[0]:
             continue
-        # From here on only subsets are asked for, so the nodes of all others need no second look.
-        few = _needed(victims, enough, trial.narrowed(mark(victims, enough)))
-        chosen = mark(victims, few)
+        found = _shortest(victims, orders[way], trial, allowed, seen)
+        if found is None:
+            continue
+        chosen = mark(victims, _needed(victims, *found))
         offer = (price(victims, chosen), chosen)
+        ways.prices[way] = offer[0]
         if best is None or offer[0] < best[0]:
             best = offer
     if len(units) <= FEW and (best is not None or len(victims.ends)):
@@ -350,40 +570,38 @@ def choose(
     return None if best is None else best[1]
 
 
+def _shortest(
+    victims: Victims,
+    orders: Iterable[IntArray],
+    trial: Trial,
+    allowed: Allowed,
+    seen: set[bytes],
+) -> tuple[IntArray, Trial] | None:
+    """Return the fewest first units of an order that are enough, and the question of these.
+
+    None, too, where that is what another order has found, which is `seen`.
+    """
+    for order in orders:
+        if order.tobytes() in seen:
+            return None
+        going = _lawful(victims, order, allowed)
+        narrow = trial.narrowed(mark(victims, going))
+        enough = narrow.enough(victims, going)
+        if enough is not None:
+            news = enough.tobytes() not in seen
+            seen |= {order.tobytes(), enough.tobytes()}
+            return (enough, narrow) if news else None
+    return None
+
+
 def price(victims: Victims, chosen: BoolArray) -> Price:
     """Return what the loss of these units is compared by; less is better."""
-    gangs = np.unique(victims.gang[chosen])
+    units = np.flatnonzero(chosen)
+    gangs = np.unique(victims.gang[units])
     ages = [victims.gangs[gang].created for gang in gangs.tolist()]
-    lost = round(float(victims.lost[chosen].sum()), 6)
-    return len(np.unique(victims.gang[chosen & victims.guarded])), lost, len(gangs), -sum(ages)
-
-
-def _orders(
-    victims: Victims, units: IntArray, useful: FloatArray, nearness: FloatArray | None
-) -> list[IntArray]:
-    """Return the units cheapest first: by themselves, for what they free, and by large gangs.
-
-    Where any task of a gang may go, also node by node: `nearness` (U,), smaller is first.
-    """
-    lost, freed = with_gang(victims, victims.lost), with_gang(victims, useful)
-    rates = _not_before_own(victims, lost / np.maximum(freed, 1e-12))
-    gangs = np.bincount(victims.gang, useful, len(victims.gangs))[victims.gang]
-    keys = [lost, rates, -gangs]
-    if nearness is not None and len(victims.ends):
-        keys.append(np.where(victims.whole, np.inf, nearness))
-    youth, end, guarded = -victims.created[units], victims.whole[units], victims.guarded[units]
-    name, last = victims.gang[units], (-units, -useful[units])
-    return [
-        units[np.lexsort((*last, end, name, youth, lost[units], key[units], guarded))]
-        for key in keys
-    ]
-
-
-def with_gang(victims: Victims, values: FloatArray) -> FloatArray:
-    """Return (U,) the values, of the end of a gang that of the gang."""
-    whole = np.bincount(victims.gang, values, len(victims.gangs))[victims.gang]
-    result: FloatArray = np.where(victims.whole, whole, values)
-    return result
+    lost = round(float(victims.lost[units].sum()), 6)
+    guarded = np.unique(victims.gang[units[victims.guarded[units]]])
+    return len(guarded), lost, len(gangs), -sum(ages)
 
 
 def _not_before_own(victims: Victims, values: FloatArray) -> FloatArray:
@@ -413,22 +631,6 @@ def _capped(victims: Victims, order: IntArray) -> IntArray:
     return order[~single | (before < victims.surplus[gangs])]
 
 
-def _enough(victims: Victims, order: IntArray, trial: Trial) -> IntArray | None:
-    """Return the fewest of the first units that are enough; None: even all are not."""
-    few, many = 0, len(order)
-    if not many or not trial.fits(mark(victims, order)):
-        return None
-    # As if more gone never did harm. Where pods must be near others it may: the caller tries again
-    # without those.
-    while few + 1 < many:
-        middle = (few + many) // 2
-        if trial.fits(mark(victims, order[:middle])):
-            many = middle
-        else:
-            few = middle
-    return order[:many]
-
-
 def mark(victims: Victims, units: IntArray) -> BoolArray:
     """Return (U,) marks of the units, and of all that goes with the ends of gangs."""
     marks = np.zeros(len(victims.gang), np.bool_)
@@ -443,10 +645,14 @@ def mark(victims: Victims, units: IntArray) -> BoolArray:
 
 def _needed(victims: Victims, units: IntArray, trial: Trial) -> IntArray:
     """Return what is left when every unit is dropped that is not needed, dearest first."""
-    dear = with_gang(victims, victims.lost)[units]
-    stays = np.ones(len(units), np.bool_)
-    chosen = mark(victims, units)
-    chunks = [np.lexsort((~victims.whole[units], -dear, ~victims.guarded[units]))]
+    spare = trial.spare(victims, units)
+    if not len(spare):
+        return units
+    # From here on only subsets are asked for, so the nodes of all others need no second look.
+    stays, chosen = np.ones(len(units), np.bool_), mark(victims, units)
+    trial = trial.narrowed(chosen)
+    dear, some = victims.loss[units[spare]], units[spare]
+    chunks = [spare[np.lexsort((~victims.whole[some], -dear, ~victims.guarded[some]))]]
     while chunks:
         chunk = chunks.pop()
         # Halves at first: one trial for a chunk instead of one for each of its units.
@@ -474,7 +680,7 @@ def _search(
     Depth first over "goes" and "stays", cheapest units first; a branch ends where it costs as
     much as the best, or would not be enough with all that is left.
     """
-    worth = with_gang(victims, victims.lost)[units]
+    worth = victims.loss[units]
     order = units[np.lexsort((worth, victims.guarded[units]))]
     stack: list[tuple[int, tuple[int, ...]]] = [(0, ())]
     tries = TRIES

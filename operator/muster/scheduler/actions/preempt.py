@@ -6,23 +6,30 @@ Within a gang, too, a role of higher priority takes the room of extra tasks of a
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
-from muster.scheduler.actions.eviction import ACTION, claim, others, starving
+from muster.scheduler.actions.eviction import ACTION, Grounds, claim, others, starving
 from muster.scheduler.model import BoolArray, IntArray
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState, PodSetState
 
-HOOK = "preemptable"
+HOOK: Final = "preemptable"
 
 
 def preempt(session: Session) -> None:
-    """Evict lower priorities for higher ones of the same queue."""
+    """Evict lower priorities for higher ones of the same queue; at first who has overrun.
+
+    Who runs for longer than it said goes for a gang whose times were not kept, if it may start
+    again and ranks no higher, of whatever queue it is.
+    """
     if not session.rules.asks(HOOK):
         return
     session.singly = True
     for gang in starving(session):
-        claim(session, gang, _lesser, HOOK)
+        if not (gang.spec.misled and claim(session, gang, OVERDUE)):
+            claim(session, gang, LESSER)
     for gang in sorted(session.asking, key=session.order):
         if session.rules.ready(gang) and not (gang.promised or gang.lost or gang.spec.polite):
             for tasks in gang.tasks:
@@ -42,6 +49,21 @@ def _lesser(session: Session, gang: GangState) -> BoolArray:
     mine = victims.queue == victims.queues.index(spec.queue)
     marks: BoolArray = mine & (lower | equal) & others(session, gang)
     return marks
+
+
+def _overdue(session: Session, gang: GangState) -> BoolArray:
+    """Return (U,) what has its nodes for longer than it said, and may start again."""
+    victims, now = session.victims, session.snapshot.now
+    late = session.remember(
+        "overdue",
+        lambda: np.array([one.movable and one.overran(now) for one in victims.gangs], np.bool_),
+    )
+    marks: BoolArray = late[victims.gang] & (victims.priority <= gang.spec.priority)
+    return marks & ~victims.critical & ~victims.guarded & others(session, gang)
+
+
+LESSER: Final = Grounds(HOOK, _lesser)
+OVERDUE: Final = Grounds(HOOK, _overdue, forfeit=True)
 
 
 def _inside(session: Session, gang: GangState, tasks: PodSetState) -> None:

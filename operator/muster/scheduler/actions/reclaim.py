@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from muster.scheduler.actions.eviction import claim, others, starving
+from typing import Final
+
+from muster.scheduler.actions.eviction import Grounds, claim, others, starving
 from muster.scheduler.model import BoolArray
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState
@@ -20,7 +22,7 @@ def reclaim(session: Session) -> None:
     session.singly = True
     for gang in starving(session, fair=True):
         if rules.within(gang, gang.lacking()):
-            claim(session, gang, _foreign, "reclaimable")
+            claim(session, gang, FOREIGN)
     for gang in starving(session, fair=True, extras=True):
         _more(session, gang)
 
@@ -32,7 +34,7 @@ def _more(session: Session, gang: GangState) -> None:
     while count and not session.rules.within(gang, gang.lacking()):
         count -= 1
         gang.more = surplus + count
-    while count and not claim(session, gang, _foreign, "reclaimable"):
+    while count and not claim(session, gang, FOREIGN):
         count //= 2
         gang.more = surplus + count
     gang.more = 0
@@ -45,3 +47,6 @@ def _foreign(session: Session, gang: GangState) -> BoolArray:
     if spec.queue in victims.queues:
         marks &= victims.queue != victims.queues.index(spec.queue)
     return marks
+
+
+FOREIGN: Final = Grounds("reclaimable", _foreign)

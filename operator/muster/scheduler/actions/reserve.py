@@ -114,6 +114,23 @@ def reserve(session: Session, gang: GangState, attempt: Attempt) -> None:
         _Search(session, gang, attempt, departures).run(patience=patience)
 
 
+def renew(session: Session, gang: GangState, attempt: Attempt, told: float) -> None:
+    """Go on to keep the room of a gang by the time that it was told, whoever waits by now."""
+    kept = session.holder is not None or gang.promised or gang.spec.admitted
+    departures = None if kept or gang.best_effort else _departures(session)
+    if departures is not None and not _limited(session, gang):
+        _Search(session, gang, attempt, departures).renew(told)
+
+
+def release(session: Session, gang: GangState) -> None:
+    """Keep nothing more for a gang that has its room."""
+    if session.holder is gang:
+        session.holder, session.room.until = None, None
+        gang.reserved, gang.eta, gang.blocked_by = False, None, ()
+        for tasks in gang.tasks:
+            tasks.ends = gang.spec.ends(session.snapshot.now)
+
+
 def _above(session: Session, gang: GangState) -> bool:
     """Say whether the gang's queue holds its due already."""
     return gang.queue is not None and session.rules.overused(gang.queue)
@@ -182,6 +199,19 @@ class _Search:
             self._hold(tenants, kept, free - self._now, until)
         elif patience:
             self._drain()
+
+    def renew(self, told: float) -> None:
+        """Keep the room by the time that was told, or by an earlier one."""
+        ends = self._departures.ends
+        found = self._first(int(np.searchsorted(ends, told, "right")))
+        if found is not None:
+            tenants, free, kept = found
+            self._hold(tenants, kept, free - self._now, float(ends[tenants - 1]))
+            return
+        # It fits as it is, but is not due what it would take, or others come before it.
+        as_it_is = self._kept(0, self._now, early=True)
+        if as_it_is is not None:
+            self._hold(0, as_it_is, np.zeros_like(self._now), told)
 
     def _drain(self) -> bool:
         """Keep nodes free for the gang from now on; say whether there are any that it can use."""
@@ -323,7 +353,7 @@ def _departures(session: Session) -> _Departures | None:
         amounts.append(counts[:, None] * tasks.shape.request)
         leavers.append(partial(list, [(tasks.pod_set, where, counts)]))
     length = np.concatenate(lengths)
-    order = np.argsort(ends, kind="stable")
+    order = np.lexsort((np.array(owners), np.array(ends)))
     bounds = np.concatenate(([0], np.cumsum(length)))
     sorted_bounds = np.concatenate(([0], np.cumsum(length[order])))
     rows = np.arange(bounds[-1]) + np.repeat(bounds[order] - sorted_bounds[:-1], length[order])
