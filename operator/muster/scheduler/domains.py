@@ -7,7 +7,7 @@ Letters in array shapes: N nodes, D domains, R resources.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,16 +92,18 @@ class Room:
         return parts
 
     def differing(
-        self, gang: GangState, domains: Domains, chosen: Iterable[int], most: int = 1
+        self, gang: GangState, domains: Domains, chosen: Sequence[int], most: int = 1
     ) -> Iterable[int]:
         """Yield the domains, but `most` of those that are equal as the gang sees them."""
-        if any(tasks.shape.tied or tasks.shape.ports for tasks in gang.tasks):
+        if not chosen or any(tasks.shape.tied or tasks.shape.ports for tasks in gang.tasks):
             yield from chosen
             return
+        nodes = np.flatnonzero(domains.within(np.array(chosen)))
         columns = np.flatnonzero(gang.lacking())
-        rows = np.column_stack([*self.capacity.values(), self.free[:, columns]])
-        order = np.lexsort((*rows.T, domains.domain))
-        ends = np.cumsum(np.bincount(domains.domain + 1, minlength=domains.size + 1)).tolist()
+        rows = np.column_stack([*self.capacity.values(), self.free[:, columns]])[nodes]
+        own = domains.domain[nodes]
+        order = np.lexsort((*rows.T, own))
+        ends = np.cumsum(np.bincount(own + 1, minlength=domains.size + 1)).tolist()
         seen = Counter[bytes]()
         for domain in chosen:
             mark = rows[order[ends[domain] : ends[domain + 1]]].tobytes()

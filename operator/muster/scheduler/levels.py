@@ -33,6 +33,8 @@ class Level:
     names: tuple[str, ...]
     """D: its values."""
     domains: Domains
+    breadth: float
+    """How many nodes a domain has on average: narrow ones have few."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,8 +148,8 @@ class Levels:
     def _sorted(self, asked: Topology) -> Sequence[Level]:
         more = (asked.level, asked.slice_level)
         labels = dict.fromkeys((*self._labels, *(label for label in more if label)))
-        # Narrow ones have few nodes to a domain, in whichever order somebody has written them.
-        return sorted(map(self._level, labels), key=_breadth)
+        # In whichever order somebody has written them.
+        return sorted(map(self._level, labels), key=lambda level: level.breadth)
 
     def _slicing(self, pod_sets: Sequence[PodSet], asked: Topology) -> Slicing:
         level, levels = self._level(asked.slice_level), self._sorted(asked)
@@ -169,15 +171,11 @@ class Levels:
         return self._session.remember("labels", lambda: sorted(set().union(*labels)))
 
 
-def _breadth(level: Level) -> float:
-    nodes = np.count_nonzero(level.domains.domain >= 0)
-    return float(nodes) / level.domains.size
-
-
 def _read(session: Session, label: str) -> Level:
     values = [labels.get(label) for labels in session.snapshot.nodes.labels]
     found = dict.fromkeys(value for value in values if value is not None)
     numbers: dict[str | None, int] = {value: i for i, value in enumerate(found)}
     numbers[None] = -1
     domain = np.array([numbers[value] for value in values], np.int64)
-    return Level(label, tuple(found), Domains(domain, max(len(found), 1)))
+    size = max(len(found), 1)
+    return Level(label, tuple(found), Domains(domain, size), np.count_nonzero(domain >= 0) / size)

@@ -14,7 +14,7 @@ import numpy as np
 
 from muster.scheduler.capacity import Picks
 from muster.scheduler.hooks import Demand, Slicing
-from muster.scheduler.model import BoolArray, IntArray
+from muster.scheduler.model import PODS, BoolArray, IntArray
 from muster.scheduler.session import Session
 from muster.scheduler.state import GangState, PodSetState
 
@@ -151,6 +151,8 @@ def _put(
 ) -> int:
     """Place a slice in the first of these domains that has room; return which, -1 if none has."""
     outer = session.room.within
+    if session.tight:
+        wants = sorted(wants, key=lambda want: -_share(session, want[0]))
     for domain in options:
         mark, inside, done = session.mark(), slicing.domain == domain, True
         for tasks, count in wants:
@@ -168,3 +170,9 @@ def _put(
             return domain
         session.undo(mark)
     return -1
+
+
+def _share(session: Session, tasks: PodSetState) -> float:
+    """Return what part of the cluster one task takes of what it takes most of."""
+    total = np.maximum(session.total[PODS + 1 :], 1)
+    return float((tasks.shape.request[PODS + 1 :] / total).max())

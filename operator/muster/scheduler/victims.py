@@ -67,13 +67,18 @@ class Victims:
         """Make units of the tasks; those of a gang's minimum come before those above it."""
         place = np.arange(len(self._holder)) - np.repeat(np.cumsum(counts) - counts, counts)
         extra = place >= (counts - self.surplus)[self._holder]
+        ends = np.cumsum(counts).tolist()
         for i, gang in enumerate(self.gangs):
             if gang.leasts:
-                extra[self._holder == i] = self._extras(i)
+                rows = slice(ends[i] - int(counts[i]), ends[i])
+                extra[rows] = self._extras(i, rows)
         self._lay_out(extra, np.zeros(len(counts), np.bool_))
 
-    def _extras(self, owner: int) -> BoolArray:
-        """Return which tasks a gang has above the minimum of their role; none if one lacks any."""
+    def _extras(self, owner: int, rows: slice) -> BoolArray:
+        """Return which of its tasks a gang has above the minimum of their role.
+
+        None if a role lacks any.
+        """
         gang, left = self.gangs[owner], Counter[str]()
         for pod_set in gang.pod_sets:
             left[pod_set.role] += len(pod_set.held) + pod_set.succeeded
@@ -81,7 +86,7 @@ class Victims:
         kept, marks = Counter(gang.leasts), list[bool]()
         for pod_set in gang.pod_sets:
             kept[pod_set.role] -= pod_set.succeeded
-        for at in np.unique(self.pod_set[self._holder == owner]).tolist():
+        for at in np.unique(self.pod_set[rows]).tolist():
             pod_set = self.pod_sets[at]
             base = max(0, min(kept[pod_set.role], len(pod_set.held)))
             kept[pod_set.role] -= base

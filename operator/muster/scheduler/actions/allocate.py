@@ -250,16 +250,24 @@ def _attempt_here(session: Session, gang: GangState) -> tuple[PodSetState, Obsta
 def _in_slices(
     session: Session, gang: GangState, slicings: Sequence[Slicing]
 ) -> tuple[PodSetState, Obstacles] | None:
-    """Try to place what the gang lacks slice by slice, other roles behind these or before."""
+    """Try to place what the gang lacks slice by slice, other roles behind these or before.
+
+    Largest tasks first at last, which of several roles finds what the given order does not.
+    """
     others = [t for t in gang.tasks if not any(one.has(t.pod_set) for one in slicings)]
-    for last in (True, False) if others else (True,):
+    before = session.tight
+    for last, tight in SLICED if len(gang.tasks) > 1 else SLICED[:1]:
+        session.tight = before or tight
         with session.all_or_nothing(gang):
             if not last:
-                _fill(session, gang, others, tight=False)
+                _fill(session, gang, others, tight=tight)
             if all(slices.place(session, gang, one) for one in slicings) and last:
-                _fill(session, gang, others, tight=False)
+                _fill(session, gang, others, tight=tight)
+        session.tight = before
         if session.rules.ready(gang) or gang.promised:
             return None
+        if session.exhausted(gang):
+            break
     tasks = gang.tasks[0]
     return tasks, diagnosis.obstacles(session, tasks)
 
@@ -434,6 +442,8 @@ STRATEGIES: Final[Sequence[tuple[Callable[[Session, GangState], Sequence[PodSetS
 
 One role alone needs no second try: the nodes' capacities for it just add up.
 """
+SLICED: Final = ((True, False), (False, False), (True, True))
+"""Ways to place a gang that is cut: (slices first, fullest nodes and largest tasks first)."""
 TRIES: Final = 16
 """How many combinations of domains are tried for one gang."""
 
