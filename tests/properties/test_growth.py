@@ -306,6 +306,34 @@ def test_a_long_list_of_a_pod(name):
     assert grows(make, 1000) < AT_MOST
 
 
+def pod(name, change, **more):
+    """Return a pod that somebody has made himself."""
+    container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+    spec = {"containers": [container], "schedulerName": "muster", **more}
+    document = {"kind": "Pod", "metadata": {"name": name}, "spec": spec}
+    change(document)
+    return json.loads(json.dumps({**document, "status": {"phase": "Running" if more else ""}}))
+
+
+@pytest.mark.parametrize("name", LISTS if NIGHT else MEETING)
+def test_a_long_list_of_somebody_elses_pod(name):
+    """Two that wait, and one that runs."""
+
+    def make(count):
+        change = LISTS[name](count)
+        documents = [pod("a", change), pod("b", change), pod("c", change, nodeName="n1")]
+
+        def work():
+            cluster = Cluster()
+            for document in documents:
+                cluster.show(document)
+            assert {decision.gang for decision in cluster.decide()} == {"Pod/team/a", "Pod/team/b"}
+
+        return work
+
+    assert grows(make, 1000) < AT_MOST
+
+
 @pytest.mark.parametrize("name", OF_JOBS)
 def test_a_long_list_of_a_job(name):
     """Beside the pods of it."""
