@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from muster import frameworks
 from muster.allocator import binder
@@ -62,6 +62,11 @@ URGENCY = {
     names.AUTOSCALER: PriorityLevel.SUPPORT,
 }
 """Of creations; what is not named here comes before the pods of its job."""
+_Named = tuple[str, str]
+"""Kind and name of one of a job's objects."""
+CHANGES: Final[_Named] = ("", "")
+"""Stands for changes of objects that there are."""
+_NEVER: Final[tuple[_Named | None, int]] = (None, 0)
 
 
 class Allocator(Protocol):
@@ -111,7 +116,8 @@ class Reconciler:
         self._allocator = allocator
         self._under_way: dict[str, Haste] = {}
         """By job: what makes its pass hurry."""
-        self._retries: dict[str, int] = {}
+        self._retries: dict[str, tuple[_Named, int]] = {}
+        """By job: what was refused last, and how often in a row something was."""
         self._cut_short: dict[str, int] = {}
         """Passes in a row that ended before their end."""
         self._strangers = Strangers(kube, backend.companions)
@@ -214,6 +220,8 @@ class Reconciler:
         again = max(0.0, again)
         if turn.refused:
             return min(again, self._told(turn))
+        if self._retries.get(job.key, _NEVER)[0] == CHANGES:
+            del self._retries[job.key]
         return None if again == math.inf else again
 
     def _soon(self, key: str) -> float:
@@ -237,8 +245,7 @@ class Reconciler:
         """Say what was refused; return the pause after it."""
         key = turn.job.key
         self._record(turn.job, turn.refused)
-        self._retries[key] = self._retries.get(key, 0) + 1
-        pause = AFTER_REFUSAL.pause(self._retries[key])
+        pause = AFTER_REFUSAL.pause(self._count(key, CHANGES))
         log.warning("%s: %s; again in %.0f s", key, turn.refused[0].message, pause)
         return pause
 
@@ -269,9 +276,17 @@ class Reconciler:
                         tasks.create_task(follow(lane))
         if refused.is_set():
             return False
-        if isinstance(batch[0], Create) and batch[0].doc["kind"] in ("Pod", "Service"):
-            self._retries.pop(turn.job.key, None)
+        # What else can be made of the job says nothing: it is made anew with each try.
+        made = {_named(action.doc) for action in batch if isinstance(action, Create)}
+        if self._retries.get(turn.job.key, _NEVER)[0] in made:
+            del self._retries[turn.job.key]
         return True
+
+    def _count(self, key: str, what: _Named) -> int:
+        """Take in that the server refuses something for a job; return how often in a row now."""
+        count = self._retries.get(key, _NEVER)[1] + 1
+        self._retries[key] = what, count
+        return count
 
     async def _one(self, turn: _Turn, action: Action, refused: asyncio.Event) -> bool:
         """Do one; say whether what follows on the same object may be done."""
@@ -375,9 +390,8 @@ class Reconciler:
         return own
 
     def _refuse(self, job: Job, document: Json, error: ApiError) -> None:
-        self._retries[job.key] = self._retries.get(job.key, 0) + 1
-        pause = after_refusal(error.code).pause(self._retries[job.key])
-        kind, name = document["kind"], document["metadata"]["name"]
+        kind, name = named = _named(document)
+        pause = after_refusal(error.code).pause(self._count(job.key, named))
         self._metrics.count(kind, "refused")
         log.warning("%s: %s %s refused: %s", job.key, kind, name, error.message)
         refusal = Refusal(kind, name, error.reason, error.message, time.time() + pause)
@@ -528,6 +542,10 @@ class Reconciler:
                 # What is said of other objects may be in the words of the programs that ran there.
                 text = action.about or action.message
                 log.info("%s: %s: %s", job.key, action.reason, text)
+
+
+def _named(document: Json) -> _Named:
+    return document["kind"], document["metadata"]["name"]
 
 
 def _object(action: Action) -> object:
