@@ -16,7 +16,7 @@ from rehearsal import Process
 from world import of_kind
 
 CLASSES = {"high": 1000, "low": -10}
-TENANTS, EACH, SECONDS = 30, 3, 0.4
+TENANTS, EACH, SECONDS = 20, 2, 0.4
 """Others that write all the time, how much each has to write, and how long each write takes."""
 SOON = 5.0
 PREEMPT = policy.parse({"actions": "allocate, preempt"})

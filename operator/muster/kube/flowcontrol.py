@@ -94,7 +94,7 @@ class Haste:
             del self._waiting[turn]
 
 
-_HASTE: ContextVar[Haste | None] = ContextVar("haste", default=None)
+_HASTE: ContextVar[Haste] = ContextVar("haste", default=Haste())  # noqa: B039 -- never hurries
 
 
 class FlowControl:
@@ -125,7 +125,7 @@ class FlowControl:
     async def acquire(self, urgency: PriorityLevel, namespace: str = "") -> PriorityLevel:
         """Wait for a place; every acquire is followed by one release, of what is returned."""
         loop = asyncio.get_running_loop()
-        haste = _HASTE.get() or Haste()
+        haste = _HASTE.get()
         turn = _Turn(loop.create_future(), haste.least(urgency), namespace, loop.time())
         self._put(turn)
         if not turn.granted.done():

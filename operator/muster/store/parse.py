@@ -166,7 +166,7 @@ def child(kind: str, document: Json) -> ObjectView:
         **identity,
         data=(document.get("data") or {}) if kept else {},
         spec=(document.get("spec") or {}) if scaler else {},
-        content=_content(kind, document),
+        content=_content(kind, document) if kept or kind == "Secret" else {},
         api_version=_VERSIONS.get(kind, "v1"),
     )
 

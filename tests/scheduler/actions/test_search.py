@@ -11,11 +11,14 @@ from builders_scheduler import (
     make_pod,
     make_queue,
     make_role,
+    make_snapshot,
     make_template,
     nodes_of,
     run,
 )
+from muster.scheduler import packing, policy
 from muster.scheduler.actions import search
+from muster.scheduler.session import Session
 
 HOST = "kubernetes.io/hostname"
 SIZES = {"a": (5, 3), "b": (3, 5), "c": (4, 4)}
@@ -126,6 +129,21 @@ def test_no_more_is_looked_at_than_may_be(monkeypatch, limit):
     assert not found(make_gang(roles=roles()))
     monkeypatch.setattr(search, limit, 1_000_000)
     assert found(make_gang(roles=roles()))
+
+
+def test_each_namespace_leaves_something_to_the_next():
+    """However many search in vain, each with as many gangs as it likes, before others' turn."""
+    keys = [f"n{space}/{gang}" for space in range(8) for gang in range(4)]
+    snapshot = make_snapshot(gangs=[make_gang(key=key) for key in keys])
+    session, left = Session(snapshot, policy.DEFAULT.openers()), {}
+    for gang in session.gangs:
+        work = max(0, search._work(session, gang))
+        left[gang.spec.namespace] = left.get(gang.spec.namespace, 0) + work
+        for payer in search._payers(gang):
+            session.room.packed[payer] += work
+    assert left["n0"] == search.ALL_WORK
+    assert min(left.values()) > 20 * packing.STAGE
+    assert sum(left.values()) <= search.CYCLE_WORK
 
 
 def test_tasks_that_are_alike_stand_for_each_other():

@@ -23,7 +23,7 @@ from muster.scheduler.state import GangState, PodSetState
 
 WORK, ALL_WORK, CYCLE_WORK = 600_000, 1_500_000, 5_000_000
 """What may be done to pack one gang, those of a namespace in a cycle, and all: a fifth of a
-second, half of one, and less than two."""
+second, half of one, and less than two. Each namespace leaves half of what is left to others."""
 NODES: Final = 12
 """With room on more nodes there are too many ways to try them one by one."""
 STEPS, ALL_STEPS = 500, 2000
@@ -92,8 +92,9 @@ def _is_particular(part: tuple[PodSetState, int]) -> bool:
 
 def _work(session: Session, gang: GangState) -> int:
     """Return how much may be done for the gang."""
-    limits = zip(_payers(gang), (WORK, ALL_WORK, CYCLE_WORK), strict=True)
-    return min(limit - session.room.packed[payer] for payer, limit in limits)
+    own, mine, all_ = (session.room.packed[payer] for payer in _payers(gang))
+    others = all_ - mine
+    return min(WORK - own, min(ALL_WORK, (CYCLE_WORK - others) // 2) - mine)
 
 
 def _payers(gang: GangState) -> tuple[str, str, str]:

@@ -1,0 +1,365 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What costs more than its length, though anybody may write it as long as he likes.
+
+Each list of a job's document, four times as long, takes about four times as long from the
+document to the decision and to the pods; so do four times as many jobs. The time is that of the
+processor, so that it hangs on nothing else on the machine.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import time
+
+import pytest
+from hypothesis import settings
+
+from builders_scheduler import make_node
+from following import Following, Shown
+from muster import gang
+from muster.allocator.members import JobMembers, PodGroupMembers
+from muster.api import edge
+from muster.cluster.assemble import assemble
+from muster.frameworks import FRAMEWORKS
+from muster.scheduler import cycle, policy
+from muster.store.store import Store
+from world import START, World, tfjob
+
+TIMES, AT_MOST = 4, 6.0
+NODES = 8
+LEAST, MOST = 0.01, 8_000
+"""Seconds that tell how it grows, and the longest list that is tried for so many."""
+TRIES = 4
+KEY = "example.com/k"
+
+
+def labels(count):
+    """Return so many labels."""
+    return {f"{KEY}-{i}": f"v{i}" for i in range(count)}
+
+
+def expressions(count, operator="In"):
+    """Return so many requirements on labels."""
+    return [{"key": f"{KEY}-{i}", "operator": operator, "values": ["a"]} for i in range(count)]
+
+
+def term(i, **more):
+    """Return a term about other pods."""
+    selector = {"matchLabels": {f"{KEY}-{i}": f"v{i}"}}
+    return {"topologyKey": "kubernetes.io/hostname", "labelSelector": selector, **more}
+
+
+def spec(**fields):
+    """Return how a pod's spec gets such fields."""
+    return lambda template: template["spec"].update(fields)
+
+
+def affinity(kind, required=None, preferred=None):
+    """Return how it gets an affinity of that kind."""
+    found = {
+        **({f"required{DURING}": required} if required else {}),
+        **({f"preferred{DURING}": preferred} if preferred else {}),
+    }
+    return spec(affinity={kind: found})
+
+
+DURING = "DuringSchedulingIgnoredDuringExecution"
+
+
+def of_container(**fields):
+    """Return how its container gets such fields."""
+    return lambda template: template["spec"]["containers"][0].update(fields)
+
+
+def meta(**fields):
+    """Return how a template gets such metadata."""
+    return lambda template: template["metadata"].update(fields)
+
+
+def both(*changes):
+    """Return all of these changes as one."""
+
+    def change(template):
+        for one in changes:
+            one(template)
+
+    return change
+
+
+def _even(i, **more):
+    return term(i, maxSkew=1, whenUnsatisfiable="DoNotSchedule", **more)
+
+
+LISTS = {
+    "tolerations": lambda n: spec(
+        tolerations=[{"key": f"k{i}", "operator": "Equal", "value": "v"} for i in range(n)]
+    ),
+    "selector": lambda n: spec(nodeSelector=labels(n)),
+    "terms of nodes": lambda n: affinity(
+        "nodeAffinity",
+        {"nodeSelectorTerms": [{"matchExpressions": expressions(1)} for _ in range(n)]},
+    ),
+    "expressions on nodes": lambda n: affinity(
+        "nodeAffinity", {"nodeSelectorTerms": [{"matchExpressions": expressions(n, "NotIn")}]}
+    ),
+    "values of nodes": lambda n: affinity(
+        "nodeAffinity",
+        {
+            "nodeSelectorTerms": [
+                {
+                    "matchExpressions": [
+                        {"key": "zone", "operator": "NotIn", "values": [f"z{i}" for i in range(n)]}
+                    ]
+                }
+            ]
+        },
+    ),
+    "preferred nodes": lambda n: affinity(
+        "nodeAffinity",
+        None,
+        [{"weight": 1, "preference": {"matchExpressions": [e]}} for e in expressions(n)],
+    ),
+    "pods to be near": lambda n: affinity("podAffinity", [term(i) for i in range(n)]),
+    "pods to keep away from": lambda n: affinity("podAntiAffinity", [term(i) for i in range(n)]),
+    "pods to be fond of": lambda n: affinity(
+        "podAffinity", None, [{"weight": 1, "podAffinityTerm": term(i)} for i in range(n)]
+    ),
+    "namespaces of a term": lambda n: affinity(
+        "podAntiAffinity", [term(0, namespaces=[f"n{i}" for i in range(n)])]
+    ),
+    "expressions on pods": lambda n: affinity(
+        "podAntiAffinity", [{**term(0), "labelSelector": {"matchExpressions": expressions(n)}}]
+    ),
+    "label keys": lambda n: both(
+        meta(labels=labels(n)),
+        affinity("podAntiAffinity", [term(0, matchLabelKeys=list(labels(n)))]),
+    ),
+    "terms and labels": lambda n: both(
+        meta(labels=labels(n)), affinity("podAntiAffinity", [term(i) for i in range(n)])
+    ),
+    "spread": lambda n: spec(topologySpreadConstraints=[_even(i) for i in range(n)]),
+    "spread over zones": lambda n: spec(
+        topologySpreadConstraints=[_even(0, topologyKey=f"z{i}") for i in range(n)]
+    ),
+    "claims": lambda n: spec(
+        volumes=[
+            {"name": f"v{i}", "persistentVolumeClaim": {"claimName": f"c{i}"}} for i in range(n)
+        ]
+    ),
+    "scratch": lambda n: spec(
+        volumes=[{"name": f"v{i}", "ephemeral": {"volumeClaimTemplate": CLAIM}} for i in range(n)]
+    ),
+    "folders": lambda n: both(
+        spec(volumes=[{"name": f"v{i}", "emptyDir": {}} for i in range(n)]),
+        of_container(volumeMounts=[{"name": f"v{i}", "mountPath": f"/{i}"} for i in range(n)]),
+    ),
+    "resource claims": lambda n: spec(resourceClaims=[{"name": f"r{i}"} for i in range(n)]),
+    "resources": lambda n: of_container(
+        resources={"requests": {f"{KEY}{i}": 1 for i in range(n)}}
+    ),
+    "first containers": lambda n: spec(
+        initContainers=[{"name": f"i{i}", "image": "i"} for i in range(n)]
+    ),
+    "containers": lambda n: (
+        lambda template: template["spec"]["containers"].extend(
+            {"name": f"i{i}", "image": "i"} for i in range(n)
+        )
+    ),
+    "env": lambda n: of_container(env=[{"name": f"E{i}", "value": "v"} for i in range(n)]),
+    "ports": lambda n: of_container(
+        ports=[{"name": f"p{i}", "containerPort": i + 1} for i in range(n)]
+    ),
+    "host ports": lambda n: of_container(
+        ports=[{"containerPort": i + 1, "hostPort": i + 1} for i in range(n)]
+    ),
+    "gates": lambda n: spec(schedulingGates=[{"name": f"{KEY}-{i}"} for i in range(n)]),
+    "labels": lambda n: meta(labels=labels(n)),
+    "annotations": lambda n: meta(annotations=labels(n)),
+    "sidecars": lambda n: spec(
+        initContainers=[
+            {
+                "name": "sidecar",
+                "image": "i",
+                "restartPolicy": "Always",
+                "resources": {"requests": {f"{KEY}{i}": 1 for i in range(n)}},
+            },
+            *({"name": f"i{i}", "image": "i"} for i in range(n)),
+        ]
+    ),
+    "aliases": lambda n: spec(
+        hostAliases=[{"ip": f"10.0.{i >> 8}.{i & 255}", "hostnames": ["h"]} for i in range(n)]
+    ),
+}
+"""Name -> how a template gets such a list of that length."""
+CLAIM = {"spec": {"resources": {"requests": {"storage": "1Gi"}}}}
+MEETING = ("pods to be near", "pods to keep away from", "spread", "host ports", "claims")
+"""Those by which jobs meet each other: of others there is enough in the night."""
+NIGHT = settings().max_examples > settings.get_profile("default").max_examples
+OF_JOBS = {
+    "labels of the job": lambda n: {"metadata": {"labels": labels(n)}},
+    "annotations of the job": lambda n: {"metadata": {"annotations": labels(n)}},
+    "least resources": lambda n: {
+        "spec": {
+            "runPolicy": {
+                "schedulingPolicy": {"minResources": {f"{KEY}{i}": "1" for i in range(n)}}
+            }
+        }
+    },
+    "unknown roles": lambda n: {"spec": {"tfReplicaSpecs": {f"R{i}": {} for i in range(n)}}},
+    "conditions": lambda n: {
+        "status": {"conditions": [{"type": f"C{i}", "status": "True"} for i in range(n)]}
+    },
+}
+
+
+class Cluster(Shown):
+    """A store with some nodes, and what the allocator makes of what it is shown."""
+
+    def __init__(self):
+        """Begin with nodes and nothing else."""
+        self.store = Store(gang.EMBEDDED, [FRAMEWORKS["TFJob"]])
+        for i in range(NODES):
+            self.put({"kind": "Node", **make_node(name=f"n{i}", cpu=64)})
+
+    def show(self, document):
+        """Show it as the server would."""
+        given = {
+            "namespace": "team",
+            "generation": 1,
+            "creationTimestamp": edge.format_time(START),
+        }
+        metadata = {**document["metadata"], **given, "uid": f"uid-{document['metadata']['name']}"}
+        self.put({**document, "metadata": metadata})
+
+    def decide(self):
+        """Run a cycle."""
+        following = Following(self.store, JobMembers, "", "muster", START)
+        inputs = following.gangs.inputs(following.settings, START)
+        inputs += Following(self.store, PodGroupMembers, "", "muster", START).gangs.inputs(
+            following.settings, START
+        )
+        queues = following.settings.rules.queues(self.store.queues)
+        snapshot = assemble(self.store.columns, inputs, queues, START)
+        return cycle.schedule(snapshot, policy.DEFAULT)
+
+
+def job(name, change, **more):
+    """Return a job whose template is changed."""
+    container = {"name": "tensorflow", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+    template = {"metadata": {}, "spec": {"containers": [container]}}
+    change(template)
+    document = tfjob(name=name, Worker={"replicas": 2, "template": template})
+    for part, fields in more.items():
+        for key, value in fields.items():
+            held = document.setdefault(part, {})
+            held[key] = {**held[key], **value} if isinstance(held.get(key), dict) else value
+    return json.loads(json.dumps(document))
+
+
+def seconds(work):
+    """Return how long it keeps the processor."""
+    gc.collect()
+    gc.disable()
+    try:
+        began = time.process_time()
+        work()
+        return time.process_time() - began
+    finally:
+        gc.enable()
+
+
+def whole(documents):
+    """Return the work from documents to decisions, and to the pods of the first."""
+
+    def work():
+        cluster = Cluster()
+        for document in documents:
+            cluster.show(document)
+        cluster.decide()
+        World(json.loads(json.dumps(documents[0])), backend=gang.EMBEDDED).decide()
+
+    return work
+
+
+def grows(make, count):
+    """Return how much longer it takes with so many times as many, from the length where it shows.
+
+    What else the processor did may make it longer, but not each time.
+    """
+    while (before := seconds(make(count))) < LEAST and count < MOST:
+        count *= 2
+    found = []
+    while len(found) < TRIES and (not found or found[-1] > AT_MOST):
+        found.append(seconds(make(TIMES * count)) / max(before, LEAST / 2))
+        before = min(before, seconds(make(count))) if found[-1] > AT_MOST else before
+    return min(found)
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_a_long_list_of_a_pod(name):
+    """In two jobs, so that those of one meet those of the other."""
+
+    def make(count):
+        return whole([job(f"j{i}", LISTS[name](count)) for i in range(2)])
+
+    assert grows(make, 1000) < AT_MOST
+
+
+def pod(name, change, **more):
+    """Return a pod that somebody has made himself."""
+    container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+    spec = {"containers": [container], "schedulerName": "muster", **more}
+    document = {"kind": "Pod", "metadata": {"name": name}, "spec": spec}
+    change(document)
+    return json.loads(json.dumps({**document, "status": {"phase": "Running" if more else ""}}))
+
+
+@pytest.mark.parametrize("name", LISTS if NIGHT else MEETING)
+def test_a_long_list_of_somebody_elses_pod(name):
+    """Two that wait, and one that runs."""
+
+    def make(count):
+        change = LISTS[name](count)
+        documents = [pod("a", change), pod("b", change), pod("c", change, nodeName="n1")]
+
+        def work():
+            cluster = Cluster()
+            for document in documents:
+                cluster.show(document)
+            assert {decision.gang for decision in cluster.decide()} == {"Pod/team/a", "Pod/team/b"}
+
+        return work
+
+    assert grows(make, 1000) < AT_MOST
+
+
+@pytest.mark.parametrize("name", OF_JOBS)
+def test_a_long_list_of_a_job(name):
+    """Beside the pods of it."""
+
+    def make(count):
+        return whole([job(f"j{i}", lambda _t: None, **OF_JOBS[name](count)) for i in range(2)])
+
+    assert grows(make, 1000) < AT_MOST
+
+
+def own(name, i):
+    """Return how a template gets a short list of that kind, like nobody else's."""
+
+    def change(template):
+        LISTS[name](8)(template)
+        template["metadata"].setdefault("labels", {})[f"{KEY}-own"] = f"{i}"
+        template.update(json.loads(json.dumps(template).replace(KEY, f"{KEY}-{i}")))
+
+    return change
+
+
+@pytest.mark.parametrize("name", LISTS if NIGHT else MEETING)
+def test_many_jobs(name):
+    """Each with a short list of its own."""
+
+    def make(count):
+        return whole([job(f"j{i}", own(name, i)) for i in range(count)])
+
+    assert grows(make, 32) < AT_MOST
