@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from muster.api import quantity
+from muster.api.reasons import QueuePhase
 from muster.cluster.assemble import assemble
-from muster.cluster.gangs import GangInput, QueueInput
+from muster.cluster.gangs import GangInput
 from muster.cluster.nodes import parse_node
 from muster.cluster.pods import parse_use, shape_of
+from muster.cluster.queues import QueueInput
 from muster.cluster.quota import views_of
 from muster.cluster.state import ClusterColumns
 from muster.cluster.tasks import RoleInput
@@ -80,10 +82,15 @@ def make_gang(*, key="team/a", roles=None, min_member=None, **fields):
     return GangInput(key=key, min_member=least, roles=roles, **values)
 
 
-def make_queue(*, name="default", weight=1, **capability):
-    """Return a queue; its capability in quantities."""
-    units = {r: quantity.units(r, str(v)) for r, v in _named(capability).items()}
-    return QueueInput(name, weight, units)
+def make_queue(*, name="default", weight=1, **fields):
+    """Return a queue; fields beside a queue's own are its capability, in quantities."""
+    own = {one: fields.pop(one) for one in list(fields) if one in QueueInput.__slots__}
+    if "state" in own:
+        own["state"] = QueuePhase(own["state"])
+    if "priority_classes" in own:
+        own["priority_classes"] = frozenset(own["priority_classes"])
+    units = {r: quantity.units(r, str(v)) for r, v in _named(fields).items()}
+    return QueueInput(name, weight, units, **own)
 
 
 def make_columns(*, nodes=(), pods=()):

@@ -6,7 +6,7 @@ from __future__ import annotations
 from math import inf
 
 from muster.allocator.shares import AGAIN, Reservations
-from muster.cluster.gangs import QueueInput
+from muster.cluster.queues import QueueInput
 
 
 def queues(seconds=60.0):

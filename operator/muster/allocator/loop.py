@@ -210,6 +210,7 @@ class Loop:
             self._binder.serve(consumer)
         self._pending.show(decisions, settings.pending_pods_budget, now)
         self._look_ahead(decisions, inputs, now)
+        self._wake(_end_of_grace(snapshot, decisions))
         looked = snapshot.moves is not None
         self._wake(self._moves.next(decisions, policy, now, looked=looked))
         self._metrics.holds.set(sum(g.admitted and gangs.missing(g) > 0 for g in inputs))
@@ -418,6 +419,16 @@ class Loop:
         facts = self.gangs.facts_then(gang)
         task = None if facts is None else facts.task(role, index)
         return "" if task is None else task[0]
+
+
+def _end_of_grace(snapshot: Snapshot, decisions: Sequence[Decision]) -> float:
+    """Return when a gang has next run for so long that it may be evicted, if any might wait."""
+    now, queues = snapshot.now, snapshot.queues
+    sparing = {name for name, queue in queues.items() if queue.min_runtime > 0}
+    if not (sparing and any(d.verdict.state is GangPhase.WAITING for d in decisions)):
+        return math.inf
+    ends = (queues[g.queue].spared_until(g, now) for g in snapshot.gangs if g.queue in sparing)
+    return min((end for end in ends if end > now), default=math.inf)
 
 
 def _takes_room(decision: Decision) -> bool:

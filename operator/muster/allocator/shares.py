@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from muster.cluster.gangs import QueueInput
+from muster.cluster.queues import QueueInput
 from muster.scheduler.model import UNLIMITED
 
 AGAIN: Final = 1.0

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import yaml
 from kubernetes.client import models
@@ -198,6 +198,12 @@ class ReservationLimits(Model):
     )
 
 
+ClassNames = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=253)]],
+    Field(max_length=64, json_schema_extra={"x-kubernetes-list-type": "set"}),
+]
+
+
 class QueueSpec(Model):
     """A share of the cluster."""
 
@@ -213,6 +219,20 @@ class QueueSpec(Model):
     )
     reservation_limits: ReservationLimits | None = Field(
         None, description="The most that is kept free for waiting gangs of one namespace."
+    )
+    state: Literal["Open", "Closed", "Draining"] | None = Field(
+        None,
+        description="Closed: nothing new is admitted. Draining: nor is anything of it evicted.",
+    )
+    min_runtime_seconds: Count | None = Field(
+        None, description="How long a gang runs before it may be evicted; default: 0."
+    )
+    priority_class_names: ClassNames | None = Field(
+        None, description="The PriorityClasses of the gangs that it lets in; default: all."
+    )
+    reclaimable: bool | None = Field(
+        None,
+        description="Other queues get back what it holds above its due; default: true.",
     )
 
 
@@ -251,6 +271,7 @@ _GROUP_COLUMNS: Final[tuple[Json, ...]] = (
 )
 _QUEUE_COLUMNS: Final[tuple[Json, ...]] = (
     {"name": "Weight", "type": "integer", "jsonPath": ".spec.weight"},
+    {"name": "State", "type": "string", "jsonPath": ".spec.state", "priority": 1},
     {"name": "Running", "type": "integer", "jsonPath": ".status.running"},
     {"name": "Pending", "type": "integer", "jsonPath": ".status.pending"},
     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},

@@ -7,10 +7,10 @@ Nobody gets room, a volume or leave by it, and who waits for it is told its name
 from __future__ import annotations
 
 from muster.api.model import Json, Unreadable
-from muster.cluster.gangs import QueueInput
 from muster.cluster.nodes import NodeView
 from muster.cluster.pdb import Budget
 from muster.cluster.pods import PodUse
+from muster.cluster.queues import QueueInput
 from muster.cluster.quota import LimitView, QuotaView
 from muster.cluster.runtimeclass import RuntimeView
 from muster.cluster.storage import AttachView, ClaimView, ClassView, VolumeView

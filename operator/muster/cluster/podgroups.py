@@ -18,8 +18,9 @@ from muster.api.model import GroupView, Json, PodView
 from muster.api.owner import Owner, controller
 from muster.api.reasons import Reason
 from muster.cluster import pods
-from muster.cluster.gangs import GangInput, GangRules, amounts, critical
+from muster.cluster.gangs import GangInput, GangRules, critical
 from muster.cluster.pods import PodShape, shape_of
+from muster.cluster.queues import amounts
 from muster.cluster.tasks import TaskSet
 from muster.gang import standing
 from muster.scheduler.model import UNLIMITED, Refusal
@@ -61,6 +62,7 @@ class Terms:
     minimum: int
     queue: str
     priority: int
+    priority_class: str = ""
     min_resources: Mapping[str, int] | None = None
     refusal: Refusal | None = None
     duration: float = UNLIMITED
@@ -138,14 +140,15 @@ def terms(
             least,
             rules.default_queue,
             priority,
+            _class_of(pods),
             refusal=refusal,
             drains_from=first + rules.reservation_after,
         )
     spec = group.spec
-    named = edge.text(spec.get("priorityClassName"))
-    if named in rules.priorities and rules.group_priority:
+    named, carried = edge.text(spec.get("priorityClassName")), _class_of(pods)
+    if rules.group_priority and rules.priorities.get(named, UNLIMITED) <= priority:
         # Whoever may write a group would use any class; which pods may, the API server judges.
-        priority = min(priority, rules.priorities[named])
+        priority, carried = rules.priorities[named], named
     hold = edge.integer(spec.get("memberHoldSeconds"))
     least = edge.within(spec.get("minMember", spec.get("minAvailable")), 1, MOST_MEMBERS)
     return Terms(
@@ -154,6 +157,7 @@ def terms(
         minimum=least,
         queue=edge.text(spec.get("queue")) or rules.default_queue,
         priority=priority,
+        priority_class=carried,
         min_resources=amounts(spec.get("minResources")),
         refusal=_refusal(group),
         duration=edge.integer(spec.get("estimatedSeconds")) or UNLIMITED,
@@ -162,6 +166,11 @@ def terms(
         hold=None if hold is None else min(float(hold), rules.max_member_hold),
         on_hold_expired=edge.text(spec.get("onHoldExpired")),
     )
+
+
+def _class_of(members: Sequence[tuple[PodView, Ask]]) -> str:
+    """Return the class of the pods of the highest priority."""
+    return max((ask.priority, pod.priority_class) for pod, ask in members)[1]
 
 
 def _refusal(group: GroupView) -> Refusal | None:
@@ -221,6 +230,7 @@ def asks(key: str, members: Sequence[Member], terms: Terms) -> GangInput:
         min_member=terms.minimum,
         roles=(),
         priority=terms.priority,
+        priority_class=terms.priority_class,
         min_resources=terms.min_resources,
         refusal=terms.refusal,
         duration=terms.duration,

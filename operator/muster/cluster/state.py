@@ -12,11 +12,12 @@ from typing import Final
 import numpy as np
 
 from muster.api.reasons import Reason
-from muster.cluster.gangs import GangInput, QueueInput
+from muster.cluster.gangs import GangInput
 from muster.cluster.hostports import HostPorts
 from muster.cluster.nodes import NodeColumns, NodeView, ShapeRow, Vocabulary
 from muster.cluster.podaffinity import PodAffinity, Profile
 from muster.cluster.pods import PodKey, PodShape, PodUse, Requests
+from muster.cluster.queues import QueueInput
 from muster.cluster.quota import QuotaBook
 from muster.cluster.selectors import Identity, chosen
 from muster.cluster.storage import Consumer, Reach
@@ -595,6 +596,10 @@ class ClusterColumns:
             barred,
             self._limits(source.reservable) if source.reservable else None,
             source.spent,
+            source.state,
+            source.min_runtime,
+            source.priority_classes,
+            source.reclaimable,
         )
 
     def _limits(self, amounts: Mapping[str, int]) -> FloatArray:

@@ -18,7 +18,7 @@ from muster.api.reasons import GangPhase
 from muster.cluster import recording
 from muster.cluster.gangs import GangInput, GangRules
 from muster.cluster.recording import Recording, UnreadableError
-from muster.commands import failure, render
+from muster.commands import failure, queues, render
 from muster.commands.simulate import OfferError, with_offers
 from muster.commands.snapshot import observe
 from muster.kube import client
@@ -204,9 +204,11 @@ def of_gang(
     gang = next(gang for gang in recording.gangs if gang.key == key)
     decision = next((d for d in decisions if d.gang == key), None)
     if decision is None:
-        return "\n".join([f"{key}: placed, {_size(gang)}", *_nodes(_held(gang))]) + "\n"
-    start = _start(decision.verdict, (foretold or {}).get(key))
-    return "\n".join(_lines(recording, gang, decision, start)) + "\n"
+        lines = iter([f"{key}: placed, {_size(gang)}", *_nodes(_held(gang))])
+    else:
+        start = _start(decision.verdict, (foretold or {}).get(key))
+        lines = _lines(recording, gang, decision, start)
+    return "\n".join([*lines, *queues.of_gang(recording.snapshot(), key)]) + "\n"
 
 
 def fits(decision: Decision | None) -> bool:

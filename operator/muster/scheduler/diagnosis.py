@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from muster.api.reasons import Reason
+from muster.api.reasons import QueuePhase, Reason
 from muster.scheduler.affinity import TOO_MANY
 from muster.scheduler.capacity import ALL, slots
 from muster.scheduler.model import (
@@ -19,6 +19,7 @@ from muster.scheduler.model import (
     FloatArray,
     IntArray,
     Link,
+    Queue,
     Refusal,
 )
 from muster.scheduler.session import Session
@@ -234,11 +235,35 @@ def unfit(session: Session, gang: GangState) -> Refusal | None:
             )
     if gang.queue is None:
         return Refusal(Reason.QUEUE_NOT_FOUND, f'queue "{spec.queue}" does not exist')
-    barred = gang.queue.spec.barred
-    if barred and spec.namespace in barred:
-        sentence = f'queue "{spec.queue}" lets no job of namespace "{spec.namespace}" in'
+    kept_out = _kept_out(gang, gang.queue.spec) or gang.queue.spec.refusal
+    return kept_out or _oversized(session, gang) or session.rules.valid(gang)
+
+
+def _kept_out(gang: GangState, queue: Queue) -> Refusal | None:
+    """Return why the queue does not let the gang in."""
+    spec = gang.spec
+    if queue.barred and spec.namespace in queue.barred:
+        sentence = f'queue "{queue.name}" lets no job of namespace "{spec.namespace}" in'
         return Refusal(Reason.QUEUE_NOT_ALLOWED, f"{sentence}, by its namespaceSelector")
-    return gang.queue.spec.refusal or _oversized(session, gang) or session.rules.valid(gang)
+    if queue.priority_classes and spec.priority_class not in queue.priority_classes:
+        classes = " or ".join(sorted(queue.priority_classes))
+        own = (
+            f'this one is of "{spec.priority_class}"'
+            if spec.priority_class
+            else "this one has none"
+        )
+        sentence = f'queue "{queue.name}" lets in gangs of priority class {classes}, and {own}'
+        return Refusal(Reason.QUEUE_NOT_ALLOWED, sentence)
+    # Of one that is whole those tasks are left out already that it never had.
+    heals = spec.admitted if gang.need else spec.ready >= spec.min_member
+    return None if queue.open or heals else closed(queue)
+
+
+def closed(queue: Queue) -> Refusal:
+    """Return why a queue that is not open admits nothing."""
+    drains = queue.state is QueuePhase.DRAINING
+    state = "drains" if drains else "is closed"
+    return Refusal(Reason.QUEUE_NOT_OPEN, f'queue "{queue.name}" {state}: it lets nothing new in')
 
 
 def _oversized(session: Session, gang: GangState) -> Refusal | None:
@@ -261,11 +286,11 @@ def idle_demand(session: Session, gang: GangState) -> FloatArray:
     """Return (R,) what the gang asks for, but would not get however much were free.
 
     That of a gang that is kept from its minimum is all it asks for; else that of tasks for which
-    there is no node.
+    there is no node, or that its queue does not let in.
     """
     kept_out = gang.need > 0 and stuck(session, gang)
     idle = (t.amount(t.coming) for t in gang.tasks if kept_out or not _empty(session, t).large)
-    return sum(idle, np.zeros(len(gang.allocated)))
+    return sum(idle, gang.shut_out())
 
 
 def stuck(session: Session, gang: GangState) -> bool:

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from muster.api.reasons import Reason
+from muster.api.reasons import QueuePhase, Reason
 
 ENDLESS: Final = int(np.iinfo(np.int64).max // 4)
 """More volumes than anybody has."""
@@ -284,6 +284,7 @@ class Gang:
     missing: int
     """Tasks that wait, return or are gated."""
     priority: int = 0
+    priority_class: str = ""
     admitted: bool = False
     """It was whole before, so its missing members come first."""
     hold_until: float | None = None
@@ -372,6 +373,31 @@ class Queue:
     """(R,): the most that is kept free for waiting gangs of one namespace; None: no limit."""
     spent: frozenset[str] = frozenset()
     """The namespaces for which room was kept for as long as it may be."""
+    state: QueuePhase = QueuePhase.OPEN
+    min_runtime: float = 0.0
+    """Seconds that its gangs run before they may be evicted."""
+    priority_classes: frozenset[str] = frozenset()
+    """The classes of the gangs that it lets in; none: all."""
+    reclaimable: bool = True
+    """Other queues may have back what it holds above its due."""
+
+    @property
+    def open(self) -> bool:
+        """Whether it admits new gangs, and lets those that run grow."""
+        return self.state is QueuePhase.OPEN
+
+    @property
+    def sparing(self) -> bool:
+        """Whether it keeps gangs from being evicted, for a time at least."""
+        return self.state is QueuePhase.DRAINING or self.min_runtime > 0
+
+    def spares(self, gang: Gang, now: float) -> bool:
+        """Say whether nothing of a gang of it may be evicted at that time."""
+        return self.state is QueuePhase.DRAINING or now < self.spared_until(gang, now)
+
+    def spared_until(self, gang: Gang, now: float) -> float:
+        """Return when the gang has run for so long that it may be evicted."""
+        return (now if gang.started is None else gang.started) + self.min_runtime
 
 
 @dataclass(frozen=True, slots=True)

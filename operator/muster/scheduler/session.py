@@ -166,13 +166,18 @@ class Session:
             pod_set for pod_set in self._pod_sets(gang) if pod_set.waiting or pod_set.returning
         ]
         shapes, ends = self.snapshot.shapes, gang.ends(self.snapshot.now)
-        return GangState(
+        queue = self.queues.get(gang.queue)
+        state = GangState(
             spec=gang,
-            queue=self.queues.get(gang.queue),
+            queue=queue,
             tasks=[PodSetState(pod_set, shapes[pod_set.shape], ends) for pod_set in pod_sets],
             ready=gang.ready,
             allocated=gang.allocated.astype(np.float64),
         )
+        if queue is not None and not queue.spec.open and not state.need:
+            for tasks in state.tasks:
+                state.shut += tasks.shut()
+        return state
 
     def order(self, gang: GangState) -> JobOrder:
         """Return the key by which gangs of one queue are compared."""

@@ -45,6 +45,12 @@ class PodSetState:
         """Whether the tasks ask for nothing but their slots."""
         return not self.shape.request[PODS + 1 :].any()
 
+    def shut(self) -> int:
+        """Leave out the tasks that had no node before; return how many these are."""
+        before = self.pod_set.waiting
+        self.waiting = [index for index in before if index in self.pod_set.previous]
+        return len(before) - len(self.waiting)
+
     def fresh(self, first: int, count: int) -> int:
         """Return for how many of `count` tasks from `first` on a pod must be created."""
         absent = self.pod_set.absent
@@ -87,6 +93,8 @@ class GangState:
     """(tasks, node of each) of those that get it when others have gone."""
     evicts: bool = False
     """Others are evicted for it, in this cycle or an earlier one."""
+    shut: int = 0
+    """Tasks above its minimum that it never had, and that its queue does not admit any more."""
     lost: int = 0
     """Tasks that were taken from it in this cycle."""
     moves: tuple[Move, ...] = ()
@@ -143,6 +151,11 @@ class GangState:
         """Return (R,) what the gang would take to be just whole."""
         zero = np.zeros(len(self.allocated))
         return sum((tasks.amount(count) for tasks, count in self.demand()), zero)
+
+    def shut_out(self) -> FloatArray:
+        """Return (R,) what those tasks would take that are left out since the queue is closed."""
+        zero = np.zeros(len(self.allocated))
+        return sum((t.amount(len(t.pod_set.waiting) - len(t.waiting)) for t in self.tasks), zero)
 
     def nominations(self, names: Sequence[str]) -> tuple[Placement, ...]:
         """Return the nodes that are kept for it, if others are evicted for that."""

@@ -130,13 +130,31 @@ def _is_fair(session: Session, gang: GangState, chosen: BoolArray) -> bool:
 
 
 def others(session: Session, gang: GangState) -> BoolArray:
-    """Return (U,) what is there of other gangs, those whose members are being replaced aside."""
+    """Return (U,) what is there of other gangs.
+
+    Those aside whose members are being replaced, and those that their queue spares.
+    """
     victims = session.victims
     marks: BoolArray = ~victims.evicted & ~victims.own(gang.spec)
+    spared = session.remember("spared", lambda: _spared(session))
+    if spared is not None:
+        marks &= ~spared[victims.gang]
     for other in session.gangs:
         if other.protected and other.need:
             marks &= ~victims.own(other.spec)
     return marks
+
+
+def _spared(session: Session) -> BoolArray | None:
+    """Return (G,) of which gangs nothing may be evicted now; None: that is so of none."""
+    queues, now = session.snapshot.queues, session.snapshot.now
+    sparing = {name: queue for name, queue in queues.items() if queue.sparing}
+    if not sparing:
+        return None
+    spared = (
+        g.queue in sparing and sparing[g.queue].spares(g, now) for g in session.victims.gangs
+    )
+    return np.fromiter(spared, np.bool_, len(session.victims.gangs))
 
 
 def usefulness(session: Session, gang: GangState) -> FloatArray:

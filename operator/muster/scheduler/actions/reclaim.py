@@ -42,6 +42,8 @@ def _foreign(session: Session, gang: GangState) -> BoolArray:
     """Return (U,) what is there of other queues: between queues dues count, not priorities."""
     victims, spec = session.victims, gang.spec
     marks = others(session, gang)
-    if spec.queue in victims.queues:
-        marks &= victims.queue != victims.queues.index(spec.queue)
+    queues = session.snapshot.queues
+    for i, name in enumerate(victims.queues):
+        if name == spec.queue or (name in queues and not queues[name].reclaimable):
+            marks &= victims.queue != i
     return marks

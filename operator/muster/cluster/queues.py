@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Queue documents in, the allocator's view of them out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from muster.api import edge, quantity
+from muster.api.model import Json
+from muster.api.reasons import QueuePhase
+from muster.cluster import selectors
+from muster.cluster.selectors import Selector
+from muster.scheduler.model import UNLIMITED
+
+
+@dataclass(frozen=True, slots=True)
+class QueueInput:
+    """One queue; resources without a capability are unlimited."""
+
+    name: str
+    weight: int = 1
+    capability: Mapping[str, int] = field(default_factory=dict)
+    unreadable: str = ""
+    """Why it cannot be read, so that it lets nobody in."""
+    namespaces: Selector = None
+    """Whose gangs it lets in, by the labels of their namespaces; None: everybody's."""
+    reservable: Mapping[str, int] = field(default_factory=dict)
+    """What may be kept free for a waiting gang of one namespace."""
+    reservation_seconds: float = UNLIMITED
+    """For how long that may be, in a row."""
+    spent: frozenset[str] = frozenset()
+    """The namespaces for which it was so long."""
+    state: QueuePhase = QueuePhase.OPEN
+    min_runtime: float = 0.0
+    """Seconds that a gang runs before it may be evicted."""
+    priority_classes: frozenset[str] = frozenset()
+    """The classes of the gangs that it lets in; none: all."""
+    reclaimable: bool = True
+    """Other queues get back what it holds above its due."""
+
+
+MOST_WEIGHT: Final = 2**31 - 1
+MOST_SECONDS: Final = 2**31 - 1
+
+
+def parse_queue(document: Json) -> QueueInput:
+    """Return a Queue object as the allocator needs it.
+
+    ValueError for a bad quantity, and for a state or classes that nobody understands.
+    """
+    spec = document.get("spec") or {}
+    limits = spec.get("reservationLimits") or {}
+    seconds = edge.integer(limits.get("maxSeconds"))
+    return QueueInput(
+        document["metadata"]["name"],
+        edge.within(spec.get("weight"), 1, MOST_WEIGHT),
+        amounts(spec.get("capability")) or {},
+        namespaces=selectors.selector(spec.get("namespaceSelector")),
+        reservable=amounts(limits.get("resources")) or {},
+        reservation_seconds=UNLIMITED if seconds is None else float(max(seconds, 1)),
+        state=_state(spec.get("state")),
+        min_runtime=float(edge.within(spec.get("minRuntimeSeconds"), 0, MOST_SECONDS)),
+        priority_classes=_classes(spec.get("priorityClassNames")),
+        reclaimable=spec.get("reclaimable") is not False,
+    )
+
+
+def _state(value: object) -> QueuePhase:
+    if value is None:
+        return QueuePhase.OPEN
+    known = {phase.value: phase for phase in QueuePhase}
+    if not isinstance(value, str) or value not in known:
+        raise ValueError(f"state is none of {', '.join(known)}")
+    return known[value]
+
+
+def _classes(value: object) -> frozenset[str]:
+    if value is None:
+        return frozenset()
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise ValueError("priorityClassNames is no list of names")
+    return frozenset(value)
+
+
+def amounts(resources: Mapping[str, str] | None) -> Mapping[str, int] | None:
+    """Return quantities by resource in the units of `api.quantity`. Raises ValueError."""
+    if resources is None:
+        return None
+    return {
+        resource: quantity.units(resource, text)
+        for resource, text in edge.mapping(resources).items()
+        if isinstance(text, str | int | float)
+    }
