@@ -9,7 +9,7 @@ from muster.cluster.assemble import assemble
 from muster.cluster.gangs import GangInput
 from muster.cluster.nodes import parse_node
 from muster.cluster.pods import parse_use, shape_of
-from muster.cluster.queues import QueueInput
+from muster.cluster.queues import QueueInput, QueueShape
 from muster.cluster.quota import views_of
 from muster.cluster.state import ClusterColumns
 from muster.cluster.tasks import RoleInput
@@ -85,12 +85,20 @@ def make_gang(*, key="team/a", roles=None, min_member=None, **fields):
 def make_queue(*, name="default", weight=1, **fields):
     """Return a queue; fields beside a queue's own are its capability, in quantities."""
     own = {one: fields.pop(one) for one in list(fields) if one in QueueInput.__slots__}
+    shape = {one: fields.pop(one) for one in list(fields) if one in QueueShape.__slots__}
+    if shape:
+        own["shape"] = QueueShape(
+            shape.pop("parent", ""), **{one: _units(amounts) for one, amounts in shape.items()}
+        )
     if "state" in own:
         own["state"] = QueuePhase(own["state"])
     if "priority_classes" in own:
         own["priority_classes"] = frozenset(own["priority_classes"])
-    units = {r: quantity.units(r, str(v)) for r, v in _named(fields).items()}
-    return QueueInput(name, weight, units, **own)
+    return QueueInput(name, weight, _units(fields), **own)
+
+
+def _units(amounts):
+    return {r: quantity.units(r, str(v)) for r, v in _named(amounts).items()}
 
 
 def make_columns(*, nodes=(), pods=()):

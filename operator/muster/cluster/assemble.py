@@ -40,4 +40,5 @@ def assemble(
         nominations=frozen.nominations,
         quotas=state.quotas.dimensions(gang.pending for gang in gangs if gang.pending),
         moves=moves,
+        divisions=frozen.divisions,
     )

@@ -7,6 +7,7 @@ Nobody gets room, a volume or leave by it, and who waits for it is told its name
 from __future__ import annotations
 
 from muster.api.model import Json, Unreadable
+from muster.cluster import queues
 from muster.cluster.nodes import NodeView
 from muster.cluster.pdb import Budget
 from muster.cluster.pods import PodUse
@@ -88,7 +89,8 @@ def attach(document: Json, _why: Unreadable) -> AttachView:
 
 def queue(document: Json, why: Unreadable) -> QueueInput:
     """Return a queue that lets nobody in."""
-    return QueueInput(document["metadata"]["name"], unreadable=why.reason)
+    kept = queues.kept(document)
+    return QueueInput(document["metadata"]["name"], unreadable=why.reason, shape=kept, kept=kept)
 
 
 def quota(document: Json, why: Unreadable) -> QuotaView:

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from muster.api import edge, quantity
 from muster.api.model import Json
@@ -13,6 +13,25 @@ from muster.api.reasons import QueuePhase
 from muster.cluster import selectors
 from muster.cluster.selectors import Selector
 from muster.scheduler.model import UNLIMITED
+
+
+@dataclass(frozen=True, slots=True)
+class QueueShape:
+    """Where a queue stands in the tree, and what it has there; amounts by resource."""
+
+    parent: str = ""
+    guarantee: Mapping[str, int] = field(default_factory=dict)
+    deserved: Mapping[str, int] = field(default_factory=dict)
+    borrowing: Mapping[str, int] = field(default_factory=dict)
+    lending: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def amounts(self) -> Sequence[Mapping[str, int]]:
+        """All that it names resources for."""
+        return self.guarantee, self.deserved, self.borrowing, self.lending
+
+
+FLAT: Final = QueueShape()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +58,10 @@ class QueueInput:
     """The classes of the gangs that it lets in; none: all."""
     reclaimable: bool = True
     """Other queues get back what it holds above its due."""
+    shape: QueueShape = FLAT
+    """As its object asks."""
+    kept: QueueShape = FLAT
+    """The last one that could be had, as its status has it."""
 
 
 MOST_WEIGHT: Final = 2**31 - 1
@@ -64,7 +87,38 @@ def parse_queue(document: Json) -> QueueInput:
         min_runtime=float(edge.within(spec.get("minRuntimeSeconds"), 0, MOST_SECONDS)),
         priority_classes=_classes(spec.get("priorityClassNames")),
         reclaimable=spec.get("reclaimable") is not False,
+        shape=_shape(spec),
+        kept=kept(document),
     )
+
+
+def shape_document(shape: QueueShape) -> Json:
+    """Return a shape as the status of its queue keeps it."""
+    document: Json = {"parent": shape.parent} if shape.parent else {}
+    for key, named in zip(_AMOUNTS, shape.amounts, strict=True):
+        if named:
+            document[key] = {name: quantity.format(name, amount) for name, amount in named.items()}
+    return document
+
+
+_AMOUNTS: Final = ("guarantee", "deserved", "borrowingLimit", "lendingLimit")
+"""Keys in a document, in the order of a shape's fields."""
+
+
+def _shape(document: Mapping[str, Any]) -> QueueShape:
+    parent = document.get("parent")
+    if parent is not None and not isinstance(parent, str):
+        raise ValueError("parent is no name")
+    return QueueShape(parent or "", *(amounts(document.get(key)) or {} for key in _AMOUNTS))
+
+
+def kept(document: Json) -> QueueShape:
+    """Return the last shape of a queue that could be had, as its status keeps it."""
+    # Who edits a status by hand loses what was kept in it, nothing else.
+    try:
+        return _shape(edge.mapping(edge.mapping(document.get("status")).get("shape")))
+    except ValueError:
+        return FLAT
 
 
 def _state(value: object) -> QueuePhase:

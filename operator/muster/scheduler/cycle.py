@@ -125,8 +125,8 @@ def _verdict(session: Session, gang: GangState, positions: Mapping[str, int]) ->
 
 
 def _refusal(gang: GangState) -> Refusal:
-    if gang.shut and gang.queue is not None and not gang.left:
-        return diagnosis.closed(gang.queue.spec)
+    if gang.shut and not gang.left and gang.queue and gang.queue.shut_by:
+        return diagnosis.closed(gang.queue.shut_by)
     if not gang.need and not gang.left:
         return _GATED if any(pod_set.gated for pod_set in gang.spec.pod_sets) else _WHOLE
     if gang.refusal is not None:

@@ -17,13 +17,14 @@ from muster.scheduler.model import (
     PODS,
     BoolArray,
     FloatArray,
+    Gang,
     IntArray,
     Link,
     Queue,
     Refusal,
 )
 from muster.scheduler.session import Session
-from muster.scheduler.state import GangState, PodSetState
+from muster.scheduler.state import GangState, PodSetState, QueueState
 
 PORTS_TAKEN: Final = "node(s) didn't have free ports for the requested pod ports"
 OVER: Final = "node(s) held more than they have"
@@ -235,28 +236,33 @@ def unfit(session: Session, gang: GangState) -> Refusal | None:
             )
     if gang.queue is None:
         return Refusal(Reason.QUEUE_NOT_FOUND, f'queue "{spec.queue}" does not exist')
-    kept_out = _kept_out(gang, gang.queue.spec) or gang.queue.spec.refusal
+    kept_out = _kept_out(gang, gang.queue)
     return kept_out or _oversized(session, gang) or session.rules.valid(gang)
 
 
-def _kept_out(gang: GangState, queue: Queue) -> Refusal | None:
-    """Return why the queue does not let the gang in."""
-    spec = gang.spec
-    if queue.barred and spec.namespace in queue.barred:
-        sentence = f'queue "{queue.name}" lets no job of namespace "{spec.namespace}" in'
-        return Refusal(Reason.QUEUE_NOT_ALLOWED, f"{sentence}, by its namespaceSelector")
-    if queue.priority_classes and spec.priority_class not in queue.priority_classes:
-        classes = " or ".join(sorted(queue.priority_classes))
-        own = (
-            f'this one is of "{spec.priority_class}"'
-            if spec.priority_class
-            else "this one has none"
-        )
-        sentence = f'queue "{queue.name}" lets in gangs of priority class {classes}, and {own}'
-        return Refusal(Reason.QUEUE_NOT_ALLOWED, sentence)
+def _kept_out(gang: GangState, queue: QueueState) -> Refusal | None:
+    """Return why its queue, or one above that, does not let the gang in."""
+    for part in queue.lineage:
+        refusal = part.spec.refusal or _turned_away(gang.spec, part.spec)
+        if refusal is not None:
+            return refusal
+    spec, shut_by = gang.spec, queue.shut_by
     # Of one that is whole those tasks are left out already that it never had.
     heals = spec.admitted if gang.need else spec.ready >= spec.min_member
-    return None if queue.open or heals else closed(queue)
+    return None if heals or shut_by is None else closed(shut_by)
+
+
+def _turned_away(gang: Gang, queue: Queue) -> Refusal | None:
+    """Return why the queue is not for the gang."""
+    if queue.barred and gang.namespace in queue.barred:
+        sentence = f'queue "{queue.name}" lets no job of namespace "{gang.namespace}" in'
+        return Refusal(Reason.QUEUE_NOT_ALLOWED, f"{sentence}, by its namespaceSelector")
+    if queue.priority_classes and gang.priority_class not in queue.priority_classes:
+        classes = " or ".join(sorted(queue.priority_classes))
+        own = f'is of "{gang.priority_class}"' if gang.priority_class else "has none"
+        sentence = f'queue "{queue.name}" lets in gangs of priority class {classes}'
+        return Refusal(Reason.QUEUE_NOT_ALLOWED, f"{sentence}, and this one {own}")
+    return None
 
 
 def closed(queue: Queue) -> Refusal:

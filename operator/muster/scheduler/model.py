@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -354,6 +354,20 @@ class Tenancy:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Stake:
+    """What a queue has of its parent beside its weight. Each (R,), UNLIMITED where not set."""
+
+    guarantee: FloatArray
+    """What it gets before all others; 0 where not set."""
+    deserved: FloatArray
+    """What is its own; where not set, the weight decides."""
+    borrowing: FloatArray
+    """How much more than its own it may hold."""
+    lending: FloatArray
+    """How much of its own others may hold."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Queue:
     """A queue, and what its gangs hold and want."""
 
@@ -380,6 +394,10 @@ class Queue:
     """The classes of the gangs that it lets in; none: all."""
     reclaimable: bool = True
     """Other queues may have back what it holds above its due."""
+    parent: str = ""
+    """The division of which it is a part; none: of the cluster."""
+    stake: Stake | None = None
+    """None: nothing but its weight counts."""
 
     @property
     def open(self) -> bool:
@@ -390,14 +408,6 @@ class Queue:
     def sparing(self) -> bool:
         """Whether it keeps gangs from being evicted, for a time at least."""
         return self.state is QueuePhase.DRAINING or self.min_runtime > 0
-
-    def spares(self, gang: Gang, now: float) -> bool:
-        """Say whether nothing of a gang of it may be evicted at that time."""
-        return self.state is QueuePhase.DRAINING or now < self.spared_until(gang, now)
-
-    def spared_until(self, gang: Gang, now: float) -> float:
-        """Return when the gang has run for so long that it may be evicted."""
-        return (now if gang.started is None else gang.started) + self.min_runtime
 
 
 @dataclass(frozen=True, slots=True)
@@ -447,12 +457,37 @@ class Snapshot:
     """Of every pod set with tasks that wait or return, and of those that may be moved."""
     gangs: tuple[Gang, ...]
     queues: Mapping[str, Queue]
+    """Those in which gangs wait, by name."""
     tenancy: Tenancy | None = None
     """What the gangs hold; None: nobody needs to know, as none of them waits."""
     quotas: Mapping[str, Quota] = field(default_factory=dict)
     nominations: tuple[Nomination, ...] = ()
     moves: tuple[PastMove, ...] | None = None
     """The moves of the last hour; None: nobody asks for moves in this cycle."""
+    divisions: Mapping[str, Queue] = field(default_factory=dict)
+    """Queues that are divided among others, by name. What they hold and want is their parts'; the
+    gangs of such a queue itself wait in a part of the same name."""
+
+    def lineage(self, queue: str) -> Iterator[Queue]:
+        """Yield the queue of that name, if there is one, and the divisions above it."""
+        found = self.queues.get(queue)
+        while found is not None:
+            yield found
+            found = self.divisions.get(found.parent)
+
+    @property
+    def sparing(self) -> bool:
+        """Whether any queue keeps gangs from being evicted."""
+        return any(q.sparing for part in (self.queues, self.divisions) for q in part.values())
+
+    def spared_until(self, gang: Gang) -> float:
+        """Return until when nothing of the gang may be evicted, by what its queue says."""
+        started, until = self.now if gang.started is None else gang.started, self.now
+        for queue in self.lineage(gang.queue):
+            if queue.state is QueuePhase.DRAINING:
+                return UNLIMITED
+            until = max(until, started + queue.min_runtime)
+        return until
 
     def overcommitted(self) -> dict[str, frozenset[str]]:
         """Return, by resource, the names of the nodes whose pods ask for more than there is."""

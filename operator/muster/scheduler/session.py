@@ -102,10 +102,7 @@ class Session:
         )
         """(R,): what the usable nodes have."""
         self.total[PODS] = 0
-        self.queues: Final = {
-            name: QueueState(queue, queue.allocated.copy())
-            for name, queue in snapshot.queues.items()
-        }
+        self.queues: Final = _queues(snapshot)
         self.started: Final[list[GangState]] = []
         """Gangs that were given nodes, in that order."""
         self.memory: Final[dict[Hashable, Any]] = {}
@@ -174,7 +171,7 @@ class Session:
             ready=gang.ready,
             allocated=gang.allocated.astype(np.float64),
         )
-        if queue is not None and not queue.spec.open and not state.need:
+        if queue is not None and queue.shut_by is not None and not state.need:
             for tasks in state.tasks:
                 state.shut += tasks.shut()
         return state
@@ -385,7 +382,7 @@ class Session:
         amount = count * shape.request
         gang.allocated += amount
         if gang.queue is not None:
-            gang.queue.allocated += amount
+            gang.queue.take(amount)
         self.join(step, sign)
 
     def join(self, step: _Step, sign: int) -> None:
@@ -410,7 +407,7 @@ class Session:
             gang.lost += sign * count
             gang.allocated -= sign * amount
             if gang.queue is not None:
-                gang.queue.allocated -= sign * amount
+                gang.queue.take(-sign * amount)
 
     def _named(self, step: _Eviction) -> Iterator[Eviction]:
         victims = self._held
@@ -488,6 +485,21 @@ class Session:
             if len(gang.pod_sets) > 1
             else gang.pod_sets
         )
+
+
+def _queues(snapshot: Snapshot) -> dict[str, QueueState]:
+    """Return the queues with what they hold, below divisions with what that sums to."""
+    above = {
+        name: QueueState(division, division.allocated.copy())
+        for name, division in snapshot.divisions.items()
+    }
+    queues = {}
+    for name, queue in snapshot.queues.items():
+        divisions = [above[part.parent] for part in snapshot.lineage(name) if part.parent in above]
+        queues[name] = QueueState(queue, queue.allocated.copy(), tuple(divisions))
+        for division in divisions:
+            division.allocated += queue.allocated
+    return queues
 
 
 def _fullest(shape: Shape) -> Scorer:

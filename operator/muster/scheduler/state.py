@@ -68,6 +68,24 @@ class QueueState:
     spec: Queue
     allocated: FloatArray
     """(R,): promised room included."""
+    above: Sequence[QueueState] = ()
+    """The divisions of which it is a part, the nearest first."""
+
+    @property
+    def lineage(self) -> Sequence[QueueState]:
+        """Itself, and what is above it."""
+        return (self, *self.above)
+
+    @property
+    def shut_by(self) -> Queue | None:
+        """Which of its lineage admits nothing new, the nearest; None: none."""
+        return next((each.spec for each in self.lineage if not each.spec.open), None)
+
+    def take(self, amount: FloatArray) -> None:
+        """Count (R,) so much more as held; what is negative comes back."""
+        self.allocated += amount
+        for division in self.above:
+            division.allocated += amount
 
 
 @dataclass(slots=True, eq=False)

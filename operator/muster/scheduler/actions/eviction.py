@@ -14,7 +14,7 @@ import numpy as np
 
 from muster.api.reasons import Reason
 from muster.scheduler import diagnosis
-from muster.scheduler.actions.allocate import attempt, by_queue, entry
+from muster.scheduler.actions.allocate import attempt, best, by_queue, entry
 from muster.scheduler.model import (
     FREED,
     PODS,
@@ -54,8 +54,7 @@ def starving(session: Session, *, fair: bool = False, extras: bool = False) -> I
     heap = [entry(session, session.queues[name]) for name in waiting]
     heapq.heapify(heap)
     while heap:
-        _, name = heapq.heappop(heap)
-        queue = session.queues[name]
+        queue = session.queues[name := best(session, heap)]
         if fair and session.rules.overused(queue):
             continue
         yield heapq.heappop(waiting[name])[1]
@@ -64,14 +63,15 @@ def starving(session: Session, *, fair: bool = False, extras: bool = False) -> I
             heapq.heappush(heap, entry(session, queue))
 
 
-def claim(session: Session, gang: GangState, among: Among, hook: str) -> bool:
+def claim(session: Session, gang: GangState, among: Among, hook: str, reach: int = 0) -> bool:
     """Evict of these units what has to go for the gang, if anything; say whether it gets in.
 
     `hook`: `preemptable` or `reclaimable`. Gangs that are alike are looked at once, as long as
-    nothing has changed.
+    nothing has changed. `reach`: of how many queues the units are, where that is not the same for
+    all of a queue.
     """
     session.respect(gang.spec.priority)
-    rank = (hook, gang.spec.queue, gang.spec.priority)
+    rank = (hook, gang.spec.queue, gang.spec.priority, reach)
     demand = tuple((tasks.pod_set.shape, count) for tasks, count in gang.demand())
     key = (rank, demand, session.room.state)
     # `rank` alone: there is nobody to look at, and evictions only make them fewer.
@@ -118,9 +118,11 @@ def _choice(session: Session, gang: GangState, open_: BoolArray, hook: str) -> B
 def _is_fair(session: Session, gang: GangState, chosen: BoolArray) -> bool:
     """Say whether the queue stays within its due, or grows while no other waits for its own."""
     victims, queue = session.victims, gang.queue
-    own = [i for i, other in enumerate(victims.gangs) if other.queue == gang.spec.queue]
-    freed = victims.amount[chosen & np.isin(victims.gang, own)].sum(axis=0)
-    if session.rules.within(gang, gang.lacking() - freed):
+    freed = {
+        victims.queues[int(i)]: victims.amount[chosen & (victims.queue == i)].sum(axis=0)
+        for i in np.unique(victims.queue[chosen])
+    }
+    if session.rules.within(gang, gang.lacking(), freed):
         return True
     waiting = {
         other.spec.queue for other in session.gangs if other.need and other.queue is not queue
@@ -147,14 +149,11 @@ def others(session: Session, gang: GangState) -> BoolArray:
 
 def _spared(session: Session) -> BoolArray | None:
     """Return (G,) of which gangs nothing may be evicted now; None: that is so of none."""
-    queues, now = session.snapshot.queues, session.snapshot.now
-    sparing = {name: queue for name, queue in queues.items() if queue.sparing}
-    if not sparing:
+    snapshot, gangs = session.snapshot, session.victims.gangs
+    if not snapshot.sparing:
         return None
-    spared = (
-        g.queue in sparing and sparing[g.queue].spares(g, now) for g in session.victims.gangs
-    )
-    return np.fromiter(spared, np.bool_, len(session.victims.gangs))
+    spared = (snapshot.spared_until(gang) > snapshot.now for gang in gangs)
+    return np.fromiter(spared, np.bool_, len(gangs))
 
 
 def usefulness(session: Session, gang: GangState) -> FloatArray:

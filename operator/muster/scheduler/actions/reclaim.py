@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import numpy as np
+
 from muster.scheduler.actions.eviction import claim, others, starving
 from muster.scheduler.model import BoolArray
 from muster.scheduler.session import Session
@@ -15,35 +19,36 @@ def reclaim(session: Session) -> None:
     A queue that only takes what is its own, from one that keeps its own, cannot lose it again.
     """
     rules = session.rules
-    if not (rules.asks("within") and rules.asks("reclaimable")):
+    if not (rules.asks("reach") and rules.asks("reclaimable")):
         return
     session.singly = True
     for gang in starving(session, fair=True):
-        if rules.within(gang, gang.lacking()):
-            claim(session, gang, _foreign, "reclaimable")
+        _take_back(session, gang)
     for gang in starving(session, fair=True, extras=True):
         _more(session, gang)
+
+
+def _take_back(session: Session, gang: GangState) -> bool:
+    """Evict what the gang lacks, near to its queue if there is enough; say if there is."""
+    for queues in session.rules.reach(gang, gang.lacking()):
+        if claim(session, gang, partial(_of, queues), "reclaimable", int(queues.sum())):
+            return True
+    return False
 
 
 def _more(session: Session, gang: GangState) -> None:
     """Evict for as many tasks beyond the gang's minimum as its queue is due and can get."""
     surplus, count = gang.ready - gang.spec.min_member, gang.left
     gang.more = surplus + count
-    while count and not session.rules.within(gang, gang.lacking()):
-        count -= 1
-        gang.more = surplus + count
-    while count and not claim(session, gang, _foreign, "reclaimable"):
-        count //= 2
+    while count and not _take_back(session, gang):
+        # Where it is not due so many, the next fewer; else it may be that there is not so much.
+        due = any(True for _ in session.rules.reach(gang, gang.lacking()))
+        count = count // 2 if due else count - 1
         gang.more = surplus + count
     gang.more = 0
 
 
-def _foreign(session: Session, gang: GangState) -> BoolArray:
-    """Return (U,) what is there of other queues: between queues dues count, not priorities."""
-    victims, spec = session.victims, gang.spec
-    marks = others(session, gang)
-    queues = session.snapshot.queues
-    for i, name in enumerate(victims.queues):
-        if name == spec.queue or (name in queues and not queues[name].reclaimable):
-            marks &= victims.queue != i
+def _of(queues: BoolArray, session: Session, gang: GangState) -> BoolArray:
+    """Return (U,) what is there of these queues: between queues dues count, not priorities."""
+    marks: BoolArray = others(session, gang) & queues[session.victims.queue.astype(np.int64)]
     return marks
