@@ -212,6 +212,12 @@ SCHEDULER: Final = (
                 "queue.allocated[columns].tolist()",
             )
         ],
+        [
+            (
+                "left = queue.allocated[columns] - self.due(queue)[columns] * (1 - EXACT)",
+                "left = queue.allocated[columns]",
+            )
+        ],
     ),
     _fault(
         "who passes by delays the gang that has a reservation",

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from builders_scheduler import make_gang, make_node, make_queue, make_role
 from evicting import World, worlds
-from muster.scheduler import policy
-from muster.scheduler.plugins import proportion
+from muster.scheduler import division, policy
 
 DEFAULT_TIERS = policy.parse({"actions": "reclaim, allocate, backfill, preempt"})
 ORDERS = [

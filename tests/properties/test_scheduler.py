@@ -24,8 +24,7 @@ from muster.cluster.assemble import assemble
 from muster.cluster.nodes import parse_node
 from muster.cluster.pods import parse_use
 from muster.cluster.state import ClusterColumns
-from muster.scheduler import cycle, policy
-from muster.scheduler.plugins import proportion
+from muster.scheduler import cycle, division, policy
 from muster.scheduler.session import Session
 
 GPU = "nvidia.com/gpu"

@@ -170,7 +170,7 @@ def _level(
     if least.sum() >= total:
         first, more = float(sure.sum()), least - sure
         if first >= total:
-            return sure * (total / first)
+            return sure * (total / first if total else 0.0)
         scaled: FloatArray = sure + more * ((total - first) / more.sum())
         return scaled
     lifted = np.zeros(len(caps), np.bool_)
