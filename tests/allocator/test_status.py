@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from muster.allocator import status
+from muster.cluster.queues import FLAT, QueueInput, QueueShape
+from muster.cluster.queuetree import Settled
 from muster.scheduler.plugins.proportion import Share
 
 
@@ -17,3 +21,30 @@ def test_a_share_as_people_write_it():
         "running": 0,
         "unknown": 0,
     }
+
+
+NESTED = QueueShape("research", guarantee={"cpu": 1500}, lending={"memory": 2**30})
+
+
+@pytest.mark.parametrize(
+    ("asked", "settled", "said"),
+    [
+        (FLAT, None, {"problem": None, "shape": None}),
+        (
+            NESTED,
+            Settled(NESTED),
+            {
+                "problem": None,
+                "shape": {
+                    "parent": "research",
+                    "guarantee": {"cpu": "1500m"},
+                    "lendingLimit": {"memory": "1Gi"},
+                },
+            },
+        ),
+        (NESTED, Settled(FLAT, "why"), {"problem": "why"}),
+    ],
+)
+def test_the_place_of_a_queue(asked, settled, said):
+    """A shape that could be had is kept; where another is asked for, that one stays there."""
+    assert status.standing(QueueInput("q", shape=asked), settled) == said

@@ -47,7 +47,7 @@ def test_a_gang_that_waits():
         ),
         (
             {"state": "Draining"},
-            ["  queue default: Draining", "  not evicted as the queue drains"],
+            ["  queue default: Draining", "  not evicted as its queue drains"],
         ),
         (
             {"min_runtime": 600.0},
@@ -66,6 +66,24 @@ def test_the_terms_of_its_queue(terms, said):
         "TFJob/team/first: placed, 2 pods on nodes",
         "  n1: first-worker-0, first-worker-1",
         *said,
+    ]
+
+
+def test_the_place_of_its_queue():
+    """What it and all above it hold and are due, with their limits, and what could not be had."""
+    queues = [
+        make_queue(name="research", parent="nowhere", lending={"cpu": 2}),
+        make_queue(name="vision", parent="research", guarantee={"cpu": 3}),
+        make_queue(),
+    ]
+    held = replace(HELD, queue="vision")
+    amiss = (
+        "part of the cluster, holds 6 cpu, is due 6 cpu, "
+        'not as its spec says: its parent "nowhere" does not exist'
+    )
+    assert told(held, key="TFJob/team/first", pods=PODS, queues=queues)[2:] == [
+        "  queue vision: part of research, holds 6 cpu, is due 6 cpu, guarantee 3 cpu",
+        f"  queue research: {amiss}",
     ]
 
 

@@ -17,7 +17,9 @@ from muster.api import edge, names, quantity
 from muster.api.model import Json
 from muster.api.reasons import GangPhase
 from muster.api.status import Verdict
-from muster.cluster import podgroups
+from muster.cluster import podgroups, queuetree
+from muster.cluster.queues import QueueInput, shape_document
+from muster.cluster.queuetree import Settled
 from muster.gang import podgroup
 from muster.kube.client import NOT_WRITTEN, Exactly, Kube
 from muster.kube.events import EventRecorder, reference
@@ -67,13 +69,20 @@ class QueueStatus:
         if self._latest is not None:
             self.shares = found = await asyncio.to_thread(shares, *self._latest)
             # An implied queue has no object to write on.
-            there = found.keys() & self._store.queues.keys()
-            await asyncio.gather(*(self._write(name, found[name]) for name in there))
+            known = dict(self._store.queues)
+            tree = queuetree.settle(known.values())
+            wanted = {
+                name: status(found[name]) | standing(known[name], tree.get(name))
+                for name in found.keys() & known.keys()
+            }
+            await asyncio.gather(*(self._write(name, each) for name, each in wanted.items()))
 
-    async def _write(self, name: str, share: Share) -> None:
+    async def _write(self, name: str, wanted: Json) -> None:
         uid, seen = self._store.queue_status.get(name, ("", {}))
-        wanted = status(share)
-        patch = edge.difference({key: seen[key] for key in wanted if key in seen}, wanted)
+        # What is not there need not be taken away.
+        there = {key: seen[key] for key in wanted if key in seen}
+        after = {key: each for key, each in wanted.items() if each is not None or key in there}
+        patch = edge.difference(there, after)
         if not (uid and patch):
             return
         path, urgency = QUEUES.path("", name), PriorityLevel.STATUS
@@ -97,6 +106,14 @@ def status(share: Share) -> Json:
         "running": share.running,
         "unknown": share.unknown,
     }
+
+
+def standing(queue: QueueInput, settled: Settled | None) -> Json:
+    """Return what its status says of the place of a queue in the tree; null: nothing."""
+    if settled is not None and settled.problem:
+        # Its last shape stays there, for whoever comes after this process.
+        return {"problem": settled.problem}
+    return {"problem": None, "shape": shape_document(queue.shape) or None}
 
 
 def _texts(amounts: Mapping[str, int]) -> Json:

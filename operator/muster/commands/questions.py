@@ -208,7 +208,7 @@ def of_gang(
     else:
         start = _start(decision.verdict, (foretold or {}).get(key))
         lines = _lines(recording, gang, decision, start)
-    return "\n".join([*lines, *queues.of_gang(recording.snapshot(), key)]) + "\n"
+    return "\n".join([*lines, *queues.of_gang(recording, key)]) + "\n"
 
 
 def fits(decision: Decision | None) -> bool:

@@ -94,7 +94,7 @@ class Store:
         self.classes: dict[str, PriorityClass] = {}
         self.priorities: dict[str, int] = {}
         self.queues: dict[str, QueueInput] = {}
-        self.queue_status: dict[str, tuple[str, Json]] = {}
+        self.queue_status: dict[str, tuple[str, Mapping[str, Any]]] = {}
         """uid and status as it was last seen, by queue."""
         self.quotas = self.columns.quotas
         self.dry_runs = DryRuns()
@@ -258,7 +258,7 @@ class Store:
 
     def _parse_queue(self, document: Json) -> QueueInput:
         metadata = document["metadata"]
-        self.queue_status[metadata["name"]] = metadata["uid"], document.get("status") or {}
+        self.queue_status[metadata["name"]] = metadata["uid"], edge.mapping(document.get("status"))
         return queues.parse_queue(document)
 
     # What a change changes.
