@@ -57,6 +57,7 @@ def test_a_gang_that_waits():
             ],
         ),
         ({"min_runtime": 60.0}, ["  queue default: no eviction in the first 60 s"]),
+        ({"usage": 5400.0}, ["  queue default: has used 1.5 h of the cluster of late"]),
     ],
 )
 def test_the_terms_of_its_queue(terms, said):

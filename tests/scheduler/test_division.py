@@ -12,7 +12,9 @@ from muster.scheduler.model import UNLIMITED, Queue, Stake
 TOTAL = np.array([0.0, 9.0, 27.0])
 
 
-def queue(weight, cpu, memory, capability=(UNLIMITED, UNLIMITED), *, parent="", **stake):
+def queue(
+    weight, cpu, memory, capability=(UNLIMITED, UNLIMITED), *, parent="", usage=0.0, **stake
+):
     """Return a queue that asks for so much; its stake in CPUs."""
     return Queue(
         name=f"{weight}-{cpu}-{memory}",
@@ -21,6 +23,7 @@ def queue(weight, cpu, memory, capability=(UNLIMITED, UNLIMITED), *, parent="", 
         allocated=np.zeros(3),
         request=np.array([0.0, cpu, memory]),
         parent=parent,
+        usage=usage,
         stake=_stake(**stake) if stake else None,
     )
 
@@ -119,3 +122,18 @@ def test_what_is_promised_below_holds_above():
     assert cpus(*promised, divisions={"a": queue(1, 0, 0)}) == [5, 4, 5]
     kept = queue(1, 0, 0, parent="a", lending=1), queue(1, 9, 0)
     assert cpus(*kept, divisions={"a": queue(2, 0, 0)}) == [5, 4, 5]
+
+
+def test_what_was_used_makes_the_weight_less():
+    """Half of it for the part that the weight stands for, a quarter for twice of that."""
+    assert cpus(queue(1, 9, 0, usage=7.0), queue(1, 9, 1, usage=7.0)) == [4.5, 4.5]
+    assert cpus(queue(1, 9, 0, usage=7.0), queue(1, 9, 1)) == [1.8, 7.2]
+    assert cpus(queue(2, 9, 0, usage=8.0), queue(1, 9, 1, usage=4.0)) == [6, 3]
+    much, little = cpus(queue(1, 9, 0, usage=7.0), queue(99, 9, 1))
+    assert little > much > 0
+
+
+def test_what_parts_used_counts_for_the_whole():
+    """And among themselves."""
+    parts = queue(1, 9, 0, parent="a", usage=7.0), queue(1, 9, 1, parent="a"), queue(3, 9, 0)
+    assert cpus(*parts, divisions={"a": queue(3, 0, 0)}) == [0.36, 1.44, 7.2, 1.8]

@@ -29,6 +29,7 @@ from muster.allocator.pending import PendingPods
 from muster.allocator.shares import Reservations
 from muster.allocator.status import GroupStatus, QueueStatus
 from muster.allocator.tracker import FRESH_FOR, NOT_NOW, GangMemory
+from muster.allocator.usage import Usage
 from muster.api.backoff import Backoff
 from muster.api.model import Job, PodView
 from muster.api.reasons import GangPhase
@@ -108,6 +109,7 @@ class Loop:
         self._pending = PendingPods(self.gangs, self._wake)
         self._moves = Moves()
         self._reservations = Reservations()
+        self._usage = Usage()
         store.arrived = self.arrived
         store.foreign.enqueue = self._group_status.enqueue
         self._metrics.shares = lambda: self.queue_status.shares
@@ -203,7 +205,8 @@ class Loop:
         held_back = {gang.key for gang in found if gang.refusal is NOT_NOW}
         decisions = self._standing([d for d in decisions if d.gang not in held_back], now)
         self._waiting = len(decisions)
-        self.queue_status.cycle(snapshot, decisions)
+        self._wake(self._usage.holds(snapshot))
+        self.queue_status.cycle(snapshot, decisions, self._usage.documents(now))
         self._carry_out(decisions, now, seen)
         # Behind the pods: only one that has come to its node says where its volume is to be.
         for consumer in columns.consumers():
@@ -263,6 +266,7 @@ class Loop:
         """
         rules, columns = self._settings().gangs.rules, self._store.columns
         queues = self._reservations.limited(rules.queues(self._store.queues), now)
+        queues = self._usage.counted(queues, now, policy.half_life)
 
         async def attempt(
             gangs: Sequence[GangInput],

@@ -47,11 +47,15 @@ class QueueStatus:
         self.shares: Mapping[str, Share] = {}
         """Of the queues, a moment ago."""
         self._latest: tuple[Snapshot, tuple[Decision, ...]] | None = None
+        self._usage: dict[str, Json] = {}
         self._news = asyncio.Event()
 
-    def cycle(self, snapshot: Snapshot, decisions: tuple[Decision, ...]) -> None:
-        """Take note of a cycle."""
+    def cycle(
+        self, snapshot: Snapshot, decisions: tuple[Decision, ...], usage: Mapping[str, Json]
+    ) -> None:
+        """Take note of a cycle, and of what is to be written of what queues used."""
         self._latest = snapshot, decisions
+        self._usage |= usage
         self._news.set()
 
     async def run(self) -> None:
@@ -72,7 +76,9 @@ class QueueStatus:
             known = dict(self._store.queues)
             tree = queuetree.settle(known.values())
             wanted = {
-                name: status(found[name]) | standing(known[name], tree.get(name))
+                name: status(found[name])
+                | standing(known[name], tree.get(name))
+                | ({"usage": self._usage[name]} if name in self._usage else {})
                 for name in found.keys() & known.keys()
             }
             await asyncio.gather(*(self._write(name, each) for name, each in wanted.items()))

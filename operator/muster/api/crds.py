@@ -23,7 +23,7 @@ from kubernetes.client import models
 from pydantic import BaseModel, Field
 
 from muster.api import jobs, names, quantity, status
-from muster.api.jobs import Amount, Count, Kind, LabelSelector, Model, Quantity, Rule
+from muster.api.jobs import Amount, Count, Kind, LabelSelector, LongCount, Model, Quantity, Rule
 from muster.api.model import Json
 
 QUANTITY: Final[Json] = {"pattern": quantity.PATTERN, "x-kubernetes-int-or-string": True}
@@ -259,6 +259,15 @@ class QueueSpec(QueueShape):
     )
 
 
+class QueueUsage(Model):
+    """What a queue has used over time, as the plugin fairshare counts it."""
+
+    seconds: LongCount | None = Field(
+        None, description="Of the whole cluster; half of them are forgotten in each half-life."
+    )
+    at: datetime | None = Field(None, description="When that was so.")
+
+
 class QueueStatus(Model):
     """What the queue holds and is due, and its groups, counted by phase; all with its parts."""
 
@@ -273,6 +282,7 @@ class QueueStatus(Model):
         None, description="What it is due of the cluster, by weight, up to what it asks for."
     )
 
+    usage: QueueUsage | None = None
     unknown: Count | None = None
     pending: Count | None = None
     running: Count | None = None

@@ -62,6 +62,12 @@ class QueueInput:
     """As its object asks."""
     kept: QueueShape = FLAT
     """The last one that could be had, as its status has it."""
+    usage: float = 0.0
+    """As `model.Queue`."""
+    used: tuple[float, float] = field(
+        default=(0.0, 0.0), compare=False, metadata={"recorded": False}
+    )
+    """What it had used by its status, and when."""
 
 
 MOST_WEIGHT: Final = 2**31 - 1
@@ -89,7 +95,14 @@ def parse_queue(document: Json) -> QueueInput:
         reclaimable=spec.get("reclaimable") is not False,
         shape=_shape(spec),
         kept=kept(document),
+        used=_used(document),
     )
+
+
+def _used(document: Json) -> tuple[float, float]:
+    usage = edge.mapping(edge.mapping(document.get("status")).get("usage"))
+    seconds, at = edge.integer(usage.get("seconds")), edge.parse_time(usage.get("at"))
+    return (float(max(seconds or 0, 0)), at) if at is not None else (0.0, 0.0)
 
 
 def shape_document(shape: QueueShape) -> Json:

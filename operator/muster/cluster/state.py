@@ -594,8 +594,13 @@ class ClusterColumns:
         for queue in queues:
             if queue.name in divided:
                 whole = made[queue.name]
-                divisions[queue.name] = replace(whole, allocated=zero, request=zero)
-                own = QueueInput(queue.name, reservable=queue.reservable, spent=queue.spent)
+                divisions[queue.name] = replace(whole, allocated=zero, request=zero, usage=0.0)
+                own = QueueInput(
+                    queue.name,
+                    reservable=queue.reservable,
+                    spent=queue.spent,
+                    usage=queue.usage,
+                )
                 made[queue.name] = self._queue(own, QueueShape(queue.name), ())
         return made, divisions
 
@@ -628,6 +633,7 @@ class ClusterColumns:
             source.reclaimable,
             shape.parent,
             self._stake(shape),
+            source.usage,
         )
 
     def _stake(self, shape: QueueShape) -> Stake | None:

@@ -16,6 +16,9 @@ import numpy as np
 
 from muster.scheduler.model import UNLIMITED, FloatArray, IntArray, Queue
 
+MOST_EXCESS: Final = 10.0
+"""Whoever has used more times his part than that counts no less for it."""
+
 
 class Tree:
     """The queues in which gangs wait, and above them the divisions of which they are parts."""
@@ -34,7 +37,23 @@ class Tree:
         rows = {name: i for i, name in enumerate(divisions)}
         self._groups = _groups([rows.get(queue.parent, -1) for queue in every])
         self._weights = np.array([queue.weight for queue in every], np.float64)
+        if any(queue.usage for queue in every):
+            self._weights *= self._merits()
         self._staked = any(queue.stake is not None for queue in every)
+
+    def _merits(self) -> FloatArray:
+        """Return (M,) by how much each weight counts less for what was used: half for its part."""
+        used = np.array([queue.usage for queue in self.queues], np.float64)
+        merits = np.ones(len(used))
+        for parent, children in reversed(self._groups):
+            total = float(used[children].sum())
+            if parent >= 0:
+                used[parent] = total
+            if total > 0:
+                parts = self._weights[children] / self._weights[children].sum()
+                excess = np.minimum(used[children] / total / parts, MOST_EXCESS)
+                merits[children] = 0.5**excess
+        return merits
 
     @cached_property
     def _capability(self) -> FloatArray:

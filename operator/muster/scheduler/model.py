@@ -398,6 +398,9 @@ class Queue:
     """The division of which it is a part; none: of the cluster."""
     stake: Stake | None = None
     """None: nothing but its weight counts."""
+    usage: float = 0.0
+    """What its own gangs have used over time, 0 where that does not count: seconds of the cluster,
+    half of which are forgotten by and by."""
 
     @property
     def open(self) -> bool:

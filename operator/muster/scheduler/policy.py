@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from muster.scheduler.actions import ACTIONS, Action
 from muster.scheduler.hooks import Hooks, Plugin
-from muster.scheduler.plugins import PLUGINS
+from muster.scheduler.plugins import PLUGINS, fairshare
 from muster.scheduler.session import Around, Opener, Session, unwatched
 
 SWITCHES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -54,6 +54,7 @@ class Option:
 
 
 QUOTA: Final = Option("quota")
+FAIRSHARE: Final = "fairshare"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,13 @@ class Policy:
         unnamed = () if QUOTA.name in named else ((QUOTA,),)
         tiers = (*self.tiers, *unnamed)
         return [[partial(_open, option, around) for option in tier] for tier in tiers]
+
+    @property
+    def half_life(self) -> float | None:
+        """In how many seconds half of what queues used is forgotten; None: it does not count."""
+        options = (option for tier in self.tiers for option in tier)
+        found = (fairshare.half_life(o.arguments) for o in options if o.name == FAIRSHARE)
+        return next(found, None)
 
     @property
     def moves(self) -> bool:
