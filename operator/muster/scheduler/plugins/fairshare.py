@@ -22,9 +22,7 @@ _DEFAULT: Final = 7 * _UNITS["d"]
 
 def _time(text: str) -> float:
     if not re.fullmatch(r"[1-9][0-9]{0,5}[mhd]", text):
-        raise ValueError(
-            f'"{text}" is no half-life; write minutes, hours or days like 90m, 12h, 7d'
-        )
+        raise ValueError(f'"{text}" is no half-life; write one like 90m, 12h or 7d')
     return int(text[:-1]) * _UNITS[text[-1]]
 
 
