@@ -438,6 +438,22 @@ class TestRefusal:
         world.settle().reap()
         assert not world.settle().names()
 
+    def test_a_half_gang_that_ran_is_undone_again(self):
+        """Its pod may have run before it was taken away; then nobody says anything of the gang."""
+        world = self.half(until=START + 10)
+        world.start("mnist-worker-0")
+        world.settle().reap()
+        assert {"Running T", "Restarting T"} & set(world.conditions)
+        assert not world.settle().names()
+        world.extra |= {"verdict": None, "placements": {}}
+        world.now = START + 10
+        world.settle()
+        world.extra |= {"verdict": PLACED, "placements": NODES}
+        creates = (a for a in world.decide() if isinstance(a, Create))
+        world.apply(next(a for a in creates if a.doc["kind"] == "Pod"))
+        world.extra["refusal"] = refusal(until=START + 30)
+        assert not world.settle().names()
+
     def test_a_failure_is_counted_before_its_gang_is_undone(self):
         """An operator that crashes in between forgets no restart."""
         again = {"replicas": 2, "restartPolicy": "ExitCode"}
@@ -515,8 +531,9 @@ def test_an_obstacle_that_is_gone_is_not_told_of_any_longer():
     assert world.settle().status["gang"]["reason"] == "ExceedsResourceQuota"
     world.now = START + 5
     world.settle()
-    assert "gang" not in world.status
-    assert world.status["state"] == "Created"
+    assert world.status["gang"]["state"] == "Waiting"
+    assert not {"reason", "message", "summary"} & set(world.status["gang"])
+    assert world.status["state"] == "Queued"
 
 
 def test_a_running_job_whose_new_template_is_invalid_goes_on_counting():

@@ -229,7 +229,20 @@ class Api:
                     return result
             if time.monotonic() >= deadline:
                 took = time.monotonic() - began
-                raise AssertionError(f"{what or kind}: not within {took:.0f} s\n{_short(state)}")
+                told = "\n".join(filter(None, (_short(state), *self._told())))
+                raise AssertionError(f"{what or kind}: not within {took:.0f} s\n{told}")
+
+    def _told(self) -> Iterator[str]:
+        """Yield what the jobs of the namespace say of themselves."""
+        for kind in JOBS:
+            try:
+                jobs = self.list(kind)
+            except Refused:
+                continue  # a cluster without that kind
+            for found in jobs:
+                last = ((found.get("status") or {}).get("conditions") or [{}])[-1]
+                said = last.get("type"), last.get("message")
+                yield f"  {kind}/{found['metadata']['name']}: {said}"
 
     def _events(self, kind: str, version: str, deadline: float) -> Iterator[Json]:
         left = max(1, int(deadline - time.monotonic()) + 1)

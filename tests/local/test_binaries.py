@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.local import binaries, handle, real
+from muster.local import binaries, downloads, handle, real
 
 Fill = Callable[..., Path]
 
@@ -27,12 +27,12 @@ def fill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fill:
     monkeypatch.delenv(binaries.ASSETS, raising=False)
 
     def no_download(*_: object, **__: object) -> Path:
-        raise binaries.DownloadError("no network")
+        raise downloads.DownloadError("no network")
 
     def no_build(_: str) -> Path:
         raise binaries.BuildError("Go is missing")
 
-    monkeypatch.setattr(binaries, "fetch", no_download)
+    monkeypatch.setattr(downloads, "fetch", no_download)
     monkeypatch.setattr(binaries, "build", no_build)
 
     def make(name: str, *programs: str, version: str = "1.37.1") -> Path:
@@ -75,7 +75,7 @@ def test_path_comes_before_the_cache(fill: Fill, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("kind", ["built", "downloaded"])
 def test_the_cache_comes_before_getting_anything(fill: Fill, kind: str) -> None:
     """Getting anything would fail here."""
-    where = {"built": binaries.build_folder(), "downloaded": binaries.folder("1.37.1")}[kind]
+    where = {"built": binaries.build_folder(), "downloaded": downloads.folder("1.37.1")}[kind]
     fill(f"cache/muster/controlplane/v1.37.1/{where.name}")
     assert binaries.find()["kwok"] == [str(where / "kwok")]
 
@@ -103,7 +103,7 @@ def test_another_version_on_path_is_passed_over(
 ) -> None:
     """If a version is asked for."""
     monkeypatch.setenv("PATH", str(fill("path", version="1.30.0")))
-    where = fill("cache/muster/controlplane/v1.35.1/" + binaries.folder("1.35.1").name)
+    where = fill("cache/muster/controlplane/v1.35.1/" + downloads.folder("1.35.1").name)
     assert binaries.find("1.35.1")["etcd"] == [str(where / "etcd")]
     assert binaries.find("1.30.0")["etcd"] != [str(where / "etcd")]
 
@@ -120,7 +120,7 @@ def test_what_an_envtest_folder_lacks_is_downloaded_for_its_version(
         asked.append((sorted(names), version, exact))
         return fill("fetched", *names)
 
-    monkeypatch.setattr(binaries, "fetch", fetch)
+    monkeypatch.setattr(downloads, "fetch", fetch)
     found = binaries.find()
     assert asked == [(["kube-controller-manager", "kube-scheduler"], "1.33.1", True)]
     assert found["kube-apiserver"] == [str(assets / "kube-apiserver")]
@@ -139,7 +139,7 @@ def test_an_envtest_folder_that_cannot_be_completed_is_left_with_a_word(
 
 def test_what_can_be_downloaded_is_not_built(fill: Fill, monkeypatch: pytest.MonkeyPatch) -> None:
     """A build takes minutes."""
-    monkeypatch.setattr(binaries, "fetch", lambda names, *_, **__: fill("fetched", *names))
+    monkeypatch.setattr(downloads, "fetch", lambda names, *_, **__: fill("fetched", *names))
     assert binaries.find()["etcd"][0].endswith("fetched/etcd")
 
 
@@ -182,7 +182,7 @@ def test_only_what_is_needed_is_gotten(fill: Fill, monkeypatch: pytest.MonkeyPat
         asked.append(names)
         return fill("downloaded", "kwok")
 
-    monkeypatch.setattr(binaries, "fetch", fetch)
+    monkeypatch.setattr(downloads, "fetch", fetch)
     assert list(binaries.find(None, (handle.KWOK,))) == ["kwok"]
     assert binaries.find(None, ()) == {}
     assert asked == [["kwok"]]

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from muster.scheduler.model import HostPort, IntArray
+from muster.scheduler.model import HostPort, IntArray, addresses
 
 Key = TypeVar("Key", bound=Hashable)
 Item = TypeVar("Item", bound=Hashable)
@@ -25,8 +25,8 @@ def count(table: dict[Key, Counter[Item]], key: Key, item: Item, sign: int) -> N
         del table[key]
 
 
-Held = dict[str, Counter[HostPort]]
-"""Node -> port -> how many pods hold it."""
+Held = dict[tuple[str, int], dict[str, Counter[HostPort]]]
+"""Protocol and port -> node -> port -> how many pods hold it."""
 
 
 class HostPorts:
@@ -43,12 +43,18 @@ class HostPorts:
         """
         for table in (self._held, self._ending) if ending else (self._held,):
             for port in ports:
-                count(table, node, port, sign)
+                held = table.setdefault(port.number, {})
+                count(held, node, port, sign)
+                if not held:
+                    del table[port.number]
 
     def meet(self, node: str, wanted: Iterable[HostPort]) -> bool:
         """Say whether a pod on the node holds one of the ports."""
-        held = self._held.get(node, ())
-        return any(one.meets(port) for one in wanted for port in held)
+        return any(
+            port.meets(there)
+            for number, there in addresses(wanted).items()
+            for port in self._held.get(number, {}).get(node, ())
+        )
 
     def taken(
         self, wanted: frozenset[HostPort], index: Mapping[str, int]
@@ -64,8 +70,9 @@ def _sum(table: Held, wanted: frozenset[HostPort], index: Mapping[str, int]) -> 
     if not wanted or not table:
         return None
     counts = np.zeros(len(index), np.int64)
-    for node, held in table.items():
-        if node in index:
-            met = (count for port, count in held.items() if any(map(port.meets, wanted)))
-            counts[index[node]] = sum(met)
+    for number, there in addresses(wanted).items():
+        for node, held in table.get(number, {}).items():
+            if node in index:
+                met = (count for port, count in held.items() if port.meets(there))
+                counts[index[node]] += sum(met)
     return counts

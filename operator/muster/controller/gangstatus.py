@@ -162,9 +162,14 @@ def _ready(counted: Mapping[str, ReplicaStatus]) -> int:
 
 
 def _last_verdict(scope: Scope) -> Verdict | None:
-    """Return the last verdict, unless it was about an obstacle that is gone by now."""
+    """Return the last verdict; of one about an obstacle that is gone, where the gang stood then.
+
+    Without any it would be taken for one that was let run before there were gangs.
+    """
     last = scope.job.status.gang
-    return None if last is not None and last.reason in _OBSTACLES else last
+    if last is None or last.reason not in _OBSTACLES:
+        return last
+    return replace(last, reason=Reason.NONE, message="", summary="")
 
 
 def _scheduler(scope: Scope) -> str:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -84,11 +84,25 @@ class HostPort:
     """An IP address, or `*`, which meets every other."""
     port: int
 
-    def meets(self, other: HostPort) -> bool:
-        """Say whether the two cannot be on one node."""
-        if self.port != other.port or self.protocol != other.protocol:
-            return False
-        return self.address == other.address or "*" in (self.address, other.address)
+    @property
+    def number(self) -> tuple[str, int]:
+        """Its protocol and port: others meet it on these alone."""
+        return self.protocol, self.port
+
+    def meets(self, addresses: Collection[str]) -> bool:
+        """Say whether it cannot be on one node with ports of its number at these addresses."""
+        return self.address in addresses or "*" in addresses or self.address == "*"
+
+
+def addresses(ports: Iterable[HostPort]) -> dict[tuple[str, int], set[str]]:
+    """Return the addresses of ports by their number.
+
+    Anybody may ask for thousands: who meets them is looked up, not tried one by one.
+    """
+    found: dict[tuple[str, int], set[str]] = {}
+    for port in ports:
+        found.setdefault(port.number, set()).add(port.address)
+    return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)

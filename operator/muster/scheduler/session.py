@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -26,6 +26,7 @@ from muster.scheduler.model import (
     PodSet,
     Shape,
     Snapshot,
+    addresses,
 )
 from muster.scheduler.state import GangState, PodSetState, QueueState
 from muster.scheduler.victims import Victims
@@ -125,6 +126,7 @@ class Session:
         self._steps: list[_Step | _Eviction] = []
         self._fits: dict[tuple[int, bool, bool, bool], Fit] = {}
         self._barred: dict[int, Barred] = {}
+        self._met: dict[frozenset[HostPort], Mapping[int, int]] = {}
         self.rules: Final = Rules([[opener(self) for opener in tier] for tier in tiers])
         self.gangs: Final = [
             self.new_state(gang)
@@ -391,7 +393,7 @@ class Session:
         self.room.affinity.add(
             tasks.pod_set.shape, picks.nodes, sign * picks.counts, promised=step.promise
         )
-        for shape, ports in self._met(tasks.shape.ports).items():
+        for shape, ports in self.met(tasks.shape.ports).items():
             self.room.block(shape, picks.nodes, sign * ports)
 
     def _take_away(self, step: _Eviction, sign: int) -> None:
@@ -440,7 +442,7 @@ class Session:
     def _felt(self) -> BoolArray:
         """(L,): pod sets of which tasks keep others from nodes, or are looked for by them."""
         marks = (
-            self.room.affinity.is_counted(pod_set.shape) or self._met(pod_set.ports)
+            self.room.affinity.is_counted(pod_set.shape) or self.met(pod_set.ports)
             for pod_set in self._held.pod_sets
         )
         return np.fromiter(marks, np.bool_, len(self._held.pod_sets))
@@ -448,17 +450,29 @@ class Session:
     def part(self, pod_set: PodSet, nodes: IntArray, counts: IntArray) -> None:
         """Count on it that (M,) tasks give up ports and neighbours on (M,) nodes."""
         self.room.affinity.add(pod_set.shape, nodes, counts, leaving=True)
-        for shape, ports in self._met(pod_set.ports).items():
+        for shape, ports in self.met(pod_set.ports).items():
             self.room.unblock(shape, nodes, counts * ports)
 
-    def _met(self, ports: frozenset[HostPort]) -> dict[int, int]:
+    def met(self, ports: frozenset[HostPort]) -> Mapping[int, int]:
         """Return shape -> how many of the ports meet one that it wants."""
-        shapes = self.snapshot.shapes if ports else {}
-        counts = {
-            id_: sum(any(map(held.meets, shape.ports)) for held in ports)
-            for id_, shape in shapes.items()
-        }
-        return {id_: count for id_, count in counts.items() if count}
+        found = self._met.get(ports)
+        if found is None:
+            found = self._met[ports] = Counter(
+                shape
+                for port in ports
+                for shape, there in self._wanted.get(port.number, {}).items()
+                if port.meets(there)
+            )
+        return found
+
+    @cached_property
+    def _wanted(self) -> dict[tuple[str, int], dict[int, set[str]]]:
+        """Protocol and port -> shape -> the addresses at which it wants them."""
+        wanted: dict[tuple[str, int], dict[int, set[str]]] = {}
+        for id_, shape in self.snapshot.shapes.items():
+            for number, there in addresses(shape.ports).items():
+                wanted.setdefault(number, {})[id_] = there
+        return wanted
 
     def _charge(self, tasks: PodSetState, count: int, sign: int) -> None:
         if tasks.pod_set.charge:
@@ -473,9 +487,9 @@ class Session:
         yield from affinity.reach(id_, nodes)
         here = np.zeros(len(self.snapshot.nodes.names), np.bool_)
         here[nodes] = True
-        for other, shape in self.snapshot.shapes.items():
-            meets = any(one.meets(held) for one in tasks.shape.ports for held in shape.ports)
-            if meets or other in affinity.attached.rivals(id_):
+        rivals = affinity.attached.rivals(id_)
+        for other in self.snapshot.shapes:
+            if other in rivals or other in self.met(tasks.shape.ports):
                 yield other, here
 
     def _pod_sets(self, gang: Gang) -> Sequence[PodSet]:

@@ -21,7 +21,6 @@ from muster.scheduler.model import (
     SLOT,
     BoolArray,
     FloatArray,
-    HostPort,
     IntArray,
     Refusal,
 )
@@ -176,17 +175,14 @@ def _in_the_way(session: Session, gang: GangState, suits: BoolArray) -> IntArray
     """Return the units that keep the gang away by their ports, or by being where they are."""
     victims = session.victims
     rivals = [session.room.affinity.rivals(tasks.pod_set.shape)[0] for tasks in gang.tasks]
-    wanted = frozenset[HostPort]().union(*(tasks.shape.ports for tasks in gang.tasks))
+    wanted = {tasks.pod_set.shape for tasks in gang.tasks if tasks.shape.ports}
     if not wanted and not any(map(len, rivals)):
         return np.zeros(0, np.int64)
     terms = np.array(
         [any(pod_set.shape in r for r in rivals) for pod_set in victims.pod_sets], np.bool_
     )
     ports = np.array(
-        [
-            any(held.meets(one) for held in pod_set.ports for one in wanted)
-            for pod_set in victims.pod_sets
-        ],
+        [not wanted.isdisjoint(session.met(pod_set.ports)) for pod_set in victims.pod_sets],
         np.bool_,
     )
     tasks = terms[victims.pod_set] | (ports[victims.pod_set] & suits[victims.node])

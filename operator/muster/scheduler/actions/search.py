@@ -123,7 +123,7 @@ def _riddle(session: Session, demand: Demand, spare: int) -> _Riddle | None:
         alone = tasks.shape.tied or tasks.shape.ports
         kinds.setdefault(tasks if alone else alike, []).append((tasks, count))
     several = [each[0][0] for each in kinds.values()]
-    apart = _apart(several, nodes)
+    apart = _apart(session, several, nodes)
     if apart is None:
         return None
     limits = np.array([_capacity(session, tasks)[nodes] for tasks in several]).T
@@ -141,12 +141,12 @@ def _riddle(session: Session, demand: Demand, spare: int) -> _Riddle | None:
     return _Riddle(puzzle, nodes, list(kinds.values()))
 
 
-def _apart(kinds: Sequence[PodSetState], nodes: IntArray) -> BoolArray | None:
+def _apart(session: Session, kinds: Sequence[PodSetState], nodes: IntArray) -> BoolArray | None:
     """Return (K, K) which tasks cannot be on one node; None: nor in one domain of several."""
     apart = np.zeros((len(kinds), len(kinds)), np.bool_)
     for i, j in itertools.product(range(len(kinds)), repeat=2):
         tasks, other = kinds[i], kinds[j]
-        apart[i, j] |= any(p.meets(q) for p in tasks.shape.ports for q in other.shape.ports)
+        apart[i, j] |= other.pod_set.shape in session.met(tasks.shape.ports)
         for term in tasks.shape.affinity:
             if term.link is Link.APART and term.adds.get(other.pod_set.shape):
                 domains = term.domain[nodes]

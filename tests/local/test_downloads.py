@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Official programs are downloaded and checked; long work shows that it goes on."""
+"""Official programs are downloaded and checked."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from muster.local import binaries, handle, layout, nodes, options
+from muster.local import downloads, handle, layout, nodes, options
 
 PLATFORM = f"linux-{nodes.architecture()}"
 FOLDER = PLATFORM.replace("-", "/")
@@ -30,8 +30,8 @@ LOOSE = ("kube-controller-manager", "kube-scheduler")
 @pytest.fixture(autouse=True)
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the servers of these stories go without certificates, and their checksums count."""
-    monkeypatch.setattr(binaries, "_SECURE", ("http",))
-    monkeypatch.setenv(binaries.ACCEPT, "published")
+    monkeypatch.setattr(downloads, "_SECURE", ("http",))
+    monkeypatch.setenv(downloads.ACCEPT, "published")
 
 
 class Site:
@@ -79,15 +79,15 @@ class Site:
         }
         self.pages["/kwok"] = json.dumps({"assets": [asset]}).encode()
 
-    def sources(self) -> binaries.Sources:
+    def sources(self) -> downloads.Sources:
         """Put this site in place of the official ones."""
-        return binaries.Sources(
+        return downloads.Sources(
             f"{self.url}/index.yaml", f"{self.url}/release", f"{self.url}/kwok"
         )
 
     def fetch(self, version: str = "1.36.2", *, exact: bool = True) -> Path:
         """Download all programs from here."""
-        return binaries.fetch(handle.PROGRAMS, version, exact=exact, sources=self.sources())
+        return downloads.fetch(handle.PROGRAMS, version, exact=exact, sources=self.sources())
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 def test_all_programs_are_downloaded_and_can_be_run(site: Site) -> None:
     """From three kinds of places into one folder, with nothing else beside them."""
     folder = site.fetch()
-    assert folder == binaries.folder("1.36.2")
+    assert folder == downloads.folder("1.36.2")
     assert {path.name: path.read_text() for path in folder.iterdir()} == {
         name: name for name in handle.PROGRAMS
     }
@@ -143,38 +143,38 @@ def test_what_is_there_is_not_downloaded_again(site: Site) -> None:
 def test_an_archive_with_a_wrong_checksum_is_not_used(site: Site) -> None:
     """The message names both checksums; no program of it is left in the cache."""
     site.put_archive({f"x/{name}": "evil" for name in ARCHIVED}, digest="0" * 128)
-    with pytest.raises(binaries.DownloadError, match=r"instead of 0{128}; not used"):
+    with pytest.raises(downloads.DownloadError, match=r"instead of 0{128}; not used"):
         site.fetch()
-    assert list(binaries.folder("1.36.2").iterdir()) == []
+    assert list(downloads.folder("1.36.2").iterdir()) == []
 
 
 @pytest.mark.parametrize("name", LOOSE)
 def test_a_program_with_a_wrong_checksum_is_not_used(site: Site, name: str) -> None:
     """The published checksum is of other bytes than those served."""
     site.pages[f"/release/v1.36.2/bin/{FOLDER}/{name}"] += b"!"
-    with pytest.raises(binaries.DownloadError, match=f"{name} has the checksum"):
+    with pytest.raises(downloads.DownloadError, match=f"{name} has the checksum"):
         site.fetch()
-    assert not (binaries.folder("1.36.2") / name).exists()
+    assert not (downloads.folder("1.36.2") / name).exists()
 
 
 def test_kwok_with_a_wrong_checksum_is_not_used(site: Site) -> None:
     """The same for kwok, whose checksum comes from the list of its files."""
     site.pages["/dl/kwok"] = b"evil"
-    with pytest.raises(binaries.DownloadError, match="/dl/kwok has the checksum"):
+    with pytest.raises(downloads.DownloadError, match="/dl/kwok has the checksum"):
         site.fetch()
-    assert not (binaries.folder("1.36.2") / "kwok").exists()
+    assert not (downloads.folder("1.36.2") / "kwok").exists()
 
 
 def test_only_what_was_looked_at_is_downloaded(
     site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """By the digests that are kept here, whatever is published beside the files."""
-    monkeypatch.delenv(binaries.ACCEPT)
-    with pytest.raises(binaries.DownloadError) as refused:
+    monkeypatch.delenv(downloads.ACCEPT)
+    with pytest.raises(downloads.DownloadError) as refused:
         site.fetch()
     name = ARCHIVE.rpartition("/")[2]
     assert f"no digest of {name} is kept in digests.txt" in str(refused.value)
-    assert f"{binaries.ACCEPT}=published" in str(refused.value)
+    assert f"{downloads.ACCEPT}=published" in str(refused.value)
     assert site.asked == ["/index.yaml"]
     content = {
         name: site.pages[ARCHIVE],
@@ -184,7 +184,7 @@ def test_only_what_was_looked_at_is_downloaded(
     kept = tmp_path / "digests.txt"
     lines = (f"{hashlib.sha256(body).hexdigest()}  {file}" for file, body in content.items())
     kept.write_text("\n".join(["# of files", *lines]))
-    monkeypatch.setattr(binaries, "DIGESTS", kept)
+    monkeypatch.setattr(downloads, "DIGESTS", kept)
     for loose in LOOSE:
         del site.pages[f"/release/v1.36.2/bin/{FOLDER}/{loose}.sha256"]
     site.put_kwok(None)
@@ -198,16 +198,16 @@ def test_what_is_published_does_not_count_where_a_digest_is_kept(
     """Also for somebody who would go by it: whoever changes the file can change both."""
     kept = tmp_path / "digests.txt"
     kept.write_text(f"{'0' * 64}  kwok-v{options.KWOK_VERSION}-{PLATFORM}\n")
-    monkeypatch.setattr(binaries, "DIGESTS", kept)
-    with pytest.raises(binaries.DownloadError, match=r"instead of 0{64}; not used"):
+    monkeypatch.setattr(downloads, "DIGESTS", kept)
+    with pytest.raises(downloads.DownloadError, match=r"instead of 0{64}; not used"):
         site.fetch()
 
 
 def test_the_digests_that_are_kept_can_be_read() -> None:
     """Each is of a kind that is known, and of one file."""
-    lines = [line.split() for line in binaries.DIGESTS.read_text().splitlines()]
+    lines = [line.split() for line in downloads.DIGESTS.read_text().splitlines()]
     kept = [line for line in lines if line and line[0] != "#"]
-    assert len(binaries.digests()) == len(kept)
+    assert len(downloads.digests()) == len(kept)
     assert all(len(line) == 2 and len(line[0]) in (64, 128) for line in kept)
 
 
@@ -216,11 +216,11 @@ def test_nothing_comes_by_ways_on_which_others_listen(
 ) -> None:
     """Neither at first nor where a server sends on to."""
     site.moved["/dl/kwok"] = "ftp://example.org/kwok"
-    with pytest.raises(binaries.DownloadError, match=r"ftp://example.org/kwok is not used"):
+    with pytest.raises(downloads.DownloadError, match=r"ftp://example.org/kwok is not used"):
         site.fetch()
-    monkeypatch.setattr(binaries, "_SECURE", ("https",))
+    monkeypatch.setattr(downloads, "_SECURE", ("https",))
     site.asked.clear()
-    with pytest.raises(binaries.DownloadError, match="only https is"):
+    with pytest.raises(downloads.DownloadError, match="only https is"):
         site.fetch()
     assert site.asked == []
 
@@ -229,21 +229,21 @@ def test_nothing_comes_by_ways_on_which_others_listen(
 def test_a_program_without_a_checksum_is_not_used(site: Site, digest: str | None) -> None:
     """Nothing unchecked ever gets into the cache."""
     site.put_kwok(digest)
-    with pytest.raises(binaries.DownloadError, match="with a checksum"):
+    with pytest.raises(downloads.DownloadError, match="with a checksum"):
         site.fetch()
 
 
 def test_a_checksum_of_no_known_kind_is_refused(site: Site) -> None:
     """Its length tells the kind."""
     site.put_archive({"etcd": "etcd"}, digest="abc")
-    with pytest.raises(binaries.DownloadError, match="is no checksum"):
+    with pytest.raises(downloads.DownloadError, match="is no checksum"):
         site.fetch()
 
 
 def test_an_archive_that_lacks_a_program_is_refused(site: Site) -> None:
     """Its checksum being right."""
     site.put_archive({"x/etcd": "etcd", "x/kubectl": "kubectl"})
-    with pytest.raises(binaries.DownloadError, match="does not hold kube-apiserver"):
+    with pytest.raises(downloads.DownloadError, match="does not hold kube-apiserver"):
         site.fetch()
 
 
@@ -257,20 +257,20 @@ def test_files_beside_the_programs_stay_in_the_archive(site: Site) -> None:
 
 def test_another_patch_release_will_do_unless_one_was_asked_for(site: Site) -> None:
     """Not for every patch release is there an archive."""
-    assert site.fetch("1.36.7", exact=False) == binaries.folder("1.36.2")
-    assert binaries.newest("1.36") == binaries.folder("1.36.2")
+    assert site.fetch("1.36.7", exact=False) == downloads.folder("1.36.2")
+    assert downloads.newest("1.36") == downloads.folder("1.36.2")
 
 
 def test_a_version_asked_for_that_is_not_there_is_refused_with_what_is(site: Site) -> None:
     """The message lists the releases of the same minor."""
-    with pytest.raises(binaries.DownloadError, match=r"there are: v1\.36\.0, v1\.36\.2"):
+    with pytest.raises(downloads.DownloadError, match=r"there are: v1\.36\.0, v1\.36\.2"):
         site.fetch("1.36.7")
 
 
 def test_a_missing_page_is_told_with_its_url(site: Site) -> None:
     """So that one can try it by hand."""
     del site.pages[ARCHIVE]
-    with pytest.raises(binaries.DownloadError, match=f"{ARCHIVE}: Not Found"):
+    with pytest.raises(downloads.DownloadError, match=f"{ARCHIVE}: Not Found"):
         site.fetch()
 
 
@@ -281,9 +281,9 @@ def test_that_nothing_can_be_reached_is_known_at_once(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
-    sources = binaries.Sources(f"http://127.0.0.1:{port}/index.yaml")
-    with pytest.raises(binaries.DownloadError, match="refused"):
-        binaries.fetch(["etcd"], "1.36.2", exact=True, sources=sources)
+    sources = downloads.Sources(f"http://127.0.0.1:{port}/index.yaml")
+    with pytest.raises(downloads.DownloadError, match="refused"):
+        downloads.fetch(["etcd"], "1.36.2", exact=True, sources=sources)
 
 
 def test_a_server_that_never_answers_is_given_up_in_seconds(
@@ -291,49 +291,10 @@ def test_a_server_that_never_answers_is_given_up_in_seconds(
 ) -> None:
     """A firewall that drops packets must not hold up the build that can be done instead."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(binaries, "_REACH_SECONDS", 0.2)
+    monkeypatch.setattr(downloads, "_REACH_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        sources = binaries.Sources(f"http://127.0.0.1:{silent.getsockname()[1]}/index.yaml")
+        sources = downloads.Sources(f"http://127.0.0.1:{silent.getsockname()[1]}/index.yaml")
         start = time.monotonic()
-        with pytest.raises(binaries.DownloadError, match=r"timed out|no answer"):
-            binaries.fetch(["etcd"], "1.36.2", exact=True, sources=sources)
+        with pytest.raises(downloads.DownloadError, match=r"timed out|no answer"):
+            downloads.fetch(["etcd"], "1.36.2", exact=True, sources=sources)
         assert time.monotonic() - start < 5
-
-
-class Screen(io.StringIO):
-    """A stream that tells when it was written to, and may be a terminal."""
-
-    def __init__(self, *, terminal: bool) -> None:
-        super().__init__()
-        self.terminal = terminal
-        self.writes = threading.Semaphore(0)
-
-    def isatty(self) -> bool:
-        """Whether lines can be written over."""
-        return self.terminal
-
-    def flush(self) -> None:
-        """Count the write."""
-        self.writes.release()
-
-
-def test_a_log_gets_a_line_now_and_then() -> None:
-    """What is done, for how long, and how far it is."""
-    out = Screen(terminal=False)
-    with binaries.progress("building", lambda: "7 packages", out, seconds=0.01):
-        for _ in range(3):
-            assert out.writes.acquire(timeout=10)
-    lines = out.getvalue().splitlines()
-    assert lines[0] == "building"
-    assert lines[1] == "building: 0:00 7 packages"
-    assert len(lines) >= 4
-
-
-def test_a_terminal_has_its_line_written_over() -> None:
-    """And is left on a fresh line."""
-    out = Screen(terminal=True)
-    with binaries.progress("building", stream=out, seconds=0.01):
-        for _ in range(2):
-            assert out.writes.acquire(timeout=10)
-    assert "\r\x1b[Kbuilding: 0:00" in out.getvalue()
-    assert out.getvalue().endswith("\n")

@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Download the programs of a control plane from where Kubernetes and kwok publish them.
+
+Nothing is used that has not the digest that is kept here; what was checked stays in this user's
+cache.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import tarfile
+import tempfile
+import threading
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import yaml
+
+from muster.local import handle, layout, nodes, options
+from muster.local.progress import progress
+
+_ARCHIVED = (handle.ETCD, handle.API_SERVER, handle.KUBECTL)
+_REACH_SECONDS = 4.0
+_READ_SECONDS = 30.0
+_CHUNK = 1 << 20
+_ALGORITHMS = {64: "sha256", 128: "sha512"}  # by hexadecimal digits
+
+
+class DownloadError(Exception):
+    """A program cannot be downloaded, or is not what its checksum says."""
+
+
+DIGESTS = Path(__file__).with_name("digests.txt")
+"""What was looked at of the files that there are to download: a digest and a name in each line."""
+ACCEPT = "MUSTER_ACCEPT_DOWNLOADS"
+_PUBLISHED = "published"
+_SECURE = ("https",)
+
+
+def digests() -> dict[str, str]:
+    """Return the digests that are kept here, by the names of the files."""
+    lines = (line.partition("#")[0].split() for line in DIGESTS.read_text().splitlines())
+    return {line[1]: line[0] for line in lines if line}
+
+
+def _digest(name: str, published: Callable[[], str]) -> str:
+    """Return the digest that a file must have: the one kept here, else one that is published.
+
+    What stands beside a file says nothing about it that whoever changes the file cannot change
+    too, so that only somebody who says so goes by it.
+    """
+    kept = digests().get(name)
+    if kept is None and os.environ.get(ACCEPT) != _PUBLISHED:
+        raise DownloadError(
+            f"no digest of {name} is kept in {DIGESTS.name}; {ACCEPT}={_PUBLISHED} goes by the "
+            "one that is published beside it"
+        )
+    return kept or published()
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where to download from; the URLs in the two indexes are followed as they stand."""
+
+    archives: str = (
+        "https://raw.githubusercontent.com/kubernetes-sigs/controller-tools/HEAD/"
+        "envtest-releases.yaml"
+    )
+    kubernetes: str = "https://dl.k8s.io/release"
+    kwok: str = (
+        f"https://api.github.com/repos/kubernetes-sigs/kwok/releases/tags/v{options.KWOK_VERSION}"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One file to download: `digest` is hexadecimal, SHA-256 or SHA-512 by its length.
+
+    `members` are the programs in it if it is an archive; otherwise it is the program `name`.
+    """
+
+    name: str
+    url: str
+    digest: str
+    members: tuple[str, ...] = ()
+
+
+def folder(version: str) -> Path:
+    """Where the downloaded programs of a version are, or will be."""
+    return layout.cache_root() / f"v{version}" / f"official-{_platform()}"
+
+
+def newest(minor: str) -> Path:
+    """Folder of the latest downloaded version of `minor` (`1.36`), there or not."""
+    found = layout.cache_root().glob(f"v{minor}.*/official-{_platform()}")
+    return max(found, key=lambda path: _patch(path.parent.name), default=folder(f"{minor}.0"))
+
+
+def fetch(
+    names: Iterable[str],
+    version: str,
+    *,
+    exact: bool,
+    sources: Sources | None = None,
+) -> Path:
+    """Download these programs; the answer is the folder that they are in.
+
+    `exact` refuses another patch release of the same minor where there is no archive of
+    `version`. DownloadError if anything is not to be had; what was checked stays.
+    """
+    places = sources or Sources()
+    archives = yaml.safe_load(_index(places.archives))["releases"]
+    release = choose(archives, version, exact=exact)
+    target = folder(release)
+    with layout.held(target.with_suffix(".lock")):
+        target.mkdir(parents=True, exist_ok=True)
+        wanted = [name for name in names if not (target / name).exists()]
+        for item in _items(wanted, release, archives, places):
+            _get(item, target)
+    return target
+
+
+def choose(archives: dict[str, Any], version: str, *, exact: bool) -> str:
+    """Choose the release to take: `version`, or else the latest patch of its minor."""
+    if f"v{version}" in archives:
+        return version
+    minor = version.rpartition(".")[0]
+    same = [name for name in archives if name.startswith(f"v{minor}.") and "-" not in name]
+    if exact or not same:
+        there = ", ".join(sorted(same, key=_patch)) or "none"
+        raise DownloadError(f"no archive of Kubernetes {version}; of {minor} there are: {there}")
+    return max(same, key=_patch)[1:]
+
+
+def _items(
+    names: list[str],
+    release: str,
+    archives: dict[str, Any],
+    places: Sources,
+) -> list[Item]:
+    items = []
+    members = tuple(name for name in names if name in _ARCHIVED)
+    if members:
+        file = f"envtest-v{release}-{_platform()}.tar.gz"
+        entry = archives[f"v{release}"].get(file)
+        if not entry:
+            raise DownloadError(f"there is no {file}")
+        digest = _digest(file, lambda: str(entry["hash"]))
+        items.append(Item(file, entry["selfLink"], digest, members))
+    for name in names:
+        if name == handle.KWOK:
+            items.append(_kwok(places.kwok))
+        elif name not in _ARCHIVED:
+            items.append(_program(name, release, places.kubernetes))
+    return items
+
+
+def _program(name: str, release: str, place: str) -> Item:
+    url = f"{place}/v{release}/bin/{_platform().replace('-', '/')}/{name}"
+    file = f"{name}-v{release}-{_platform()}"
+    return Item(name, url, _digest(file, lambda: _read(f"{url}.sha256").decode().split()[0]))
+
+
+def _kwok(release: str) -> Item:
+    file = f"kwok-{_platform()}"
+    found = next((a for a in json.loads(_read(release))["assets"] if a["name"] == file), None)
+    if found is None:
+        raise DownloadError(f"{release} lists no {file}")
+
+    def published() -> str:
+        algorithm, _, digest = (found.get("digest") or "").partition(":")
+        if algorithm != "sha256":
+            raise DownloadError(f"{release} lists no {file} with a checksum")
+        return str(digest)
+
+    kept = f"kwok-v{options.KWOK_VERSION}-{_platform()}"
+    return Item(handle.KWOK, found["browser_download_url"], _digest(kept, published))
+
+
+def _get(item: Item, target: Path) -> None:
+    algorithm = _ALGORITHMS.get(len(item.digest))
+    if not algorithm:
+        raise DownloadError(f"{item.digest!r}, given for {item.url}, is no checksum")
+    with tempfile.TemporaryDirectory(prefix=".new-", dir=target) as work:
+        file = Path(work) / "file"
+        with _open(item.url) as answer, file.open("wb+") as out:
+            with progress(f"downloading {item.name}", lambda: f"{out.tell() >> 20} MiB"):
+                shutil.copyfileobj(answer, out, _CHUNK)
+            out.seek(0)
+            digest = hashlib.file_digest(out, algorithm).hexdigest()
+        if digest != item.digest:
+            raise DownloadError(
+                f"{item.url} has the checksum {digest} instead of {item.digest}; not used"
+            )
+        programs = _unpack(file, item, Path(work)) if item.members else [(item.name, file)]
+        for name, path in programs:
+            path.chmod(0o755)
+            path.replace(target / name)
+
+
+def _unpack(archive: Path, item: Item, work: Path) -> list[tuple[str, Path]]:
+    found = []
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            name = Path(member.name).name
+            if not member.isfile() or name not in item.members:
+                continue
+            content = tar.extractfile(member)
+            assert content is not None  # a regular file has content
+            with (work / name).open("wb") as out:
+                shutil.copyfileobj(content, out)
+            found.append((name, work / name))
+    lost = set(item.members) - {name for name, _ in found}
+    if lost:
+        raise DownloadError(f"{item.url} does not hold {', '.join(sorted(lost))}")
+    return found
+
+
+def _index(url: str) -> bytes:
+    """Read the first thing of all: bounded as a whole, name look-up included."""
+    answers: list[bytes | DownloadError] = []
+
+    def read() -> None:
+        try:
+            answers.append(_read(url, _REACH_SECONDS))
+        except DownloadError as error:
+            answers.append(error)
+
+    # A name look-up knows no time limit: only a thread can be left behind with it.
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    thread.join(2 * _REACH_SECONDS)
+    answer = answers[0] if answers else DownloadError(f"{url}: no answer")
+    if isinstance(answer, DownloadError):
+        raise answer
+    return answer
+
+
+def _read(url: str, seconds: float = _READ_SECONDS) -> bytes:
+    with _open(url, seconds) as answer:
+        return answer.read()
+
+
+def _check(url: str) -> None:
+    scheme = url.partition(":")[0].lower()
+    if scheme not in _SECURE:
+        raise DownloadError(f"{url} is not used: only https is")
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows nobody to where others may listen and change what comes."""
+
+    def http_error_302(self, req: Any, fp: Any, code: int, msg: str, headers: Any) -> Any:
+        _check(urllib.parse.urljoin(req.full_url, headers.get("location") or ""))
+        return super().http_error_302(req, fp, code, msg, headers)
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
+
+
+_OPENER = urllib.request.build_opener(_Redirects)
+
+
+@contextlib.contextmanager
+def _open(url: str, seconds: float = _READ_SECONDS) -> Iterator[BinaryIO]:
+    try:
+        _check(url)
+        with _OPENER.open(url, timeout=seconds) as answer:
+            yield answer
+    except (OSError, urllib.error.URLError, EOFError) as error:
+        raise DownloadError(f"{url}: {getattr(error, 'reason', error)}") from error
+
+
+def _platform() -> str:
+    return f"linux-{nodes.architecture()}"
+
+
+def _patch(version: str) -> tuple[int, ...]:
+    numbers = version.lstrip("v").partition("-")[0].split(".")
+    return tuple(int(number) for number in numbers)

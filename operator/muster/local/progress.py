@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Show that something goes on that takes minutes."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TextIO
+
+_TERMINAL_SECONDS = 0.5  # a line that is written over
+_PLAIN_SECONDS = 10.0  # a line each in a log
+
+
+@contextlib.contextmanager
+def progress(
+    what: str,
+    detail: Callable[[], str] = lambda: "",
+    stream: TextIO | None = None,
+    *,
+    seconds: float | None = None,
+) -> Iterator[None]:
+    """Show `what`, the time since and `detail()` while the body runs, and once at its end.
+
+    On a terminal the line is written over; elsewhere it is repeated every `seconds`.
+    """
+    out = stream or sys.stderr
+    over = out.isatty()
+    start = time.monotonic()
+    ended = threading.Event()
+
+    def line() -> str:
+        past = int(time.monotonic() - start)
+        return f"{what}: {past // 60}:{past % 60:02} {detail()}".rstrip()
+
+    def show() -> None:
+        while not ended.wait(seconds or (_TERMINAL_SECONDS if over else _PLAIN_SECONDS)):
+            _write(out, line(), over=over)
+
+    print(what, file=out, flush=True)
+    thread = threading.Thread(target=show, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        _write(out, line(), over=over)
+        if over:
+            print(file=out)
+
+
+def _write(out: TextIO, line: str, *, over: bool) -> None:
+    if over:
+        out.write(f"\r\x1b[K{line}")
+    else:
+        out.write(f"{line}\n")
+    out.flush()
