@@ -427,12 +427,9 @@ class Loop:
 
 def _end_of_grace(snapshot: Snapshot, decisions: Sequence[Decision]) -> float:
     """Return when a gang has next run for so long that it may be evicted, if any might wait."""
-    now, queues = snapshot.now, snapshot.queues
-    sparing = {name for name, queue in queues.items() if queue.min_runtime > 0}
-    if not (sparing and any(d.verdict.state is GangPhase.WAITING for d in decisions)):
-        return math.inf
-    ends = (queues[g.queue].spared_until(g, now) for g in snapshot.gangs if g.queue in sparing)
-    return min((end for end in ends if end > now), default=math.inf)
+    waits = any(d.verdict.state is GangPhase.WAITING for d in decisions)
+    ends = map(snapshot.spared_until, snapshot.gangs if waits and snapshot.sparing else ())
+    return min((end for end in ends if end > snapshot.now), default=math.inf)
 
 
 def _takes_room(decision: Decision) -> bool:
