@@ -206,7 +206,8 @@ class Loop:
         decisions = self._standing([d for d in decisions if d.gang not in held_back], now)
         self._waiting = len(decisions)
         self._wake(self._usage.holds(snapshot))
-        self.queue_status.cycle(snapshot, decisions, self._usage.documents(now))
+        queues = settings.gangs.rules.queues(self._store.queues)
+        self.queue_status.cycle(snapshot, decisions, queues, self._usage.documents(now))
         self._carry_out(decisions, now, seen)
         # Behind the pods: only one that has come to its node says where its volume is to be.
         for consumer in columns.consumers():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from muster.allocator.tracker import GangMemory
@@ -47,14 +47,19 @@ class QueueStatus:
         self.shares: Mapping[str, Share] = {}
         """Of the queues, a moment ago."""
         self._latest: tuple[Snapshot, tuple[Decision, ...]] | None = None
+        self._queues: Sequence[QueueInput] = ()
         self._usage: dict[str, Json] = {}
         self._news = asyncio.Event()
 
     def cycle(
-        self, snapshot: Snapshot, decisions: tuple[Decision, ...], usage: Mapping[str, Json]
+        self,
+        snapshot: Snapshot,
+        decisions: tuple[Decision, ...],
+        queues: Sequence[QueueInput],
+        usage: Mapping[str, Json],
     ) -> None:
         """Take note of a cycle, and of what is to be written of what queues used."""
-        self._latest = snapshot, decisions
+        self._latest, self._queues = (snapshot, decisions), queues
         self._usage |= usage
         self._news.set()
 
@@ -73,13 +78,13 @@ class QueueStatus:
         if self._latest is not None:
             self.shares = found = await asyncio.to_thread(shares, *self._latest)
             # An implied queue has no object to write on.
-            known = dict(self._store.queues)
-            tree = queuetree.settle(known.values())
+            tree = queuetree.settle(self._queues)
             wanted = {
-                name: status(found[name])
-                | standing(known[name], tree.get(name))
-                | ({"usage": self._usage[name]} if name in self._usage else {})
-                for name in found.keys() & known.keys()
+                queue.name: status(found[queue.name])
+                | standing(queue, tree.get(queue.name))
+                | ({"usage": self._usage[queue.name]} if queue.name in self._usage else {})
+                for queue in self._queues
+                if queue.name in found and queue.name in self._store.queues
             }
             await asyncio.gather(*(self._write(name, each) for name, each in wanted.items()))
 

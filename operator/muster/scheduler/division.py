@@ -91,7 +91,7 @@ class Tree:
     def ceilings(self) -> FloatArray:
         """(M, R): the most that each may hold, with what it may borrow."""
         borrows = self._rows(lambda queue: queue.stake.borrowing if queue.stake else UNLIMITED)
-        if (borrows == UNLIMITED).all():
+        if not (borrows < UNLIMITED).any():
             return self._capability
         ceilings: FloatArray = np.minimum(self._capability, self.parts + borrows)
         return ceilings
@@ -100,7 +100,7 @@ class Tree:
     def kept(self) -> FloatArray:
         """(M, R): what each keeps unused rather than lend it, with what is so kept in it."""
         lends = self._rows(lambda queue: queue.stake.lending if queue.stake else UNLIMITED)
-        if (lends == UNLIMITED).all():
+        if not (lends < UNLIMITED).any():
             return np.zeros_like(lends)
         kept: FloatArray = np.maximum(self.parts - lends, 0)
         for parent, children in reversed(self._groups):
@@ -114,8 +114,8 @@ class Tree:
         dues = np.zeros_like(caps)
         for parent, children in self._groups:
             least = sure[children]
-            by_hand = (self._deserved[children] < UNLIMITED).any(axis=0) & self._staked
-            if by_hand.any():
+            if self._staked:
+                by_hand = (self._deserved[children] < UNLIMITED).any(axis=0)
                 own = np.minimum(caps[children], self.parts[children])
                 least = np.where(by_hand, np.maximum(least, own), least)
             whole = self.total if parent < 0 else dues[parent]
