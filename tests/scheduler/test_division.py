@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -98,6 +100,15 @@ def test_what_may_be_borrowed():
     assert cpus(queue(2, 9, 0, borrowing=1), queue(1, 0, 0)) == [7, 0]
     assert cpus(queue(2, 9, 0, borrowing=0), queue(1, 0, 0)) == [6, 0]
     assert cpus(queue(2, 9, 0, deserved=2, borrowing=1), queue(1, 0, 0)) == [3, 0]
+
+
+def test_a_division_without_gangs_of_its_own_is_its_parts():
+    """Else what is one's own would be less, by a part that nobody has."""
+    parts = queue(1, 9, 0, parent="a", borrowing=0), queue(1, 0, 0, parent="a")
+    whole = {"a": queue(1, 0, 0)}
+    assert cpus(*parts, replace(queue(1, 0, 1, parent="a"), name="a"), divisions=whole)[0] == 3
+    own = replace(queue(1, 0, 0, parent="a"), name="a")
+    assert cpus(*parts, own, divisions=whole)[0] == 4.5
 
 
 def test_what_is_not_lent():

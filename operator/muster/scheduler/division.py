@@ -77,11 +77,13 @@ class Tree:
     def parts(self) -> FloatArray:
         """(M, R): what each one has for itself, whoever asks for how much."""
         parts = np.zeros_like(self._capability)
+        # A part that is only there for the gangs of its division itself, if there were any.
+        idle = np.array([q.parent == q.name and not q.request.any() for q in self.queues])
         for parent, children in self._groups:
             hand = self._deserved[children]
             caps = np.minimum(self._capability[children], hand)
             sure = np.minimum(self._guarantee[children], self._capability[children])
-            caps = np.maximum(caps, sure)
+            caps = np.where(idle[children, None], 0.0, np.maximum(caps, sure))
             least = np.where(hand < UNLIMITED, caps, sure)
             whole = self.total if parent < 0 else parts[parent]
             parts[children] = divide(caps, self._weights[children], sure, least, whole)
