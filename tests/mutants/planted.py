@@ -245,6 +245,7 @@ SCHEDULER: Final = (
     _fault(
         "the weights of queues do not count",
         [("np.array([q.weight for q in queues], np.float64)", "np.ones(len(queues))")],
+        [("np.array([queue.weight for queue in every], np.float64)", "np.ones(len(every))")],
     ),
 )
 """What is decided in a cycle."""
