@@ -494,8 +494,8 @@ class ClusterColumns:
         for queue in queues:
             self._vocabulary.offer(_sorted(queue.capability))
             self._vocabulary.offer(_sorted(queue.reservable))
-            for shape in {id(shape): shape for shape in (queue.shape, queue.kept)}.values():
-                for amounts in shape.amounts:
+            for amounts in (*queue.shape.amounts, *queue.kept.amounts):
+                if amounts:
                     self._vocabulary.offer(_sorted(amounts))
         if self._vocabulary.mixed:
             self._begin()
