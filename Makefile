@@ -94,7 +94,7 @@ test: controlplane ## run all tests: the fast ones, beside them those on a real 
 	@$(MAKE) --no-print-directory --keep-going --jobs 2 e2e unit-beside
 
 unit-beside: install
-	@nice -n 5 $(MAKE) --no-print-directory unit >$(VENV)/unit.log 2>&1; \
+	@$(MAKE) --no-print-directory unit >$(VENV)/unit.log 2>&1; \
 		code=$$?; cat $(VENV)/unit.log; exit $$code
 
 unit: install ## run the tests that need no cluster

@@ -513,9 +513,9 @@ class _Stream:
 class Process:
     """One life of the operator."""
 
-    def __init__(self, server, hold=30.0):
+    def __init__(self, server, hold=30.0, rules=policy.DEFAULT):
         """Put its parts together."""
-        kube = Kube("http://x", lambda _limit: Session(server), "muster-system", 64)
+        kube = self.kube = Kube("http://x", lambda _limit: Session(server), "muster-system", 64)
         self.queue = WorkQueue(
             self._pass,
             width=64,
@@ -535,19 +535,26 @@ class Process:
             Informer(kube, Resource(names.GROUP, row.version, row.plural),
                      self.store.collections[row.kind]) for row in rows
         ]  # fmt: skip
-        rules, metrics = GangRules(frozenset({"muster"}), "default"), Metrics()
-        settings = LoopSettings(GangSettings(rules, hold), schedule_period=0.1)
-        recorder = EventRecorder(kube)
+        metrics, recorder = Metrics(), EventRecorder(kube)
+
+        def settings():
+            classes = self.store.priorities
+            gangs = GangSettings(GangRules(frozenset({"muster"}), "default", classes), hold)
+            return LoopSettings(gangs, schedule_period=0.1)
+
         self.loop = Loop(
-            kube, self.store, lambda: policy.DEFAULT, lambda: settings, metrics.cycles,
-            self.queue.add, recorder,
-        )  # fmt: skip
+            kube, self.store, lambda: rules, settings, metrics.cycles, self._publish, recorder
+        )
         self.reconciler = Reconciler(
             kube, self.store, gang.EMBEDDED, lambda _n: Context(), recorder, metrics, self.loop
         )
         self._parts = [self.informers.run(), recorder.run(), self._work()]
         granted = self.informers.grant(names.BATCH_JOB)
         self._parts += [informer.run() for informer in (*self.jobs, *granted)]
+
+    def _publish(self, key):
+        self.reconciler.hurry(key)
+        self.queue.add(key)
 
     async def _pass(self, key):
         after = await self.reconciler.reconcile(key)

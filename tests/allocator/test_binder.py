@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 
 import pytest
 
@@ -120,6 +121,35 @@ def test_only_a_budget_is_overridden(code, message, deleted):
         refused = [event for event in recorder.events if event[3] == "EvictionRefused"]
         asked = 3 if deleted or code == 404 else 1
         assert (server.asked, len(refused)) == (asked, int(asked == 1))
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("own", "asked"), [(None, None), (30, None), (3600, None), (3601, 3600), (2**63 - 1, 3600)]
+)
+@pytest.mark.parametrize("budget", [False, True])
+def test_who_makes_room_has_an_hour_to_end(own, asked, budget):
+    """Whatever its author says, for whom it would be years; also where a budget is overridden."""
+
+    class Taker:
+        async def create(self, _path, body, _urgency):
+            self.seconds = body["deleteOptions"].get("gracePeriodSeconds")
+            if budget:
+                raise ApiError(429, "", BUDGET, None)
+
+        async def delete(self, _path, _uid, _urgency, *, grace):
+            assert budget
+            self.seconds = grace
+
+    async def story():
+        server, store = Taker(), Store(gang.EMBEDDED, ())
+        made = binder.Binder(server, store, Metrics().cycles, Recorder(), lambda _pod: None, room)
+        pod = dataclasses.replace(make_pod(node="n1"), grace=own)
+        made.evict(pod, Cause("preempt", "TFJob/team/large"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert server.seconds == asked
 
     asyncio.run(story())
 

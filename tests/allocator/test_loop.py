@@ -631,3 +631,69 @@ def test_what_is_kept_for_a_namespace_comes_free_in_time():
         await s.until(lambda: s.state() == "Reserved")
 
     play(story)
+
+
+def test_what_was_kept_for_a_namespace_counts_for_the_next_process():
+    """By the status of the queue: who has used his time up gets none anew by a restart."""
+
+    async def story(s):
+        s.patience = 0.0
+        held = {"since": edge.format_time(time.time() - 30), "seconds": 50, "held": True}
+        s.put({
+            "kind": "Queue",
+            "metadata": {"name": "default"},
+            "spec": {"reservationLimits": {"maxSeconds": 60}},
+            "status": {"reservations": {"team": held}},
+        })  # fmt: skip
+        s.create(name="low")
+        await s.until(lambda: s.placements(LOW))
+        for name, node in list(s.placements(LOW).items()):
+            s.worker("low", name, node)
+        s.create()
+        await s.until(s.verdict)
+        assert s.state() == "Waiting"
+        said = s.loop.verdict(s.store.jobs.get(KEY)).message
+        assert 'queue "default" has kept room for its namespace' in said
+
+    play(story)
+
+
+def test_what_is_kept_for_a_namespace_is_written_on_its_queue():
+    """As soon as room is kept, and beside what the queue holds."""
+
+    async def story(s):
+        s.patience = 0.0
+        s.put({
+            "kind": "Queue",
+            "metadata": {"name": "default"},
+            "spec": {"reservationLimits": {"maxSeconds": 60}},
+        })  # fmt: skip
+        s.create(name="low")
+        await s.until(lambda: s.placements(LOW))
+        for name, node in list(s.placements(LOW).items()):
+            s.worker("low", name, node)
+        s.create()
+        async with asyncio.timeout(PATIENCE):
+            said = await s.server.written.get()
+            while not said.get("reservations"):
+                said = await s.server.written.get()
+        assert said["running"] == said["pending"] == 1
+        account = said["reservations"]["team"]
+        assert (account["seconds"], account["held"], account["spent"]) == (0, True, False)
+
+    looping.play(Written, story)
+
+
+class Written(Story):
+    """The same, beside a server that takes the status of queues."""
+
+    def __init__(self):
+        """Begin with none."""
+        super().__init__()
+        self.server.written = asyncio.Queue()
+        self.server.patch = self._patch
+
+    async def _patch(self, path, _exactly, body, *_):
+        if "/queues/" not in path:
+            raise TimeoutError
+        self.server.written.put_nowait(body["status"])

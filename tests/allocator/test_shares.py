@@ -5,6 +5,9 @@ from __future__ import annotations
 
 from math import inf
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from muster.allocator.shares import AGAIN, Reservations
 from muster.cluster.queues import QueueInput
 
@@ -28,6 +31,12 @@ class Story:
         spent = {queue.name: queue.spent for queue in found}
         holders = [(q, space) for q, space in wanting if space not in spent[q]]
         return holders, self.kept.kept(holders, self.queues)
+
+    def restart(self):
+        """Go on as another process, by what is written."""
+        written = {queue: self.kept.written(queue) for queue in self.queues}
+        self.kept = Reservations()
+        self.kept.resume(written)
 
 
 def test_a_reservation_ends_and_may_begin_again():
@@ -67,6 +76,58 @@ def test_nothing_is_remembered_of_who_has_it_all_back():
     story.cycle(30.0)
     assert story.cycle(61.0) == ([], inf)
     assert not story.kept._accounts
+
+
+def test_nobody_begins_anew_with_a_process():
+    """Not who holds a reservation, nor who has used his time up."""
+    story, mine = Story(), ("short", "team")
+    assert story.cycle(0.0, mine)[0] == [mine]
+    story.restart()
+    assert story.cycle(30.0, mine) == ([mine], 60.0 + AGAIN)
+    story.restart()
+    assert story.cycle(61.0, mine) == ([], 121.0 + AGAIN)
+    story.restart()
+    assert story.cycle(100.0, mine)[0] == []
+    story.restart()
+    assert story.cycle(122.0, mine)[0] == [mine]
+
+
+def test_what_is_written_changes_with_who_holds_what():
+    """Not with each cycle, of which there are many a second."""
+    story, mine = Story(), ("short", "team")
+    story.cycle(0.0, mine)
+    said = {"since": "1970-01-01T00:00:00Z", "seconds": 0, "held": True, "spent": False}
+    for at in (1.0, 30.0, 59.0):
+        story.cycle(at, mine)
+        assert story.kept.written("short") == {"team": said}
+    story.cycle(61.0, mine)
+    after = {"since": "1970-01-01T00:01:01Z", "seconds": 60, "held": False, "spent": True}
+    assert story.kept.written("short") == {"team": after}
+    assert story.kept.written("free") == {}
+
+
+def test_what_somebody_else_has_written_is_not_believed():
+    """What is no account is none."""
+    kept = Reservations()
+    odd = {"a": 1, "b": {"since": "soon", "seconds": 1}, "c": {"since": None}, "d": {"seconds": 5}}
+    kept.resume({"short": odd, "free": [1], "other": None})
+    assert kept.written("short") == {}
+
+
+STEPS = st.lists(
+    st.tuples(st.integers(1, 50), st.sampled_from([(), (("short", "a"),), (("short", "b"),)]))
+)
+
+
+@given(steps=STEPS, restarts=st.sets(st.integers(0, 20)))
+def test_restarts_make_no_difference(steps, restarts):
+    """At whichever cycles: the same gangs have room kept for them for as long."""
+    one, other, now = Story(), Story(), 0.0
+    for number, (seconds, wanting) in enumerate(steps):
+        now += seconds
+        if number in restarts:
+            other.restart()
+        assert one.cycle(now, *wanting) == other.cycle(now, *wanting)
 
 
 def test_a_limit_that_changes():

@@ -86,7 +86,7 @@ def written(server, usage=None):
     """Return queue -> what is written on it after a cycle, by a process that begins now."""
     queues = GangRules(frozenset({"muster"}), "default").queues(server.store.queues)
     snapshot = assemble(ClusterColumns(), [], queues, 1000.0)
-    first, writer = len(server.patches), status.QueueStatus(server, server.store)
+    first, writer = len(server.patches), status.QueueStatus(server, server.store, lambda _: {})
     writer.cycle(snapshot, (), queues, usage or {})
     asyncio.run(writer._look())
     return dict(server.patches[first:])

@@ -287,6 +287,16 @@ def test_times_that_are_not_kept_are_not_believed(told, misled):
     assert seen == [bool(each) for each in misled]
 
 
+def test_what_a_process_before_this_one_told_was_told():
+    """Times that slip are not kept, whoever was there when they were told."""
+    asks = GangInput("PodGroup/team/g", "g", "default", 0.0, 2, (), drains_from=600.0)
+    facts = facts_of(asks=asks)
+    facts = replace(facts, written=replace(facts.blank, eta=100.0))
+    memory = waits_until(started(facts), facts, 200.0, 150.0)
+    assert (memory.told, memory.slips) == (200.0, 1)
+    assert waits_until(memory, facts, 300.0, 250.0).input.misled
+
+
 def test_a_gang_that_starts_has_nothing_to_wait_for():
     """What it was told before is forgotten with it; and where nothing is drained, nothing is."""
     asks = GangInput("PodGroup/team/g", "g", "default", 0.0, 2, (), drains_from=600.0)

@@ -2,14 +2,16 @@
 """How fast jobs start: two bare loops and Muster, in one run on one control plane.
 
 The floor is what any client would need for the same pods: one loop that creates and binds them
-(a usual scheduler's two writes), one that creates them with their node. Nodes are only objects
-and nothing runs the pods, so what is timed is the way from the first apply to the last bound pod.
+(a usual scheduler's two writes), one that creates them with their node (`floor.py`, which applies
+the jobs, too). The operator stands still while they run. Nodes are only objects and nothing runs
+the pods, so what is timed is the way from the first request to the last bound pod.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import platform
 import signal
@@ -17,11 +19,12 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from aiohttp import ClientTimeout
 from prometheus_client.parser import text_string_to_metric_families
 
 from muster.api.model import Json
@@ -34,20 +37,42 @@ NODES = 1000
 SHAPES = ((1, 100), (100, 10), (1, 1000), (500, 2))
 WIDTH = 64
 TIMEOUT = 300.0
+SLOW = ClientTimeout(total=TIMEOUT)
+IDLE = 0.03
+"""CPU seconds in half a second that are no work."""
 TICKS = os.sysconf("SC_CLK_TCK")
 WRITES = frozenset({"POST", "PUT", "PATCH", "APPLY", "DELETE"})
 JOBS = "/apis/kubeflow.org/v1/namespaces/{}/tfjobs"
 PODS = "/api/v1/namespaces/{}/pods"
+FLOOR = Path(__file__).with_name("floor.py")
+WAYS = ("bind", "node", "muster")
+
+Chain = list[tuple[str, Json]]
+"""Requests of which each is sent when the one before is answered: path and document."""
 
 
 @dataclass(slots=True)
 class Result:
-    """One run: seconds to the last bound pod, the server's count of writes, the operator's use."""
+    """One run: seconds to the last bound pod, CPU seconds, the server's count of writes."""
 
     seconds: float
+    client: float
+    """CPU seconds of the bare loop, or of the operator."""
+    server: float
+    """CPU seconds of the API server."""
     writes: dict[str, float] = field(default_factory=dict)
-    cpu: float = 0.0
     peak_mib: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What is measured: a control plane and the operator there."""
+
+    client: Kube
+    config: Path
+    server: int
+    operator: int
+    """Process ids."""
 
 
 def job(name: str, namespace: str, pods: int) -> Json:
@@ -88,42 +113,50 @@ def pod(namespace: str, name: str, node: str) -> Json:
     }
 
 
-async def create_on_node(client: Kube, namespace: str, count: int) -> None:
-    """Do the least that any client can: one write per pod."""
-
-    async def one(index: int) -> None:
-        document = pod(namespace, f"pod-{index}", f"node-{1 + index % NODES}")
-        await client.create(PODS.format(namespace), document, PriorityLevel.PLACEMENT)
-
-    await asyncio.gather(*(one(index) for index in range(count)))
+def on_nodes(namespace: str, count: int) -> list[Chain]:
+    """Return the least that any client can do: one write per pod."""
+    path = PODS.format(namespace)
+    return [[(path, pod(namespace, f"pod-{i}", f"node-{1 + i % NODES}"))] for i in range(count)]
 
 
-async def create_and_bind(client: Kube, namespace: str, count: int) -> None:
-    """Do what a controller and a scheduler do together: two writes per pod."""
-
-    async def one(index: int) -> None:
-        path = PODS.format(namespace)
-        await client.create(path, pod(namespace, f"pod-{index}", ""), PriorityLevel.PLACEMENT)
+def and_bind(namespace: str, count: int) -> list[Chain]:
+    """Return what a controller and a scheduler do together: two writes per pod."""
+    path = PODS.format(namespace)
+    made = []
+    for index in range(count):
         binding = {
             "apiVersion": "v1",
             "kind": "Binding",
             "metadata": {"name": f"pod-{index}"},
             "target": {"apiVersion": "v1", "kind": "Node", "name": f"node-{1 + index % NODES}"},
         }
-        await client.create(f"{path}/pod-{index}/binding", binding, PriorityLevel.PLACEMENT)
+        created = (path, pod(namespace, f"pod-{index}", ""))
+        made.append([created, (f"{path}/pod-{index}/binding", binding)])
+    return made
 
-    await asyncio.gather(*(one(index) for index in range(count)))
+
+@asynccontextmanager
+async def loop(config: Path, chains: Sequence[Chain]) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Have a bare loop ready to send the chains of requests at the next line."""
+    command = (sys.executable, str(FLOOR), str(config), str(WIDTH))
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(json.dumps(chains).encode() + b"\n")
+    if await process.stdout.readline() != b"ready\n":
+        raise SystemExit("the bare loop did not start")
+    yield process
+    await process.wait()
 
 
-async def apply_jobs(client: Kube, namespace: str, jobs: int, pods: int) -> None:
-    """Apply the jobs as fast as one client can."""
-    path = JOBS.format(namespace)
-    await asyncio.gather(
-        *(
-            client.create(path, job(f"job-{index}", namespace, pods), PriorityLevel.PLACEMENT)
-            for index in range(jobs)
-        )
-    )
+async def sent(process: asyncio.subprocess.Process) -> tuple[float, float]:
+    """Have the requests sent; return the seconds from the first to the last answer, and of CPU."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(b"\n")
+    seconds, cpu = (await process.stdout.readline()).split()
+    return float(seconds), float(cpu)
 
 
 async def bound(client: Kube, namespace: str, count: int, version: str) -> None:
@@ -136,22 +169,17 @@ async def bound(client: Kube, namespace: str, count: int, version: str) -> None:
             return
 
 
-async def timed(
-    client: Kube, namespace: str, count: int, work: Callable[[], Awaitable[None]]
-) -> float:
-    """Return the seconds from the start of the work to the last bound pod."""
+async def applied(client: Kube, config: Path, namespace: str, jobs: int, pods: int) -> float:
+    """Apply the jobs; return the seconds from the first to the last bound pod."""
+    path = JOBS.format(namespace)
+    chains = [[(path, job(f"job-{index}", namespace, pods))] for index in range(jobs)]
     listing = await client.get(PODS.format(namespace), limit="1")
-    waiting = asyncio.create_task(
-        bound(client, namespace, count, listing["metadata"]["resourceVersion"])
-    )
-    await asyncio.sleep(0.05)
-    started = time.perf_counter()
-    working = asyncio.ensure_future(work())
-    async with asyncio.timeout(TIMEOUT):
-        await waiting
-    took = time.perf_counter() - started
-    await working
-    return took
+    version = listing["metadata"]["resourceVersion"]
+    waiting = asyncio.create_task(bound(client, namespace, jobs * pods, version))
+    async with loop(config, chains) as process, asyncio.timeout(TIMEOUT):
+        started = time.perf_counter()
+        await asyncio.gather(sent(process), waiting)
+        return time.perf_counter() - started
 
 
 async def writes(client: Kube) -> dict[str, float]:
@@ -178,17 +206,40 @@ def usage(pid: int) -> tuple[float, float]:
     return (int(stat[11]) + int(stat[12])) / TICKS, int(peak.split()[1]) / 1024
 
 
-async def muster(client: Kube, namespace: str, jobs: int, pods: int, pid: int) -> Result:
+async def bare(bench: Bench, chains: Sequence[Chain]) -> Result:
+    """Have a bare loop send the requests while the operator stands still."""
+    async with loop(bench.config, chains) as process:
+        before = usage(bench.server)[0]
+        os.kill(bench.operator, signal.SIGSTOP)
+        try:
+            seconds, cpu = await sent(process)
+        finally:
+            os.kill(bench.operator, signal.SIGCONT)
+        return Result(seconds, cpu, usage(bench.server)[0] - before)
+
+
+async def muster(bench: Bench, namespace: str, jobs: int, pods: int) -> Result:
     """Apply the jobs and let the operator start them."""
-    before, cpu = await writes(client), usage(pid)[0]
-    seconds = await timed(
-        client, namespace, jobs * pods, lambda: apply_jobs(client, namespace, jobs, pods)
-    )
+    client = bench.client
+    await quiet(bench.operator)
+    before, cpu, server = await writes(client), usage(bench.operator)[0], usage(bench.server)[0]
+    seconds = await applied(client, bench.config, namespace, jobs, pods)
     await settled(client, namespace, jobs * pods)
+    spent, peak = usage(bench.operator)
+    server = usage(bench.server)[0] - server
     after = await writes(client)
-    spent, peak = usage(pid)
     changed = {name: after[name] - before.get(name, 0) for name in after}
-    return Result(seconds, {k: v for k, v in changed.items() if v > 0}, spent - cpu, peak)
+    changed = {name: count for name, count in changed.items() if count > 0}
+    return Result(seconds, spent - cpu, server, changed, peak)
+
+
+async def quiet(pid: int) -> None:
+    """Return when the process has nothing left to do."""
+    async with asyncio.timeout(TIMEOUT):
+        spent = -1.0
+        while (now := usage(pid)[0]) - spent > IDLE:
+            spent = now
+            await asyncio.sleep(0.5)
 
 
 async def settled(client: Kube, namespace: str, count: int) -> None:
@@ -210,9 +261,10 @@ async def sweep(client: Kube, namespace: str) -> None:
     """Remove all that a run left, so that the next begins alike."""
     body = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
     for path in (JOBS, PODS, "/api/v1/namespaces/{}/services", "/api/v1/namespaces/{}/events"):
-        async with client.session.delete(
-            client.host + path.format(namespace), json=body
-        ) as response:
+        request = client.session.delete(
+            client.host + path.format(namespace), json=body, timeout=SLOW
+        )
+        async with request as response:
             await response.read()
     async with asyncio.timeout(TIMEOUT):
         while (await client.get(PODS.format(namespace), limit="1"))["items"]:
@@ -266,26 +318,20 @@ async def namespace_for(client: Kube, name: str) -> str:
                 return name
 
 
-async def measure(
-    client: Kube, shape: tuple[int, int], pid: int, rounds: int
-) -> list[list[Result]]:
+async def measure(bench: Bench, shape: tuple[int, int], rounds: int) -> list[list[Result]]:
     """Return the results of the three ways, round by round."""
     jobs, pods = shape
     table: list[list[Result]] = []
     for round_ in range(rounds):
         row: list[Result] = []
-        for way in ("bind", "node", "muster"):
-            namespace = await namespace_for(client, f"b-{jobs}x{pods}-{way}-{round_}")
-            count = jobs * pods
+        for way in WAYS:
+            namespace = await namespace_for(bench.client, f"b-{jobs}x{pods}-{way}-{round_}")
             if way == "muster":
-                row.append(await muster(client, namespace, jobs, pods, pid))
+                row.append(await muster(bench, namespace, jobs, pods))
             else:
-                loop = create_and_bind if way == "bind" else create_on_node
-                seconds = await timed(
-                    client, namespace, count, lambda f=loop, n=namespace, c=count: f(client, n, c)
-                )
-                row.append(Result(seconds))
-            await sweep(client, namespace)
+                chains = and_bind if way == "bind" else on_nodes
+                row.append(await bare(bench, chains(namespace, jobs * pods)))
+            await sweep(bench.client, namespace)
         table.append(row)
     return table
 
@@ -293,25 +339,32 @@ async def measure(
 def show(shape: tuple[int, int], table: Sequence[Sequence[Result]]) -> None:
     """Print one shape: medians over the rounds, ratios round by round."""
     jobs, pods = shape
-    median = [statistics.median(row[way].seconds for row in table) for way in range(3)]
-    to_bind = statistics.median(row[2].seconds / row[0].seconds for row in table)
-    to_node = statistics.median(row[2].seconds / row[1].seconds for row in table)
-    last = table[-1][2]
     count = jobs * pods
-    objects = sum(v for k, v in last.writes.items() if k in OBJECTS)
-    every = sum(v for k, v in last.writes.items() if k not in NOT_OURS)
+
+    def middle(of: Callable[[Sequence[Result]], float]) -> float:
+        return statistics.median(map(of, table))
+
+    def per_pod(row: Sequence[Result]) -> tuple[float, float]:
+        ours = {k: v / count for k, v in row[2].writes.items() if k not in NOT_OURS}
+        return sum(v for k, v in ours.items() if k in OBJECTS), sum(ours.values())
+
+    seconds = "".join(f"{middle(lambda row, w=way: row[w].seconds):>8.2f}" for way in range(3))
     print(
-        f"{jobs:>4}x{pods:<5} {median[0]:>9.2f} {median[1]:>9.2f} {median[2]:>9.2f}"
-        f" {to_bind:>7.2f} {to_node:>7.2f} {objects / count:>9.2f} {every / count:>9.2f}"
-        f" {last.cpu:>7.2f} {last.peak_mib:>7.0f}"
+        f"{jobs:>4}x{pods:<5}{seconds}{middle(lambda row: row[2].seconds / row[0].seconds):>7.2f}"
+        f"{middle(lambda row: row[2].seconds / row[1].seconds):>7.2f}"
+        f"{middle(lambda row: per_pod(row)[0]):>9.2f}{middle(lambda row: per_pod(row)[1]):>8.2f}"
+        f"{middle(lambda row: row[2].client):>7.2f}{max(row[2].peak_mib for row in table):>6.0f}"
     )
-    detail = ", ".join(f"{k} {v:.0f}" for k, v in sorted(last.writes.items()) if k not in NOT_OURS)
-    print(f"           writes: {detail}")
+    server = " ".join(f"{middle(lambda row, w=way: row[w].server):.2f}" for way in range(3))
+    loops = " ".join(f"{middle(lambda row, w=way: row[w].client):.2f}" for way in range(2))
+    print(f"          CPU s of the API server: {server}; of the bare loops: {loops}")
+    rounds = ", ".join(f"{row[2].seconds:.2f} s with {per_pod(row)[1]:.2f}" for row in table)
+    print(f"          each round, writes a pod: {rounds}; load {os.getloadavg()[0]:.1f}")
+    last = sorted(table[-1][2].writes.items())
+    print("          writes:", ", ".join(f"{k} {v:.0f}" for k, v in last if k not in NOT_OURS))
 
 
-HEADER = (
-    "jobs x pods  bind s    node s  Muster s   /bind   /node   obj/pod writes/pod   CPU s    MiB"
-)
+HEADER = "jobs x pods bind s  node s Muster s /bind  /node  obj/pod  writes/pod CPU s  MiB"
 OBJECTS = frozenset({"pods", "pods/binding", "services", "podgroups", "configmaps"})
 NOT_OURS = frozenset({"leases", "tfjobs", "endpointslices", "endpoints", "subjectaccessreviews"})
 
@@ -335,13 +388,18 @@ async def main() -> None:
     made = await asyncio.to_thread(cluster.up, wanted, lambda line: print(line, file=sys.stderr))
     try:
         client = await connect(str(made.kubeconfig), width=WIDTH)
+        server = made.pids()["kube-apiserver"]
+        assert server is not None
         async with operator(made.kubeconfig, arguments.log) as pid:
-            machine = f"{platform.machine()}, {os.cpu_count()} cores"
-            python = f"Python {platform.python_version()}"
-            print(f"{machine}, {python}, {NODES} nodes, medians of {arguments.rounds} rounds")
+            bench = Bench(client, made.kubeconfig, server, pid)
+            version = (await client.get("/version"))["gitVersion"]
+            print(f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+            print(f"Python {platform.python_version()}, Kubernetes {version}, {NODES} nodes")
+            print(f"bare loops: plain HTTP/1.1 over TLS, {WIDTH} in flight, the operator stopped")
+            print(f"medians of {arguments.rounds} rounds")
             print(HEADER)
             for shape in shapes:
-                show(shape, await measure(client, shape, pid, arguments.rounds))
+                show(shape, await measure(bench, shape, arguments.rounds))
         await client.close()
     finally:
         await asyncio.to_thread(cluster.down, "bench")

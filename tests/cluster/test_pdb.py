@@ -8,6 +8,7 @@ import dataclasses
 import pytest
 
 from builders import make_pod
+from counting import calls
 from muster.cluster.pdb import Budgets, parse
 
 
@@ -55,3 +56,44 @@ def test_the_last_one(allowed, forbids):
     budgets = Budgets()
     budgets.changed(None, budget({}, allowed=allowed))
     assert budgets.forbid("team", PODS[:1]) is forbids
+
+
+def test_budgets_are_held_against_kinds_of_pods():
+    """However many of both there are, each of which has labels of its own that nobody asks for."""
+    budgets = Budgets()
+    for i in range(200):
+        budgets.changed(
+            None, dataclasses.replace(budget({"matchLabels": {"app": "y"}}), name=f"b{i}")
+        )
+
+    def cost(count):
+        labels = ({"app": "x", "own": str(i)} for i in range(count))
+        pods = [dataclasses.replace(PODS[0], labels=each) for each in labels]
+        assert not budgets.forbid("team", pods)
+        return calls(lambda: budgets.forbid("team", pods))
+
+    assert cost(400) < 4 * cost(4)
+
+
+def test_too_many_kinds_and_budgets_count_as_the_worst():
+    """Whoever has so many of both is rather not evicted; nobody waits for the answer."""
+    budgets, count = Budgets(), 200
+    for i in range(count):
+        made = budget({"matchExpressions": [{"key": f"k{i}", "operator": "Exists"}]}, allowed=9)
+        budgets.changed(None, dataclasses.replace(made, name=f"b{i}"))
+    pods = [dataclasses.replace(PODS[0], labels={f"k{i}": "x"}) for i in range(count)]
+    assert budgets.forbid("team", pods)
+    assert calls(lambda: budgets.forbid("team", pods)) < 20 * count
+    assert not budgets.forbid("team", pods[: count // 4])
+
+
+def test_versions_never_come_back():
+    """What was found by one is good for as long as it is that one."""
+    budgets, seen = Budgets(), [0]
+    for made in (budget({}), budget({}, allowed=2)):
+        budgets.changed(None, made)
+        seen.append(budgets.version("team"))
+        budgets.changed(made, None)
+        assert budgets.version("team") == 0
+    assert len(set(seen)) == 3
+    assert budgets.version("other") == 0

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from builders_scheduler import make_node, make_pod, make_template
-from muster.cluster import nodes, pods
+from muster.cluster import cautious, nodes, pods
 from muster.cluster.pods import LEAST_CPU, LEAST_MEMORY, Taint, Toleration
 from muster.cluster.selectors import Identity
 from muster.scheduler.model import HostPort, addresses
@@ -125,6 +125,20 @@ def test_use():
     assert use.ports == {HostPort("TCP", "*", 80)}
     assert (use.namespace, use.name, use.uid, use.node) == ("other", "pod", "uid-pod", "n1")
     assert use.deleting
+
+
+@pytest.mark.parametrize(
+    ("grace", "deleting", "lingers"),
+    [(None, True, False), (30, True, False), (3600, True, False), (3601, False, True)],
+)
+def test_nobody_waits_for_what_takes_for_ever_to_end(grace, deleting, lingers):
+    """What it takes is used until it has gone; how long that is, its author has said."""
+    pod = make_pod(cpu=2, deleting=True)
+    pod["metadata"]["deletionGracePeriodSeconds"] = grace
+    use = pods.parse_use(pod)
+    assert (use.deleting, use.lingers) == (deleting, lingers)
+    use = cautious.use(pod)
+    assert (use.deleting, use.lingers) == (deleting, lingers)
 
 
 def test_load_of_containers_without_requests():

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 
 from muster.kube.client import ApiError
 from muster.kube.events import BACKLOG, PLENTY, EventRecorder
@@ -189,3 +190,16 @@ def test_an_event_that_the_server_has_dropped_begins_anew():
         await asyncio.gather(task, return_exceptions=True)
 
     asyncio.run(story())
+
+
+def test_what_was_said_is_not_kept_word_by_word():
+    """It may be in the words of a user, who has as many of them as he likes."""
+    recorder = make_recorder()
+    tracemalloc.start()
+    try:
+        for i in range(50):
+            recorder.emit(JOB, "Warning", "Error", f"{i}" + "x" * 100_000, once=True)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 50 * 8_000

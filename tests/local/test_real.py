@@ -134,6 +134,17 @@ def test_the_network_is_started_first_and_each_kubelet_after_its_containerd() ->
     assert handle.wanted(options.Options(name="x")) == handle.SERVERS
 
 
+def test_a_component_that_is_started_again_waits_for_what_it_needs(
+    files: layout.Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the first time: a kubelet ends where its containerd does not answer yet."""
+    steps: list[str] = []
+    monkeypatch.setattr(real, "await_needs", lambda name, _: steps.append(f"needs of {name}"))
+    monkeypatch.setattr(processes, "start", lambda *_, **__: steps.append("start"))
+    cluster.Cluster(files, TWO, 1, {"kubelet": ["kubelet"]}).start("kubelet-2")
+    assert steps == ["needs of kubelet-2", "start"]
+
+
 def test_clusters_have_addresses_and_groups_of_their_own(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -239,6 +250,29 @@ def test_what_is_left_in_groups_is_ended_and_the_groups_removed(
     real.sweep(files)
     assert not tree.parent.parent.exists()
     real.sweep(files)  # nothing is there
+
+
+def test_the_guard_outlives_what_it_guards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes on where a process is killed that takes the cluster down."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    files = layout.Layout("x")
+    files.make()
+    for name in ("guard", "etcd"):
+        record = files.pid(name)
+        processes.start(["sleep", "600"], cwd=files.home, log=files.log(name), record=record)
+    guard, other = (processes.read(files.pid(name)) for name in ("guard", "etcd"))
+    removed, seen = shutil.rmtree, []
+
+    def remove(home: Path) -> None:
+        removed(home)
+        seen.append((processes.alive(guard), processes.alive(other)))
+
+    monkeypatch.setattr(shutil, "rmtree", remove)
+    assert cluster.down("x")
+    assert seen == [(True, False)]
+    assert not processes.alive(guard)
 
 
 def test_simulated_nodes_keep_off_pods_that_want_to_run() -> None:

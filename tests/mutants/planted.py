@@ -380,7 +380,7 @@ CONTROLLER: Final = (
     ),
     _fault(
         "quantities are rounded down",
-        [("-(-amount.numerator // amount.denominator)", "amount.numerator // amount.denominator")],
+        [("-(-value.numerator // value.denominator)", "value.numerator // value.denominator")],
     ),
     _fault(
         "only the name of the first pod is checked for its length",

@@ -15,14 +15,15 @@ import machine
 import pytest
 import yaml
 
-from muster.local import cluster, options
+from muster.local import cluster, options, real
 from muster.local.cluster import Cluster
 
 pytestmark = [pytest.mark.real, pytest.mark.usefixtures("machine")]
 
 LOOPBACK = ("0100007F:", f"{1 << 24:032X}:")
 """Of both families, as /proc/net writes them."""
-UP = [sys.executable, "-m", "muster", "local", "up", "--name", "life", "--real-node"]
+LOCAL = [sys.executable, "-m", "muster", "local"]
+UP = [*LOCAL, "up", "--name", "life", "--real-node"]
 
 
 @pytest.fixture(autouse=True)
@@ -99,10 +100,24 @@ def test_a_killed_start_is_cleaned_by_what_comes_next(moment: str, after: str) -
     assert ready(cluster.up(options.Options(name="life", real_nodes=1))) == {"real-1": "True"}
 
 
+def test_a_killed_down_is_finished_by_the_next() -> None:
+    """On a node with a pod, whose processes and mounts are not among the cluster's own."""
+    made = cluster.up(options.Options(name="life", real_nodes=1))
+    kubectl(made, "wait", "--for=create", "serviceaccount/default", "--timeout=60s")
+    kubectl(made, "run", "pod", f"--image={real._PAUSE_IMAGE}")
+    kubectl(made, "wait", "--for=condition=Ready", "pod/pod", "--timeout=60s")
+    with subprocess.Popen([*LOCAL, "down", "--name", "life"]) as ending:
+        while made.pids()["etcd"]:
+            assert ending.poll() is None
+        ending.kill()
+    assert ending.returncode == -signal.SIGKILL
+    assert cluster.down("life")
+
+
 def test_a_cluster_ends_with_the_process_that_it_is_tied_to() -> None:
     """By its guard, which sees that process killed."""
     code = """
-from muster.local import cluster, options
+from muster.local import cluster, options, real
 cluster.up(options.Options(name="life", real_nodes=1, tied=True))
 print("up", flush=True)
 input()

@@ -212,9 +212,9 @@ def test_a_gang_resumes_from_its_checkpoint(api: Api, load: Callable[[str], None
     assert names.RESTART in job["metadata"]["annotations"]
     wait_succeeded(api, job)
     said = logs(api, "pytorch-resume-master-0")
-    start = re.search(r"starts at step (\d+), loss was (\S+)", said)
+    start = re.search(r"(?s)starts at step 50, loss was (\S+)\n.* goes on with loss (\S+)\n", said)
     assert start, said
-    assert int(start[1]) == 50
+    assert 0.5 < float(start[2]) / float(start[1]) < 1
     assert "trained to step 100" in said
     uids = {pod["metadata"]["uid"] for pod in api.history("Pod", since)}
     assert len(uids) == 6

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
-from harness import Api, Json, condition, phase_of
+from harness import Api, Json, condition, node_of, phase_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "real.md"
 HEAD = "| example | pods | made | run | first line | Succeeded | by hand: first line | end |\n"
@@ -53,7 +53,7 @@ def follow(api: Api, job: Json, apply: Callable[[], object]) -> Times:
         return len(seen[what])
 
     def pods(state: Mapping[str, Json]) -> bool:
-        note("made", state)
+        note("made", (n for n, pod in state.items() if node_of(pod)))
         running = (n for n, pod in state.items() if phase_of(pod) not in {"Pending", ""})
         return note("run", running) == wanted
 

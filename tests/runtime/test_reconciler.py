@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 
 import pytest
 
@@ -206,6 +207,24 @@ def test_a_refusal_is_told_and_stops_neither_others_nor_the_status(story, change
     assert after <= 2.0
     again, _ = story.go(change)
     assert after < again <= 60
+
+
+def test_a_refusal_is_tried_ever_more_rarely_whatever_else_can_be_made(story):
+    """The pods that are made anew with each try do not make the next one come sooner."""
+    worker, launcher = create("worker-0"), create("launcher", "Job")
+    story.server.refuses["create", "jobs/launcher"] = 422
+    pauses = []
+    for _ in range(4):
+        story.go(worker)
+        story.go(launcher)
+        job = story.store.jobs.get(KEY)
+        pauses.append(round(story.store.jobs.refusal(job, 0.0).until - time.time()))
+    assert pauses == [10, 20, 40, 80]
+    story.server.refuses.clear()
+    story.go(worker, launcher)
+    story.server.refuses["create", "pods/worker-0"] = 422
+    story.go(worker)
+    assert round(story.store.jobs.refusal(job, 0.0).until - time.time()) == 10
 
 
 def test_what_follows_a_refused_change_of_the_same_object_is_not_done(story):

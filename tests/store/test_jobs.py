@@ -18,14 +18,20 @@ LONG = "x" * 50_000
 ENDED = {"conditions": [{"type": "Succeeded", "status": "True"}], "state": "Succeeded"}
 
 
-def kept(document):
-    """Return what is kept of a job."""
+def show(document):
+    """Return what is known when a job is shown."""
     kind, metadata = document["kind"], document["metadata"]
     jobs = Jobs({kind: FRAMEWORKS[kind]}, lambda _key: None, lambda: None)
     before = copy.deepcopy(document)
     jobs.show(kind, document, False)
     assert document == before
-    return jobs.find(f"{kind}/{metadata['namespace']}/{metadata['name']}")
+    return jobs, f"{kind}/{metadata['namespace']}/{metadata['name']}"
+
+
+def kept(document):
+    """Return what is kept of a job."""
+    jobs, key = show(document)
+    return jobs.find(key)
 
 
 def wordy(**fields):
@@ -60,6 +66,32 @@ def test_a_job_that_is_over_is_kept_small():
     assert found["status"] == ENDED
     assert len(json.dumps(found)) < 1500
     assert not World(found).settle().job["status"].get("reason")
+
+
+def crowded(**fields):
+    """Return a job whose template has more containers than any pod."""
+    job = wordy(**fields)
+    spec = job["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]
+    spec["containers"] = [{**spec["containers"][0], "name": f"c{i}"} for i in range(1000)]
+    return job
+
+
+def test_a_job_that_cannot_begin_is_kept_small():
+    """It says what is wrong with it, and for that it may be as large as the server takes."""
+    jobs, key = show(crowded())
+    problems = jobs.get(key).problems
+    assert "Too many: 1000" in str(problems)
+    assert len(json.dumps(jobs.find(key))) < 1500
+    assert len(json.dumps([r.template for r in jobs.get(key).replicas])) < 500
+    assert jobs.get(key).problems == problems
+
+
+def test_a_job_that_became_invalid_while_it_ran_is_kept_as_it_is():
+    """Its pods go on as its templates say."""
+    job = crowded(status={"startTime": "2023-11-14T22:13:20Z"})
+    jobs, key = show(job)
+    assert jobs.get(key).problems
+    assert jobs.find(key)["spec"] == job["spec"]
 
 
 @pytest.mark.parametrize(

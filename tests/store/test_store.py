@@ -296,6 +296,15 @@ def test_other_objects_of_the_job(story):
     assert story.asked() == ({KEY}, False)
 
 
+@pytest.mark.parametrize(("owner", "kept"), [("job-uid", True), ("", False)])
+def test_what_is_kept_of_config_maps(story, owner, kept):
+    """Of those of jobs what is in them; of others not, though they have our labels."""
+    data = {"config": "x" * 1000}
+    story.object("ConfigMap", "mnist-config", owner=owner, data=data)
+    (view,) = story.store.children.of(story.job, "ConfigMap", ["mnist-config"])
+    assert view.data == (data if kept else {})
+
+
 def test_the_same_again_asks_for_nothing(story):
     """A new version that differs in nothing that is kept."""
     story.object("Service", W0)

@@ -13,6 +13,7 @@ from muster.allocator.metrics import CycleMetrics
 from muster.allocator.verdict import Cause
 from muster.api import edge, names
 from muster.api.model import Job, Json, PodView
+from muster.cluster.pods import LONGEST_GRACE
 from muster.cluster.storage import BOUND_BY, SELECTED_NODE, ClaimView, Consumer
 from muster.controller.events import MOST_APART
 from muster.kube.client import NOT_WRITTEN, STRATEGIC_PATCH, ApiError, Exactly, Kube
@@ -75,7 +76,9 @@ class Binder:
 
         Without effect while that is being done.
         """
-        self._once(pod.uid, self._delete(pod) if cause is None else self._evict(pod, cause))
+        seconds = grace(self._store, pod)
+        write = self._delete(pod, seconds) if cause is None else self._evict(pod, cause, seconds)
+        self._once(pod.uid, write)
 
     def serve(self, consumer: Consumer) -> None:
         """Give a claim that waited for its first consumer a volume, or the node to make one for.
@@ -144,12 +147,20 @@ class Binder:
         status: Json = {"conditions": [condition]}
         if node is not None:
             status["nominatedNodeName"] = node or None
+        # Others are evicted once it can be read which node is kept.
+        urgency = PriorityLevel.PLACEMENT if node else PriorityLevel.STATUS
         # Conditions are merged by their type: those of the kubelet stay.
-        await self._note(pod, {"status": status}, "was not marked")
+        await self._note(pod, {"status": status}, "was not marked", urgency)
 
-    async def _note(self, pod: PodView, body: Json, otherwise: str) -> None:
+    async def _note(
+        self,
+        pod: PodView,
+        body: Json,
+        otherwise: str,
+        urgency: PriorityLevel = PriorityLevel.STATUS,
+    ) -> None:
         # The status is what a scheduler may write, and the server takes metadata with it.
-        path, urgency = PODS.path(pod.namespace, pod.name, "status"), PriorityLevel.STATUS
+        path = PODS.path(pod.namespace, pod.name, "status")
         try:
             self._take(
                 await self._kube.patch(path, Exactly(pod.uid), body, urgency, STRATEGIC_PATCH)
@@ -157,10 +168,13 @@ class Binder:
         except NOT_WRITTEN as error:
             log.info("pod %s/%s %s: %s", pod.namespace, pod.name, otherwise, error)
 
-    async def _evict(self, pod: PodView, cause: Cause) -> None:
+    async def _evict(self, pod: PodView, cause: Cause, seconds: int | None) -> None:
         metadata = {"name": pod.name, "namespace": pod.namespace}
         options: Json = {"preconditions": {"uid": pod.uid}}
-        if (seconds := grace(self._store, pod)) is not None:
+        if seconds is None and (pod.grace or 0) > LONGEST_GRACE:
+            # Its author may have said years, and whose room it is to be would wait as long.
+            seconds = LONGEST_GRACE
+        if seconds is not None:
             options["gracePeriodSeconds"] = seconds
         kind = {"apiVersion": "policy/v1", "kind": "Eviction"}
         body: Json = {**kind, "metadata": metadata, "deleteOptions": options}
@@ -175,7 +189,7 @@ class Binder:
             if error.by_budget:
                 # Nothing less would do, so a budget that forbids it is overridden in the end.
                 log.info("pod %s/%s is deleted: %s", pod.namespace, pod.name, error.message)
-                await self._delete(pod)
+                await self._delete(pod, seconds)
                 return
             # Whoever refuses it for another reason means it: a policy, or a role that is missing.
             log.warning("pod %s/%s was not evicted: %s", pod.namespace, pod.name, error.message)
@@ -186,12 +200,10 @@ class Binder:
         except NOT_WRITTEN as error:
             log.warning("pod %s/%s was not evicted: %s", pod.namespace, pod.name, error)
 
-    async def _delete(self, pod: PodView) -> None:
-        path = PODS.path(pod.namespace, pod.name)
+    async def _delete(self, pod: PodView, seconds: int | None) -> None:
+        path, urgency = PODS.path(pod.namespace, pod.name), PriorityLevel.PLACEMENT
         try:
-            left = await self._kube.delete(
-                path, pod.uid, PriorityLevel.PLACEMENT, grace=grace(self._store, pod)
-            )
+            left = await self._kube.delete(path, pod.uid, urgency, grace=seconds)
         except NOT_WRITTEN as error:
             log.warning("pod %s/%s was not deleted: %s", pod.namespace, pod.name, error)
         else:

@@ -93,7 +93,8 @@ class Loop:
         binder = self._binder = Binder(
             kube, store, self._metrics, recorder, self._not_bound, self._binding
         )
-        self.queue_status = QueueStatus(kube, store)
+        self._reservations = Reservations()
+        self.queue_status = QueueStatus(kube, store, self._reservations.written)
         self._group_status = GroupStatus(kube, store, recorder)
         self._jobs = JobMembers(store)
         self._trials = None if context is None else PodTrials(kube, store, context, self.trigger)
@@ -108,7 +109,6 @@ class Loop:
         self._evictions = Evictions(self.gangs, store.budgets, self._metrics, self._wake)
         self._pending = PendingPods(self.gangs, self._wake)
         self._moves = Moves()
-        self._reservations = Reservations()
         self._usage = Usage()
         store.arrived = self.arrived
         store.foreign.enqueue = self._group_status.enqueue
@@ -153,6 +153,8 @@ class Loop:
 
     async def _run(self) -> None:
         """Run cycles. Raises nothing: a cycle that fails is logged and tried again."""
+        written = self._store.queue_status.items()
+        self._reservations.resume({name: said.get("reservations") for name, (_, said) in written})
         while True:
             await self._changed.wait()
             # Before the look, not after it: what changes while a cycle decides asks for the next.

@@ -103,6 +103,8 @@ class _Entry:
     facts: GangFacts | None
     blocked_until: float
     """By what was read, whatever the server refuses beside it."""
+    budgets: int = 0
+    """By which version of the budgets of its namespace it is known whether it is guarded."""
 
 
 class _Now(NamedTuple):
@@ -182,7 +184,10 @@ class _Kind:
         if facts is None:
             return None
         blocked_until = max(entry.blocked_until, moment.refused_until)
-        guarded = self._store.budgets.forbid(namespace, facts.pods.values())
+        guarded, budgets = facts.guarded, self._store.budgets.version(namespace)
+        if entry.budgets != budgets:
+            entry.budgets = budgets
+            guarded = self._store.budgets.forbid(namespace, facts.pods.values())
         knows = self._store.columns.knows
         # Not part of what the facts are read from: of a thousand gangs a node that goes concerns
         # those alone that were given it.
@@ -312,7 +317,7 @@ class JobMembers(_Kind):
         source = (self._store.jobs.revision(key), of, tuple(answers.values()), lost, job)
         entry = self._entry(key, source, lambda: self._read(job, of, lost, answers))
         creating = self._store.jobs.is_creating(key)
-        suspects = self._store.suspects.nodes(now)
+        suspects = self._store.suspects.nodes(job.namespace, now)
         return self._as_of_now(
             entry, job.namespace, nodes, _Now(until, loses_at, suspects, creating)
         )
@@ -541,9 +546,9 @@ class PodGroupMembers(_Kind):
         )
         source = (self._store.foreign.revision(key), self._epoch, lost, group)
         entry = self._entry(key, source, lambda: self._read(key, group, lost))
-        return self._as_of_now(
-            entry, namespace_of(key), nodes, _Now(0.0, loses_at, self._store.suspects.nodes(now))
-        )
+        namespace = namespace_of(key)
+        suspects = self._store.suspects.nodes(namespace, now)
+        return self._as_of_now(entry, namespace, nodes, _Now(0.0, loses_at, suspects))
 
     def _read(
         self, key: str, group: GroupView | None, lost: Mapping[str, PodView]

@@ -42,8 +42,9 @@ RETRY = 2.0
 class QueueStatus:
     """Follows the cycles and writes where the queues stand."""
 
-    def __init__(self, kube: Kube, store: Store) -> None:
-        self._kube, self._store = kube, store
+    def __init__(self, kube: Kube, store: Store, reserved: Callable[[str], Json]) -> None:
+        """Begin. `reserved(queue)` is what it says of reservations."""
+        self._kube, self._store, self._reserved = kube, store, reserved
         self.shares: Mapping[str, Share] = {}
         """Of the queues, a moment ago."""
         self._latest: tuple[Snapshot, tuple[Decision, ...]] | None = None
@@ -90,6 +91,9 @@ class QueueStatus:
 
     async def _write(self, name: str, wanted: Json) -> None:
         uid, seen = self._store.queue_status.get(name, ("", {}))
+        reserved = self._reserved(name)
+        if reserved or seen.get("reservations"):
+            wanted = {**wanted, "reservations": reserved}
         # What is not there need not be taken away.
         there = {key: seen[key] for key in wanted if key in seen}
         after = {key: each for key, each in wanted.items() if each is not None or key in there}

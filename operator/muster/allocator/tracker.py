@@ -482,6 +482,7 @@ def begin(facts: GangFacts) -> GangMemory:
         had=facts.had,
         released=facts.resumes,
         owed=facts.owed,
+        told=None if facts.written is None else facts.written.eta,
         previous={place: pod.node for place, pod in facts.pods.items() if pod.node},
     )
 

@@ -221,6 +221,8 @@ class PodView:
     ended: float = field(default=0.0, compare=False)
     """When its last container ended, of a pod that has failed; else when it was taken up."""
     priority_class: str = field(default="", compare=False)
+    grace: int | None = field(default=None, compare=False)
+    """Seconds that it may take to end, by its spec; None: it does not say."""
     selector: Mapping[str, str] = field(default_factory=dict)
     """nodeSelector of a pod that has no node; who gates a pod may add to it."""
     nominated: str = ""

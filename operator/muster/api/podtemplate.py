@@ -66,11 +66,13 @@ def _running(spec: Json) -> Amounts:
     sidecars: Amounts = {}
     peak: Amounts = {}
     for container in spec.get("initContainers") or ():
-        # Sidecars that were started before it go on while an init container runs.
-        step = _sum((sidecars, _container(container)))
-        peak = _larger(peak, step)
-        if container.get("restartPolicy") == "Always":
-            sidecars = step
+        for name, amount in _container(container).items():
+            # Sidecars that were started before it go on while an init container runs; those that
+            # are started later, or name something else, count in the end.
+            step = min(sidecars.get(name, 0) + amount, quantity.LIMIT)
+            peak[name] = max(peak.get(name, 0), step)
+            if container.get("restartPolicy") == "Always":
+                sidecars[name] = step
     containers = (_container(container) for container in spec.get("containers") or ())
     return _larger(peak, _sum((sidecars, *containers)))
 

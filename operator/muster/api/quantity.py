@@ -83,19 +83,26 @@ def in_bytes(resource: str) -> bool:
     return name in _BYTES or name.startswith("hugepages-")
 
 
-@lru_cache(maxsize=4096, typed=True)
 def units(resource: str, quantity: str | float) -> int:
     """Return the amount in the resource's unit, rounded up, at most LIMIT.
 
     Raises ValueError, naming the text, for what is no quantity or is negative.
     """
-    value = parse(quantity)
-    if value < 0:
+    amount = _amount(quantity, thousandths=not in_bytes(resource))
+    if amount < 0:
         shown = str(quantity)[:_DIGITS]
         raise ValueError(f'"{shown}" is negative; an amount of {resource} is 0 or more')
-    amount = value if in_bytes(resource) else value * 1000
+    return amount
+
+
+# Whatever the resource is called: anybody may invent thousands, each of one.
+@lru_cache(maxsize=4096, typed=True)
+def _amount(quantity: str | float, *, thousandths: bool) -> int:
+    value = parse(quantity) * (1000 if thousandths else 1)
+    if value < 0:
+        return -1
     # Up, as Kubernetes does: rounded down, a request for a part of the least would be none.
-    return min(-(-amount.numerator // amount.denominator), LIMIT)
+    return min(-(-value.numerator // value.denominator), LIMIT)
 
 
 def format(resource: str, amount: int) -> str:  # noqa: A001 - always used as quantity.format

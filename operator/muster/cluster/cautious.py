@@ -10,7 +10,7 @@ from muster.api.model import Json, Unreadable
 from muster.cluster import queues
 from muster.cluster.nodes import NodeView
 from muster.cluster.pdb import Budget
-from muster.cluster.pods import PodUse
+from muster.cluster.pods import PodUse, departure
 from muster.cluster.queues import QueueInput
 from muster.cluster.quota import LimitView, QuotaView
 from muster.cluster.runtimeclass import RuntimeView
@@ -39,6 +39,7 @@ def use(document: Json) -> PodUse | None:
     node = (document.get("spec") or {}).get("nodeName")
     if not node or status.get("phase") in ("Succeeded", "Failed"):
         return None
+    deleting, lingers = departure(metadata)
     return PodUse(
         namespace=metadata.get("namespace", ""),
         name=metadata["name"],
@@ -47,7 +48,8 @@ def use(document: Json) -> PodUse | None:
         requests=(),
         load=(0, 0),
         ports=frozenset(),
-        deleting="deletionTimestamp" in metadata,
+        deleting=deleting,
+        lingers=lingers,
         labels=metadata.get("labels") or {},
         whole=True,
     )

@@ -3,12 +3,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Final
 
 from muster.api.model import Json, PodView
 from muster.cluster import selectors
 from muster.cluster.selectors import Selector
+
+LOOKS: Final = 20_000
+"""How often the budgets of a namespace are held against kinds of pods. Where there are more of
+both, all of these pods count as guarded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,30 +38,62 @@ def parse(document: Json) -> Budget:
     )
 
 
+@dataclass(slots=True)
+class _Space:
+    version: int = 0
+    budgets: dict[str, Budget] = field(default_factory=dict)
+    keys: Counter[str] = field(default_factory=Counter)
+    """Labels by which they select."""
+
+
 class Budgets:
     """All budgets, by namespace."""
 
     def __init__(self) -> None:
-        self._of: dict[str, dict[str, Budget]] = {}
+        self._of: dict[str, _Space] = {}
+        self._changes = 0
 
     def changed(self, before: Budget | None, after: Budget | None) -> None:
         """Take in that a budget came (before None), changed, or went (after None)."""
-        if before is not None:
-            budgets = self._of.get(before.namespace, {})
-            budgets.pop(before.name, None)
-            if not budgets:
-                self._of.pop(before.namespace, None)
-        if after is not None:
-            self._of.setdefault(after.namespace, {})[after.name] = after
+        for budget, sign in ((before, -1), (after, 1)):
+            if budget is None:
+                continue
+            space = self._of.setdefault(budget.namespace, _Space())
+            for key in {expression.key for expression in budget.selector or ()}:
+                space.keys[key] += sign
+            if sign > 0:
+                space.budgets[budget.name] = budget
+            else:
+                space.budgets.pop(budget.name, None)
+                space.keys = +space.keys
+            # One count for all: a namespace that has some again begins with no number it had.
+            self._changes += 1
+            space.version = self._changes
+            if not space.budgets:
+                del self._of[budget.namespace]
+
+    def version(self, namespace: str) -> int:
+        """Return a number that is another one after each change of the budgets there."""
+        space = self._of.get(namespace)
+        return 0 if space is None else space.version
 
     def forbid(self, namespace: str, pods: Iterable[PodView]) -> bool:
         """Say whether any budget is against evicting all of these pods that have a node."""
-        budgets = self._of.get(namespace)
-        if not budgets:
+        space = self._of.get(namespace)
+        if space is None:
             return False
-        labels = [pod.labels for pod in pods if pod.node and not (pod.terminal or pod.deleting)]
+        # Pods of one job differ in labels that no budget asks for.
+        kinds = Counter(
+            frozenset((key, value) for key, value in pod.labels.items() if key in space.keys)
+            for pod in pods
+            if pod.node and not (pod.terminal or pod.deleting)
+        )
+        if len(kinds) * len(space.budgets) > LOOKS:
+            return True
+        found = [(dict(kind), count) for kind, count in kinds.items()]
         return any(
-            sum(selectors.chosen(budget.selector, own) for own in labels) > budget.allowed
-            for budget in budgets.values()
+            sum(count for own, count in found if selectors.chosen(budget.selector, own))
+            > budget.allowed
+            for budget in space.budgets.values()
             if budget.selector is not None
         )

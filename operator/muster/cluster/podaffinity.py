@@ -121,7 +121,7 @@ class PodAffinity:
         self._zeros: IntArray = np.zeros(0, np.int64)
         self._index: dict[tuple[str, str], list[PodAffinityTerm]] = {}
         self._loose: list[PodAffinityTerm] = []
-        self._judged: dict[tuple[PodShape, PodAffinityTerm], BoolArray] = {}
+        self._judged: dict[tuple[PodShape, tuple[bool, bool]], BoolArray] = {}
         self._terms: dict[int, tuple[AffinityTerm, ...]] = {}
         self._asked = 0
 
@@ -247,40 +247,51 @@ class PodAffinity:
     ) -> Iterator[AffinityTerm]:
         """Yield the terms that the shape's own terms make."""
         near = tuple(term for term in shape.ties if term.link is Link.NEAR)
+        # kube-scheduler counts a pod for required affinity only if it matches all terms of the
+        # incoming pod, for the other kinds each term by itself.
+        company = self._company(near, profile, meant, pods) if near else None
+        counting = dict(self._counting([t for t in shape.ties if t.link is Link.EVEN], shape))
         for term in shape.ties:
-            # kube-scheduler counts a pod for required affinity only if it matches all terms of the
-            # incoming pod, for the other kinds each term by itself.
-            parts = near if term.link is Link.NEAR else (term,)
-            # As in kube-scheduler, an even spread over no labels sees the pod itself and no other.
-            alone = term.link is Link.EVEN and not term.who.pods
-            counted = self._counted(shape, term) if term.link is Link.EVEN else None
+            alone = company if term.link is Link.NEAR else None
+            found = alone or self._company((term,), profile, meant, pods)
+            counted = counting[_policies(term)] if term.link is Link.EVEN else None
             domain, size = self._domain(term.key)
-            counts, weight = self._nothing(size), term.weight or 1
-            going: IntArray | None = None
-            friends: set[int] = set()
-            if not alone:
-                who = tuple(part.who for part in parts)
-                staying = term.link is Link.EVEN
-                answer = self._ask(Question(who, staying=staying), pods)
-                counts = self._sum(answer, domain, size, counted, weight)
-                if self.counts.ending and not staying:
-                    answer = self._ask(Question(who, staying=True), pods)
-                    # What goes is what is missing among those that stay.
-                    going = counts - self._sum(answer, domain, size, counted, weight)
-                # Shapes whose own placements in this cycle change the counts.
-                friends = set.intersection(*(set(meant.get(part, ())) for part in parts))
+            weight, going = term.weight or 1, None
+            counts = self._sum(found.there, domain, size, counted, weight)
+            if found.staying is not None:
+                # What goes is what is missing among those that stay.
+                going = counts - self._sum(found.staying, domain, size, counted, weight)
             yield AffinityTerm(
                 link=term.link,
                 domain=domain,
                 counts=counts,
                 text=TEXTS[term.link],
-                adds=dict.fromkeys(friends, weight),
-                itself=int(profile.issuperset(parts)),
+                adds=dict.fromkeys(found.friends, weight),
+                itself=found.itself,
                 counted=counted,
                 skew=term.skew,
                 least_domains=term.least_domains,
                 going=going,
             )
+
+    def _company(
+        self,
+        parts: tuple[PodAffinityTerm, ...],
+        profile: Profile,
+        meant: Mapping[PodAffinityTerm, Sequence[int]],
+        pods: Iterable[PodUse],
+    ) -> _Company:
+        """Return who counts for terms that are all of one kind, together."""
+        who, itself = tuple(part.who for part in parts), int(profile.issuperset(parts))
+        even = parts[0].link is Link.EVEN
+        # As in kube-scheduler, an even spread over no labels sees the pod itself and no other.
+        if even and not parts[0].who.pods:
+            return _Company({}, None, frozenset(), itself)
+        there, staying = self._ask(Question(who, staying=even), pods), None
+        if self.counts.ending and not even:
+            staying = self._ask(Question(who, staying=True), pods)
+        friends = frozenset.intersection(*(frozenset(meant.get(part, ())) for part in parts))
+        return _Company(there, staying, friends, itself)
 
     def _ask(self, question: Question, pods: Iterable[PodUse]) -> Mapping[str, int]:
         self._asked += 1
@@ -313,21 +324,30 @@ class PodAffinity:
             self._domains[key] = domain, max(len(numbers), 1)
         return self._domains[key]
 
-    def _counted(self, shape: PodShape, term: PodAffinityTerm) -> BoolArray:
-        """Return (N,) the nodes whose pods count for a spread constraint."""
-        # A node must have the labels of all of the pod's constraints, or it counts for none.
-        others = (t for t in shape.ties if t.link is Link.EVEN)
-        marks: BoolArray = np.logical_and.reduce([self._domain(t.key)[0] >= 0 for t in others])
+    def _counting(
+        self, even: Sequence[PodAffinityTerm], shape: PodShape
+    ) -> Iterator[tuple[tuple[bool, bool], BoolArray]]:
+        """Yield the policies of spread constraints, and (N,) the nodes whose pods count for those.
+
+        A node must have the labels of all of the pod's constraints, or it counts for none.
+        """
+        keys = dict.fromkeys(term.key for term in even)
+        for policies, term in {_policies(term): term for term in even}.items():
+            marks: BoolArray = np.logical_and.reduce([self._domain(key)[0] >= 0 for key in keys])
+            judged = self._judge(shape, term)
+            yield policies, marks if judged is None else marks & judged
+
+    def _judge(self, shape: PodShape, term: PodAffinityTerm) -> BoolArray | None:
+        """Return (N,) the nodes that the policies of a spread constraint let count; None: all."""
         chosen = shape.selector or shape.affinity is not None
         if not (term.honours_taints or (term.honours_affinity and chosen)):
-            return marks
-        key = (shape, term)
+            return None
+        key = shape, _policies(term)
         if key not in self._judged:
             names, _, _ = self._nodes.order()
             judged = [nodes.counts(shape, term, self._nodes.views[name]) for name in names]
             self._judged[key] = np.array(judged, np.bool_)
-        marks &= self._judged[key]
-        return marks
+        return self._judged[key]
 
     def _sum(
         self,
@@ -354,6 +374,23 @@ class PodAffinity:
             self._zeros = np.zeros(size, np.int64)
             self._zeros.flags.writeable = False
         return self._zeros
+
+
+@dataclass(frozen=True, slots=True)
+class _Company:
+    """Who counts for a term."""
+
+    there: Mapping[str, int]
+    """Node -> how many of them are on it."""
+    staying: Mapping[str, int] | None
+    """The same without those that are ending; None: there are none, or they do not count."""
+    friends: frozenset[int]
+    """Shapes whose own placements in this cycle change the counts."""
+    itself: int
+
+
+def _policies(term: PodAffinityTerm) -> tuple[bool, bool]:
+    return term.honours_affinity, term.honours_taints
 
 
 def _waits(pod_set: PodSet) -> bool:

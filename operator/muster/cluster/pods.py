@@ -27,6 +27,9 @@ UNSUPPORTED_VOLUMES: Final = (
 )
 """Volumes that tie a pod to nodes in ways that are not looked at."""
 CLAIM: Final = "persistentVolumeClaim"
+LONGEST_GRACE: Final = 3600
+"""Seconds that a pod may take to end while others wait for its room. With more it might be there
+for years: its author decides, and none of those whose room it is to become would start."""
 LEAST_CPU: Final = 100
 LEAST_MEMORY: Final = 200 * 1024 * 1024
 """What a container counts for in scores that asks for nothing, as in kube-scheduler."""
@@ -110,6 +113,7 @@ class PodUse:
     """cpu and memory for scores."""
     ports: frozenset[HostPort]
     deleting: bool
+    """It is on its way out, and others may wait for what it takes."""
     labels: Labels = field(default_factory=dict)
     apart: tuple[PodAffinityTerm, ...] = ()
     """Terms by which it keeps others away."""
@@ -118,6 +122,8 @@ class PodUse:
     scratch: tuple[Scratch, ...] = ()
     whole: bool = False
     """It cannot be read, so that nobody knows how much it leaves."""
+    lingers: bool = False
+    """It is on its way out, but may take as long as it likes: nobody is to wait for that."""
     nominated: int | None = None
     """Its priority, if another scheduler only keeps the room for it; None: it is there."""
 
@@ -203,6 +209,7 @@ def parse_use(doc: Json, *, foreign: bool = False) -> PodUse | None:
     if not node or status.get("phase") in ("Succeeded", "Failed"):
         return None
     requests = podtemplate.requests(podtemplate.resized(spec, status))
+    deleting, lingers = departure(metadata)
     return PodUse(
         namespace=metadata.get("namespace", ""),
         name=metadata["name"],
@@ -211,13 +218,21 @@ def parse_use(doc: Json, *, foreign: bool = False) -> PodUse | None:
         requests=tuple(sorted(requests.items())),
         load=_load(spec, requests),
         ports=_ports(spec),
-        deleting="deletionTimestamp" in metadata,
+        deleting=deleting,
+        lingers=lingers,
         labels=metadata.get("labels") or {},
         apart=_apart(spec, metadata) if "affinity" in spec else (),
         claims=_claims(spec, metadata.get("namespace", "")),
         scratch=_scratch(spec),
         nominated=kept,
     )
+
+
+def departure(metadata: Json) -> tuple[bool, bool]:
+    """Say whether a pod is on its way out so that others may wait for it, or is, but lingers."""
+    going = "deletionTimestamp" in metadata
+    grace = edge.integer(metadata.get("deletionGracePeriodSeconds")) or 0
+    return going and grace <= LONGEST_GRACE, going and grace > LONGEST_GRACE
 
 
 def shape_of(template: Json, namespace: str = "", labels: Labels | None = None) -> PodShape:

@@ -137,7 +137,7 @@ def _with_keys(selector: Selector, term: Json, identity: Identity) -> Selector:
         for key in keys or ()
         if key in identity.labels
     )
-    return (*selector, *(e for e in more if e not in selector))
+    return tuple(dict.fromkeys((*selector, *more)))
 
 
 def selector(doc: Json | None) -> Selector:

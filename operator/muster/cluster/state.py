@@ -341,7 +341,8 @@ class ClusterColumns:
         """Say whether a pod of that name is on the node, and is not an older one that goes."""
         pod = flight.use.namespace, flight.pod
         there = (use for use in self.on(flight.use.node) if (use.namespace, use.name) == pod)
-        return any(use.uid and not use.uid.startswith(SENT) and not use.deleting for use in there)
+        living = (use for use in there if not (use.deleting or use.lingers))
+        return any(use.uid and not use.uid.startswith(SENT) for use in living)
 
     def contents(self) -> tuple[list[NodeView], list[PodUse], Mapping[str, Mapping[str, str]]]:
         """Return all nodes, all that pods take of them, and the labels of namespaces."""

@@ -258,6 +258,13 @@ def is_evicted(last: Verdict | None) -> bool:
     return last is not None and (last.reason, last.state) == evicted
 
 
+def is_awaited(found: Verdict | None, written: Verdict | None) -> bool:
+    """Say whether evictions wait until that can be read: whose room it will be, and who leaves."""
+    if found is None or found.state not in (GangPhase.RESERVED, GangPhase.RELEASED):
+        return False
+    return written is None or written.state != found.state
+
+
 def _calm(last: Verdict, state: GangPhase, placed: int, summary: str) -> Verdict:
     """Return the verdict on a gang that lacks nothing."""
     return Verdict(

@@ -247,6 +247,8 @@ def unreadable(framework: Framework, type_: str, role: object) -> Iterator[Probl
         yield Problem(f"{path}.replicas", detail)
     if _containers(role):
         yield from _shapes(f"{path}.template", mapping(role)["template"])
+        if not any(_too_many(path, role)):
+            yield from _uncountable(f"{path}.template", mapping(role)["template"])
     else:
         detail = "Required value: must be specified"
         yield Problem(f"{path}.template.spec.containers", detail)
@@ -308,8 +310,12 @@ def _shapes(path: str, template: Mapping[str, Any]) -> Iterator[Problem]:
         yield from _listed(
             f"{where}.ports", container.get("ports"), {"containerPort": int}, {"name": str}
         )
+
+
+def _uncountable(path: str, template: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield why it cannot be told how much a pod takes."""
     try:
-        podtemplate.requests(dict(spec))
+        podtemplate.requests(dict(template["spec"]))
     except (ValueError, TypeError, AttributeError) as error:
         yield Problem(f"{path}.spec", f"Invalid value: {error}")
 

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from asyncio import sslproto
+from typing import Any, Final
 
 import aiohttp
 from kubernetes.aio import client as aio_client
@@ -16,6 +17,10 @@ from muster.kube.client import ATTEMPTS, Kube
 IDLE = 75.0
 """Seconds that an unused connection stays open, a little less than the server gives it: sixty
 TLS handshakes at once would delay the start of the next gangs by a tenth."""
+
+BUFFER: Final = 32 * 1024
+"""Bytes of a connection that are read at once, two records of TLS. It keeps as much for as long as
+it is open, and Python would take eight times that: of hundreds, while the server is slow."""
 
 
 class ConfigurationError(Exception):
@@ -35,6 +40,7 @@ async def connect(
     if master:
         configuration.host = master
     rest = RESTClientObject(configuration)
+    sslproto.SSLProtocol.max_size = BUFFER
 
     async def authorize(
         request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType

@@ -73,7 +73,8 @@ class EventRecorder:
         `spare`: it is left out while much is still to be written.
         """
         uid = about["metadata"].get("uid", "")
-        if once and self._was_recorded((uid, reason, of or message)):
+        # Not the words themselves: they may be somebody's, as long as he likes.
+        if once and self._was_recorded((uid, reason, _digest(of or message))):
             return False
         document = _document(about, kind, reason, message, source)
         name = _named(document, of or message)
@@ -196,9 +197,13 @@ def _named(document: Json, token: str) -> str:
     """Give an event its name, by which it is known as the same again, and return it."""
     about, source = document["involvedObject"], document["source"]["component"]
     same = (about["uid"], document["type"], document["reason"], source, token)
-    digest = hashlib.sha256("\0".join(same).encode()).hexdigest()[:16]
+    digest = _digest("\0".join(same))
     name = document["metadata"]["name"] = f"{about['name'][:200]}.{digest}"
     return name
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _document(about: Json, kind: str, reason: str, message: str, source: str) -> Json:

@@ -4,6 +4,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from enum import IntEnum
 from types import TracebackType
 
@@ -18,7 +22,8 @@ class PriorityLevel(IntEnum):
     GROUP = 1
     """Groups and config maps: few, and the pods of their job wait for them."""
     PLACEMENT = 2
-    """Pods: what a gang needs to start, and deletions, which make room."""
+    """Pods: what a gang needs to start, and deletions, which make room; and what has to be
+    written before they may be deleted."""
     SUPPORT = 3
     """Services."""
     STATUS = 4
@@ -38,6 +43,58 @@ LATE = 1.0
 LATE_EACH, LATE_MOST = 0.5, 4
 """How many such requests a namespace may have before it gets no more places, and how many there
 may be in all; times the width."""
+
+
+@dataclass(eq=False, slots=True)
+class _Turn:
+    """Somebody who waits for a place."""
+
+    granted: asyncio.Future[None]
+    urgency: PriorityLevel
+    namespace: str
+    since: float
+
+
+class Haste:
+    """Makes all that a task writes as urgent as placements, from some moment on.
+
+    What it waits to write by then, too: else what has become urgent would wait behind that.
+    """
+
+    def __init__(self) -> None:
+        self._hurried = False
+        self._waiting: dict[_Turn, FlowControl] = {}
+
+    @contextmanager
+    def of_task(self) -> Iterator[Haste]:
+        """Be that of the task that runs the block, and of those that it begins in it."""
+        token = _HASTE.set(self)
+        try:
+            yield self
+        finally:
+            _HASTE.reset(token)
+
+    def hurry(self) -> None:
+        """Let nothing of it wait behind prose any more."""
+        self._hurried = True
+        for turn, flow_control in list(self._waiting.items()):
+            flow_control.hurry(turn)
+
+    def least(self, urgency: PriorityLevel) -> PriorityLevel:
+        """Return how urgent is what usually is so."""
+        return min(urgency, PriorityLevel.PLACEMENT) if self._hurried else urgency
+
+    @contextmanager
+    def waits(self, turn: _Turn, flow_control: FlowControl) -> Iterator[None]:
+        """Take note of what is waited for."""
+        self._waiting[turn] = flow_control
+        try:
+            yield
+        finally:
+            del self._waiting[turn]
+
+
+_HASTE: ContextVar[Haste | None] = ContextVar("haste", default=None)
 
 
 class FlowControl:
@@ -64,24 +121,36 @@ class FlowControl:
         """Return an async context manager that holds one place, as long as it is not late."""
         return _Seat(self, urgency, namespace)
 
-    async def acquire(self, urgency: PriorityLevel, namespace: str = "") -> None:
-        """Wait for a place; every acquire is followed by one release."""
+    async def acquire(self, urgency: PriorityLevel, namespace: str = "") -> PriorityLevel:
+        """Wait for a place; every acquire is followed by one release, of what is returned."""
         loop = asyncio.get_running_loop()
-        turn: asyncio.Future[None] = loop.create_future()
-        if urgency is PriorityLevel.PLACEMENT:
-            self._place(namespace, 1)
-        self._waiting[urgency].put(namespace, (turn, loop.time()))
+        haste = _HASTE.get() or Haste()
+        turn = _Turn(loop.create_future(), haste.least(urgency), namespace, loop.time())
+        self._put(turn)
+        if not turn.granted.done():
+            try:
+                with haste.waits(turn, self):
+                    await turn.granted
+            except asyncio.CancelledError:
+                if turn.granted.done() and not turn.granted.cancelled():
+                    self.release(turn.urgency, namespace)
+                elif turn.urgency is PriorityLevel.PLACEMENT:
+                    self._place(namespace, -1)
+                raise
+        return turn.urgency
+
+    def hurry(self, turn: _Turn) -> None:
+        """Let somebody who waits have his turn as a placement has."""
+        if turn.urgency > PriorityLevel.PLACEMENT and not turn.granted.done():
+            # Where it stood before, it is passed over once it has been granted.
+            turn.urgency = PriorityLevel.PLACEMENT
+            self._put(turn)
+
+    def _put(self, turn: _Turn) -> None:
+        if turn.urgency is PriorityLevel.PLACEMENT:
+            self._place(turn.namespace, 1)
+        self._waiting[turn.urgency].put(turn.namespace, turn)
         self._serve()
-        if turn.done():
-            return
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self.release(urgency, namespace)
-            elif urgency is PriorityLevel.PLACEMENT:
-                self._place(namespace, -1)
-            raise
 
     def _place(self, namespace: str, change: int) -> None:
         now = asyncio.get_running_loop().time()
@@ -124,7 +193,7 @@ class FlowControl:
         def ripe(namespace: str, waiting: _Turn) -> bool:
             count, last = self._placing.get(namespace, (0, 0.0))
             placing = count > 0 or now < last + LINGER
-            return not placing or now >= waiting[1] + PATIENCE
+            return not placing or now >= waiting.since + PATIENCE
 
         for urgency, queue in zip(PriorityLevel, self._waiting, strict=True):
             limit = SHARE if urgent else self._free + self._inside[urgency]
@@ -134,12 +203,12 @@ class FlowControl:
                 found = queue.first(barred, ripe) if less else queue.first(barred)
                 if found is None:
                     break
-                namespace, (turn, _) = found
+                namespace, turn = found
                 queue.take(namespace)
-                if not turn.done():
+                if turn.urgency is urgency and not turn.granted.done():
                     self._free -= 1
                     self._inside[urgency] += 1
-                    turn.set_result(None)
+                    turn.granted.set_result(None)
             if urgency >= PriorityLevel.PLACEMENT:
                 urgent = urgent or bool(self._inside[urgency]) or now < self._busy_until[urgency]
         if any(self._waiting) and self._timer is None:
@@ -154,10 +223,6 @@ class FlowControl:
         self._serve()
 
 
-_Turn = tuple[asyncio.Future[None], float]
-"""What a request waits for, and since when."""
-
-
 class _Seat:
     __slots__ = ("_flow_control", "_late", "_namespace", "_timer", "_urgency")
 
@@ -167,7 +232,7 @@ class _Seat:
         self._late = False
 
     async def __aenter__(self) -> None:
-        await self._flow_control.acquire(self._urgency, self._namespace)
+        self._urgency = await self._flow_control.acquire(self._urgency, self._namespace)
         self._timer = asyncio.get_running_loop().call_later(LATE, self._give_up)
 
     def _give_up(self) -> None:

@@ -166,7 +166,6 @@ def _bring_up(files: Layout, asked: Options, say: Say) -> Cluster:
     watch.lap("API server")
     for component in made.components:
         if component not in {real.NETWORK, handle.ETCD, handle.API_SERVER}:
-            real.await_needs(component, files)
             made.launch(component)
     _fill(made, watch)
     made.save()
@@ -290,10 +289,11 @@ def _sweep(files: Layout, say: Say, *, forget: bool = False) -> None:
     there = contents.recorded(files)
     # Before anything ends: if that cluster cannot be reached, all stays for the next try.
     reached = contents.reach(there, files, say) if there and not forget else None
-    records = (files.home / "run").glob("*.pid")
-    found = [one for path in records if (one := processes.read(path))]
-    # Without grace: etcd's data goes, too. The guard sweeps as well and must see the end of it.
-    processes.stop([one for one in found if one.pid != os.getpid()], grace=0)
+    records = (path.stem for path in (files.home / "run").glob("*.pid"))
+    found = {name: one for name in records if (one := processes.read(files.pid(name)))}
+    guard = found.pop(_GUARD, None)
+    # Without grace: etcd's data goes, too.
+    processes.stop(found.values(), grace=0)
     real.sweep(files)
     if there and reached:
         ask(reached, functools.partial(contents.clear, there, say))
@@ -302,6 +302,8 @@ def _sweep(files: Layout, say: Say, *, forget: bool = False) -> None:
         _remove_copy(running.options.kubeconfig, files.kubeconfig)
     if files.home.exists():
         shutil.rmtree(files.home)
+    if guard and guard.pid != os.getpid():  # last: it goes on where this process is killed
+        processes.stop([guard], grace=0)
 
 
 def _remove_copy(copy: Path, original: Path) -> None:

@@ -326,7 +326,8 @@ class Cluster:
             processes.stop([one], grace=grace)
 
     def launch(self, component: str) -> None:
-        """Start a component for the holder of the cluster's lock."""
+        """Start a component for the holder of the cluster's lock, once what it needs is there."""
+        real.await_needs(component, self.files)
         processes.start(
             self._command(component),
             cwd=self.files.home,

@@ -104,7 +104,7 @@ class Operator:
                 self.policy.get,
                 self._loop_settings,
                 self.metrics.cycles,
-                self.queue.add,
+                self._publish,
                 self.recorder,
                 self._context if settings.dry_run_pods else None,
             )
@@ -295,6 +295,11 @@ class Operator:
         if after is None and self.store.jobs.find(key) is None:
             self.queue.forget(key)
         return after
+
+    def _publish(self, key: str) -> None:
+        """Have it written where the gang of a job stands."""
+        self.reconciler.hurry(key)
+        self.queue.add(key)
 
     def _launchers(self) -> Iterator[Launcher]:
         for job in self.store.jobs:

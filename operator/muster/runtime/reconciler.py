@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from muster import frameworks
 from muster.allocator import binder
@@ -22,7 +22,7 @@ from muster.api.backoff import AFTER_REFUSAL, Backoff, after_refusal
 from muster.api.edge import mapping
 from muster.api.model import Job, Json
 from muster.api.status import Verdict
-from muster.controller import events, reconcile
+from muster.controller import events, gangstatus, reconcile
 from muster.controller.model import (
     Action,
     Context,
@@ -37,7 +37,7 @@ from muster.controller.model import (
 from muster.gang import GangBackend
 from muster.kube.client import NOT_WRITTEN, ApiError, Exactly, Kube
 from muster.kube.events import EventRecorder, job_reference, reference
-from muster.kube.flowcontrol import PriorityLevel
+from muster.kube.flowcontrol import Haste, PriorityLevel
 from muster.kube.resources import Resource
 from muster.kube.workqueue import causes
 from muster.runtime import materials
@@ -62,6 +62,11 @@ URGENCY = {
     names.AUTOSCALER: PriorityLevel.SUPPORT,
 }
 """Of creations; what is not named here comes before the pods of its job."""
+_Named = tuple[str, str]
+"""Kind and name of one of a job's objects."""
+CHANGES: Final[_Named] = ("", "")
+"""Stands for changes of objects that there are."""
+_NEVER: Final[tuple[_Named | None, int]] = (None, 0)
 
 
 class Allocator(Protocol):
@@ -109,7 +114,10 @@ class Reconciler:
         self._context = context
         self._recorder, self._metrics = recorder, metrics
         self._allocator = allocator
-        self._retries: dict[str, int] = {}
+        self._under_way: dict[str, Haste] = {}
+        """By job: what makes its pass hurry."""
+        self._retries: dict[str, tuple[_Named, int]] = {}
+        """By job: what was refused last, and how often in a row something was."""
         self._cut_short: dict[str, int] = {}
         """Passes in a row that ended before their end."""
         self._strangers = Strangers(kube, backend.companions)
@@ -130,12 +138,29 @@ class Reconciler:
         Raises ApiError and connection errors that outlasted the retries. An error that nobody
         expected becomes the state of the job, and is raised, too.
         """
+        self._under_way[key] = Haste()
         try:
-            return await self._pass(key)
+            with self._under_way[key].of_task():
+                self.hurry(key)
+                return await self._pass(key)
         except Exception as error:
             if not _is_trouble(error):
                 await self._not_understood(key, error)
             raise
+        finally:
+            del self._under_way[key]
+
+    def hurry(self, key: str) -> None:
+        """Let the pass under way wait behind nobody's prose if evictions wait for its status.
+
+        Or for that of the next one, which has to wait for this one.
+        """
+        haste = self._under_way.get(key)
+        if haste is None or self._allocator is None:
+            return
+        job = self._store.jobs.get(key)
+        if job and gangstatus.is_awaited(self._allocator.verdict(job), job.status.gang):
+            haste.hurry()
 
     async def _pass(self, key: str) -> float | None:
         job, seen = self._store.jobs.get(key), self._store.jobs.find(key)
@@ -195,6 +220,8 @@ class Reconciler:
         again = max(0.0, again)
         if turn.refused:
             return min(again, self._told(turn))
+        if self._retries.get(job.key, _NEVER)[0] == CHANGES:
+            del self._retries[job.key]
         return None if again == math.inf else again
 
     def _soon(self, key: str) -> float:
@@ -218,8 +245,7 @@ class Reconciler:
         """Say what was refused; return the pause after it."""
         key = turn.job.key
         self._record(turn.job, turn.refused)
-        self._retries[key] = self._retries.get(key, 0) + 1
-        pause = AFTER_REFUSAL.pause(self._retries[key])
+        pause = AFTER_REFUSAL.pause(self._count(key, CHANGES))
         log.warning("%s: %s; again in %.0f s", key, turn.refused[0].message, pause)
         return pause
 
@@ -250,9 +276,17 @@ class Reconciler:
                         tasks.create_task(follow(lane))
         if refused.is_set():
             return False
-        if isinstance(batch[0], Create) and batch[0].doc["kind"] in ("Pod", "Service"):
-            self._retries.pop(turn.job.key, None)
+        # What else can be made of the job says nothing: it is made anew with each try.
+        made = {_named(action.doc) for action in batch if isinstance(action, Create)}
+        if self._retries.get(turn.job.key, _NEVER)[0] in made:
+            del self._retries[turn.job.key]
         return True
+
+    def _count(self, key: str, what: _Named) -> int:
+        """Take in that the server refuses something for a job; return how often in a row now."""
+        count = self._retries.get(key, _NEVER)[1] + 1
+        self._retries[key] = what, count
+        return count
 
     async def _one(self, turn: _Turn, action: Action, refused: asyncio.Event) -> bool:
         """Do one; say whether what follows on the same object may be done."""
@@ -356,9 +390,8 @@ class Reconciler:
         return own
 
     def _refuse(self, job: Job, document: Json, error: ApiError) -> None:
-        self._retries[job.key] = self._retries.get(job.key, 0) + 1
-        pause = after_refusal(error.code).pause(self._retries[job.key])
-        kind, name = document["kind"], document["metadata"]["name"]
+        kind, name = named = _named(document)
+        pause = after_refusal(error.code).pause(self._count(job.key, named))
         self._metrics.count(kind, "refused")
         log.warning("%s: %s %s refused: %s", job.key, kind, name, error.message)
         refusal = Refusal(kind, name, error.reason, error.message, time.time() + pause)
@@ -509,6 +542,10 @@ class Reconciler:
                 # What is said of other objects may be in the words of the programs that ran there.
                 text = action.about or action.message
                 log.info("%s: %s: %s", job.key, action.reason, text)
+
+
+def _named(document: Json) -> _Named:
+    return document["kind"], document["metadata"]["name"]
 
 
 def _object(action: Action) -> object:

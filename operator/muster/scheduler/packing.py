@@ -37,6 +37,8 @@ MOST: Final = 2**62
 """States that can be told apart."""
 SOLVED: Final = 256
 """Puzzles of which the answer is remembered."""
+FILLED: Final = 1024
+"""Nodes of which it is remembered how they can be filled."""
 _ROUNDING: Final = 1e-9
 
 
@@ -89,29 +91,66 @@ def solve(puzzle: Puzzle, work: int) -> Found:
     names = math.prod((puzzle.wanted + 1).tolist())
     if spent * STAGE > work or names > MOST:
         return Found(None, spent)
-    search = _Search(puzzle, work)
-    for states in STATES:
-        trail = search.run(states)
-        if trail is not None or search.exhaustive or search.work <= 0:
-            break
-    counts = None if trail is None else search.counts(trail)
-    return Found(counts, spent + work - search.work)
+    board = _Board(puzzle, work)
+    path, left = _searched(board.stages, board.work)
+    counts = None if path is None else board.counts(path)
+    return Found(counts, spent + work - left)
 
 
 _Step = tuple[IntArray, IntArray]
 """(S,) from which state, and (S,) by which pattern, each of the states behind a node came."""
 
 
-class _Search:
+@dataclass(frozen=True, slots=True, eq=False)
+class _Kinds:
+    """What the tasks of each kind ask for, and which kinds cannot be on one node."""
+
+    requests: IntArray
+    meets: BoolArray
+
+    def __eq__(self, other: object) -> bool:
+        """Say whether they are the same."""
+        return isinstance(other, _Kinds) and self._content() == other._content()
+
+    def __hash__(self) -> int:
+        """Return a number that equal ones have in common."""
+        return hash(self._content())
+
+    def _content(self) -> tuple[bytes, bytes]:
+        return self.requests.tobytes(), self.meets.tobytes()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Stages:
+    """All that a search goes by: of what is free on a node only how it can be filled."""
+
+    ways: tuple[IntArray, ...]
+    """(P, K) each: the patterns of nodes, no two the same."""
+    of: IntArray
+    """(N,): which of them, in the order in which the nodes are filled."""
+    requests: IntArray
+    wanted: IntArray
+    spare: int
+
+    def __eq__(self, other: object) -> bool:
+        """Say whether the search is the same."""
+        return isinstance(other, _Stages) and self._content() == other._content()
+
+    def __hash__(self) -> int:
+        """Return a number that equal ones have in common."""
+        return hash(self._content())
+
+    def _content(self) -> tuple[bytes, ...]:
+        parts = (self.of, self.requests, self.wanted, *self.ways)
+        return (repr(self.spare).encode(), *(part.tobytes() for part in parts))
+
+
+class _Board:
     """The nodes in the order in which they are filled."""
 
     def __init__(self, puzzle: Puzzle, work: int) -> None:
         self.work = work
         """How much more may be done."""
-        self.exhaustive = True
-        """Nothing was left out in the last run."""
-        self._wanted: Final = puzzle.wanted
-        self._spare: Final = puzzle.spare
         exact = puzzle.wanted.astype(np.float64) @ puzzle.requests
         asked = np.minimum(exact, CEILING).astype(np.int64)
         # More than all of the tasks together can use makes no difference between nodes.
@@ -122,32 +161,93 @@ class _Search:
         )
         several = list(self._fillings(puzzle, free[first], limits[first]))
         # Where there is little choice first: the states become many late, when most bounds hold.
-        sizes = np.array([len(each) for each in several])[kinds.reshape(-1)]
-        self._order: Final = np.lexsort((kinds.reshape(-1), sizes))
-        self._patterns: Final = [several[i] for i in kinds.reshape(-1)[self._order].tolist()]
-        self._weights: Final = _weights(puzzle.requests / np.maximum(asked, 1))
-        most = {id(each): (each @ self._weights).max(axis=0) for each in several}
-        taken = np.array([most[id(each)] for each in self._patterns])
-        self._ahead: Final = np.zeros((len(taken) + 1, taken.shape[1]))
-        """(N + 1, B): what the nodes from each one on can take, and the rounding."""
-        self._ahead[:-1] = np.cumsum(taken[::-1], axis=0)[::-1]
-        self._ahead[:] += _ROUNDING + puzzle.spare * self._weights.max(axis=0)
-        self._asked: Final = puzzle.wanted @ self._weights
-        # The kind of which there is most is the one that is not part of a state's name.
-        self._last: Final = int(puzzle.wanted.argmax())
-        others = np.delete(puzzle.wanted, self._last) + 1
-        places = np.concatenate(([1], np.cumprod(others[:-1]))) if len(others) else others
-        self._places: Final = np.insert(places, self._last, 0) * (int(puzzle.wanted.max()) + 1)
-        self._places[self._last] = 1
+        # Of equal choice by what can be used, not by what is free: that is of no matter.
+        used = {each.tobytes(): (each @ puzzle.requests).max(axis=0).tolist() for each in several}
+        ways = sorted({e.tobytes(): e for e in several}.items(), key=lambda w: (used[w[0]], w[0]))
+        place = {content: index for index, (content, _) in enumerate(ways)}
+        of = np.array([place[each.tobytes()] for each in several])[kinds.reshape(-1)]
+        sizes = np.array([len(way) for _, way in ways])[of]
+        self._order: Final = np.lexsort((of, sizes))
+        self.stages: Final = _Stages(
+            tuple(way for _, way in ways),
+            of[self._order],
+            puzzle.requests,
+            puzzle.wanted,
+            puzzle.spare,
+        )
 
     def _fillings(self, puzzle: Puzzle, free: IntArray, limits: IntArray) -> Iterator[IntArray]:
         """Yield the patterns of each node; none at all once there is no more work to be done."""
+        kinds = _Kinds(puzzle.requests, puzzle.meets)
         for each, most in zip(free, limits, strict=True):
             rows, work = np.zeros_like(limits[:1]), STAGE
             if self.work > 0:
-                rows, work = _patterns(puzzle, each, most)
+                rows, work = _patterns(kinds, tuple(each.tolist()), tuple(most.tolist()))
             self.work -= work
             yield rows
+
+    def counts(self, path: Sequence[int]) -> IntArray:
+        """Return (N, K) how many tasks each node gets, none more than are wanted."""
+        stages = self.stages
+        counts = np.zeros((len(self._order), len(stages.wanted)), np.int64)
+        for stage, chosen in enumerate(path):
+            counts[self._order[stage]] = stages.ways[stages.of[stage]][chosen]
+        # Patterns are full, so the last nodes may have got more than there is.
+        before = np.cumsum(counts, axis=0) - counts
+        return np.clip(stages.wanted - before, 0, counts)
+
+
+# What is taken on a node, or comes free, without another way to fill it is nothing new.
+@lru_cache(SOLVED)
+def _searched(stages: _Stages, work: int) -> tuple[Sequence[int] | None, int]:
+    """Return by which pattern each node is filled, if a way is found, and the work that is left.
+
+    Of the nodes behind the last one that is needed nothing is said.
+    """
+    search = _Search(stages, work)
+    for states in STATES:
+        trail = search.run(states)
+        if trail is not None or search.exhaustive or search.work <= 0:
+            break
+    return None if trail is None else _path(trail), search.work
+
+
+def _path(trail: Sequence[_Step]) -> Sequence[int]:
+    """Return which pattern each node got on the way to the first of the last states."""
+    path, state = [0] * len(trail), 0
+    for stage in range(len(trail) - 1, -1, -1):
+        parents, chosen = trail[stage]
+        path[stage], state = int(chosen[state]), int(parents[state])
+    return path
+
+
+class _Search:
+    """One search, from the first node to the last."""
+
+    def __init__(self, stages: _Stages, work: int) -> None:
+        self.work = work
+        """How much more may be done."""
+        self.exhaustive = True
+        """Nothing was left out in the last run."""
+        self._patterns: Final = [stages.ways[i] for i in stages.of.tolist()]
+        self._wanted: Final = stages.wanted
+        self._spare: Final = stages.spare
+        exact = stages.wanted.astype(np.float64) @ stages.requests
+        asked = np.minimum(exact, CEILING).astype(np.int64)
+        self._weights: Final = _weights(stages.requests / np.maximum(asked, 1))
+        most = np.array([(each @ self._weights).max(axis=0) for each in stages.ways])
+        taken = most[stages.of]
+        self._ahead: Final = np.zeros((len(taken) + 1, taken.shape[1]))
+        """(N + 1, B): what the nodes from each one on can take, and the rounding."""
+        self._ahead[:-1] = np.cumsum(taken[::-1], axis=0)[::-1]
+        self._ahead[:] += _ROUNDING + stages.spare * self._weights.max(axis=0)
+        self._asked: Final = stages.wanted @ self._weights
+        # The kind of which there is most is the one that is not part of a state's name.
+        self._last: Final = int(stages.wanted.argmax())
+        others = np.delete(stages.wanted, self._last) + 1
+        places = np.concatenate(([1], np.cumprod(others[:-1]))) if len(others) else others
+        self._places: Final = np.insert(places, self._last, 0) * (int(stages.wanted.max()) + 1)
+        self._places[self._last] = 1
 
     def run(self, most: int) -> list[_Step] | None:
         """Return how everything can be placed, looking at so many states behind each node."""
@@ -193,18 +293,6 @@ class _Search:
         chosen: IntArray = np.sort(np.argsort(-room.min(axis=1), kind="stable")[:most])
         return chosen
 
-    def counts(self, trail: Sequence[_Step]) -> IntArray:
-        """Return (N, K) how many tasks each node gets, none more than are wanted."""
-        counts = np.zeros((len(self._order), len(self._wanted)), np.int64)
-        state = 0
-        for stage in range(len(trail) - 1, -1, -1):
-            parents, chosen = trail[stage]
-            counts[self._order[stage]] = self._patterns[stage][chosen[state]]
-            state = int(parents[state])
-        # Patterns are full, so the last nodes may have got more than there is.
-        before = np.cumsum(counts, axis=0) - counts
-        return np.clip(self._wanted - before, 0, counts)
-
 
 def _weights(shares: FloatArray) -> FloatArray:
     """Return (K, B) what a task of each kind counts for each bound.
@@ -217,57 +305,61 @@ def _weights(shares: FloatArray) -> FloatArray:
     return np.array([*kinds, *columns, *pairs, columns.sum(axis=0)]).T
 
 
-def _patterns(puzzle: Puzzle, free: IntArray, limits: IntArray) -> tuple[IntArray, int]:
+@lru_cache(FILLED)
+def _patterns(
+    asks: _Kinds, amounts: tuple[int, ...], most_of: tuple[int, ...]
+) -> tuple[IntArray, int]:
     """Return (P, K) the ways to fill a node that leave no room for one more task, and the work.
 
     Of too many of them a part, evenly spread, and what comes of as many as fit of each kind in
-    turn, in every order.
+    turn, in every order. `amounts`: (R,) what is free; `most_of`: (K,) how many it may have.
     """
+    free, limits = np.array(amounts, np.int64), np.array(most_of, np.int64)
     kinds, rows, left = range(len(limits)), np.zeros((1, len(limits)), np.int64), free[None, :]
     work, every = 0, 1
     for kind in kinds[:-1]:
-        ends = np.cumsum(_most(puzzle, rows, left, limits, kind) + 1)
+        ends = np.cumsum(_most(asks, rows, left, limits, kind) + 1)
         every = max(every, -(-int(ends[-1]) // GRID))
         ways = np.arange(0, ends[-1], every)
         index = np.searchsorted(ends, ways, side="right")
         starts = np.concatenate(([0], ends[:-1]))
-        rows, left = _add(puzzle, rows[index], left[index], kind, ways - starts[index])
+        rows, left = _add(asks, rows[index], left[index], kind, ways - starts[index])
         work += len(rows)
-    most = _most(puzzle, rows, left, limits, kinds[-1])
-    rows, left = _add(puzzle, rows, left, kinds[-1], most)
-    more = [_most(puzzle, rows, left, limits, kind) for kind in kinds]
+    most = _most(asks, rows, left, limits, kinds[-1])
+    rows, left = _add(asks, rows, left, kinds[-1], most)
+    more = [_most(asks, rows, left, limits, kind) for kind in kinds]
     rows = rows[np.max(more, axis=0) == 0]
     every = max(every, -(-len(rows) // PATTERNS))
     if every > 1:
         orders = itertools.islice(itertools.permutations(kinds), PATTERNS)
-        filled = [_filled(puzzle, free, limits, order) for order in orders]
+        filled = [_filled(asks, free, limits, order) for order in orders]
         rows = np.unique(np.array([*rows[::every], *filled]), axis=0)
     return rows, work
 
 
-def _filled(puzzle: Puzzle, free: IntArray, limits: IntArray, order: Sequence[int]) -> IntArray:
+def _filled(asks: _Kinds, free: IntArray, limits: IntArray, order: Sequence[int]) -> IntArray:
     rows, left = np.zeros((1, len(limits)), np.int64), free[None, :]
     for kind in order:
-        most = _most(puzzle, rows, left, limits, kind)
-        rows, left = _add(puzzle, rows, left, kind, most)
+        most = _most(asks, rows, left, limits, kind)
+        rows, left = _add(asks, rows, left, kind, most)
     row: IntArray = rows[0]
     return row
 
 
 def _add(
-    puzzle: Puzzle, rows: IntArray, left: IntArray, kind: int, counts: IntArray
+    asks: _Kinds, rows: IntArray, left: IntArray, kind: int, counts: IntArray
 ) -> tuple[IntArray, IntArray]:
     """Return the patterns with (P,) tasks of the kind more, and what they leave free."""
     rows = rows.copy()
     rows[:, kind] += counts
-    return rows, left - counts[:, None] * puzzle.requests[kind]
+    return rows, left - counts[:, None] * asks.requests[kind]
 
 
-def _most(puzzle: Puzzle, rows: IntArray, left: IntArray, limits: IntArray, kind: int) -> IntArray:
+def _most(asks: _Kinds, rows: IntArray, left: IntArray, limits: IntArray, kind: int) -> IntArray:
     """Return (P,) how many tasks of the kind can be added to each of the patterns."""
-    asked = np.flatnonzero(puzzle.requests[kind])
-    most = (left[:, asked] // puzzle.requests[kind, asked]).min(axis=1)
+    asked = np.flatnonzero(asks.requests[kind])
+    most = (left[:, asked] // asks.requests[kind, asked]).min(axis=1)
     most = np.minimum(most, limits[kind] - rows[:, kind])
-    most[rows[:, puzzle.meets[kind]].any(axis=1)] = 0
+    most[rows[:, asks.meets[kind]].any(axis=1)] = 0
     more: IntArray = np.maximum(most, 0)
     return more

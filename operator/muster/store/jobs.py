@@ -53,27 +53,37 @@ def _without_history(metadata: Json) -> Json:
     return kept
 
 
-def _without_templates(framework: Framework, spec: Any) -> Any:
+def _without_templates(framework: Framework, spec: Any, most: int | None = None) -> Any:
     """Return the spec of a job that is over: its templates only say that they are some.
 
-    No pod is made of them any more, and finished jobs may be many and stay for long.
+    No pod is made of them any more, and finished jobs may be many and stay for long. `most`: so
+    many containers are left of each.
     """
     roles = edge.mapping(spec).get(framework.spec_field)
     if not isinstance(roles, dict):
         return spec
-    return {**spec, framework.spec_field: {key: _bare(role) for key, role in roles.items()}}
+    return {**spec, framework.spec_field: {key: _bare(role, most) for key, role in roles.items()}}
 
 
-def _bare(role: Any) -> Any:
+def _bare(role: Any, most: int | None = None) -> Any:
     template = edge.mapping(edge.mapping(role).get("template"))
     containers = edge.sequence(edge.mapping(template.get("spec")).get("containers"))
     if not containers:
         return role
     named = [
         {key: c[key] for key in ("name", "image") if key in c}
-        for c in map(edge.mapping, containers)
+        for c in map(edge.mapping, containers[:most])
     ]
     return {**role, "template": {"spec": {"containers": named}}}
+
+
+def _lighten(entry: _JobEntry, job: Job) -> None:
+    """Keep of the templates of a job that cannot begin that there are some, however large."""
+    spec = _without_templates(entry.framework, entry.document.get("spec"), 1)
+    entry.document = {**entry.document, "spec": spec}
+    lean = [_bare({"template": replica.template}, 1)["template"] for replica in job.replicas]
+    replicas = zip(job.replicas, lean, strict=True)
+    entry.job = replace(job, replicas=tuple(replace(r, template=t) for r, t in replicas))
 
 
 _MOMENTS: Final = 1_000_000
@@ -159,6 +169,8 @@ class Jobs:
         if entry.job is None:
             job = load(entry.framework, entry.document, self._domain, self._home)
             entry.job = replace(job, created=job.created + self._arrivals[key] * _MOMENT)
+            if job.problems and job.status.start_time is None:
+                _lighten(entry, entry.job)
         return entry.job
 
     def __iter__(self) -> Iterator[Job]:

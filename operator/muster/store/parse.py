@@ -93,6 +93,7 @@ def pod(document: Json) -> PodView:
         started=epoch(status.get("startTime") or metadata.get("creationTimestamp") or ""),
         ended=_ended(status, containers),
         priority_class=sys.intern(spec.get("priorityClassName") or ""),
+        grace=edge.integer(spec.get("terminationGracePeriodSeconds")),
         selector={} if spec.get("nodeName") else spec.get("nodeSelector") or {},
         nominated=status.get("nominatedNodeName") or "",
         maker=controller.name if controller and controller.kind == names.BATCH_JOB else "",
@@ -157,12 +158,13 @@ def child(kind: str, document: Json) -> ObjectView:
     """Return the view of a child that is no pod."""
     if kind == names.BATCH_JOB:
         return batch(document)
-    metadata = document["metadata"]
-    scaler = kind == names.AUTOSCALER
+    identity, scaler = _identity(document["metadata"]), kind == names.AUTOSCALER
+    # Anybody may write as many with our label as he likes, a megabyte each.
+    kept = identity["owner"] is not None and identity["owner"].group == names.GROUP
     return ObjectView(
         kind=kind,
-        **_identity(metadata),
-        data=document.get("data") or {},
+        **identity,
+        data=(document.get("data") or {}) if kept else {},
         spec=(document.get("spec") or {}) if scaler else {},
         content=_content(kind, document),
         api_version=_VERSIONS.get(kind, "v1"),

@@ -282,7 +282,7 @@ class Store:
             )
             if new is not None and new.node and new.phase == "Failed":
                 job = new.uid if new.owner is None else new.owner.uid
-                self.suspects.note(new.node, job, new.ended)
+                self.suspects.note(new.node, new.namespace, job, new.ended)
             if new is not None and new.node:
                 self.arrived(self._as_of_job(new))
             if friend or parse.matters(used, uses, old, new):

@@ -5,7 +5,15 @@ from __future__ import annotations
 
 import pytest
 
-from builders_scheduler import make_gang, make_node, make_pod, make_queue, make_role, make_snapshot
+from builders_scheduler import (
+    make_gang,
+    make_node,
+    make_pod,
+    make_queue,
+    make_role,
+    make_snapshot,
+    run,
+)
 from muster.scheduler import policy
 from muster.scheduler.actions.preempt import preempt
 from muster.scheduler.session import Session
@@ -79,3 +87,20 @@ def test_a_better_role_takes_the_room_of_extras_of_its_gang(rank, gone):
     ]
     gang = make_gang(roles=roles, min_member=3)
     assert evicted(gang).get("team/a", set()) == gone
+
+
+@pytest.mark.parametrize(("grace", "evicts"), [(30, ()), (2**31, ("team/low",))])
+def test_nobody_waits_for_years(grace, evicts):
+    """A gang that may evict another does, instead of waiting for a pod that takes its time."""
+    ending = make_pod(name="evil-0", node="n1", namespace="evil", cpu=8, deleting=True)
+    ending["metadata"]["deletionGracePeriodSeconds"] = grace
+    decision = run(
+        with_policy=POLICY,
+        nodes=[make_node(name="n1"), make_node(name="n2")],
+        pods=[ending, make_pod(name="low-0", node="n2", namespace="team", cpu=8)],
+        gangs=[
+            make_gang(key="team/low", roles=[make_role(held=[(0, "n2")], cpu=8)]),
+            make_gang(key="team/high", priority=5, roles=[make_role(replicas=1, cpu=8)]),
+        ],
+    )["team/high"]
+    assert tuple(eviction.gang for eviction in decision.evictions) == evicts

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What has to be written before room is made waits for nobody's prose, however much there is."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import math
+
+import pytest
+
+import rehearsal
+from muster.kube.flowcontrol import PriorityLevel
+from muster.scheduler import policy
+from rehearsal import Process
+from world import of_kind
+
+CLASSES = {"high": 1000, "low": -10}
+TENANTS, EACH, SECONDS = 30, 3, 0.4
+"""Others that write all the time, how much each has to write, and how long each write takes."""
+SOON = 5.0
+PREEMPT = policy.parse({"actions": "allocate, preempt"})
+
+
+def job(name):
+    """Return a job that takes the whole node."""
+    container = {"name": "tensorflow", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+    spec = {"containers": [container], "priorityClassName": name}
+    metadata = {"annotations": {"run": "forever", "exits": "0"}}
+    role = {"replicas": 2, "template": {"metadata": metadata, "spec": spec}}
+    made = of_kind("TFJob", Worker=role)
+    made["metadata"]["name"] = name
+    return made
+
+
+def pod(name):
+    """Return a pod that takes it, made by somebody himself."""
+    container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": "2"}}}
+    spec = {
+        "containers": [container],
+        "schedulerName": "muster",
+        "priority": CLASSES[name],
+        "priorityClassName": name,
+    }
+    told = {"run": "forever", "exits": "0"}
+    return {"metadata": {"name": name, "annotations": told}, "spec": spec}
+
+
+async def clog(gate):
+    """Write prose in the names of many, and pods in that of one, for ever."""
+
+    async def write(urgency, tenant):
+        while True:
+            async with gate.enter(urgency, tenant):
+                await asyncio.sleep(SECONDS)
+
+    prose = (PriorityLevel.SUPPORT, PriorityLevel.STATUS, PriorityLevel.EVENT)
+    async with asyncio.TaskGroup() as tasks:
+        for number, urgency, _ in itertools.product(range(TENANTS), prose, range(EACH)):
+            tasks.create_task(write(urgency, f"tenant-{number}"))
+        for _ in range(2 * gate.width):
+            tasks.create_task(write(PriorityLevel.PLACEMENT, "tenant-0"))
+
+
+async def seconds(make, server, *, after):
+    """Return how long one waits whose room another one has to leave.
+
+    Others write `after` so many seconds in which the other one has been told that he runs.
+    """
+
+    def runs(name):
+        return any(
+            plural == "pods" and at.startswith(name) and o["status"]["phase"] == "Running"
+            for (plural, _, at), o in server.objects.items()
+        )
+
+    async def until(question):
+        async with asyncio.timeout(200):
+            while not question():  # noqa: ASYNC110 -- time passes at once
+                await asyncio.sleep(0.05)
+
+    for name, value in CLASSES.items():
+        server.put("priorityclasses", {"metadata": {"name": name}, "value": value})
+    process = Process(server, rules=PREEMPT)
+    tasks = [asyncio.create_task(process.run())]
+
+    async def others():
+        await asyncio.sleep(after)
+        await clog(process.kube.flow_control)
+
+    tasks.append(asyncio.create_task(others()))
+    make("low")
+    await until(lambda: runs("low"))
+    if 0 < after < math.inf:
+        await asyncio.sleep(after)
+    began = asyncio.get_running_loop().time()
+    make("high")
+    await until(lambda: runs("high"))
+    took = asyncio.get_running_loop().time() - began
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return took
+
+
+@pytest.mark.parametrize("after", [math.inf, 5.0, 0.0], ids=["quiet", "later", "from the start"])
+@pytest.mark.parametrize("whose", ["a job", "pods of others"])
+def test_room_is_made_beside_whatever_others_write(whose, after):
+    """That a gang is to have it, and that another one leaves, are no prose.
+
+    Nor does it wait behind what its own job was to be told before.
+    """
+
+    async def story(server, _dice):
+        def make(name):
+            if whose == "a job":
+                server.create("tfjobs", "team", job(name))
+            else:
+                server.create("pods", "team", pod(name))
+
+        return await seconds(make, server, after=after)
+
+    assert rehearsal.play(story, 1, {"n1": 2}) < SOON
