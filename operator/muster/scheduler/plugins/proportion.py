@@ -325,10 +325,8 @@ def shares(snapshot: Snapshot, decisions: Iterable[Decision]) -> Mapping[str, Sh
             idle = sum((p.coming for p in gang.pod_sets), np.zeros(len(snapshot.resources)))
             queues[gang.queue] = _less(queues[gang.queue], idle)
         counts[gang.queue][_phase(gang, len(given))] += 1
-    tree, names = (
-        Tree(snapshot.queues, snapshot.divisions, snapshot.nodes.shared),
-        snapshot.resources,
-    )
+    names = snapshot.resources
+    tree = Tree(snapshot.queues, snapshot.divisions, snapshot.nodes.shared)
     dues = tree.dues(queues)
     parts: dict[Queue, list[str]] = {}
     for name in queues:
