@@ -12,12 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-import numpy as np
-
 from muster.api import edge
 from muster.api.model import Json
 from muster.cluster.queues import QueueInput
-from muster.scheduler.model import PODS, Snapshot
+from muster.scheduler import division
+from muster.scheduler.model import Snapshot
 
 PERIOD: Final = 60.0
 """Seconds after which it is counted, and written, again."""
@@ -55,11 +54,7 @@ class Usage:
         """Take in what the queues hold from now on; return when to look again."""
         if not self._used:
             return math.inf
-        total = np.maximum(snapshot.nodes.shared, 1)
-        self._parts = {
-            name: float(np.delete(queue.allocated / total, PODS).max(initial=0))
-            for name, queue in snapshot.queues.items()
-        }
+        self._parts = division.held(snapshot)
         counts = any(self._used.values()) or any(self._parts.values())
         return self._at + PERIOD if counts else math.inf
 

@@ -92,7 +92,7 @@ def _strays(shapes: _Shapes) -> Iterator[_Problem]:
 
 def lineage(shapes: _Shapes, name: str) -> Sequence[str]:
     """Return the queue and those above it, nearest first; at most one more than may be."""
-    found = []
+    found: list[str] = []
     while name in shapes and len(found) <= LEVELS:
         found.append(name)
         name = shapes[name].parent

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from muster.scheduler.model import UNLIMITED, FloatArray, IntArray, Queue
+from muster.scheduler.model import PODS, UNLIMITED, FloatArray, IntArray, Queue, Snapshot
 
 MOST_EXCESS: Final = 10.0
 """Whoever has used more times his part than that counts no less for it."""
@@ -155,6 +155,15 @@ class Tree:
         """Return (C,) the rows of the parts of the division of which it is one."""
         row = self.place[queue]
         return next(children for _, children in self._groups if row in children)
+
+
+def held(snapshot: Snapshot) -> Mapping[str, float]:
+    """Return, by queue, the largest part of any resource of the cluster that its own gangs hold."""
+    total = np.maximum(snapshot.nodes.shared, 1)
+    return {
+        name: float((queue.allocated / total)[PODS + 1 :].max(initial=0))
+        for name, queue in snapshot.queues.items()
+    }
 
 
 def _groups(parents: Sequence[int]) -> list[tuple[int, IntArray]]:

@@ -10,7 +10,17 @@ from typing import Final
 import numpy as np
 
 from muster.scheduler.decision import Move, Placement
-from muster.scheduler.model import PODS, UNLIMITED, FloatArray, Gang, PodSet, Queue, Refusal, Shape
+from muster.scheduler.model import (
+    PODS,
+    UNLIMITED,
+    FloatArray,
+    Gang,
+    IntArray,
+    PodSet,
+    Queue,
+    Refusal,
+    Shape,
+)
 
 
 class PodSetState:
@@ -81,7 +91,7 @@ class QueueState:
         """Which of its lineage admits nothing new, the nearest; None: none."""
         return next((each.spec for each in self.lineage if not each.spec.open), None)
 
-    def take(self, amount: FloatArray) -> None:
+    def take(self, amount: FloatArray | IntArray) -> None:
         """Count (R,) so much more as held; what is negative comes back."""
         self.allocated += amount
         for division in self.above:

@@ -125,8 +125,8 @@ class Standing:
         if not self._stays(gang.queue, amount, {}):
             return
         yield there & (common >= len(own) - 1)
-        wanted = amount > 0
-        wanted[PODS] = False
+        wanted = np.flatnonzero(amount > 0)
+        wanted = wanted[wanted != PODS]
         for level, division in enumerate(gang.queue.above, 2):
             if not (division.allocated < self.due(division))[wanted].any():
                 return
@@ -175,7 +175,7 @@ class Standing:
         for each in lineage:
             beside = tree.beside(each.spec)
             most = tree.ceilings[tree.place[each.above[0].spec]] if each.above else tree.total
-            grown = (after[beside] > before[beside]).any(axis=0)
+            grown: BoolArray = np.any(after[beside] > before[beside], axis=0)
             grown[PODS] = False
             over = grown & (after[beside].sum(axis=0) > most * (1 + EXACT))
             for row in beside[(after[beside] > held[beside])[:, over].any(axis=1)].tolist():
