@@ -105,7 +105,10 @@ def test_nobody_goes_over_a_limit(parts):
 @ALL
 @given(worlds())
 def test_what_is_due_can_be_had_back(parts):
-    """On a full cluster, guarantees among it: a gang within the due of all above it evicts."""
+    """On a full cluster, guarantees among it: a gang within the due of all above it evicts.
+
+    If anybody holds a whole CPU more than his due: no queue is left with less than that.
+    """
     running = [gang for gang in parts["gangs"] if not gang.roles[0].waiting]
     for gang in parts["gangs"]:
         if not gang.roles[0].waiting:
@@ -116,7 +119,17 @@ def test_what_is_due_can_be_had_back(parts):
         standing = proportion.Standing(session)
         full = sum(q.allocated[cpu] for q in snapshot.queues.values()) >= CPUS * 1000
         lineage = session.queues[gang.queue].lineage
-        if full and all(q.allocated[cpu] + 1000 <= standing.due(q)[cpu] for q in lineage):
+        above = {q: q.allocated[cpu] - standing.due(q)[cpu] for q in lineage}
+        spare = any(
+            all(
+                q.allocated[cpu] - standing.due(q)[cpu] >= 1000
+                for q in other.lineage
+                if q not in above
+            )
+            for name, other in session.queues.items()
+            if name != gang.queue
+        )
+        if full and spare and max(above.values()) <= -1000:
             found = {each.gang: each for each in cycle.schedule(snapshot, RECLAIM)}
             assert found[gang.key].evictions, gang.key
 

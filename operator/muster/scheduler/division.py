@@ -158,7 +158,7 @@ class Tree:
 
 
 def held(snapshot: Snapshot) -> Mapping[str, float]:
-    """Return, by queue, the largest part of any resource of the cluster that its own gangs hold."""
+    """Return, by queue, the largest part of any resource that its own gangs hold."""
     total = np.maximum(snapshot.nodes.shared, 1)
     return {
         name: float((queue.allocated / total)[PODS + 1 :].max(initial=0))

@@ -422,6 +422,11 @@ class Queue:
         return self.state is QueuePhase.OPEN
 
     @property
+    def free(self) -> bool:
+        """Whether it lets everybody in."""
+        return self.open and not (self.refusal or self.barred or self.priority_classes)
+
+    @property
     def sparing(self) -> bool:
         """Whether it keeps gangs from being evicted, for a time at least."""
         return self.state is QueuePhase.DRAINING or self.min_runtime > 0
@@ -491,6 +496,11 @@ class Snapshot:
         while found is not None:
             yield found
             found = self.divisions.get(found.parent)
+
+    @property
+    def intertwined(self) -> bool:
+        """Whether what one queue may hold can depend on what others do."""
+        return bool(self.divisions) or any(queue.stake for queue in self.queues.values())
 
     @property
     def sparing(self) -> bool:

@@ -173,7 +173,7 @@ class Session:
             ready=gang.ready,
             allocated=gang.allocated.astype(np.float64),
         )
-        if queue is not None and queue.shut_by is not None and not state.need:
+        if not (queue is None or queue.free or state.need) and queue.shut_by is not None:
             for tasks in state.tasks:
                 state.shut += tasks.shut()
         return state

@@ -80,6 +80,11 @@ class QueueState:
     """(R,): promised room included."""
     above: Sequence[QueueState] = ()
     """The divisions of which it is a part, the nearest first."""
+    free: bool = field(init=False)
+    """It and all above it let everybody in."""
+
+    def __post_init__(self) -> None:
+        self.free = all(each.spec.free for each in self.lineage)
 
     @property
     def lineage(self) -> Sequence[QueueState]:

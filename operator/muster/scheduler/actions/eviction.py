@@ -323,7 +323,13 @@ class Slots:
 
     def _admissible(self, chosen: BoolArray) -> bool:
         """Say whether the queue's limits allow the gang once these are gone."""
-        victims, queue = self._session.victims, self._gang.spec.queue
+        session, victims, queue = self._session, self._session.victims, self._gang.spec.queue
+        if session.snapshot.intertwined:
+            mark = session.mark()
+            session.evict(self._gang, chosen, "")
+            refusal = session.rules.admissible(self._gang, self._lacking)
+            session.undo(mark)
+            return refusal is None
         if queue in victims.queues:
             mine = chosen & (victims.queue == victims.queues.index(queue))
             freed = victims.amount[mine].sum(axis=0)
