@@ -296,7 +296,7 @@ def idle_demand(session: Session, gang: GangState) -> FloatArray:
     """
     kept_out = gang.need > 0 and stuck(session, gang)
     idle = (t.amount(t.coming) for t in gang.tasks if kept_out or not _empty(session, t).large)
-    return sum(idle, gang.shut_out())
+    return sum(idle, gang.shut_out() if gang.shut else np.zeros(len(gang.allocated)))
 
 
 def stuck(session: Session, gang: GangState) -> bool:
