@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from muster.api import quantity
+from muster.api.reasons import QueuePhase
 from muster.cluster.assemble import assemble
-from muster.cluster.gangs import GangInput, QueueInput
+from muster.cluster.gangs import GangInput
 from muster.cluster.nodes import parse_node
 from muster.cluster.pods import parse_use, shape_of
+from muster.cluster.queues import QueueInput, QueueShape
 from muster.cluster.quota import views_of
 from muster.cluster.state import ClusterColumns
 from muster.cluster.tasks import RoleInput, lying
@@ -81,10 +83,23 @@ def make_gang(*, key="team/a", roles=None, min_member=None, **fields):
     return GangInput(key=key, min_member=least, roles=roles, **values)
 
 
-def make_queue(*, name="default", weight=1, **capability):
-    """Return a queue; its capability in quantities."""
-    units = {r: quantity.units(r, str(v)) for r, v in _named(capability).items()}
-    return QueueInput(name, weight, units)
+def make_queue(*, name="default", weight=1, **fields):
+    """Return a queue; fields beside a queue's own are its capability, in quantities."""
+    own = {one: fields.pop(one) for one in list(fields) if one in QueueInput.__slots__}
+    shape = {one: fields.pop(one) for one in list(fields) if one in QueueShape.__slots__}
+    if shape:
+        own["shape"] = QueueShape(
+            shape.pop("parent", ""), **{one: _units(amounts) for one, amounts in shape.items()}
+        )
+    if "state" in own:
+        own["state"] = QueuePhase(own["state"])
+    if "priority_classes" in own:
+        own["priority_classes"] = frozenset(own["priority_classes"])
+    return QueueInput(name, weight, _units(fields), **own)
+
+
+def _units(amounts):
+    return {r: quantity.units(r, str(v)) for r, v in _named(amounts).items()}
 
 
 def make_columns(*, nodes=(), pods=()):

@@ -16,7 +16,7 @@ from muster.allocator.tracker import Assumed, Leaving, Retry
 from muster.allocator.verdict import RELEASE
 from muster.api.model import RunPolicy
 from muster.api.status import Condition, JobStatus, Verdict
-from muster.cluster import gangs
+from muster.cluster import gangs, queues
 from muster.cluster.gangs import GangRules, PriorityClass
 from muster.frameworks import FRAMEWORKS, load
 from muster.scheduler.model import Topology
@@ -257,6 +257,7 @@ class TestGang:
         assert (plain.asks.priority, plain.tasks[0].priority, plain.asks.polite) == (50, 50, False)
         calm = facts_of((), make_job(replicas=[workers(priority="calm")]), rules=rules)
         assert (calm.asks.priority, calm.asks.polite) == (2000, True)
+        assert (plain.asks.priority_class, calm.asks.priority_class) == ("normal", "calm")
         calm_too = RULES.knowing({"normal": replace(classes["normal"], polite=True)})
         assert facts_of((), make_job(replicas=[workers()]), rules=calm_too).asks.polite
 
@@ -447,7 +448,7 @@ class TestBroken:
 def test_a_queue():
     """Weight at least 1, amounts in the units of the scheduler."""
     document = {"metadata": {"name": "q"}, "spec": {"weight": 0, "capability": {"cpu": "2"}}}
-    queue = gangs.parse_queue(document)
+    queue = queues.parse_queue(document)
     assert (queue.name, queue.weight, queue.capability) == ("q", 1, {"cpu": 2000})
 
 

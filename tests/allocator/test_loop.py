@@ -13,7 +13,7 @@ from functools import partial
 import pytest
 
 import looping
-from builders_scheduler import make_gang, make_pod
+from builders_scheduler import make_gang, make_pod, make_queue, make_role, make_snapshot
 from looping import KEY, PATIENCE, Looping, Silence
 from muster.allocator import cells, loop, members, pending, tracker
 from muster.api import edge
@@ -610,6 +610,23 @@ def test_room_is_kept_for_the_same_gang_after_a_restart():
         assert not after.placements(small)
 
     play(story)
+
+
+@pytest.mark.parametrize(
+    ("started", "phase", "wakes"),
+    [
+        (700.0, GangPhase.WAITING, 1300.0),
+        (None, GangPhase.WAITING, 1600.0),
+        (100.0, GangPhase.WAITING, math.inf),
+        (700.0, GangPhase.PLACED, math.inf),
+    ],
+)
+def test_a_cycle_runs_when_a_gang_may_be_evicted(started, phase, wakes):
+    """If any waits; what has run for long enough may be at once."""
+    runs = make_gang(key="team/runs", roles=[make_role(held=[(0, "n1")], cpu=1)], started=started)
+    queue = make_queue(min_runtime=600.0)
+    snapshot = make_snapshot(gangs=[runs], queues=[queue, make_queue(name="other")])
+    assert loop._end_of_grace(snapshot, [decided(phase)]) == wakes
 
 
 def test_what_is_kept_for_a_namespace_comes_free_in_time():

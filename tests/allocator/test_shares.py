@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.allocator.shares import AGAIN, Reservations
-from muster.cluster.gangs import QueueInput
+from muster.cluster.queues import QueueInput
 
 
 def queues(seconds=60.0):

@@ -3,8 +3,21 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import pytest
+
+from following import Shown
+from muster import gang
 from muster.allocator import status
+from muster.cluster.assemble import assemble
+from muster.cluster.gangs import GangRules
+from muster.cluster.queues import FLAT, QueueInput, QueueShape
+from muster.cluster.queuetree import Settled, settle
+from muster.cluster.state import ClusterColumns
+from muster.kube.resources import QUEUES
 from muster.scheduler.plugins.proportion import Share
+from muster.store.store import Store
 
 
 def test_a_share_as_people_write_it():
@@ -17,3 +30,97 @@ def test_a_share_as_people_write_it():
         "running": 0,
         "unknown": 0,
     }
+
+
+NESTED = QueueShape("research", guarantee={"cpu": 1500}, lending={"memory": 2**30})
+
+
+@pytest.mark.parametrize(
+    ("asked", "settled", "said"),
+    [
+        (FLAT, None, {"problem": None, "shape": None}),
+        (
+            NESTED,
+            Settled(NESTED),
+            {
+                "problem": None,
+                "shape": {
+                    "parent": "research",
+                    "guarantee": {"cpu": "1500m"},
+                    "lendingLimit": {"memory": "1Gi"},
+                },
+            },
+        ),
+        (NESTED, Settled(FLAT, "why"), {"problem": "why"}),
+    ],
+)
+def test_the_place_of_a_queue(asked, settled, said):
+    """A shape that could be had is kept; where another is asked for, that one stays there."""
+    assert status.standing(QueueInput("q", shape=asked), settled) == said
+
+
+class Server(Shown):
+    """An API server with queues: it merges what is written on them, and shows it."""
+
+    def __init__(self):
+        """Begin with nothing."""
+        self.store, self.patches, self.queues = Store(gang.EMBEDDED, []), [], {}
+
+    def show(self, name, **spec):
+        """Store a queue, and show it."""
+        status = self.queues[name]["status"] if name in self.queues else {}
+        document = {"apiVersion": QUEUES.api_version, "kind": "Queue", "metadata": {"name": name}}
+        self.queues[name] = self.put({**document, "spec": spec, "status": status})
+
+    async def patch(self, path, _exactly, patch, _urgency):
+        """Merge a status, key by key."""
+        name = path.rsplit("/", 1)[1]
+        self.patches.append((name, patch["status"]))
+        status = {**self.queues[name]["status"], **patch["status"]}
+        there = {key: value for key, value in status.items() if value is not None}
+        self.queues[name] = self.put({**self.queues[name], "status": there})
+        return self.queues[name]
+
+
+def written(server, usage=None):
+    """Return queue -> what is written on it after a cycle, by a process that begins now."""
+    queues = GangRules(frozenset({"muster"}), "default").queues(server.store.queues)
+    snapshot = assemble(ClusterColumns(), [], queues, 1000.0)
+    first, writer = len(server.patches), status.QueueStatus(server, server.store, lambda _: {})
+    writer.cycle(snapshot, (), queues, usage or {})
+    asyncio.run(writer._look())
+    return dict(server.patches[first:])
+
+
+def test_the_last_shape_that_could_be_had_outlives_the_process():
+    """It is written, kept while another one cannot be had, and read by whoever comes after."""
+    server = Server()
+    server.show("a")
+    server.show("b", parent="a", guarantee={"cpu": "2"})
+    shape = {"parent": "a", "guarantee": {"cpu": "2"}}
+    said = written(server)
+    assert said["b"]["shape"] == shape
+    assert not {"shape", "problem"} & said["a"].keys()
+    server.show("b", parent="gone")
+    assert written(server) == {"b": {"problem": 'its parent "gone" does not exist'}}
+    assert server.queues["b"]["status"]["shape"] == shape
+    assert settle(server.store.queues.values())["b"].shape == QueueShape("a", {"cpu": 2000})
+    assert written(server) == {}
+    server.show("b", parent="default")
+    assert written(server)["b"] == {
+        "problem": None,
+        "shape": {"parent": "default", "guarantee": None},
+    }
+    server.show("b")
+    assert written(server) == {"b": {"shape": None}}
+    assert written(server) == {}
+
+
+def test_what_was_used_is_written():
+    """And once it is, it is not again."""
+    server = Server()
+    server.show("a")
+    written(server)
+    usage = {"a": {"seconds": 60, "at": "2026-01-01T00:00:00Z"}}
+    assert written(server, usage) == {"a": {"usage": usage["a"]}}
+    assert written(server, usage) == {}

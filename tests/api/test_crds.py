@@ -327,6 +327,7 @@ def test_a_template_may_ask_of_nodes_what_a_pod_may(spec: dict[str, Any]) -> Non
     ("kind", "document"),
     [
         ("Queue", {"spec": {"weight": -1}}),
+        ("Queue", {"spec": {"minRuntimeSeconds": -1}}),
         ("Queue", {"status": {"pending": -1}}),
         ("PodGroup", {"spec": {"minMember": -1}}),
         ("PodGroup", {"spec": {"scheduleTimeoutSeconds": -1}}),

@@ -33,9 +33,10 @@ from builders_scheduler import (  # noqa: E402
     make_template,
 )
 from muster.cluster.assemble import assemble  # noqa: E402
-from muster.cluster.gangs import GangInput, QueueInput  # noqa: E402
+from muster.cluster.gangs import GangInput  # noqa: E402
 from muster.cluster.nodes import parse_node  # noqa: E402
 from muster.cluster.pods import parse_use  # noqa: E402
+from muster.cluster.queues import QueueInput  # noqa: E402
 from muster.cluster.state import ClusterColumns  # noqa: E402
 from muster.scheduler import cycle, policy  # noqa: E402
 from muster.scheduler.model import CPU  # noqa: E402

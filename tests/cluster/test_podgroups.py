@@ -43,9 +43,12 @@ def ask(
     return podgroups.parse_ask(document, OURS, kinds)
 
 
-def terms(key, *asks, group=None, rules=RULES):
+def terms(key, *asks, group=None, rules=RULES, classes=None):
     """Return what the gang of these pods asks."""
-    pods = [(make_pod(name=f"p{i}", created=10.0 - i), a) for i, a in enumerate(asks)]
+    pods = [
+        (make_pod(name=f"p{i}", created=10.0 - i, priority_class=named), a)
+        for i, (a, named) in enumerate(zip(asks, classes or [""] * len(asks), strict=True))
+    ]
     return podgroups.terms(key, pods, group, rules)
 
 
@@ -115,6 +118,7 @@ def test_a_pod_group_says_it_all():
     group = make_group(spec=spec, created=3.0)
     found = terms("PodGroup/team/g", ask(priority=1005), group=group)
     assert (found.minimum, found.queue, found.priority) == (6, "research", 1000)
+    assert found.priority_class == "high"
     assert found.min_resources == {"cpu": 2000}
     assert (found.timeout, found.hold, found.on_hold_expired) == (60, 7, "release")
     assert (found.created, found.uid) == (3.0, "group-uid")
@@ -147,7 +151,10 @@ def test_a_pod_group_that_says_nothing():
 def test_a_group_is_not_above_its_pods():
     """Who may use a class is judged by the API server, and that sees the pods."""
     group = make_group(spec={"priorityClassName": "high"})
-    assert terms("PodGroup/team/g", ask(priority=5), ask(priority=7), group=group).priority == 7
+    pods, classes = (ask(priority=5), ask(priority=7)), ("low", "normal")
+    found = terms("PodGroup/team/g", *pods, group=group, classes=classes)
+    assert (found.priority, found.priority_class) == (7, "normal")
+    assert terms("Job/team/qj", *pods, classes=classes).priority_class == "normal"
 
 
 def test_the_priority_of_groups_can_be_switched_off():

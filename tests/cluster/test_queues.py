@@ -15,9 +15,11 @@ from builders_scheduler import (
     make_queue,
     make_role,
 )
+from muster.api.reasons import QueuePhase
 from muster.cluster import recording
 from muster.cluster.assemble import assemble
-from muster.cluster.gangs import GangRules, QueueInput, parse_queue
+from muster.cluster.gangs import GangRules
+from muster.cluster.queues import QueueInput, parse_queue
 from muster.scheduler import cycle, policy
 from muster.scheduler.plugins import proportion
 
@@ -80,6 +82,44 @@ def test_a_selector_that_nobody_can_read():
     bad = {"matchExpressions": [{"operator": "Exists"}]}
     with pytest.raises(KeyError):
         queue(namespaceSelector=bad)
+
+
+def test_what_a_queue_says_of_itself():
+    """Its state, whom it lets in, and what may be evicted of it; all is open to all by default."""
+    assert queue(
+        state="Draining",
+        minRuntimeSeconds=600,
+        priorityClassNames=["batch", "low"],
+        reclaimable=False,
+    ) == QueueInput(
+        "default",
+        state=QueuePhase.DRAINING,
+        min_runtime=600.0,
+        priority_classes=frozenset({"batch", "low"}),
+        reclaimable=False,
+    )
+    assert queue() == QueueInput("default")
+
+
+@pytest.mark.parametrize("odd", [None, "long", -5, [], {}, 2**80])
+def test_an_odd_time_to_run_is_none(odd):
+    """What no API server stored under today's schema costs nobody anything."""
+    assert queue(minRuntimeSeconds=odd, reclaimable=odd) == QueueInput("default")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"state": "open"},
+        {"state": []},
+        {"priorityClassNames": "batch"},
+        {"priorityClassNames": [1]},
+    ],
+)
+def test_whom_a_queue_lets_in_is_not_guessed(spec):
+    """It is the whole queue that cannot be read then, and it lets nobody in."""
+    with pytest.raises(ValueError, match=r"state is none of Open, Closed|no list of names"):
+        queue(**spec)
 
 
 def test_who_is_not_let_in_makes_no_queue_larger():

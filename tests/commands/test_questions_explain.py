@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from builders_scheduler import make_gang, make_node, make_pod, make_role
+from builders_scheduler import make_gang, make_node, make_pod, make_queue, make_role
 from muster.commands import questions
 from muster.scheduler.decision import Eviction
 from muster.scheduler.model import Topology
@@ -35,6 +35,57 @@ def test_a_gang_that_waits():
         "  1 cpu held by pods of others",
         "  position 1 in queue default",
         "  starts: unknown",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("terms", "said"),
+    [
+        ({}, []),
+        (
+            {"state": "Closed", "priority_classes": ["low", "batch"], "reclaimable": False},
+            ["  queue default: Closed, for priority class batch or low, not reclaimable"],
+        ),
+        (
+            {"state": "Draining"},
+            ["  queue default: Draining", "  not evicted as its queue drains"],
+        ),
+        (
+            {"min_runtime": 600.0},
+            [
+                "  queue default: no eviction in the first 600 s",
+                "  not evicted before 1970-01-01T00:25:00Z",
+            ],
+        ),
+        ({"min_runtime": 60.0}, ["  queue default: no eviction in the first 60 s"]),
+        ({"usage": 5400.0}, ["  queue default: has used 1.5 h of the cluster of late"]),
+    ],
+)
+def test_the_terms_of_its_queue(terms, said):
+    """Those that differ from what a queue has by default, and what they mean for the gang."""
+    held = replace(HELD, started=900.0)
+    assert told(held, key="TFJob/team/first", pods=PODS, queues=[make_queue(**terms)]) == [
+        "TFJob/team/first: placed, 2 pods on nodes",
+        "  n1: first-worker-0, first-worker-1",
+        *said,
+    ]
+
+
+def test_the_place_of_its_queue():
+    """What it and all above it hold and are due, with their limits, and what could not be had."""
+    queues = [
+        make_queue(name="research", parent="nowhere", lending={"cpu": 2}),
+        make_queue(name="vision", parent="research", guarantee={"cpu": 3}),
+        make_queue(),
+    ]
+    held = replace(HELD, queue="vision")
+    amiss = (
+        "part of the cluster, holds 6 cpu, is due 6 cpu, "
+        'not as its spec says: its parent "nowhere" does not exist'
+    )
+    assert told(held, key="TFJob/team/first", pods=PODS, queues=queues)[2:] == [
+        "  queue vision: part of research, holds 6 cpu, is due 6 cpu, guarantee 3 cpu",
+        f"  queue research: {amiss}",
     ]
 
 

@@ -325,6 +325,7 @@ SAYS: Mapping[str, Callable[[Past], None]] = {
     "tfjob-exit-code": exit_code,
     "tfjob-queue-priority": queue_priority,
     "tfjob-queue-of-a-team": together("train", 2),
+    "tfjob-queue-tree": together("train", 2),
     "tfjob-never-fits": never_fits,
     "tfjob-gang-restart": gang_restart,
     "tfjob-suspend": suspended,

@@ -212,6 +212,12 @@ SCHEDULER: Final = (
                 "queue.allocated[columns].tolist()",
             )
         ],
+        [
+            (
+                "left = queue.allocated[columns] - self.due(queue)[columns] * (1 - EXACT)",
+                "left = queue.allocated[columns]",
+            )
+        ],
     ),
     _fault(
         "who passes by delays the gang that has a reservation",
@@ -245,6 +251,7 @@ SCHEDULER: Final = (
     _fault(
         "the weights of queues do not count",
         [("np.array([q.weight for q in queues], np.float64)", "np.ones(len(queues))")],
+        [("np.array([queue.weight for queue in every], np.float64)", "np.ones(len(every))")],
     ),
 )
 """What is decided in a cycle."""

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from builders_scheduler import make_gang, make_node, make_queue, make_role
 from evicting import World, worlds
-from muster.scheduler import policy
-from muster.scheduler.plugins import proportion
+from muster.scheduler import division, policy
 
 DEFAULT_TIERS = policy.parse({"actions": "reclaim, allocate, backfill, preempt"})
 ORDERS = [
@@ -255,7 +254,7 @@ def test_of_all_lawful_sets_the_cheapest(claim, queue):
         wants = len(asks.waiting) * dict(asks.shape.requests)["cpu"]
         total = sum(int(n["status"]["allocatable"]["cpu"]) for n in world.nodes) * 1000.0
         weights = np.array([q.weight for q in world.queues], float)
-        due = proportion.fill(np.array([sum(held.values()), wants], float), weights, total)
+        due = division.fill(np.array([sum(held.values()), wants], float), weights, total)
         if wants > due[1] * (1 + 1e-9):
             return
         spare = (sum(held.values()) - due[0]) / 1000

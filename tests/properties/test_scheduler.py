@@ -24,8 +24,7 @@ from muster.cluster.assemble import assemble
 from muster.cluster.nodes import parse_node
 from muster.cluster.pods import parse_use
 from muster.cluster.state import ClusterColumns
-from muster.scheduler import cycle, policy
-from muster.scheduler.plugins import proportion
+from muster.scheduler import cycle, division, policy
 from muster.scheduler.session import Session
 
 GPU = "nvidia.com/gpu"
@@ -300,7 +299,7 @@ def test_deserved_uses_all_and_no_more(caps, total):
     """The shares add up to min(total, demand); nobody gets more than asked; the rest by weight."""
     limits = np.array([cap for cap, _ in caps], np.float64)
     weights = np.array([weight for _, weight in caps], np.float64)
-    given_ = proportion.fill(limits, weights, float(total))
+    given_ = division.fill(limits, weights, float(total))
     assert np.isclose(given_.sum(), min(total, limits.sum()))
     assert (given_ <= limits + 1e-9).all()
     hungry = given_ < limits - 1e-9

@@ -154,6 +154,24 @@ HARMLESS = {
         "metadata": {"name": "odd"},
         "spec": {"weight": 2**31 - 1, "capability": {"cpu": "1e10000"}},
     },
+    "a queue that is a part of itself": {
+        "kind": "Queue",
+        "metadata": {"name": "default"},
+        "spec": {"parent": "default", "guarantee": {"cpu": "1e10000"}},
+        "status": {"shape": {"parent": "default"}, "usage": {"seconds": -1, "at": LONG}},
+    },
+    "a queue that would have all of another one": {
+        "kind": "Queue",
+        "metadata": {"name": "odd"},
+        "spec": {
+            "parent": "default",
+            "weight": 2**31 - 1,
+            "guarantee": {"cpu": "1e10000", LONG: "1"},
+            "borrowingLimit": {"cpu": LONG},
+            "minRuntimeSeconds": 2**63 - 1,
+        },
+        "status": {"shape": [], "usage": {"seconds": 2**63 - 1, "at": "9999-12-31T23:59:59Z"}},
+    },
     "a budget that selects by numbers": {
         "kind": "PodDisruptionBudget",
         "metadata": metadata("b"),

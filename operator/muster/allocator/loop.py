@@ -29,6 +29,7 @@ from muster.allocator.pending import PendingPods
 from muster.allocator.shares import Reservations
 from muster.allocator.status import GroupStatus, QueueStatus
 from muster.allocator.tracker import FRESH_FOR, NOT_NOW, GangMemory
+from muster.allocator.usage import Usage
 from muster.api.backoff import Backoff
 from muster.api.model import Job, PodView
 from muster.api.reasons import GangPhase
@@ -108,6 +109,7 @@ class Loop:
         self._evictions = Evictions(self.gangs, store.budgets, self._metrics, self._wake)
         self._pending = PendingPods(self.gangs, self._wake)
         self._moves = Moves()
+        self._usage = Usage()
         store.arrived = self.arrived
         store.foreign.enqueue = self._group_status.enqueue
         self._metrics.shares = lambda: self.queue_status.shares
@@ -205,13 +207,16 @@ class Loop:
         held_back = {gang.key for gang in found if gang.refusal is NOT_NOW}
         decisions = self._standing([d for d in decisions if d.gang not in held_back], now)
         self._waiting = len(decisions)
-        self.queue_status.cycle(snapshot, decisions)
+        self._wake(self._usage.holds(snapshot))
+        queues = settings.gangs.rules.queues(self._store.queues)
+        self.queue_status.cycle(snapshot, decisions, queues, self._usage.documents(now))
         self._carry_out(decisions, now, seen)
         # Behind the pods: only one that has come to its node says where its volume is to be.
         for consumer in columns.consumers():
             self._binder.serve(consumer)
         self._pending.show(decisions, settings.pending_pods_budget, now)
         self._look_ahead(decisions, inputs, now)
+        self._wake(_end_of_grace(snapshot, decisions))
         looked = snapshot.moves is not None
         self._wake(self._moves.next(decisions, policy, now, looked=looked))
         self._metrics.holds.set(sum(g.admitted and gangs.missing(g) > 0 for g in inputs))
@@ -265,6 +270,7 @@ class Loop:
         """
         rules, columns = self._settings().gangs.rules, self._store.columns
         queues = self._reservations.limited(rules.queues(self._store.queues), now)
+        queues = self._usage.counted(queues, now, policy.half_life)
 
         async def attempt(
             gangs: Sequence[GangInput],
@@ -421,6 +427,13 @@ class Loop:
         facts = self.gangs.facts_then(gang)
         task = None if facts is None else facts.task(role, index)
         return "" if task is None else task[0]
+
+
+def _end_of_grace(snapshot: Snapshot, decisions: Sequence[Decision]) -> float:
+    """Return when a gang has next run for so long that it may be evicted, if any might wait."""
+    waits = any(d.verdict.state is GangPhase.WAITING for d in decisions)
+    ends = map(snapshot.spared_until, snapshot.gangs if waits and snapshot.sparing else ())
+    return min((end for end in ends if end > snapshot.now), default=math.inf)
 
 
 def _takes_room(decision: Decision) -> bool:

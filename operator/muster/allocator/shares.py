@@ -13,7 +13,7 @@ from typing import Final
 
 from muster.api import edge
 from muster.api.model import Json
-from muster.cluster.gangs import QueueInput
+from muster.cluster.queues import QueueInput
 from muster.scheduler.model import UNLIMITED
 
 AGAIN: Final = 1.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from muster.allocator.tracker import GangMemory
@@ -17,7 +17,9 @@ from muster.api import edge, names, quantity
 from muster.api.model import Json
 from muster.api.reasons import GangPhase
 from muster.api.status import Verdict
-from muster.cluster import podgroups
+from muster.cluster import podgroups, queuetree
+from muster.cluster.queues import QueueInput, shape_document
+from muster.cluster.queuetree import Settled
 from muster.gang import podgroup
 from muster.kube.client import NOT_WRITTEN, Exactly, Kube
 from muster.kube.events import EventRecorder, reference
@@ -46,11 +48,20 @@ class QueueStatus:
         self.shares: Mapping[str, Share] = {}
         """Of the queues, a moment ago."""
         self._latest: tuple[Snapshot, tuple[Decision, ...]] | None = None
+        self._queues: Sequence[QueueInput] = ()
+        self._usage: dict[str, Json] = {}
         self._news = asyncio.Event()
 
-    def cycle(self, snapshot: Snapshot, decisions: tuple[Decision, ...]) -> None:
-        """Take note of a cycle."""
-        self._latest = snapshot, decisions
+    def cycle(
+        self,
+        snapshot: Snapshot,
+        decisions: tuple[Decision, ...],
+        queues: Sequence[QueueInput],
+        usage: Mapping[str, Json],
+    ) -> None:
+        """Take note of a cycle, and of what is to be written of what queues used."""
+        self._latest, self._queues = (snapshot, decisions), queues
+        self._usage |= usage
         self._news.set()
 
     async def run(self) -> None:
@@ -68,16 +79,25 @@ class QueueStatus:
         if self._latest is not None:
             self.shares = found = await asyncio.to_thread(shares, *self._latest)
             # An implied queue has no object to write on.
-            there = found.keys() & self._store.queues.keys()
-            await asyncio.gather(*(self._write(name, found[name]) for name in there))
+            tree = queuetree.settle(self._queues)
+            wanted = {
+                queue.name: status(found[queue.name])
+                | standing(queue, tree.get(queue.name))
+                | ({"usage": self._usage[queue.name]} if queue.name in self._usage else {})
+                for queue in self._queues
+                if queue.name in found and queue.name in self._store.queues
+            }
+            await asyncio.gather(*(self._write(name, each) for name, each in wanted.items()))
 
-    async def _write(self, name: str, share: Share) -> None:
+    async def _write(self, name: str, wanted: Json) -> None:
         uid, seen = self._store.queue_status.get(name, ("", {}))
-        wanted = status(share)
         reserved = self._reserved(name)
         if reserved or seen.get("reservations"):
-            wanted["reservations"] = reserved
-        patch = edge.difference({key: seen[key] for key in wanted if key in seen}, wanted)
+            wanted = {**wanted, "reservations": reserved}
+        # What is not there need not be taken away.
+        there = {key: seen[key] for key in wanted if key in seen}
+        after = {key: each for key, each in wanted.items() if each is not None or key in there}
+        patch = edge.difference(there, after)
         if not (uid and patch):
             return
         path, urgency = QUEUES.path("", name), PriorityLevel.STATUS
@@ -101,6 +121,14 @@ def status(share: Share) -> Json:
         "running": share.running,
         "unknown": share.unknown,
     }
+
+
+def standing(queue: QueueInput, settled: Settled | None) -> Json:
+    """Return what its status says of the place of a queue in the tree; null: nothing."""
+    if settled is not None and settled.problem:
+        # Its last shape stays there, for whoever comes after this process.
+        return {"problem": settled.problem}
+    return {"problem": None, "shape": shape_document(queue.shape) or None}
 
 
 def _texts(amounts: Mapping[str, int]) -> Json:

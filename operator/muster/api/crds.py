@@ -16,14 +16,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import yaml
 from kubernetes.client import models
 from pydantic import BaseModel, Field
 
 from muster.api import jobs, names, quantity, status
-from muster.api.jobs import Amount, Count, Kind, LabelSelector, Model, Quantity, Rule
+from muster.api.jobs import Amount, Count, Kind, LabelSelector, LongCount, Model, Quantity, Rule
 from muster.api.model import Json
 
 QUANTITY: Final[Json] = {"pattern": quantity.PATTERN, "x-kubernetes-int-or-string": True}
@@ -198,8 +198,37 @@ class ReservationLimits(Model):
     )
 
 
-class QueueSpec(Model):
-    """A share of the cluster."""
+ClassNames = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=253)]],
+    Field(max_length=64, json_schema_extra={"x-kubernetes-list-type": "set"}),
+]
+
+
+class QueueShape(Model):
+    """Where a queue stands in the tree of queues, and what it has there."""
+
+    parent: str | None = Field(
+        None,
+        min_length=1,
+        max_length=253,
+        description="The queue of which it is a part; default: none, it is a part of the cluster.",
+    )
+    guarantee: dict[str, Amount] | None = Field(
+        None, description="What it is due before all others, as far as it asks for it."
+    )
+    deserved: dict[str, Amount] | None = Field(
+        None, description="What of its parent is its own; default: by weight."
+    )
+    borrowing_limit: dict[str, Amount] | None = Field(
+        None, description="How much more than its own it may hold; default: all that is free."
+    )
+    lending_limit: dict[str, Amount] | None = Field(
+        None, description="How much of its own others may hold; default: all that it does not use."
+    )
+
+
+class QueueSpec(QueueShape):
+    """A share of the cluster, or of another queue."""
 
     weight: Count | None = Field(
         None, description="Share in proportion to the other queues; less than 1 counts as 1."
@@ -214,6 +243,29 @@ class QueueSpec(Model):
     reservation_limits: ReservationLimits | None = Field(
         None, description="The most that is kept free for waiting gangs of one namespace."
     )
+    state: Literal["Open", "Closed", "Draining"] | None = Field(
+        None,
+        description="Closed: nothing new is admitted. Draining: nor is anything of it evicted.",
+    )
+    min_runtime_seconds: Count | None = Field(
+        None, description="How long a gang runs before it may be evicted; default: 0."
+    )
+    priority_class_names: ClassNames | None = Field(
+        None, description="The PriorityClasses of the gangs that it lets in; default: all."
+    )
+    reclaimable: bool | None = Field(
+        None,
+        description="Other queues get back what it holds above its due; default: true.",
+    )
+
+
+class QueueUsage(Model):
+    """What a queue has used over time, as the plugin fairshare counts it."""
+
+    seconds: LongCount | None = Field(
+        None, description="Of the whole cluster; half of them are forgotten in each half-life."
+    )
+    at: datetime | None = Field(None, description="When that was so.")
 
 
 class Reserved(Model):
@@ -228,13 +280,20 @@ class Reserved(Model):
 
 
 class QueueStatus(Model):
-    """What the queue holds and is due, and its groups, counted by phase."""
+    """What the queue holds and is due, and its groups, counted by phase; all with its parts."""
 
+    problem: str | None = Field(
+        None, description="Why it does not stand in the tree as its spec says, but as before."
+    )
+    shape: QueueShape | None = Field(
+        None, description="The last that its spec said of the tree and that could be had."
+    )
     allocated: dict[str, Quantity] | None = Field(None, description="What its pods hold.")
     deserved: dict[str, Quantity] | None = Field(
         None, description="What it is due of the cluster, by weight, up to what it asks for."
     )
 
+    usage: QueueUsage | None = None
     reservations: dict[str, Reserved] | None = Field(
         None, description="For whom nodes were kept, by namespace, where that is limited."
     )
@@ -265,6 +324,9 @@ _GROUP_COLUMNS: Final[tuple[Json, ...]] = (
 )
 _QUEUE_COLUMNS: Final[tuple[Json, ...]] = (
     {"name": "Weight", "type": "integer", "jsonPath": ".spec.weight"},
+    {"name": "Parent", "type": "string", "jsonPath": ".spec.parent"},
+    {"name": "State", "type": "string", "jsonPath": ".spec.state", "priority": 1},
+    {"name": "Problem", "type": "string", "jsonPath": ".status.problem", "priority": 1},
     {"name": "Running", "type": "integer", "jsonPath": ".status.running"},
     {"name": "Pending", "type": "integer", "jsonPath": ".status.pending"},
     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
@@ -280,11 +342,11 @@ _APPROVAL: Final[Mapping[str, Json]] = {
 def documents(kinds: Iterable[Kind]) -> dict[str, Json]:
     """Return every CustomResourceDefinition by the name of its file, those of `kinds` first."""
     made = [_job(kind) for kind in kinds]
-    for kind, plural, spec, state, columns, scope in (
-        ("PodGroup", "podgroups", PodGroupSpec, PodGroupStatus, _GROUP_COLUMNS, "Namespaced"),
-        ("Queue", "queues", QueueSpec, QueueStatus, _QUEUE_COLUMNS, "Cluster"),
+    for kind, plural, spec, state, columns, scope, rules in (
+        ("PodGroup", "podgroups", PodGroupSpec, PodGroupStatus, _GROUP_COLUMNS, "Namespaced", {}),
+        ("Queue", "queues", QueueSpec, QueueStatus, _QUEUE_COLUMNS, "Cluster", _NO_PART_OF_ITSELF),
     ):
-        root = _root(schema(spec), schema(state))
+        root = _root(schema(spec), schema(state)) | rules
         versions = [_version(names.SCHEDULING_VERSION, root, columns)]
         made.append(_crd(names.SCHEDULING_GROUP, kind, plural, versions, scope))
     return {f"{doc['spec']['group']}_{doc['spec']['names']['plural']}.yaml": doc for doc in made}
@@ -421,6 +483,16 @@ def job_status() -> Json:
     return _resolved(status.declared())
 
 
+_NO_PART_OF_ITSELF: Final[Json] = {
+    "x-kubernetes-validations": [
+        {
+            "rule": "!has(self.spec) || !has(self.spec.parent) "
+            "|| self.spec.parent != self.metadata.name",
+            "fieldPath": ".spec.parent",
+            "message": "a queue is no part of itself; write the name of another one",
+        }
+    ]
+}
 _QUEUE_IS_IMMUTABLE: Final[Json] = {
     "rule": "self == oldSelf",
     "message": "spec.runPolicy.schedulingPolicy.queue is immutable",

@@ -24,6 +24,16 @@ class GangPhase(StrEnum):
     RELEASED = "Released"
 
 
+class QueuePhase(StrEnum):
+    """`spec.state` of a Queue."""
+
+    OPEN = "Open"
+    CLOSED = "Closed"
+    """It admits nothing new."""
+    DRAINING = "Draining"
+    """Nor is anything of it evicted."""
+
+
 class Reason(StrEnum):
     """Why a gang is not whole: `status.gang.reason`.
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from muster.cluster.gangs import GangInput, QueueInput
+from muster.cluster.gangs import GangInput
+from muster.cluster.queues import QueueInput
 from muster.cluster.state import ClusterColumns
 from muster.scheduler.model import PastMove, Snapshot
 
@@ -40,4 +41,5 @@ def assemble(
         quotas=state.quotas.dimensions(gang.pending for gang in gangs if gang.pending),
         moves=moves,
         topologies=frozen.topologies,
+        divisions=frozen.divisions,
     )

@@ -7,10 +7,11 @@ Nobody gets room, a volume or leave by it, and who waits for it is told its name
 from __future__ import annotations
 
 from muster.api.model import Json, Unreadable
-from muster.cluster.gangs import QueueInput
+from muster.cluster import queues
 from muster.cluster.nodes import NodeView
 from muster.cluster.pdb import Budget
 from muster.cluster.pods import PodUse, departure
+from muster.cluster.queues import QueueInput
 from muster.cluster.quota import LimitView, QuotaView
 from muster.cluster.runtimeclass import RuntimeView
 from muster.cluster.storage import AttachView, ClaimView, ClassView, VolumeView
@@ -90,7 +91,8 @@ def attach(document: Json, _why: Unreadable) -> AttachView:
 
 def queue(document: Json, why: Unreadable) -> QueueInput:
     """Return a queue that lets nobody in."""
-    return QueueInput(document["metadata"]["name"], unreadable=why.reason)
+    kept = queues.kept(document)
+    return QueueInput(document["metadata"]["name"], unreadable=why.reason, shape=kept, kept=kept)
 
 
 def quota(document: Json, why: Unreadable) -> QuotaView:

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from muster import frameworks
-from muster.api import edge, names, quantity, topology
+from muster.api import edge, names, topology
 from muster.api.model import Job, Json, PodView, Replica
-from muster.cluster import selectors, tasks
+from muster.cluster import tasks
 from muster.cluster.pods import PodShape, shape_of
-from muster.cluster.selectors import Selector
+from muster.cluster.queues import QueueInput, amounts
 from muster.cluster.tasks import RoleInput, TaskSet
 from muster.controller import policies
 from muster.controller.templates import labels
@@ -32,6 +32,7 @@ class GangInput:
     min_member: int
     roles: tuple[RoleInput, ...]
     priority: int = 0
+    priority_class: str = ""
     min_resources: Mapping[str, int] | None = None
     admitted: bool = False
     hold_until: float | None = None
@@ -54,28 +55,6 @@ class GangInput:
     effort: int = 0
     pending: Mapping[str, int] = field(default_factory=dict)
     """What pods of it that are about to be created take of each quota."""
-
-
-@dataclass(frozen=True, slots=True)
-class QueueInput:
-    """One queue; resources without a capability are unlimited."""
-
-    name: str
-    weight: int = 1
-    capability: Mapping[str, int] = field(default_factory=dict)
-    unreadable: str = ""
-    """Why it cannot be read, so that it lets nobody in."""
-    namespaces: Selector = None
-    """Whose gangs it lets in, by the labels of their namespaces; None: everybody's."""
-    reservable: Mapping[str, int] = field(default_factory=dict)
-    """What may be kept free for a waiting gang of one namespace."""
-    reservation_seconds: float = UNLIMITED
-    """For how long that may be, in a row."""
-    spent: frozenset[str] = frozenset()
-    """The namespaces for which it was so long."""
-
-
-MOST_WEIGHT: Final = 2**31 - 1
 
 
 class Flags(Protocol):
@@ -179,21 +158,6 @@ class GangRules:
         return list(({self.default_queue: implied} | {**known}).values())
 
 
-def parse_queue(document: Json) -> QueueInput:
-    """Return a Queue object as the allocator needs it. ValueError for a bad quantity."""
-    spec = document.get("spec") or {}
-    limits = spec.get("reservationLimits") or {}
-    seconds = edge.integer(limits.get("maxSeconds"))
-    return QueueInput(
-        document["metadata"]["name"],
-        edge.within(spec.get("weight"), 1, MOST_WEIGHT),
-        amounts(spec.get("capability")) or {},
-        namespaces=selectors.selector(spec.get("namespaceSelector")),
-        reservable=amounts(limits.get("resources")) or {},
-        reservation_seconds=UNLIMITED if seconds is None else float(max(seconds, 1)),
-    )
-
-
 def ours(replica: Replica, rules: GangRules) -> bool:
     """Say whether the allocator places the pods of this role."""
     spec = replica.template.get("spec") or {}
@@ -235,6 +199,7 @@ def asks(
         min_member=max(0, minimum(job) - elsewhere(job, rules)),
         roles=(),
         priority=rules.priority(named) if rules.group_priority else 0,
+        priority_class=named or rules.default_class,
         min_resources=amounts(scheduling.min_resources),
         duration=_duration(job),
         deadline=_deadline(job),
@@ -404,17 +369,6 @@ def _whole(job: Job, replica: Replica, classes: Container[str]) -> Json:
     if named := demand.pod_class(job, replica, classes):
         more["priorityClassName"] = named
     return {**replica.template, "spec": {**spec, **more}} if more else replica.template
-
-
-def amounts(resources: Mapping[str, str] | None) -> Mapping[str, int] | None:
-    """Return quantities by resource in the units of `api.quantity`. Raises ValueError."""
-    if resources is None:
-        return None
-    return {
-        resource: quantity.units(resource, text)
-        for resource, text in edge.mapping(resources).items()
-        if isinstance(text, str | int | float)
-    }
 
 
 def names_of(job: Job, replicas: Sequence[Replica]) -> list[str]:

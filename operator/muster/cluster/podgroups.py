@@ -19,8 +19,9 @@ from muster.api.model import GroupView, Json, PodView
 from muster.api.owner import Owner, controller
 from muster.api.reasons import Reason
 from muster.cluster import pods
-from muster.cluster.gangs import GangInput, GangRules, amounts, critical, topology_of
+from muster.cluster.gangs import GangInput, GangRules, critical, topology_of
 from muster.cluster.pods import PodShape, shape_of
+from muster.cluster.queues import amounts
 from muster.cluster.tasks import TaskSet
 from muster.gang import standing
 from muster.scheduler.model import UNLIMITED, Refusal, Topology
@@ -63,6 +64,7 @@ class Terms:
     minimum: int
     queue: str
     priority: int
+    priority_class: str = ""
     min_resources: Mapping[str, int] | None = None
     refusal: Refusal | None = None
     duration: float = UNLIMITED
@@ -146,14 +148,15 @@ def terms(
             least,
             rules.default_queue,
             priority,
+            _class_of(pods),
             refusal=refusal,
             drains_from=first + rules.reservation_after,
         )
     spec = group.spec
-    named = edge.text(spec.get("priorityClassName"))
-    if named in rules.priorities and rules.group_priority:
+    named, carried = edge.text(spec.get("priorityClassName")), _class_of(pods)
+    if rules.group_priority and rules.priorities.get(named, UNLIMITED) <= priority:
         # Whoever may write a group would use any class; which pods may, the API server judges.
-        priority = min(priority, rules.priorities[named])
+        priority, carried = rules.priorities[named], named
     hold = edge.integer(spec.get("memberHoldSeconds"))
     by_role = _leasts(group)
     least = edge.within(spec.get("minMember", spec.get("minAvailable")), 1, MOST_MEMBERS)
@@ -163,6 +166,7 @@ def terms(
         minimum=sum(by_role.values()) if by_role else least,
         queue=edge.text(spec.get("queue")) or rules.default_queue,
         priority=priority,
+        priority_class=carried,
         min_resources=amounts(spec.get("minResources")),
         refusal=_refusal(group),
         duration=edge.integer(spec.get("estimatedSeconds")) or UNLIMITED,
@@ -180,6 +184,11 @@ def _leasts(group: GroupView) -> Mapping[str, int]:
         return leasts.read(group.annotations)
     except ValueError:
         return {}  # the refusal says so
+
+
+def _class_of(members: Sequence[tuple[PodView, Ask]]) -> str:
+    """Return the class of the pods of the highest priority."""
+    return max((ask.priority, pod.priority_class) for pod, ask in members)[1]
 
 
 def _refusal(group: GroupView) -> Refusal | None:
@@ -251,6 +260,7 @@ def asks(key: str, members: Sequence[Member], terms: Terms) -> GangInput:
         min_member=terms.minimum,
         roles=(),
         priority=terms.priority,
+        priority_class=terms.priority_class,
         min_resources=terms.min_resources,
         refusal=terms.refusal,
         duration=terms.duration,

@@ -19,9 +19,10 @@ from pydantic import TypeAdapter, ValidationError
 from muster.api.model import Json
 from muster.cluster import quota
 from muster.cluster.assemble import assemble
-from muster.cluster.gangs import GangInput, GangRules, QueueInput
+from muster.cluster.gangs import GangInput, GangRules
 from muster.cluster.nodes import NodeView
 from muster.cluster.pods import PodUse
+from muster.cluster.queues import QueueInput
 from muster.cluster.quota import LimitView, QuotaView, Scope
 from muster.cluster.runtimeclass import RuntimeView
 from muster.cluster.state import ClusterColumns

@@ -12,11 +12,13 @@ from typing import Final
 import numpy as np
 
 from muster.api.reasons import Reason
-from muster.cluster.gangs import GangInput, QueueInput
+from muster.cluster import queuetree
+from muster.cluster.gangs import GangInput
 from muster.cluster.hostports import HostPorts
 from muster.cluster.nodes import NodeColumns, NodeView, ShapeRow, Vocabulary
 from muster.cluster.podaffinity import PodAffinity, Profile
 from muster.cluster.pods import PodKey, PodShape, PodUse, Requests
+from muster.cluster.queues import FLAT, QueueInput, QueueShape
 from muster.cluster.quota import QuotaBook
 from muster.cluster.selectors import Identity, chosen
 from muster.cluster.storage import Consumer, Reach
@@ -35,6 +37,7 @@ from muster.scheduler.model import (
     Queue,
     Refusal,
     Shape,
+    Stake,
     Tenancy,
     times,
 )
@@ -144,6 +147,7 @@ class Frozen:
     shapes: Mapping[int, Shape]
     gangs: tuple[Gang, ...]
     queues: Mapping[str, Queue]
+    divisions: Mapping[str, Queue]
     tenancy: Tenancy | None
     nominations: tuple[Nomination, ...]
     topologies: bool
@@ -411,12 +415,14 @@ class ClusterColumns:
         self.volumes.survey(users, self._nodes.order()[1])
         shapes = {id_: self._shape(id_, shape) for id_, shape in sorted(wanted.items())}
         self._prune(wanted)
+        waited_in, divisions = self._queues(queues, known)
         return Frozen(
             resources=tuple(self._vocabulary.names),
             nodes=self._nodes.freeze(),
             shapes=shapes,
             gangs=tuple(made),
-            queues=self._queues(queues, known),
+            queues=waited_in,
+            divisions=divisions,
             tenancy=self._tenancy(known),
             nominations=tuple(self._nominations()),
             topologies=self._lying > 0,
@@ -493,6 +499,9 @@ class ClusterColumns:
         for queue in queues:
             self._vocabulary.offer(_sorted(queue.capability))
             self._vocabulary.offer(_sorted(queue.reservable))
+            for amounts in (*queue.shape.amounts, *queue.kept.amounts):
+                if amounts:
+                    self._vocabulary.offer(_sorted(amounts))
         if self._vocabulary.mixed:
             self._begin()
             self._learn(gangs, queues)
@@ -571,15 +580,38 @@ class ClusterColumns:
 
     def _queues(
         self, queues: Sequence[QueueInput], known: Sequence[_Known]
-    ) -> Mapping[str, Queue]:
+    ) -> tuple[Mapping[str, Queue], Mapping[str, Queue]]:
+        """Return the queues in which gangs wait, and those that are divided among others."""
+        shapes = {name: settled.shape for name, settled in queuetree.settle(queues).items()}
+        divided = {shape.parent for shape in shapes.values() if shape.parent}
         # Only of queues that choose whom they let in does it matter who asks.
         asking = {queue.name: list[_Known]() for queue in queues if queue.namespaces is not None}
         for entry in known if asking else ():
-            if entry.gang.queue in asking:
-                asking[entry.gang.queue].append(entry)
-        return {queue.name: self._queue(queue, asking.get(queue.name, ())) for queue in queues}
+            for name in (entry.gang.queue, *queuetree.lineage(shapes, entry.gang.queue)[1:]):
+                if name in asking:
+                    asking[name].append(entry)
+        made = {
+            queue.name: self._queue(
+                queue, shapes.get(queue.name, FLAT), asking.get(queue.name, ())
+            )
+            for queue in queues
+        }
+        # Gangs that name a queue which is divided are together one more part of it.
+        zero, divisions = np.zeros(self._width, np.float64), dict[str, Queue]()
+        for queue in queues:
+            if queue.name in divided:
+                whole = made[queue.name]
+                divisions[queue.name] = replace(whole, allocated=zero, request=zero, usage=0.0)
+                own = QueueInput(
+                    queue.name,
+                    reservable=queue.reservable,
+                    spent=queue.spent,
+                    usage=queue.usage,
+                )
+                made[queue.name] = self._queue(own, QueueShape(queue.name), ())
+        return made, divisions
 
-    def _queue(self, source: QueueInput, asking: Sequence[_Known]) -> Queue:
+    def _queue(self, source: QueueInput, shape: QueueShape, asking: Sequence[_Known]) -> Queue:
         zero = np.zeros(self._width, np.float64)
         allocated, request = self._sums.get(source.name, (zero, zero))
         weight, refusal = max(source.weight, 1), None
@@ -602,6 +634,24 @@ class ClusterColumns:
             barred,
             self._limits(source.reservable) if source.reservable else None,
             source.spent,
+            source.state,
+            source.min_runtime,
+            source.priority_classes,
+            source.reclaimable,
+            shape.parent,
+            self._stake(shape),
+            source.usage,
+        )
+
+    def _stake(self, shape: QueueShape) -> Stake | None:
+        if replace(shape, parent="") == FLAT:
+            return None
+        guarantee = self._limits(shape.guarantee)
+        return Stake(
+            np.where(guarantee < UNLIMITED, guarantee, 0.0),
+            self._limits(shape.deserved),
+            self._limits(shape.borrowing),
+            self._limits(shape.lending),
         )
 
     def _limits(self, amounts: Mapping[str, int]) -> FloatArray:

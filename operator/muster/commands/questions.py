@@ -19,7 +19,7 @@ from muster.api.reasons import GangPhase
 from muster.cluster import recording
 from muster.cluster.gangs import GangInput, GangRules
 from muster.cluster.recording import Recording, UnreadableError
-from muster.commands import failure, render
+from muster.commands import failure, queues, render
 from muster.commands.simulate import OfferError, with_offers
 from muster.commands.snapshot import observe
 from muster.kube import client
@@ -205,10 +205,12 @@ def of_gang(
     gang = next(gang for gang in recording.gangs if gang.key == key)
     decision = next((d for d in decisions if d.gang == key), None)
     if decision is None:
-        lines = [f"{key}: placed, {_size(gang)}", *_places(recording, gang, _held(gang))]
-        return "\n".join(lines) + "\n"
-    start = _start(decision.verdict, (foretold or {}).get(key))
-    return "\n".join(_lines(recording, gang, decision, start)) + "\n"
+        held = _places(recording, gang, _held(gang))
+        lines = iter([f"{key}: placed, {_size(gang)}", *held])
+    else:
+        start = _start(decision.verdict, (foretold or {}).get(key))
+        lines = _lines(recording, gang, decision, start)
+    return "\n".join([*lines, *queues.of_gang(recording, key)]) + "\n"
 
 
 def fits(decision: Decision | None) -> bool:

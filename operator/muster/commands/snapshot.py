@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from muster import frameworks, gang
 from muster.allocator import tracker
 from muster.allocator.members import GangSettings, JobMembers, PodGroupMembers
+from muster.allocator.usage import Usage
 from muster.cluster import recording
 from muster.cluster.assemble import assemble
 from muster.cluster.gangs import GangInput, GangRules
@@ -45,7 +46,7 @@ async def observe(
             log.warning("%s is not looked at: %s", permission.purpose, error.message)
     rules = rules.knowing(store.classes)
     found = list(inputs(store, rules, hold, now))
-    queues = rules.queues(store.queues)
+    queues = Usage().counted(rules.queues(store.queues), now, chosen.half_life)
     # Nobody knows what was moved before, so that all may be.
     snapshot = assemble(store.columns, found, queues, now, () if chosen.moves else None)
     return store, recording.take(store.columns, found, queues, rules, snapshot, chosen)

@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 
 from muster.api.reasons import GangPhase, Reason
+from muster.scheduler import diagnosis
 from muster.scheduler.actions import ACTIONS
 from muster.scheduler.actions.allocate import honour
 from muster.scheduler.actions.protect import keep, protect, resume
@@ -104,7 +105,7 @@ def _verdict(session: Session, gang: GangState, positions: Mapping[str, int]) ->
     refusal = _refusal(gang)
     message = summary = ""
     if refusal.reason:
-        lacking = min(gang.need or gang.left, total)
+        lacking = min(gang.need or gang.left + gang.shut, total)
         message = f"{lacking}/{total} tasks in gang unschedulable: {refusal.sentence}"
         summary = f": {gang.summary or refusal.sentence}"
     goal = total if state in (GangPhase.RUNNING, GangPhase.PLACED) else spec.min_member
@@ -127,6 +128,8 @@ def _verdict(session: Session, gang: GangState, positions: Mapping[str, int]) ->
 
 
 def _refusal(gang: GangState) -> Refusal:
+    if gang.shut and not gang.left and gang.queue and gang.queue.shut_by:
+        return diagnosis.closed(gang.queue.shut_by)
     if not gang.need and not gang.left:
         return _GATED if any(pod_set.gated for pod_set in gang.spec.pod_sets) else _WHOLE
     if gang.refusal is not None:

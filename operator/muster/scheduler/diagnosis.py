@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from muster.api.reasons import Reason
+from muster.api.reasons import QueuePhase, Reason
 from muster.scheduler.affinity import TOO_MANY
 from muster.scheduler.capacity import ALL, slots
 from muster.scheduler.model import (
@@ -17,12 +17,14 @@ from muster.scheduler.model import (
     PODS,
     BoolArray,
     FloatArray,
+    Gang,
     IntArray,
     Link,
+    Queue,
     Refusal,
 )
 from muster.scheduler.session import Session
-from muster.scheduler.state import GangState, PodSetState
+from muster.scheduler.state import GangState, PodSetState, QueueState
 
 PORTS_TAKEN: Final = "node(s) didn't have free ports for the requested pod ports"
 OVER: Final = "node(s) held more than they have"
@@ -234,11 +236,40 @@ def unfit(session: Session, gang: GangState) -> Refusal | None:
             )
     if gang.queue is None:
         return Refusal(Reason.QUEUE_NOT_FOUND, f'queue "{spec.queue}" does not exist')
-    barred = gang.queue.spec.barred
-    if barred and spec.namespace in barred:
-        sentence = f'queue "{spec.queue}" lets no job of namespace "{spec.namespace}" in'
+    kept_out = None if gang.queue.free else _kept_out(gang, gang.queue)
+    return kept_out or _oversized(session, gang) or session.rules.valid(gang)
+
+
+def _kept_out(gang: GangState, queue: QueueState) -> Refusal | None:
+    """Return why its queue, or one above that, does not let the gang in."""
+    for part in queue.lineage:
+        refusal = part.spec.refusal or _turned_away(gang.spec, part.spec)
+        if refusal is not None:
+            return refusal
+    spec, shut_by = gang.spec, queue.shut_by
+    # Of one that is whole those tasks are left out already that it never had.
+    heals = spec.admitted if gang.need else spec.ready >= spec.min_member
+    return None if heals or shut_by is None else closed(shut_by)
+
+
+def _turned_away(gang: Gang, queue: Queue) -> Refusal | None:
+    """Return why the queue is not for the gang."""
+    if queue.barred and gang.namespace in queue.barred:
+        sentence = f'queue "{queue.name}" lets no job of namespace "{gang.namespace}" in'
         return Refusal(Reason.QUEUE_NOT_ALLOWED, f"{sentence}, by its namespaceSelector")
-    return gang.queue.spec.refusal or _oversized(session, gang) or session.rules.valid(gang)
+    if queue.priority_classes and gang.priority_class not in queue.priority_classes:
+        classes = " or ".join(sorted(queue.priority_classes))
+        own = f'is of "{gang.priority_class}"' if gang.priority_class else "has none"
+        sentence = f'queue "{queue.name}" lets in gangs of priority class {classes}'
+        return Refusal(Reason.QUEUE_NOT_ALLOWED, f"{sentence}, and this one {own}")
+    return None
+
+
+def closed(queue: Queue) -> Refusal:
+    """Return why a queue that is not open admits nothing."""
+    drains = queue.state is QueuePhase.DRAINING
+    state = "drains" if drains else "is closed"
+    return Refusal(Reason.QUEUE_NOT_OPEN, f'queue "{queue.name}" {state}: it lets nothing new in')
 
 
 def _oversized(session: Session, gang: GangState) -> Refusal | None:
@@ -261,11 +292,11 @@ def idle_demand(session: Session, gang: GangState) -> FloatArray:
     """Return (R,) what the gang asks for, but would not get however much were free.
 
     That of a gang that is kept from its minimum is all it asks for; else that of tasks for which
-    there is no node.
+    there is no node, or that its queue does not let in.
     """
     kept_out = gang.need > 0 and stuck(session, gang)
     idle = (t.amount(t.coming) for t in gang.tasks if kept_out or not _empty(session, t).large)
-    return sum(idle, np.zeros(len(gang.allocated)))
+    return sum(idle, gang.shut_out() if gang.shut else np.zeros(len(gang.allocated)))
 
 
 def stuck(session: Session, gang: GangState) -> bool:

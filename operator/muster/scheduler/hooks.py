@@ -32,8 +32,10 @@ if TYPE_CHECKING:
 
 Demand = Sequence[tuple[PodSetState, int]]
 """How many tasks of each pod set."""
-Order = tuple[float, ...]
+Order = tuple[float | tuple[float, ...], ...]
 """Sort key, smaller first."""
+Freed = Mapping[str, FloatArray]
+"""(R,) what comes free, by the queue that held it."""
 Barred = tuple[CodeArray, tuple[str, ...]]
 """(N,) 0 where a node suits, else 1 + the position of the reason in the texts."""
 
@@ -119,8 +121,8 @@ ATTEMPTS: Final = 32
 class Hooks:
     """The questions a plugin answers; None: it has no opinion."""
 
-    queue_order: Callable[[QueueState], float] | None = None
-    """Smaller first. May depend on nothing that changes but the queue itself."""
+    queue_order: Callable[[QueueState], float | tuple[float, ...]] | None = None
+    """Smaller first. May depend on nothing that changes but the queue and what is above it."""
     job_order: Callable[[GangState], float] | None = None
     """Smaller first. May depend on nothing that changes but the gang itself."""
     task_order: Callable[[PodSet], float] | None = None
@@ -137,8 +139,12 @@ class Hooks:
     """Whether it may start once the pods that are ending have gone."""
     overused: Callable[[QueueState], bool] | None = None
     """Whether the queue holds its due already."""
-    within: Callable[[GangState, FloatArray], bool] | None = None
-    """Whether the gang's queue stays within its due when the gang takes (R,) this amount more."""
+    within: Callable[[GangState, FloatArray, Freed], bool] | None = None
+    """Whether the gang's queue, and what is above it, stays within its due when the gang takes
+    (R,) this amount more and so much is freed."""
+    reach: Callable[[GangState, FloatArray], Iterable[BoolArray]] | None = None
+    """Which of `Victims.queues` the gang's queue may have (R,) this amount back from: the nearest
+    first, and each time those before, too."""
     preemptable: Callable[[Claim], Answers] | None = None
     """Which units may be evicted for a gang of their own queue."""
     reclaimable: Callable[[Claim], Answers] | None = None
@@ -193,7 +199,7 @@ class Rules:
         # All must agree; that a queue holds its due one alone may say.
         self.ready: Callable[[GangState], bool] = self._each("ready", all)
         self.pipelined: Callable[[GangState], bool] = self._each("pipelined", all)
-        self.within: Callable[[GangState, FloatArray], bool] = self._each("within", all)
+        self.within: Callable[[GangState, FloatArray, Freed], bool] = self._each("within", all)
         self.overused: Callable[[QueueState], bool] = self._each("overused", any)
 
     def _order(self, name: str) -> Callable[..., Order]:
@@ -264,6 +270,11 @@ class Rules:
         nothing = np.zeros(len(gang.allocated))
         amount = sum((tasks.amount(count) for tasks, count in demand), nothing)
         return self.admissible(gang, amount) or self.affordable(gang, demand)
+
+    def reach(self, gang: GangState, amount: FloatArray) -> Iterator[BoolArray]:
+        """Yield from which queues it may have room back; the first plugin's answer counts."""
+        for answer in self._asked["reach"][:1]:
+            yield from answer(gang, amount)
 
     def feasible(self, shape: Shape) -> Barred:
         """Return where the shape may go at all; the first plugin's reason counts."""

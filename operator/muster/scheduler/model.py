@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from muster.api.reasons import Reason
+from muster.api.reasons import QueuePhase, Reason
 
 ENDLESS: Final = int(np.iinfo(np.int64).max // 4)
 """More volumes than anybody has."""
@@ -314,6 +314,7 @@ class Gang:
     missing: int
     """Tasks that wait, return or are gated."""
     priority: int = 0
+    priority_class: str = ""
     admitted: bool = False
     """It was whole before, so its missing members come first."""
     hold_until: float | None = None
@@ -395,6 +396,20 @@ class Tenancy:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Stake:
+    """What a queue has of its parent beside its weight. Each (R,), UNLIMITED where not set."""
+
+    guarantee: FloatArray
+    """What it gets before all others; 0 where not set."""
+    deserved: FloatArray
+    """What is its own; where not set, the weight decides."""
+    borrowing: FloatArray
+    """How much more than its own it may hold."""
+    lending: FloatArray
+    """How much of its own others may hold."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Queue:
     """A queue, and what its gangs hold and want."""
 
@@ -414,6 +429,35 @@ class Queue:
     """(R,): the most that is kept free for waiting gangs of one namespace; None: no limit."""
     spent: frozenset[str] = frozenset()
     """The namespaces for which room was kept for as long as it may be."""
+    state: QueuePhase = QueuePhase.OPEN
+    min_runtime: float = 0.0
+    """Seconds that its gangs run before they may be evicted."""
+    priority_classes: frozenset[str] = frozenset()
+    """The classes of the gangs that it lets in; none: all."""
+    reclaimable: bool = True
+    """Other queues may have back what it holds above its due."""
+    parent: str = ""
+    """The division of which it is a part; none: of the cluster."""
+    stake: Stake | None = None
+    """None: nothing but its weight counts."""
+    usage: float = 0.0
+    """What its own gangs have used over time, 0 where that does not count: seconds of the cluster,
+    half of which are forgotten by and by."""
+
+    @property
+    def open(self) -> bool:
+        """Whether it admits new gangs, and lets those that run grow."""
+        return self.state is QueuePhase.OPEN
+
+    @property
+    def free(self) -> bool:
+        """Whether it lets everybody in."""
+        return self.open and not (self.refusal or self.barred or self.priority_classes)
+
+    @property
+    def sparing(self) -> bool:
+        """Whether it keeps gangs from being evicted, for a time at least."""
+        return self.state is QueuePhase.DRAINING or self.min_runtime > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -463,6 +507,7 @@ class Snapshot:
     """Of every pod set with tasks that wait or return, and of those that may be moved."""
     gangs: tuple[Gang, ...]
     queues: Mapping[str, Queue]
+    """Those in which gangs wait, by name."""
     tenancy: Tenancy | None = None
     """What the gangs hold; None: nobody needs to know, as none of them waits."""
     quotas: Mapping[str, Quota] = field(default_factory=dict)
@@ -471,6 +516,35 @@ class Snapshot:
     """The moves of the last hour; None: nobody asks for moves in this cycle."""
     topologies: bool = True
     """Whether any gang or role says for itself where it is to lie."""
+    divisions: Mapping[str, Queue] = field(default_factory=dict)
+    """Queues that are divided among others, by name. What they hold and want is their parts'; the
+    gangs of such a queue itself wait in a part of the same name."""
+
+    def lineage(self, queue: str) -> Iterator[Queue]:
+        """Yield the queue of that name, if there is one, and the divisions above it."""
+        found = self.queues.get(queue)
+        while found is not None:
+            yield found
+            found = self.divisions.get(found.parent)
+
+    @property
+    def intertwined(self) -> bool:
+        """Whether what one queue may hold can depend on what others do."""
+        return bool(self.divisions) or any(queue.stake for queue in self.queues.values())
+
+    @property
+    def sparing(self) -> bool:
+        """Whether any queue keeps gangs from being evicted."""
+        return any(q.sparing for part in (self.queues, self.divisions) for q in part.values())
+
+    def spared_until(self, gang: Gang) -> float:
+        """Return until when nothing of the gang may be evicted, by what its queue says."""
+        started, until = self.now if gang.started is None else gang.started, self.now
+        for queue in self.lineage(gang.queue):
+            if queue.state is QueuePhase.DRAINING:
+                return UNLIMITED
+            until = max(until, started + queue.min_runtime)
+        return until
 
     def overcommitted(self) -> dict[str, frozenset[str]]:
         """Return, by resource, the names of the nodes whose pods ask for more than there is."""

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from muster.scheduler.actions import ACTIONS, Action
 from muster.scheduler.hooks import Hooks, Plugin
-from muster.scheduler.plugins import PLUGINS
+from muster.scheduler.plugins import PLUGINS, fairshare
 from muster.scheduler.session import Around, Opener, Session, unwatched
 
 SWITCHES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -58,6 +58,7 @@ ALWAYS: Final = (Option("quota"), Option("topology"))
 
 The API server goes by quotas whatever a file says: for a gang whose pods it refuses others would
 be evicted, or kept waiting, over and over. And a gang may say itself where it lies."""
+FAIRSHARE: Final = "fairshare"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,13 @@ class Policy:
         unnamed = ((option,) for option in ALWAYS if option.name not in named)
         tiers = (*self.tiers, *unnamed)
         return [[partial(_open, option, around) for option in tier] for tier in tiers]
+
+    @property
+    def half_life(self) -> float | None:
+        """In how many seconds half of what queues used is forgotten; None: it does not count."""
+        options = (option for tier in self.tiers for option in tier)
+        found = (fairshare.half_life(o.arguments) for o in options if o.name == FAIRSHARE)
+        return next(found, None)
 
     @property
     def moves(self) -> bool:

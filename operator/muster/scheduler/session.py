@@ -109,10 +109,7 @@ class Session:
         )
         """(R,): what the usable nodes have."""
         self.total[PODS] = 0
-        self.queues: Final = {
-            name: QueueState(queue, queue.allocated.copy())
-            for name, queue in snapshot.queues.items()
-        }
+        self.queues: Final = _queues(snapshot)
         self.started: Final[list[GangState]] = []
         """Gangs that were given nodes, in that order."""
         self.memory: Final[dict[Hashable, Any]] = {}
@@ -174,13 +171,18 @@ class Session:
             pod_set for pod_set in self._pod_sets(gang) if pod_set.waiting or pod_set.returning
         ]
         shapes, ends = self.snapshot.shapes, gang.ends(self.snapshot.now)
-        return GangState(
+        queue = self.queues.get(gang.queue)
+        state = GangState(
             spec=gang,
-            queue=self.queues.get(gang.queue),
+            queue=queue,
             tasks=[PodSetState(pod_set, shapes[pod_set.shape], ends) for pod_set in pod_sets],
             ready=gang.ready,
             allocated=gang.allocated.astype(np.float64),
         )
+        if not (queue is None or queue.free or state.need) and queue.shut_by is not None:
+            for tasks in state.tasks:
+                state.shut += tasks.shut()
+        return state
 
     def order(self, gang: GangState) -> JobOrder:
         """Return the key by which gangs of one queue are compared."""
@@ -398,7 +400,7 @@ class Session:
         amount = count * shape.request
         gang.allocated += amount
         if gang.queue is not None:
-            gang.queue.allocated += amount
+            gang.queue.take(amount)
         self.join(step, sign)
 
     def join(self, step: _Step, sign: int) -> None:
@@ -423,7 +425,7 @@ class Session:
             gang.lost += sign * count
             gang.allocated -= sign * amount
             if gang.queue is not None:
-                gang.queue.allocated -= sign * amount
+                gang.queue.take(-sign * amount)
 
     def _named(self, step: _Eviction) -> Iterator[Eviction]:
         victims = self._held
@@ -513,6 +515,21 @@ class Session:
             if len(gang.pod_sets) > 1
             else gang.pod_sets
         )
+
+
+def _queues(snapshot: Snapshot) -> dict[str, QueueState]:
+    """Return the queues with what they hold, below divisions with what that sums to."""
+    above = {
+        name: QueueState(division, division.allocated.copy())
+        for name, division in snapshot.divisions.items()
+    }
+    queues = {}
+    for name, queue in snapshot.queues.items():
+        divisions = [above[part.parent] for part in snapshot.lineage(name) if part.parent in above]
+        queues[name] = QueueState(queue, queue.allocated.copy(), tuple(divisions))
+        for division in divisions:
+            division.allocated += queue.allocated
+    return queues
 
 
 def _fullest(shape: Shape) -> Scorer:

@@ -12,7 +12,17 @@ from typing import Final
 import numpy as np
 
 from muster.scheduler.decision import Move
-from muster.scheduler.model import PODS, UNLIMITED, FloatArray, Gang, PodSet, Queue, Refusal, Shape
+from muster.scheduler.model import (
+    PODS,
+    UNLIMITED,
+    FloatArray,
+    Gang,
+    IntArray,
+    PodSet,
+    Queue,
+    Refusal,
+    Shape,
+)
 
 
 class PodSetState:
@@ -47,6 +57,12 @@ class PodSetState:
         """Whether the tasks ask for nothing but their slots."""
         return not self.shape.request[PODS + 1 :].any()
 
+    def shut(self) -> int:
+        """Leave out the tasks that had no node before; return how many these are."""
+        before = self.pod_set.waiting
+        self.waiting = [index for index in before if index in self.pod_set.previous]
+        return len(before) - len(self.waiting)
+
     def fresh(self, first: int, count: int) -> int:
         """Return for how many of `count` tasks from `first` on a pod must be created."""
         absent = self.pod_set.absent
@@ -68,6 +84,29 @@ class QueueState:
     spec: Queue
     allocated: FloatArray
     """(R,): promised room included."""
+    above: Sequence[QueueState] = ()
+    """The divisions of which it is a part, the nearest first."""
+    free: bool = field(init=False)
+    """It and all above it let everybody in."""
+
+    def __post_init__(self) -> None:
+        self.free = all(each.spec.free for each in self.lineage)
+
+    @property
+    def lineage(self) -> Sequence[QueueState]:
+        """Itself, and what is above it."""
+        return (self, *self.above)
+
+    @property
+    def shut_by(self) -> Queue | None:
+        """Which of its lineage admits nothing new, the nearest; None: none."""
+        return next((each.spec for each in self.lineage if not each.spec.open), None)
+
+    def take(self, amount: FloatArray | IntArray) -> None:
+        """Count (R,) so much more as held; what is negative comes back."""
+        self.allocated += amount
+        for division in self.above:
+            division.allocated += amount
 
 
 @dataclass(slots=True, eq=False)
@@ -93,6 +132,8 @@ class GangState:
     """(tasks, node of each) of those that get it when others have gone."""
     evicts: bool = False
     """Others are evicted for it, in this cycle or an earlier one."""
+    shut: int = 0
+    """Tasks above its minimum that it never had, and that its queue does not admit any more."""
     lost: int = 0
     """Tasks that were taken from it in this cycle."""
     moves: tuple[Move, ...] = ()
@@ -190,6 +231,11 @@ class GangState:
         """Return (R,) what the gang would take to be just whole."""
         zero = np.zeros(len(self.allocated))
         return sum((tasks.amount(count) for tasks, count in self.demand()), zero)
+
+    def shut_out(self) -> FloatArray:
+        """Return (R,) what those tasks would take that are left out since the queue is closed."""
+        zero = np.zeros(len(self.allocated))
+        return sum((t.amount(len(t.pod_set.waiting) - len(t.waiting)) for t in self.tasks), zero)
 
     def nominations(self) -> list[Given]:
         """Return the nodes that are kept for it, if others are evicted for that."""

@@ -15,11 +15,12 @@ from typing import Any, Final, TypeVar
 
 from muster.api import edge, names
 from muster.api.model import BatchView, GroupView, Job, Json, ObjectView, PodView, Unreadable
-from muster.cluster import cautious, gangs, nodes, pdb, quota, runtimeclass, storage
+from muster.cluster import cautious, nodes, pdb, queues, quota, runtimeclass, storage
 from muster.cluster.dryrun import DryRuns
-from muster.cluster.gangs import PriorityClass, QueueInput
+from muster.cluster.gangs import PriorityClass
 from muster.cluster.nodes import NodeView
 from muster.cluster.pdb import Budgets
+from muster.cluster.queues import QueueInput
 from muster.cluster.quota import LimitView, QuotaView
 from muster.cluster.runtimeclass import RuntimeView
 from muster.cluster.state import ClusterColumns
@@ -93,7 +94,7 @@ class Store:
         self.classes: dict[str, PriorityClass] = {}
         self.priorities: dict[str, int] = {}
         self.queues: dict[str, QueueInput] = {}
-        self.queue_status: dict[str, tuple[str, Json]] = {}
+        self.queue_status: dict[str, tuple[str, Mapping[str, Any]]] = {}
         """uid and status as it was last seen, by queue."""
         self.quotas = self.columns.quotas
         self.dry_runs = DryRuns()
@@ -257,8 +258,8 @@ class Store:
 
     def _parse_queue(self, document: Json) -> QueueInput:
         metadata = document["metadata"]
-        self.queue_status[metadata["name"]] = metadata["uid"], document.get("status") or {}
-        return gangs.parse_queue(document)
+        self.queue_status[metadata["name"]] = metadata["uid"], edge.mapping(document.get("status"))
+        return queues.parse_queue(document)
 
     # What a change changes.
 

@@ -77,7 +77,7 @@ def _take_turns(
     queues = [entry(session, session.queues[name]) for name in waiting]
     heapq.heapify(queues)
     while queues:
-        _, name = heapq.heappop(queues)
+        name = best(session, queues)
         heap = waiting[name]
         # Nothing comes back to a queue in this action, so no other gang of it can be due more.
         # Each is looked at all the same, for the reason that is true for it.
@@ -100,7 +100,7 @@ def _take_turns(
 def _oversteps(session: Session, gang: GangState) -> bool:
     """Say whether the next thing that the gang would take is more than its queue is due."""
     amount = _open(gang)[0].amount(1) if session.rules.ready(gang) else gang.lacking()
-    return not session.rules.within(gang, amount)
+    return not session.rules.within(gang, amount, {})
 
 
 def _poorer(session: Session, queues: Iterable[tuple[Order, str]]) -> bool:
@@ -132,6 +132,17 @@ def by_queue(session: Session, gangs: Iterable[GangState]) -> Waiting:
     for heap in waiting.values():
         heapq.heapify(heap)
     return waiting
+
+
+def best(session: Session, queues: list[tuple[Order, str]]) -> str:
+    """Take the best queue from a heap of such entries; return its name."""
+    while True:
+        key, name = heapq.heappop(queues)
+        queue = session.queues[name]
+        # What went to another part of the same division made this one's place a later one.
+        if not queue.above or (fresh := entry(session, queue)) <= (key, name):
+            return name
+        heapq.heappush(queues, fresh)
 
 
 def entry(session: Session, queue: QueueState) -> tuple[Order, str]:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
 from muster.api.reasons import Reason
 from muster.scheduler import diagnosis
-from muster.scheduler.actions.allocate import attempt, by_queue, entry
+from muster.scheduler.actions.allocate import attempt, best, by_queue, entry
 from muster.scheduler.capacity import ALL, Some
 from muster.scheduler.model import (
     FREED,
@@ -40,7 +40,10 @@ class Grounds:
 
     hook: str
     """`preemptable` or `reclaimable`."""
-    among: Among
+    among: Among = field(compare=False)
+    """What the others say of it is enough to tell grounds apart."""
+    reach: int = 0
+    """Of how many queues the units are, where that is not the same for all of a queue."""
     forfeit: bool = False
     """They have lost what protects them, so that only a veto of the hook does."""
 
@@ -70,8 +73,7 @@ def starving(session: Session, *, fair: bool = False, extras: bool = False) -> I
     heap = [entry(session, session.queues[name]) for name in waiting]
     heapq.heapify(heap)
     while heap:
-        _, name = heapq.heappop(heap)
-        queue = session.queues[name]
+        queue = session.queues[name := best(session, heap)]
         if fair and session.rules.overused(queue):
             continue
         yield heapq.heappop(waiting[name])[1]
@@ -150,10 +152,12 @@ def _ways(session: Session, gang: GangState, rank: _Rank) -> Ways:
 def _is_fair(session: Session, gang: GangState, chosen: BoolArray) -> bool:
     """Say whether the queue stays within its due, or grows while no other waits for its own."""
     victims, queue, units = session.victims, gang.queue, np.flatnonzero(chosen)
-    known = gang.spec.queue in victims.queues
-    own = victims.queues.index(gang.spec.queue) if known else -1
-    freed = victims.amount[units[victims.queue[units] == own]].sum(axis=0)
-    if session.rules.within(gang, gang.lacking() - freed):
+    of = victims.queue[units]
+    freed = {
+        victims.queues[i]: victims.amount[units[of == i]].sum(axis=0)
+        for i in np.unique(of).astype(np.int64).tolist()
+    }
+    if session.rules.within(gang, gang.lacking(), freed):
         return True
     waiting = {
         other.spec.queue for other in session.gangs if other.need and other.queue is not queue
@@ -163,13 +167,28 @@ def _is_fair(session: Session, gang: GangState, chosen: BoolArray) -> bool:
 
 
 def others(session: Session, gang: GangState) -> BoolArray:
-    """Return (U,) what is there of other gangs, those whose members are being replaced aside."""
+    """Return (U,) what is there of other gangs.
+
+    Those aside whose members are being replaced, and those that their queue spares.
+    """
     victims = session.victims
     marks: BoolArray = ~victims.evicted & ~victims.own(gang.spec)
+    spared = session.remember("spared", lambda: _spared(session))
+    if spared is not None:
+        marks &= ~spared[victims.gang]
     for other in session.remember("protected", lambda: [g for g in session.gangs if g.protected]):
         if other.need:
             marks &= ~victims.own(other.spec)
     return marks
+
+
+def _spared(session: Session) -> BoolArray | None:
+    """Return (G,) of which gangs nothing may be evicted now; None: that is so of none."""
+    snapshot, gangs = session.snapshot, session.victims.gangs
+    if not snapshot.sparing:
+        return None
+    spared = (snapshot.spared_until(gang) > snapshot.now for gang in gangs)
+    return np.fromiter(spared, np.bool_, len(gangs))
 
 
 def usefulness(session: Session, gang: GangState) -> FloatArray:
@@ -412,7 +431,13 @@ class Slots(Trial):
 
     def _admissible(self, chosen: BoolArray) -> bool:
         """Say whether the queue's limits allow the gang once these are gone."""
-        victims, queue = self._session.victims, self._gang.spec.queue
+        session, victims, queue = self._session, self._session.victims, self._gang.spec.queue
+        if session.snapshot.intertwined:
+            mark = session.mark()
+            session.evict(self._gang, chosen, "")
+            refusal = session.rules.admissible(self._gang, self._lacking)
+            session.undo(mark)
+            return refusal is None
         if queue in victims.queues:
             mine = chosen & (victims.queue == victims.queues.index(queue))
             freed = victims.amount[mine].sum(axis=0)

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from functools import partial
+
+import numpy as np
 
 from muster.scheduler.actions.eviction import Grounds, claim, others, starving
 from muster.scheduler.model import BoolArray
@@ -17,36 +19,37 @@ def reclaim(session: Session) -> None:
     A queue that only takes what is its own, from one that keeps its own, cannot lose it again.
     """
     rules = session.rules
-    if not (rules.asks("within") and rules.asks("reclaimable")):
+    if not (rules.asks("reach") and rules.asks("reclaimable")):
         return
     session.singly = True
     for gang in starving(session, fair=True):
-        if rules.within(gang, gang.lacking()):
-            claim(session, gang, FOREIGN)
+        _take_back(session, gang)
     for gang in starving(session, fair=True, extras=True):
         _more(session, gang)
+
+
+def _take_back(session: Session, gang: GangState) -> bool:
+    """Evict what the gang lacks, near to its queue if there is enough; say if there is."""
+    for queues in session.rules.reach(gang, gang.lacking()):
+        grounds = Grounds("reclaimable", partial(_of, queues), reach=int(queues.sum()))
+        if claim(session, gang, grounds):
+            return True
+    return False
 
 
 def _more(session: Session, gang: GangState) -> None:
     """Evict for as many tasks beyond the gang's minimum as its queue is due and can get."""
     surplus, count = gang.ready - gang.spec.min_member, gang.left
     gang.more = surplus + count
-    while count and not session.rules.within(gang, gang.lacking()):
-        count -= 1
-        gang.more = surplus + count
-    while count and not claim(session, gang, FOREIGN):
-        count //= 2
+    while count and not _take_back(session, gang):
+        # Where it is not due so many, the next fewer; else it may be that there is not so much.
+        due = any(True for _ in session.rules.reach(gang, gang.lacking()))
+        count = count // 2 if due else count - 1
         gang.more = surplus + count
     gang.more = 0
 
 
-def _foreign(session: Session, gang: GangState) -> BoolArray:
-    """Return (U,) what is there of other queues: between queues dues count, not priorities."""
-    victims, spec = session.victims, gang.spec
-    marks = others(session, gang)
-    if spec.queue in victims.queues:
-        marks &= victims.queue != victims.queues.index(spec.queue)
+def _of(queues: BoolArray, session: Session, gang: GangState) -> BoolArray:
+    """Return (U,) what is there of these queues: between queues dues count, not priorities."""
+    marks: BoolArray = others(session, gang) & queues[session.victims.queue.astype(np.int64)]
     return marks
-
-
-FOREIGN: Final = Grounds("reclaimable", _foreign)

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """proportion: every queue gets its due of each resource, by weight, up to what it asks for.
 
-deserved_q = min(cap_q, L * weight_q) per resource, with cap_q = min(request_q, capability_q) and
-the level L at which the sum of all is min(total, sum of cap).
+Among the parts of a division, as among the queues of the cluster, each is due min(cap, L * weight)
+per resource, where cap is what it asks for within its limits, and L the level at which the sum of
+all is min(total, sum of cap). `division` has the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -16,10 +19,12 @@ import numpy as np
 from muster.api.reasons import Reason
 from muster.scheduler import diagnosis
 from muster.scheduler.decision import Decision, Placement, Verdict
-from muster.scheduler.hooks import VETO, YES, Answers, Claim, Hooks, Parsed
+from muster.scheduler.division import Tree
+from muster.scheduler.hooks import VETO, YES, Answers, Claim, Freed, Hooks, Parsed
 from muster.scheduler.model import (
     PODS,
     UNLIMITED,
+    BoolArray,
     FloatArray,
     Gang,
     IntArray,
@@ -35,77 +40,206 @@ EXACT: Final = 1e-9
 
 
 def answer(session: Session, _arguments: Parsed) -> Hooks:
-    """Order queues by share, hold back those that have their due, keep to capabilities."""
-    queues = list(session.snapshot.queues.values())
-
-    def due() -> Mapping[str, FloatArray]:
-        return session.remember((__name__, "due"), lambda: _due(asking(), session))
-
-    def asking() -> Mapping[str, Queue]:
-        return session.remember((__name__, "asking"), lambda: _asking(session))
-
-    def share(queue: QueueState) -> float:
-        return _share(queue.allocated, due()[queue.spec.name])
-
-    def overused(queue: QueueState) -> bool:
-        lacks = asking()[queue.spec.name].request > queue.allocated
-        lacks[PODS] = False
-        held, owed = queue.allocated[lacks], due()[queue.spec.name][lacks]
-        return bool(held.any() and (held >= owed).all())
-
-    bounded = {queue.name for queue in queues if (queue.capability < UNLIMITED).any()}
-
-    def admissible(gang: GangState, amount: FloatArray) -> Refusal | None:
-        return _admissible(gang, amount) if gang.spec.queue in bounded else None
-
-    def within(gang: GangState, amount: FloatArray) -> bool:
-        if gang.queue is None:
-            return False
-        wanted = amount > 0
-        wanted[PODS] = False
-        owed = due()[gang.queue.spec.name] * (1 + EXACT)
-        return bool((gang.queue.allocated + amount <= owed)[wanted].all())
-
-    def reclaimable(claim: Claim) -> Answers:
-        columns = np.flatnonzero(claim.gang.lacking() > 0)
-        columns = columns[columns != PODS]
-        names = claim.victims.queues
-        spare = [_spare(session.queues.get(name), due().get(name), columns) for name in names]
-        return _over(claim, spare, columns)
-
+    """Order queues by share, hold back those that have their due, keep to their limits."""
+    standing = Standing(session)
     return Hooks(
-        queue_order=share,
-        overused=overused,
-        admissible=admissible,
-        within=within,
-        reclaimable=reclaimable,
+        queue_order=standing.rank,
+        overused=standing.overused,
+        admissible=standing.admissible,
+        within=standing.within,
+        reach=standing.reach,
+        reclaimable=standing.reclaimable,
     )
 
 
-def _spare(queue: QueueState | None, due: FloatArray | None, columns: IntArray) -> list[float]:
-    """Return what a queue holds above its due; nothing of one that does not exist."""
-    if queue is None or due is None:
-        return [0.0] * len(columns)
-    spare: list[float] = (queue.allocated[columns] - due[columns] * (1 - EXACT)).tolist()
-    return spare
+class Standing:
+    """Where the queues stand in a session. Nothing is worked out before it is asked for."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        snapshot = session.snapshot
+        every = (*snapshot.divisions.values(), *snapshot.queues.values())
+        self._lends = any((q.stake.lending < UNLIMITED).any() for q in every if q.stake)
+        bounded = {queue.name for queue in every if _is_bounded(queue)}
+        # What bounds a division bounds all that is below it.
+        all_ = self._lends or not bounded.isdisjoint(snapshot.divisions)
+        self._bounded: Container[str] = snapshot.queues if all_ else bounded
+
+    @cached_property
+    def _tree(self) -> Tree:
+        snapshot = self._session.snapshot
+        return Tree(snapshot.queues, snapshot.divisions, snapshot.nodes.shared)
+
+    @cached_property
+    def _asking(self) -> Mapping[str, Queue]:
+        return _asking(self._session)
+
+    @cached_property
+    def _dues(self) -> FloatArray:
+        return self._tree.dues(self._asking)
+
+    def due(self, queue: QueueState) -> FloatArray:
+        """Return (R,) what the queue is due."""
+        due: FloatArray = self._dues[self._tree.place[queue.spec]]
+        return due
+
+    def rank(self, queue: QueueState) -> tuple[float, ...]:
+        """Return what part of its due is held, from the top of the tree down to the queue."""
+        return tuple([_share(each.allocated, self.due(each)) for each in queue.lineage[::-1]])
+
+    def overused(self, queue: QueueState) -> bool:
+        """Say whether it holds its due of all that it lacks."""
+        lacks = self._asking[queue.spec.name].request > queue.allocated
+        lacks[PODS] = False
+        held, owed = queue.allocated[lacks], self.due(queue)[lacks]
+        return bool(held.any() and (held >= owed).all())
+
+    def within(self, gang: GangState, amount: FloatArray, freed: Freed) -> bool:
+        """Say whether what grows by that stays within its due, the queue and all above it."""
+        return gang.queue is not None and all(
+            self._stays(queue, amount, freed) for queue in gang.queue.lineage
+        )
+
+    def _stays(self, queue: QueueState, amount: FloatArray, freed: Freed) -> bool:
+        for name, free in freed.items():
+            other = self._session.queues.get(name)
+            if other is not None and queue in other.lineage:
+                amount = amount - free
+        wanted = amount > 0
+        wanted[PODS] = False
+        owed = self.due(queue) * (1 + EXACT)
+        return bool((queue.allocated + amount <= owed)[wanted].all())
+
+    def reach(self, gang: GangState, amount: FloatArray) -> Iterator[BoolArray]:
+        """Yield (V,) from which queues it may be, of those that have victims, the nearest first.
+
+        As far up the tree as its parents hold less than they are due.
+        """
+        if gang.queue is None:
+            return
+        paths, reclaimable = self._paths
+        own = [self._tree.place[each.spec] for each in gang.queue.lineage[::-1]]
+        depth = min(len(own), paths.shape[1])
+        common = (paths[:, :depth] == own[:depth]).cumprod(axis=1).sum(axis=1)
+        there = (common < len(own)) & reclaimable[np.arange(len(paths)), common]
+        if not self._stays(gang.queue, amount, {}):
+            return
+        yield there & (common >= len(own) - 1)
+        wanted = np.flatnonzero(amount > 0)
+        wanted = wanted[wanted != PODS]
+        for level, division in enumerate(gang.queue.above, 2):
+            if not (division.allocated < self.due(division))[wanted].any():
+                return
+            yield there & (common >= len(own) - level)
+
+    @cached_property
+    def _paths(self) -> tuple[IntArray, BoolArray]:
+        """The ways down to the V queues that have victims.
+
+        (V, L) rows of the tree, from the top; (V, L + 1) whether all is reclaimable from there on.
+        """
+        names = self._session.victims.queues
+        queues = [self._session.queues.get(name) for name in names]
+        ways = [() if queue is None else queue.lineage[::-1] for queue in queues]
+        depth = max(map(len, ways), default=0)
+        paths = np.full((len(names), depth), -1, np.int64)
+        reclaimable = np.zeros((len(names), depth + 1), np.bool_)
+        for i, way in enumerate(ways):
+            paths[i, : len(way)] = [self._tree.place[each.spec] for each in way]
+            for level in range(len(way) - 1, -1, -1):
+                below = level + 1 == len(way) or reclaimable[i, level + 1]
+                reclaimable[i, level] = below and way[level].spec.reclaimable
+        return paths, reclaimable
+
+    def admissible(self, gang: GangState, amount: FloatArray) -> Refusal | None:
+        """Return which limit the gang would break, of its queue or of one above that."""
+        if gang.queue is None or gang.spec.queue not in self._bounded:
+            return None
+        for queue in gang.queue.lineage:
+            ceiling = self._tree.ceilings[self._tree.place[queue.spec]]
+            if (refusal := _above(gang, queue, amount, ceiling)) is not None:
+                return refusal
+        return self._not_lent(gang.queue, amount) if self._lends else None
+
+    def _not_lent(self, queue: QueueState, amount: FloatArray) -> Refusal | None:
+        """Return which other queue lends no more of what it does not use."""
+        tree, lineage = self._tree, queue.lineage
+        held = np.zeros_like(tree.kept)
+        for other in self._session.queues.values():
+            for each in other.lineage:
+                held[tree.place[each.spec]] = each.allocated
+        before = tree.occupied(held)
+        for each in lineage:
+            held[tree.place[each.spec]] += amount
+        after = tree.occupied(held)
+        for each in lineage:
+            beside = tree.beside(each.spec)
+            most = tree.ceilings[tree.place[each.above[0].spec]] if each.above else tree.total
+            grown: BoolArray = np.any(after[beside] > before[beside], axis=0)
+            grown[PODS] = False
+            over = grown & (after[beside].sum(axis=0) > most * (1 + EXACT))
+            for row in beside[(after[beside] > held[beside])[:, over].any(axis=1)].tolist():
+                text = f'queue "{tree.queues[row].name}" lends no more of what it does not use'
+                return Refusal(Reason.QUEUE_OVERUSED, text)
+        return None
+
+    def reclaimable(self, claim: Claim) -> Answers:
+        """Let go what leaves all that hold it their due, as far as the claimant is no part."""
+        columns = np.flatnonzero(claim.gang.lacking() > 0)
+        columns = columns[columns != PODS]
+        victims, queues = claim.victims, claim.victims.queue[claim.units].astype(np.int64)
+        known: dict[QueueState, list[float]] = {}
+
+        def above_due(queue: QueueState, sign: int) -> list[float]:
+            # One list for all that look: what goes is gone for each of them.
+            if queue not in known:
+                left = queue.allocated[columns] - self.due(queue)[columns] * (1 - EXACT)
+                known[queue] = (sign * left).tolist()
+            return known[queue]
+
+        paths: dict[int, Path] = {}
+        for i in np.unique(queues).tolist():
+            losing, growing = self._parted(victims.queues[i], claim.gang.queue)
+            paths[i] = [above_due(q, 1) for q in losing], [above_due(q, -1) for q in growing]
+        return _over(claim, [paths[i] for i in queues.tolist()], columns)
+
+    def _parted(
+        self, name: str, claimant: QueueState | None
+    ) -> tuple[Sequence[QueueState], Sequence[QueueState]]:
+        """Return what only loses with that queue, and what above the claimant only gains."""
+        queue = self._session.queues.get(name)
+        if queue is None or claimant is None:
+            return (), ()
+        theirs, own = queue.lineage, claimant.lineage
+        losing = [each for each in theirs if each not in own]
+        return losing, [each for each in claimant.above if each not in theirs]
 
 
-def _over(claim: Claim, spare: Sequence[list[float]], columns: IntArray) -> Answers:
+def _is_bounded(queue: Queue) -> bool:
+    borrows = UNLIMITED if queue.stake is None else queue.stake.borrowing
+    return bool((np.minimum(queue.capability, borrows) < UNLIMITED).any())
+
+
+Path = tuple[Sequence[list[float]], Sequence[list[float]]]
+"""By resource what each on the way down to a victim holds above its due, and what each on the way
+down to the claimant lacks of its own; both as far as the ways are not the same."""
+
+
+def _over(claim: Claim, paths: Sequence[Path], columns: IntArray) -> Answers:
     """Let go what leaves its queue no less than its due of something that the claimant lacks.
 
     In all resources at once that cannot be asked for: what one is short of keeps a queue from
     its due of the others. What goes needs that resource too, so it cannot claim it back.
     """
-    victims = claim.victims
-    queues = victims.queue[claim.units].astype(np.int64).tolist()
     amounts = claim.amounts[:, columns].tolist()
-    answers = np.full(len(queues), VETO)
-    for i, (queue, amount) in enumerate(zip(queues, amounts, strict=True)):
-        left = spare[queue]
-        takes = [have >= take for have, take in zip(left, amount, strict=True) if take]
-        if any(takes):
+    answers = np.full(len(paths), VETO)
+    for i, ((losing, growing), amount) in enumerate(zip(paths, amounts, strict=True)):
+        if losing and any(
+            take and all(s[at] >= take for s in losing) and all(lack[at] > 0 for lack in growing)
+            for at, take in enumerate(amount)
+        ):
             answers[i] = YES
-            if claim.together:
+            for left in (*losing, *growing) if claim.together else ():
                 left[:] = [have - take for have, take in zip(left, amount, strict=True)]
     return answers
 
@@ -127,35 +261,6 @@ def _less(queue: Queue, idle: FloatArray) -> Queue:
     return replace(queue, request=queue.request - idle)
 
 
-def _due(queues: Mapping[str, Queue], session: Session) -> Mapping[str, FloatArray]:
-    due = deserved(list(queues.values()), session.snapshot.nodes.shared)
-    return dict(zip(queues, due, strict=True))
-
-
-def deserved(queues: Sequence[Queue], total: FloatArray) -> FloatArray:
-    """Return (queues, R) what each queue is due of `total` (R,)."""
-    due = np.zeros((len(queues), len(total)))
-    for column in range(len(total)):
-        caps = np.array([min(q.request[column], q.capability[column]) for q in queues])
-        weights = np.array([q.weight for q in queues], np.float64)
-        due[:, column] = fill(caps, weights, float(total[column]))
-    return due
-
-
-def fill(caps: FloatArray, weights: FloatArray, total: float) -> FloatArray:
-    """Return min(cap, level * weight) for the level at which all of `total` is used, or all caps.
-
-    Queues are satisfied in the order of cap / weight; what is left goes to the others by weight.
-    """
-    given = np.zeros(len(caps))
-    weight = float(weights.sum())
-    for i in np.argsort(caps / weights, kind="stable").tolist():
-        given[i] = min(caps[i], total * weights[i] / weight)
-        total -= given[i]
-        weight -= weights[i]
-    return given
-
-
 def _share(allocated: FloatArray, due: FloatArray) -> float:
     held = allocated > 0
     held[PODS] = False
@@ -164,19 +269,25 @@ def _share(allocated: FloatArray, due: FloatArray) -> float:
     return float((allocated[held] / due[held]).max(initial=0))
 
 
-def _admissible(gang: GangState, amount: FloatArray) -> Refusal | None:
-    if gang.queue is None:
-        return None
-    queue = gang.queue.spec
-    limited = queue.capability < UNLIMITED
+def _above(
+    gang: GangState, queue: QueueState, amount: FloatArray, ceiling: FloatArray
+) -> Refusal | None:
+    """Return why the gang must not take (R,) this amount of what the queue may hold."""
+    limited = (ceiling < UNLIMITED) & (amount > 0)
     if not limited.any():
         return None
-    limited &= amount > 0
-    if (gang.allocated + amount > queue.capability)[limited].any():
-        text = f'the gang asks for more than the capability of queue "{queue.name}"'
+    name, capability = queue.spec.name, queue.spec.capability
+    alone, together = gang.allocated + amount, queue.allocated + amount
+    if (alone > ceiling)[limited].any():
+        own = (
+            "than the capability of" if (alone > capability)[limited].any() else "than is lent to"
+        )
+        text = f'the gang asks for more {own} queue "{name}"'
         return Refusal(Reason.EXCEEDS_QUEUE_CAPABILITY, text)
-    if (gang.queue.allocated + amount > queue.capability)[limited].any():
-        text = f'queue "{queue.name}" would exceed its capability'
+    if (together > ceiling)[limited].any():
+        text = f'queue "{name}" would exceed its capability'
+        if not (together > capability)[limited].any():
+            text = f'queue "{name}" would borrow more than its borrowingLimit'
         return Refusal(Reason.QUEUE_OVERUSED, text)
     return None
 
@@ -198,11 +309,11 @@ class Share:
 
 
 def shares(snapshot: Snapshot, decisions: Iterable[Decision]) -> Mapping[str, Share]:
-    """Return the share of each queue once what was decided is done."""
+    """Return the share of each queue once what was decided is done, with what is below it."""
     known = {d.gang: d for d in decisions}
     queues = dict(snapshot.queues)
     allocated = {name: queue.allocated.copy() for name, queue in queues.items()}
-    counts = {name: {"pending": 0, "running": 0, "unknown": 0} for name in queues}
+    counts = {name: Counter[str]() for name in queues}
     for gang in snapshot.gangs:
         if gang.queue not in counts:
             continue
@@ -214,17 +325,28 @@ def shares(snapshot: Snapshot, decisions: Iterable[Decision]) -> Mapping[str, Sh
             idle = sum((p.coming for p in gang.pod_sets), np.zeros(len(snapshot.resources)))
             queues[gang.queue] = _less(queues[gang.queue], idle)
         counts[gang.queue][_phase(gang, len(given))] += 1
-    due = deserved(list(queues.values()), snapshot.nodes.shared)
     names = snapshot.resources
+    tree = Tree(snapshot.queues, snapshot.divisions, snapshot.nodes.shared)
+    dues = tree.dues(queues)
+    parts: dict[Queue, list[str]] = {}
+    for name in queues:
+        for each in snapshot.lineage(name):
+            parts.setdefault(each, []).append(name)
+    # A division and a part of it may have one name: what is said is the division's.
     return {
-        name: Share(
-            _named(names, allocated[name]),
-            _named(names, owed),
-            _named(names, queue.request),
-            **counts[name],
+        queue.name: Share(
+            _named(names, _sum(allocated[name] for name in parts[queue])),
+            _named(names, dues[tree.place[queue]]),
+            _named(names, _sum(queues[name].request for name in parts[queue])),
+            **sum((counts[name] for name in parts[queue]), Counter[str]()),
         )
-        for (name, queue), owed in zip(queues.items(), due, strict=True)
+        for queue in sorted(parts, key=lambda queue: len(parts[queue]))
     }
+
+
+def _sum(amounts: Iterable[FloatArray]) -> FloatArray:
+    total: FloatArray = np.sum([*amounts], axis=0)
+    return total
 
 
 def _counts(verdict: Verdict) -> bool:

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How what there is gets divided among the queues, level by level of their tree.
+
+The parts of a division share what is due to it as queues share a cluster: first come guarantees,
+then what is deserved by hand, and a level that rises for all by their weights takes the rest.
+Letters in array shapes: M divisions and queues, C parts of one division, R resources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from muster.scheduler.model import PODS, UNLIMITED, FloatArray, IntArray, Queue, Snapshot
+
+MOST_EXCESS: Final = 10.0
+"""Whoever has used more times his part than that counts no less for it."""
+
+
+class Tree:
+    """The queues in which gangs wait, and above them the divisions of which they are parts."""
+
+    def __init__(
+        self, queues: Mapping[str, Queue], divisions: Mapping[str, Queue], total: FloatArray
+    ) -> None:
+        every = (*divisions.values(), *queues.values())
+        self.place: Final = {queue: i for i, queue in enumerate(every)}
+        """Queue or division -> its row."""
+        self.queues: Final = every
+        """M of them."""
+        self.total: Final = total
+        """(R,)"""
+        self._inner = len(divisions)
+        rows = {name: i for i, name in enumerate(divisions)}
+        self._groups = _groups([rows.get(queue.parent, -1) for queue in every])
+        self._weights = np.array([queue.weight for queue in every], np.float64)
+        if any(queue.usage for queue in every):
+            self._weights *= self._merits()
+        self._staked = any(queue.stake is not None for queue in every)
+
+    def _merits(self) -> FloatArray:
+        """Return (M,) by how much each weight counts less for what was used: half for its part."""
+        used = np.array([queue.usage for queue in self.queues], np.float64)
+        merits = np.ones(len(used))
+        for parent, children in reversed(self._groups):
+            total = float(used[children].sum())
+            if parent >= 0:
+                used[parent] = total
+            if total > 0:
+                parts = self._weights[children] / self._weights[children].sum()
+                excess = np.minimum(used[children] / total / parts, MOST_EXCESS)
+                merits[children] = 0.5**excess
+        return merits
+
+    @cached_property
+    def _capability(self) -> FloatArray:
+        return self._rows(lambda queue: queue.capability)
+
+    @cached_property
+    def _guarantee(self) -> FloatArray:
+        return self._rows(lambda queue: queue.stake.guarantee if queue.stake else 0.0)
+
+    @cached_property
+    def _deserved(self) -> FloatArray:
+        return self._rows(lambda queue: queue.stake.deserved if queue.stake else UNLIMITED)
+
+    def _rows(self, of: Callable[[Queue], FloatArray | float]) -> FloatArray:
+        rows = np.zeros((len(self.queues), len(self.total)))
+        for i, queue in enumerate(self.queues):
+            rows[i] = of(queue)
+        return rows
+
+    @cached_property
+    def parts(self) -> FloatArray:
+        """(M, R): what each one has for itself, whoever asks for how much."""
+        parts = np.zeros_like(self._capability)
+        # A part that is only there for the gangs of its division itself, if there were any.
+        idle = np.array([q.parent == q.name and not q.request.any() for q in self.queues])
+        for parent, children in self._groups:
+            hand = self._deserved[children]
+            caps = np.minimum(self._capability[children], hand)
+            sure = np.minimum(self._guarantee[children], self._capability[children])
+            caps = np.where(idle[children, None], 0.0, np.maximum(caps, sure))
+            least = np.where(hand < UNLIMITED, caps, sure)
+            whole = self.total if parent < 0 else parts[parent]
+            parts[children] = divide(caps, self._weights[children], sure, least, whole)
+        return parts
+
+    @cached_property
+    def ceilings(self) -> FloatArray:
+        """(M, R): the most that each may hold, with what it may borrow."""
+        borrows = self._rows(lambda queue: queue.stake.borrowing if queue.stake else UNLIMITED)
+        if not (borrows < UNLIMITED).any():
+            return self._capability
+        ceilings: FloatArray = np.minimum(self._capability, self.parts + borrows)
+        return ceilings
+
+    @cached_property
+    def kept(self) -> FloatArray:
+        """(M, R): what each keeps unused rather than lend it, with what is so kept in it."""
+        lends = self._rows(lambda queue: queue.stake.lending if queue.stake else UNLIMITED)
+        if not (lends < UNLIMITED).any():
+            return np.zeros_like(lends)
+        kept: FloatArray = np.maximum(self.parts - lends, 0)
+        for parent, children in reversed(self._groups):
+            if parent >= 0:
+                kept[parent] = np.maximum(kept[parent], kept[children].sum(axis=0))
+        return kept
+
+    def dues(self, asking: Mapping[str, Queue]) -> FloatArray:
+        """Return (M, R) what each is due, by what the queues ask for of these names."""
+        caps, sure = self._bounds(asking)
+        dues = np.zeros_like(caps)
+        for parent, children in self._groups:
+            least = sure[children]
+            if self._staked:
+                by_hand = (self._deserved[children] < UNLIMITED).any(axis=0)
+                own = np.minimum(caps[children], self.parts[children])
+                least = np.where(by_hand, np.maximum(least, own), least)
+            whole = self.total if parent < 0 else dues[parent]
+            weights = self._weights[children]
+            dues[children] = divide(caps[children], weights, sure[children], least, whole)
+        return dues
+
+    def _bounds(self, asking: Mapping[str, Queue]) -> tuple[FloatArray, FloatArray]:
+        """Return (M, R) the most that each can use, and what of that comes before all weights."""
+        caps, sure = np.zeros_like(self._capability), np.zeros_like(self._capability)
+        for i, queue in enumerate(self.queues[self._inner :], self._inner):
+            caps[i] = asking[queue.name].request
+        for parent, children in reversed(self._groups):
+            most = np.minimum(caps[children], self.ceilings[children])
+            if self._staked:
+                kept = self.kept[children]
+                most = np.minimum(np.maximum(most, kept), self.ceilings[children])
+                promised = np.maximum(self._guarantee[children], kept)
+                sure[children] = np.minimum(np.maximum(sure[children], promised), most)
+            caps[children] = most
+            if parent >= 0:
+                caps[parent], sure[parent] = most.sum(axis=0), sure[children].sum(axis=0)
+        return caps, sure
+
+    def occupied(self, held: FloatArray) -> FloatArray:
+        """Return (M, R) what nobody else can have for (M, R) what each holds, kept or held."""
+        occupied = np.maximum(held, self.kept)
+        for parent, children in reversed(self._groups):
+            if parent >= 0:
+                whole = np.maximum(occupied[children].sum(axis=0), self.kept[parent])
+                occupied[parent] = whole
+        return occupied
+
+    def beside(self, queue: Queue) -> IntArray:
+        """Return (C,) the rows of the parts of the division of which it is one."""
+        row = self.place[queue]
+        return next(children for _, children in self._groups if row in children)
+
+
+def held(snapshot: Snapshot) -> Mapping[str, float]:
+    """Return, by queue, the largest part of any resource that its own gangs hold."""
+    total = np.maximum(snapshot.nodes.shared, 1)
+    return {
+        name: float((queue.allocated / total)[PODS + 1 :].max(initial=0))
+        for name, queue in snapshot.queues.items()
+    }
+
+
+def _groups(parents: Sequence[int]) -> list[tuple[int, IntArray]]:
+    """Return (row of the parent, -1 for the cluster; rows of its parts), parents first."""
+    children: dict[int, list[int]] = {}
+    for row, parent in enumerate(parents):
+        children.setdefault(parent, []).append(row)
+    order = [-1]
+    for row in order:
+        order += [child for child in children.get(row, ()) if child in children]
+    return [(row, np.array(children[row], np.int64)) for row in order if row in children]
+
+
+def divide(
+    caps: FloatArray, weights: FloatArray, sure: FloatArray, least: FloatArray, whole: FloatArray
+) -> FloatArray:
+    """Return (C, R): of the (R,) whole each part's level by its (C,) weight.
+
+    At least (C, R) `least`, and of that first `sure`, as far as the whole reaches; at most `caps`.
+    """
+    given = np.zeros_like(caps)
+    for column, total in enumerate(whole.tolist()):
+        bounds = caps[:, column], sure[:, column], least[:, column]
+        given[:, column] = _level(bounds, weights, total)
+    return given
+
+
+def _level(
+    bounds: tuple[FloatArray, FloatArray, FloatArray], weights: FloatArray, total: float
+) -> FloatArray:
+    caps, sure, least = bounds
+    if not least.any():
+        return fill(caps, weights, total)
+    if least.sum() >= total:
+        first, more = float(sure.sum()), least - sure
+        if first >= total:
+            return sure * (total / first if total else 0.0)
+        scaled: FloatArray = sure + more * ((total - first) / more.sum())
+        return scaled
+    lifted = np.zeros(len(caps), np.bool_)
+    given = least.copy()
+    # Whoever is lifted to the least lowers the level for the others, never raises it.
+    while True:
+        rest = max(total - float(least[lifted].sum()), 0.0)
+        given[~lifted] = fill(caps[~lifted], weights[~lifted], rest)
+        low = ~lifted & (given < least)
+        if not low.any():
+            return given
+        given[low] = least[low]
+        lifted |= low
+
+
+def fill(caps: FloatArray, weights: FloatArray, total: float) -> FloatArray:
+    """Return min(cap, level * weight) for the level at which all of `total` is used, or all caps.
+
+    Parts are satisfied in the order of cap / weight; what is left goes to the others by weight.
+    """
+    given = np.zeros(len(caps))
+    weight = float(weights.sum())
+    for i in np.argsort(caps / weights, kind="stable").tolist():
+        given[i] = min(caps[i], total * weights[i] / weight)
+        total -= given[i]
+        weight -= weights[i]
+    return given

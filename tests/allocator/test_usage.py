@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What queues have used over time."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from builders_scheduler import make_gang, make_node, make_pod, make_queue, make_role, make_snapshot
+from muster.allocator.usage import PERIOD, Usage
+from muster.api import edge
+from muster.cluster.queues import QueueInput, parse_queue
+
+DAY = 86400.0
+START = 1_700_000_000.0
+
+
+def holding(cpus):
+    """Return a snapshot in which queue `a` holds so many of 8 CPUs, and `b` nothing."""
+    gang = make_gang(queue="a", roles=[make_role(held=[(i, "n1") for i in range(cpus)], cpu=1)])
+    return make_snapshot(
+        nodes=[make_node(cpu=8)],
+        pods=[make_pod(cpu=cpus)],
+        queues=[make_queue(name="a"), make_queue(name="b")],
+        gangs=[gang] if cpus else [],
+    )
+
+
+class Story:
+    """Counts at given times; queues hold what they held at the last one."""
+
+    def __init__(self, **status):
+        """Begin with what the status of `a` says."""
+        self.usage = Usage()
+        document = {"metadata": {"name": "a"}, "status": {"usage": status}}
+        self.queues = [parse_queue(document), QueueInput("b")]
+
+    def at(self, seconds, cpus=0, half_life=DAY):
+        """Return what `a` and `b` have used by then, and when to look again."""
+        found = self.usage.counted(self.queues, START + seconds, half_life)
+        again = self.usage.holds(holding(cpus)) - START
+        return [round(queue.usage, 3) for queue in found], again
+
+
+def test_what_is_held_counts_and_is_forgotten():
+    """Half of the cluster for a while, then half of that after each half-life."""
+    story = Story()
+    assert story.at(0.0, 4) == ([0.0, 0.0], PERIOD)
+    (used, other), again = story.at(600.0)
+    assert (other, again) == (0.0, 600.0 + PERIOD)
+    assert used == pytest.approx(300.0, rel=0.01)
+    assert story.at(600.0 + DAY)[0] == [pytest.approx(used / 2, abs=0.01), 0.0]
+    assert story.at(600.0 + 40 * DAY) == ([0.0, 0.0], math.inf)
+
+
+def test_what_is_held_for_ever():
+    """It comes to what the half-life holds, and not above."""
+    story = Story()
+    story.at(0.0, 8)
+    assert story.at(100 * DAY)[0] == [round(DAY / math.log(2), 3), 0.0]
+
+
+def test_whoever_comes_after_goes_on():
+    """With what the status says, less what was forgotten since; what is not there is nothing."""
+    story = Story(seconds=1000, at=edge.format_time(START))
+    assert story.at(DAY)[0] == [500.0, 0.0]
+    for odd in (
+        {},
+        {"seconds": 1000},
+        {"seconds": "x", "at": []},
+        {"at": edge.format_time(START)},
+    ):
+        assert Story(**odd).at(DAY)[0] == [0.0, 0.0]
+    ahead = Story(seconds=1000, at=edge.format_time(START + DAY))
+    assert ahead.at(0.0)[0] == [1000.0, 0.0]
+
+
+def test_nothing_is_counted_where_nobody_asks():
+    """And nothing that was counted before is left."""
+    story = Story(seconds=1000, at=edge.format_time(START))
+    assert story.at(0.0, 4) == ([1000.0, 0.0], PERIOD)
+    assert story.at(60.0, 4, half_life=None) == ([0.0, 0.0], math.inf)
+    assert not story.usage.documents(START + 60)
+
+
+def test_it_is_written_once_a_minute():
+    """In whole seconds, and not for queues that used nothing."""
+    story = Story()
+    story.at(0.0, 8)
+    assert story.usage.documents(START) == {}
+    story.at(30.0, 8)
+    assert story.usage.documents(START + 30) == {}
+    story.at(60.0, 8)
+    document = {"seconds": 59, "at": edge.format_time(START + 60)}
+    assert story.usage.documents(START + 60) == {"a": document}
+    assert story.usage.documents(START + 61) == {}
+
+
+def test_a_write_of_it_changes_no_queue():
+    """It asks for no cycle."""
+    status = {"usage": {"seconds": 3, "at": edge.format_time(START)}}
+    document = {"metadata": {"name": "a"}, "status": status}
+    assert parse_queue(document) == QueueInput("a")
+    assert parse_queue(document).used == (3.0, START)

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The order of queues by what they have used."""
+
+from __future__ import annotations
+
+import pytest
+
+from builders_scheduler import make_queue, make_snapshot
+from muster.scheduler import policy
+from muster.scheduler.plugins import fairshare
+from muster.scheduler.policy import PolicyError
+from muster.scheduler.session import Session
+
+
+def rules(**arguments):
+    """Return a policy with the plugin."""
+    given = {f"fairshare.{name}": value for name, value in arguments.items()}
+    return policy.parse({"tiers": [{"plugins": [{"name": "fairshare", "arguments": given}]}]})
+
+
+def test_order():
+    """What was used for the weight, from the top of the tree down."""
+    queues = [
+        make_queue(name="a", weight=2),
+        make_queue(name="b", parent="a", usage=6.0),
+        make_queue(name="c", parent="a", weight=4, usage=2.0),
+        make_queue(name="d", usage=5.0),
+    ]
+    session = Session(make_snapshot(queues=queues), rules().openers())
+    order = fairshare.answer(session, {}).queue_order
+    assert {name: order(queue) for name, queue in session.queues.items()} == {
+        "a": (4.0, 0.0),
+        "b": (4.0, 6.0),
+        "c": (4.0, 0.5),
+        "d": (5.0,),
+    }
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90m", 5400), ("12h", 43200), ("7d", 604800)])
+def test_half_life(text, seconds):
+    """In minutes, hours or days; a week if nothing is said."""
+    assert rules(halfLife=text).half_life == seconds
+    assert rules().half_life == 604800
+    assert policy.DEFAULT.half_life is None
+
+
+@pytest.mark.parametrize("text", ["0d", "7", "d", "1.5h", "-1d", "1000000d"])
+def test_no_half_life(text):
+    """What is none is told, with an example."""
+    with pytest.raises(PolicyError, match="write one like 90m, 12h or 7d"):
+        rules(halfLife=text)
