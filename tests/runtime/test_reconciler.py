@@ -279,7 +279,7 @@ def test_no_event_is_lost_as_a_later_write_fails(story):
 def test_nothing_is_written_of_a_new_job_while_the_pods_of_others_are_created(monkeypatch):
     """It would wait behind them all, and the pods of the job behind it.
 
-    But what evictions for it wait for is.
+    What the allocator has to say of it is.
     """
     story = Story(monkeypatch, gang.BACKENDS["embedded"])
     story.server.flow_control = gate = FlowControl(4)
@@ -298,7 +298,7 @@ def test_nothing_is_written_of_a_new_job_while_the_pods_of_others_are_created(mo
             allocator.places = {"mnist-worker-0": "n1"}
             assert (await go())[1] == [("patch", "tfjobs/mnist/status")]
             allocator.places = {}
-            allocator.said = Verdict("muster", GangPhase.RESERVED, "mnist", 1)
+            allocator.said = Verdict("muster", GangPhase.WAITING, "mnist", 1)
             assert (await go())[1] == [("patch", "tfjobs/mnist/status")]
             allocator.said = None
             story.show(3, creationTimestamp=edge.format_time(time.time() - YOUNG - 1))

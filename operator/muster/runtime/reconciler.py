@@ -57,10 +57,10 @@ SOON = Backoff(0.05, 5.0)
 """Seconds from a pass that ended before its end to the next: what was in its way may be gone, or
 seen, by then. Where it is neither, passes must not follow each other in a hurry for ever."""
 YOUNG = 10.0
-"""Seconds for which nothing is written of a job that has no place yet, while the pods of others in
-its namespace are created: none of that would get its turn before them."""
+"""Seconds for which nothing is written of a job that the allocator has not looked at, while pods
+of others in its namespace are created: none of that would get its turn before them."""
 LATER = 1.0
-"""Seconds after which it is looked at again, unless it is given its places."""
+"""Seconds after which the job's turn comes again, unless the allocator looks at it."""
 LONGEST = 500
 """Characters of an error that are told."""
 URGENCY = {
@@ -202,14 +202,13 @@ class Reconciler:
         return await self._carry_out(_Turn(job, seen, observed.placements or {}), actions)
 
     def _waits(self, job: Job, observed: Observed) -> bool:
-        """Say whether a new job is left alone until it has its places.
+        """Say whether a new job is left alone until the allocator has looked at it.
 
         A pass that waits to write prose is none that creates pods: given its nodes meanwhile, the
         job would start seconds after its neighbours.
         """
-        if observed.placements or observed.pods or observed.now >= job.created + YOUNG:
-            return False
-        if gangstatus.is_awaited(observed.verdict, job.status.gang):
+        looked_at = observed.placements or observed.verdict is not None
+        if looked_at or observed.pods or observed.now >= job.created + YOUNG:
             return False
         now = asyncio.get_running_loop().time()
         return gangs.wants_pods(job) and self._kube.flow_control.is_placing(job.namespace, now)
