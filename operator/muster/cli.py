@@ -6,13 +6,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import importlib
-import importlib.metadata
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import muster
 from muster import flags
 from muster.flags import COMMANDS, FlagError
 from muster.runtime.settings import Settings
@@ -57,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="muster",
         description="Distributed training jobs on Kubernetes, all together or not at all.",
     )
-    parser.add_argument("--version", action="version", version=_version())
+    parser.add_argument("--version", action="version", version=f"muster {muster.version()}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     subparsers.add_parser("run", help="run the operator", add_help=False)
     subparsers.add_parser("scheduler", help="run the scheduler alone", add_help=False)
@@ -101,7 +101,7 @@ def _run(command: str, arguments: Sequence[str]) -> int:
         print(f"muster {command}: {error}", file=sys.stderr)
         return 2
     if chosen.version:
-        print(_version())
+        print(f"muster {muster.version()}")
         return 0
     # What the operator needs takes long to import, and no other command needs it.
     code: int = importlib.import_module("muster.runtime.app").main(chosen)
@@ -218,15 +218,8 @@ def _crds(args: argparse.Namespace) -> int:
 
 
 def _print_version(_args: argparse.Namespace) -> int:
-    print(_version())
+    print(f"muster {muster.version()}")
     return 0
-
-
-def _version() -> str:
-    try:
-        return f"muster {importlib.metadata.version('muster')}"
-    except importlib.metadata.PackageNotFoundError:
-        return "muster (from source)"
 
 
 if __name__ == "__main__":

@@ -75,8 +75,18 @@ def test_every_transition_is_counted_once(api: Api, start_operator: StartOperato
     jobs = {"created": 1, "successful": 1, "failed": 0, "restarted": 0, "deleted": 0}
     counted = settled(operator, api.namespace, jobs)
     assert counted["created_pods"] == 1
+    served = operator.scrape()
+    for name in set(re.findall(r"\b(?:muster|volcano|training_operator)_\w+", ALERTS)):
+        plain = re.sub(r"_(total|bucket|sum|count)$", "", name)
+        assert re.search(rf"^# TYPE {plain}(_total)? ", served, re.MULTILINE), name
+    assert "muster_leader 1.0" in served
 
 
+ALERTS = "".join(
+    line
+    for line in (ROOT / "manifests/components/monitoring/rules.yaml").read_text().splitlines()
+    if "expr:" in line
+)
 GUIDE = (ROOT / "docs" / "metrics.md").read_text()
 (LET_IN,) = re.findall(r"^kubectl (create clusterrolebinding .*)$", GUIDE, re.MULTILINE)
 OUTSIDE = "monitoring:prometheus-k8s"

@@ -10,7 +10,7 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from muster.kube.certificates import PairFiles, self_signed
+from muster.kube.certificates import PairFiles, expiry, self_signed
 
 NOW = 1_800_000_000.0
 DAY = 86_400.0
@@ -30,6 +30,7 @@ def test_a_servers_certificate_names_its_hosts_and_its_end():
     assert [str(ip) for ip in names.get_values_for_type(x509.IPAddress)] == list(HOSTS[1:])
     assert certificate.not_valid_before_utc.timestamp() < NOW
     assert certificate.not_valid_after_utc.timestamp() == NOW + DAY
+    assert expiry(self_signed("muster", NOW, DAY, hosts=HOSTS).certificate) == NOW + DAY
 
 
 def test_a_server_that_nobody_calls_yet_is_one():

@@ -149,6 +149,27 @@ def test_a_slow_webhook_delays_its_own_namespace_alone(monkeypatch: pytest.Monke
     tell(serve, story)
 
 
+def test_requests_are_counted_by_what_came_of_them() -> None:
+    """Each try, and also those to which nobody answered."""
+    codes = iter((429, 500, 201))
+
+    async def serve(request: web.Request) -> web.StreamResponse:
+        if request.method == "DELETE":
+            assert request.transport is not None
+            request.transport.abort()
+        return web.json_response({}, status=next(codes), headers={"Retry-After": "0"})
+
+    async def story(kube: Kube) -> None:
+        await kube.create(TEAM, {}, PODS)
+        kube._attempts = 1
+        with pytest.raises(client.BROKEN):
+            await kube.delete(TEAM, "uid", PODS)
+        told = {("POST", "429"): 1, ("POST", "500"): 1, ("POST", "201"): 1}
+        assert kube.requests == {**told, ("DELETE", client.UNANSWERED): 1}
+
+    tell(serve, story)
+
+
 def test_the_server_may_ask_for_a_minute_at_the_most() -> None:
     """Whatever stands in its answer."""
     error = ApiError(429, "TooManyRequests", "busy", 1e9)
@@ -170,6 +191,7 @@ def test_a_page_of_somebody_else_is_no_answer(text: str, monkeypatch: pytest.Mon
         with pytest.raises(GarbledError):
             await kube.get(TEAM)
         assert asked == client.ATTEMPTS
+        assert kube.requests == {("GET", "200"): client.ATTEMPTS}
         assert isinstance(GarbledError(), client.BROKEN)
 
     tell(serve, story)
@@ -196,6 +218,7 @@ def test_blank_lines_in_a_watch_are_nothing() -> None:
     async def story(kube: Kube) -> None:
         found = [e["type"] async for e in kube.watch(TEAM, {})]
         assert found == [OPENED["type"], "ADDED", "ADDED"]
+        assert kube.requests == {("WATCH", "200"): 1}
 
     tell(stream("\n", event, " \r\n\n", event[:7], event[7:]), story)
 

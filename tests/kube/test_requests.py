@@ -86,10 +86,10 @@ def test_a_write_is_tried_again():
 
     async def story(kube):
         found = await kube.patch(PATH + "/p", Exactly("u"), {}, PriorityLevel.SUPPORT)
-        return found["metadata"]["name"], kube.writes
+        return found["metadata"]["name"], kube.requests
 
     told, asked = play([busy, failure(503, ""), stored()], story)
-    assert told == ("p", {"PATCH": 3})
+    assert told == ("p", {("PATCH", code): 1 for code in ("429", "503", "200")})
     assert len(asked) == 3
 
 

@@ -47,9 +47,12 @@ def test_one_pass_at_a_time_and_one_more_for_what_came_meanwhile() -> None:
         await twice.wait()
         await asyncio.sleep(4 * workqueue.SHORTEST_REST)
 
-    queue = WorkQueue(one, width=4)
+    took: list[float] = []
+    queue = WorkQueue(one, width=4, took=took.append)
     asyncio.run(_with(queue, play))
     assert (most, passes) == (1, 2)
+    assert len(took) == passes
+    assert min(took) >= 0
 
 
 def test_nothing_is_kept_of_a_key_that_its_pass_finds_gone() -> None:

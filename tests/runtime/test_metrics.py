@@ -12,6 +12,7 @@ import pytest
 from prometheus_client.exposition import generate_latest
 
 import mpijobs
+import muster
 from muster import frameworks
 from muster.allocator.decisionlog import DecisionLog
 from muster.api import names
@@ -76,11 +77,24 @@ def test_launchers_are_shown_for_as_long_as_they_are_there():
 
 def test_objects_that_cannot_be_read_are_counted_for_as_long_as_they_are_there():
     """By kind, and by nothing that their authors choose."""
-    metrics, found = Metrics(), {"Queue": 2}
+    metrics, found = Metrics(), {("Queue",): 2}
     metrics.unreadable.find = lambda: found
     assert shown(metrics)['muster_unreadable_objects{kind="Queue"}'] == 2
     found.clear()
     assert not [name for name in shown(metrics) if "unreadable" in name]
+
+
+def test_the_process_says_what_it_is():
+    """Its version, whether it works, and what it asked of the server."""
+    metrics = Metrics()
+    metrics.requests.find = lambda: {("GET", "200"): 3, ("POST", "0"): 1}
+    metrics.leads.set(1)
+    found = shown(metrics)
+    (build,) = (name for name in found if name.startswith("muster_build_info"))
+    assert f'version="{muster.version()}"' in build
+    assert found["muster_leader"] == 1
+    assert found['muster_api_requests_total{code="200",verb="GET"}'] == 3
+    assert found['muster_api_requests_total{code="0",verb="POST"}'] == 1
 
 
 def test_jobs_have_no_series_of_their_own():

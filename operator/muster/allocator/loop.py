@@ -215,6 +215,7 @@ class Loop:
         looked = snapshot.moves is not None
         self._wake(self._moves.next(decisions, policy, now, looked=looked))
         self._metrics.holds.set(sum(g.admitted and gangs.missing(g) > 0 for g in inputs))
+        self._metrics.misled.set(sum(g.misled for g in inputs))
         self._set_alarm()
 
     async def _prepare(self, inputs: Sequence[GangInput]) -> bool:

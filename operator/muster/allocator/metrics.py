@@ -87,6 +87,9 @@ class CycleMetrics(Collector):
         self.reservations = self._gauge(
             "muster_reservations_active", "Gangs for which room is kept until they fit."
         )
+        self.misled = self._gauge(
+            "muster_gangs_misled", "Gangs that wait and were told times that were not kept."
+        )
         registry.register(self)
 
     def _make_old(self) -> None:

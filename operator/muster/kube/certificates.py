@@ -89,6 +89,14 @@ def self_signed(
     )
 
 
+def expiry(certificate: bytes) -> float:
+    """Return when a certificate, the first of some in PEM, is good no longer, since the epoch.
+
+    Raises ValueError for what is none.
+    """
+    return x509.load_pem_x509_certificate(certificate).not_valid_after_utc.timestamp()
+
+
 def _host(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import math
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -63,6 +64,8 @@ BUDGETS = "more than one PodDisruptionBudget"
 HOOK = "failed calling webhook"
 """So says a server whose admission webhook does not answer; that, too, may hold for hours."""
 LEASE_PREFIX = "/apis/coordination.k8s.io/"
+UNANSWERED: Final = "0"
+"""Stands for the status of an answer that did not come."""
 
 
 class ApiError(Exception):
@@ -186,8 +189,8 @@ class Kube:
         """Called when the server is found at an earlier state: restored from a copy, say."""
         self._broken = False
         self._warm = 0.0
-        self.writes: dict[str, int] = {}
-        """Writes that were sent, by method and resource, retries included."""
+        self.requests: Counter[tuple[str, ...]] = Counter()
+        """How often the server was asked, each try, by verb and status; `0`: no answer came."""
 
     async def close(self) -> None:
         """Close all connections."""
@@ -304,6 +307,7 @@ class Kube:
             async with self._opening:
                 request = self._watching.get(self.host + path, params=asked, timeout=timeout)
                 response = await stack.enter_async_context(request)
+            self.requests["WATCH", str(response.status)] += 1
             if response.status >= 400:
                 raise self._noted(_error(response, await response.read()))
             yield OPENED
@@ -389,7 +393,6 @@ class Kube:
             headers["Content-Type"] = request.content_type
             # Not before its turn: hundreds that wait would take a megabyte each.
             body = to_json(request.document)
-            self.writes[method] = self.writes.get(method, 0) + 1
         try:
             async with self.session.request(
                 method,
@@ -401,7 +404,9 @@ class Kube:
                 content = await response.read()
         except BROKEN:
             self._broken = True
+            self.requests[method, UNANSWERED] += 1
             raise
+        self.requests[method, str(response.status)] += 1
         if response.status in OUT:
             self._broken = True
         elif self._broken:

@@ -23,7 +23,7 @@ LATE = 2.0
 """Seconds after which a pass, which waits for the server, gives its place to others."""
 
 
-def _ignore(_name: str) -> None:
+def _ignore(_news: object) -> None:
     """Do nothing: nobody counts."""
 
 
@@ -47,7 +47,8 @@ class WorkQueue:
     `work` returns the seconds until the next pass at the latest, or None. An exception of a
     type in `quiet` ends the pass without another; one in `trouble` is no mistake of the program:
     it is logged in one line, others once with their traceback, and `failed` is called with the
-    name of what it was. Keys of a `tenant` wait behind each other, not behind those of others.
+    name of what it was. `took` is called with the seconds of each pass. Keys of a `tenant` wait
+    behind each other, not behind those of others.
     """
 
     def __init__(
@@ -59,13 +60,14 @@ class WorkQueue:
         trouble: tuple[type[BaseException], ...] = (),
         tenant: Callable[[str], str] = str,
         failed: Callable[[str], None] = _ignore,
+        took: Callable[[float], None] = _ignore,
     ) -> None:
         self._work = work
         self._free = width
         self._late = Laggards(max(1, width // 4), width)
         self._quiet = quiet
         self._trouble = trouble
-        self._tenant, self._failed = tenant, failed
+        self._tenant, self._failed, self._took = tenant, failed, took
         self._slots: dict[str, _Slot] = {}
         self._queue: FairQueue[str] = FairQueue()
         self._passes: asyncio.TaskGroup | None = None
@@ -218,6 +220,7 @@ class WorkQueue:
 
     def _finish(self, key: str, slot: _Slot, started: float, after: float | None) -> None:
         now = asyncio.get_running_loop().time()
+        self._took(now - started)
         rest = min(max((now - started) * REST_FACTOR, SHORTEST_REST), LONGEST_REST)
         slot.rest_until = now + rest
         if slot.again:

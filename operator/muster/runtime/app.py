@@ -84,6 +84,7 @@ class Operator:
             trouble=(ApiError, *BROKEN),
             tenant=namespace_of,
             failed=self.metrics.failed_pass,
+            took=self.metrics.pass_seconds.observe,
         )
         connection.recovered = self.queue.hurry
         self.store = Store(
@@ -122,9 +123,15 @@ class Operator:
         )
         self.gone_nodes = GoneNodes(connection, self.store)
         self.metrics.launchers.find = self._launchers
-        self.metrics.unreadable.find = self.store.unreadable
+        self.metrics.unreadable.find = lambda: {
+            (kind,): count for kind, count in self.store.unreadable().items()
+        }
+        self.metrics.requests.find = lambda: connection.requests
+        self.metrics.waiting_passes.set_function(lambda: len(self.queue))
         self.metrics.dropped_events.set_function(lambda: self.recorder.dropped)
         self.endpoint = _endpoint(settings, connection, self.frameworks)
+        if (endpoint := self.endpoint) is not None:
+            self.metrics.certificate.set_function(lambda: endpoint.admission.expires)
         rows = [row for row in frameworks.rows() if row.kind in self.store.frameworks]
         self.grants = Grants(connection, self.informers, rows, settings.namespaces, self._trigger)
         self.overlay = SCHEDULER_OVERLAY if settings.alone else self.backend.name
@@ -258,6 +265,7 @@ class Operator:
             # Again: what was granted meanwhile, and the jobs as the leader before left them.
             await self.informers.synced()
         log.info("working: gang scheduler %s", self.backend.name)
+        self.metrics.leads.set(1)
         self.store.jobs.ended = self.metrics.ended
         async with asyncio.TaskGroup() as tasks:
             running = [

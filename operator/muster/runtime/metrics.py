@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import platform
 import ssl
 import tempfile
 import time
@@ -15,14 +16,14 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from muster import frameworks
+from muster import frameworks, version
 from muster.allocator.decisionlog import BusyError
-from muster.allocator.metrics import CycleMetrics
+from muster.allocator.metrics import SECONDS, CycleMetrics
 from muster.api.model import Job
 from muster.frameworks.base import Framework
 from muster.kube.certificates import PairFiles, self_signed
@@ -74,19 +75,25 @@ class Launchers(Collector):
             yield family
 
 
-class UnreadableObjects(Collector):
-    """How many stored objects cannot be read, by kind."""
+class Table(Collector):
+    """Numbers that somebody keeps anyhow, by the values of some labels."""
 
-    def __init__(self) -> None:
-        self.find: Callable[[], Mapping[str, int]] = dict
-        """Set by who knows the objects."""
+    def __init__(
+        self,
+        family: type[GaugeMetricFamily | CounterMetricFamily],
+        name: str,
+        text: str,
+        *labels: str,
+    ) -> None:
+        self._family, self._name, self._text, self._labels = family, name, text, labels
+        self.find: Callable[[], Mapping[tuple[str, ...], float]] = dict
+        """Set by who knows them."""
 
     def collect(self) -> Iterable[Metric]:
-        """Return the kinds of which there are any."""
-        text = "Stored objects that cannot be understood, and count as the worst they may mean."
-        family = GaugeMetricFamily("muster_unreadable_objects", text, labels=("kind",))
-        for kind, count in sorted(self.find().items()):
-            family.add_metric([kind], count)
+        """Return those that there are."""
+        family = self._family(self._name, self._text, labels=self._labels)
+        for values, count in sorted(self.find().items()):
+            family.add_metric(values, count)
         yield family
 
 
@@ -114,8 +121,21 @@ class Metrics:
         }
         self.launchers = Launchers()
         self.registry.register(self.launchers)
-        self.unreadable = UnreadableObjects()
+        self.unreadable = Table(
+            GaugeMetricFamily,
+            "muster_unreadable_objects",
+            "Stored objects that cannot be understood, and count as the worst they may mean.",
+            "kind",
+        )
+        self.requests = Table(
+            CounterMetricFamily,
+            "muster_api_requests",
+            "Requests to the API server, each try; code 0: no answer came.",
+            "verb",
+            "code",
+        )
         self.registry.register(self.unreadable)
+        self.registry.register(self.requests)
         self._objects = {
             key: Counter(name, f"{key[0]}s {key[1]}.", registry=self.registry)
             for key, name in OBJECTS.items()
@@ -136,6 +156,24 @@ class Metrics:
             registry=self.registry,
         )
 
+        self.waiting_passes = Gauge(
+            "muster_passes_waiting", "Jobs that wait for a pass.", registry=self.registry
+        )
+        self.pass_seconds = Histogram(
+            "muster_pass_seconds", "One pass over a job.", buckets=SECONDS, registry=self.registry
+        )
+        self.leads = Gauge(
+            "muster_leader", "1 for the replica that works.", registry=self.registry
+        )
+        self.certificate = Gauge(
+            "muster_webhook_certificate_expiry_timestamp_seconds",
+            "Until when the certificate of the webhook is good; 0: there is none.",
+            registry=self.registry,
+        )
+        build = Gauge(
+            "muster_build_info", "1 for what runs.", ["version", "python"], registry=self.registry
+        )
+        build.labels(version(), platform.python_version()).set(1)
         self.dropped_fields = Counter(
             "muster_group_fields_dropped",
             "Fields of groups that the API server left out.",

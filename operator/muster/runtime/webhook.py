@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import NameOID
 
 from muster.api.model import Json
-from muster.kube.certificates import PairFiles, self_signed
+from muster.kube.certificates import Pair, PairFiles, expiry, self_signed
 from muster.kube.client import BROKEN, ApiError, Kube
 from muster.kube.flowcontrol import PriorityLevel
 from muster.kube.resources import Resource
@@ -99,6 +99,8 @@ class Admission:
         a moment at which they do not belong together."""
         self.ready = asyncio.Event()
         """Set when there is a certificate."""
+        self.expires = 0.0
+        """Until when it is good, since the epoch."""
         self._reported = ""
 
     async def run(self) -> None:
@@ -129,7 +131,7 @@ class Admission:
         if digest != self._digest:
             await asyncio.to_thread(self.files.write, pair)
             _server_context().load_cert_chain(*self.files)
-            await self._use()
+            await self._use(pair)
             self._digest = digest
         return FOLLOW_SECONDS
 
@@ -140,15 +142,16 @@ class Admission:
         pair = self_signed(NAME, now, self._lifetime, hosts=tuple(hosts(configuration)))
         await self._publish(pair.certificate)
         await asyncio.to_thread(self.files.write, pair)
-        await self._use()
+        await self._use(pair)
         renewal = now + self._lifetime * 2 / 3
         while (left := renewal - time.time()) > 0:
             await asyncio.sleep(min(left, REREAD_SECONDS))
             await self._publish(pair.certificate)
         return 0.0
 
-    async def _use(self) -> None:
+    async def _use(self, pair: Pair) -> None:
         await self.within(lambda: self.context.load_cert_chain(*self.files))
+        self.expires = expiry(pair.certificate)
         if self._reported or not self.ready.is_set():
             log.info("the webhook %s is served", self._name)
         self._reported = ""

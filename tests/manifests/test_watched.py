@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Alerts, the dashboard and the file for kube-state-metrics speak of what there is."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from muster import frameworks
+from muster.api.reasons import HOPELESS
+from muster.runtime.metrics import Metrics
+
+ROOT = Path(__file__).parents[2]
+MANIFESTS = ROOT / "manifests"
+CRDS = ROOT / "crds"
+SUFFIXES = {
+    "counter": ("_total",),
+    "gauge": ("",),
+    "histogram": ("_bucket", "_sum", "_count"),
+    "unknown": ("",),
+}
+WORDS = re.compile(r"[a-zA-Z_]\w*")
+LABELS = re.compile(r"\b(?:by|on|without)\s*\(([^)]*)\)")
+QUOTED = re.compile(r'"[^"]*"')
+OURS = re.compile(r"(?:muster|volcano|training_operator|mpi_operator)_\w+|\w+_pods_total")
+FUNCTIONS = {
+    "absent", "and", "by", "count", "histogram_quantile", "increase", "label_values", "rate",
+    "sum", "time",
+}  # fmt: skip
+
+
+def rules() -> list[dict[str, Any]]:
+    """Return the alerts."""
+    document = yaml.safe_load((MANIFESTS / "components/monitoring/rules.yaml").read_text())
+    return [rule for group in document["spec"]["groups"] for rule in group["rules"]]
+
+
+def dashboard() -> dict[str, Any]:
+    """Return the dashboard."""
+    found: dict[str, Any] = json.loads((MANIFESTS / "dashboards/muster.json").read_text())
+    return found
+
+
+def expressions() -> Iterator[str]:
+    """Yield every expression of both."""
+    yield from (rule["expr"] for rule in rules())
+    for panel in dashboard()["panels"]:
+        yield from (target["expr"] for target in panel.get("targets", ()))
+    for variable in dashboard()["templating"]["list"]:
+        if variable["type"] == "query":
+            yield variable["query"]["query"]
+
+
+def served() -> dict[str, set[str]]:
+    """Return the names under which numbers are served -> their labels, where some are known."""
+    return {
+        metric.name + suffix: {label for sample in metric.samples for label in sample.labels}
+        for metric in Metrics().registry.collect()
+        for suffix in SUFFIXES[metric.type]
+    }
+
+
+@pytest.mark.parametrize("expression", sorted(set(expressions())))
+def test_expressions_name_what_is_served(expression: str) -> None:
+    """A metric that is renamed takes its alert along."""
+    bare = QUOTED.sub("", expression).replace("$__rate_interval", "5m")
+    labels = {label.strip() for found in LABELS.findall(bare) for label in found.split(",")}
+    plain = LABELS.sub("", re.sub(r"\{[^}]*\}|\[[^\]]*\]|,\s*resource\)", "", bare))
+    names = set(WORDS.findall(plain)) - FUNCTIONS
+    assert names, expression
+    assert names <= set(served()), names - set(served())
+    assert labels <= {
+        "action", "code", "job_namespace", "kind", "le", "reason", "resource", "result", "state",
+        "verb", "version",
+    }  # fmt: skip
+
+
+def test_the_reasons_that_no_load_removes_are_those_of_the_verdicts() -> None:
+    """`everPossible: false` and the alert say the same."""
+    (rule,) = (rule for rule in rules() if rule["alert"] == "MusterGangCanNeverStart")
+    (named,) = re.findall(r'reason=~"([^"]*)"', rule["expr"])
+    assert sorted(named.split("|")) == sorted(HOPELESS)
+
+
+def test_alerts_say_what_to_look_at() -> None:
+    """Each has a severity, a sentence and what to do; no two have one name."""
+    assert len({rule["alert"] for rule in rules()}) == len(rules()) >= 15
+    for rule in rules():
+        assert rule["labels"]["severity"] in {"critical", "warning", "info"}
+        for words in rule["annotations"].values():
+            assert words.endswith("."), words
+            for label in re.findall(r"\$labels\.(\w+)", words):
+                named = re.search(rf"by \([^)]*\b{label}\b", rule["expr"])
+                assert named or label in {"queue", "resource", "reason"}, words
+
+
+def test_panels_do_not_lie_on_each_other() -> None:
+    """Each has its place and its number."""
+    taken: set[tuple[int, int]] = set()
+    panels = dashboard()["panels"]
+    for panel in panels:
+        at = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(at["x"], at["x"] + at["w"])
+            for y in range(at["y"], at["y"] + at["h"])
+        }
+        assert max(x for x, _ in cells) < 24
+        assert not cells & taken, panel["title"]
+        taken |= cells
+    assert len({panel["id"] for panel in panels}) == len(panels)
+
+
+def test_kube_state_metrics_reads_what_the_jobs_have() -> None:
+    """Every kind, and every path is one of its schema."""
+    config = yaml.safe_load((MANIFESTS / "dashboards/kube-state-metrics.yaml").read_text())
+    assert config["kind"] == "CustomResourceStateMetrics"
+    resources = {one["groupVersionKind"]["kind"]: one for one in config["spec"]["resources"]}
+    assert set(resources) == {row.kind for row in frameworks.rows()}
+    for kind, one in resources.items():
+        assert one["groupVersionKind"]["group"] == "kubeflow.org"
+        schema = _schema(kind, one["groupVersionKind"]["version"])
+        for metric in one["metrics"]:
+            (how,) = (part for key, part in metric["each"].items() if key != "type")
+            found = _at(schema, how["path"])
+            inner = found.get("items") or found.get("additionalProperties") or found
+            for path in (*how.get("labelsFromPath", {}).values(), how.get("valueFrom", [])):
+                _at(inner, path)
+
+
+def _schema(kind: str, version: str) -> dict[str, Any]:
+    text = (CRDS / f"kubeflow.org_{kind.lower()}s.yaml").read_text()
+    (found,) = (v for v in yaml.safe_load(text)["spec"]["versions"] if v["name"] == version)
+    schema: dict[str, Any] = found["schema"]["openAPIV3Schema"]
+    return schema
+
+
+def _at(schema: dict[str, Any], path: list[str]) -> dict[str, Any]:
+    for name in path:
+        assert name in schema["properties"], (path, sorted(schema["properties"]))
+        schema = schema["properties"][name]
+    return schema
