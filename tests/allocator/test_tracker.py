@@ -297,6 +297,17 @@ def test_what_a_process_before_this_one_told_was_told():
     assert waits_until(memory, facts, 300.0, 250.0).input.misled
 
 
+def test_what_was_told_goes_along_until_it_is_not_believed():
+    """So that the room is kept by then, whoever else waits; after two slips nobody holds to it."""
+    asks = GangInput("PodGroup/team/g", "g", "default", 0.0, 2, (), drains_from=600.0)
+    facts = facts_of(asks=asks)
+    memory, seen = started(facts), []
+    for now, eta in ((10.0, 50.0), (20.0, 40.0), (30.0, 70.0), (40.0, 90.0)):
+        memory = waits_until(memory, facts, eta, now)
+        seen.append(memory.input.told)
+    assert seen == [50.0, 40.0, 70.0, None]
+
+
 def test_a_gang_that_starts_has_nothing_to_wait_for():
     """What it was told before is forgotten with it; and where nothing is drained, nothing is."""
     asks = GangInput("PodGroup/team/g", "g", "default", 0.0, 2, (), drains_from=600.0)

@@ -64,5 +64,5 @@ def test_the_report(trace):
     table = replay.report_fillings(fillings).splitlines()
     assert [line.split(" | ")[0].strip("| ") for line in table[2:]] == list(replay.RULES)
     waits = replay.report_waits(trace, [1.5], 1, 20).splitlines()
-    assert len(waits) == len(replay.RULES) + 2
+    assert len(waits) == len(replay.ORDERED) + 2
     assert replay.picture(fillings).count("<polyline") == len(replay.RULES)

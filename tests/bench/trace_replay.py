@@ -135,23 +135,30 @@ def _by_lot(session: Session) -> Hooks:
     return Hooks(score=score)
 
 
-def _scored(*plugins: tuple[str, Mapping[str, str]]) -> policy.Policy:
+def _scored(
+    *plugins: tuple[str, Mapping[str, str]], order: Sequence[str] = ("priority", "gang")
+) -> policy.Policy:
     named = [{"name": name, "arguments": dict(arguments)} for name, arguments in plugins]
-    first = [{"name": name} for name in ("priority", "gang")]
+    first = [{"name": name} for name in order]
     rest = [{"name": name} for name in ("predicates", "proportion")]
     return policy.parse({"tiers": [{"plugins": first}, {"plugins": [*rest, *named]}]})
 
 
 _PLAIN: Final = _scored()
+_OURS: Final = (("fragmentation", {}), ("binpack", {"binpack.weight": "0.1"}))
 RULES: Final[Mapping[str, policy.Policy]] = {
     "random": Drawn(_PLAIN.actions, _PLAIN.tiers),
     "worst-fit": _scored(("binpack", {"binpack.shape": "0:100,100:0"})),
     "best-fit": _scored(("binpack", {})),
     "FGD": _scored(("fragmentation", {})),
-    "muster": _scored(("fragmentation", {}), ("binpack", {"binpack.weight": "0.1"})),
+    "muster": _scored(*_OURS),
 }
 """Name -> the rule by which a node is chosen."""
-RESERVES: Final = frozenset({"muster"})
+ORDERED: Final[Mapping[str, policy.Policy]] = RULES | {
+    "muster, slowdown": _scored(*_OURS, order=("priority", "gang", "slowdown"))
+}
+"""The same, and one that has gangs in another order than that of their arrival."""
+RESERVES: Final = frozenset({"muster", "muster, slowdown"})
 """Those under which the gang in front is promised a time."""
 PATIENCE: Final = 300.0
 """After how many seconds nodes are kept free for a gang whose time nobody knows."""
@@ -190,7 +197,7 @@ class Cluster:
     def __init__(self, trace: Trace, rule: str) -> None:
         self.now = 0.0
         self.columns: Final = ClusterColumns()
-        self._rules, self._reserves = RULES[rule], rule in RESERVES
+        self._rules, self._reserves = ORDERED[rule], rule in RESERVES
         self._gangs: dict[str, GangInput] = {}
         self._waiting: dict[str, Job] = {}
         for document in trace.nodes:
@@ -213,6 +220,9 @@ class Cluster:
     def cycle(self) -> list[Job]:
         """Place what fits; return who has started."""
         decisions = cycle.schedule(self.snapshot(), self._rules)
+        for gang, eta in ((self._gangs[d.gang], d.verdict.eta) for d in decisions):
+            if eta is not None and (gang.told is None or eta < gang.told):
+                self._gangs[gang.key] = replace(gang, told=eta)
         return [self._start(decision) for decision in decisions if decision.placements]
 
     def snapshot(self) -> Snapshot:
@@ -377,7 +387,7 @@ def report_waits(trace: Trace, loads: Sequence[float], seeds: int, count: int) -
     rows = []
     for load in loads:
         drawn = [draw(trace, load, seed, count) for seed in range(seeds)]
-        for rule in RULES:
+        for rule in ORDERED:
             waits = np.array([wait for jobs in drawn for wait in play(trace, rule, jobs)])
             sizes, seconds = waits.T
             told = [_seconds(seconds, share) for share in (0.5, 0.9, 0.99, 1.0)]

@@ -1138,8 +1138,11 @@ def _tell(turn: _Turn, eta: float | None) -> None:
     if late and slips >= SLIPS and asks.drains_from < math.inf:
         until = turn.now + asks.drains_from - asks.created
         turn.remember(told=None, slips=0, misled_until=until, due=0.0)
-    else:
-        turn.remember(told=None if late and eta is None else told, slips=slips)
+        return
+    told = None if late and eta is None else told
+    # The next cycle is to know of it, though nothing else of the gang has changed.
+    due = memory.due if told == memory.told else 0.0
+    turn.remember(told=told, slips=slips, due=due)
 
 
 def _assume(turn: _Turn, assignments: Iterable[Assignment]) -> bool:

@@ -23,6 +23,7 @@ from muster.scheduler.plugins import (
     priority,
     proportion,
     quota,
+    slowdown,
     topology,
 )
 
@@ -38,5 +39,6 @@ PLUGINS: Final[Mapping[str, Plugin]] = {
     "priority": Plugin(priority.answer),
     "proportion": Plugin(proportion.answer),
     "quota": Plugin(quota.answer),
+    "slowdown": Plugin(slowdown.answer),
     "topology": Plugin(topology.answer, topology.ARGUMENTS),
 }
