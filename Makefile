@@ -53,7 +53,7 @@ IMAGES ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install controlplane demo test unit unit-beside nightly mutants oracle faults hostile e2e \
+.PHONY: help install controlplane demo test unit nightly mutants oracle faults hostile e2e \
 	e2e-real e2e-real-smoke images check lint format types imports crds crds-fresh bench trace \
 	local-up local-down constraints clean
 
@@ -88,14 +88,7 @@ controlplane: install
 demo: controlplane ## run TFJobs as gangs on a local control plane and tell what happens
 	@$(BIN)/muster demo
 
-# Stories wait for one another: what they leave of the cores is enough for the fast tests, whose
-# output comes in one piece.
-test: controlplane ## run all tests: the fast ones, beside them those on a real API server
-	@$(MAKE) --no-print-directory --keep-going --jobs 2 e2e unit-beside
-
-unit-beside: install
-	@$(MAKE) --no-print-directory unit >$(VENV)/unit.log 2>&1; \
-		code=$$?; cat $(VENV)/unit.log; exit $$code
+test: unit e2e ## run all tests: the fast ones first, then those on a real API server
 
 unit: install ## run the tests that need no cluster
 	$(BIN)/python -m pytest -m "not e2e and not real" -n $(UNIT_AT_ONCE) $(PYTEST_ARGS)

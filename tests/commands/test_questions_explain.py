@@ -71,6 +71,13 @@ def test_the_terms_of_its_queue(terms, said):
     ]
 
 
+def test_nothing_is_said_of_the_place_of_a_queue_beside_the_tree_of_others():
+    """It has none, whatever tree there is in the same cluster."""
+    queues = [make_queue(), make_queue(name="all"), make_queue(name="part", parent="all")]
+    said = told(replace(HELD, started=900.0), key="TFJob/team/first", pods=PODS, queues=queues)
+    assert len(said) == 2
+
+
 def test_the_place_of_its_queue():
     """What it and all above it hold and are due, with their limits, and what could not be had."""
     queues = [

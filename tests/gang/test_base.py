@@ -52,6 +52,16 @@ def test_queue_on_a_volcano_group_is_kept():
     assert gang.VOLCANO.difference(unset, wanted) == {"spec": {"queue": "default"}}
 
 
+def test_minimums_of_roles_that_others_wrote_stay_where_the_job_asks_for_none():
+    """A job that does ask has its own, whatever stands there."""
+    theirs = {"minTaskMember": {"Worker": 1}}
+    wanted = gang.VOLCANO.group(make_job(), FACTS)
+    there = make_group(document={**wanted, "spec": {**wanted["spec"], **theirs}})
+    assert gang.VOLCANO.difference(there, wanted) is None
+    asked = {**wanted, "spec": {**wanted["spec"], "minTaskMember": {"Worker": 2}}}
+    assert gang.VOLCANO.difference(there, asked) == {"spec": {"minTaskMember": {"Worker": 2}}}
+
+
 @pytest.mark.parametrize(
     ("backend", "api_version", "update"),
     [

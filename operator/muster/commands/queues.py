@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from muster.api import edge, quantity
 from muster.api.reasons import QueuePhase
 from muster.cluster import queuetree
-from muster.cluster.queues import shape_document
+from muster.cluster.queues import FLAT, shape_document
 from muster.cluster.queuetree import Settled
 from muster.cluster.recording import Recording
 from muster.scheduler.model import UNLIMITED, Queue
@@ -21,7 +21,7 @@ def of_gang(recording: Recording, key: str) -> Iterator[str]:
     snapshot = recording.snapshot()
     gang = next(gang for gang in snapshot.gangs if gang.key == key)
     lineage = list(snapshot.lineage(gang.queue))
-    settled = queuetree.settle(recording.queues)
+    settled = _in_a_tree(queuetree.settle(recording.queues))
     shares = proportion.shares(snapshot, ()) if settled else {}
     for queue in lineage:
         if queue.parent != queue.name and (terms := ", ".join(_terms(queue, settled, shares))):
@@ -31,6 +31,13 @@ def of_gang(recording: Recording, key: str) -> Iterator[str]:
         ends = until < UNLIMITED
         why = f"before {edge.format_time(until)}" if ends else "as its queue drains"
         yield f"  not evicted {why}"
+
+
+def _in_a_tree(settled: Mapping[str, Settled]) -> Mapping[str, Settled]:
+    """Return those that say anything of their place, and those that others name."""
+    parents = {each.shape.parent for each in settled.values()}
+    plain = Settled(FLAT)
+    return {name: each for name, each in settled.items() if each != plain or name in parents}
 
 
 def _terms(

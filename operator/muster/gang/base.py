@@ -237,7 +237,8 @@ class GangBackend:
         patch: Json = {}
         for each in self.api(observed.api_version).fields:
             there, value = observed.spec.get(each.key), spec.get(each.key)
-            stays = each.key in dropped or (each.kept and there)
+            theirs = each.kept or (each.lent and value is None)
+            stays = each.key in dropped or (theirs and there)
             if there != value and not stays:
                 patch[each.key] = value
         return {"spec": patch} if patch else None

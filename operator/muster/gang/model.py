@@ -57,6 +57,8 @@ class Field:
     """The field of `schedulingPolicy` that it carries."""
     kept: bool = False
     """A value that is already on the server stays, whoever wrote it."""
+    lent: bool = False
+    """What is on the server stays where the job asks for nothing."""
     follows: bool = False
     """It can change where it is, also in a group that is made anew for any other."""
     without: str = ""

@@ -71,7 +71,7 @@ VOLCANO = base.GangBackend(
         group_api(
             names.VOLCANO_API,
             MIN_MEMBER,
-            Field("minTaskMember", demand.leasts),
+            Field("minTaskMember", demand.leasts, lent=True),
             Field("minResources", demand.resources, "minResources"),
             Field("queue", demand.queue, "queue", kept=True),
             PRIORITY,
