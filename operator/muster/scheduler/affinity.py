@@ -319,12 +319,16 @@ class AffinityState:
 
     def reach(self, shape: int, nodes: IntArray) -> Iterator[tuple[int, BoolArray]]:
         """Yield (other shape, (N,) where such a task might keep the shape from (M,) nodes)."""
-        for tally in self._tallies.get(shape, ()):
-            if tally.term.link in _ALLOWED:
+        tallies = self._tallies.get(shape, ())
+        company = [tally for tally in tallies if tally.term.link is Link.NEAR]
+        # The first of its kind may go anywhere: any other that comes before has it come there.
+        first = bool(company) and _first(company, future=False)
+        for tally in tallies:
+            if tally.term.link in _ALLOWED or (first and tally.term.link is Link.NEAR):
                 domains = np.unique(tally.term.domain[nodes])
                 near = np.isin(tally.term.domain, domains[domains >= 0])
                 for other in tally.term.adds:
-                    yield other, near
+                    yield other, near if tally.term.link in _ALLOWED else ~near
 
     def open(self, shape: int, *, future: bool = False) -> BoolArray | None:
         """Return (N,) where the next task of the shape may go; None: it has no terms."""
