@@ -20,8 +20,6 @@ FIRST_RETRYABLE: Final = 128
 """Exit codes from here on are retried under ExitCode; smaller ones are the program's verdict."""
 BACKOFF_EXCEEDED: Final = "BackoffLimitExceeded"
 """Reason of a batch Job that has tried too often."""
-TOO_LONG: Final = 10
-"""Digits that no index has."""
 LONGEST: Final = 1024
 """Characters of a failure's message."""
 LEFTOVER_GRACE: Final = 60.0
