@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from muster.kube.client import ApiError, Exactly, FencedError, Kube
+from muster.kube.client import ApiError, Exactly, FencedError, Kube, UnwantedError
 from muster.kube.flowcontrol import PriorityLevel
 
 PATH = "/api/v1/namespaces/team/pods"
@@ -106,6 +106,25 @@ def test_what_went_wrong_half_way_may_have_been_done():
     )
     error, _ = play([failure(409, "AlreadyExists", "there")], story)
     assert not error.unsure
+
+
+def test_what_may_have_been_made_is_made_again_only_where_it_is_wanted():
+    """Made, and gone again with its owner before the lost answer is missed, it would come back."""
+    asks = []
+
+    async def wanted():
+        asks.append(len(asks))
+        return len(asks) < 2
+
+    async def story(kube):
+        with pytest.raises(UnwantedError):
+            await kube.create(PATH, {}, PriorityLevel.PLACEMENT, wanted)
+
+    busy = failure(429, "TooManyRequests", **{"Retry-After": "0"})
+    lost = [failure(504, "Timeout", **{"Retry-After": "0"}) for _ in range(2)]
+    _, asked = play([busy, *lost], story)
+    assert len(asked) == 3
+    assert asks == [0, 1]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from muster.api.status import Verdict
 from muster.controller import reconcile
 from muster.controller.model import Context, Create, Delete, Emit, Patch, RequeueAfter, SetStatus
 from muster.frameworks import FRAMEWORKS
-from muster.kube.client import ApiError, Exactly
+from muster.kube.client import ApiError, Exactly, UnwantedError
 from muster.kube.flowcontrol import LINGER, FlowControl, PriorityLevel
 from muster.runtime.metrics import Metrics
 from muster.runtime.reconciler import LATER, YOUNG, Reconciler
@@ -32,6 +32,7 @@ class Server:
     def __init__(self):
         """Take all."""
         self.writes, self.refuses, self.meanwhile, self.drops = [], {}, None, ()
+        self.loses, self.job = False, None
 
     async def _write(self, verb, path, body):
         await asyncio.sleep(0.02 if "slow" in str(body) else 0)
@@ -45,9 +46,14 @@ class Server:
             self.meanwhile()
         return body
 
-    async def create(self, path, body, _urgency):
-        """Create."""
-        await self._write("create", f"{path}/{body['metadata']['name']}", body)
+    async def create(self, path, body, _urgency, wanted):
+        """Create; where answers get `lost`, once and, if it is wanted, once more."""
+        name = f"{path}/{body['metadata']['name']}"
+        await self._write("create", name, body)
+        if self.loses:
+            if not await wanted():
+                raise UnwantedError(name)
+            await self._write("create", name, body)
         stored = {**body, "metadata": {**body["metadata"], "uid": "new", "resourceVersion": "9"}}
         if "spec" in body:
             stored["spec"] = {k: v for k, v in body["spec"].items() if k not in self.drops}
@@ -65,7 +71,9 @@ class Server:
         return {"kind": "Status"}
 
     async def get(self, path):
-        """Find nothing."""
+        """Find the job, if there is one, and nothing else."""
+        if self.job is not None and path.endswith("/tfjobs/mnist"):
+            return self.job
         raise ApiError(404, "NotFound", f"{path} not found", None)
 
 
@@ -135,6 +143,7 @@ class Story:
         document = tfjob()
         document["metadata"] |= {"uid": "u", "resourceVersion": str(version), **metadata}
         self.store.put(document)
+        self.server.job = document
 
     def go(self, *actions):
         """Do a pass; return when the next one is due, and what was written."""
@@ -185,8 +194,32 @@ def test_the_pods_of_a_job_that_is_gone_are_not_made_anew(story):
     owned = {**metadata, "ownerReferences": [owner]}
     story.store.put({"apiVersion": "v1", "kind": "Pod", "metadata": owned, "spec": {}})
     story.store.gone("Pod", "team", "one", "p")
+    story.server.job = None
     _, writes = story.go(create("one"), STATUS)
     assert writes == []
+    assert story.store.jobs.get(KEY) is None
+
+
+def test_a_pod_whose_answer_was_lost_is_not_made_again_for_a_job_that_is_gone(story):
+    """It ran, and went with its job, before anybody here knew of it."""
+    story.server.loses, story.server.job = True, None
+    after, writes = story.go(create("one"), STATUS)
+    assert (writes, after) == ([("create", "pods/one")], pytest.approx(0.05, abs=0.05))
+    assert story.store.jobs.get(KEY) is None
+    story.show(3, uid="v")
+    assert story.go(create("one"))[1] == [("create", "pods/one")] * 2
+    story.server.meanwhile = lambda: story.show(4, uid="v", generation=2)
+    assert story.go(create("one"))[1] == [("create", "pods/one")]
+
+
+def test_nor_is_it_by_the_pass_after_one_that_was_cut_short(story):
+    """All its tries were in vain, as far as anybody here knows."""
+    story.server.refuses["create", "pods/one"] = 504
+    with pytest.raises(ExceptionGroup):
+        story.go(create("one"), create("two"))
+    story.server.refuses.clear()
+    story.server.job = None
+    assert story.go(create("one"), STATUS)[1] == []
     assert story.store.jobs.get(KEY) is None
 
 

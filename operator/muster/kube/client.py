@@ -8,7 +8,7 @@ import contextlib
 import math
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -110,9 +110,13 @@ class FencedError(Exception):
     """This process may not write: it is not, or no longer, the leader."""
 
 
+class UnwantedError(Exception):
+    """What may have been carried out is not tried again: it is not wanted any more."""
+
+
 UNREACHABLE: Final = (aiohttp.ClientError, TimeoutError)
 """No answer came, or none that is HTTP."""
-NOT_WRITTEN: Final = (ApiError, FencedError, *UNREACHABLE)
+NOT_WRITTEN: Final = (ApiError, FencedError, UnwantedError, *UNREACHABLE)
 """A write did not go through, for whatever reason outside of this process."""
 
 
@@ -130,6 +134,8 @@ class _Request:
     params: Mapping[str, str]
     urgency: PriorityLevel = PriorityLevel.LEADERSHIP
     """Of a write."""
+    wanted: Callable[[], Awaitable[bool]] | None = None
+    """Says whether it is to be tried again once it may have been carried out; None: it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,12 +211,22 @@ class Kube:
         """Read once what is no document, such as a log. Raises ApiError, connection errors."""
         return await _text(self.session.get(self.host + path, params=params))
 
-    async def create(self, path: str, body: Json, urgency: PriorityLevel) -> Json:
-        """Create the object and return it as stored. Raises ApiError, FencedError.
+    async def create(
+        self,
+        path: str,
+        body: Json,
+        urgency: PriorityLevel,
+        wanted: Callable[[], Awaitable[bool]] | None = None,
+    ) -> Json:
+        """Create the object and return it as stored. Raises ApiError, FencedError, UnwantedError.
 
-        What is created was made from a document that the server has validated before.
+        What is created was made from a document that the server has validated before. Where the
+        answer to a try is lost, the object may have been made and be gone again: `wanted` says
+        whether there shall be another.
         """
-        return await self._write("POST", path, body, "application/json", urgency, UNCHECKED)
+        return await self._write(
+            "POST", path, body, "application/json", urgency, UNCHECKED, wanted
+        )
 
     async def dry_run(self, path: str, body: Json, urgency: PriorityLevel) -> Json:
         """Return the object as it would be stored. Raises ApiError, FencedError."""
@@ -334,8 +350,9 @@ class Kube:
         content_type: str,
         urgency: PriorityLevel,
         params: Mapping[str, str] = EMPTY,
+        wanted: Callable[[], Awaitable[bool]] | None = None,
     ) -> Json:
-        request = _Request(method, path, body, content_type, params, urgency)
+        request = _Request(method, path, body, content_type, params, urgency, wanted)
         # The elector tries again at its own pace, and has a deadline that retries do not know.
         if urgency is PriorityLevel.LEADERSHIP:
             return await self._send(request)
@@ -353,6 +370,8 @@ class Kube:
 
         async def again() -> Json:
             nonlocal unsure
+            if unsure and request.wanted is not None and not await request.wanted():
+                raise UnwantedError(f"not wanted any more: {request.method} {request.path}")
             try:
                 return await self._send(request)
             except (ApiError, *BROKEN) as error:

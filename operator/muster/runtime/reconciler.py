@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final, Protocol
 
 from muster import frameworks
@@ -37,7 +38,7 @@ from muster.controller.model import (
     SetStatus,
 )
 from muster.gang import GangBackend
-from muster.kube.client import NOT_WRITTEN, ApiError, Exactly, Kube
+from muster.kube.client import NOT_WRITTEN, ApiError, Exactly, Kube, UnwantedError
 from muster.kube.events import EventRecorder, job_reference, reference
 from muster.kube.flowcontrol import Haste, PriorityLevel
 from muster.kube.resources import Resource
@@ -151,6 +152,7 @@ class Reconciler:
                 self.hurry(key)
                 return await self._pass(key)
         except Exception as error:
+            self._soon(key)
             if not _is_trouble(error):
                 await self._not_understood(key, error)
             raise
@@ -335,8 +337,13 @@ class Reconciler:
                     # The next pass knows why.
                     refused.set()
                     return
-                stored = await self._kube.create(path, document, urgency)
+                stored = await self._kube.create(
+                    path, document, urgency, partial(self._stays, job)
+                )
                 self._take(job, stored)
+        except UnwantedError:
+            # The next pass knows why.
+            refused.set()
         except ApiError as error:
             if error.code in REFUSED and not refused.is_set():
                 # Of a batch that is refused alike the first speaks for all.
@@ -504,9 +511,14 @@ class Reconciler:
     def _revives(self, job: Job, batch: Sequence[Action]) -> bool:
         """Say whether something is done of which a job that is gone by now has no use.
 
-        That a job had pods is known from them, too: its status may not have been written.
+        That a job had pods is known from them, too: its status may not have been written. Of those
+        that a pass made before it was cut short nothing may have been seen.
         """
-        had_pods = job.status.start_time is not None or self._store.jobs.revision(job.key) > 0
+        had_pods = (
+            job.status.start_time is not None
+            or self._store.jobs.revision(job.key) > 0
+            or job.key in self._cut_short
+        )
         return any(
             (isinstance(action, Patch) and action.adopts)
             or (had_pods and isinstance(action, Create) and action.doc["kind"] == "Pod")
@@ -514,7 +526,7 @@ class Reconciler:
         )
 
     async def _stays(self, job: Job) -> bool:
-        """Ask the server whether the job is there, and is not to go.
+        """Ask the server whether the job is there, asks for what it did, and is not to go.
 
         A job that is deleted without its children gives them up before any watch may show that:
         who were made its own again would go with it. Of one that is deleted with them, pods may be
@@ -522,7 +534,9 @@ class Reconciler:
         """
         await self._read_anew(job)
         found = self._store.jobs.get(job.key)
-        return found is not None and found.uid == job.uid and not found.deleting
+        if found is None or found.deleting:
+            return False
+        return (found.uid, found.generation) == (job.uid, job.generation)
 
     async def _read_anew(self, job: Job) -> None:
         """Read the job, of which the watch has not shown the latest version."""
