@@ -54,10 +54,10 @@ class Fields:
     def take(self, name: str, type_: type[_T]) -> _T | None:
         """Return a field that has this type; any other value stays, and is lost."""
         value = self._left.get(name)
-        if isinstance(value, type_) and not (type_ is int and isinstance(value, bool)):
-            del self._left[name]
-            return value
-        return None
+        if not isinstance(value, type_) or (type_ is int and isinstance(value, bool)):
+            return None
+        self.drop(name)
+        return value
 
     def texts(self, name: str) -> dict[str, str]:
         """Return the texts of a field that holds nothing but these, as labels do."""
@@ -93,11 +93,17 @@ class Fields:
         """Forget fields that say nothing of the job."""
         for name in names:
             self._left.pop(name, None)
+            self._opened.pop(name, None)
 
     def lose(self, name: str, why: str, instead: str = "") -> None:
         """Record that a field, or what it was taken for, is lost."""
         self.drop(name)
         self._lost.append((self.at(name), why, instead))
+
+    def lose_all(self, why: str, instead: str = "") -> None:
+        """Record that the object as a whole is lost."""
+        self._left, self._opened = {}, {}
+        self._lost = [(self.path, why, instead)]
 
     def note(self, path: str, why: str, instead: str = "") -> None:
         """Record that something deeper in a field that was taken is lost."""

@@ -86,8 +86,11 @@ def listen(framework: Framework, found: Json, port: object) -> None:
 
 def restart_policy(found: Json) -> str:
     """Take the restart policy out of a template: that of a job's pods belongs to the role."""
-    spec = found.get("spec")
-    return text(spec.pop("restartPolicy", "")) if isinstance(spec, dict) else ""
+    spec = mapping(found.get("spec"))
+    if spec.get("restartPolicy") not in list(names.RestartPolicy):
+        return ""
+    found["spec"] = {name: value for name, value in spec.items() if name != "restartPolicy"}
+    return text(spec["restartPolicy"])
 
 
 def role(replicas: int | None, policy: str, found: Json) -> Json:

@@ -117,7 +117,7 @@ def listed(
             named = next(filter(None, (each.take(name, str) for name in kind_fields)), "MASTER")
             type_ = loading.canonical(framework, named)
             if type_ is None or type_ in roles:
-                each.lose(kind_fields[0], f"{job.NO_SUCH_ROLE}: {named}")
+                each.lose_all(f"{job.NO_SUCH_ROLE}: {named}")
                 continue
             port = each.take(port_field, int)
             found = job.template(each, framework)

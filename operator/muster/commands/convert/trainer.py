@@ -98,15 +98,15 @@ def framework_of(policy: _Policy) -> Framework:
 def read(source: Fields, runtime: Fields | None) -> Json | None:
     """Read a TrainJob by its runtime; None if that is not there or of no kind known here."""
     meta, spec = job.metadata(source), source.open("spec")
+    kind, name = reference(spec)
     if runtime is None:
-        kind, name = reference(spec)
         said = f"no {kind} {name} was given: no job is made"
         spec.note("spec.runtimeRef", said, "give its file by another -f")
         return None
-    spec.drop("runtimeRef")
-    runtime_meta, of = job.metadata(runtime), runtime.open("spec")
+    labels, of = runtime.open("metadata").texts("labels"), runtime.open("spec")
+    runtime.drop("metadata")
     ml = of.open("mlPolicy")
-    sort = _sort(ml, mapping(runtime_meta.get("labels")))
+    sort = _sort(ml, labels)
     if sort is None:
         runtime.note("spec.mlPolicy", "of none of the kinds known here: no job is made")
         return None
@@ -194,9 +194,10 @@ class _Said:
             container.update(without_nothing({**said, "env": env}))
 
 
-def _steps(
-    jobset: Fields, framework: Framework, said: _Said
-) -> dict[str, tuple[Json, int | None]]:
+_Steps = dict[str, tuple[Json, int | None]]
+
+
+def _steps(jobset: Fields, framework: Framework, said: _Said) -> _Steps:
     """Return template and number of pods of what trains: of the step itself, and of its nodes."""
     steps: _Steps = {}
     for each in jobset.each("replicatedJobs"):
@@ -204,7 +205,7 @@ def _steps(
         step = outer.open("metadata").open("labels").take(_STEP, str)
         step = step or (_NODE if name == _NODE else "")
         if step not in (_TRAINER, _NODE) or step in steps:
-            each.lose("name", f"{name}: {_INITIALIZER[0]}", _INITIALIZER[1])
+            each.lose_all(f"{name}: {_INITIALIZER[0]}", _INITIALIZER[1])
             continue
         inner = outer.open("spec")
         count = inner.take("parallelism", int)
@@ -300,6 +301,7 @@ def write(source: Fields) -> list[Json]:
     roles = _roles(framework, spec.open(framework.spec_field))
     elastic = _elastic_back(spec) if sort == "torch" else {}
     trainer, replicated = _replicated(sort, roles)
+    _span(elastic, roles, spec.open(framework.spec_field))
     leads = spec.take("runLauncherAsWorker", bool)
     nodes = sum(role.count for role in roles if role.type != LAUNCHER) + bool(leads)
     own = _own(sort, spec, elastic, leads=leads)
@@ -308,6 +310,7 @@ def write(source: Fields) -> list[Json]:
     reference_ = {"apiGroup": _GROUP, "kind": RUNTIMES[0], "name": name}
     place = {"namespace": meta["namespace"]} if "namespace" in meta else {}
     head = {"name": name, **place, "labels": {_FRAMEWORK: sort}}
+    _scheduling(spec.open("runPolicy").open("schedulingPolicy"), roles)
     runtime = _runtime(spec.open("runPolicy"), {sort: own}, replicated)
     train = _train(spec.open("runPolicy"), framework)
     return [
@@ -326,6 +329,16 @@ def _unheard(written: Fields, meta: Json) -> None:
     for name in mapping(meta.get("annotations")):
         if name.startswith(_OWN):
             written.note(f"metadata.annotations[{name}]", "Trainer does not read it")
+
+
+def _scheduling(policy: Fields, roles: Sequence[_Role]) -> None:
+    """Take what the pods can say themselves, and the least that is all of them."""
+    named = policy.take("priorityClass", str)
+    for role in roles if named else ():
+        role.template["spec"].setdefault("priorityClassName", named)
+    least = policy.take("minAvailable", int)
+    if least not in (None, sum(role.count for role in roles)):
+        policy.lose("minAvailable", *REASONS_BACK["spec.runPolicy.schedulingPolicy"])
 
 
 def _runtime(policy: Fields, ml: Json, replicated: list[Json]) -> Json:
@@ -376,8 +389,9 @@ def _roles(framework: Framework, map_: Fields) -> list[_Role]:
         source = map_.open(type_)
         count = source.take("replicas", int)
         pod = deepcopy(source.take("template", dict)) or {}
+        pod["spec"] = dict(mapping(pod.get("spec")))
         policy = source.take("restartPolicy", str)
-        if policy and isinstance(pod.get("spec"), dict):
+        if policy:
             allowed = _ALLOWED.get(policy, policy)
             pod["spec"]["restartPolicy"] = allowed
             if allowed != policy:
@@ -433,6 +447,16 @@ def _elastic_back(spec: Fields) -> Json:
             "metrics": policy.take("metrics", list),
         }
     )
+
+
+def _span(elastic: Json, roles: Sequence[_Role], map_: Fields) -> None:
+    """Name what an elastic policy does not keep: which node is which, and how many there are."""
+    for role in roles if elastic else ():
+        if role.type != WORKER:
+            map_.lose(role.type, "elastic nodes are all alike, and none of them leads")
+        elif role.count != elastic.get("maxNodes"):
+            why = "Trainer has as many nodes as it can between minNodes and maxNodes"
+            map_.open(role.type).lose("replicas", why)
 
 
 def _own(sort: str, spec: Fields, elastic: Json, *, leads: bool | None) -> Json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -48,9 +48,9 @@ REASONS: Final = {
         "Muster's own gang scheduler places the pods",
         "to keep Volcano, run the operator with --gang-scheduler-name=volcano",
     ),
-    "spec.volumes.volumeClaim": (
-        "a job makes no claims",
-        "create the PersistentVolumeClaim, and write its volumeClaimName",
+    "spec.volumes": (
+        "a job makes no claims, and mounts one by its name",
+        "create the PersistentVolumeClaim, write its volumeClaimName and a mountPath",
     ),
     "spec.policies": _POLICY,
     "spec.tasks.policies": _POLICY,
@@ -109,9 +109,12 @@ def read(source: Fields) -> Json | None:
         )
         return None
     options = _plugins(plugins, plan)
-    roles, more = _tasks(plan, spec, dict(zip(named, tasks, strict=True)), options)
-    meta = job.annotated(meta, more)
-    return job.assemble(plan.framework, meta, _run_policy(spec), options, roles)
+    by_name = dict(zip(named, tasks, strict=True))
+    roles, more = _tasks(plan, spec, by_name, options)
+    policy = _run_policy(spec)
+    least = policy.get("schedulingPolicy", {}).get("minAvailable")
+    meta = job.annotated(meta, (*more, *_leasts(plan, by_name, roles, least)))
+    return job.assemble(plan.framework, meta, policy, options, roles)
 
 
 def _plan(plugins: Fields, tasks: Sequence[str]) -> _Plan | None:
@@ -136,15 +139,16 @@ def _plan(plugins: Fields, tasks: Sequence[str]) -> _Plan | None:
 
 
 _GANG: Final = "gang"
-_NEVER: Final = "never"
+_POD: Final = "pod"
+_BY_ROLE: Final = "role"
 _EFFECTS: Final[Mapping[tuple[str, str], str]] = {
     ("PodFailed", "RestartJob"): _GANG,
     ("PodEvicted", "RestartJob"): _GANG,
     ("*", "RestartJob"): _GANG,
-    ("PodFailed", "RestartPod"): "pod",
-    ("PodEvicted", "RestartPod"): "pod",
-    ("PodFailed", "AbortJob"): _NEVER,
-    ("PodFailed", "TerminateJob"): _NEVER,
+    ("PodFailed", "RestartPod"): _POD,
+    ("PodEvicted", "RestartPod"): _POD,
+    ("PodFailed", "AbortJob"): _BY_ROLE,
+    ("PodFailed", "TerminateJob"): _BY_ROLE,
 }
 """(event, action) -> what a v1 job does the same by; the others have nothing like it."""
 _ENDS: Final = frozenset({"Master", "Chief", LAUNCHER})
@@ -165,9 +169,7 @@ def _policies(policy: Fields, type_: str) -> set[str]:
 
 def _restart_policy(of_pod: str, effects: set[str]) -> str:
     """Return that of a role: what becomes of a failed pod goes before what its kubelet does."""
-    if _GANG in effects or "pod" in effects:
-        return names.RestartPolicy.ON_FAILURE.value
-    return names.RestartPolicy.NEVER.value if _NEVER in effects else of_pod
+    return names.RestartPolicy.ON_FAILURE.value if effects & {_GANG, _POD} else of_pod
 
 
 def _waits(task: Fields) -> bool:
@@ -183,7 +185,7 @@ def _mounts(spec: Fields) -> list[tuple[Json, Json]]:
     for index, volume in enumerate(spec.each("volumes")):
         claim, path = volume.take("volumeClaimName", str), volume.take("mountPath", str)
         if not claim or not path:
-            volume.note(volume.path, "a volume without volumeClaimName and mountPath is none")
+            volume.lose_all(*REASONS["spec.volumes"])
             continue
         name = f"claim-{index}"
         source = {"name": name, "persistentVolumeClaim": {"claimName": claim}}
@@ -234,12 +236,16 @@ def _plugins(plugins: Fields, plan: _Plan) -> Json:
     """Take what the kind does by itself; return the options that plugins were told."""
     if plugins.take("svc", list):
         plugins.lose("svc", "each pod's service is published early, and no NetworkPolicy is made")
-    if "ssh" not in plugins.names() or plan.framework.kind != "MPIJob":
-        return {}
-    said = _arguments(plugins.take("ssh", list) or [])
-    path = said.pop("ssh-key-file-path", None)
-    for flag in said:
-        plugins.note(plugins.at("ssh"), f"--{flag}: the operator makes the keys")
+    plugins.drop("svc")
+    path = None
+    if plan.framework.kind == "MPIJob":
+        said = _arguments(plugins.take("ssh", list) or [])
+        path = said.pop("ssh-key-file-path", None)
+        for flag in said:
+            plugins.note(plugins.at("ssh"), f"--{flag}: the operator makes the keys")
+    for name in plugins.names():
+        why = REASONS.get(f"spec.plugins.{name}", REASONS["spec.plugins"])
+        plugins.lose(name, *why)
     return {"sshAuthMountPath": path}
 
 
@@ -265,30 +271,49 @@ def _run_policy(spec: Fields) -> Json:
 
 def _tasks(
     plan: _Plan, spec: Fields, tasks: Mapping[str, Fields], options: Json
-) -> tuple[dict[str, Json], list[tuple[str, str]]]:
-    """Return the roles, and the annotations that come of the tasks and their policies."""
+) -> tuple[dict[str, Json], set[tuple[str, str]]]:
+    """Return the roles, and the annotations that come of the policies."""
     roles: dict[str, Json] = {}
-    leasts: list[str] = []
     general = {policy for each in spec.each("policies") for policy in _policies(each, "")}
-    annotations = set[tuple[str, str]]()
+    effects = set(general)
     mounts = _mounts(spec)
     for name, task in tasks.items():
         type_ = plan.roles.get(name)
         if type_ is None or type_ in roles:
-            task.lose("name", f"{plan.framework.kind} has no role for the task {name!r}")
+            task.lose_all(f"{plan.framework.kind} has no role for the task {name!r}")
             continue
         own = {p for each in task.each("policies") for p in _policies(each, type_)}
+        effects |= own
         found = job.template(task, plan.framework)
         _taken_over(task, found, mounts)
         if plan.framework.pods.container:
             job.listen(plan.framework, found, plan.port)
         policy = _restart_policy(job.restart_policy(found), general | own)
         roles[type_] = job.role(task.take("replicas", int), policy, found)
-        annotations |= {(names.RESTART, names.RESTART_GANG)} if _GANG in general | own else set()
-        least = task.take("minAvailable", int)
-        leasts += [] if least is None else [f"{type_}={least}"]
         if type_ == LAUNCHER and _waits(task):
             options["launcherCreationPolicy"] = "WaitForWorkersReady"
-    if leasts:
-        annotations.add((names.MIN_AVAILABLE, ",".join(leasts)))
-    return roles, sorted(annotations)
+    return roles, {(names.RESTART, names.RESTART_GANG)} if _GANG in effects else set()
+
+
+def _leasts(
+    plan: _Plan, tasks: Mapping[str, Fields], roles: Mapping[str, Json], least: object
+) -> Iterator[tuple[str, str]]:
+    """Yield the annotation with the least of each role, if the job's own is their sum.
+
+    A task that says nothing needs all its pods.
+    """
+    said = {
+        plan.roles[name]: (task, task.take("minAvailable", int))
+        for name, task in tasks.items()
+        if plan.roles.get(name) in roles
+    }
+    given = {type_: number for type_, (_, number) in said.items() if number is not None}
+    whole = {type_: role.get("replicas", 1) for type_, role in roles.items()} | given
+    if not given:
+        return
+    if least in (None, sum(whole.values())):
+        yield names.MIN_AVAILABLE, ",".join(f"{type_}={n}" for type_, n in whole.items())
+        return
+    for type_ in given:
+        why = f"spec.minAvailable is {least}, and those of the tasks are {sum(whole.values())}"
+        said[type_][0].lose("minAvailable", why, "let the one be the sum of the others")
