@@ -11,7 +11,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from muster.kube.certificates import PairFiles, expiry, self_signed, ssh_keys
+from muster.kube.certificates import PairFiles, expiry, self_signed, ssh_keys, validity
 
 NOW = 1_800_000_000.0
 DAY = 86_400.0
@@ -32,6 +32,15 @@ def test_a_servers_certificate_names_its_hosts_and_its_end():
     assert certificate.not_valid_before_utc.timestamp() < NOW
     assert certificate.not_valid_after_utc.timestamp() == NOW + DAY
     assert expiry(self_signed("muster", NOW, DAY, hosts=HOSTS).certificate) == NOW + DAY
+
+
+def test_a_bundle_vouches_for_as_long_as_its_last_certificate():
+    """From when that one is good; an empty bundle for nothing."""
+    made = [self_signed("muster", NOW + at, DAY, hosts=()).certificate for at in (0.0, DAY, 60.0)]
+    assert validity(b"".join(made)) == (NOW + DAY - 3600, NOW + 2 * DAY)
+    assert validity(b"") == (0.0, 0.0)
+    with pytest.raises(ValueError, match="PEM"):
+        validity(b"no certificate")
 
 
 def test_a_server_that_nobody_calls_yet_is_one():

@@ -115,6 +115,18 @@ def ssh_keys() -> tuple[bytes, bytes]:
     return private, public + b"\n"
 
 
+def validity(bundle: bytes) -> tuple[float, float]:
+    """Return from when to when a bundle vouches for anything, zeros for none.
+
+    It is that of the certificate that lasts longest. Raises ValueError for what is no PEM.
+    """
+    found = x509.load_pem_x509_certificates(bundle) if bundle else []
+    last = max(found, key=lambda each: each.not_valid_after_utc, default=None)
+    if last is None:
+        return 0.0, 0.0
+    return last.not_valid_before_utc.timestamp(), last.not_valid_after_utc.timestamp()
+
+
 def _host(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))

@@ -66,7 +66,6 @@ YOUNG = 50_000
 """New objects after which garbage is looked for: each request makes hundreds, of which nearly none
 are part of a cycle. At Python's 700 that took a tenth of all time."""
 METRICS_PATH = "/metrics"
-SCHEDULER_OVERLAY = "scheduler"
 
 
 class Operator:
@@ -78,7 +77,7 @@ class Operator:
         self.kube = connection
         self.lock_namespace = settings.lock_namespace or connection.namespace
         self.backend = settings.backend
-        self.frameworks = _enabled(settings)
+        self.frameworks = settings.frameworks
         self.metrics = Metrics()
         self.recorder = EventRecorder(connection)
         self.queue = WorkQueue(
@@ -138,7 +137,7 @@ class Operator:
             self.metrics.certificate.set_function(lambda: endpoint.admission.expires)
         rows = [row for row in frameworks.rows() if row.kind in self.store.frameworks]
         self.grants = Grants(connection, self.informers, rows, settings.namespaces, self._trigger)
-        self.overlay = SCHEDULER_OVERLAY if settings.alone else self.backend.name
+        self.overlay = settings.overlay
         lease = (self.lock_namespace, settings.leader_election_id)
         self.needed = permissions.needed(
             self.backend,
@@ -376,13 +375,6 @@ class Operator:
 
     def _unwell(self) -> str:
         return health.unwell(self.loop, self.informers, time.monotonic())
-
-
-def _enabled(settings: Settings) -> tuple[Framework, ...]:
-    if settings.alone:
-        return ()
-    kinds = {kind.lower() for kind in settings.kinds}
-    return tuple(f for f in frameworks.FRAMEWORKS.values() if not kinds or f.kind.lower() in kinds)
 
 
 def _endpoint(settings: Settings, connection: Kube, kinds: Sequence[Framework]) -> Endpoint | None:
