@@ -82,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     shown.add_argument("-n", "--namespace", default="", help="where the job would be applied")
     shown.set_defaults(run=_render)
     _add_questions(subparsers)
+    _add_doctor(subparsers)
     turned = subparsers.add_parser(
         "convert",
         help="turn jobs of old versions, of Volcano and of Trainer into jobs of v1, or back",
@@ -207,6 +208,24 @@ def _add_questions(subparsers: argparse._SubParsersAction[argparse.ArgumentParse
     saved.set_defaults(
         run=_ask, ask=lambda questions, chosen, args: questions.snapshot(chosen, args.source)
     )
+
+
+def _add_doctor(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    asked = subparsers.add_parser(
+        "doctor",
+        help="say what is wrong with the installation, and the cure",
+        epilog="Code 0: nothing, 1: warnings, 2: errors. Flags of `muster run` count.",
+    )
+    asked.add_argument("-n", "--namespace", default="", help="of the operator (muster-system)")
+    asked.add_argument("-o", "--output", choices=("text", "json"), default="text")
+    asked.set_defaults(run=_ask, ask=_doctor)
+
+
+def _doctor(_questions: Any, chosen: Settings, args: argparse.Namespace) -> Any:
+    doctor = importlib.import_module("muster.commands.doctor")
+    crds = importlib.import_module("muster.local.layout").shipped("crds")
+    as_json = args.output == "json"
+    return doctor.doctor(chosen, flags.parse, crds, args.namespace, as_json=as_json)
 
 
 def _simulate(questions: Any, chosen: Settings, args: argparse.Namespace) -> Any:
