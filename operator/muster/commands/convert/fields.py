@@ -13,6 +13,7 @@ from muster.api.edge import mapping, sequence
 from muster.api.model import Json
 
 _T = TypeVar("_T")
+_JSON: Final[Mapping[str, type[Any]]] = {"object": dict, "array": list}
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 Reasons = Mapping[str, tuple[str, str]]
 """Path without its brackets -> why what is there is lost, and what to do instead."""
@@ -110,8 +111,11 @@ class Fields:
         self._lost.append((path, why, instead))
 
     def pruned(self, name: str, known: Json, renamed: str = "") -> Any:
-        """Return a field without what the API server would drop from it, which is lost."""
-        value = self.take(name, object)
+        """Return a field without what the API server would drop from it, which is lost.
+
+        What is no object or list where one must be stays.
+        """
+        value = self.take(name, _JSON.get(known.get("type", ""), object))
         kept, dropped = schema.pruned(known, value, renamed or self.at(name))
         for path in dropped:
             self.note(path, "no such field: the API server drops it")
