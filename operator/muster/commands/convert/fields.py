@@ -60,6 +60,10 @@ class Fields:
         self.drop(name)
         return value
 
+    def peek(self, name: str) -> object:
+        """Return a field without taking it."""
+        return self._left.get(name)
+
     def texts(self, name: str) -> dict[str, str]:
         """Return the texts of a field that holds nothing but these, as labels do."""
         found = self.open(name)
@@ -95,6 +99,10 @@ class Fields:
         for name in names:
             self._left.pop(name, None)
             self._opened.pop(name, None)
+
+    def put(self, name: str, value: object) -> None:
+        """Put a value in a field's place, to be taken like any other."""
+        self._left[name] = value
 
     def lose(self, name: str, why: str, instead: str = "") -> None:
         """Record that a field, or what it was taken for, is lost."""

@@ -31,6 +31,14 @@ _JOBSETS: Final = "OnFailure"
 """Restart policy of a JobSet's pods of which nobody says another."""
 _ALLOWED: Final = {"Always": "OnFailure", "ExitCode": "Never"}
 """Restart policy of a role -> what a pod of a batch Job may have that is nearest."""
+_KEYS: Final = {
+    **dict.fromkeys(
+        ("containers", "env", "imagePullSecrets", "initContainers", "schedulingGates", "volumes"),
+        "name",
+    ),
+    "volumeMounts": "mountPath",
+}
+"""Lists of a pod whose items are laid over each other, by what tells them apart."""
 _INITIALIZER: Final = (
     "a job has no steps before its own",
     "give the templates an init container that fetches it, or run a Job before",
@@ -55,10 +63,8 @@ REASONS: Final = {
         f"annotation {names.TOPOLOGY_REQUIRED} or {names.TOPOLOGY_PREFERRED}, a label of nodes",
     ),
     "spec.mlPolicy.flux": ("no kind starts Flux", "an MPIJob starts the same programs"),
-    "spec.runtimePatches": (
-        "patches are not applied",
-        "write into the runtime what they change, and convert it again",
-    ),
+    "spec.runtimePatches": ("only pods are patched, by the name of a part of the runtime", ""),
+    "spec.podTemplateOverrides": ("only pods are patched, by a part of the runtime", ""),
 }
 REASONS_BACK: Final = {
     "": ("no field of a TrainJob or its runtime says this", ""),
@@ -115,6 +121,7 @@ def read(source: Fields, runtime: Fields | None) -> Json | None:
     framework = framework_of(_POLICIES[sort])
     nodes = _Said.of(spec.open("trainer"), ml, sort)
     jobset = of.open("template").open("spec")
+    _patch(spec, jobset)
     made = (_by_mpi if sort == "mpi" else _alike)(jobset, framework, ml.open(sort), nodes)
     roles, options = made
     return job.assemble(framework, meta, _run_policy(spec, of), options, roles)
@@ -167,7 +174,7 @@ class _Said:
     processes: object
     main: Mapping[str, Any]
     """Fields of the container that trains."""
-    env: Sequence[Any]
+    env: list[Any]
     resources: Json | None
 
     @classmethod
@@ -180,7 +187,7 @@ class _Said:
             _first(trainer.take("numNodes", int), runtimes),
             trainer.take("numProcPerNode", object if sort == "torch" else int),
             {name: trainer.take(name, type_) for name, type_ in fields.items()},
-            trainer.take("env", list) or (),
+            trainer.take("env", list) or [],
             trainer.take("resourcesPerNode", dict),
         )
 
@@ -190,7 +197,7 @@ class _Said:
         containers = [c for c in job.containers_of(found) if c.get("name") in wanted]
         for container in containers[:1]:
             said = dict(self.main) if leads else {}
-            env = _merged(sequence(container.get("env")), self.env if leads else ())
+            env = _laid(sequence(container.get("env")), self.env if leads else [], "env")
             if not (self.sort == "mpi" and leads):
                 said["resources"] = self.resources
             container.update(without_nothing({**said, "env": env}))
@@ -286,11 +293,46 @@ def _waits(replicated: Fields) -> bool:
     return len(on) == 1
 
 
-def _merged(below: Sequence[Any], above: Sequence[Any]) -> list[Any]:
-    """Return a list of named objects, in which those above replace those below."""
-    named = {mapping(entry).get("name"): entry for entry in above}
-    kept = [named.pop(mapping(entry).get("name"), entry) for entry in below]
-    return [*kept, *named.values()]
+def _patch(spec: Fields, jobset: Fields) -> None:
+    """Write into the runtime's pods what the TrainJob has otherwise there."""
+    pods = {
+        each.peek("name"): each.open("template").open("spec")
+        for each in jobset.each("replicatedJobs")
+    }
+    for patch in spec.each("runtimePatches"):
+        patch.drop("manager", "time")
+        of = patch.open("trainingRuntimeSpec").open("template").open("spec")
+        for each in of.each("replicatedJobs"):
+            pod = pods.get(each.peek("name"))
+            if pod is not None:
+                each.drop("name")
+                _overlay(pod, each.open("template").open("spec").take("template", dict))
+    for patch in spec.each("podTemplateOverrides"):
+        above = {name: patch.take(name, dict) for name in ("metadata", "spec")}
+        for target in patch.each("targetJobs"):
+            pod = pods.get(target.peek("name"))
+            if pod is not None:
+                target.drop("name")
+                _overlay(pod, without_nothing(above))
+
+
+def _overlay(pod: Fields, above: Json | None) -> None:
+    below = pod.take("template", dict) or {}
+    pod.put("template", _laid(below, above or {}))
+
+
+def _laid(below: Any, above: Any, name: str = "") -> Any:
+    """Return a value with another one over it, by Kubernetes' rules for the parts of a pod."""
+    if isinstance(below, dict) and isinstance(above, dict):
+        return {**below, **{k: _laid(below.get(k), v, k) for k, v in above.items()}}
+    key = _KEYS.get(name)
+    if key is None or not isinstance(below, list) or not isinstance(above, list):
+        return above
+    found = {mapping(each).get(key): each for each in below}
+    for each in above:
+        which = mapping(each).get(key)
+        found[which] = _laid(found.get(which), each)
+    return list(found.values())
 
 
 def write(source: Fields) -> list[Json]:
