@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """As much of Go's templates, and of what Helm adds to them, as our chart needs.
 
-The chart is rendered where there is no helm; where there is, a test holds both to the same objects.
-What is not known here is an error, never left out.
+The chart is rendered where there is no helm; where there is, a test holds both to the same
+objects. What is not known here is an error, never left out.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class _Names(dict[str, Any]):
     def assign(self, name: str, value: Any) -> None:
         """Change it where it was declared."""
         place = self
-        while name not in place.keys():
+        while name not in place:
             place = place.around  # type: ignore[assignment]
         place[name] = value
 
