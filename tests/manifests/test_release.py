@@ -13,6 +13,7 @@ import tarfile
 from pathlib import Path
 
 import bundle
+import chart
 import image
 import pytest
 import sbom
@@ -67,7 +68,7 @@ def test_the_archive_is_the_chart_with_the_image_named() -> None:
             found[member.name.removeprefix("muster/")] = file.read()
     values = yaml.safe_load(found.pop("values.yaml"))["image"]
     assert (values["repository"], values["tag"]) == (IMAGE.repository, "1")
-    there = {str(path.relative_to(bundle.CHART)): path for path in bundle.CHART.rglob("*")}
+    there = {str(path.relative_to(chart.CHART)): path for path in chart.CHART.rglob("*")}
     assert set(found) < set(there)
     assert all(there[name].read_bytes() == data for name, data in found.items())
     assert {"Chart.yaml", "values.schema.json", "templates/NOTES.txt"} <= set(found)
@@ -191,7 +192,7 @@ def test_a_release_that_is_published_names_what_was_pushed(
     pushed = Image(IMAGE.repository, "", DIGEST)
     bundle.publish(pushed, "embedded", tmp_path)
     assert released == [(pushed, "embedded", tmp_path)]
-    signed, chart = asked.read_text().splitlines()
+    signed, pushed_chart = asked.read_text().splitlines()
     assert signed == f"cosign sign --yes {pushed.name}"
-    assert chart.startswith("helm push ")
-    assert chart.endswith(" oci://registry.example.com:5000/team/charts")
+    assert pushed_chart.startswith("helm push ")
+    assert pushed_chart.endswith(" oci://registry.example.com:5000/team/charts")

@@ -8,7 +8,7 @@ import re
 import uuid
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from packaging.markers import default_environment
 from packaging.requirements import Requirement
@@ -52,7 +52,7 @@ def _wanted(requirement: Requirement) -> bool:
     """Say whether a package of the image needs it: Debian's Python, on one of its machines."""
     if requirement.marker is None:
         return True
-    python = default_environment()
+    python = cast("dict[str, str]", default_environment())
     return any(
         requirement.marker.evaluate({
             **python, "sys_platform": "linux", "platform_system": "Linux", "extra": "",
@@ -110,10 +110,10 @@ def _component(name: str, version: str, kind: str, hashes: tuple[str, ...]) -> d
 def _licence(name: str) -> dict[str, Any]:
     """Return what a package says of its licence: an expression, or words of its own."""
     about = metadata.metadata(name)
-    expression, text = about.get("License-Expression"), about.get("License")
-    if expression:
-        return {"expression": expression}
-    named = [one.rpartition(" :: ")[2] for one in about.get_all("Classifier") or ()
-             if one.startswith("License ::")]  # fmt: skip
-    said = named or ([text.splitlines()[0]] if text else [])
-    return {"license": {"name": said[0]}} if said else {}
+    if "License-Expression" in about:
+        return {"expression": about["License-Expression"]}
+    classifiers = about.get_all("Classifier") or ()
+    named = [one.rpartition(" :: ")[2] for one in classifiers if one.startswith("License ::")]
+    if not named and "License" in about:
+        named = about["License"].splitlines()[:1]
+    return {"license": {"name": named[0]}} if named else {}
