@@ -27,6 +27,7 @@ TOP_LEVEL = {
     "LICENSE",
     "Makefile",
     "README.md",
+    "charts",
     "constraints.txt",
     "crds",
     "docs",
@@ -53,6 +54,11 @@ TARGETS = {
     "images",
     "check",
     "crds",
+    "deploy",
+    "undeploy",
+    "image",
+    "release",
+    "publish",
     "bench",
     "local-up",
     "local-down",
@@ -129,9 +135,10 @@ def test_constraints_name_no_index() -> None:
 
 
 def test_readme_names_only_make_targets_that_exist() -> None:
-    """Every `make x` in the README, the two main commands among them."""
-    named = {words[0] for words in commands((ROOT / "README.md").read_text(), "make") if words}
-    assert {"demo", "test"} <= named
+    """Every `make x` in README and docs, the main commands among them."""
+    pages = (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
+    named = {words[0] for page in pages for words in commands(page.read_text(), "make") if words}
+    assert {"demo", "test", "deploy"} <= named
     assert named <= documented_targets()
 
 
