@@ -148,11 +148,9 @@ imports: install
 
 crds-fresh: install
 	$(BIN)/muster crds --check
-	$(BIN)/python tools/release chart --check
 
-crds: install ## write crds/ from the models, and the copies in the chart
+crds: install ## write crds/ from the models
 	$(BIN)/muster crds
-	$(BIN)/python tools/release chart
 
 deploy: install ## install on the cluster of kubectl: IMAGE=REGISTRY/NAME:TAG GANG=embedded
 	@all=$$($(BIN)/python tools/release install --image '$(IMAGE)' --gang '$(GANG)') && \
