@@ -254,8 +254,9 @@ def _helps(decision: Decision) -> Iterator[str]:
     yield from (f"pods of {key} are evicted for it" for key in going if key not in moved)
     if verdict.state is GangPhase.RESERVED:
         yield "nothing is to be done: nodes are kept for it"
-    elif _waiting(verdict) and not verdict.ever_possible:
+    if not verdict.ever_possible:
         yield "no wait will do: the job or the cluster must change"
+        return
     for resource, lack in verdict.shortage.items():
         yield f"{quantity.format(resource, lack)} more {resource} would do, where it can use them"
 

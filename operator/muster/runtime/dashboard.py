@@ -41,9 +41,11 @@ PATH: Final = "/dashboard"
 PAUSE: Final = 1.0
 """Seconds between two views at the least."""
 SHARE: Final = 10
-"""So many times as long as it took to make a view, or to look ahead, nothing is made again."""
+"""So many times as long as it took to make a view, none is made again."""
 AHEAD: Final = 15.0
 """Seconds between two looks ahead at the least."""
+AHEAD_SHARE: Final = 50
+"""The same as SHARE of these, which take seconds where thousands wait."""
 IDLE: Final = 60.0
 """Seconds after which nothing is kept for who has gone."""
 KEPT: Final = 32
@@ -337,7 +339,7 @@ class Dashboard:
             log.exception("nobody knows when gangs start")
         finally:
             took = time.monotonic() - started
-            self._ahead = started + max(AHEAD, 2 * SHARE * took)
+            self._ahead = started + max(AHEAD, AHEAD_SHARE * took)
             self._looking = None
 
     def _forget(self) -> None:

@@ -350,8 +350,9 @@ function drawTimeline() {
   shown.sort((a, b) => (a.began || Infinity) - (b.began || Infinity) || a.came - b.came);
   const spans = el("div", { class: "spans", role: "group", "aria-label": "How far back" }, [[900, "15 min"], [3600, "1 h"], [21600, "6 h"]].map(([span, text]) =>
     el("button", { "aria-pressed": state.span === span ? "true" : "false", onclick: () => { state.span = span; drawTimeline(); } }, text)));
-  const key = el("p", { class: "key", "aria-hidden": "true" }, el("i", { class: "c", style: { background: "repeating-linear-gradient(135deg, var(--others) 0 2px, transparent 2px 6px)", border: "1px solid var(--others)" } }), "waits",
-    el("i", { class: "c", style: { background: "var(--accent)" } }), "runs", el("i", { class: "c", style: { background: "var(--accent)", opacity: ".38" } }), "is expected");
+  const sign = (word, style) => el("span", {}, el("i", { class: "c", style }), word);
+  const waits = { background: "repeating-linear-gradient(135deg, var(--others) 0 2px, transparent 2px 6px)", border: "1px solid var(--others)" };
+  const key = el("p", { class: "key", "aria-hidden": "true" }, sign("waits", waits), sign("runs", { background: "var(--accent)" }), sign("is expected", { background: "var(--accent)", opacity: ".38" }));
   const place = (time) => Math.max(0, Math.min(100, (time - from) / (to - from) * 100));
   const most = 250, rows = shown.slice(-most).map((life) => row(life, place, at, from, to));
   byId("timeline").replaceChildren(el("div", { class: "tools" }, spans, key), rows.length ? el("div", { class: "card" }, axis(from, to, place, at), el("ul", {}, rows)) : el("p", { class: "none" }, "Nothing was there in this time."),
@@ -382,7 +383,7 @@ function row(life, place, at, from, to) {
 
 // One job.
 
-const go = (key) => { if (!key.startsWith("~")) location.hash = `job/${encodeURIComponent(key)}`; };
+const go = (key) => { if (!key.startsWith("~")) location.hash = `/job/${encodeURIComponent(key)}`; };
 let detail = null, decided = null, asked = 0;
 async function openSheet(key) {
   const sheet = byId("sheet");
@@ -561,7 +562,7 @@ function login(status) {
   }, { once: true }));
 }
 function route() {
-  const [view, key] = location.hash.slice(1).split(/\/(.*)/s);
+  const [view, key] = location.hash.slice(2).split(/\/(.*)/s);
   if (view === "job" && key) { openSheet(decodeURIComponent(key)).catch(() => {}); return; }
   state.open = "";
   if (byId("sheet").open) byId("sheet").close();
@@ -599,7 +600,7 @@ byId("grid").addEventListener("click", (event) => {
   hover(event);
 });
 byId("find").addEventListener("input", (event) => { state.find = event.target.value.trim().toLowerCase(); drawNow(); });
-byId("sheet").addEventListener("close", () => { if (location.hash.startsWith("#job/")) location.hash = state.tab; });
+byId("sheet").addEventListener("close", () => { if (location.hash.startsWith("#/job/")) location.hash = `/${state.tab}`; });
 byId("sheet").addEventListener("click", (event) => { if (event.target === byId("sheet") && event.offsetX < 0) byId("sheet").close(); });
 window.addEventListener("hashchange", route);
 window.addEventListener("resize", () => { if (state.tab === "timeline") drawTimeline(); });
