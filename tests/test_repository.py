@@ -66,7 +66,7 @@ TARGETS = {
     "local-down",
     "clean",
 }
-WITHOUT_NOTICE = re.compile(r"(^|/)LICENSE$|\.(sum|mod|jsonl?|txt\.gz)$|/py\.typed$")
+WITHOUT_NOTICE = re.compile(r"(^|/)LICENSE$|\.(sum|mod|jsonl?|txt\.gz|png)$|/py\.typed$")
 
 
 def tracked() -> list[str]:
