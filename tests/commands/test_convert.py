@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
@@ -495,6 +496,23 @@ def test_the_command(capsys, monkeypatch, tmp_path):
     file.write_text("kind: ConfigMap")
     assert cli.main(["convert", "-f", str(file)]) == 2
     assert "no job found" in capsys.readouterr().err
+
+
+def test_the_commands_of_the_guide(capsys, monkeypatch, tmp_path):
+    """Each does what the page says, on files as it names them."""
+    runtime, train = story("a TrainJob with MPI")
+    documents = {"vcjob": story("Volcano with MPI")[0], "trainjob": train, "runtime": runtime}
+    monkeypatch.chdir(tmp_path)
+    for name, document in documents.items():
+        Path(f"{name}.yaml").write_text(yaml.safe_dump(document))
+    page = (ROOT.parent / "docs" / "migration.md").read_text()
+    made = []
+    for line in re.findall(r"^\$ muster (convert .*)$", page, re.MULTILINE):
+        words, _, file = line.partition(" > ")
+        assert cli.main(words.split()) == 0
+        Path(file).write_text(capsys.readouterr().out)
+        made.append([each["kind"] for each in yaml.safe_load_all(Path(file).read_text())])
+    assert made == [["MPIJob"], ["MPIJob"], ["TrainingRuntime", "TrainJob"]]
 
 
 def test_a_job_that_cannot_run_is_said(capsys, tmp_path):

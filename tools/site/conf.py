@@ -12,7 +12,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 MENU = {
-    "Begin": ("install", "training", "dashboard", "terminal", "migration"),
+    "Begin": ("install", "local", "training", "dashboard", "terminal", "migration"),
     "Use": ("jobs", "gang-schedulers", "policies", "queues", "waiting", "reference"),
     "Operate": ("doctor", "metrics", "reliability", "real", "speed", "trace"),
     "Take part": ("architecture", "../CONTRIBUTING", "../CHANGELOG", "../SECURITY"),
