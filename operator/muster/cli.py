@@ -83,6 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     shown.set_defaults(run=_render)
     _add_questions(subparsers)
     _add_doctor(subparsers)
+    _add_report(subparsers)
     made = subparsers.add_parser("crds", help="write the CustomResourceDefinitions")
     made.add_argument("--check", action="store_true", help="write nothing; fail if a file differs")
     made.add_argument("--folder", type=Path, default=Path("crds"), help="where (crds)")
@@ -185,6 +186,29 @@ def _add_doctor(subparsers: argparse._SubParsersAction[argparse.ArgumentParser])
     asked.add_argument("-n", "--namespace", default="", help="of the operator (muster-system)")
     asked.add_argument("-o", "--output", choices=("text", "json"), default="text")
     asked.set_defaults(run=_ask, ask=_doctor)
+
+
+def _add_report(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    asked = subparsers.add_parser(
+        "report",
+        help="add up what became of the devices that jobs asked for, by state",
+        epilog="Flags of `muster run` count.",
+    )
+    asked.add_argument("-n", "--namespace", default="", help="of the jobs (all)")
+    asked.add_argument("--since", default="24h", metavar="DURATION", help="how far back (24h)")
+    asked.add_argument("--resource", default="", help="what is counted (every kind of GPU)")
+    asked.add_argument("--by", choices=("job", "queue", "namespace"), default="job")
+    asked.add_argument("-o", "--output", choices=("text", "csv", "json"), default="text")
+    asked.set_defaults(run=_ask, ask=_report)
+
+
+def _report(_questions: Any, chosen: Settings, args: argparse.Namespace) -> Any:
+    try:
+        since = flags.span(args.since)
+    except ValueError as error:
+        raise FlagError(f"--since={args.since}: {error}") from None
+    report = importlib.import_module("muster.commands.report")
+    return report.report(chosen, args.namespace, since, args.resource, args.by, args.output)
 
 
 def _doctor(_questions: Any, chosen: Settings, args: argparse.Namespace) -> Any:
