@@ -84,6 +84,24 @@ def _parser() -> argparse.ArgumentParser:
     _add_questions(subparsers)
     _add_doctor(subparsers)
     _add_report(subparsers)
+    turned = subparsers.add_parser(
+        "convert",
+        help="turn jobs of old versions, of Volcano and of Trainer into jobs of v1, or back",
+        epilog="What is lost is named on standard error. Code 0: converted, 1: a job that comes "
+        "out cannot run, or with --strict something is lost, 2: no job.",
+    )
+    turned.add_argument(
+        "-f",
+        "--filename",
+        action="append",
+        required=True,
+        metavar="OLD.yaml",
+        help="file of jobs, and of the runtimes of TrainJobs; - for standard input; repeatable",
+    )
+    turned.add_argument("--to", choices=("v1", "trainjob"), default="v1", help="(v1)")
+    turned.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml")
+    turned.add_argument("--strict", action="store_true", help="code 1 if anything is lost")
+    turned.set_defaults(run=_convert)
     made = subparsers.add_parser("crds", help="write the CustomResourceDefinitions")
     made.add_argument("--check", action="store_true", help="write nothing; fail if a file differs")
     made.add_argument("--folder", type=Path, default=Path("crds"), help="where (crds)")
@@ -129,6 +147,22 @@ def _render(args: argparse.Namespace) -> int:
     for problem in problems:
         print(problem, file=sys.stderr)
     return int(bool(problems))
+
+
+def _convert(args: argparse.Namespace) -> int:
+    """Print the jobs in the version that is wanted, and what of them is lost."""
+    command = importlib.import_module("muster.commands.convert.command")
+    try:
+        printed = command.run(args.filename, args.to, args.output)
+    except command.render.UnreadableError as error:
+        print(f"muster convert: {error}", file=sys.stderr)
+        return 2
+    print(printed.text, end="")
+    for line in printed.lost:
+        print(f"lost: {line}", file=sys.stderr)
+    for line in printed.wrong:
+        print(f"wrong: {line}", file=sys.stderr)
+    return int(bool(printed.wrong or (args.strict and printed.lost)))
 
 
 def _add_questions(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -28,6 +28,7 @@ from muster.controller.model import Context
 from muster.frameworks import base
 from muster.frameworks.base import Framework, Waiting
 from muster.kube import access
+from muster.kube.admission import Admission
 from muster.kube.auth import ConfigurationError, connect
 from muster.kube.certificates import PairFiles
 from muster.kube.client import BROKEN, ApiError, FencedError, Kube
@@ -35,11 +36,11 @@ from muster.kube.events import EventRecorder
 from muster.kube.leaderelection import LeaderElector, Timings
 from muster.kube.tokens import TokenGuard
 from muster.kube.workqueue import WorkQueue
-from muster.runtime import handlers, health, logs, metrics, webhook
-from muster.runtime.endpoint import Endpoint
+from muster.runtime import handlers, health, logs, metrics
 from muster.runtime.metrics import Launcher, Metrics
 from muster.runtime.reconciler import Reconciler
 from muster.runtime.settings import Settings
+from muster.runtime.webhook import Endpoint
 from muster.scheduler.model import namespace_of
 from muster.scheduler.policy import PolicyError
 from muster.store import permissions
@@ -381,7 +382,7 @@ def _endpoint(settings: Settings, connection: Kube, kinds: Sequence[Framework]) 
     if settings.admission_bind == "0":
         return None
     given = PairFiles(Path(settings.admission_cert), Path(settings.admission_key))
-    admission = webhook.Admission(
+    admission = Admission(
         connection,
         settings.admission_configuration,
         settings.admission_lifetime,
