@@ -164,6 +164,12 @@ def test_a_job_that_is_over(ask):
     assert of(ask({TFJOBS: [finished]})) == {"queued": 800, "unknown": 4000}
 
 
+def test_a_job_that_another_operator_ended(ask):
+    """It says so by its condition alone."""
+    there = {TFJOBS: [job(workers=1, conditions=OVER["conditions"])]}
+    assert of(ask(there)) == {"queued": 8 * 600}
+
+
 def test_a_failure_in_place_is_redone(ask):
     """The run before is in the container's last state."""
     there = {

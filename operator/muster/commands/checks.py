@@ -518,7 +518,7 @@ CHECKS: Final = (
     Check("webhook", _webhook, ("webhook",)),
     Check("webhook's reach", _reached, ("webhook", "refused")),
     Check("certificate", _certificate, ("webhook",)),
-    Check("clock", _clock),
+    Check("clock", _clock, ("clock",)),
     Check("operator's clock", _operators_clock, ("lease",)),
     Check("nodes", _nodes, ("nodes",)),
     Check("what jobs ask for", _offers, ("nodes", "jobs")),

@@ -255,7 +255,10 @@ def history(
 ) -> History:
     """Return what is known of a job. `queue`: that of jobs that name none."""
     status = job.status
-    ran, held = status.condition(names.Condition.RUNNING), status.condition("Suspended")
+    ran, held = (
+        status.condition(names.Condition.RUNNING),
+        status.condition(names.Condition.SUSPENDED),
+    )
     suspended = held is not None and held.status == "True"
     container = row.of_version(job.api_version).pods.container
     return History(
@@ -264,7 +267,7 @@ def history(
         name=job.name,
         queue=job.run_policy.scheduling.queue or queue,
         created=job.created,
-        ended=status.completion_time if status.finished else None,
+        ended=_end(job) if status.finished else None,
         started=status.start_time,
         ran=None if ran is None or suspended else ran.transitioned,
         restarted=any(replica.restarts for replica in status.replicas.values()),
@@ -277,6 +280,15 @@ def history(
             for index in range(replica.replicas)
         ),
     )
+
+
+def _end(job: Job) -> float | None:
+    """Return when a job ended; other operators do not all write it down."""
+    ends = (
+        job.status.condition(end) for end in (names.Condition.SUCCEEDED, names.Condition.FAILED)
+    )
+    said = (end.transitioned for end in ends if end is not None and end.status == "True")
+    return job.status.completion_time or next(said, None)
 
 
 def _requests(template: Json) -> Mapping[str, int]:
