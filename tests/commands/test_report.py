@@ -84,6 +84,8 @@ def event(reason, seconds, uid, name="mnist-worker-0"):
 class Server:
     """Answers with what is there; a refusal is an exception in its place."""
 
+    namespace = "team"
+
     def __init__(self, there):
         self.there = {TFJOBS: [], **there}
 
@@ -94,7 +96,7 @@ class Server:
             raise found
         if found is None and "kubeflow.org" in path:
             raise ApiError(404, "NotFound", path, None)
-        if path == PODS:
+        if path.endswith("/pods"):
             assert params == {"labelSelector": "training.kubeflow.org/job-name"}
         if path == EVENTS:
             wanted = params["fieldSelector"].removeprefix("involvedObject.kind=Pod,reason=")
@@ -256,6 +258,18 @@ def test_what_was_not_read_is_told(ask):
     assert answer.complaint.count("no events for you") == 2
     assert answer.complaint.startswith("pods were not read, so that more is unknown: ")
     assert of(ask(there)) == {"queued": 800, "unknown": 4000}
+
+
+def test_who_may_list_his_own_jobs_sees_those(ask):
+    """And is told that there may be others; who may list none is refused."""
+    refused = ApiError(403, "Forbidden", "no jobs for you", None)
+    here = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
+    pods = {"/api/v1/namespaces/team/pods": [pod(0, running(150))]}
+    answer = ask({TFJOBS: refused, here: [job(workers=1, **STARTED)], **pods}, style="text")
+    assert answer.complaint == "of namespace team alone: this account may not list others"
+    assert answer.text.splitlines()[-1].split()[4] == str(8 * 3450)
+    with pytest.raises(ApiError, match="no jobs for you"):
+        ask({TFJOBS: refused, here: refused})
 
 
 def test_by_the_command_line(ask, capsys):

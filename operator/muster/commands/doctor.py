@@ -48,6 +48,8 @@ FLOWS = Resource("flowcontrol.apiserver.k8s.io", "v1", "flowschemas", namespaced
 CONFIGURATIONS = Resource(
     "admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", namespaced=False
 )
+DENIED: Final = f'admission webhook "jobs.muster.{names.GROUP}" denied the request: '
+"""So begins what the webhook has against a job."""
 WAITING: Final = frozenset({"", names.JobState.CREATED, names.JobState.QUEUED})
 """States of jobs that have not begun."""
 ReadFlags = Callable[[Sequence[str], Mapping[str, str], str], Settings]
@@ -352,7 +354,7 @@ class _Reader:
         except ApiError as error:
             if HOOK in error.message:
                 return False
-            if not error.message.startswith(f'admission webhook "jobs.muster.{names.GROUP}"'):
+            if not error.message.startswith(DENIED):
                 told = "have a role grant you: " if error.unpermitted else f"{error.message}; "
                 self._unread["refused"] = f"{told}{asked}"
             return True

@@ -153,7 +153,10 @@ class _Reader:
         """What could not be read, in sentences."""
 
     async def read(self) -> list[History]:
-        """Return the jobs' histories. Raises ApiError where not even jobs are shown."""
+        """Return the jobs' histories, of one's own namespace if not of all.
+
+        Raises ApiError where not even those are shown.
+        """
         jobs = [(row, job) for row in frameworks.FRAMEWORKS.values()
                 for job in await self._jobs(row)]  # fmt: skip
         pods = await self._known(resources.PODS, labelSelector=names.JOB_NAME)
@@ -170,6 +173,10 @@ class _Reader:
         try:
             found = await self._list(resource)
         except ApiError as error:
+            if error.code == 403 and not self._namespace:
+                self._namespace = here = self._kube.namespace
+                self.unread.append(f"of namespace {here} alone: this account may not list others")
+                return await self._jobs(row)
             if error.code != 404:
                 raise
             found = []
