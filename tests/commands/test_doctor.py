@@ -26,10 +26,9 @@ HOOK = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/mu
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/muster-system/endpointslices"
 TFJOBS = "/apis/kubeflow.org/v1/tfjobs"
-CRD = {
-    "metadata": {"name": "tfjobs.kubeflow.org"},
-    "spec": {"versions": [{"name": "v1", "served": True, "storage": True, "schema": {"a": 1}}]},
-}
+V1 = {"name": "v1", "served": True, "storage": True, "schema": {"a": 1}}
+OLD = {"name": "v1beta2", "served": True, "storage": False, "schema": {"a": 1}}
+CRD = {"metadata": {"name": "tfjobs.kubeflow.org"}, "spec": {"versions": [V1, OLD]}}
 DENIED = 'admission webhook "jobs.muster.kubeflow.org" denied the request: its name'
 
 
@@ -104,6 +103,7 @@ class Server:
 
     async def clock(self):
         """Return the time."""
+        self._look("/version")
         return float(int(time.time()))
 
     async def get(self, path, **_params):
@@ -171,8 +171,11 @@ def changed(path, **fields):
     return {**there, path: {**there[path], **fields}}
 
 
-OLD = {"versions": [{"name": "v1", "served": True, "storage": True, "schema": {"a": 0}}]}
-UNSERVED = {"versions": [{"name": "v1", "served": False, "storage": True, "schema": {"a": 1}}]}
+def of_versions(*versions):
+    """Return what is installed, with these versions in the CRD."""
+    return changed(f"{CRDS}/tfjobs.kubeflow.org", spec={"versions": list(versions)})
+
+
 PULLS = {
     "status": {
         "containerStatuses": [
@@ -209,8 +212,17 @@ PODS = "/api/v1/namespaces/muster-system/pods"
     [
         (without(f"{APPS}/deployments", LEASE), "no operator is installed"),
         (without(f"{CRDS}/tfjobs.kubeflow.org"), "no CRD tfjobs.kubeflow.org"),
-        (changed(f"{CRDS}/tfjobs.kubeflow.org", spec=OLD), "v1 has another schema"),
-        (changed(f"{CRDS}/tfjobs.kubeflow.org", spec=UNSERVED), "v1 is not served"),
+        (
+            changed(
+                f"{CRDS}/tfjobs.kubeflow.org", spec={"versions": [{**V1, "schema": {"a": 0}}]}
+            ),
+            "v1 has another schema",
+        ),
+        (
+            changed(f"{CRDS}/tfjobs.kubeflow.org", spec={"versions": [{**V1, "served": False}]}),
+            "v1 is not served",
+        ),
+        (of_versions(V1), "no version v1beta2"),
         (
             {**installed(), f"{APPS}/deployments": [deployment(ready=0)], PODS: [PULLS]},
             "is ready: ErrImagePull: a b",
@@ -226,6 +238,11 @@ def test_what_is_broken_is_told(ask, there, words):
     """As the server shows it."""
     _, found = ask(Server(there))
     assert words in " ".join(one["what"] for one in found)
+
+
+def test_old_versions_need_not_be_served(ask):
+    """That is the administrator's choice."""
+    assert ask(Server(of_versions(V1, {**OLD, "served": False}))) == (0, [])
 
 
 def test_what_its_account_may_not_is_told(ask):

@@ -48,6 +48,8 @@ FLOWS = Resource("flowcontrol.apiserver.k8s.io", "v1", "flowschemas", namespaced
 CONFIGURATIONS = Resource(
     "admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", namespaced=False
 )
+DENIED: Final = f'admission webhook "jobs.muster.{names.GROUP}" denied the request: '
+"""So begins what the webhook has against a job."""
 WAITING: Final = frozenset({"", names.JobState.CREATED, names.JobState.QUEUED})
 """States of jobs that have not begun."""
 ReadFlags = Callable[[Sequence[str], Mapping[str, str], str], Settings]
@@ -106,7 +108,7 @@ class _Reader:
     async def read(self, wanted: Sequence[Json]) -> Facts:
         """Return the facts. Raises ApiError and connection errors where nobody answers."""
         before = time.time()
-        told = await self._kube.clock()
+        told = await self._known("clock", "get /version", self._kube.clock(), None)
         here = (before + time.time()) / 2
         ahead = 0.0 if told is None else here - told
         deployments = await self._deployments()
@@ -153,13 +155,12 @@ class _Reader:
             "missing": self._missing(facts.operator),
             "served": self._served(),
             "nodes": self._nodes(),
+            "jobs": self._jobs(),
             "queues": self._queues(),
             "classes": self._classes(),
             "flows": self._flows(),
         }
-        jobs = self._jobs()
         found = dict(zip(reading, await asyncio.gather(*reading.values()), strict=True))
-        found["jobs"] = await jobs
         found["shapes"] = _shapes(found["jobs"])
         found["components"] = await self._components(facts.operator, found["jobs"])
         found["webhook"] = await self._webhook()
@@ -353,7 +354,7 @@ class _Reader:
         except ApiError as error:
             if HOOK in error.message:
                 return False
-            if not error.message.startswith(f'admission webhook "jobs.muster.{names.GROUP}"'):
+            if not error.message.startswith(DENIED):
                 told = "have a role grant you: " if error.unpermitted else f"{error.message}; "
                 self._unread["refused"] = f"{told}{asked}"
             return True
