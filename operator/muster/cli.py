@@ -82,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     shown.add_argument("-n", "--namespace", default="", help="where the job would be applied")
     shown.set_defaults(run=_render)
     _add_questions(subparsers)
+    importlib.import_module("muster.commands.arguments").add_to(subparsers)
     made = subparsers.add_parser("crds", help="write the CustomResourceDefinitions")
     made.add_argument("--check", action="store_true", help="write nothing; fail if a file differs")
     made.add_argument("--folder", type=Path, default=Path("crds"), help="where (crds)")
